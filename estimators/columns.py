@@ -1,0 +1,239 @@
+"""The data dictionary: every column of the project once, with type, unit, meaning and source.
+
+DDL, column comments, the column reference in docs and the validation of studies and batch
+files are all made from it. Units are base units; a name ends with its unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+Kind = Literal["int", "float", "bool", "str", "date"]
+
+_STORAGE = {
+    "int": "INTEGER",
+    "float": "DOUBLE",
+    "bool": "BOOLEAN",
+    "str": "VARCHAR",
+    "date": "DATE",
+}
+_DTYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_, "str": np.object_}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column.
+
+    Attributes
+    ----------
+    name, kind, unit, meaning, source
+        As documented to users; `unit` is empty for pure numbers and texts.
+    storage
+        DuckDB type, by default that of the kind.
+    minimum, maximum
+        Smallest and largest value accepted as input (an integer is also bound by `storage`).
+    above
+        Exclusive lower bound, for quantities that must be positive.
+    choices
+        The accepted values, where they are few.
+    """
+
+    name: str
+    kind: Kind
+    unit: str
+    meaning: str
+    source: str = ""
+    storage: str = ""
+    minimum: float | None = None
+    maximum: float | None = None
+    above: float | None = None
+    choices: tuple[str, ...] = ()
+
+    @property
+    def duckdb_type(self) -> str:
+        """DuckDB type of the column in storage."""
+        return self.storage or _STORAGE[self.kind]
+
+    @property
+    def dtype(self) -> type:
+        """Numpy dtype of the column in arithmetic."""
+        return _DTYPES[self.kind]
+
+    @property
+    def comment(self) -> str:
+        """Meaning, unit and source in one line, for COMMENT ON and docs."""
+        unit = f" [{self.unit}]" if self.unit else ""
+        source = f" Source: {self.source}." if self.source else ""
+        return f"{self.meaning}{unit}.{source}"
+
+
+def _count(name: str, meaning: str, unit: str = "", **more: object) -> Column:
+    return Column(name, "int", unit, meaning, minimum=1, **more)  # type: ignore[arg-type]
+
+
+def _positive(name: str, unit: str, meaning: str, source: str = "") -> Column:
+    return Column(name, "float", unit, meaning, source, above=0)
+
+
+def _measure(name: str, unit: str, meaning: str, source: str = "") -> Column:
+    return Column(name, "float", unit, meaning, source, minimum=0)
+
+
+def _fraction(name: str, meaning: str, source: str = "") -> Column:
+    return Column(name, "float", "", meaning, source, minimum=0, maximum=1)
+
+
+def _text(name: str, meaning: str, *choices: str) -> Column:
+    return Column(name, "str", "", meaning, choices=choices)
+
+
+_PAPER = "arXiv 2410.00273"
+_MEGATRON = "arXiv 2104.04473"
+
+_MODEL = (
+    _text("model", "Name of the model"),
+    _count("num_layers", "Transformer layers"),
+    _count("hidden_size", "Width of the residual stream"),
+    _count("ffn_hidden_size", "Width of the feed-forward layer"),
+    _count("num_heads", "Attention (query) heads"),
+    _count("num_kv_heads", "Key and value heads"),
+    _count("seq_len", "Sequence length", "tokens"),
+    _count("vocab_size", "Vocabulary entries; NULL where the model leaves the vocabulary out"),
+    _positive("parameters", "", "Parameters of the model"),
+)
+
+_SYSTEM = (
+    _text("accelerator", "Name of the system: an accelerator with its two networks"),
+    _count("nvlink_size", "GPUs in one fast (NVLink) domain", "GPUs"),
+    _positive("matrix_flops_per_second", "FLOP/s", "Peak rate of matrix units"),
+    _positive("vector_flops_per_second", "FLOP/s", "Peak rate of vector units"),
+    _positive("hbm_bytes_per_second", "bytes/s", "Memory bandwidth of one GPU"),
+    _positive("hbm_bytes", "bytes", "Memory capacity of one GPU"),
+    _positive("nvlink_bytes_per_second", "bytes/s", "Fast-domain bandwidth of one GPU, one way"),
+    Column(
+        "nvlink_efficiency", "float", "", "Share of NVLink bandwidth reached", above=0, maximum=1
+    ),
+    _measure("nvlink_latency_seconds", "seconds", "Latency of one hop in the fast domain"),
+    _positive("network_bytes_per_second", "bytes/s", "Bandwidth of one network card, one way"),
+    Column(
+        "network_efficiency", "float", "", "Share of network bandwidth reached", above=0, maximum=1
+    ),
+    _measure("network_latency_seconds", "seconds", "Latency of one hop between domains"),
+    _positive("nics_per_gpu", "", "Network cards per GPU"),
+    Column(
+        "flops_efficiency", "float", "", "Share of peak FLOP/s reached", _PAPER, above=0, maximum=1
+    ),
+    _measure("launch_seconds", "seconds", "Fixed cost of one operation and direction", _PAPER),
+    _text("assumed", "Columns of this row whose values are assumed, not published"),
+)
+
+_PROBLEM = (
+    _count("num_gpus", "GPUs of the run", "GPUs"),
+    _count("global_batch_size", "Sequences of one step over the whole run", "sequences"),
+    _count("bytes_per_element", "Bytes of one weight, activation or gradient element", "bytes"),
+)
+
+_LAYOUT = (
+    _text(
+        "strategy", "How tensors are split inside a layer", "tensor_1d", "summa_2d", "context_2d"
+    ),
+    _count("data_parallel", "Data-parallel replicas"),
+    _count("tensor_parallel", "Tensor-parallel degree (first axis)"),
+    _count("tensor_parallel_2", "Second SUMMA axis; 1 where unused"),
+    _count("context_parallel", "Context-parallel degree; 1 where unused"),
+    _count("pipeline_parallel", "Pipeline stages"),
+    _count(
+        "virtual_pipeline", "Interleaved model chunks per stage (1: plain 1F1B)", source=_MEGATRON
+    ),
+    _count("microbatch_size", "Sequences of one microbatch of one replica", "sequences"),
+    _count("num_microbatches", "Microbatches of one step of one replica"),
+    Column("summa_panels", "int", "", "Panels of a SUMMA product; 0 where unused", minimum=0),
+    _count("nvlink_tensor_parallel", "Members of a tensor-parallel group in one NVLink domain"),
+    _count("nvlink_tensor_parallel_2", "Members of a second-axis group in one NVLink domain"),
+    _count("nvlink_context_parallel", "Members of a context-parallel group in one NVLink domain"),
+    _count("nvlink_data_parallel", "Members of a data-parallel group in one NVLink domain"),
+    _count("nvlink_pipeline_parallel", "Stages of one pipeline in one NVLink domain"),
+    _text("activation_recompute", "Activations recomputed in the backward pass", "none", "full"),
+)
+
+_RESULTS = (
+    _positive("step_seconds", "seconds", "Time of one training step; its parts add up to it"),
+    _measure("compute_seconds", "seconds", "Part of the step: arithmetic and launches"),
+    _measure("memory_seconds", "seconds", "Part of the step: memory traffic beyond arithmetic"),
+    _measure("tensor_comm_seconds", "seconds", "Part of the step: collectives inside layers"),
+    _measure("pipeline_comm_seconds", "seconds", "Part of the step: transfers between stages"),
+    _measure("bubble_seconds", "seconds", "Part of the step: idle stages of the pipeline"),
+    _measure("data_comm_seconds", "seconds", "Part of the step: exposed data-parallel traffic"),
+    _measure("flops_per_gpu", "FLOP", "Floating-point operations of one GPU in one step"),
+    _measure("weights_bytes", "bytes", "Weights on one GPU"),
+    _measure("gradients_bytes", "bytes", "Gradients on one GPU"),
+    _measure("optimizer_bytes", "bytes", "Optimizer state on one GPU"),
+    _measure("activations_bytes", "bytes", "Activations kept for the backward pass on one GPU"),
+    _measure("memory_bytes", "bytes", "Memory needed on one GPU"),
+    Column("fits_memory", "bool", "", "Whether memory_bytes is at most the GPU's hbm_bytes"),
+)
+
+_RECORD = (
+    Column("problem_id", "int", "", "Content hash of the problem", storage="BIGINT"),
+    Column("cell_id", "int", "", "Content hash of the cell", storage="BIGINT"),
+    _text("relation", "Fact table that the cell's rows are in"),
+    _text("estimator", "Estimator that made the row"),
+    Column("estimator_version", "int", "", "Version of the estimator that made the row", minimum=1),
+    _text("mends", "Erratum ids whose mended formula was used, comma-separated; empty: none"),
+    _text("variant", "published (no mend), corrected (every mend) or the list of mends"),
+    _text("kept", "Layout columns held to one value by the study, as JSON; {} is the whole space"),
+    Column("num_rows", "int", "rows", "Rows of the cell", storage="BIGINT", minimum=0),
+    _text("study", "Name of the study"),
+    _text("study_file", "File the study was read from"),
+    _text("definition", "The study as JSON, ranges expanded"),
+    Column("is_done", "bool", "", "Whether the cell's rows are stored"),
+    Column("num_cells", "int", "cells", "Cells of the study", storage="BIGINT", minimum=0),
+    Column("created_at", "date", "", "When the record was made (UTC)", storage="TIMESTAMP"),
+    Column("evaluated_at", "date", "", "When the rows were committed (UTC)", storage="TIMESTAMP"),
+)
+
+_REFERENCE = (
+    _text("source", "Where the row's figures were published"),
+    _text("note", "Remark on the row"),
+    _text("alias", "Another spelling of an accelerator's name"),
+    _text("erratum", "Id of the erratum"),
+    _text("place", "Where in the source the fault stands"),
+    _text("fault", "What is wrong"),
+    _text("consequence", "What it changes, and how much"),
+    _text("mend", "The mended formula; empty where the fault is recorded only"),
+    Column("is_mended", "bool", "", "Whether the erratum can be mended by its id"),
+    _count("model_parallel", "Tensor-parallel times pipeline-parallel degree"),
+    _positive("peak_flops_per_second", "FLOP/s", "Peak rate the published share refers to"),
+    _positive(
+        "achieved_flops_per_second_per_gpu",
+        "FLOP/s",
+        "Published model FLOP/s of one GPU",
+        _MEGATRON,
+    ),
+    _fraction("achieved_fraction_of_peak", "Published share of the peak rate", _MEGATRON),
+    _positive(
+        "aggregate_flops_per_second", "FLOP/s", "Published model FLOP/s of all GPUs", _MEGATRON
+    ),
+)
+
+GROUPS: dict[str, tuple[Column, ...]] = {
+    "Model": _MODEL,
+    "System": _SYSTEM,
+    "Problem": _PROBLEM,
+    "Layout": _LAYOUT,
+    "Results": _RESULTS,
+    "Records": _RECORD,
+    "Reference tables": _REFERENCE,
+}
+"""The columns by what they describe, in order; a new group is a new entry."""
+
+_ALL = tuple(column for group in GROUPS.values() for column in group)
+
+COLUMNS: dict[str, Column] = {column.name: column for column in _ALL}
+"""Every column by name."""
+
+if len(COLUMNS) != len(_ALL):  # a name defined twice would silently lose its first meaning
+    raise RuntimeError("estimators/columns.py defines a column twice")

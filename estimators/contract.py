@@ -1,0 +1,292 @@
+"""What an estimator is, and what it is given: the types that estimators and warehouse share.
+
+Data flows one way: a study names a *space*; a `Search` turns it into *cells* (a resolved
+`Problem` and the choices that hold throughout the cell); a cell yields *layouts* as columns;
+the `Estimator` fills columns of results; the warehouse stores them. Nothing here knows of
+files or databases.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import numpy as np
+
+Scalar = str | int | float | bool | None
+Array = np.ndarray[Any, np.dtype[Any]]
+
+Columns = Mapping[str, Array]
+"""Name to one-dimensional array, all of one length, dtypes as in `estimators.columns`."""
+
+Values = Mapping[str, Any]
+"""Scalars of one cell, or arrays with one element a row: kernels take either and broadcast."""
+
+Space = Mapping[str, Sequence[Scalar]]
+"""What a study asks for: each name with the values to take; the cartesian product is meant."""
+
+Mends = frozenset[str]
+"""Erratum ids whose mended formula is used: none is `published`, all is `corrected`."""
+
+PUBLISHED: Mends = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One reason why an input is refused.
+
+    `row` is the zero-based input row where there is one; the warehouse adds file and line.
+    """
+
+    column: str
+    value: Scalar
+    reason: str
+    hint: str = ""
+    row: int | None = None
+
+    def __str__(self) -> str:
+        """Return ``column value reason``, with the hint on a line of its own."""
+        text = f"`{self.column}` {_shown(self.value)} {self.reason}"
+        return f"{text}\nhint: {self.hint}" if self.hint else text
+
+
+class RefusedError(ValueError):
+    """Input that cannot be evaluated; carries every `Refusal` found."""
+
+    def __init__(self, refusals: Iterable[Refusal]) -> None:
+        self.refusals = tuple(refusals)
+        super().__init__("\n".join(str(refusal) for refusal in self.refusals))
+
+
+Record = Mapping[str, Scalar]
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The reference tables an estimator may look names up in, read once by the warehouse.
+
+    Attributes
+    ----------
+    tables
+        Table name -> key (the table's first column) -> the row as a mapping.
+    aliases
+        Table name -> other spelling -> key.
+    """
+
+    tables: Mapping[str, Mapping[str, Record]]
+    aliases: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def find(self, table: str, key: str) -> Record:
+        """Return the row of `table` that `key` or one of its aliases names.
+
+        Raises
+        ------
+        RefusedError
+            If there is no such row; the hint lists the nearest names.
+        """
+        rows = self.tables.get(table, {})
+        row = rows.get(self.aliases.get(table, {}).get(key, key))
+        if row is None:
+            near = get_close_matches(str(key), rows, n=3, cutoff=0.4) or sorted(rows)[:8]
+            hint = f"known: {', '.join(near)}" if near else f"the `{table}` table is empty"
+            raise RefusedError([Refusal(table, key, f"is not in the `{table}` table", hint)])
+        return row
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything but the layout, resolved to numbers: shape, system, batch, GPU count ...
+
+    The id is a hash of the content, so that two studies that ask the same share the problem.
+    Absent values are left out of the content: a column added later leaves old ids alone.
+    """
+
+    values: Mapping[str, Scalar]
+
+    def __post_init__(self) -> None:
+        present = {k: v for k, v in sorted(self.values.items()) if v is not None}
+        object.__setattr__(self, "values", MappingProxyType(present))
+
+    @cached_property
+    def id(self) -> int:
+        """Return the content hash: 63 bits, the same on every machine."""
+        return content_id("problem", dict(self.values))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The unit of work, of record and of sharing: one problem under one set of choices.
+
+    Attributes
+    ----------
+    estimator, version, relation
+        Which code fills which table.
+    problem
+        What is asked.
+    mends
+        Under which errata.
+    choices
+        Values that hold in every row and are stored once (strategy, recomputation ...).
+    kept
+        Layout columns that the study holds to one value; they are stored in the rows like
+        any other, and make this cell a part of the unrestricted one.
+    """
+
+    estimator: str
+    version: int
+    relation: str
+    problem: Problem
+    mends: Mends = PUBLISHED
+    choices: Mapping[str, Scalar] = field(default_factory=dict)
+    kept: Mapping[str, Scalar] = field(default_factory=dict)
+
+    @cached_property
+    def id(self) -> int:
+        """Return the content hash: 63 bits, the same on every machine."""
+        return content_id(
+            "cell",
+            self.estimator,
+            self.version,
+            self.relation,
+            self.problem.id,
+            sorted(self.mends),
+            {k: v for k, v in self.choices.items() if v is not None},
+            dict(self.kept),
+        )
+
+    @property
+    def values(self) -> Values:
+        """The problem's values and the cell's choices together: what a kernel is given."""
+        return {**self.problem.values, **self.choices}
+
+
+@dataclass(frozen=True)
+class Relation:
+    """One grain of results: a table, its rows' keys and its measures, by dictionary name.
+
+    Attributes
+    ----------
+    name
+        The table's name.
+    grain
+        What one row is, in words.
+    keys
+        Stored columns that tell the rows of a cell apart.
+    measures
+        Stored results.
+    derived
+        Results that `evaluate` gives and the staging view derives from stored columns.
+    """
+
+    name: str
+    grain: str
+    keys: tuple[str, ...]
+    measures: tuple[str, ...]
+    derived: tuple[str, ...] = ()
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """Columns of the table, after the cell's id."""
+        return self.keys + self.measures
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Everything the estimator can compute for this grain."""
+        return self.measures + self.derived
+
+
+class Search(Protocol):
+    """How an estimator enumerates its space. Everything is deterministic."""
+
+    space_columns: tuple[str, ...]
+    """Names a study may give under [space]."""
+
+    system_columns: tuple[str, ...]
+    """Names a study may give under [system]: overrides of the accelerator's attributes."""
+
+    def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
+        """Yield the cells of `space`; raise `RefusedError` before the first if it is faulty."""
+
+    def count(self, cell: Cell) -> int:
+        """Return how many layouts the cell has, exactly, without evaluating any."""
+
+    def layouts(self, cell: Cell, max_rows: int) -> Iterator[Columns]:
+        """Yield the cell's layouts in order, in chunks of at most `max_rows`."""
+
+
+class Estimator(Protocol):
+    """One analytic model. Instances are stateless but for caches."""
+
+    name: str
+    version: int
+    """Raised whenever results change; views show the newest version of each cell."""
+
+    title: str
+    """One line that says what the model is and where it comes from."""
+
+    mends: tuple[str, ...]
+    """Erratum ids it can mend, in order."""
+
+    problem_columns: tuple[str, ...]
+    choice_columns: tuple[str, ...]
+    relations: tuple[Relation, ...]
+    search: Search | None
+
+    def resolve(
+        self, relation: Relation, columns: Columns, catalog: Catalog, mends: Mends
+    ) -> tuple[Columns, list[Refusal]]:
+        """Fill defaults and check every rule.
+
+        Parameters
+        ----------
+        columns
+            Input columns; a missing number is NaN, a missing text None.
+
+        Returns
+        -------
+        columns
+            Problem, choice and key columns, complete and in dictionary dtypes. Rows that are
+            refused are left in place with whatever they hold.
+        refusals
+            Every refusal, with its row.
+        """
+
+    def estimate(
+        self,
+        relation: Relation,
+        values: Values,
+        layouts: Columns,
+        mends: Mends,
+        out: dict[str, Array],
+    ) -> None:
+        """Fill every array in `out` with the result of that name, one element a layout.
+
+        The same kernel serves a cell (`values` holds scalars) and a batch (arrays as long as
+        the layouts). `out` may name any of the relation's keys and outputs.
+        """
+
+
+def content_id(*parts: Any) -> int:
+    """Return a 63-bit id of JSON-able content: equal content, equal id, on every machine."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def variant_name(mends: Mends, all_mends: Sequence[str]) -> str:
+    """Return ``published``, ``corrected`` or the list of ids, as `variant` in views."""
+    if not mends:
+        return "published"
+    if mends == frozenset(all_mends):
+        return "corrected"
+    return ",".join(mend for mend in all_mends if mend in mends)
+
+
+def _shown(value: Scalar) -> str:
+    return f'"{value}"' if isinstance(value, str) else "(none)" if value is None else str(value)

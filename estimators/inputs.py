@@ -1,0 +1,168 @@
+"""Input columns while they are being resolved: defaults, look-ups, checks, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from estimators.columns import COLUMNS, Column
+from estimators.contract import Array, Catalog, Columns, Refusal, RefusedError, Scalar
+from estimators.rules import Rule
+
+_INTEGER_LIMITS = {"SMALLINT": 2**15 - 1, "INTEGER": 2**31 - 1, "BIGINT": 2**53}
+
+
+class Inputs:
+    """A batch of input rows, completed and checked column by column.
+
+    Parameters
+    ----------
+    columns
+        Input columns: numbers with NaN for missing, texts and flags as objects with None.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        self.num_rows = len(next(iter(columns.values()))) if columns else 0
+        self.refusals: list[Refusal] = []
+        self._good = np.ones(self.num_rows, dtype=bool)
+        self._columns: dict[str, Array] = {}
+        for name, values in columns.items():
+            kind = COLUMNS[name].kind
+            dtype = np.float64 if kind in ("int", "float") else np.object_
+            self._columns[name] = np.array(values, dtype=dtype)
+
+    def __getitem__(self, name: str) -> Array:
+        """Return a column, all missing if it was not given."""
+        if name not in self._columns:
+            number = COLUMNS[name].kind in ("int", "float")
+            self._columns[name] = np.full(
+                self.num_rows, np.nan if number else None, dtype=np.float64 if number else object
+            )
+        return self._columns[name]
+
+    def missing(self, name: str) -> Array:
+        """Return for each row whether the column's value is missing."""
+        column = self[name]
+        if column.dtype == np.float64:
+            return np.isnan(column)
+        return np.fromiter((value is None for value in column), dtype=bool, count=self.num_rows)
+
+    def default(self, name: str, value: Any) -> None:
+        """Set missing values of a column to a scalar or to those of an array."""
+        missing = self.missing(name)
+        if missing.any():
+            values = np.broadcast_to(np.asarray(value, dtype=self[name].dtype), self.num_rows)
+            self._columns[name] = np.where(missing, values, self[name])
+
+    def look_up(self, catalog: Catalog, table: str, key: str, names: Iterable[str]) -> None:
+        """Fill missing values of `names` from the catalog row that column `key` names."""
+        names = tuple(names)
+        for value in dict.fromkeys(self[key].tolist()):
+            if value is None:
+                continue
+            rows = np.equal(self[key], value)
+            try:
+                record = catalog.find(table, value)
+            except RefusedError as error:
+                [refusal] = error.refusals
+                self.refuse(key, rows, refusal.reason, refusal.hint)
+                continue
+            for name in names:
+                found = record.get(name)
+                if found is not None:
+                    self[name][rows & self.missing(name)] = found
+
+    def refuse(self, name: str, rows: Array, reason: str, hint: str = "") -> None:
+        """Refuse `rows` because of their value of column `name`."""
+        for row in np.flatnonzero(rows).tolist():
+            value = _scalar(self[name][row], COLUMNS[name])
+            self.refusals.append(Refusal(name, value, reason, hint, row))
+        self._good &= ~rows
+
+    def require(self, names: Iterable[str], hint: str) -> None:
+        """Refuse rows that miss one of `names`."""
+        for name in names:
+            self.refuse(name, self.missing(name) & self._good, "is missing", hint)
+
+    def check(self, names: Iterable[str]) -> None:
+        """Refuse values that the data dictionary does not admit."""
+        for name in names:
+            sound = ~self.missing(name)
+            for faulty, reason, hint in _faults(COLUMNS[name], self[name]):
+                self.refuse(name, faulty & sound, reason, hint)
+                sound &= ~faulty
+
+    def apply(self, rules: Iterable[Rule]) -> None:
+        """Refuse rows that break a rule; rows refused before are not tried."""
+        for rule in rules:
+            values = {name: self[name] for name in rule.needs}
+            with np.errstate(all="ignore"):
+                broken = self._good & ~rule.holds(values)
+            for row in np.flatnonzero(broken).tolist():
+                scalars = {n: _scalar(self[n][row], COLUMNS[n]) for n in rule.needs}
+                self.refusals.append(
+                    Refusal(
+                        rule.column,
+                        scalars.get(rule.column),
+                        rule.reason(scalars),
+                        rule.hint(scalars),
+                        row,
+                    )
+                )
+            self._good &= ~broken
+
+    def finish(self, names: Iterable[str], optional: Iterable[str] = ()) -> dict[str, Array]:
+        """Return `names` in dictionary dtypes; `optional` numbers stay float64 with NaN.
+
+        Refused rows may hold anything.
+        """
+        optional = frozenset(optional)
+        done = {}
+        for name in names:
+            column, values = COLUMNS[name], self[name]
+            if column.kind == "int" and name not in optional:
+                values = np.where(np.isfinite(values), values, 0).astype(np.int64)
+            done[name] = values
+        return done
+
+
+def _faults(column: Column, values: Array) -> Iterable[tuple[Array, str, str]]:
+    if column.choices:
+        yield ~np.isin(values, column.choices), "is not known", f"use {', '.join(column.choices)}"
+    if values.dtype != np.float64:
+        return
+    with np.errstate(invalid="ignore"):
+        yield ~np.isfinite(values), "is not a finite number", ""
+        if column.kind == "int":
+            yield np.isfinite(values) & (values != np.floor(values)), "is not a whole number", ""
+            limit = _INTEGER_LIMITS[column.duckdb_type]
+            yield values > limit, f"is larger than {limit}", ""
+        if column.minimum is not None:
+            yield values < column.minimum, f"is less than {column.minimum:g}", ""
+        if column.above is not None:
+            yield values <= column.above, f"is not greater than {column.above:g}", ""
+        if column.maximum is not None:
+            yield values > column.maximum, f"is greater than {column.maximum:g}", ""
+
+
+def _scalar(value: Any, column: Column) -> Scalar:
+    if value is None or (isinstance(value, float) and np.isnan(value)):
+        return None
+    if column.kind == "int":
+        return int(value) if np.isfinite(value) and value == np.floor(value) else float(value)
+    if column.kind == "float":
+        return float(value)
+    return bool(value) if column.kind == "bool" else str(value)
+
+
+def records(columns: Mapping[str, Array]) -> list[dict[str, Scalar]]:
+    """Return columns as a list of rows of Python scalars, missing numbers as None."""
+    lists = []
+    for values in columns.values():
+        cells = values.tolist()
+        if values.dtype == np.float64:
+            cells = [None if cell != cell else cell for cell in cells]
+        lists.append(cells)
+    return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]

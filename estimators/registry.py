@@ -1,0 +1,36 @@
+"""The estimators there are: one entry each. Register code here; never discover it by scanning."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+from estimators.contract import Refusal, RefusedError
+
+if TYPE_CHECKING:
+    from estimators.contract import Estimator
+
+ESTIMATORS: dict[str, str] = {
+    "roofline": "estimators.roofline.estimator:ROOFLINE",
+}
+"""Name -> ``module:object``, imported when it is first asked for."""
+
+
+def get(name: str) -> Estimator:
+    """Return the estimator called `name`.
+
+    Raises
+    ------
+    RefusedError
+        If there is none of that name.
+    """
+    if name not in ESTIMATORS:
+        known = ", ".join(ESTIMATORS)
+        raise RefusedError([Refusal("estimator", name, "is not known", f"known: {known}")])
+    module, _, attribute = ESTIMATORS[name].partition(":")
+    return cast("Estimator", getattr(import_module(module), attribute))
+
+
+def all_estimators() -> list[Estimator]:
+    """Return every registered estimator, in order of registration."""
+    return [get(name) for name in ESTIMATORS]

@@ -1,0 +1,121 @@
+"""The roofline estimator under the project's contract."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from estimators.contract import Array, Catalog, Columns, Mends, Refusal, Relation, Values
+from estimators.inputs import Inputs
+from estimators.roofline import inputs as rules
+from estimators.roofline.layer import Layer, layer_of
+from estimators.roofline.layouts import Layouts, flat, layer_table
+from estimators.roofline.search import RooflineSearch
+from estimators.roofline.step import TIMES, memory_parts, times
+
+VERSION = 1
+
+RELATION = Relation(
+    "roofline",
+    grain="one row per configuration: a layout of one problem",
+    keys=rules.KEYS,
+    measures=(
+        *TIMES,
+        "flops_per_gpu",
+        "weights_bytes",
+        "optimizer_bytes",
+        "activations_bytes",
+    ),
+    derived=("gradients_bytes", "memory_bytes", "fits_memory"),
+)
+
+LAYER_VALUES = tuple(
+    name
+    for name in (*rules.SHAPE, *rules.SYSTEM, "bytes_per_element", "activation_recompute")
+    if name not in ("num_layers", "vocab_size", "hbm_bytes")
+)
+"""Everything a layer depends on besides its place in the layer table."""
+
+
+class Roofline:
+    """Roofline per operation, summed over layers and pipeline: arXiv 2410.00273."""
+
+    name = "roofline"
+    version = VERSION
+    title = "Roofline per operation, exhaustive search over layouts (arXiv 2410.00273)"
+    mends = ("R2", "R4", "R5", "R6", "R9")
+    problem_columns = rules.PROBLEM
+    choice_columns = rules.CHOICES
+    relations = (RELATION,)
+    search = RooflineSearch("roofline", VERSION, RELATION.name)
+
+    def resolve(
+        self,
+        relation: Relation,  # noqa: ARG002 - the contract's argument; there is one relation
+        columns: Columns,
+        catalog: Catalog,
+        mends: Mends,
+    ) -> tuple[Columns, list[Refusal]]:
+        """Complete and check rows of input; see `contract.Estimator`."""
+        inputs = Inputs(columns)
+        rules.resolve_problem(inputs, catalog)
+        rules.resolve_layout(inputs, mends)
+        names = (*rules.PROBLEM, *rules.CHOICES, *rules.KEYS)
+        return inputs.finish(names, rules.OPTIONAL), inputs.refusals
+
+    def estimate(
+        self,
+        relation: Relation,  # noqa: ARG002 - the contract's argument; there is one relation
+        values: Values,
+        layouts: Columns,
+        mends: Mends,
+        out: dict[str, Array],
+    ) -> None:
+        """Fill `out`; see `contract.Estimator`. Layouts of the search are used factored."""
+        if not isinstance(layouts, Layouts):
+            layouts = flat(layouts)
+        layer = _layer(values, layouts, mends)
+        rows = layouts.tables["row"]
+        with np.errstate(over="ignore"):
+            per_row = memory_parts(rows, layouts.row_layer, layer, values)
+            per_candidate = times(layouts, layer, values, mends)
+        for name, column in out.items():
+            if name in per_candidate:
+                column[:] = per_candidate[name]
+            elif name in per_row:
+                _gather(per_row[name], layouts.index["row"], column)
+            else:
+                table = "row" if name in rows else "placement"
+                _gather(layouts.tables[table][name], layouts.index[table], column)
+
+
+def _gather(values: Any, index: Array | None, out: Array) -> None:
+    """Write ``values[index]`` to `out`, converted before it is spread."""
+    if index is None:
+        out[:] = values
+    else:
+        np.take(np.asarray(values).astype(out.dtype, copy=False), index, out=out, mode="clip")
+
+
+def _layer(values: Values, layouts: Layouts, mends: Mends) -> Layer:
+    """Return the layer table's figures; those of a search are shared by its cells."""
+    if layouts.layers.key is None:
+        [strategy] = set(np.atleast_1d(np.asarray(values["strategy"], dtype=object)).tolist())
+        return layer_of(strategy, values, layouts.layers.columns, mends)
+    relevant = tuple(values[name] for name in LAYER_VALUES)
+    return _layer_of_table(values["strategy"], layouts.layers.key, relevant, mends & {"R5", "R6"})
+
+
+@lru_cache(maxsize=128)
+def _layer_of_table(
+    strategy: str, key: tuple[Any, ...], relevant: tuple[Any, ...], mends: Mends
+) -> Layer:
+    values = dict(zip(LAYER_VALUES, relevant, strict=True))
+    return layer_of(strategy, values, layer_table(*key).columns, mends)
+
+
+ROOFLINE = Roofline()
+
+__all__ = ["RELATION", "ROOFLINE", "Roofline"]
