@@ -51,10 +51,37 @@ class Network(NamedTuple):
         )
 
 
-def collective(
-    kind: str, ranks: Any, in_domain: Any, network: Network, *, double_all_reduce: bool = False
-) -> Line:
-    """Return the cost of one collective over `ranks` GPUs, `in_domain` of them per fast domain.
+class Ring(NamedTuple):
+    """The geometry of a collective over a group: what its cost has of each rate.
+
+    Everything but the rates, so that a search can keep it while systems change.
+    """
+
+    share: Any
+    """Share of the volume that passes a GPU, times the rounds it takes."""
+
+    slow_hops: Any
+    fast_hops: Any
+    slow_alone: Any
+    """1 where every member is in a domain of its own: one GPU's network card carries it."""
+
+    slow_shared: Any
+    """1/members where several domains have several members: their cards share the volume."""
+
+    uses_fast: Any
+
+    def line(self, network: Network) -> Line:
+        """Return the cost on a network."""
+        slow = self.slow_alone + self.slow_shared / network.nics_per_gpu
+        return Line(
+            self.slow_hops * network.slow_latency + self.fast_hops * network.fast_latency,
+            self.share
+            * np.maximum(slow / network.slow_bandwidth, self.uses_fast / network.fast_bandwidth),
+        )
+
+
+def ring(kind: str, ranks: Any, in_domain: Any, *, double_all_reduce: bool = False) -> Ring:
+    """Return the geometry of one collective over `ranks` GPUs, `in_domain` of them a domain.
 
     Parameters
     ----------
@@ -68,39 +95,23 @@ def collective(
 
     Returns
     -------
-    Line
-        Zero where the group has one member.
+    Ring
+        All zero where the group has one member.
     """
     ranks = np.asarray(ranks, dtype=np.float64)
-    share = 1.0 if kind in WHOLE_VOLUME else (ranks - 1) / ranks
+    several = ranks > 1
     domains = ranks // in_domain
-    rounds = 2.0 if kind == "all_reduce" else 1.0
-    rounds_in_one_tier = rounds if double_all_reduce else 1.0
-    slow, fast = share / network.slow_bandwidth, share / network.fast_bandwidth
-    across = np.maximum(slow / (network.nics_per_gpu * in_domain), fast)
-    all_slow, all_fast = np.equal(in_domain, 1), domains == 1
-    latency = np.where(
-        all_slow,
-        network.slow_latency * (ranks - 1),
-        np.where(
-            all_fast,
-            network.fast_latency * (ranks - 1),
-            network.slow_latency * (domains - 1) + network.fast_latency * (ranks - domains),
-        ),
-    )
-    per_byte = np.where(
-        all_slow,
-        rounds_in_one_tier * slow,
-        np.where(all_fast, rounds_in_one_tier * fast, rounds * across),
-    )
-    alone = ranks <= 1
-    return Line(np.where(alone, 0.0, latency), np.where(alone, 0.0, per_byte))
-
-
-def point_to_point(in_domain: Any, network: Network) -> Line:
-    """Return the cost of a transfer between two GPUs, of which `in_domain` share a domain."""
-    fast = np.greater(in_domain, 1)
-    return Line(
-        np.where(fast, network.fast_latency, network.slow_latency),
-        np.where(fast, 1 / network.fast_bandwidth, 1 / network.slow_bandwidth),
+    alone = several & np.equal(in_domain, 1)
+    inside = several & ~alone & (domains == 1)
+    mixed = several & ~alone & ~inside
+    rounds: Any = 1.0
+    if kind == "all_reduce":
+        rounds = np.where(mixed | double_all_reduce, 2.0, 1.0)
+    return Ring(
+        share=rounds * (1.0 if kind in WHOLE_VOLUME else (ranks - 1) / ranks),
+        slow_hops=alone * (ranks - 1) + mixed * (domains - 1),
+        fast_hops=inside * (ranks - 1) + mixed * (ranks - domains),
+        slow_alone=alone.astype(np.float64),
+        slow_shared=mixed / in_domain,
+        uses_fast=(inside | mixed).astype(np.float64),
     )

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-Kind = Literal["int", "float", "bool", "str", "date"]
+Kind = Literal["int", "float", "bool", "str", "date", "time"]
 
 _STORAGE = {
     "int": "INTEGER",
@@ -19,6 +19,7 @@ _STORAGE = {
     "bool": "BOOLEAN",
     "str": "VARCHAR",
     "date": "DATE",
+    "time": "TIMESTAMP",
 }
 _DTYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_, "str": np.object_}
 
@@ -186,13 +187,24 @@ _RECORD = (
     _text("variant", "published (no mend), corrected (every mend) or the list of mends"),
     _text("kept", "Layout columns held to one value by the study, as JSON; {} is the whole space"),
     Column("num_rows", "int", "rows", "Rows of the cell", storage="BIGINT", minimum=0),
+    Column(
+        "sibling",
+        "int",
+        "",
+        "Place of a cell among its siblings, the cells that answer the same question: the whole "
+        "space first",
+        storage="BIGINT",
+        minimum=1,
+    ),
+    _count("num_siblings", "Cells that answer the same question", storage="BIGINT"),
+    Column("first_sibling", "int", "", "Least cell_id among the siblings", storage="BIGINT"),
     _text("study", "Name of the study"),
     _text("study_file", "File the study was read from"),
     _text("definition", "The study as JSON, ranges expanded"),
     Column("is_done", "bool", "", "Whether the cell's rows are stored"),
     Column("num_cells", "int", "cells", "Cells of the study", storage="BIGINT", minimum=0),
-    Column("created_at", "date", "", "When the record was made (UTC)", storage="TIMESTAMP"),
-    Column("evaluated_at", "date", "", "When the rows were committed (UTC)", storage="TIMESTAMP"),
+    Column("created_at", "time", "", "When the record was made (UTC)"),
+    Column("evaluated_at", "time", "", "When the rows were committed (UTC)"),
 )
 
 _REFERENCE = (

@@ -160,7 +160,7 @@ class Cell:
             dict(self.kept),
         )
 
-    @property
+    @cached_property
     def values(self) -> Values:
         """The problem's values and the cell's choices together: what a kernel is given."""
         return {**self.problem.values, **self.choices}

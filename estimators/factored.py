@@ -65,5 +65,5 @@ class Factored(Mapping[str, Array]):
 
 
 def take(column: Array, index: Array | None) -> Array:
-    """Return ``column[index]``, or the column itself where there is no index."""
-    return column if index is None else np.take(column, index)
+    """Return ``column[..., index]``, or the column itself where there is no index."""
+    return column if index is None else np.take(column, index, axis=-1, mode="clip")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from estimators.roofline import inputs as rules
 from estimators.roofline.layer import Layer, layer_of
 from estimators.roofline.layouts import Layouts, flat, layer_table
 from estimators.roofline.search import RooflineSearch
-from estimators.roofline.step import TIMES, memory_parts, times
+from estimators.roofline.step import TIMES, memory_parts, memory_sum, times
 
 VERSION = 1
 
@@ -77,26 +77,34 @@ class Roofline:
         if not isinstance(layouts, Layouts):
             layouts = flat(layouts)
         layer = _layer(values, layouts, mends)
-        rows = layouts.tables["row"]
-        with np.errstate(over="ignore"):
-            per_row = memory_parts(rows, layouts.row_layer, layer, values)
-            per_candidate = times(layouts, layer, values, mends)
-        for name, column in out.items():
-            if name in per_candidate:
-                column[:] = per_candidate[name]
-            elif name in per_row:
-                _gather(per_row[name], layouts.index["row"], column)
-            else:
-                table = "row" if name in rows else "placement"
-                _gather(layouts.tables[table][name], layouts.index[table], column)
+        results = times(layouts, layer, values, mends)
+        for name in results.keys() & out.keys():
+            out[name][:] = results[name]
+
+        per_row = memory_parts(layouts, layer, values)
+        if not out.keys().isdisjoint(("memory_bytes", "fits_memory")):
+            per_row |= memory_sum(per_row, values)
+        for name in per_row.keys() & out.keys():
+            _gather(per_row[name], layouts.index["row"], out[name])
+
+        for name in out.keys() & set(rules.KEYS):
+            column = out[name]
+            column[:] = layouts.once(
+                name + column.dtype.char,
+                partial(_column, layouts, name, column.dtype),
+            )
+
+
+def _column(layouts: Layouts, name: str, dtype: Any) -> Array:
+    return layouts[name].astype(dtype)
 
 
 def _gather(values: Any, index: Array | None, out: Array) -> None:
-    """Write ``values[index]`` to `out`, converted before it is spread."""
+    """Write ``values[index]`` to `out`."""
     if index is None:
         out[:] = values
     else:
-        np.take(np.asarray(values).astype(out.dtype, copy=False), index, out=out, mode="clip")
+        np.take(values, index, out=out, mode="clip")
 
 
 def _layer(values: Values, layouts: Layouts, mends: Mends) -> Layer:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from estimators.collectives import Line, Network, collective
-from estimators.contract import Columns, Mends, Values
+from estimators.collectives import Line, Network, ring
+from estimators.contract import Array, Columns, Mends, Values
 from estimators.roofline.operations import (
     Direction,
     Operation,
@@ -101,14 +101,16 @@ STRATEGIES: dict[str, Callable[[Sizes, Columns, Mends], list[Operation]]] = {
 class Layer:
     """Sums over one layer and one microbatch, one element a row of the layer table.
 
-    Seconds are of both directions together unless the name says otherwise.
+    Attributes
+    ----------
+    seconds
+        Five rows: all of the forward pass; all of the backward pass; then of both together
+        arithmetic, exposed memory traffic, and communication.
+    input_bytes
+        The layer's input, which passes between pipeline stages.
     """
 
-    forward_seconds: Any
-    backward_seconds: Any
-    compute_seconds: Any
-    memory_seconds: Any
-    comm_seconds: Any
+    seconds: Array
     flops: Any
     weights_bytes: Any
     activations_bytes: Any
@@ -165,7 +167,7 @@ def layer_of(strategy: str, values: Values, layout: Columns, mends: Mends) -> La
     operations = STRATEGIES[strategy](Sizes.of(values), layout, mends)
     network = Network.of(values)
     lines = {
-        kind: collective(kind, layout["tensor_parallel"], layout["nvlink_tensor_parallel"], network)
+        kind: ring(kind, layout["tensor_parallel"], layout["nvlink_tensor_parallel"]).line(network)
         for kind in ("all_gather", "reduce_scatter")
     }
     matrix_rate = values["flops_efficiency"] * values["matrix_flops_per_second"]
@@ -181,12 +183,15 @@ def layer_of(strategy: str, values: Values, layout: Columns, mends: Mends) -> La
     passes = 1.0 + recomputes
     kept = sum(operation.activations_bytes for operation in operations)
     layer_input = next(o.activations_bytes for o in operations if o.name == LAYER_INPUT)
+    seconds = (
+        forward.seconds,
+        backward.seconds + recomputes * forward.seconds,
+        passes * forward.compute + backward.compute,
+        passes * forward.memory + backward.memory,
+        passes * forward.comm + backward.comm,
+    )
     return Layer(
-        forward_seconds=forward.seconds,
-        backward_seconds=backward.seconds + recomputes * forward.seconds,
-        compute_seconds=passes * forward.compute + backward.compute,
-        memory_seconds=passes * forward.memory + backward.memory,
-        comm_seconds=passes * forward.comm + backward.comm,
+        seconds=np.stack(np.broadcast_arrays(*seconds)),
         flops=passes * forward.flops + backward.flops,
         weights_bytes=sum(operation.weights_bytes for operation in operations),
         activations_bytes=np.where(recomputes, layer_input, kept),

@@ -7,9 +7,9 @@ the first of its layers, the placement how many further on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -99,6 +99,17 @@ class Layouts(Factored):
     placement_layer: Array | None
     candidate_layer: Array | None
     placement_row: Array | None
+    _known: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what `make` makes, made at the first call of that `name`.
+
+        For what follows from the layouts and from those problem values that a search's
+        layouts depend on anyway: cells of other systems share it.
+        """
+        if name not in self._known:
+            self._known[name] = make()
+        return self._known[name]
 
 
 def flat(columns: Columns) -> Layouts:
@@ -132,12 +143,12 @@ class Product:
     placement_split: Array
     layers: LayerTable
 
-    @property
+    @cached_property
     def _per_row(self) -> Array:
         num_splits = max(self.row_split.max(initial=-1), self.placement_split.max(initial=-1)) + 1
         return np.bincount(self.placement_split, minlength=num_splits)[self.row_split]
 
-    @property
+    @cached_property
     def num_rows(self) -> int:
         """Number of layouts, from the sizes of the tables alone."""
         return int(self._per_row.sum())

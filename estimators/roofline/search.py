@@ -40,8 +40,9 @@ from estimators.spaces import divisors, each_divisor, placements
 MIN_LOCAL_WIDTH = 128
 """Splits that leave fewer of the 3 x hidden columns of the qkv product are not searched."""
 
-CACHED_ROWS = 2_000_000
-"""Cells up to this size keep their layouts: systems and variants share them."""
+CACHED_ROWS = 16_384
+"""Cells up to this size keep their layouts and all that follows from them: systems and variants
+share them. In larger cells evaluation outweighs enumeration."""
 
 SEARCHED = (
     "num_layers",
@@ -95,9 +96,10 @@ class RooflineSearch:
 
     def layouts(self, cell: Cell, max_rows: int) -> Iterator[Layouts]:
         """Yield chunks of whole rows, in order of split, microbatch, placement."""
-        product = _product(*_key(cell))
+        key = _key(cell)
+        product = _product(*key)
         if product.num_rows <= CACHED_ROWS:
-            yield from _chunks(*_key(cell), max_rows)
+            yield from _chunks(*key, max_rows)
         else:
             yield from product.chunks(max_rows)
 

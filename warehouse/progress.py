@@ -1,0 +1,95 @@
+"""The progress file beside a database: what a sweep has done, readable while it holds the lock."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+INTERVAL_SECONDS = 0.25
+"""Time between two writes of the file."""
+
+
+@dataclass
+class Progress:
+    """How far a sweep is. Rows and cells count those of earlier runs of the study as well."""
+
+    study: str
+    total_rows: int
+    total_cells: int
+    rows: int = 0
+    cells: int = 0
+    rows_per_second: float = 0.0
+    started_at: float = field(default_factory=time.time)
+    updated_at: float = 0.0
+    pid: int = field(default_factory=os.getpid)
+
+
+def progress_path(database: Path) -> Path:
+    """Return where the progress of sweeps into `database` is written."""
+    return database.with_name(database.name + ".progress.json")
+
+
+class ProgressFile:
+    """Writes the progress of one sweep; the file is gone once the sweep has ended.
+
+    Best effort: a sweep does not fail because its progress cannot be written.
+    """
+
+    def __init__(self, database: Path, progress: Progress) -> None:
+        self._path = progress_path(database)
+        self._progress = progress
+        self._first_row = progress.rows
+
+    def __enter__(self) -> ProgressFile:
+        self._write()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+
+    def update(self, rows: int, cells: int) -> None:
+        """Note the rows and cells done so far; write them if the last write is old enough."""
+        progress = self._progress
+        progress.rows, progress.cells = rows, cells
+        if time.time() - progress.updated_at >= INTERVAL_SECONDS:
+            self._write()
+
+    def _write(self) -> None:
+        progress = self._progress
+        progress.updated_at = time.time()
+        elapsed = progress.updated_at - progress.started_at
+        progress.rows_per_second = (progress.rows - self._first_row) / elapsed if elapsed else 0.0
+        partial = self._path.with_name(self._path.name + ".partial")
+        with contextlib.suppress(OSError):
+            partial.write_text(json.dumps(asdict(progress)), encoding="utf-8")
+            partial.replace(self._path)
+
+
+def read_progress(database: Path) -> dict[str, Any] | None:
+    """Return the progress of the sweep that is running into `database`, if one is.
+
+    A file left by a killed process does not count.
+    """
+    try:
+        found = json.loads(progress_path(database).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and _is_alive(found.get("pid")) else None
+
+
+def _is_alive(pid: object) -> bool:
+    if not isinstance(pid, int) or pid < 1:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,159 @@
+"""From cells to Arrow record batches: evaluation writes straight into the batches' memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from estimators.columns import COLUMNS, Column
+from estimators.contract import Array, Cell, Columns, Estimator, Relation
+
+BATCH_ROWS = 122_880
+"""Rows of a batch: one row group of DuckDB's storage; other sizes cost time and space."""
+
+CHUNK_ROWS = 16_384
+"""Layouts evaluated at once: few enough for a chunk's intermediate columns to stay in cache."""
+
+_NUMPY = {
+    "SMALLINT": np.int16,
+    "INTEGER": np.int32,
+    "BIGINT": np.int64,
+    "FLOAT": np.float32,
+    "DOUBLE": np.float64,
+    "BOOLEAN": np.bool_,
+    "VARCHAR": np.object_,
+}
+
+Evaluated = Iterator[tuple[Cell, int, Callable[[dict[str, Array]], None]]]
+"""Pieces of cells: the cell, the number of rows, and what writes them into given arrays."""
+
+
+def searched(estimator: Estimator, relation: Relation, cells: Iterable[Cell]) -> Evaluated:
+    """Yield the pieces of cells that a search enumerates and the estimator evaluates.
+
+    Raises
+    ------
+    RuntimeError
+        If a cell yields another number of layouts than its count.
+    """
+    search = estimator.search
+    if search is None:
+        raise TypeError(f"estimator {estimator.name} has no search")
+    for cell in cells:
+        values, seen = cell.values, 0
+        for layouts in search.layouts(cell, CHUNK_ROWS):
+            size = num_rows(layouts)
+            seen += size
+
+            def fill(
+                out: dict[str, Array],
+                values: Any = values,
+                layouts: Columns = layouts,
+                cell: Cell = cell,
+            ) -> None:
+                estimator.estimate(relation, values, layouts, cell.mends, out)
+
+            yield cell, size, fill
+        if seen != search.count(cell):
+            raise RuntimeError(f"cell {cell.id}: {seen} layouts, counted {search.count(cell)}")
+
+
+def given(relation: Relation, cells: Iterable[tuple[Cell, Columns]]) -> Evaluated:
+    """Yield the pieces of cells whose rows are at hand."""
+    for cell, columns in cells:
+
+        def fill(out: dict[str, Array], columns: Columns = columns) -> None:
+            for name in relation.stored:
+                out[name][:] = columns[name]
+
+        yield cell, num_rows(columns), fill
+
+
+def num_rows(columns: Columns) -> int:
+    """Return the number of rows of columns, also of those that know it without a column."""
+    known = getattr(columns, "num_rows", None)
+    return int(known) if known is not None else len(next(iter(columns.values())))
+
+
+def schema_of(relation: Relation) -> pa.Schema:
+    """Return the Arrow schema of a relation's fact table."""
+    fields = [pa.field("cell_id", pa.int64())]
+    fields += [
+        pa.field(name, pa.string() if kind is np.object_ else pa.from_numpy_dtype(np.dtype(kind)))
+        for name in relation.stored
+        for kind in [_storage_dtype(COLUMNS[name])]
+    ]
+    return pa.schema(fields)
+
+
+def record_batches(
+    relation: Relation, pieces: Evaluated, on_rows: Callable[[int], None]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `pieces` in batches of `BATCH_ROWS`, the last one shorter.
+
+    Parameters
+    ----------
+    on_rows
+        Called with the number of rows that have been evaluated just now.
+    """
+    schema = schema_of(relation)
+    batch, used = _allocate(relation), 0
+    for cell, size, fill in pieces:
+        if used + size <= BATCH_ROWS:
+            _write(batch, used, size, cell, fill)
+            used += size
+        else:
+            spare = _allocate(relation, size)
+            _write(spare, 0, size, cell, fill)
+            done = 0
+            while done < size:
+                part = min(BATCH_ROWS - used, size - done)
+                for name, column in batch.items():
+                    column[used : used + part] = spare[name][done : done + part]
+                used, done = used + part, done + part
+                if used == BATCH_ROWS:
+                    yield _arrow(schema, batch, used)
+                    batch, used = _allocate(relation), 0
+        on_rows(size)
+    if used:
+        yield _arrow(schema, batch, used)
+
+
+def _storage_dtype(column: Column) -> type:
+    return _NUMPY[column.duckdb_type]
+
+
+def _allocate(relation: Relation, size: int = BATCH_ROWS) -> dict[str, Array]:
+    batch: dict[str, Array] = {"cell_id": np.empty(size, dtype=np.int64)}
+    for name in relation.stored:
+        batch[name] = np.empty(size, dtype=_storage_dtype(COLUMNS[name]))
+    return batch
+
+
+def _write(
+    batch: dict[str, Array],
+    start: int,
+    size: int,
+    cell: Cell,
+    fill: Callable[[dict[str, Array]], None],
+) -> None:
+    views = {name: column[start : start + size] for name, column in batch.items()}
+    views.pop("cell_id")[:] = cell.id
+    fill(views)
+
+
+def _arrow(schema: pa.Schema, batch: dict[str, Array], used: int) -> pa.RecordBatch:
+    arrays = [
+        _array(batch[field.name][:used], field.type) for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(values: Array, kind: pa.DataType) -> pa.Array:
+    """Return an Arrow array over the same memory; NaN becomes NULL."""
+    if values.dtype.kind == "f" and np.isnan(values.min(initial=0.0)):
+        return pa.array(values, type=kind, mask=np.isnan(values))
+    return pa.array(values, type=kind)

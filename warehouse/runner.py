@@ -1,0 +1,195 @@
+"""Runs a study: which cells are missing, in what order, committed in groups, resumable.
+
+A killed sweep loses the group that was under way and nothing else: cells are stored whole,
+together with their record, and the next run evaluates those that are not stored.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from estimators.contract import Catalog, Cell, Estimator, RefusedError
+from estimators.registry import get
+from warehouse.catalog import load_catalog
+from warehouse.connection import open_for_write
+from warehouse.errors import InputError
+from warehouse.progress import Progress, ProgressFile
+from warehouse.record_batches import BATCH_ROWS, record_batches, searched
+from warehouse.sink import DuckDBSink, Sink, commit_groups
+from warehouse.study_store import register_study
+
+if TYPE_CHECKING:
+    from warehouse.studies import Study
+
+COMMIT_ROWS = 8 * BATCH_ROWS
+"""Rows after which finished cells are committed: a commit for each cell would take ten times
+as long as the rows themselves."""
+
+Sized = Sequence[tuple[Cell, int]]
+"""Cells, each with its number of rows."""
+
+OnProgress = Callable[[int, int, int, int], None]
+"""Called with rows done, rows in all, cells done, cells in all."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cells that a study asks for, each with its exact number of rows."""
+
+    estimator: Estimator
+    cells: Sized
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all cells."""
+        return _rows(self.cells)
+
+
+@dataclass(frozen=True)
+class SweepReport:
+    """What a run of a study did.
+
+    Attributes
+    ----------
+    cells, rows
+        Evaluated and stored by this run.
+    cells_before, rows_before
+        Of this study and stored already.
+    seconds
+        From the first evaluation to the last commit.
+    """
+
+    study: str
+    cells: int
+    rows: int
+    cells_before: int
+    rows_before: int
+    seconds: float
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows evaluated and stored in a second."""
+        return self.rows / self.seconds if self.seconds else 0.0
+
+
+class _Tracker:
+    """Counts what is done and passes it on to whoever shows it."""
+
+    def __init__(self, progress: Progress, file: ProgressFile, listener: OnProgress | None) -> None:
+        self._progress = progress
+        self._file = file
+        self._listener = listener
+        self._rows, self._cells = progress.rows, progress.cells
+        self._tell()
+
+    def add_rows(self, rows: int) -> None:
+        self._rows += rows
+        self._tell()
+
+    def add_cells(self, cells: int) -> None:
+        self._cells += cells
+        self._tell()
+
+    def _tell(self) -> None:
+        self._file.update(self._rows, self._cells)
+        if self._listener is not None:
+            total = self._progress
+            self._listener(self._rows, total.total_rows, self._cells, total.total_cells)
+
+
+def plan(study: Study, catalog: Catalog) -> Plan:
+    """Return the study's cells and their row counts, without evaluating anything.
+
+    Raises
+    ------
+    InputError
+        If the estimator refuses the space.
+    """
+    estimator = get(study.estimator)
+    search = estimator.search
+    if search is None:
+        raise InputError(
+            f"{study.file}: `estimator` {study.estimator} has no search",
+            f"use `warehouse evaluate {study.estimator}` on a file of configurations",
+        )
+    cells: dict[int, tuple[Cell, int]] = {}
+    try:
+        for mends in study.mends:
+            for space in study.spaces:
+                for cell in search.cells(space, catalog, mends):
+                    cells.setdefault(cell.id, (cell, search.count(cell)))
+    except RefusedError as error:
+        raise InputError.from_refusals(error.refusals, study.file) from None
+    return Plan(estimator, tuple(cells.values()))
+
+
+def run_study(
+    database: Path,
+    study: Study,
+    *,
+    force: bool = False,
+    on_progress: OnProgress | None = None,
+) -> SweepReport:
+    """Evaluate and store every cell of `study` that `database` does not have.
+
+    Parameters
+    ----------
+    force
+        Evaluate the stored cells as well and replace them.
+    on_progress
+        Called often, from whichever thread evaluates.
+
+    Raises
+    ------
+    InputError
+        If the study is refused; nothing has been written then.
+    DatabaseError
+        If the database cannot be opened for writing.
+    """
+    with open_for_write(database) as connection:
+        asked = plan(study, load_catalog(connection))
+        stored = DuckDBSink(connection).stored()
+        before = [(cell, rows) for cell, rows in asked.cells if cell.id in stored and not force]
+        missing = [(cell, rows) for cell, rows in asked.cells if force or cell.id not in stored]
+        register_study(connection, study, asked.cells)
+        started = time.perf_counter()
+        if missing:
+            progress = Progress(
+                study.name,
+                total_rows=asked.num_rows,
+                total_cells=len(asked.cells),
+                rows=_rows(before),
+                cells=len(before),
+            )
+            with ProgressFile(database, progress) as file:
+                tracker = _Tracker(progress, file, on_progress)
+                _sweep(DuckDBSink(connection), asked.estimator, missing, tracker, replace=force)
+        return SweepReport(
+            study.name,
+            cells=len(missing),
+            rows=_rows(missing),
+            cells_before=len(before),
+            rows_before=_rows(before),
+            seconds=time.perf_counter() - started,
+        )
+
+
+def _sweep(
+    sink: Sink, estimator: Estimator, cells: Sized, tracker: _Tracker, *, replace: bool
+) -> None:
+    """Evaluate and store `cells`, relation by relation, group by group."""
+    for relation in estimator.relations:
+        own = [(cell, rows) for cell, rows in cells if cell.relation == relation.name]
+        for group in commit_groups(own, COMMIT_ROWS):
+            pieces = searched(estimator, relation, [cell for cell, _ in group])
+            batches = record_batches(relation, pieces, tracker.add_rows)
+            sink.store(estimator, relation, group, batches, replace=replace)
+            tracker.add_cells(len(group))
+
+
+def _rows(cells: Sized) -> int:
+    return sum(rows for _, rows in cells)

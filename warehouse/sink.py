@@ -1,0 +1,208 @@
+"""Where evaluated rows go. `Sink` is the protocol; DuckDB is the one there is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import duckdb
+import pyarrow as pa
+
+from estimators.columns import COLUMNS
+from estimators.contract import Cell, Columns, Estimator, Relation, variant_name
+from estimators.registry import all_estimators
+from warehouse.naming import quoted
+from warehouse.record_batches import given, record_batches, schema_of
+
+
+class Sink(Protocol):
+    """Stores cells whole: rows and record together, or not at all."""
+
+    def stored(self) -> set[int]:
+        """Return the ids of the cells that are stored."""
+
+    def store(
+        self,
+        estimator: Estimator,
+        relation: Relation,
+        cells: Sequence[tuple[Cell, int]],
+        batches: Iterator[pa.RecordBatch],
+        *,
+        replace: bool,
+    ) -> None:
+        """Store `cells`, each with its number of rows, whose rows `batches` yields.
+
+        The batches are pulled while they are stored, so that evaluation and storage overlap.
+        """
+
+
+class DuckDBSink:
+    """Cells into an open warehouse database, one transaction a call of `store`."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+
+    def stored(self) -> set[int]:
+        """Return the ids of the cells that are stored."""
+        return {row[0] for row in self._connection.execute("select cell_id from cell").fetchall()}
+
+    def store(
+        self,
+        estimator: Estimator,
+        relation: Relation,
+        cells: Sequence[tuple[Cell, int]],
+        batches: Iterator[pa.RecordBatch],
+        *,
+        replace: bool = False,
+    ) -> None:
+        """Store cells in one transaction; see `Sink.store`."""
+        source = _Source(batches)
+        reader = pa.RecordBatchReader.from_batches(schema_of(relation), source)
+        with transaction(self._connection):
+            if replace:
+                delete_cells(self._connection, [cell.id for cell, _ in cells])
+            try:
+                self._insert(relation.name, reader)
+            except duckdb.Error:
+                if source.error is not None:  # the fault is the evaluation's, not DuckDB's
+                    raise source.error from None
+                raise
+            problems = {cell.problem.id: cell for cell, _ in cells}.values()
+            self._insert("problem", _problem_rows(problems), "or ignore")
+            self._insert("cell", _cell_rows(estimator, cells))
+
+    def _insert(self, table: str, rows: Any, conflict: str = "") -> None:
+        self._connection.register("incoming_rows", rows)
+        try:
+            self._connection.execute(
+                f"insert {conflict} into {quoted(table)} by name select * from incoming_rows"
+            )
+        finally:
+            self._connection.unregister("incoming_rows")
+
+
+class _Source:
+    """An iterator that remembers why it failed: the error is lost on its way through Arrow."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.error: BaseException | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._batches
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+class transaction:  # noqa: N801 - reads as a statement: with transaction(connection)
+    """Commit on leaving, roll back on an error."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._connection.begin()
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self._connection.commit()
+        else:
+            self._connection.rollback()
+
+
+def store_cells(
+    connection: duckdb.DuckDBPyConnection,
+    estimator: Estimator,
+    relation: Relation,
+    cells: Sequence[tuple[Cell, Columns]],
+) -> list[Cell]:
+    """Store cells whose rows are at hand, in one transaction; return those that were new."""
+    sink = DuckDBSink(connection)
+    stored = sink.stored()
+    new = [(cell, columns) for cell, columns in cells if cell.id not in stored]
+    if new:
+        sizes = [(cell, len(next(iter(columns.values())))) for cell, columns in new]
+        pieces = given(relation, new)
+        batches = record_batches(relation, pieces, lambda _rows: None)
+        sink.store(estimator, relation, sizes, batches)
+    return [cell for cell, _ in new]
+
+
+def delete_cells(connection: duckdb.DuckDBPyConnection, cells: Iterable[int]) -> None:
+    """Delete cells and their rows; to be called in a transaction."""
+    ids = pa.table({"cell_id": pa.array(cells, type=pa.int64())})
+    connection.register("dropped_cells", ids)
+    try:
+        tables = [relation.name for e in all_estimators() for relation in e.relations]
+        for table in [*tables, "cell"]:
+            connection.execute(
+                f"delete from {quoted(table)} where cell_id in (select cell_id from dropped_cells)"
+            )
+    finally:
+        connection.unregister("dropped_cells")
+
+
+def _problem_rows(cells: Iterable[Cell]) -> pa.Table:
+    rows = [{"problem_id": cell.problem.id, **cell.problem.values} for cell in cells]
+    return _table(rows)
+
+
+def _cell_rows(estimator: Estimator, cells: Sequence[tuple[Cell, int]]) -> pa.Table:
+    now = datetime.now(UTC).replace(tzinfo=None)
+    return _table(
+        [
+            {
+                "cell_id": cell.id,
+                "problem_id": cell.problem.id,
+                "estimator": cell.estimator,
+                "estimator_version": cell.version,
+                "relation": cell.relation,
+                "mends": ",".join(mend for mend in estimator.mends if mend in cell.mends),
+                "variant": variant_name(cell.mends, estimator.mends),
+                "kept": json.dumps(dict(cell.kept), sort_keys=True),
+                "num_rows": num_rows,
+                "evaluated_at": now,
+                **cell.choices,
+            }
+            for cell, num_rows in cells
+        ]
+    )
+
+
+_ARROW = {
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "bool": pa.bool_(),
+    "str": pa.string(),
+    "time": pa.timestamp("us"),
+}
+
+
+def _table(rows: list[dict[str, Any]]) -> pa.Table:
+    names = dict.fromkeys(name for row in rows for name in row)
+    return pa.table(
+        {
+            name: pa.array([row.get(name) for row in rows], type=_ARROW[COLUMNS[name].kind])
+            for name in names
+        }
+    )
+
+
+def commit_groups(
+    cells: Iterable[tuple[Cell, int]], commit_rows: int
+) -> Iterator[list[tuple[Cell, int]]]:
+    """Cut cells, in order, into groups of at least `commit_rows` rows (the last may be less)."""
+    group: list[tuple[Cell, int]] = []
+    rows = 0
+    for cell, size in cells:
+        group.append((cell, size))
+        rows += size
+        if rows >= commit_rows:
+            yield group
+            group, rows = [], 0
+    if group:
+        yield group

@@ -1,0 +1,106 @@
+"""The record of studies: which cells each asked for, and what goes when one is dropped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+
+from estimators.contract import Cell
+from warehouse.compact import compact
+from warehouse.connection import open_for_write
+from warehouse.errors import InputError
+from warehouse.sink import delete_cells, transaction
+
+if TYPE_CHECKING:
+    from warehouse.studies import Study
+
+
+def register_study(
+    connection: duckdb.DuckDBPyConnection, study: Study, cells: Sequence[tuple[Cell, int]]
+) -> None:
+    """Record what `study` asks for; a study of that name that asked otherwise is redefined.
+
+    Cells that only the earlier definition asked for stay stored. Nothing is written if the
+    record stands already.
+    """
+    definition = json.dumps(study.definition, sort_keys=True)
+    ids = pa.table({"cell_id": pa.array([cell.id for cell, _ in cells], type=pa.int64())})
+    known = connection.execute(
+        "select definition, list_sort(list(cell_id)) from study left join study_cell using (study)"
+        " where study = ? group by all",
+        [study.name],
+    ).fetchone()
+    if known == (definition, sorted(cell.id for cell, _ in cells)):
+        return
+    with transaction(connection):
+        connection.execute(
+            "insert or replace into study by name select ? as study, ? as study_file,"
+            " ? as estimator, ? as definition, ? as num_cells, ? as num_rows, ? as created_at",
+            [
+                study.name,
+                study.file,
+                study.estimator,
+                definition,
+                len(cells),
+                sum(rows for _, rows in cells),
+                datetime.now(UTC).replace(tzinfo=None),
+            ],
+        )
+        connection.execute("delete from study_cell where study = ?", [study.name])
+        connection.register("asked_cells", ids)
+        connection.execute(
+            "insert into study_cell by name select ? as study, cell_id from asked_cells",
+            [study.name],
+        )
+    connection.unregister("asked_cells")
+
+
+@dataclass(frozen=True)
+class DropReport:
+    """What dropping a study removed: its cells that no other study asks for, with their rows."""
+
+    study: str
+    cells: int
+    rows: int
+    bytes_before: int
+    bytes_after: int
+
+
+def drop_study(database: Path, name: str) -> DropReport:
+    """Remove a study and every cell that no other study asks for, and shrink the file.
+
+    Raises
+    ------
+    InputError
+        If there is no study of that name.
+    """
+    before = database.stat().st_size if database.exists() else 0
+    with open_for_write(database) as connection:
+        studies = [row[0] for row in connection.execute("from study select study").fetchall()]
+        if name not in studies:
+            known = ", ".join(sorted(studies)) or "none is stored"
+            raise InputError(f"`study` \"{name}\" is not in {database}", f"known: {known}")
+        own = connection.execute(
+            "select cell_id, num_rows from cell where cell_id in"
+            " (select cell_id from study_cell where study = $name)"
+            " and cell_id not in (select cell_id from study_cell where study <> $name)",
+            {"name": name},
+        ).fetchall()
+        with transaction(connection):
+            delete_cells(connection, [cell for cell, _ in own])
+            connection.execute("delete from study_cell where study = ?", [name])
+            connection.execute("delete from study where study = ?", [name])
+            connection.execute(
+                "delete from problem where problem_id not in (select problem_id from cell)"
+            )
+    compact(database)
+    return DropReport(
+        name, len(own), sum(rows for _, rows in own), before, database.stat().st_size
+    )
