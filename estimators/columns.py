@@ -186,7 +186,14 @@ _RECORD = (
     _text("mends", "Erratum ids whose mended formula was used, comma-separated; empty: none"),
     _text("variant", "published (no mend), corrected (every mend) or the list of mends"),
     _text("kept", "Layout columns held to one value by the study, as JSON; {} is the whole space"),
-    Column("num_rows", "int", "rows", "Rows of the cell", storage="BIGINT", minimum=0),
+    Column(
+        "num_rows",
+        "int",
+        "rows",
+        "Rows: of a cell, a study, a comparison",
+        storage="BIGINT",
+        minimum=0,
+    ),
     Column(
         "sibling",
         "int",
@@ -231,6 +238,59 @@ _REFERENCE = (
     ),
 )
 
+_VIEWS = (
+    _count("head_size", "Width of one attention head"),
+    Column("uses_glu", "bool", "", "Whether the feed-forward layer is gated"),
+    _text("attention", "How attention is computed", "flash", "unfused"),
+    Column("zero_stage", "int", "", "What data parallelism shards: ZeRO stage", minimum=0),
+    _count("step_tokens", "Tokens of one step", "tokens"),
+    _measure("sequences_per_second", "sequences/s", "Sequences trained on, all GPUs"),
+    _measure("tokens_per_second", "tokens/s", "Tokens trained on, all GPUs"),
+    _measure("tokens_per_second_per_gpu", "tokens/s", "Tokens trained on by one GPU"),
+    _measure("model_flops", "FLOP", "Model FLOPs of a step, without recomputation", _MEGATRON),
+    _measure("model_flops_per_second_per_gpu", "FLOP/s", "Model FLOPs of one GPU over time"),
+    _measure("mfu", "", "Model FLOP/s of one GPU over its peak matrix rate", "arXiv 2204.02311"),
+    *(
+        _fraction(f"{part}_fraction", f"Share of the step that is {part}_seconds")
+        for part in ("compute", "memory", "tensor_comm", "pipeline_comm", "bubble", "data_comm")
+    ),
+    _count("rank_by_time", "Rank among the layouts of the problem that fit in memory"),
+    _count("rank_in_strategy", "The same rank within one strategy"),
+    _count("rank_in_recompute", "The same rank within one choice of activation_recompute"),
+    _count("num_layouts", "Layouts evaluated"),
+    Column("num_fitting_layouts", "int", "", "Layouts that fit in memory", minimum=0),
+    _text("reference", "Reference table that estimates are compared with"),
+    _positive("published_flops_per_second_per_gpu", "FLOP/s", "Published, with recomputation"),
+    _positive("predicted_flops_per_second_per_gpu", "FLOP/s", "Predicted, counted the same way"),
+    _positive("published_step_seconds", "seconds", "Time of a step at the published rate"),
+    Column("relative_error", "float", "", "Predicted over published, less one"),
+    _measure("absolute_relative_error", "", "Size of relative_error"),
+    _measure("mean_absolute_relative_error", "", "Mean size of the relative errors"),
+    _measure("max_absolute_relative_error", "", "Largest size of the relative errors"),
+    Column("bias", "float", "", "Mean relative error; positive where estimates are too fast"),
+    Column("spearman_correlation", "float", "", "Rank correlation of predicted and published"),
+    *(
+        Column(f"baseline_{name}", "float", "", f"{name} of the baseline, the mean of other rows")
+        for name in (
+            *("mean_absolute_relative_error", "max_absolute_relative_error", "bias"),
+            "spearman_correlation",
+        )
+    ),
+    _measure("speedup_of_best", "", "Time of the published layout over that of the best"),
+    _positive("best_step_seconds", "seconds", "Time of the fastest layout that fits"),
+    _text("best_strategy", "Strategy of the fastest layout that fits"),
+    *(
+        _count(f"best_{name}", f"{name} of the fastest layout that fits")
+        for name in (
+            *("data_parallel", "tensor_parallel", "tensor_parallel_2", "context_parallel"),
+            *("pipeline_parallel", "virtual_pipeline", "microbatch_size"),
+        )
+    ),
+    _text("best_activation_recompute", "activation_recompute of the fastest layout that fits"),
+    Column("num_cells_done", "int", "cells", "Cells of the study that are stored", minimum=0),
+    Column("num_rows_done", "int", "rows", "Rows of the study that are stored", minimum=0),
+)
+
 GROUPS: dict[str, tuple[Column, ...]] = {
     "Model": _MODEL,
     "System": _SYSTEM,
@@ -239,6 +299,7 @@ GROUPS: dict[str, tuple[Column, ...]] = {
     "Results": _RESULTS,
     "Records": _RECORD,
     "Reference tables": _REFERENCE,
+    "Views": _VIEWS,
 }
 """The columns by what they describe, in order; a new group is a new entry."""
 

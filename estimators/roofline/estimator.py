@@ -76,6 +76,8 @@ class Roofline:
         """Fill `out`; see `contract.Estimator`. Layouts of the search are used factored."""
         if not isinstance(layouts, Layouts):
             layouts = flat(layouts)
+        if not layouts.num_rows:
+            return
         layer = _layer(values, layouts, mends)
         results = times(layouts, layer, values, mends)
         for name in results.keys() & out.keys():

@@ -112,18 +112,20 @@ class RooflineSearch:
         if lost:
             raise RefusedError(_why(cell, *pair) for pair, cell in reversed(lost))
         if not any(counts):
-            problem = cells[0].problem.values
-            raise RefusedError(
-                [
-                    Refusal(
-                        "num_gpus",
-                        problem["num_gpus"],
-                        "leaves no layout in the whole space",
-                        "degrees must multiply to it, divide heads, layers and batch, and fill "
-                        f"NVLink domains of {problem['nvlink_size']}",
-                    )
-                ]
-            )
+            raise RefusedError([_empty(cells[0])])
+
+
+def _empty(cell: Cell) -> Refusal:
+    """Say why a space has no layout at all, by its first cell."""
+    domain = cell.problem.values["nvlink_size"]
+    hint = (
+        "degrees must multiply to it and divide heads, layers and batch; placements must fill "
+        f"NVLink domains of {domain}"
+    )
+    if "R9" not in cell.mends:
+        hint += " exactly: variant corrected (mend R9) admits others"
+    num_gpus = cell.problem.values["num_gpus"]
+    return Refusal("num_gpus", num_gpus, "leaves no layout in the whole space", hint)
 
 
 def _problems(space: Space, catalog: Catalog) -> list[dict[str, Scalar]]:
@@ -152,7 +154,8 @@ def _distinct(refusals: list[Refusal]) -> list[Refusal]:
 
 def _pairs(cell: Cell) -> set[tuple[str, Scalar]]:
     pairs = set(cell.kept.items())
-    pairs.add(("virtual_pipeline", cell.choices["virtual_pipeline"]))
+    if cell.choices["virtual_pipeline"] != 1:
+        pairs.add(("virtual_pipeline", cell.choices["virtual_pipeline"]))
     return pairs
 
 

@@ -1,0 +1,111 @@
+"""The `published` figures agree with those of the source's own program (arXiv 2410.00273)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from evaluation import cells_of, evaluate_cell, evaluate_rows, relative_error
+
+from estimators.collectives import Network, ring
+from estimators.contract import PUBLISHED, Catalog
+from estimators.roofline.estimator import RELATION, ROOFLINE
+from estimators.roofline.layer import Sizes, tensor_1d
+
+GOLDENS = Path(__file__).parents[1] / "goldens"
+TOLERANCE = 1e-9
+
+
+def test_random_configurations_agree_in_every_column(catalog: Catalog) -> None:
+    expected = pl.read_parquet(GOLDENS / "roofline_random_tensor_1d.parquet")
+    assert expected.height == 750
+    found = evaluate_rows(expected, catalog)
+    for name in RELATION.outputs:
+        if name == "fits_memory":
+            assert found[name].equals(expected[name])
+        else:
+            assert relative_error(found[name], expected[name]) < TOLERANCE, name
+
+
+BEST = pl.read_parquet(GOLDENS / "roofline_best_tensor_1d.parquet")
+BEST_KEY = ("model", "accelerator", "nvlink_size", "num_gpus", "global_batch_size")
+
+
+@pytest.mark.parametrize(
+    "key",
+    sorted(BEST.select(BEST_KEY).unique().iter_rows()),
+    ids=lambda key: "-".join(map(str, key)),
+)
+def test_the_ten_best_layouts_come_in_the_order_of_the_source(
+    key: tuple[object, ...], catalog: Catalog
+) -> None:
+    expected = BEST.filter(
+        *(pl.col(name) == value for name, value in zip(BEST_KEY, key, strict=True))
+    ).sort("rank")
+    [cell] = cells_of({name: [v] for name, v in zip(BEST_KEY, key, strict=True)}, catalog)
+    found = evaluate_cell(cell).filter("fits_memory").sort("step_seconds").head(expected.height)
+    assert found.select(RELATION.keys).equals(expected.select(RELATION.keys))
+    for name in set(RELATION.outputs) - {"fits_memory", "gradients_bytes"}:
+        assert relative_error(found[name], expected[name]) < TOLERANCE, name
+
+
+def test_every_cell_of_the_published_space_has_as_many_candidates(catalog: Catalog) -> None:
+    expected = pl.read_csv(GOLDENS / "roofline_candidate_counts_tensor_1d.csv")
+    assert expected.height == 78
+    for row in expected.iter_rows(named=True):
+        space = {
+            name: [row[name]]
+            for name in ("model", "strategy", "nvlink_size", "num_gpus", "global_batch_size")
+        }
+        [cell] = cells_of({**space, "accelerator": ["H200"]}, catalog)
+        assert ROOFLINE.search.count(cell) == row["candidates"], row
+        assert evaluate_cell(cell).height == row["candidates"], row
+
+
+OPERATIONS = {
+    "fc1": "fc1",
+    "fc1-bias": "fc1_bias",
+    "act1": "activation",
+    "dpr1": "ffn_dropout",
+    "fc2": "fc2",
+    "fc2-bias": "fc2_bias",
+    "dpr2": "ffn_output_dropout",
+    "ln1": "layer_norm_1",
+    "qkv": "qkv",
+    "fusedla": "attention",
+    "vproj": "projection",
+    "vproj-bias": "projection_bias",
+    "dpr_v": "attention_output_dropout",
+    "ln2": "layer_norm_2",
+}
+"""The source's name of each operation -> ours, in the order of a layer."""
+
+
+def test_each_operation_of_a_layer_agrees(catalog: Catalog) -> None:
+    rows = pl.read_parquet(GOLDENS / "roofline_operations_tensor_1d.parquet")
+    for _, layer in rows.filter(pl.col("module").is_in(["mlp", "sa"])).group_by("config_id"):
+        first = layer.row(0, named=True)
+        system = catalog.find("system", first["accelerator"])
+        values = {**first, **system, "bytes_per_element": 2}
+        layout = {name: np.array([first[name]]) for name in ("microbatch_size", "tensor_parallel")}
+        network = Network.of(values)
+        groups = ring("all_gather", first["tensor_parallel"], first["nvlink_tensor_parallel"])
+        operations = {o.name: o for o in tensor_1d(Sizes.of(values), layout, PUBLISHED)}
+        for row in layer.iter_rows(named=True):
+            operation = operations[OPERATIONS[row["operation"]]]
+            assert operation.uses_matrix_units == row["uses_tensor_cores"]
+            found = {
+                "weights_bytes": operation.weights_bytes,
+                "activations_bytes": operation.activations_bytes,
+            }
+            for direction in ("forward", "backward"):
+                part = getattr(operation, direction)
+                moved = sum(traffic.volume for traffic in part.traffic)
+                found[f"{direction}_flops"] = part.flops
+                found[f"{direction}_hbm_bytes"] = part.hbm_bytes
+                found[f"{direction}_comm_bytes"] = moved
+                found[f"{direction}_comm_seconds"] = groups.line(network).seconds(moved)
+            for name, value in found.items():
+                assert value == pytest.approx(row[name], rel=TOLERANCE), (row["operation"], name)

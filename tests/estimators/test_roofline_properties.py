@@ -1,0 +1,231 @@
+"""What must hold for every configuration, whatever the figures are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from evaluation import ALL_MENDS, PARTS, cells_of, evaluate_cell, evaluate_rows
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
+
+from estimators.contract import PUBLISHED, Catalog, Mends, RefusedError
+from estimators.roofline.estimator import RELATION, ROOFLINE
+
+PROBLEM = st.fixed_dictionaries(
+    {
+        "model": st.sampled_from(["gpt3", "gpt3_1T", "vit_era5", "megatron_76B"]),
+        "accelerator": st.sampled_from(["A100", "H200", "B200", "A100 SXM 80GB"]),
+        "num_gpus": st.sampled_from([32, 64, 240, 512]),
+        "nvlink_size": st.sampled_from([4, 8]),
+        "global_batch_size": st.sampled_from([240, 1024]),
+        "virtual_pipeline": st.sampled_from([1, 2]),
+        "activation_recompute": st.sampled_from(["none", "full"]),
+    }
+)
+MENDS = st.sampled_from([PUBLISHED, ALL_MENDS, *(frozenset({m}) for m in ROOFLINE.mends)])
+FASTER = (
+    "matrix_flops_per_second",
+    "hbm_bytes_per_second",
+    "nvlink_bytes_per_second",
+    "network_bytes_per_second",
+    "nics_per_gpu",
+)
+
+
+def _cell(problem: dict[str, Any], catalog: Catalog, mends: Mends = PUBLISHED) -> pl.DataFrame:
+    try:
+        [cell] = cells_of({name: [value] for name, value in problem.items()}, catalog, mends)
+    except RefusedError:  # no layout at all
+        reject()
+    return evaluate_cell(cell).with_columns(*(pl.lit(v).alias(n) for n, v in problem.items()))
+
+
+@settings(max_examples=40, deadline=None)
+@given(problem=PROBLEM, mends=MENDS)
+def test_parts_add_up_and_nothing_is_negative(
+    problem: dict[str, Any], mends: Mends, catalog: Catalog
+) -> None:
+    found = _cell(problem, catalog, mends)
+    total = found.select(pl.sum_horizontal(PARTS)).to_series()
+    assert ((total / found["step_seconds"] - 1).abs() < 1e-12).all()
+    for name in set(RELATION.outputs) - {"fits_memory"}:
+        assert np.isfinite(found[name].to_numpy()).all(), name
+        assert (found[name] >= 0).all(), name
+    memory = found.select(
+        pl.sum_horizontal(
+            "weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes"
+        )
+    ).to_series()
+    assert ((memory / found["memory_bytes"] - 1).abs() < 1e-12).all()
+    capacity = catalog.find("system", problem["accelerator"])["hbm_bytes"]
+    assert found["fits_memory"].equals(found["memory_bytes"] <= capacity, null_equal=True)
+
+
+@settings(max_examples=25, deadline=None)
+@given(problem=PROBLEM, mends=MENDS, name=st.sampled_from(FASTER), factor=st.floats(1.0, 100.0))
+def test_a_faster_system_never_makes_a_layout_slower(
+    problem: dict[str, Any], mends: Mends, name: str, factor: float, catalog: Catalog
+) -> None:
+    before = _cell(problem, catalog, mends)
+    rate = float(catalog.find("system", problem["accelerator"])[name] or 0)
+    changes: dict[str, Any] = {name: rate * factor}
+    if name == "matrix_flops_per_second":
+        # Vector work of fused attention is billed at the ratio of both rates.
+        vector = float(
+            catalog.find("system", problem["accelerator"])["vector_flops_per_second"] or 0
+        )
+        changes["vector_flops_per_second"] = vector * factor
+    after = evaluate_rows(before, catalog, mends, **changes)
+    assert (after["step_seconds"] <= before["step_seconds"] * (1 + 1e-12)).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(problem=PROBLEM, mends=MENDS)
+def test_more_shards_at_the_same_microbatch_never_hold_more(
+    problem: dict[str, Any], mends: Mends, catalog: Catalog
+) -> None:
+    found = _cell({**problem, "virtual_pipeline": 1}, catalog, mends).unique(
+        ["tensor_parallel", "pipeline_parallel", "data_parallel", "microbatch_size"]
+    )
+    keys = ["data_parallel", "microbatch_size"]
+    for degree, other in (
+        ("tensor_parallel", "pipeline_parallel"),
+        ("pipeline_parallel", "tensor_parallel"),
+    ):
+        # Data parallelism shards the optimizer: it has to be the same on both sides, so the
+        # number of GPUs is not.
+        rows = found.drop(degree).with_columns(found[degree])
+        more = rows.filter(pl.col(degree) > 1)
+        fewer = _with_degree(more, degree, 1)
+        before = evaluate_rows(fewer, catalog, mends)
+        for name in ("weights_bytes", "optimizer_bytes"):
+            assert (more[name] <= before[name] * (1 + 1e-12)).all(), (name, degree, other, keys)
+        if degree == "tensor_parallel":
+            assert (more["memory_bytes"] <= before["memory_bytes"] * (1 + 1e-12)).all()
+
+
+def _with_degree(rows: pl.DataFrame, degree: str, value: int) -> pl.DataFrame:
+    """Return rows with another degree, on correspondingly fewer GPUs and placed alone."""
+    return rows.with_columns(
+        (pl.col("num_gpus") * value // pl.col(degree)).alias("num_gpus"),
+        pl.lit(value).alias(degree),
+        pl.lit(1).alias(f"nvlink_{degree}"),
+    )
+
+
+def test_full_recomputation_adds_one_forward_pass_and_keeps_only_inputs(catalog: Catalog) -> None:
+    problem = {
+        "model": "gpt3",
+        "accelerator": "A100",
+        "num_gpus": 8,
+        "nvlink_size": 8,
+        "global_batch_size": 64,
+        "tensor_parallel": 4,
+        "pipeline_parallel": 1,
+        "data_parallel": 2,
+        "microbatch_size": 1,
+    }
+    rows = pl.DataFrame([{**problem, "activation_recompute": r} for r in ("none", "full")])
+    none, full = evaluate_rows(rows, catalog).iter_rows(named=True)
+    # Every collective of 1D has a twin in the other direction, so one pass more is 3/2.
+    assert full["tensor_comm_seconds"] == pytest.approx(1.5 * none["tensor_comm_seconds"])
+    # Matrix work backward is twice that forward, but for lower-order terms.
+    assert full["flops_per_gpu"] == pytest.approx(4 / 3 * none["flops_per_gpu"], rel=2e-3)
+    # 96 layers of 2048/4 tokens of 12288 elements of 2 bytes, one microbatch in flight.
+    assert full["activations_bytes"] == 96 * 512 * 12_288 * 2
+    assert full["weights_bytes"] == none["weights_bytes"]
+
+
+def test_interleaving_divides_the_bubble_and_multiplies_the_transfers(catalog: Catalog) -> None:
+    problem = {
+        "model": "gpt3",
+        "accelerator": "A100",
+        "num_gpus": 64,
+        "nvlink_size": 8,
+        "global_batch_size": 64,
+        "tensor_parallel": 8,
+        "pipeline_parallel": 8,
+        "microbatch_size": 1,
+    }
+    rows = pl.DataFrame([{**problem, "virtual_pipeline": v} for v in (1, 3)])
+    plain, chunked = evaluate_rows(rows, catalog).iter_rows(named=True)
+    assert chunked["pipeline_comm_seconds"] == pytest.approx(3 * plain["pipeline_comm_seconds"])
+    busy = {
+        name: row["step_seconds"] - row["bubble_seconds"] - row["data_comm_seconds"]
+        for name, row in (("plain", plain), ("chunked", chunked))
+    }
+    assert plain["bubble_seconds"] == pytest.approx(7 / 64 * busy["plain"])
+    assert chunked["bubble_seconds"] == pytest.approx(7 / 64 / 3 * busy["chunked"])
+    for name in ("compute_seconds", "memory_seconds", "memory_bytes", "flops_per_gpu"):
+        assert chunked[name] == plain[name]
+
+
+CHANGED_BY = {
+    "R2": {"pipeline_comm_seconds", "bubble_seconds", "step_seconds"},
+    "R4": set(),
+    "R5": {
+        "compute_seconds",
+        "memory_seconds",
+        "bubble_seconds",
+        "step_seconds",
+        "data_comm_seconds",
+    }
+    | {"flops_per_gpu"},
+    "R6": {"flops_per_gpu"},
+    "R9": set(),
+}
+
+
+@pytest.mark.parametrize("mend", ROOFLINE.mends)
+@settings(max_examples=10, deadline=None)
+@given(problem=PROBLEM)
+def test_a_mend_changes_only_what_it_says(
+    mend: str, problem: dict[str, Any], catalog: Catalog
+) -> None:
+    rows = _cell(problem, catalog, ALL_MENDS)  # layouts that every variant admits
+    before = evaluate_rows(rows, catalog)
+    after = evaluate_rows(rows, catalog, frozenset({mend}))
+    changed = {name for name in RELATION.outputs if not after[name].equals(before[name])}
+    assert changed <= CHANGED_BY[mend]
+
+
+def test_each_mend_that_changes_figures_changes_some(catalog: Catalog) -> None:
+    problem = {"model": "gpt3", "accelerator": "A100", "num_gpus": 64, "nvlink_size": 8}
+    rows = _cell({**problem, "global_batch_size": 64}, catalog)
+    before = evaluate_rows(rows, catalog)
+    for mend, columns in CHANGED_BY.items():
+        after = evaluate_rows(rows, catalog, frozenset({mend}))
+        changed = {name for name in columns if not after[name].equals(before[name])}
+        assert changed == columns, mend
+
+
+def test_slow_links_between_stages_cost_what_the_mend_says(catalog: Catalog) -> None:
+    # 8 stages, 2 in a domain: 7 links, 3 of them between domains; one microbatch of one.
+    row = {
+        "model": "gpt3",
+        "accelerator": "A100",
+        "num_gpus": 8,
+        "nvlink_size": 2,
+        "global_batch_size": 1,
+        "pipeline_parallel": 8,
+        "nvlink_pipeline_parallel": 2,
+    }
+    volume = 2048 * 12_288 * 2
+    fast, slow = 2.5e-6 + volume / 210e9, 5e-6 + volume / 17.5e9
+    published = evaluate_rows(pl.DataFrame([row]), catalog)["pipeline_comm_seconds"][0]
+    mended = evaluate_rows(pl.DataFrame([row]), catalog, frozenset({"R2"}))
+    assert published == pytest.approx(2 * 4 / 7 * fast)
+    assert mended["pipeline_comm_seconds"][0] == pytest.approx(2 * (4 / 7 * fast + 3 / 7 * slow))
+
+
+def test_flops_counted_once_do_not_depend_on_the_system(catalog: Catalog) -> None:
+    problem = {"model": "vit_era5", "num_gpus": 64, "nvlink_size": 8, "global_batch_size": 64}
+    rows = [_cell({**problem, "accelerator": name}, catalog) for name in ("A100", "H200")]
+    counted = [evaluate_rows(r, catalog, frozenset({"R6"}))["flops_per_gpu"] for r in rows]
+    billed = [evaluate_rows(r, catalog)["flops_per_gpu"] for r in rows]
+    assert counted[0].equals(counted[1])
+    assert not billed[0].equals(billed[1])
+    assert (counted[0] < billed[0]).all()
