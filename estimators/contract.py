@@ -182,6 +182,9 @@ class Relation:
         Stored results.
     derived
         Results that `evaluate` gives and the staging view derives from stored columns.
+    runs, plain
+        Stored columns of which it is known that, in the order of a cell's rows, they repeat
+        or that they do not compress: storage need not try. What is in neither is found out.
     """
 
     name: str
@@ -189,6 +192,8 @@ class Relation:
     keys: tuple[str, ...]
     measures: tuple[str, ...]
     derived: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+    plain: tuple[str, ...] = ()
 
     @property
     def stored(self) -> tuple[str, ...]:

@@ -57,7 +57,10 @@ class Inputs:
             self._columns[name] = np.where(missing, values, self[name])
 
     def look_up(self, catalog: Catalog, table: str, key: str, names: Iterable[str]) -> None:
-        """Fill missing values of `names` from the catalog row that column `key` names."""
+        """Fill missing values of `names` from the catalog row that column `key` names.
+
+        An alias gives way to the name that the catalog knows the row by.
+        """
         names = tuple(names)
         for value in dict.fromkeys(self[key].tolist()):
             if value is None:
@@ -69,6 +72,7 @@ class Inputs:
                 [refusal] = error.refusals
                 self.refuse(key, rows, refusal.reason, refusal.hint)
                 continue
+            self[key][rows] = record.get(key, value)
             for name in names:
                 found = record.get(name)
                 if found is not None:
@@ -160,9 +164,10 @@ def _scalar(value: Any, column: Column) -> Scalar:
 def records(columns: Mapping[str, Array]) -> list[dict[str, Scalar]]:
     """Return columns as a list of rows of Python scalars, missing numbers as None."""
     lists = []
-    for values in columns.values():
+    for name, values in columns.items():
         cells = values.tolist()
         if values.dtype == np.float64:
-            cells = [None if cell != cell else cell for cell in cells]
+            number = int if COLUMNS[name].kind == "int" else float
+            cells = [None if cell != cell else number(cell) for cell in cells]
         lists.append(cells)
     return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]

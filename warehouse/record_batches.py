@@ -146,9 +146,7 @@ def _write(
 
 
 def _arrow(schema: pa.Schema, batch: dict[str, Array], used: int) -> pa.RecordBatch:
-    arrays = [
-        _array(batch[field.name][:used], field.type) for field in schema
-    ]
+    arrays = [_array(batch[field.name][:used], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

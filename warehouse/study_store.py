@@ -86,7 +86,7 @@ def drop_study(database: Path, name: str) -> DropReport:
         studies = [row[0] for row in connection.execute("from study select study").fetchall()]
         if name not in studies:
             known = ", ".join(sorted(studies)) or "none is stored"
-            raise InputError(f"`study` \"{name}\" is not in {database}", f"known: {known}")
+            raise InputError(f'`study` "{name}" is not in {database}', f"known: {known}")
         own = connection.execute(
             "select cell_id, num_rows from cell where cell_id in"
             " (select cell_id from study_cell where study = $name)"
@@ -101,6 +101,4 @@ def drop_study(database: Path, name: str) -> DropReport:
                 "delete from problem where problem_id not in (select problem_id from cell)"
             )
     compact(database)
-    return DropReport(
-        name, len(own), sum(rows for _, rows in own), before, database.stat().st_size
-    )
+    return DropReport(name, len(own), sum(rows for _, rows in own), before, database.stat().st_size)

@@ -11,7 +11,7 @@ from estimators.contract import Array, Catalog, Columns, Mends, Refusal, Relatio
 from estimators.inputs import Inputs
 from estimators.roofline import inputs as rules
 from estimators.roofline.layer import Layer, layer_of
-from estimators.roofline.layouts import Layouts, flat, layer_table
+from estimators.roofline.layouts import ROW_COLUMNS, Layouts, flat, layer_table
 from estimators.roofline.search import RooflineSearch
 from estimators.roofline.step import TIMES, memory_parts, memory_sum, times
 
@@ -29,6 +29,19 @@ RELATION = Relation(
         "activations_bytes",
     ),
     derived=("gradients_bytes", "memory_bytes", "fits_memory"),
+    runs=(
+        *ROW_COLUMNS,
+        "nvlink_tensor_parallel_2",
+        "nvlink_context_parallel",
+        "compute_seconds",
+        "memory_seconds",
+        "tensor_comm_seconds",
+        "flops_per_gpu",
+        "weights_bytes",
+        "optimizer_bytes",
+        "activations_bytes",
+    ),
+    plain=("step_seconds", "pipeline_comm_seconds", "bubble_seconds", "data_comm_seconds"),
 )
 
 LAYER_VALUES = tuple(

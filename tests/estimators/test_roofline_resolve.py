@@ -45,6 +45,13 @@ def test_empty_cells_take_the_defaults_and_given_shapes_override_the_model(
     assert resolved["microbatch_size"].tolist() == [2, 1]
 
 
+def test_an_alias_gives_way_to_the_name(catalog: Catalog) -> None:
+    alias, names = next(iter(catalog.aliases["system"].items()))
+    resolved, refusals = resolve(pl.DataFrame([{"model": "gpt3", "accelerator": alias}]), catalog)
+    assert not refusals
+    assert resolved["accelerator"].tolist() == [names]
+
+
 def test_a_shape_needs_no_name(catalog: Catalog) -> None:
     shape = {"num_layers": 4, "hidden_size": 512, "num_heads": 8, "seq_len": 256}
     resolved, refusals = resolve(pl.DataFrame([{**shape, "accelerator": "A100"}]), catalog)

@@ -1,0 +1,43 @@
+# Each target first sets up what it needs in .venv: Python 3.11+, git and make are enough.
+# PYTHON=/path/to/python3 chooses the interpreter; ARGS="..." is handed on to pytest.
+
+python := .venv/bin/python
+
+.PHONY: help quickstart test lint format docs bench clean runtime dev
+
+help: ## List the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do \
+		printf '  make %-12s %s\n' "$$name" "$$text"; \
+	done
+
+quickstart: runtime ## Build the database, run the main job and print its results
+	@.venv/bin/warehouse quickstart
+
+test: dev ## Run the tests (ARGS="-k schema -x" to choose)
+	@$(python) -m pytest $(ARGS)
+
+lint: dev ## Check formatting, style, types and SQL
+	@failed=; for check in "ruff format --check ." "ruff check ." mypy "sqlfluff lint sql"; do \
+		echo "$$check"; $(python) -m $$check || failed=1; \
+	done; test -z "$$failed"
+
+format: dev ## Format Python and SQL, and mend what can be mended
+	@$(python) -m ruff check --fix-only .
+	@$(python) -m ruff format .
+	@$(python) -m sqlfluff fix sql
+
+docs: dev ## Generate the column reference from the data dictionary
+	@$(python) -m warehouse.docs docs
+
+bench: dev ## Measure rows/s evaluated and stored, against the bare ingest
+	@$(python) -m benchmarks
+
+clean: ## Remove .venv, caches and build output; databases are kept
+	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+runtime:
+	@.ci/environment runtime
+
+dev:
+	@.ci/environment dev

@@ -1,0 +1,92 @@
+"""What is measured, each in a process of its own."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
+from typing import Any, NamedTuple
+
+
+class Measured(NamedTuple):
+    """One figure: rows, seconds, peak memory of the process, size of the file."""
+
+    rows: int
+    seconds: float
+    peak_bytes: int
+    file_bytes: int = 0
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows in a second."""
+        return self.rows / self.seconds
+
+
+def evaluate(study_file: Path, _database: Path) -> Measured:
+    """Evaluate every row into record batches, and drop them."""
+    from warehouse.record_batches import record_batches, searched
+
+    estimator, groups = _groups(study_file)
+    started = time.perf_counter()
+    rows = 0
+    for group in groups:
+        pieces = searched(estimator, estimator.relations[0], [cell for cell, _ in group])
+        rows += sum(b.num_rows for b in record_batches(estimator.relations[0], pieces, _ignore))
+    return Measured(rows, time.perf_counter() - started, _peak_bytes())
+
+
+def sweep(study_file: Path, database: Path) -> Measured:
+    """Run the study: plan, evaluate, store, commit, checkpoint."""
+    from warehouse.runner import run_study
+    from warehouse.studies import load_study
+
+    study = load_study(study_file)
+    started = time.perf_counter()
+    report = run_study(database, study)
+    seconds = time.perf_counter() - started
+    return Measured(report.rows, seconds, _peak_bytes(), database.stat().st_size)
+
+
+def ingest(study_file: Path, database: Path) -> Measured:
+    """Store the same batches, evaluated beforehand, in the same transactions."""
+    import pyarrow as pa
+
+    from warehouse.connection import open_for_write
+    from warehouse.record_batches import record_batches, schema_of, searched
+
+    estimator, groups = _groups(study_file)
+    [relation] = estimator.relations
+    batches = [
+        list(record_batches(relation, searched(estimator, relation, [c for c, _ in g]), _ignore))
+        for g in groups
+    ]
+    started = time.perf_counter()
+    with open_for_write(database) as connection:
+        for group in batches:
+            reader = pa.RecordBatchReader.from_batches(schema_of(relation), group)
+            connection.begin()
+            connection.register("incoming_rows", reader)
+            connection.execute(f"insert into {relation.name} select * from incoming_rows")
+            connection.unregister("incoming_rows")
+            connection.commit()
+    seconds = time.perf_counter() - started
+    rows = sum(batch.num_rows for group in batches for batch in group)
+    return Measured(rows, seconds, _peak_bytes(), database.stat().st_size)
+
+
+def _groups(study_file: Path) -> tuple[Any, list[Any]]:
+    from warehouse.catalog import packaged_catalog
+    from warehouse.runner import COMMIT_ROWS, plan
+    from warehouse.sink import commit_groups
+    from warehouse.studies import load_study
+
+    asked = plan(load_study(study_file), packaged_catalog())
+    return asked.estimator, list(commit_groups(asked.cells, COMMIT_ROWS))
+
+
+def _ignore(_rows: int) -> None:
+    pass
+
+
+def _peak_bytes() -> int:
+    return getrusage(RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,23 @@
+-- Memory of a GPU, or a part of it, that is negative or not finite.
+select
+    estimator,
+    variant,
+    problem_id,
+    cell_id,
+    weights_bytes,
+    gradients_bytes,
+    optimizer_bytes,
+    activations_bytes,
+    memory_bytes
+from configuration_source
+where
+    not isfinite(memory_bytes)
+    or memory_bytes < 0
+    or not isfinite(weights_bytes)
+    or weights_bytes < 0
+    or not isfinite(gradients_bytes)
+    or gradients_bytes < 0
+    or not isfinite(optimizer_bytes)
+    or optimizer_bytes < 0
+    or not isfinite(activations_bytes)
+    or activations_bytes < 0

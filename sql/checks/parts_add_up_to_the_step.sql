@@ -1,0 +1,34 @@
+-- Steps that differ from the sum of their parts by more than 1e-12.
+--
+-- A part that an estimator does not know (NULL) adds nothing; one that knows no part is left out.
+with summed as (
+    select
+        *,
+        coalesce(compute_seconds, 0)
+        + coalesce(memory_seconds, 0)
+        + coalesce(tensor_comm_seconds, 0)
+        + coalesce(pipeline_comm_seconds, 0)
+        + coalesce(bubble_seconds, 0)
+        + coalesce(data_comm_seconds, 0) as parts_seconds
+    from configuration_source
+    where
+        coalesce(
+            compute_seconds,
+            memory_seconds,
+            tensor_comm_seconds,
+            pipeline_comm_seconds,
+            bubble_seconds,
+            data_comm_seconds
+        ) is not null
+)
+
+select
+    estimator,
+    variant,
+    problem_id,
+    cell_id,
+    step_seconds,
+    parts_seconds,
+    parts_seconds / step_seconds - 1 as relative_error
+from summed
+where abs(parts_seconds / step_seconds - 1) > 1e-12

@@ -1,0 +1,74 @@
+-- Functions that the views share: one statement each, what it gives and its source above it.
+
+-- Seconds in days, for people.
+create or replace macro in_days(seconds) as
+seconds / 86400;
+
+-- Bytes in GB (1e9 bytes), for people.
+create or replace macro in_gb(bytes) as
+bytes / 1e9;
+
+-- FLOP/s in TFLOP/s, for people.
+create or replace macro in_tflops(flops_per_second) as
+flops_per_second / 1e12;
+
+-- A fraction in percent, for people.
+create or replace macro in_percent(fraction) as
+100 * fraction;
+
+-- Parameters of a GPT with learned positions and a tied output layer. A vocabulary that is not
+-- known (NULL) leaves its term out. Source: arXiv 2104.04473, equation 2.
+create or replace macro megatron_parameters(num_layers, hidden_size, vocab_size, seq_len) as
+12 * cast(num_layers as double) * hidden_size * hidden_size
+* (
+    1
+    + 13 / (12 * cast(hidden_size as double))
+    + (cast(coalesce(vocab_size, 0) as double) + seq_len)
+    / (12 * cast(num_layers as double) * hidden_size)
+);
+
+-- FLOPs of one step of a GPT whose feed-forward layer is four times as wide as the model, as
+-- Megatron counts them: 96 B s l h^2 with full recomputation, 72 without it. The logits are never
+-- recomputed: 6 B s h V in both. In double from the first factor, as 64-bit integers overflow.
+-- Source: arXiv 2104.04473, equation 3, and the appendix that derives it.
+create or replace macro megatron_flops(
+    global_batch_size, seq_len, num_layers, hidden_size, vocab_size, activation_recompute
+) as
+cast(global_batch_size as double) * seq_len * hidden_size
+* (
+    case activation_recompute when 'full' then 96 when 'none' then 72 end
+    * cast(num_layers as double)
+    * (hidden_size + seq_len / 6)
+    + 6 * cast(coalesce(vocab_size, 0) as double)
+);
+
+-- Model FLOPs of one step: what the mathematics needs, recomputation not counted. Per token and
+-- layer, forward: 4 h^2 (1 + kv / heads) in the projections of attention, 4 s h in dense
+-- attention, 4 h f in a feed-forward layer of two matrices; 2 h V in the logits; backward twice
+-- the forward. With f = 4 h and as many key and value heads as heads this is equation 3 of
+-- arXiv 2104.04473 without recomputation. NULL counts of key and value heads mean all heads.
+create or replace macro model_flops(
+    global_batch_size,
+    seq_len,
+    num_layers,
+    hidden_size,
+    ffn_hidden_size,
+    num_heads,
+    num_kv_heads,
+    vocab_size
+) as
+12 * cast(global_batch_size as double) * seq_len * hidden_size
+* (
+    cast(num_layers as double)
+    * (
+        hidden_size * (1 + coalesce(num_kv_heads, num_heads) / num_heads)
+        + seq_len
+        + ffn_hidden_size
+    )
+    + coalesce(vocab_size, 0) / 2
+);
+
+-- Model FLOP utilization: model FLOPs (without recomputation) over what the GPUs could have done
+-- at their peak rate in that time. Source: arXiv 2204.02311, appendix B.
+create or replace macro mfu(model_flops, step_seconds, num_gpus, peak_flops_per_second) as
+model_flops / (step_seconds * num_gpus * peak_flops_per_second);

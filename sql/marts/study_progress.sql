@@ -1,0 +1,16 @@
+-- How much of each study is stored.
+-- Grain: one row per study
+select
+    study.study,
+    study.study_file,
+    study.estimator,
+    study.created_at,
+    study.num_cells,
+    count(cell.cell_id) as num_cells_done,
+    study.num_rows,
+    cast(coalesce(sum(cell.num_rows), 0) as bigint) as num_rows_done,
+    max(cell.evaluated_at) as evaluated_at
+from study
+left join study_cell on study.study = study_cell.study
+left join cell on study_cell.cell_id = cell.cell_id
+group by all

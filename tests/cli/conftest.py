@@ -1,0 +1,87 @@
+"""Fixtures of the command line's tests: the program as a process, and its commands called here."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from warehouse.cli.main import run
+
+PROGRAM = (sys.executable, "-m", "warehouse.cli.main")
+
+
+@pytest.fixture(autouse=True)
+def _no_database_from_outside(monkeypatch):
+    monkeypatch.delenv("WAREHOUSE_DB", raising=False)
+
+
+@pytest.fixture
+def warehouse(capsys):
+    """Call a command in this process; return exit code, stdout, stderr."""
+
+    def warehouse(*arguments):
+        capsys.readouterr()
+        code = run([str(argument) for argument in arguments])
+        return code, *capsys.readouterr()
+
+    return warehouse
+
+
+def program(*arguments, **options):
+    """Run the program as a process of its own."""
+    options = {"capture_output": True, "text": True, "timeout": 120, **options}
+    return subprocess.run([*PROGRAM, *map(str, arguments)], check=False, **options)
+
+
+@dataclass(frozen=True)
+class Quickstart:
+    """What one run of `warehouse quickstart` left: never written to afterwards."""
+
+    database: Path
+    exit_code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="session")
+def quickstart(tmp_path_factory):
+    """One run of the quickstart, shared by all tests that only read."""
+    path = tmp_path_factory.mktemp("quickstart") / "warehouse.duckdb"
+    environment = {k: v for k, v in os.environ.items() if k != "WAREHOUSE_DB"}
+    done = program("quickstart", "--db", path, env=environment)
+    return Quickstart(path, done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def swept(quickstart, tmp_path):
+    """A copy of the quickstart's database, to be written to."""
+    path = tmp_path / "swept.duckdb"
+    shutil.copyfile(quickstart.database, path)
+    return path
+
+
+TINY_STUDY = """\
+name = "tiny"
+estimator = "roofline"
+variant = "corrected"
+
+[space]
+model = "gpt3"
+strategy = "tensor_1d"
+accelerator = "H200"
+nvlink_size = 8
+num_gpus = {powers_of_two = [5, 6]}
+global_batch_size = 64
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """The file of a study of two cells and a few hundred rows."""
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY_STUDY, encoding="utf-8")
+    return path

@@ -1,0 +1,201 @@
+"""`warehouse evaluate`, called as a user calls it."""
+
+import csv
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pytest
+
+from warehouse.cli.main import run
+
+GOLDENS = Path(__file__).parents[1] / "goldens"
+CONFIGS = GOLDENS / "configs.csv"
+"""The ten configurations of table 1 of arXiv 2104.04473."""
+
+
+@pytest.fixture
+def evaluate(tmp_path, monkeypatch, capsys):
+    """Run the command in an empty directory; return exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WAREHOUSE_DB", raising=False)
+
+    def evaluate(*arguments):
+        capsys.readouterr()
+        code = run(["evaluate", *map(str, arguments)])
+        return code, *capsys.readouterr()
+
+    return evaluate
+
+
+def test_published_figures_of_the_source_are_met_in_every_column(evaluate):
+    """The 1D candidates of the parity file, in both formats: one part in a billion."""
+    source = GOLDENS / "roofline_random_tensor_1d.parquet"
+    expected = pl.read_parquet(source)
+    expected.write_csv("in.csv")
+    for configs, out in ((source, "out.parquet"), ("in.csv", "out.csv")):
+        arguments = ("roofline", configs, "--out", out, "--variant", "published")
+        assert evaluate(*arguments)[0] == 0
+        found = pl.read_csv(out) if out.endswith("csv") else pl.read_parquet(out)
+        assert found.schema == expected.schema
+        for name in expected.columns:
+            if expected.schema[name] == pl.Float64:
+                error = (found[name] - expected[name]).abs() - 1e-9 * expected[name].abs()
+                assert error.max() <= 0, name
+            else:
+                assert found[name].equals(expected[name]), name
+
+
+def test_stdout_stays_empty_and_stderr_tells_what_was_done(evaluate):
+    code, out, err = evaluate("roofline", CONFIGS, "--out", "out.csv")
+    assert (code, out) == (0, "")
+    assert err.startswith("out.csv: 10 rows evaluated in ")
+    assert not Path("db").exists()
+
+
+def test_corrected_is_the_default_and_mends_can_be_chosen(evaluate):
+    found = {}
+    for name, options in {
+        "default": (),
+        "corrected": ("--variant", "corrected"),
+        "all": ("--mend", "R2, R4,R5,R6,R9"),
+        "one": ("--mend", "R6"),
+        "published": ("--variant", "published"),
+    }.items():
+        assert evaluate("roofline", CONFIGS, "--out", "out.csv", *options)[0] == 0
+        found[name] = pl.read_csv("out.csv")
+    assert found["default"].equals(found["corrected"])
+    assert found["default"].equals(found["all"])
+    # R6 counts the FLOPs of vector work once; times stay as they are.
+    less = found["one"]["flops_per_gpu"] < found["published"]["flops_per_gpu"]
+    assert less.all()
+    assert found["one"].drop("flops_per_gpu").equals(found["published"].drop("flops_per_gpu"))
+    assert not found["one"].equals(found["corrected"])
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [
+        (("--mend", "R2", "--variant", "published"), 2, "cannot stand beside --variant"),
+        (("--mend", ","), 2, "names no erratum"),
+        (("--variant", "both"), 2, "use published or corrected"),
+        (("--mend", "R1,R2"), 3, '`mends` "R1" is not a mend of roofline\nhint: known: R2, R4'),
+        (("--relation", "x"), 3, "is not a relation of roofline"),
+        (("--out", "x.txt"), 3, "of no known format"),
+    ],
+)
+def test_wrong_options_are_refused(evaluate, options, code, told):
+    found, out, err = evaluate("roofline", CONFIGS, "--out", "out.csv", *options)
+    assert (found, out) == (code, "")
+    assert told in err
+    assert not Path("out.csv").exists()
+
+
+def test_an_unknown_estimator_is_refused(evaluate):
+    code, _, err = evaluate("rooflin", CONFIGS, "--out", "out.csv")
+    assert code == 3
+    assert "roofline" in err
+
+
+def faulty():
+    with CONFIGS.open() as file:
+        rows = list(csv.DictReader(file))
+    rows[1]["tensor_parallel"] = "3"
+    rows[4]["num_gpus"] = "many"
+    pl.DataFrame(rows).write_csv("faulty.csv")
+
+
+def test_refused_rows_are_told_with_row_column_value_and_hint_and_nothing_is_written(evaluate):
+    faulty()
+    code, out, err = evaluate("roofline", "faulty.csv", "--out", "out.csv")
+    assert (code, out) == (3, "")
+    assert "faulty.csv: row 2: `tensor_parallel` 3 does not divide `num_heads` 32" in err
+    assert "hint: use 1, 2, 4, 8, 16 or 32" in err
+    assert 'faulty.csv: row 5: `num_gpus` "many" must be a whole number' in err
+    assert not Path("out.csv").exists()
+
+
+def test_valid_rows_are_kept_on_demand(evaluate):
+    faulty()
+    code, _, err = evaluate("roofline", "faulty.csv", "--out", "out.csv", "--keep-valid")
+    assert code == 0
+    assert "row 2: `tensor_parallel` 3" in err
+    assert "2 rows refused and left out" in err
+    assert pl.read_csv("out.csv")["model"].to_list()[:3] == [
+        "megatron_1.7B",
+        "megatron_7.5B",
+        "megatron_18B",
+    ]
+
+
+def test_a_misspelt_column_is_told(evaluate):
+    text = CONFIGS.read_text().replace("microbatch_size", "micro_batch_size")
+    Path("in.csv").write_text(text)
+    code, _, err = evaluate("roofline", "in.csv", "--out", "out.csv")
+    assert code == 0
+    assert "warning: in.csv: column `micro_batch_size` is not read" in err
+
+
+def test_rows_are_stored_once_and_joined_with_what_was_published(evaluate):
+    arguments = ("roofline", CONFIGS, "--out", "out.csv", "--into-db", "--db", "w.duckdb")
+    code, out, err = evaluate(*arguments)
+    assert (code, out) == (0, "")
+    assert "w.duckdb: 10 distinct rows in 10 cells, 10 of them new" in err
+    code, _, err = evaluate(*arguments)
+    assert code == 0
+    assert "10 distinct rows in 10 cells, 0 of them new" in err
+    assert evaluate(*arguments, "--variant", "published")[0] == 0
+    with duckdb.connect("w.duckdb", read_only=True) as connection:
+        stored = connection.execute(
+            "select variant, count(*), count(distinct problem_id) from current_roofline"
+            " group by variant order by variant"
+        ).fetchall()
+        studies = connection.execute(
+            "select study, count(*) from study_cell group by study order by study"
+        ).fetchall()
+        seconds = connection.execute(
+            "select step_seconds from current_roofline where variant = 'published'"
+            " order by num_gpus"
+        ).fetchall()
+        compared = connection.execute(
+            "select count(*) from megatron_comparison group by variant"
+        ).fetchall()
+    assert stored == [("corrected", 10, 10), ("published", 10, 10)]
+    assert studies == [
+        ("evaluate configs.csv corrected", 10),
+        ("evaluate configs.csv published", 10),
+    ]
+    assert [row[0] for row in seconds] == pl.read_csv("out.csv")["step_seconds"].to_list()
+    assert compared == [(10,), (10,)]
+
+
+def test_a_batch_and_a_search_ask_the_same_problems(evaluate):
+    """What is evaluated from a file is ranked among what a study searched."""
+    Path("one.toml").write_text(
+        'name = "one"\nestimator = "roofline"\n[space]\nmodel = "megatron_1.7B"\n'
+        'accelerator = "A100 SXM 80GB"\nnvlink_size = 8\nnum_gpus = 32\nglobal_batch_size = 512\n'
+        'activation_recompute = "full"\n'
+    )
+    assert run(["sweep", "one.toml", "--db", "w.duckdb"]) == 0
+    evaluate("roofline", CONFIGS, "--out", "out.csv", "--into-db", "--db", "w.duckdb")
+    with duckdb.connect("w.duckdb", read_only=True) as connection:
+        shared = connection.execute(
+            "select count(distinct cell_id), count(distinct problem_id)"
+            " from cell inner join problem using (problem_id) where model = 'megatron_1.7B'"
+        ).fetchone()
+    assert shared == (2, 1)
+
+
+def test_the_database_is_not_touched_without_into_db(evaluate):
+    Path("w.duckdb").write_text("held by someone else")
+    assert evaluate("roofline", CONFIGS, "--out", "out.csv", "--db", "w.duckdb")[0] == 0
+
+
+def test_an_unusable_database_is_told_before_anything_is_written(evaluate):
+    Path("w.duckdb").write_text("no database")
+    code, _, err = evaluate(
+        "roofline", CONFIGS, "--out", "out.csv", "--into-db", "--db", "w.duckdb"
+    )
+    assert code == 5
+    assert "w.duckdb" in err
+    assert not Path("out.csv").exists()

@@ -1,0 +1,55 @@
+"""Fixtures that several packages' tests share."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+from toy_estimator import TOY_COLUMNS, TOY_ENTRY
+
+from estimators.columns import COLUMNS
+from estimators.registry import ESTIMATORS
+from warehouse import resources
+from warehouse.connection import open_for_write
+
+TOY_SQL = Path(__file__).parent / "toy_sql"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """A path at which there is no database yet."""
+    return tmp_path / "warehouse.duckdb"
+
+
+@pytest.fixture(scope="session")
+def empty_warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse without a study, to copy: making one takes half a second."""
+    path = tmp_path_factory.mktemp("empty") / "warehouse.duckdb"
+    open_for_write(path).close()
+    return path
+
+
+@pytest.fixture
+def warehouse_connection(
+    database: Path, empty_warehouse: Path
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection that may write to an up-to-date warehouse at `database`."""
+    shutil.copyfile(empty_warehouse, database)
+    with open_for_write(database) as connection:
+        yield connection
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The toy estimator beside the real ones: its entry, its columns and its staging view."""
+    for name, entry in TOY_ENTRY.items():
+        monkeypatch.setitem(ESTIMATORS, name, entry)
+    for name, column in TOY_COLUMNS.items():
+        monkeypatch.setitem(COLUMNS, name, column)
+    directory = tmp_path / "sql"
+    shutil.copytree(resources.sql_directory(), directory)
+    shutil.copytree(TOY_SQL, directory, dirs_exist_ok=True)
+    monkeypatch.setattr(resources, "sql_directory", lambda: directory)

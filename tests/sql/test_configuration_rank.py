@@ -1,0 +1,98 @@
+"""What the optimizer makes of filters on the ranks: right, and without ranking everything."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+SHELL = Path(sys.executable).parent / "duckdb"
+COLUMNS = (
+    "problem_id, strategy, microbatch_size, step_seconds, rank_by_time, rank_in_strategy, "
+    "num_microbatches, memory_bytes, mfu, compute_fraction"
+)
+TOP = f"select {COLUMNS} from configuration_rank where rank_by_time <= 2 order by all"
+
+
+@pytest.fixture
+def ranked(warehouse_connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """A warehouse of 4 problems, 2 strategies each, and 500 layouts of different times each."""
+    warehouse_connection.execute("""
+        insert into problem by name
+        select
+            range as problem_id, 2 as num_layers, 8 as hidden_size, 32 as ffn_hidden_size,
+            4 as num_heads, 6 as seq_len, 1e6 as matrix_flops_per_second, 100 as hbm_bytes,
+            1 << range as num_gpus, 1024 as global_batch_size
+        from range(4);
+        insert into cell by name
+        select
+            2 * problem_id + half as cell_id, problem_id, 'roofline' as estimator,
+            1 as estimator_version, 'roofline' as relation, '' as mends, 'published' as variant,
+            '{}' as kept, 500 as num_rows, timestamp '2026-01-01' as evaluated_at,
+            case half when 0 then 'tensor_1d' else 'context_2d' end as strategy
+        from problem, (select unnest([0, 1]) as half);
+        insert into roofline by name
+        select
+            cell_id, 1 as data_parallel, range + 1 as microbatch_size,
+            1 + (range * 7919 + cell_id * 104729) % 65537 / 100 as step_seconds,
+            step_seconds / 2 as compute_seconds, 1 as weights_bytes, 1 as optimizer_bytes,
+            range / 4 as activations_bytes
+        from cell, range(500);
+    """)
+    return warehouse_connection
+
+
+def test_the_top_of_a_rank_is_the_top_of_the_whole_ranking(
+    ranked: duckdb.DuckDBPyConnection,
+) -> None:
+    rows = ranked.execute(f"select {COLUMNS} from configuration_rank order by all").fetchall()
+    expected = [row for row in rows if row[4] <= 2]
+    assert len(expected) == 8
+    assert len({row[3] for row in rows}) > 1000
+    assert ranked.execute(TOP).fetchall() == expected
+    # with one rank alone DuckDB keeps the best of each group instead of sorting
+    single = TOP.replace("rank_in_strategy, ", "")
+    assert ranked.execute(single).fetchall() == [row[:5] + row[6:] for row in expected]
+
+
+def test_the_shell_of_duckdb_1_ranks_the_same(
+    ranked: duckdb.DuckDBPyConnection, database: Path
+) -> None:
+    single = TOP.replace("rank_in_strategy, ", "")
+    expected = [list(row) for row in ranked.execute(single).fetchall()]
+    ranked.close()
+    command = [str(SHELL), "-readonly", "-json", str(database), single]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = [list(row.values()) for row in json.loads(done.stdout)]
+    assert found == expected
+
+
+def rows_ranked(connection: duckdb.DuckDBPyConnection, where: str) -> int:
+    """Return how many rows DuckDB ranks, counted while the query runs."""
+    query = f"select rank_by_time, rank_in_strategy from configuration_rank {where}"
+    plan = connection.execute(f"explain (analyze, format json) {query}").fetchall()[0][1]
+    nodes: list[dict[str, Any]] = json.loads(plan)["operator"]
+    for node in nodes:  # grows while it is walked
+        nodes.extend(node.get("children", []))
+    return max(int(node["intermediate_rows"]) for node in nodes if "WINDOW" in node["type"])
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "where num_gpus = 4",
+        "where num_gpus = 4 and estimator = 'roofline' and variant = 'published'",
+        "where problem_id = 2",
+    ],
+)
+def test_a_filter_on_the_problem_is_applied_before_the_ranking(
+    ranked: duckdb.DuckDBPyConnection, where: str
+) -> None:
+    everything = rows_ranked(ranked, "")
+    assert everything > 3000
+    assert rows_ranked(ranked, where) < everything / 3

@@ -1,0 +1,101 @@
+"""The functions of sql/macros.sql, against published figures and sums done by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pytest
+
+
+def value(connection: duckdb.DuckDBPyConnection, expression: str) -> Any:
+    row = connection.execute(f"select {expression}").fetchone()
+    assert row is not None
+    return row[0]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("in_days(7 * 86400)", 7),
+        ("in_gb(80e9)", 80),
+        ("in_tflops(312e12)", 312),
+        ("in_percent(0.52)", 52),
+    ],
+)
+def test_units_for_people(
+    warehouse_connection: duckdb.DuckDBPyConnection, expression: str, expected: float
+) -> None:
+    assert value(warehouse_connection, expression) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("shape", "printed"),
+    [("96, 12288, 51200, 2048", 174.6e9), ("128, 25600, 51200, 2048", 1008.0e9)],
+)
+def test_parameters_are_those_that_megatron_prints(
+    warehouse_connection: duckdb.DuckDBPyConnection, shape: str, printed: float
+) -> None:
+    found = value(warehouse_connection, f"megatron_parameters({shape})")
+    assert found == pytest.approx(printed, abs=0.05e9)
+
+
+def test_an_unknown_vocabulary_leaves_its_parameters_out(
+    warehouse_connection: duckdb.DuckDBPyConnection,
+) -> None:
+    # 12 x 2 x 64 + 13 x 2 x 8 + 6 x 8 for the positions
+    assert value(warehouse_connection, "megatron_parameters(2, 8, null, 6)") == 1792
+
+
+def test_the_step_of_the_largest_megatron_run_overflows_no_integer(
+    warehouse_connection: duckdb.DuckDBPyConnection,
+) -> None:
+    # equation 3 as printed, in Python's integers where they are whole
+    expected = (
+        96 * 3072 * 2048 * 128 * 25600**2 * (1 + 2048 / (6 * 25600) + 51200 / (16 * 128 * 25600))
+    )
+    found = value(warehouse_connection, "megatron_flops(3072, 2048, 128, 25600, 51200, 'full')")
+    assert found == pytest.approx(expected, rel=1e-14)
+    assert found > 2**63
+
+
+def test_recomputation_repeats_the_layers_but_not_the_logits(
+    warehouse_connection: duckdb.DuckDBPyConnection,
+) -> None:
+    # B 8, s 6, l 2, h 8, V 10: 72 or 96 x 8 x 6 x 2 x 64 x 1.125, and 6 x 8 x 6 x 8 x 10
+    shape = "8, 6, 2, 8, 10"
+    assert value(warehouse_connection, f"megatron_flops({shape}, 'none')") == 497_664 + 23_040
+    assert value(warehouse_connection, f"megatron_flops({shape}, 'full')") == 663_552 + 23_040
+
+
+def test_a_recomputation_that_equation_3_does_not_cover_has_no_flops(
+    warehouse_connection: duckdb.DuckDBPyConnection,
+) -> None:
+    assert value(warehouse_connection, "megatron_flops(8, 6, 2, 8, 10, 'selective')") is None
+
+
+@pytest.mark.parametrize("vocab", ["51200", "null"])
+def test_model_flops_of_a_megatron_shape_are_equation_3_without_recomputation(
+    warehouse_connection: duckdb.DuckDBPyConnection, vocab: str
+) -> None:
+    found = value(
+        warehouse_connection,
+        f"model_flops(1536, 2048, 96, 12288, 4 * 12288, 96, 96, {vocab})"
+        f" / megatron_flops(1536, 2048, 96, 12288, {vocab}, 'none')",
+    )
+    assert found == pytest.approx(1, rel=1e-14)
+
+
+def test_grouped_queries_and_a_narrow_feed_forward_layer_need_fewer_model_flops(
+    warehouse_connection: duckdb.DuckDBPyConnection,
+) -> None:
+    # a token and layer, forward: queries and output 4 x 64, keys and values half of that
+    # (2 of 4 heads), attention 4 x 6 x 8, feed-forward 4 x 8 x 20: 256 + 128 + 192 + 640 = 1216
+    found = value(warehouse_connection, "model_flops(8, 6, 2, 8, 20, 4, 2, null)")
+    assert found == 3 * 1216 * 2 * 48
+
+
+def test_utilization_of_all_gpus_at_half_their_peak_is_a_half(
+    warehouse_connection: duckdb.DuckDBPyConnection,
+) -> None:
+    assert value(warehouse_connection, "mfu(3e15, 5, 4, 3e14)") == pytest.approx(0.5, rel=1e-15)

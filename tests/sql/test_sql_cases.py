@@ -1,0 +1,135 @@
+"""Every view and check of sql/ gives the rows that were worked out by hand.
+
+A case is a directory of this one, named after the view or check: a CSV for each table to fill,
+`expected.csv` with the rows it must give in the columns that matter, and `notes.md` with the
+arithmetic where it is not obvious. Tables without a CSV are as in a new warehouse. A new case
+needs no Python.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from estimators.registry import all_estimators
+from warehouse import resources
+from warehouse.views import LAYERS, checks
+
+CASES = Path(__file__).parent
+NAMES = sorted(path.parent.name for path in CASES.glob("*/expected.csv"))
+SHELL = Path(sys.executable).parent / "duckdb"
+
+
+def read(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of a CSV file."""
+    with path.open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    return header, rows
+
+
+def fill(connection: duckdb.DuckDBPyConnection, table: str, path: Path) -> None:
+    """Replace the rows of `table`; an empty field is NULL, or empty text where NULL is refused."""
+    header, rows = read(path)
+    query = "select column_name, data_type, is_nullable from duckdb_columns() where table_name = ?"
+    found = connection.execute(query, [table]).fetchall()
+    types = {name: kind for name, kind, _ in found}
+    nullable = {name for name, _, may in found if may}
+    values = ", ".join(f"cast(? as {types[name]})" for name in header)
+    connection.execute(f"delete from {table}")
+    for row in rows:
+        fields = [v or (None if n in nullable else "") for n, v in zip(header, row, strict=True)]
+        connection.execute(f"insert into {table} ({', '.join(header)}) values ({values})", fields)
+
+
+def prepared(connection: duckdb.DuckDBPyConnection, name: str) -> str:
+    """Fill the tables of case `name` and return the query that its expected rows answer."""
+    for path in sorted((CASES / name).glob("*.csv")):
+        if path.stem != "expected":
+            fill(connection, path.stem, path)
+    columns = ", ".join(read(CASES / name / "expected.csv")[0])
+    texts = {check.name: f"({check.sql})" for check in checks()}
+    return f"select {columns} from {texts.get(name, name)}"
+
+
+def as_text(value: Any) -> str:
+    """Return a value as it stands in a CSV file."""
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ")
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def alike(found: str, expected: str) -> bool:
+    """Return whether two fields are the same text or the same number to 1e-9."""
+    if found == expected:
+        return True
+    try:
+        return math.isclose(float(found), float(expected), rel_tol=1e-9)
+    except ValueError:
+        return False
+
+
+def assert_same_rows(found: list[list[str]], name: str) -> None:
+    """Check that `found` is a permutation of the rows expected of case `name`."""
+    missing = []
+    left = list(found)
+    for row in read(CASES / name / "expected.csv")[1]:
+        same = [r for r in left if all(alike(f, e) for f, e in zip(r, row, strict=True))]
+        if same:
+            left.remove(same[0])
+        else:
+            missing.append(row)
+    assert (missing, left) == ([], []), "rows expected but not given, and given but not expected"
+
+
+def test_every_view_and_every_check_has_a_case() -> None:
+    directory = resources.sql_directory()
+    files = {path.stem for layer in (*LAYERS, "checks") for path in directory.glob(f"{layer}/*")}
+    assert set(NAMES) == files
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_gives_the_rows_worked_out_by_hand(
+    name: str, warehouse_connection: duckdb.DuckDBPyConnection
+) -> None:
+    query = prepared(warehouse_connection, name)
+    found = warehouse_connection.execute(query).fetchall()
+    assert_same_rows([[as_text(value) for value in row] for row in found], name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_shell_of_duckdb_1_gives_the_same(
+    name: str, warehouse_connection: duckdb.DuckDBPyConnection, database: Path
+) -> None:
+    query = prepared(warehouse_connection, name)
+    warehouse_connection.close()
+    options = ["-readonly", "-csv", "-noheader", "-nullvalue", "", "-bail"]
+    done = subprocess.run(
+        [SHELL, *options, database], input=f"{query};", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert_same_rows(list(csv.reader(done.stdout.splitlines())), name)
+
+
+@pytest.mark.parametrize("check", checks(), ids=lambda check: check.name)
+def test_a_new_warehouse_passes_every_check(
+    check: Any, warehouse_connection: duckdb.DuckDBPyConnection
+) -> None:
+    assert warehouse_connection.execute(check.sql).fetchall() == []
+
+
+def test_every_fact_table_is_counted(warehouse_connection: duckdb.DuckDBPyConnection) -> None:
+    relations = [relation.name for each in all_estimators() for relation in each.relations]
+    for number, relation in enumerate(relations):
+        warehouse_connection.execute(f"insert into {relation} (cell_id) values ({number})")
+    found = warehouse_connection.execute("select relation from fact_count").fetchall()
+    assert sorted(name for (name,) in found) == sorted(relations)

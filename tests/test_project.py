@@ -1,0 +1,268 @@
+"""What holds for the project as a whole: directions, layers, generated pages, packaging."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+
+from estimators.columns import COLUMNS, GROUPS
+from estimators.registry import ESTIMATORS, all_estimators
+from warehouse import resources
+from warehouse.current import current_view_name
+from warehouse.docs import columns_page
+from warehouse.views import CONFIGURATION_SOURCE, LAYERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent
+
+# ---- estimators/ knows neither the warehouse nor files ----
+
+FILE_MODULES = {
+    *("builtins", "codecs", "configparser", "csv", "fileinput", "glob", "gzip", "http", "io"),
+    *("linecache", "mmap", "multiprocessing", "os", "pathlib", "pickle", "runpy", "shelve"),
+    *("shutil", "socket", "sqlite3", "subprocess", "tempfile", "tomllib", "urllib", "zipfile"),
+}
+PURE_MODULES = (set(sys.stdlib_module_names) - FILE_MODULES) | {"numpy", "estimators"}
+FILE_CALLS = {"open", "exec", "eval", "__import__"}
+NUMPY_FILE_CALLS = {
+    *("fromfile", "genfromtxt", "load", "loadtxt", "memmap", "save", "savetxt", "savez"),
+    "savez_compressed",
+}
+
+
+def impurities(source: str) -> Iterator[str]:
+    """Yield each import or call in `source` that an estimator may not make."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                modules = [alias.name for alias in names]
+                yield from (module for module in modules if not is_pure(module))
+            case ast.ImportFrom(module=str(module), level=0) if not is_pure(module):
+                yield module
+            case ast.Call(func=ast.Name(id=name)) if name in FILE_CALLS:
+                yield f"{name}()"
+            case ast.Attribute(value=ast.Name(id="np" | "numpy"), attr=name):
+                if name in NUMPY_FILE_CALLS:
+                    yield f"np.{name}"
+
+
+def is_pure(module: str) -> bool:
+    return module.split(".")[0] in PURE_MODULES
+
+
+ESTIMATOR_FILES = sorted((ROOT / "estimators").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", ESTIMATOR_FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_estimators_import_only_numpy_and_pure_modules(path: Path) -> None:
+    assert not list(impurities(path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import duckdb",
+        "import os.path",
+        "from pathlib import Path",
+        "from warehouse.views import checks",
+        "def f():\n    import polars as pl",
+        "text = open('x').read()",
+        "import numpy as np\nx = np.load('x.npy')",
+    ],
+)
+def test_an_impure_estimator_is_found(source: str) -> None:
+    assert list(impurities(source))
+
+
+# ---- sql/: headers and layers ----
+
+SQL = ROOT / "sql"
+SQL_FILES = {
+    path.stem: path for layer in (*LAYERS, "checks") for path in sorted((SQL / layer).glob("*.sql"))
+}
+
+
+def test_every_sql_file_stands_in_a_layer_and_has_a_name_of_its_own() -> None:
+    stray = {path for path in SQL.rglob("*.sql") if path not in SQL_FILES.values()}
+    assert stray == {SQL / "macros.sql"}
+
+
+@pytest.mark.parametrize("path", SQL_FILES.values(), ids=SQL_FILES)
+def test_a_sql_file_begins_with_what_it_is(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert re.fullmatch(r"-- [A-Z].*\.", lines[0]), lines[0]
+    if path.parent != SQL / "checks":
+        assert re.fullmatch(r"-- Grain: one row .+", lines[1]), lines[1]
+
+
+def tables_read(select: str) -> set[str]:
+    """Return the tables and views that `select` names, as DuckDB's own parser finds them."""
+    row = duckdb.execute("select json_serialize_sql(?)", [select]).fetchone()
+    assert row is not None
+    parsed = json.loads(row[0])
+    assert not parsed["error"], parsed
+    named, defined = set(), set()
+    stack: list[Any] = [parsed]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, dict):
+            if node.get("type") == "BASE_TABLE":
+                named.add(str(node["table_name"]))
+            defined.update(entry["key"] for entry in node.get("cte_map", {}).get("map", ()))
+            stack.extend(node.values())
+        elif isinstance(node, list):
+            stack.extend(node)
+    return named - defined
+
+
+def misread(layer: str, read: set[str], layer_of: dict[str, str]) -> set[str]:
+    """Return those of the names `read` that a view of `layer` may not read.
+
+    Data flows staging -> configuration_source -> intermediate -> marts. Staging alone reads what
+    estimators stored; checks may read everything, and nothing reads a check.
+    """
+    relations = [relation for estimator in all_estimators() for relation in estimator.relations]
+    results = {r.name for r in relations} | {current_view_name(r) for r in relations}
+    if layer == "checks":
+        return {name for name in read if layer_of.get(name) == "checks"}
+    if layer == "staging":
+        return {name for name in read if name in layer_of} | (read & {CONFIGURATION_SOURCE})
+    lower = LAYERS[: LAYERS.index(layer) + 1]
+    return {name for name in read if layer_of.get(name, layer) not in lower} | (read & results)
+
+
+LAYER_OF = {name: path.relative_to(SQL).parts[0] for name, path in SQL_FILES.items()}
+
+
+@pytest.mark.parametrize("name", SQL_FILES)
+def test_a_view_reads_no_higher_layer(name: str) -> None:
+    read = tables_read(SQL_FILES[name].read_text(encoding="utf-8"))
+    assert read, "reads no table"
+    assert not misread(LAYER_OF[name], read, LAYER_OF)
+
+
+@pytest.mark.parametrize(
+    ("layer", "select"),
+    [
+        ("staging", "select * from configuration"),
+        ("staging", "select * from configuration_source"),
+        ("staging", "with a as (select 1) select * from a, (select * from stg_roofline)"),
+        ("intermediate", "select * from cell where exists (from configuration)"),
+        ("marts", "select * from current_roofline"),
+        ("marts", "select * from roofline inner join cell using (cell_id)"),
+    ],
+)
+def test_a_view_that_reads_a_higher_layer_is_found(layer: str, select: str) -> None:
+    known = {"configuration": "marts", "stg_roofline": "staging"}
+    assert misread(layer, tables_read(select), known)
+
+
+@pytest.mark.parametrize("name", [name for name in SQL_FILES if LAYER_OF[name] != "staging"])
+def test_no_view_above_staging_names_an_estimator(name: str) -> None:
+    text = SQL_FILES[name].read_text(encoding="utf-8")
+    assert not [estimator for estimator in ESTIMATORS if f"'{estimator}'" in text]
+
+
+# ---- generated pages ----
+
+
+def test_the_column_reference_is_fresh() -> None:
+    page = (ROOT / "docs" / "columns.md").read_text(encoding="utf-8")
+    assert page == columns_page(), "run `make docs`"
+
+
+def test_the_column_reference_has_every_column_once() -> None:
+    assert [column.name for group in GROUPS.values() for column in group] == list(COLUMNS)
+    page = columns_page()
+    assert all(page.count(f"\n| `{name}` |") == 1 for name in COLUMNS)
+
+
+# ---- the command and the wheel ----
+
+
+def run_python(code: str, *arguments: str, **environment: str) -> str:
+    """Return what a fresh interpreter prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_help_imports_neither_database_nor_arrays() -> None:
+    code = """if True:
+        import sys
+        from warehouse.cli.main import run
+        assert run() == 0
+        heavy = {"duckdb", "numpy", "polars", "pyarrow"} & set(sys.modules)
+        assert not heavy, heavy
+    """
+    assert "sweep" in run_python(code, "--help")
+
+
+@pytest.fixture(scope="module")
+def unpacked_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory that holds what installing the wheel would install."""
+    directory = tmp_path_factory.mktemp("wheel")
+    build = "import sys, hatchling.build as build; print(build.build_wheel(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", build, directory], cwd=ROOT, check=True)
+    (wheel,) = directory.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(directory / "installed")
+    return directory / "installed"
+
+
+def test_the_wheel_carries_sql_reference_tables_and_studies(unpacked_wheel: Path) -> None:
+    for packed, source in (
+        ("sql", resources.sql_directory()),
+        ("reference", resources.reference_directory()),
+        ("studies", resources.studies_directory()),
+    ):
+        files = {path.relative_to(source) for path in source.rglob("*.*")}
+        inside = unpacked_wheel / "warehouse" / "resources" / packed
+        assert files
+        assert {path.relative_to(inside) for path in inside.rglob("*.*")} == files
+
+
+def test_the_wheel_carries_nothing_else(unpacked_wheel: Path) -> None:
+    top = {path.name.split("-")[0] for path in unpacked_wheel.iterdir()}
+    assert top == {"estimators", "training_warehouse", "warehouse"}
+
+
+def test_the_installed_wheel_builds_a_database_from_its_own_files(
+    unpacked_wheel: Path, tmp_path: Path
+) -> None:
+    code = """if True:
+        import os, sys
+        sys.path.remove("")  # the current directory may be the source tree
+        from warehouse import resources
+        from warehouse.cli.main import run
+        for directory in (
+            resources.sql_directory(),
+            resources.reference_directory(),
+            resources.studies_directory(),
+        ):
+            assert directory.is_relative_to(os.environ["PYTHONPATH"]), directory
+        assert run() == 0
+    """
+    database = tmp_path / "warehouse.duckdb"
+    run_python(code, "init", "--db", str(database), PYTHONPATH=str(unpacked_wheel))
+    with duckdb.connect(database, read_only=True) as connection:
+        found = connection.execute("select count(*) from configuration").fetchone()
+    assert found == (0,)

@@ -1,0 +1,84 @@
+"""The catalog: what estimators may look up, from a database or from the files alike."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+
+from estimators.contract import RefusedError
+from warehouse.catalog import load_catalog, packaged_catalog
+from warehouse.schema import prepare
+
+FILES = {
+    "model": "model,seq_len,hbm_bytes,is_mended,evaluated_at,source\n"
+    "gpt,2048,80e9,true,2024-05-31,x\nbert,,,,,x\n",
+    "system": "accelerator,hbm_bytes,source\nA100,80e9,x\nH200,141e9,x\n",
+    "price": "accelerator,hbm_bytes,source\nA100,1,x\nA100,2,x\n",
+    "gap": "model,seq_len,source\ngpt,1,x\n,2,x\n",
+    "numbered": "num_gpus,seq_len,source\n4,1,x\n8,2,x\n",
+    "nothing": "model,source\n",
+    "accelerator_alias": "alias,accelerator,source\nA100-80GB,A100,x\nH200,A100,x\n",
+}
+
+
+@pytest.fixture
+def reference(tmp_path):
+    for name, text in FILES.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    return tmp_path
+
+
+@pytest.fixture(params=["database", "files"])
+def catalog(request, reference, tmp_path):
+    """The same catalog by either way."""
+    if request.param == "files":
+        yield packaged_catalog(reference)
+        return
+    with duckdb.connect() as connection:
+        prepare(connection, sql=tmp_path, reference=reference)
+        yield load_catalog(connection)
+
+
+def test_tables_whose_first_column_is_a_key_can_be_looked_up_in(catalog):
+    assert set(catalog.tables) == {"model", "system", "accelerator_alias"}
+    assert list(catalog.tables["system"]) == ["A100", "H200"]
+
+
+def test_rows_are_scalars_by_the_kind_of_their_column_and_null_is_none(catalog):
+    row = catalog.find("model", "gpt")
+
+    assert list(row.items())[:4] == [
+        *(("model", "gpt"), ("seq_len", 2048), ("hbm_bytes", 80e9), ("is_mended", True)),
+    ]
+    assert [type(value) for value in row.values()] == [str, int, float, bool, str, str]
+    assert row["evaluated_at"].startswith("2024-05-31")
+    bert = catalog.find("model", "bert")
+    assert [bert[name] for name in ("seq_len", "hbm_bytes", "is_mended")] == [None, None, None]
+
+
+def test_other_spellings_of_an_accelerator_find_its_row(catalog):
+    assert catalog.find("system", "A100-80GB")["accelerator"] == "A100"
+    assert "model" not in catalog.aliases
+
+
+def test_a_spelling_that_is_itself_a_name_keeps_its_own_row(catalog):
+    assert catalog.find("system", "H200")["hbm_bytes"] == 141e9
+
+
+def test_an_unknown_name_is_refused_with_the_nearest(catalog):
+    with pytest.raises(RefusedError, match="A100"):
+        catalog.find("system", "A10")
+
+
+def test_database_and_files_give_the_same_packaged_catalog(warehouse_connection):
+    stored = load_catalog(warehouse_connection)
+
+    assert stored == packaged_catalog()
+    assert stored.find("model", "gpt3_1T")["hidden_size"] == 25600
+    assert stored.find("system", "H200")["hbm_bytes"] == 141e9
+
+
+def test_packaged_spellings_lead_to_systems_there_are(warehouse_connection):
+    catalog = load_catalog(warehouse_connection)
+    for spelling in catalog.aliases["system"]:
+        assert catalog.find("system", spelling)

@@ -1,0 +1,319 @@
+"""Opening a database: made whole, kept up to date, and plain words when it cannot be had."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import warehouse
+from warehouse import connection
+from warehouse.connection import database_error, open_for_read, open_for_write
+from warehouse.errors import DatabaseError, InputError
+
+SHELL = Path(sysconfig.get_path("scripts")) / "duckdb"
+
+HOLD = """
+import sys
+from pathlib import Path
+from warehouse.connection import open_for_write
+with open_for_write(Path(sys.argv[1])) as connection:
+    print("open", flush=True)
+    sys.stdin.read()
+"""
+
+DIE_WRITING = """
+import os, sys
+from pathlib import Path
+from warehouse.connection import open_for_write
+connection = open_for_write(Path(sys.argv[1]))
+connection.execute("insert into study by name select 'kept' as study, 'e' as estimator, "
+                   "'{}' as definition")
+connection.begin()
+connection.execute("insert into study by name select 'lost' as study, 'e' as estimator, "
+                   "'{}' as definition")
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture
+def made(database: Path, warehouse_connection: duckdb.DuckDBPyConnection) -> Path:
+    """An up-to-date database that nothing has open."""
+    warehouse_connection.close()
+    return database
+
+
+def refusal(path: Path, opener=open_for_read) -> DatabaseError:
+    with pytest.raises(DatabaseError) as caught:
+        opener(path)
+    return caught.value
+
+
+def test_a_database_is_made_with_its_directory_and_nothing_beside_it(tmp_path):
+    path = tmp_path / "new" / "deep" / "warehouse.duckdb"
+    with open_for_write(path) as opened:
+        assert opened.execute("select count(*) from cell").fetchone() == (0,)
+
+    assert [each.name for each in path.parent.iterdir()] == ["warehouse.duckdb"]
+
+
+def test_the_duckdb_1_5_shell_selects_from_every_view(made):
+    with open_for_read(made) as opened:
+        names = opened.execute(
+            "select view_name from duckdb_views() where not internal order by view_name"
+        ).fetchall()
+    assert len(names) > 5
+    version = subprocess.run([SHELL, "--version"], capture_output=True, text=True, check=True)
+    assert version.stdout.startswith("v1.5.")
+
+    queries = "".join(f"select '{name}', count(*) from {name};" for (name,) in names)
+    done = subprocess.run(
+        [SHELL, "-readonly", "-csv", "-noheader", made, queries], capture_output=True, text=True
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [f"{name},0" for (name,) in names]
+
+
+def test_a_file_changed_after_it_was_made_still_opens_in_the_shell(made):
+    with open_for_write(made) as opened:
+        opened.execute("create table extra as select range as number from range(300_000)")
+
+    done = subprocess.run(
+        [SHELL, "-readonly", "-csv", "-noheader", made, "select count(*) from extra"],
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.stdout == "300000\n"
+
+
+def test_a_reader_cannot_write(made):
+    with open_for_read(made) as opened, pytest.raises(duckdb.InvalidInputException):
+        opened.execute("delete from cell")
+
+
+def test_a_missing_database_is_not_made_by_reading(database):
+    error = refusal(database)
+
+    assert error.exit_code == 5
+    assert error.message == f"{database}: there is no such database"
+    assert "warehouse quickstart" in error.hint
+    assert not database.exists()
+
+
+@pytest.mark.parametrize("opener", [open_for_read, open_for_write])
+def test_a_locked_database_names_file_and_process_in_one_line(made, opener):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, made], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert holder.stdout.readline() == b"open\n"
+        error = refusal(made, opener)
+    finally:
+        holder.communicate()
+
+    assert error.message == f"{made}: is in use by process {holder.pid}"
+    assert "warehouse status" in error.hint
+    assert "--db" in error.hint
+    opener(made).close()  # free again once the holder is gone
+
+
+def test_a_directory_is_refused(tmp_path):
+    for opener in (open_for_read, open_for_write):
+        assert refusal(tmp_path, opener).message == f"{tmp_path}: is a directory"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"name,value\n" * 5000, b"SQLite format 3\0" + bytes(8192)]
+)
+def test_a_file_of_another_kind_is_refused_and_left_alone(database, content):
+    database.write_bytes(content)
+    for opener in (open_for_read, open_for_write):
+        error = refusal(database, opener)
+        assert error.message == f"{database}: is not a DuckDB database"
+        assert "--db" in error.hint
+
+    assert database.read_bytes() == content
+
+
+@pytest.mark.parametrize("keep", [4096, 20_000])
+def test_a_truncated_database_is_refused(made, keep):
+    made.write_bytes(made.read_bytes()[:keep])
+
+    assert str(made) in refusal(made).message
+    assert "sweep again" in refusal(made, open_for_write).hint
+
+
+def test_a_damaged_database_is_refused(made):
+    content = bytearray(made.read_bytes())
+    content[12_288:] = b"\xa5" * (len(content) - 12_288)
+    made.write_bytes(content)
+
+    assert str(made) in refusal(made).message
+    assert "damaged" in refusal(made, open_for_write).hint
+
+
+def test_a_path_through_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    path = tmp_path / "file" / "warehouse.duckdb"
+    for opener in (open_for_read, open_for_write):
+        assert refusal(path, opener).message.startswith(f"{path}: cannot be opened: ")
+
+
+def test_a_directory_that_cannot_be_made_is_refused():
+    path = Path("/proc/no-such-directory/warehouse.duckdb")
+    if not path.parent.parent.is_dir():
+        pytest.skip("there is no /proc here")
+
+    assert refusal(path, open_for_write).message.startswith(f"{path}: cannot be created: ")
+
+
+def test_a_database_of_something_else_is_refused_and_left_alone(database):
+    with duckdb.connect(str(database)) as other:
+        other.execute("create table customer (name varchar)")
+    content = database.read_bytes()
+    for opener in (open_for_read, open_for_write):
+        assert refusal(database, opener).message == (
+            f"{database}: is a DuckDB database, but not a warehouse"
+        )
+
+    assert database.read_bytes() == content
+
+
+def test_a_database_of_a_newer_package_is_refused_with_the_way_out(made):
+    with open_for_write(made) as opened:
+        opened.execute("update warehouse_meta set value = '7.1' where key = 'package_version'")
+        opened.execute("update warehouse_meta set value = '99' where key = 'schema_version'")
+    for opener in (open_for_read, open_for_write):
+        error = refusal(made, opener)
+        assert error.message.startswith(
+            f"{made}: was made by training-warehouse 7.1, which is newer"
+        )
+        assert "pip install --upgrade training-warehouse" in error.hint
+
+
+def test_reading_refreshes_what_another_version_of_the_package_left(made, monkeypatch):
+    with open_for_write(made) as opened:
+        opened.execute("drop view configuration")
+    monkeypatch.setattr(warehouse, "__version__", "99.0", raising=False)
+
+    with open_for_read(made) as opened:
+        assert opened.execute("select count(*) from configuration").fetchone() == (0,)
+        stored = "select value from warehouse_meta where key = 'package_version'"
+        assert opened.execute(stored).fetchone() == ("99.0",)
+
+
+def test_reading_an_up_to_date_database_does_not_write(made):
+    before = (made.read_bytes(), made.stat().st_mtime_ns)
+    with open_for_read(made) as opened:
+        opened.execute("select count(*) from configuration").fetchall()
+
+    assert (made.read_bytes(), made.stat().st_mtime_ns) == before
+
+
+def test_what_was_committed_before_a_kill_is_read_and_the_rest_is_gone(made):
+    killed = subprocess.run([sys.executable, "-c", DIE_WRITING, made])
+    assert killed.returncode == -9
+
+    for opener in (open_for_read, open_for_write):
+        with opener(made) as opened:
+            assert opened.execute("select study from study").fetchall() == [("kept",)]
+
+
+def test_the_log_of_a_deleted_database_does_not_stop_a_new_one(made):
+    subprocess.run([sys.executable, "-c", DIE_WRITING, made])
+    assert made.with_name(f"{made.name}.wal").exists()
+    made.unlink()
+
+    with open_for_write(made) as opened:
+        assert opened.execute("select study from study").fetchall() == []
+
+
+def test_two_processes_may_make_the_database_at_once(database, monkeypatch):
+    """The other process finishes its file between our look at the path and our rename."""
+    connect = duckdb.connect
+    others: list[bytes] = []
+
+    def connect_later(path, **options):
+        opened = connect(path, **options)
+        if not others and not database.exists():
+            with connect(str(database), config=connection._CONFIG) as other:
+                other.execute("create table warehouse_meta as select 'a' as key, 'b' as value")
+                other.execute("insert into warehouse_meta values ('schema_version', '1')")
+            others.append(database.read_bytes())
+        return opened
+
+    monkeypatch.setattr(duckdb, "connect", connect_later)
+    with open_for_write(database) as opened:
+        kept = "select path = ? from duckdb_databases() where database_name = current_database()"
+        assert opened.execute(kept, [str(database)]).fetchone() == (True,)
+
+    assert len(others) == 1
+    assert [each.name for each in database.parent.iterdir()] == [database.name]
+
+
+def test_a_file_system_without_hard_links_will_do(database, monkeypatch):
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    open_for_write(database).close()
+
+    assert [each.name for each in database.parent.iterdir()] == [database.name]
+
+
+def test_a_second_mode_in_one_process_is_explained(made):
+    with open_for_read(made):
+        assert "in another mode" in refusal(made, open_for_write).message
+
+
+def test_a_faulty_resource_closes_the_connection_and_writes_nothing(made, tmp_path, monkeypatch):
+    (tmp_path / "reference").mkdir()
+    (tmp_path / "reference" / "model.csv").write_text("model,source\ngpt,\n")
+    before = made.read_bytes()
+    monkeypatch.setattr("warehouse.resources.reference_directory", lambda: tmp_path / "reference")
+    caught = []  # a caught error keeps the frames it went through, and what they hold, alive
+    for opener in (open_for_read, open_for_write):
+        with pytest.raises(InputError, match="every row needs a source") as error:
+            opener(made)
+        caught.append(error)
+    monkeypatch.undo()
+
+    assert made.read_bytes() == before
+    open_for_read(made).close()
+    assert len(caught) == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "message", "hint"),
+    [
+        (
+            "IO Error: Trying to read a database file with version number 99, but we can only "
+            "read versions between 64 and 69.",
+            "was written by another version of DuckDB",
+            "pip install --upgrade duckdb",
+        ),
+        (
+            'IO Error: Could not set lock on file "w.duckdb": Resource temporarily unavailable',
+            "is in use by another process",
+            "wait for it",
+        ),
+        (
+            'IO Error: Cannot open file "w.duckdb": Permission denied',
+            "may not be written",
+            "change its permissions",
+        ),
+        ("Some Error: first line\nsecond line", "cannot be used: Some Error: first line", "--db"),
+    ],
+)
+def test_what_duckdb_says_becomes_one_line_and_a_hint(said, message, hint):
+    error = database_error(duckdb.IOException(said), Path("w.duckdb"))
+
+    assert error.message == f"w.duckdb: {message}"
+    assert hint in error.hint

@@ -1,0 +1,257 @@
+"""Study files: what a good one says, and what is told of every faulty one."""
+
+import csv
+import json
+
+import pytest
+from small_estimator import SmallEstimator
+
+from estimators import registry
+from warehouse.errors import InputError
+from warehouse.resources import reference_directory, studies_directory
+from warehouse.studies import MAX_COMBINATIONS, load_study
+
+HEAD = 'name = "a question"\nestimator = "small"\n'
+GOOD = HEAD + '[space]\nmodel = "tiny"\nnum_gpus = [2, 4]\n'
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Register the small estimator, and one without a search."""
+    estimator = SmallEstimator()
+    unsearchable = SmallEstimator()
+    unsearchable.search = None
+    named = {"small": estimator, "unsearchable": unsearchable}
+    get = registry.get
+    monkeypatch.setattr(registry, "get", lambda name: named.get(name) or get(name))
+    return estimator
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    """Write a study and load it by the relative name a user would give."""
+    monkeypatch.chdir(tmp_path)
+
+    def load(text):
+        path = tmp_path / "study.toml"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return load_study(path.relative_to(tmp_path))
+
+    return load
+
+
+@pytest.fixture
+def refusal(load):
+    def refusal(text):
+        with pytest.raises(InputError) as caught:
+            load(text)
+        assert caught.value.exit_code == 3
+        assert str(caught.value).startswith("study.toml: ")
+        return str(caught.value)
+
+    return refusal
+
+
+def test_one_space_takes_values_lists_ranges_and_overrides(load):
+    study = load(
+        HEAD + "[system]\nhbm_bytes = {linear = [1e9, 3e9, 3]}\n"
+        '[space]\nnum_gpus = {powers_of_two = [2, 4]}\nmodel = "tiny"\n'
+    )
+    assert study.name == "a question"
+    assert study.estimator == "small"
+    assert study.file == "study.toml"
+    assert study.spaces == (
+        {"model": ("tiny",), "num_gpus": (4, 8, 16), "hbm_bytes": (1e9, 2e9, 3e9)},
+    )
+
+
+def test_the_order_of_keys_makes_no_difference(load):
+    one = load(HEAD + '[space]\nmodel = "tiny"\nnum_gpus = 2\n')
+    two = load(HEAD + '[space]\nnum_gpus = 2\nmodel = "tiny"\n')
+    assert list(one.spaces[0]) == list(two.spaces[0])
+    assert one.definition == two.definition
+
+
+def test_the_definition_is_json_with_ranges_expanded(load):
+    study = load(
+        'description = "why"\nvariant = "both"\n'
+        + HEAD
+        + "[space]\nnum_gpus = {linear = [1, 3, 3]}"
+    )
+    assert json.loads(json.dumps(study.definition)) == {
+        "name": "a question",
+        "description": "why",
+        "estimator": "small",
+        "mends": [[], ["S1", "S2"]],
+        "spaces": [{"num_gpus": [1, 2, 3]}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "mends"),
+    [
+        ("", [{"S1", "S2"}]),
+        ('variant = "corrected"', [{"S1", "S2"}]),
+        ('variant = "published"', [set()]),
+        ('variant = "both"', [set(), {"S1", "S2"}]),
+        ('mends = ["S2"]', [{"S2"}]),
+        ("mends = []", [set()]),
+    ],
+)
+def test_a_variant_is_a_set_of_mends(load, line, mends):
+    assert list(load(f"{line}\n{GOOD}").mends) == mends
+
+
+def test_an_estimator_without_mends_has_one_variant(load, small):
+    small.mends = ()
+    assert load(f'variant = "both"\n{GOOD}').mends == (frozenset(),)
+
+
+def test_each_case_is_a_space_of_its_own_over_the_common_values(load):
+    study = load(
+        GOOD + "[system]\nhbm_bytes = 5\n"
+        "[[case]]\nnum_gpus = 8\nglobal_batch_size = 16\n"
+        '[[case]]\nhbm_bytes = [6, 7]\nmodel = "other"\n'
+    )
+    assert study.spaces == (
+        {"model": ("tiny",), "num_gpus": (8,), "global_batch_size": (16,), "hbm_bytes": (5.0,)},
+        {"model": ("other",), "num_gpus": (2, 4), "hbm_bytes": (6.0, 7.0)},
+    )
+
+
+def test_a_file_that_starts_with_a_byte_order_mark_is_read(load):
+    assert load(b"\xef\xbb\xbf" + GOOD.encode()).name == "a question"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", ["is empty", "hint: a study needs name"]),
+        (" \n\n", ["is empty"]),
+        (b"name = '\xff'", ["line 1 is not UTF-8"]),
+        ("name = \n", ["not valid TOML", "line 1", "the line reads: name ="]),
+        (GOOD + "num_gpus = 5\n", ["not valid TOML"]),
+        ("x = " + "[" * 5000, ["study.toml: is n"]),
+        ("x = 1" + "0" * 5000, ["not valid TOML"]),
+        ('estimator = "small"\n[space]\nnum_gpus = 1', ["`name` (none) is missing"]),
+        ('name = ""\n' + GOOD.replace('name = "a question"\n', ""), ["`name`", "printed"]),
+        ("name = 3\n" + GOOD.replace('name = "a question"\n', ""), ["`name` 3 must be a text"]),
+        ('name = "x"\n[space]\nnum_gpus = 1', ["`estimator` (none) is missing"]),
+        ('name = "x"\nestimator = "rooflin"', ['`estimator` "rooflin" is not known', "roofline"]),
+        ('name = "x"\nestimator = 5', ["`estimator` 5 must be a text"]),
+        (
+            'name = "x"\nestimator = "unsearchable"',
+            ["no search space to sweep", "warehouse evaluate unsearchable"],
+        ),
+        ("description = 3\n" + GOOD, ["`description` 3 must be a text"]),
+        ('variant = "correct"\n' + GOOD, ['`variant` "correct" is not known', "both"]),
+        ("variant = 1\n" + GOOD, ["`variant` 1 is not known"]),
+        ('mends = ["R1"]\n' + GOOD, ['`mends` "R1" is not a mend of small', "known: S1, S2"]),
+        ('mends = ["S1", "S1"]\n' + GOOD, ['`mends` "S1" is given twice']),
+        ('mends = "S1"\n' + GOOD, ["must be a list of texts"]),
+        ("mends = [1]\n" + GOOD, ["must be a list of texts"]),
+        ('mends = ["S1"]\nvariant = "both"\n' + GOOD, ["cannot stand beside `variant`"]),
+        ('spice = "x"\n' + GOOD, ["`spice`", "is not a key of a study", "space?"]),
+        ("num_gpus = 5\n" + GOOD, ["`num_gpus` 5 is not a key of a study", "below a line [space]"]),
+        ("hbm_bytes = 5\n" + GOOD, ["below a line [system]"]),
+        (HEAD, ["`space` (none) is empty"]),
+        (HEAD + "[space]\n", ["`space` (none) is empty"]),
+        (HEAD + "space = 5", ["`space` 5 must be a table"]),
+        (GOOD + "nun_heads = 5", ["`nun_heads` 5 is not a key of [space]", "hint: "]),
+        (GOOD + "num_gpu = 5", ["did you mean num_gpus?"]),
+        (GOOD + "hbm_bytes = 5", ["`hbm_bytes` 5 is not a key of [space]", "move it to [system]"]),
+        (GOOD + "[system]\nnvlink_size = 5", ["not a key of [system]", "move it to [space]"]),
+        (GOOD + "data_parallel = 0", ["`data_parallel` 0 must be at least 1"]),
+        (GOOD + "data_parallel = true", ["`data_parallel` True must be a whole number"]),
+        (GOOD + "data_parallel = nan", ["`data_parallel` nan is not a finite number"]),
+        (GOOD + "data_parallel = 1979-05-27", ['"1979-05-27" must be a whole number']),
+        (GOOD + "data_parallel = []", ['`data_parallel` "[]" is empty']),
+        (GOOD + "data_parallel = [2, 2]", ["`data_parallel` 2 is given twice"]),
+        (GOOD + f"[system]\nhbm_bytes = {10**400}", ["100000000000...", "is too large"]),
+        (GOOD + "strategy = 'x'", ['`strategy` "x" is not known', "use tensor_1d, summa_2d"]),
+        (HEAD + "[case]\nnum_gpus = 5", ["`case`", "array of tables", "[[case]]"]),
+        ("case = []\n" + GOOD, ["`case`", "array of tables"]),
+        (GOOD + "[[case]]\nnum_gpus = 5\n[[case]]\nnum_gpus = 0", ["0 in [[case]] 2 must be"]),
+        (GOOD + "[[case]]\nnum_gpu = 5", ["5 in [[case]] 1 is not a key", "num_gpus?"]),
+        (
+            GOOD + "[[case]]\nnum_gpus = 5\n[[case]]\nnum_gpus = 5",
+            ["2 asks the same as [[case]] 1"],
+        ),
+        (GOOD + "[[case]]\nnum_gpus = [2, 4]\n[[case]]", ["2 asks the same as [[case]] 1"]),
+        (
+            GOOD.replace("[2, 4]", "{linear = [1, 10000, 10000]}")
+            + "data_parallel = {linear = [1, 10000, 10000]}",
+            ["has 100,000,000 combinations", f"{MAX_COMBINATIONS:,}", "`num_gpus` has 10,000"],
+        ),
+    ],
+)
+def test_a_faulty_study_is_refused_with_file_key_value_and_reason(refusal, text, told):
+    message = refusal(text)
+    for part in told:
+        assert part in message
+
+
+def test_all_faults_are_told_at_once(refusal):
+    message = refusal(
+        'variant = "x"\nextra = 1\n' + GOOD + "data_parallel = [0, 2.5]\ntensor_paralel = 8\n"
+        "[system]\nhbm_bytes = -1\n[[case]]\nnvlink_size = 0"
+    )
+    for key in (
+        "variant",
+        "extra",
+        "data_parallel` 0",
+        "data_parallel` 2.5",
+        "tensor_paralel",
+        "hbm_bytes",
+        "nvlink_size",
+    ):
+        assert f"`{key}" in message
+
+
+def test_a_missing_file_is_refused_by_the_name_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"^none\.toml: there is no such file$"):
+        load_study(tmp_path.joinpath("none.toml").relative_to(tmp_path))
+
+
+def test_a_directory_is_refused(tmp_path):
+    with pytest.raises(InputError, match="is a directory"):
+        load_study(tmp_path)
+
+
+def packaged_studies():
+    return sorted(studies_directory().glob("*.toml"))
+
+
+def test_studies_are_packaged():
+    names = [path.stem for path in packaged_studies()]
+    assert {"gpt3_1T_1d", "megatron", "hbm_bandwidth_capacity"} <= set(names)
+
+
+@pytest.mark.parametrize("path", packaged_studies(), ids=lambda path: path.stem)
+def test_every_packaged_study_loads_and_is_named_after_its_file(path):
+    study = load_study(path)
+    assert study.name == path.stem
+    assert study.definition["description"]
+
+
+def test_the_megatron_study_asks_for_each_published_configuration():
+    with (reference_directory() / "published_megatron_scaling.csv").open() as file:
+        published = list(csv.DictReader(file))
+    study = load_study(studies_directory() / "megatron.toml")
+    assert len(study.spaces) == len(published) == 10
+    for space, row in zip(study.spaces, published, strict=True):
+        assert space["model"] == (f"megatron_{row['model']}",)
+        assert space["accelerator"] == (row["accelerator"],)
+        for name in ("num_gpus", "global_batch_size"):
+            assert space[name] == (int(row[name]),)
+        assert space["virtual_pipeline"] == tuple(sorted({1, int(row["virtual_pipeline"])}))
+        assert row["activation_recompute"] in space["activation_recompute"]
+    assert len(study.mends) == 2
+
+
+def test_the_hardware_sweep_crosses_bandwidth_with_capacity():
+    [space] = load_study(studies_directory() / "hbm_bandwidth_capacity.toml").spaces
+    assert len(space["hbm_bytes_per_second"]) * len(space["hbm_bytes"]) == 56
+    assert 8e12 in space["hbm_bytes_per_second"]
+    assert 192e9 in space["hbm_bytes"]

@@ -1,0 +1,214 @@
+"""From the files of sql/ to views: order, comments, the generated union, and faults by file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from warehouse import resources
+from warehouse.errors import InputError
+from warehouse.schema import prepare
+from warehouse.views import LAYERS, checks, create_views, definition
+
+HEADER = "-- What it shows.\n-- Grain: one row per number\n"
+CONFIGURATION = "-- What it shows.\n-- Grain: one row per configuration\n"
+
+
+@pytest.fixture
+def connection():
+    """A database with tables and generated views, but without files of sql/."""
+    with duckdb.connect() as opened:
+        prepare(opened, sql=Path("no-such-directory"))
+        yield opened
+
+
+@pytest.fixture
+def sql(tmp_path):
+    """Write files, given as ``layer/name=text``, into a directory of views."""
+
+    def write(**files):
+        for place, text in files.items():
+            path = tmp_path / f"{place.replace('__', '/')}.sql"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        return tmp_path
+
+    return write
+
+
+def refusal(connection, directory):
+    with pytest.raises(InputError) as caught:
+        create_views(connection, directory)
+    return caught.value
+
+
+def test_views_are_made_in_layers_and_within_a_layer_after_what_they_read(connection, sql):
+    directory = sql(
+        marts__a=HEADER + "select number from b inner join last using (number)",
+        marts__b=HEADER + "with c as (select 1 as number) select number from zero, c",
+        marts__zero=HEADER + "select 1 as one -- not from a\nfrom zero_staged",
+        staging__zero_staged=HEADER + "select 'from a' as text",
+        intermediate__last=HEADER + "select number from (select 2 as number) as a",
+    )
+    names = create_views(connection, directory)[-5:]
+
+    assert names[:2] == ["zero_staged", "last"]
+    assert names.index("zero") < names.index("a")
+    assert names.index("b") < names.index("a")
+
+
+def test_a_view_may_read_one_of_its_layer_written_in_any_case_and_quotes(connection, sql):
+    directory = sql(
+        marts__a=HEADER + 'SELECT * FROM\n    "b"', marts__b=HEADER + "select 1 as number;"
+    )
+    assert create_views(connection, directory)[-2:] == ["b", "a"]
+    assert connection.execute("select number from a").fetchall() == [(1,)]
+
+
+def test_macros_come_first_and_may_be_made_again(connection, sql):
+    directory = sql(
+        macros="-- Doubled.\ncreate or replace macro twice(x) as 2 * x;\n"
+        "-- Tripled.\ncreate or replace macro thrice(x) as x + twice(x);\n",
+        staging__six=HEADER + "select thrice(2) as number",
+    )
+    create_views(connection, directory)
+    create_views(connection, directory)
+
+    assert connection.execute("select number from six").fetchall() == [(6,)]
+
+
+def test_a_view_carries_its_header_and_the_dictionary_as_comments(connection, sql):
+    directory = sql(marts__a=HEADER + "select 1.0 as step_seconds, 2 as other")
+    create_views(connection, directory)
+
+    comment = "select comment from duckdb_views() where view_name = 'a'"
+    assert connection.execute(comment).fetchall() == [("What it shows. Grain: one row per number",)]
+    columns = "select column_name, comment from duckdb_columns() where table_name = 'a'"
+    assert connection.execute(columns).fetchall() == [
+        ("step_seconds", "Time of one training step; its parts add up to it [seconds]."),
+        ("other", None),
+    ]
+
+
+def test_configuration_source_is_the_union_by_name_of_staging_views_of_that_grain(connection, sql):
+    directory = sql(
+        staging__one=CONFIGURATION + "select 1 as num_gpus, 'one' as estimator",
+        staging__two=CONFIGURATION + "select 'two' as estimator, 2.0 as step_seconds",
+        staging__part=HEADER + "select 'part' as estimator",
+        intermediate__reads=HEADER + "select * from configuration_source",
+    )
+    create_views(connection, directory)
+
+    query = "select estimator, num_gpus, step_seconds from reads order by estimator"
+    assert connection.execute(query).fetchall() == [("one", 1, None), ("two", None, 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "hint"),
+    [
+        ("select 1 as number", "its first line does not say what it is", "begin the file with"),
+        ("", "its first line does not say what it is", "begin the file with"),
+        ("-- \n-- Grain: one row\nselect 1 as number", "its first line", "begin the file with"),
+        ("-- What.\nselect 1 as number", "its second line does not give the grain", "-- Grain:"),
+        (HEADER + "select nothing from model", 'column "nothing" not found', ""),
+        (HEADER + "select from from", "syntax error", ""),
+        (HEADER + "select 1 as number; drop table cell", "is not one SELECT", "one view"),
+        (HEADER + "delete from cell", "is not one SELECT", "one view"),
+        (HEADER, "is not one SELECT", "one view"),
+        (HEADER + "select * from no_such_view", "no_such_view does not exist", ""),
+    ],
+)
+def test_a_faulty_file_is_named_with_its_fault(connection, sql, text, said, hint):
+    directory = sql(marts__bad=text)
+    error = refusal(connection, directory)
+
+    assert error.exit_code == 3
+    assert error.message.startswith(f"{directory / 'marts' / 'bad.sql'}: ")
+    assert said.lower() in error.message.lower()
+    assert hint in error.hint
+    assert "\n" not in error.message
+
+
+def test_a_faulty_macro_file_is_named(connection, sql):
+    directory = sql(macros="create or replace macro twice(x) as 2 *;")
+
+    assert refusal(connection, directory).message.startswith(f"{directory / 'macros.sql'}: ")
+
+
+def test_views_that_read_each_other_are_refused(connection, sql):
+    directory = sql(
+        marts__a=HEADER + "select * from b",
+        marts__b=HEADER + "select * from a",
+    )
+    message = refusal(connection, directory).message
+
+    assert "a.sql: " in message or "b.sql: " in message
+    assert "a -> b -> a" in message or "b -> a -> b" in message
+
+
+@pytest.mark.parametrize("name", ["a", "configuration_source", "current_cell"])
+def test_two_views_of_one_name_are_refused(connection, sql, name):
+    directory = sql(
+        **{
+            "staging__a": CONFIGURATION + "select 1 as number",
+            f"marts__{name}": HEADER + "select 2 as number",
+        }
+    )
+
+    assert f"`{name}` names two views" in refusal(connection, directory).message
+
+
+def test_a_view_cannot_take_the_name_of_a_table(connection, sql):
+    directory = sql(marts__roofline=HEADER + "select 1 as number")
+    error = refusal(connection, directory)
+
+    assert error.message.startswith(f"{directory / 'marts' / 'roofline.sql'}: ")
+
+
+def test_a_file_name_that_is_no_view_name_is_refused(connection, sql):
+    directory = sql(**{"marts__My View": HEADER + "select 1 as number"})
+
+    assert "is not a name of a view" in refusal(connection, directory).message
+
+
+def test_checks_are_read_by_name_and_need_no_grain(sql):
+    directory = sql(
+        checks__b="-- Nothing is late.\nselect 1 as late",
+        checks__a="-- Nothing is lost.\n-- Rows: the lost ones\nselect 2 as lost",
+    )
+
+    assert [(check.name, check.what) for check in checks(directory)] == [
+        ("a", "Nothing is lost."),
+        ("b", "Nothing is late."),
+    ]
+    assert checks(directory)[1].sql.endswith("select 1 as late")
+
+
+def test_every_change_of_a_file_changes_the_definition(sql):
+    directory = sql(staging__a=HEADER + "select 1 as number", macros="-- none")
+    seen = [definition(directory)]
+    for files in (
+        {"staging__a": HEADER + "select 2 as number"},
+        {"macros": "-- some"},
+        {"marts__b": HEADER + "select 3 as number"},
+    ):
+        sql(**files)
+        seen.append(definition(directory))
+
+    assert all(now != before for now, before in zip(seen[1:], seen, strict=False))
+    assert definition(directory) == definition(directory)
+
+
+def test_all_packaged_files_become_views_that_answer(warehouse_connection):
+    files = [p.stem for layer in LAYERS for p in (resources.sql_directory() / layer).glob("*.sql")]
+    assert len(files) > 2
+    for name in files:
+        warehouse_connection.execute(f"select * from {name} limit 1").fetchall()
+
+
+def test_all_packaged_checks_run_and_find_nothing_in_an_empty_warehouse(warehouse_connection):
+    found = {check.name: warehouse_connection.execute(check.sql).fetchall() for check in checks()}
+
+    assert {name: rows for name, rows in found.items() if rows} == {}

@@ -1,0 +1,241 @@
+"""Evaluate a file of configurations, row for row, in the order they stand there."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from estimators.columns import COLUMNS
+from estimators.contract import Array, Catalog, Columns, Mends, Refusal, RefusedError
+from warehouse.batch_cells import cells_of
+from warehouse.batch_files import check_paths, read_configs, write_results
+from warehouse.batch_inputs import input_names, likely_misspelt, read_columns, wrong_types
+from warehouse.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from estimators.contract import Cell, Estimator, Relation
+
+BLOCK_ROWS = 16_384
+"""Rows evaluated at a time: their columns stay in the processor's cache."""
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """What a batch did.
+
+    Attributes
+    ----------
+    num_rows
+        Rows written.
+    num_refused, refusals
+        Rows left out, and why.
+    cells
+        The rows as cells to store, where they were asked for.
+    """
+
+    num_rows: int
+    num_refused: int
+    seconds: float
+    refusals: tuple[Refusal, ...] = ()
+    cells: tuple[tuple[Cell, Columns], ...] = ()
+
+
+@dataclass
+class _Batch:
+    """What is known of the rows so far; `is_good` marks those that were not refused."""
+
+    results: dict[str, Array]
+    is_good: Array
+    refusals: list[Refusal] = field(default_factory=list)
+    resolved: list[Columns] = field(default_factory=list)
+
+    def refuse(self, refusals: Sequence[Refusal], rows: Array) -> None:
+        """Take note of `refusals`, whose rows count within `rows`; without one: all of them."""
+        for refusal in refusals:
+            if refusal.row is None:
+                self.is_good[rows] = False
+                if refusal not in self.refusals:
+                    self.refusals.append(refusal)
+                continue
+            row = int(rows[refusal.row])
+            self.is_good[row] = False
+            told = (refusal.column, refusal.value, refusal.reason, refusal.hint)
+            self.refusals.append(Refusal(*told, row=row))
+
+
+def find_relation(estimator: Estimator, name: str | None) -> Relation:
+    """Return the estimator's relation called `name`, by default its first.
+
+    Raises
+    ------
+    RefusedError
+        If it has none of that name.
+    """
+    relations = {relation.name: relation for relation in estimator.relations}
+    if name is None:
+        return estimator.relations[0]
+    if name not in relations:
+        reason, hint = f"is not a relation of {estimator.name}", f"known: {', '.join(relations)}"
+        raise RefusedError([Refusal("relation", name, reason, hint)])
+    return relations[name]
+
+
+def evaluate_file(
+    estimator: Estimator,
+    configs: Path,
+    out: Path,
+    mends: Mends,
+    catalog: Catalog,
+    *,
+    relation: Relation | None = None,
+    keep_valid: bool = False,
+    with_cells: bool = False,
+    warn: Callable[[str], None] = lambda _: None,
+) -> BatchReport:
+    """Evaluate every row of `configs` and write it to `out` with its results.
+
+    Parameters
+    ----------
+    relation
+        Which grain to evaluate; by default the estimator's first.
+    keep_valid
+        Leave refused rows out, instead of refusing the file.
+    with_cells
+        Return the rows as cells too.
+    warn
+        Called with each remark that is not a refusal.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or a row is refused; nothing is written then.
+    """
+    started = time.perf_counter()
+    check_paths(configs, out)
+    relation = relation or estimator.relations[0]
+    inputs = input_names(estimator, relation)
+    frame = read_configs(configs, inputs, keep_text=out.suffix.lower() == ".csv")
+    _check_columns(frame, inputs, str(configs), warn)
+    batch = _evaluate(
+        estimator, relation, frame, mends, catalog, stop=not keep_valid, collect=with_cells
+    )
+    refusals = sorted(
+        batch.refusals, key=lambda refusal: -1 if refusal.row is None else refusal.row
+    )
+    if refusals and not keep_valid:
+        raise InputError.from_refusals(refusals, str(configs))
+    is_good = batch.is_good
+    results = {name: values[is_good] for name, values in batch.results.items()}
+    write_results(_with_results(frame.filter(is_good), results), out)
+    cells: tuple[tuple[Cell, Columns], ...] = ()
+    if with_cells and is_good.any():
+        cells = tuple(cells_of(estimator, relation, _joined(batch.resolved), results, mends))
+    seconds = time.perf_counter() - started
+    num_rows = int(is_good.sum())
+    return BatchReport(num_rows, frame.height - num_rows, seconds, tuple(refusals), cells)
+
+
+def _check_columns(
+    frame: pl.DataFrame, inputs: Sequence[str], file: str, warn: Callable[[str], None]
+) -> None:
+    for name, near in likely_misspelt(frame.columns, inputs).items():
+        warn(f"{file}: column `{name}` is not read; did you mean `{near}`?")
+    if not any(name in inputs for name in frame.columns):
+        hint = f"columns are separated by commas; known: {', '.join(inputs)}"
+        raise InputError(f"{file}: has no column that the estimator reads", hint=hint)
+    refusals = wrong_types(frame, inputs)
+    if refusals:
+        raise InputError.from_refusals(refusals, file)
+
+
+def _evaluate(
+    estimator: Estimator,
+    relation: Relation,
+    frame: pl.DataFrame,
+    mends: Mends,
+    catalog: Catalog,
+    *,
+    stop: bool,
+    collect: bool,
+) -> _Batch:
+    """Resolve and evaluate block by block; with `stop`, after a refusal only look for more."""
+    height = frame.height
+    results: dict[str, Array] = {
+        name: np.empty(height, COLUMNS[name].dtype) for name in relation.outputs
+    }
+    batch = _Batch(results, np.ones(height, dtype=bool))
+    inputs = input_names(estimator, relation)
+    for start in range(0, height, BLOCK_ROWS):
+        columns, refusals = read_columns(frame.slice(start, BLOCK_ROWS), inputs)
+        rows = np.arange(start, min(start + BLOCK_ROWS, height))
+        batch.refuse(refusals, rows)
+        resolved = _resolve(estimator, relation, columns, rows, batch, mends, catalog)
+        good = rows[batch.is_good[rows]]
+        if len(good) == 0 or (stop and batch.refusals):
+            continue
+        _estimate(estimator, relation, resolved, good, batch.results, mends)
+        if collect:
+            batch.resolved.append(resolved)
+    return batch
+
+
+def _resolve(
+    estimator: Estimator,
+    relation: Relation,
+    columns: Columns,
+    rows: Array,
+    batch: _Batch,
+    mends: Mends,
+    catalog: Catalog,
+) -> Columns:
+    """Return the resolved columns of the rows that are good; take note of the others."""
+    columns = _taken(columns, batch.is_good[rows])
+    rows = rows[batch.is_good[rows]]
+    if len(rows) == 0:
+        return {}
+    try:
+        resolved, refusals = estimator.resolve(relation, columns, catalog, mends)
+    except RefusedError as error:
+        batch.refuse(error.refusals, rows)
+        return {}
+    batch.refuse(refusals, rows)
+    return _taken(resolved, batch.is_good[rows])
+
+
+def _estimate(
+    estimator: Estimator,
+    relation: Relation,
+    resolved: Columns,
+    rows: Array,
+    results: Mapping[str, Array],
+    mends: Mends,
+) -> None:
+    values = {n: resolved[n] for n in estimator.problem_columns + estimator.choice_columns}
+    layouts = {name: resolved[name] for name in relation.keys}
+    out = {name: np.empty(len(rows), array.dtype) for name, array in results.items()}
+    estimator.estimate(relation, values, layouts, mends, out)
+    for name, array in out.items():
+        results[name][rows] = array
+
+
+def _with_results(frame: pl.DataFrame, results: Mapping[str, Array]) -> pl.DataFrame:
+    """Replace result columns that the input has, in their place, and append the others."""
+    series = [pl.Series(name, values, nan_to_null=True) for name, values in results.items()]
+    return frame.with_columns(series)
+
+
+def _joined(blocks: Sequence[Columns]) -> Columns:
+    return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+
+
+def _taken(columns: Columns, is_good: Array) -> Columns:
+    if is_good.all():
+        return columns
+    return {name: values[is_good] for name, values in columns.items()}

@@ -1,0 +1,91 @@
+"""From the rows of a batch to cells: what a batch stores is what a search would store."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from estimators.columns import COLUMNS
+from estimators.contract import Array, Cell, Columns, Mends, Problem, Scalar
+from estimators.inputs import records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from estimators.contract import Estimator, Relation
+
+
+def cells_of(
+    estimator: Estimator, relation: Relation, resolved: Columns, results: Columns, mends: Mends
+) -> list[tuple[Cell, Columns]]:
+    """Return a cell and its stored columns for each distinct problem and set of choices.
+
+    A configuration that is given twice is stored once. The rows of a cell are put in the order
+    of their keys and its `kept` holds a hash of them: the same rows, in whatever order and
+    file, are the same cell.
+
+    Parameters
+    ----------
+    resolved
+        Problem, choice and key columns, complete, as `Estimator.resolve` gives them.
+    results
+        At least the relation's measures.
+    """
+    shared = (*estimator.problem_columns, *estimator.choice_columns)
+    stored = {name: resolved[name] for name in relation.keys}
+    stored |= {name: results[name] for name in relation.measures}
+    cells: list[tuple[Cell, Columns]] = []
+    for rows in _groups(resolved, shared):
+        rows = _ordered(resolved, relation.keys, rows)
+        first = int(rows[0])
+        columns = {name: values[rows] for name, values in stored.items()}
+        cell = Cell(
+            estimator=estimator.name,
+            version=estimator.version,
+            relation=relation.name,
+            problem=Problem(_scalars(resolved, estimator.problem_columns, first)),
+            mends=mends,
+            choices=_scalars(resolved, estimator.choice_columns, first),
+            kept={"rows": _digest(columns, relation.keys)},
+        )
+        cells.append((cell, columns))
+    return cells
+
+
+def _groups(columns: Columns, names: Sequence[str]) -> Iterator[Array]:
+    """Yield the rows of each distinct combination of `names`, in order of first appearance."""
+    frame = pl.DataFrame({name: columns[name] for name in names}).with_row_index("row number")
+    if frame.height:
+        groups = frame.group_by(names, maintain_order=True).agg("row number")
+        for rows in groups["row number"]:
+            yield rows.to_numpy()
+
+
+def _ordered(columns: Columns, keys: Sequence[str], rows: Array) -> Array:
+    """Return `rows` sorted by `keys`, the first of each distinct combination."""
+    if not keys:
+        return rows[:1]
+    frame = pl.DataFrame({name: columns[name][rows] for name in keys})
+    frame = frame.with_columns(pl.Series("row number", rows))
+    frame = frame.sort([*keys, "row number"]).unique(keys, keep="first", maintain_order=True)
+    return frame["row number"].to_numpy()
+
+
+def _scalars(columns: Columns, names: Sequence[str], row: int) -> dict[str, Scalar]:
+    """Return one row as scalars, made as a search makes its own: the problems are the same."""
+    return records({name: columns[name][row : row + 1] for name in names})[0]
+
+
+def _digest(columns: Columns, keys: Sequence[str]) -> str:
+    """Return a hash of the key columns, the same on every machine."""
+    state = hashlib.blake2b(digest_size=8)
+    for name in keys:
+        state.update(f"{name}:".encode())
+        if COLUMNS[name].kind == "str":
+            state.update("\0".join(map(str, columns[name])).encode())
+        else:
+            state.update(np.ascontiguousarray(columns[name], dtype="<f8").tobytes())
+    return state.hexdigest()

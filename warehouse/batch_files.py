@@ -1,0 +1,157 @@
+"""Batch files: CSV and Parquet in, CSV and Parquet out, the input's columns kept as they are."""
+
+from __future__ import annotations
+
+import csv
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from warehouse.errors import InputError, WarehouseError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+
+SUFFIXES = (".csv", ".parquet")
+
+INFERRED_ROWS = 10_000
+"""Rows of a CSV from which column types are inferred first."""
+
+
+def check_paths(configs: Path, out: Path) -> None:
+    """Refuse files that cannot be read from or written to.
+
+    Raises
+    ------
+    InputError
+        For another suffix, a missing or same file, a directory.
+    """
+    for path in (configs, out):
+        if path.suffix.lower() not in SUFFIXES:
+            hint = f"name a file that ends in {' or '.join(SUFFIXES)}"
+            raise InputError(f"{path}: is of no known format", hint=hint)
+        if path.is_dir():
+            raise InputError(f"{path}: is a directory", hint="name a file")
+    if not configs.exists():
+        raise InputError(f"{configs}: there is no such file")
+    if not out.parent.is_dir():
+        raise InputError(f"{out}: the directory {out.parent} does not exist", hint="make it first")
+    if out.exists() and out.samefile(configs):
+        hint = "name another file with --out"
+        raise InputError(f"{out}: is the input file; it would be overwritten", hint=hint)
+
+
+def read_configs(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.DataFrame:
+    """Read every row of `path`.
+
+    Parameters
+    ----------
+    inputs
+        Columns that will be read as numbers and texts.
+    keep_text
+        Read all other columns of a CSV as the text that stands there (so that ``007`` is
+        written as it was); otherwise their types are inferred.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged, has no header, names a column twice or has a short line.
+    """
+    try:
+        if path.suffix.lower() == ".parquet":
+            return pl.read_parquet(path, glob=False, hive_partitioning=False)
+        return _read_csv(path, inputs, keep_text=keep_text)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not UTF-8 text", hint="save the file as UTF-8") from None
+    except (csv.Error, pl.exceptions.PolarsError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise InputError(f"{path}: cannot be read: {first}") from None
+
+
+def write_results(frame: pl.DataFrame, out: Path) -> None:
+    """Write `frame` whole or not at all: a killed process leaves no half file.
+
+    Raises
+    ------
+    WarehouseError
+        If it cannot be written.
+    """
+    target = out.resolve()  # a link keeps pointing where it did
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        if target.suffix.lower() == ".parquet":
+            frame.write_parquet(partial)
+        else:
+            frame.write_csv(partial)
+        partial.replace(target)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise WarehouseError(f"{out}: cannot be written: {error}") from None
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+def _read_csv(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.DataFrame:
+    header = _header(path)
+    twice = sorted({name for name in header if header.count(name) > 1})
+    if twice:
+        raise InputError(f"{path}: column `{twice[0]}` stands twice in the header")
+    as_text = {name: pl.String for name in header if keep_text and name not in inputs}
+    frame = _inferred(path, as_text)
+    frame.columns = header  # quotes within a name would stay doubled
+    frame = frame.head(frame.height - _num_trailing_empty(frame))
+    if frame.width > 1 and frame.to_series(-1).null_count():
+        _refuse_short_lines(path, len(header))
+    return frame
+
+
+def _inferred(path: Path, as_text: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
+    """Read a CSV with types inferred from its first rows, or, where they mislead, from all.
+
+    Inference from all rows takes twenty times as long as reading.
+    """
+    options: dict[str, Any] = {"schema_overrides": as_text, "glob": False}
+    try:
+        frame = pl.read_csv(path, infer_schema_length=INFERRED_ROWS, **options)
+    except pl.exceptions.ComputeError:
+        return pl.read_csv(path, infer_schema_length=None, **options)
+    first = frame.head(INFERRED_ROWS)
+    rest = frame.tail(-INFERRED_ROWS)
+    told_nothing = any(
+        first[name].null_count() == first.height and rest[name].null_count() < rest.height
+        for name in frame.columns
+        if name not in as_text
+    )
+    return pl.read_csv(path, infer_schema_length=None, **options) if told_nothing else frame
+
+
+def _header(path: Path) -> list[str]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        header = next(csv.reader(file), [])
+    if not header:
+        hint = "the first line must name the columns, separated by commas"
+        raise InputError(f"{path}: has no header", hint=hint)
+    return header
+
+
+def _num_trailing_empty(frame: pl.DataFrame) -> int:
+    """Count the blank lines at the end of the file, which are no rows."""
+    is_empty = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
+    full = (~is_empty).arg_true()
+    return frame.height - (int(full[-1]) + 1 if len(full) else 0)
+
+
+def _refuse_short_lines(path: Path, width: int) -> None:
+    """Refuse lines with too few cells: the missing ones would silently become defaults."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file)
+        for record in reader:
+            if 0 < len(record) < width:
+                hint = "leave a cell empty between its commas to take the default"
+                message = f"{path}: line {reader.line_num} has {len(record)} cells, not {width}"
+                raise InputError(message, hint=hint)

@@ -1,0 +1,46 @@
+"""Store an evaluated batch in the database, as a study of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from estimators.contract import variant_name
+from warehouse.sink import store_cells
+from warehouse.studies import Study
+from warehouse.study_store import register_study
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import duckdb
+
+    from estimators.contract import Cell, Columns, Estimator, Mends, Relation
+
+
+def store_batch(
+    connection: duckdb.DuckDBPyConnection,
+    estimator: Estimator,
+    relation: Relation,
+    cells: Sequence[tuple[Cell, Columns]],
+    mends: Mends,
+    configs: Path,
+) -> int:
+    """Store `cells` under the study "evaluate <file name> <variant>"; return how many were new.
+
+    The variant is part of the name, so that the cells of another one keep their study.
+    """
+    if not cells:
+        return 0
+    name = f"evaluate {configs.name} {variant_name(mends, estimator.mends)}"
+    definition = {
+        "name": name,
+        "estimator": estimator.name,
+        "relation": relation.name,
+        "mends": [[mend for mend in estimator.mends if mend in mends]],
+        "file": configs.name,
+    }
+    study = Study(name, estimator.name, (mends,), (), definition, str(configs))
+    sizes = [(cell, len(next(iter(columns.values())))) for cell, columns in cells]
+    register_study(connection, study, sizes)
+    return len(store_cells(connection, estimator, relation, cells))

@@ -1,0 +1,72 @@
+"""The Catalog handed to estimators: reference tables by name, then by key.
+
+Every reference table whose first column is a text, without gaps and unique, can be looked up
+in; the others (several rows a model, say) are for SQL only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from estimators.contract import Catalog, Record, Scalar
+from warehouse.naming import quoted
+from warehouse.reference import read_table, reference_files
+from warehouse.schema import reference_names
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from duckdb import DuckDBPyConnection
+
+_ALIASES = "accelerator_alias"
+_ALIASED = "accelerator"
+
+
+def load_catalog(connection: DuckDBPyConnection) -> Catalog:
+    """Return the reference tables stored in a database."""
+    tables = {}
+    for name in reference_names(connection):
+        result = connection.execute(f"select * from {quoted(name)}")
+        header = [column[0] for column in result.description or ()]
+        tables[name] = _table_records(header, result.fetchall())
+    return _catalog(tables)
+
+
+def packaged_catalog(directory: Path | None = None) -> Catalog:
+    """Return the reference tables of `directory` (by default the packaged one), no database."""
+    tables = {}
+    for path in reference_files(directory):
+        table = read_table(path)
+        tables[table.name] = _table_records([column.name for column in table.columns], table.rows)
+    return _catalog(tables)
+
+
+def _table_records(header: list[str], rows: Iterable[tuple[Any, ...]]) -> list[Record]:
+    return [dict(zip(header, map(_scalar, row), strict=True)) for row in rows]
+
+
+def _scalar(value: Any) -> Scalar:
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def _catalog(records: Mapping[str, list[Record]]) -> Catalog:
+    tables = {name: keyed for name, rows in records.items() if (keyed := _keyed(rows))}
+    spellings = {str(row["alias"]): str(row[_ALIASED]) for row in records.get(_ALIASES, [])}
+    aliases = {
+        # A spelling that is itself a key of the table keeps its own row.
+        name: {alias: key for alias, key in spellings.items() if alias not in rows}
+        for name, rows in tables.items()
+        if next(iter(next(iter(rows.values())))) == _ALIASED
+    }
+    return Catalog(tables, aliases)
+
+
+def _keyed(rows: list[Record]) -> dict[str, Record]:
+    """Return the rows by their first column, or nothing if that is not a key."""
+    keys = [next(iter(row.values())) for row in rows]
+    texts = [key for key in keys if isinstance(key, str)]
+    if len(set(texts)) < len(keys):
+        return {}
+    return dict(zip(texts, rows, strict=True))

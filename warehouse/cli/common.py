@@ -1,0 +1,112 @@
+"""What commands share: the --db option, where studies are found, how results are printed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from warehouse.formats import Format, json_value, write
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from duckdb import DuckDBPyConnection
+
+    from warehouse.formats import Blocks, Row
+
+    Table = tuple[tuple[str, ...], list[Row]]
+
+DEFAULT_DATABASE = Path("db/warehouse.duckdb")
+
+Database = Annotated[
+    Path,
+    typer.Option("--db", envvar="WAREHOUSE_DB", metavar="PATH", help="The database file."),
+]
+FormatOption = Annotated[
+    Format, typer.Option("--format", case_sensitive=False, help="How to write the result.")
+]
+
+
+def say(text: str) -> None:
+    """Tell the user something that is not data."""
+    sys.stderr.write(text + "\n")
+
+
+def put(columns: Sequence[str], blocks: Blocks, form: Format = Format.TABLE) -> None:
+    """Print a result to stdout as it is; a terminal shows it whole."""
+    write(sys.stdout, columns, blocks, form, terminal_width())
+
+
+def put_for_people(
+    columns: Sequence[str],
+    rows: Sequence[Row],
+    form: Format = Format.TABLE,
+    drop: Collection[str] = (),
+) -> None:
+    """Print a result to stdout; as a table, in the units and headings of people.
+
+    Parameters
+    ----------
+    drop
+        Columns that a table leaves out.
+    """
+    if form in (Format.TABLE, Format.MARKDOWN):
+        from warehouse.report import for_people
+
+        columns, rows = for_people(columns, rows, drop)
+    write(sys.stdout, columns, [rows], form, terminal_width())
+
+
+def terminal_width() -> int | None:
+    """Return the width of the terminal that stdout is, None where it is none."""
+    if not sys.stdout.isatty():
+        return None
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns
+
+
+def fetched(connection: DuckDBPyConnection, query: str) -> Table:
+    """Return the columns and rows of a query."""
+    result = connection.execute(query)
+    columns = tuple(column[0] for column in result.description or ())
+    return columns, list(result.fetchall())
+
+
+def records(table: Table) -> list[dict[str, Any]]:
+    """Return the rows of a table as JSON-able objects."""
+    columns, rows = table
+    return [dict(zip(columns, map(json_value, row), strict=True)) for row in rows]
+
+
+def study_path(study: str) -> Path:
+    """Return the study file that `study` names: a path, or the name of one in the package.
+
+    Raises
+    ------
+    InputError
+        If there is neither.
+    """
+    path = Path(study)
+    if path.suffix or path.exists() or len(path.parts) != 1:
+        return path  # a path that leads nowhere is refused by name when it is read
+    from warehouse import resources
+    from warehouse.errors import InputError
+
+    directory = resources.studies_directory()
+    packaged = directory / f"{study}.toml"
+    if not packaged.is_file():
+        known = ", ".join(sorted(file.stem for file in directory.glob("*.toml")))
+        raise InputError(
+            f'study "{study}" is neither a file nor one that comes with the package',
+            f"name a .toml file, or one of: {known}",
+        )
+    return packaged
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 row``, ``1,234 rows``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,0 +1,45 @@
+"""`warehouse init` and `warehouse drop`: the database file itself."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from warehouse.cli.common import DEFAULT_DATABASE, Database, count, say
+
+
+def init(db: Database = DEFAULT_DATABASE) -> None:
+    """Create the database, or bring it up to date.
+
+    Tables, reference tables and views become those of this version. Not needed before other
+    commands: each does the same where it has to.
+    """
+    from warehouse.connection import open_for_write
+
+    existed = db.exists()
+    with open_for_write(db) as connection:
+        tables, views = (
+            connection.execute(f"select count(*) from {kind} where not internal").fetchall()[0][0]
+            for kind in ("duckdb_tables()", "duckdb_views()")
+        )
+    done = "is up to date" if existed else "created"
+    say(f"{db} {done}: {count(tables, 'table')}, {count(views, 'view')}")
+
+
+def drop(
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="Name of a stored study.")],
+    db: Database = DEFAULT_DATABASE,
+) -> None:
+    """Remove a study and the rows that only it asks for.
+
+    The file shrinks by as much.
+    """
+    from warehouse.study_store import drop_study
+
+    report = drop_study(db, study)
+    freed = max(report.bytes_before - report.bytes_after, 0)
+    say(
+        f"dropped {report.study}: {count(report.cells, 'cell')}, {count(report.rows, 'row')}, "
+        f"{freed / 1e6:,.1f} MB freed"
+    )

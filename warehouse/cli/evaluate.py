@@ -1,0 +1,144 @@
+"""``warehouse evaluate``: a file of configurations in, the same rows with their results out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warehouse.cli.common import DEFAULT_DATABASE, Database, count, say
+
+if TYPE_CHECKING:
+    from estimators.contract import Catalog, Estimator, Mends, Relation
+    from warehouse.batch import BatchReport
+
+
+def evaluate(
+    estimator: Annotated[str, typer.Argument(metavar="ESTIMATOR", help="Such as roofline.")],
+    configs: Annotated[Path, typer.Argument(metavar="CONFIGS", help="A .csv or .parquet file.")],
+    out: Annotated[Path, typer.Option("--out", help="The .csv or .parquet file to write.")],
+    variant: Annotated[
+        str | None,
+        typer.Option(metavar="published|corrected", help="Which figures; default: corrected."),
+    ] = None,
+    mend: Annotated[
+        str | None, typer.Option(metavar="R1,R2", help="Mend these errata only.")
+    ] = None,
+    relation: Annotated[
+        str | None, typer.Option(help="The grain to evaluate; default: the estimator's first.")
+    ] = None,
+    keep_valid: Annotated[
+        bool, typer.Option("--keep-valid", help="Leave refused rows out and evaluate the rest.")
+    ] = False,
+    into_db: Annotated[
+        bool, typer.Option("--into-db", help="Store the rows in the database as well.")
+    ] = False,
+    db: Database = DEFAULT_DATABASE,
+) -> None:
+    """Evaluate a file of configurations, row for row.
+
+    Every row of CONFIGS is written, with its results, to the file given by --out. Rows keep
+    their order, and columns their place and type; result columns that CONFIGS has already are
+    replaced, the others are appended. Columns that the estimator does not know are passed
+    through. A column that is missing, or a cell that is empty, takes the estimator's default;
+    what was taken is not added to the file.
+
+    All rows are checked first. If any is refused, every refusal is told, nothing is written and
+    the exit code is 3; with --keep-valid the other rows are evaluated. A file without rows gives
+    a result without rows. The file given by --out is replaced if it exists.
+    """
+    from estimators import registry
+    from warehouse.batch import find_relation
+
+    model = registry.get(estimator)
+    mends = _mends(model, variant, mend)
+    grain = find_relation(model, relation)
+    if into_db:
+        report = _evaluate_into(db, model, configs, out, mends, grain, keep_valid)
+    else:
+        from warehouse.catalog import packaged_catalog
+
+        report = _evaluate(
+            model, configs, out, mends, packaged_catalog(), grain, keep_valid, with_cells=False
+        )
+    _tell(report, configs, out)
+
+
+def _mends(model: Estimator, variant: str | None, mend: str | None) -> Mends:
+    from warehouse.errors import UsageError
+    from warehouse.variants import DEFAULT_VARIANT, chosen_mends, mends_of_variant
+
+    if mend is not None:
+        ids = [name.strip() for name in mend.split(",") if name.strip()]
+        if variant is not None or not ids:
+            reason = "cannot stand beside --variant" if ids else "names no erratum"
+            raise UsageError(f"`--mend` {mend} {reason}", "use --variant published for none")
+        return chosen_mends(model, ids)
+    if variant not in (None, "published", "corrected"):
+        hint = "use published or corrected; for chosen errata --mend R1,R2"
+        raise UsageError(f"`--variant` {variant} is not known", hint)
+    return mends_of_variant(model, variant or DEFAULT_VARIANT)[0]
+
+
+def _evaluate(
+    model: Estimator,
+    configs: Path,
+    out: Path,
+    mends: Mends,
+    catalog: Catalog,
+    relation: Relation,
+    keep_valid: bool,
+    with_cells: bool,
+) -> BatchReport:
+    from warehouse.batch import evaluate_file
+
+    return evaluate_file(
+        model,
+        configs,
+        out,
+        mends,
+        catalog,
+        relation=relation,
+        keep_valid=keep_valid,
+        with_cells=with_cells,
+        warn=lambda message: say(f"warning: {message}"),
+    )
+
+
+def _evaluate_into(
+    db: Path,
+    model: Estimator,
+    configs: Path,
+    out: Path,
+    mends: Mends,
+    relation: Relation,
+    keep_valid: bool,
+) -> BatchReport:
+    """Evaluate and store; the database is opened first, so that a lock is told at once."""
+    from warehouse.batch_store import store_batch
+    from warehouse.catalog import load_catalog
+    from warehouse.connection import open_for_write
+
+    with open_for_write(db) as connection:
+        catalog = load_catalog(connection)
+        report = _evaluate(
+            model, configs, out, mends, catalog, relation, keep_valid, with_cells=True
+        )
+        new = store_batch(connection, model, relation, report.cells, mends, configs)
+    rows = sum(len(next(iter(columns.values()))) for _, columns in report.cells)
+    distinct, cells = count(rows, "distinct row"), count(len(report.cells), "cell")
+    say(f"{db}: {distinct} in {cells}, {new:,} of them new")
+    return report
+
+
+def _tell(report: BatchReport, configs: Path, out: Path) -> None:
+    from warehouse.errors import InputError
+
+    if report.refusals:
+        left_out = count(report.num_refused, "row")
+        say(str(InputError.from_refusals(report.refusals, str(configs))))
+        say(f"{left_out} refused and left out")
+    rate = report.num_rows / report.seconds if report.seconds else 0
+    rows = count(report.num_rows, "row")
+    say(f"{out}: {rows} evaluated in {report.seconds:.1f} s ({rate:,.0f} rows/s)")

@@ -1,0 +1,130 @@
+"""The program `warehouse`: joins the commands, and turns errors into messages and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from warehouse.cli.database import drop, init
+from warehouse.cli.evaluate import evaluate
+from warehouse.cli.query import sql
+from warehouse.cli.quickstart import quickstart
+from warehouse.cli.rank import rank
+from warehouse.cli.status import status
+from warehouse.cli.sweep import sweep
+from warehouse.cli.validate import validate
+
+INTERRUPTED = 130
+"""Exit code after ^C, the one that shells give it: 128 + SIGINT."""
+
+COMMANDS = (
+    (quickstart, "warehouse quickstart"),
+    (init, "warehouse init"),
+    (sweep, "warehouse sweep gpt3_1T_1d"),
+    (drop, "warehouse drop gpt3_1T_1d"),
+    (
+        evaluate,
+        'warehouse sql "from configuration limit 100" --format csv > configs.csv\n'
+        "  warehouse evaluate roofline configs.csv --out results.csv",
+    ),
+    (rank, "warehouse rank --model gpt3_1T --accelerator H200 --num-gpus 4096"),
+    (validate, "warehouse validate"),
+    (sql, 'warehouse sql "select model, count(*) from configuration group by model"'),
+    (status, "warehouse status"),
+)
+"""The commands in the order of --help, each with an example that can be run as it is."""
+
+app = typer.Typer(
+    name="warehouse",
+    help=(
+        "Evaluate whole search spaces of large-transformer training layouts and query every "
+        "configuration in SQL.\n\nExit codes: 0 done, 2 wrong usage, 3 input refused, "
+        "4 checks failed, 5 database locked or damaged."
+    ),
+    epilog="\b\nStart with:\n  warehouse quickstart",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"max_content_width": 100},
+)
+for _command, _example in COMMANDS:
+    app.command(epilog=f"\b\nExample:\n  {_example}")(_command)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from warehouse import __version__
+
+        sys.stdout.write(f"warehouse {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; what the user did wrong is told in words."""
+    try:
+        app(arguments)
+        code = 0
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else 1
+        if code == INTERRUPTED:
+            sys.stderr.write("interrupted\n")
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        code = INTERRUPTED
+    except Exception as error:
+        message = _explained(error)
+        if message is None:
+            raise
+        text, code = message
+        _flush()
+        sys.stderr.write(f"error: {text}\n")
+    _flush()
+    return code
+
+
+def _explained(error: Exception) -> tuple[str, int] | None:
+    """Return the message and exit code of an error that is not a fault of the program."""
+    from estimators.contract import RefusedError
+    from warehouse.errors import DatabaseError, InputError, WarehouseError
+
+    if isinstance(error, WarehouseError):
+        return str(error), error.exit_code
+    if isinstance(error, RefusedError):
+        return str(error), InputError.exit_code
+    if isinstance(error, OSError):
+        name = f"{error.filename}: " if error.filename else ""
+        return f"{name}{error.strerror or error}", WarehouseError.exit_code
+    duckdb = sys.modules.get("duckdb")
+    if duckdb and isinstance(error, (duckdb.IOException, duckdb.OutOfMemoryException)):
+        return str(error), DatabaseError.exit_code  # a full disk, mostly
+    return None
+
+
+def _flush() -> None:
+    """Write out what is left, quietly if the reader of a pipe has gone."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python would try again at exit, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(run())

@@ -1,0 +1,43 @@
+"""`warehouse sql`: one SELECT, in a sandbox."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from warehouse.cli.common import DEFAULT_DATABASE, Database, FormatOption, put
+from warehouse.formats import Format
+
+
+def sql(
+    query: Annotated[
+        str, typer.Argument(metavar="QUERY", help="One SELECT; - reads it from stdin.")
+    ],
+    form: FormatOption = Format.TABLE,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Stop the query after this time.")
+    ] = 60.0,
+    memory: Annotated[
+        str, typer.Option(metavar="SIZE", help="Memory that the query may take.")
+    ] = "2GB",
+    db: Database = DEFAULT_DATABASE,
+) -> None:
+    """Run one SELECT over the tables and views.
+
+    The query can read the database and nothing else: no files, no network, no writing. FROM,
+    WITH, VALUES, DESCRIBE, SUMMARIZE and SHOW TABLES count as SELECT. In JSON, NaN and
+    infinities are null.
+    """
+    from warehouse.errors import InputError
+    from warehouse.query import Limits, select
+
+    try:
+        text = sys.stdin.read() if query == "-" else query
+        text.encode()
+    except UnicodeError:
+        raise InputError("the query is not UTF-8 text") from None
+    limits = Limits(seconds=timeout, memory=memory)
+    with select(db, text, limits, bound_process=True) as result:
+        put(result.columns, result.blocks, form)

@@ -1,0 +1,85 @@
+"""`warehouse rank`: the best layouts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from warehouse.cli.common import (
+    DEFAULT_DATABASE,
+    Database,
+    FormatOption,
+    count,
+    put_for_people,
+    say,
+)
+from warehouse.formats import Format
+
+
+def rank(
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="Only this model.")] = None,
+    accelerator: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this accelerator, by any of its names.")
+    ] = None,
+    nvlink_size: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Only this many GPUs in an NVLink domain."),
+    ] = None,
+    num_gpus: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Only this many GPUs.")
+    ] = None,
+    global_batch_size: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Only this many sequences a step.")
+    ] = None,
+    strategy: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this strategy, and ranks within it.")
+    ] = None,
+    estimator: Annotated[str, typer.Option(metavar="NAME", help="Whose estimates.")] = "roofline",
+    variant: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="published, corrected, or a list of mends such as R2,R4."
+        ),
+    ] = "corrected",
+    top: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Layouts of each problem.",
+            show_default="10 of one problem, the best one of several",
+        ),
+    ] = None,
+    form: FormatOption = Format.TABLE,
+    db: Database = DEFAULT_DATABASE,
+) -> None:
+    """Show the fastest layouts that fit in memory.
+
+    Layouts compete within one problem only: one model on one system with one number of GPUs
+    and one batch. Filters that leave several problems give the best of each. Tables are in
+    units of people (GB, percent) and leave out what is the same in all rows; JSON and CSV
+    have base units and every column.
+    """
+    from warehouse.connection import open_for_read
+    from warehouse.ranking import rank_layouts
+
+    asked: dict[str, str | int | None] = {
+        "estimator": estimator,
+        "variant": variant,
+        "model": model,
+        "accelerator": accelerator,
+        "nvlink_size": nvlink_size,
+        "num_gpus": num_gpus,
+        "global_batch_size": global_batch_size,
+        "strategy": strategy,
+    }
+    filters = {name: value for name, value in asked.items() if value is not None}
+    with open_for_read(db) as connection:
+        ranking = rank_layouts(connection, filters, top)
+    common = {**filters, **ranking.constants}
+    say(", ".join(f"{name} {value}" for name, value in common.items()))
+    say(f"{count(ranking.num_problems, 'problem')}, {count(len(ranking.rows), 'layout')} shown")
+    if ranking.num_without:
+        say(f"no layout fits in memory: {count(ranking.num_without, 'problem')}")
+    put_for_people(ranking.columns, ranking.rows, form, drop=ranking.constants)

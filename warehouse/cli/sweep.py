@@ -1,0 +1,113 @@
+"""`warehouse sweep`: evaluate a study and store every row."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warehouse.cli.common import DEFAULT_DATABASE, Database, count, put_for_people, say, study_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warehouse.runner import OnProgress, SweepReport
+    from warehouse.studies import Study
+
+
+def sweep(
+    study: Annotated[
+        str,
+        typer.Argument(
+            metavar="STUDY", help="A TOML file, or the name of a study that comes with the package."
+        ),
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count cells and rows; evaluate and write nothing.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Evaluate stored cells again and replace them.")
+    ] = False,
+    db: Database = DEFAULT_DATABASE,
+) -> None:
+    """Evaluate every layout of a study and store each as a row.
+
+    What is stored already is not evaluated again; an interrupted sweep resumes where it
+    stopped.
+    """
+    from warehouse.studies import load_study
+
+    loaded = load_study(study_path(study))
+    if dry_run:
+        _count_rows(loaded)
+        return
+    say(summary(run_with_progress(db, loaded, force=force)))
+
+
+def run_with_progress(db: Path, study: Study, *, force: bool = False) -> SweepReport:
+    """Run a study, with a progress bar where stderr is a terminal."""
+    from warehouse.runner import run_study
+
+    try:
+        with _progress_bar(study.name) as on_progress:
+            return run_study(db, study, force=force, on_progress=on_progress)
+    except KeyboardInterrupt:
+        say(f"{study.name}: stopped; what is stored stays, the same command resumes")
+        raise
+
+
+def summary(report: SweepReport) -> str:
+    """Return what a sweep did, in one line."""
+    before = f"{count(report.cells_before, 'cell')} ({count(report.rows_before, 'row')})"
+    if not report.cells:
+        return f"{report.study}: nothing to do, all {before} are stored already"
+    text = (
+        f"{report.study}: {count(report.rows, 'row')} of {count(report.cells, 'cell')} evaluated "
+        f"and stored in {report.seconds:.1f} s ({report.rows_per_second:,.0f} rows/s)"
+    )
+    return f"{text}; {before} were stored already" if report.cells_before else text
+
+
+def _count_rows(study: Study) -> None:
+    from warehouse.catalog import packaged_catalog
+    from warehouse.runner import plan
+
+    planned = plan(study, packaged_catalog())
+    put_for_people(("study", "cells", "rows"), [[study.name, len(planned.cells), planned.num_rows]])
+
+
+@contextmanager
+def _progress_bar(name: str) -> Iterator[OnProgress | None]:
+    if not sys.stderr.isatty():
+        yield None
+        return
+    import time
+
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f} rows"),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(name, total=1, start=False, visible=False, rate="")
+        first: tuple[float, int] | None = None
+
+        def on_progress(rows: int, total_rows: int, _cells: int, _total_cells: int) -> None:
+            nonlocal first
+            if first is None:  # rows of an earlier run are no part of this one's speed
+                first = (time.monotonic(), rows)
+                bar.reset(task, total=total_rows, completed=rows, visible=True)
+                return
+            seconds = time.monotonic() - first[0]
+            speed = (rows - first[1]) / seconds if seconds else 0.0
+            bar.update(task, completed=rows, rate=f"{speed:,.0f} rows/s")
+
+        yield on_progress

@@ -1,0 +1,167 @@
+"""Connections to a warehouse database, and what went wrong when there is none to be had."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from warehouse.errors import DatabaseError
+from warehouse.schema import is_current, prepare
+
+DEFAULT_DATABASE = Path("db/warehouse.duckdb")
+
+STORAGE_VERSION = "v1.5.0"
+"""The format of DuckDB 2 cannot be read by the 1.5 shell, which is the one pip can install."""
+
+_CONFIG: dict[str, Any] = {"storage_compatibility_version": STORAGE_VERSION}
+
+_MAGIC_AT, _MAGIC = 8, b"DUCK"
+_ANOTHER = "name another file with --db"
+_HOLDER = re.compile(r"PID (\d+)")
+
+
+def open_for_write(path: Path) -> duckdb.DuckDBPyConnection:
+    """Return the only connection that may write to the database at `path`; use it with `with`.
+
+    The file and its directory are created if need be, and what the package describes (tables,
+    reference tables, views) is brought up to date.
+
+    Raises
+    ------
+    DatabaseError
+        If the file is locked, damaged, foreign or newer than this package, or cannot be made.
+    InputError
+        If a reference table or a file of sql/ is faulty.
+    """
+    path = Path(path)
+    if not _exists(path):
+        _create(path)
+    connection = _connect(path, read_only=False)
+    try:
+        prepare(connection)
+    except duckdb.Error as error:
+        connection.close()
+        raise database_error(error, path) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
+    """Return a read-only connection to the database at `path`; use it with `with`.
+
+    A database that another version of the package left is brought up to date first, which needs
+    the file to itself for a moment.
+
+    Raises
+    ------
+    DatabaseError
+        If there is no such file, or as `open_for_write`.
+    """
+    path = Path(path)
+    if not _exists(path):
+        raise DatabaseError(
+            f"{path}: there is no such database",
+            "run `warehouse init` or `warehouse quickstart`, or name the file with --db",
+        )
+    connection = _connect(path, read_only=True)
+    try:
+        if is_current(connection):
+            return connection
+    except duckdb.Error as error:
+        connection.close()
+        raise database_error(error, path) from error
+    except BaseException:
+        connection.close()
+        raise
+    connection.close()
+    open_for_write(path).close()
+    return _connect(path, read_only=True)
+
+
+def database_error(error: duckdb.Error, path: Path) -> DatabaseError:
+    """Return what DuckDB said about the file at `path` as an error that says what to do."""
+    said = str(error)
+    if "set lock on file" in said:
+        holder = _HOLDER.search(said)
+        return DatabaseError(
+            f"{path}: is in use by {f'process {holder[1]}' if holder else 'another process'}",
+            f"wait for it, `warehouse status` shows its progress, or {_ANOTHER}",
+        )
+    if "different configuration" in said:
+        return DatabaseError(
+            f"{path}: this process has it open in another mode", "close the other connection first"
+        )
+    if "version number" in said or "newer version" in said:
+        return DatabaseError(
+            f"{path}: was written by another version of DuckDB",
+            f"upgrade with `pip install --upgrade duckdb`, or {_ANOTHER}",
+        )
+    if "Permission denied" in said or "Read-only file system" in said:
+        return DatabaseError(
+            f"{path}: may not be written", f"change its permissions, or {_ANOTHER}"
+        )
+    return DatabaseError(
+        f"{path}: cannot be used: {said.partition(chr(10))[0]}",
+        f"if the file is damaged, delete it and sweep again, or {_ANOTHER}",
+    )
+
+
+def _exists(path: Path) -> bool:
+    """Return whether `path` is a DuckDB file; raise if it is something else."""
+    try:
+        if path.is_dir():
+            raise DatabaseError(f"{path}: is a directory", "name a file in it with --db")
+        with path.open("rb") as file:
+            header = file.read(_MAGIC_AT + len(_MAGIC))
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise DatabaseError(f"{path}: cannot be opened: {error.strerror}", _ANOTHER) from error
+    if header[_MAGIC_AT:] != _MAGIC:
+        raise DatabaseError(
+            f"{path}: is not a DuckDB database", f"delete it if it is of no use, or {_ANOTHER}"
+        )
+    return True
+
+
+def _create(path: Path) -> None:
+    """Make an empty database that appears whole under its name, or not at all.
+
+    A process that is killed while DuckDB writes the first blocks would leave a file that nobody
+    can open.
+    """
+    new = path.with_name(f"{path.name}.new-{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new.unlink(missing_ok=True)
+        duckdb.connect(str(new), config=_CONFIG).close()
+        _put(new, path)
+    except OSError as error:
+        raise DatabaseError(f"{path}: cannot be created: {error.strerror}", _ANOTHER) from error
+    except duckdb.Error as error:
+        raise database_error(error, path) from error
+
+
+def _put(new: Path, path: Path) -> None:
+    """Rename `new` to `path` unless another process was faster: its file is as good."""
+    if not path.exists():  # then a log is what is left of a database that was deleted
+        path.with_name(f"{path.name}.wal").unlink(missing_ok=True)
+    try:
+        os.link(new, path)
+    except OSError:  # another process was faster, or a file system has no hard links
+        if not path.exists():
+            new.rename(path)
+    new.unlink(missing_ok=True)
+
+
+def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+    try:
+        return duckdb.connect(str(path), read_only=read_only, config=_CONFIG)
+    except duckdb.Error as error:
+        raise database_error(error, path) from error

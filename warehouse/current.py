@@ -1,0 +1,94 @@
+"""SQL of the `current_*` views: fact rows with what their cells hold, in force and only once.
+
+In force are the cells of the newest version of their estimator. Several such cells may answer
+the same question: a study that keeps a degree to one value, or an evaluated batch, beside the
+whole search. They are *siblings*, in order: the whole space first, then by id. A layout of a
+later sibling is shown unless an earlier one has it. The common case, no siblings, costs a scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from warehouse.naming import literal, quoted
+
+if TYPE_CHECKING:
+    from estimators.contract import Estimator, Relation
+
+CURRENT_CELL = "current_cell"
+FACT_COUNT = "fact_count"
+
+_SHOWN = ("cell_id", "problem_id", "estimator", "estimator_version", "mends", "variant", "kept")
+"""Columns of a cell's record that the views show beside its choices."""
+
+
+def current_view_name(relation: Relation) -> str:
+    """Return the name of the view over a relation's table."""
+    return f"current_{relation.name}"
+
+
+def current_cell_sql(estimators: Sequence[Estimator]) -> str:
+    """Return the SELECT of the cells in force, each with its place among its siblings."""
+    choices = dict.fromkeys(name for e in estimators for name in e.choice_columns)
+    question = ", ".join(
+        quoted(name) for name in ("estimator", "relation", "problem_id", "variant", *choices)
+    )
+    return f"""\
+select
+    newest.*,
+    row_number() over (siblings order by kept <> '{{}}', cell_id) as sibling,
+    count(*) over siblings as num_siblings,
+    min(cell_id) over siblings as first_sibling
+from (
+    select *
+    from cell
+    qualify estimator_version = max(estimator_version) over (partition by {question})
+) as newest
+window siblings as (partition by {question})"""
+
+
+def current_view_sql(estimator: Estimator, relation: Relation) -> str:
+    """Return the SELECT of a relation's rows with the columns of their cell and problem."""
+    table = quoted(relation.name)
+    columns = [
+        *(f"{CURRENT_CELL}.{quoted(name)}" for name in _SHOWN),
+        *(f"problem.{quoted(name)}" for name in estimator.problem_columns),
+        *(f"{CURRENT_CELL}.{quoted(name)}" for name in estimator.choice_columns),
+        *(f"{table}.{quoted(name)}" for name in relation.stored),
+    ]
+    rows = f"""\
+select {", ".join(columns)}
+from {table}
+inner join {CURRENT_CELL} on {table}.cell_id = {CURRENT_CELL}.cell_id
+inner join problem on {CURRENT_CELL}.problem_id = problem.problem_id"""
+    own = f"{CURRENT_CELL}.relation = {literal(relation.name)}"
+    same = "".join(
+        f"\n    and {table}.{quoted(key)} is not distinct from earlier.{quoted(key)}"
+        for key in relation.keys
+    )
+    return f"""\
+{rows}
+where {own} and {CURRENT_CELL}.sibling = 1
+union all
+{rows}
+anti join (
+    select {table}.*, {CURRENT_CELL}.first_sibling, {CURRENT_CELL}.sibling
+    from {table}
+    inner join {CURRENT_CELL} on {table}.cell_id = {CURRENT_CELL}.cell_id
+    where {own} and {CURRENT_CELL}.num_siblings > 1
+) as earlier
+    on {CURRENT_CELL}.first_sibling = earlier.first_sibling
+    and {CURRENT_CELL}.sibling > earlier.sibling{same}
+where {own} and {CURRENT_CELL}.sibling > 1"""
+
+
+def fact_count_sql(estimators: Sequence[Estimator]) -> str:
+    """Return the SELECT of how many rows each fact table holds for each cell."""
+    counts = [
+        f"select {literal(relation.name)} as relation, cell_id, count(*) as num_rows\n"
+        f"from {quoted(relation.name)}\ngroup by cell_id"
+        for estimator in estimators
+        for relation in estimator.relations
+    ]
+    return "\nunion all\n".join(counts)

@@ -1,0 +1,77 @@
+"""Errors that a user can act on: one class per exit code, each with a hint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from estimators.contract import Refusal
+
+MAX_SHOWN = 20
+"""Refusals listed in one message; the rest are counted."""
+
+
+class WarehouseError(Exception):
+    """Base of all errors meant for the user; the CLI prints it and exits with `exit_code`.
+
+    Parameters
+    ----------
+    message
+        What is wrong: file, key, value, reason.
+    hint
+        What to do about it.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+
+
+class UsageError(WarehouseError):
+    """The command was called wrongly."""
+
+    exit_code = 2
+
+
+class InputError(WarehouseError):
+    """A study, batch, query, reference table or SQL file is refused; nothing was written."""
+
+    exit_code = 3
+
+    @classmethod
+    def from_refusals(cls, refusals: Sequence[Refusal], file: str) -> InputError:
+        """Return one error that lists what is wrong with `file`.
+
+        A hint that all refusals share is given once, at the end; others follow their refusal.
+        """
+        shown = refusals[:MAX_SHOWN]
+        hints = {refusal.hint for refusal in shown}
+        shared = hints.pop() if len(hints) == 1 else ""
+        lines = []
+        for refusal in shown:
+            place = file if refusal.row is None else f"{file}: row {refusal.row + 1}"
+            said = replace(refusal, hint="") if shared else refusal
+            lines.append(f"{place}: {said}")
+        if len(refusals) > len(shown):
+            lines.append(f"... and {len(refusals) - len(shown)} more")
+        return cls("\n".join(lines), shared)
+
+
+class CheckError(WarehouseError):
+    """A check of the stored data found rows."""
+
+    exit_code = 4
+
+
+class DatabaseError(WarehouseError):
+    """The database is missing, locked, damaged, foreign or newer than this package."""
+
+    exit_code = 5

@@ -1,0 +1,43 @@
+"""Queries as polars frames, for notebooks and scripts.
+
+>>> from warehouse.frames import frame
+>>> best = frame("from configuration_rank where rank_by_time = 1")     # doctest: +SKIP
+>>> wide = frame("from configuration where num_gpus = $n", n=4096)     # doctest: +SKIP
+
+While a frame is made the file is open for reading, so a sweep cannot write to it; the frame
+itself holds nothing open. Row order is that of the query: give it an ``order by``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from warehouse.connection import DEFAULT_DATABASE, open_for_read
+
+if TYPE_CHECKING:
+    import polars
+
+
+def frame(sql: str, database: str | Path | None = None, **parameters: Any) -> polars.DataFrame:
+    """Return the rows of a query.
+
+    Parameters
+    ----------
+    sql
+        One query over the database's tables and views.
+    database
+        The file; by default WAREHOUSE_DB, or db/warehouse.duckdb.
+    **parameters
+        Values of ``$name`` in the query.
+
+    Raises
+    ------
+    DatabaseError
+        If the file is missing, locked or no database.
+    """
+    path = Path(database or os.environ.get("WAREHOUSE_DB") or DEFAULT_DATABASE)
+    with open_for_read(path) as connection:
+        found: polars.DataFrame = connection.sql(sql, params=parameters or None).pl()
+    return found

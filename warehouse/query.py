@@ -1,0 +1,271 @@
+"""One SELECT from an untrusted hand: read-only, without files or network, within limits.
+
+Settings inside DuckDB do most of it; they do not suffice. A function that builds one huge
+list takes memory that DuckDB does not count, and one that works long on a single value never
+looks at an interrupt. A program that does nothing else can have its process bound as well.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import duckdb
+
+from warehouse.connection import open_for_read
+from warehouse.errors import DatabaseError, InputError, UsageError, WarehouseError
+from warehouse.naming import literal, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Block = list[tuple[Any, ...]]
+
+_Value = TypeVar("_Value")
+
+_BLOCK_ROWS = 10_000
+_GRACE_SECONDS = 5.0
+_HEADROOM_BYTES = 1 << 30  # stacks of threads, the interpreter, rows on their way out
+_FRAGMENTATION = 2  # a sort that spills maps up to half as much again as DuckDB counts
+_INTERRUPTED = 128 + signal.SIGINT  # the exit code that shells give it
+_UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+
+_SANDBOX = (
+    "set enable_external_access = false",
+    "set python_enable_replacements = false",  # names must not mean variables of this process
+    "set max_temp_directory_size = '8GB'",
+    "set lock_configuration = true",
+)
+_DAMAGE = (duckdb.FatalException, duckdb.InternalException, duckdb.SerializationException)
+_ONE_SELECT = "give one SELECT; FROM, WITH, VALUES, DESCRIBE, SUMMARIZE and SHOW TABLES count too"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a query may run inside DuckDB, and how much memory it may take."""
+
+    seconds: float = 60.0
+    memory: str = "2GB"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.seconds <= 86_400:
+            raise UsageError(
+                f"a time limit of {self.seconds:g} seconds cannot be kept",
+                "give more than 0 and at most 86400 seconds, such as --timeout 60",
+            )
+        if not 16e6 <= self.memory_bytes <= 1e15:
+            raise UsageError(
+                f"a memory limit of {self.memory} cannot be kept",
+                "give at least 16MB, such as --memory 2GB",
+            )
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory limit as a number."""
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?", self.memory.strip().upper())
+        if match is None:
+            raise UsageError(
+                f'"{self.memory}" is not an amount of memory',
+                "give a number and a unit, such as 500MB or 2GB",
+            )
+        number, unit, binary = match.groups()
+        return int(float(number) * (1024 if binary else 1000) ** _UNITS[unit])
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A query's result: names, DuckDB types, and the rows, block after block, once."""
+
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    blocks: Iterator[Block]
+
+    def rows(self) -> Block:
+        """Return the rows that are left, all at once."""
+        return [row for block in self.blocks for row in block]
+
+
+@contextmanager
+def select(
+    database: Path, sql: str, limits: Limits | None = None, *, bound_process: bool = False
+) -> Iterator[Result]:
+    """Run one SELECT in a sandbox and yield its result.
+
+    The time limit counts what DuckDB takes, not what the reader of the rows takes.
+
+    Parameters
+    ----------
+    bound_process
+        Hold the whole process to limits, for a program that does nothing but this query: on
+        Linux it cannot have more than twice the memory and a GiB, and a query that heeds no
+        interrupt ends it a few seconds after its time, with the error's message and exit code.
+
+    Raises
+    ------
+    InputError
+        If the text is not one SELECT, or DuckDB refuses it, or a limit is reached.
+    """
+    limits = limits or Limits()
+    bounded = _bounded_memory(_FRAGMENTATION * limits.memory_bytes + _HEADROOM_BYTES)
+    with open_for_read(database) as connection, _explained(limits), ExitStack() as stack:
+        if bound_process:
+            stack.enter_context(bounded)
+        connection.execute(f"set memory_limit = '{limits.memory_bytes}B'")
+        for setting in _SANDBOX:
+            connection.execute(setting)
+        statement = _only_statement(connection, sql)
+        timed = stack.enter_context(_Stopwatch(connection, limits, bound_process=bound_process))
+        columns, types = timed(lambda: _header(connection, statement))
+        timed(lambda: connection.execute(_readable(statement, columns, types)))
+        # Fetched before anything is handed on: a query that fails mostly fails here.
+        block = timed(lambda: connection.fetchmany(_BLOCK_ROWS))
+        yield Result(columns, types, _blocks(connection, block, timed))
+
+
+def _blocks(
+    connection: duckdb.DuckDBPyConnection, block: Block, timed: _Stopwatch
+) -> Iterator[Block]:
+    while block:
+        yield block
+        block = timed(lambda: connection.fetchmany(_BLOCK_ROWS))
+
+
+def _only_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
+    statements = connection.extract_statements(sql)
+    if not statements:
+        raise InputError("the query is empty", _ONE_SELECT)
+    if len(statements) > 1:
+        raise InputError(f"the query has {len(statements)} statements", _ONE_SELECT)
+    kind = statements[0].type
+    if kind == duckdb.StatementType.MULTI:  # a PIVOT that first has to look for its columns
+        raise InputError(
+            "the query is a PIVOT that leaves its columns to be found",
+            "name them, in a subquery: pivot (select ...) on x in (1, 2) using sum(y)",
+        )
+    if kind != duckdb.StatementType.SELECT:
+        raise InputError(f"the query is not a SELECT but: {kind.name}", _ONE_SELECT)
+    return str(statements[0].query)
+
+
+def _header(
+    connection: duckdb.DuckDBPyConnection, statement: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    relation = connection.sql(statement)
+    return tuple(relation.columns), tuple(str(kind) for kind in relation.types)
+
+
+def _readable(statement: str, columns: tuple[str, ...], types: tuple[str, ...]) -> str:
+    """Have DuckDB write times with a zone as text: in Python they need one more package."""
+    zoned = ["WITH TIME ZONE" in kind or "TIMESTAMPTZ" in kind for kind in types]
+    if not any(zoned):
+        return statement
+    terms = (
+        f"cast(#{place} as varchar) as {quoted(name)}" if is_zoned else f"#{place}"
+        for place, (name, is_zoned) in enumerate(zip(columns, zoned, strict=True), start=1)
+    )
+    return f"select {', '.join(terms)} from query({literal(statement)})"
+
+
+class _Stopwatch:
+    """Runs the pieces of a query; interrupts the one in which its time is used up.
+
+    They run in another thread, as DuckDB does not notice ^C while it works.
+    """
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, limits: Limits, *, bound_process: bool
+    ) -> None:
+        self._connection = connection
+        self._limits = limits
+        self._bound_process = bound_process
+        self._seconds_left = limits.seconds
+        self._thread = ThreadPoolExecutor(max_workers=1)
+
+    def __enter__(self) -> _Stopwatch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
+
+    def __call__(self, piece: Callable[[], _Value]) -> _Value:
+        started = time.monotonic()
+        running = self._thread.submit(piece)
+        try:
+            return running.result(max(self._seconds_left, 0.0))
+        except TimeoutError:
+            error = _too_long(self._limits)
+            self._interrupt(running, f"error: {error}", error.exit_code)
+            return running.result()
+        except KeyboardInterrupt:
+            self._interrupt(running, "interrupted", _INTERRUPTED)
+            raise
+        finally:
+            self._seconds_left -= time.monotonic() - started
+
+    def _interrupt(self, running: Future[Any], message: str, exit_code: int) -> None:
+        self._connection.interrupt()
+        if self._bound_process and not wait([running], _GRACE_SECONDS).done:
+            sys.stderr.write(f"{message}\n")
+            sys.stderr.flush()
+            os._exit(exit_code)  # it heeds nothing, and a thread cannot be ended
+
+
+@contextmanager
+def _explained(limits: Limits) -> Iterator[None]:
+    """Turn DuckDB's errors, raised here or while rows are read, into the user's."""
+    try:
+        yield
+    except WarehouseError:
+        raise
+    except duckdb.InterruptException:
+        raise _too_long(limits) from None
+    except (duckdb.OutOfMemoryException, MemoryError):
+        raise InputError(
+            f"the query needs more than {limits.memory} of memory",
+            "narrow it, or allow more with --memory",
+        ) from None
+    except _DAMAGE as error:
+        raise DatabaseError(str(error), "the file may be damaged: sweep into a new one") from None
+    except duckdb.PermissionException as error:
+        raise InputError(
+            str(error), "queries read the tables and views of the database, nothing else"
+        ) from None
+    except duckdb.CatalogException as error:
+        raise InputError(str(error), 'see what there is: warehouse sql "show tables"') from None
+    except duckdb.Error as error:
+        raise InputError(str(error)) from None
+
+
+def _too_long(limits: Limits) -> InputError:
+    return InputError(
+        f"the query was stopped after {limits.seconds:g} seconds",
+        "narrow it, or allow more with --timeout",
+    )
+
+
+@contextmanager
+def _bounded_memory(size: int) -> Iterator[None]:
+    """Let the process allocate `size` bytes more; a no-op where the system cannot say."""
+    if sys.platform != "linux":
+        yield
+        return
+    import resource
+
+    status = Path("/proc/self/status").read_text()
+    used = re.search(r"^VmData:\s+(\d+) kB", status, re.MULTILINE)
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    bound = size + (int(used[1]) * 1024 if used else 0)
+    known = [limit for limit in (bound, soft, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(known), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

@@ -1,0 +1,202 @@
+"""The best layouts of the problems that a few filters leave, from the view configuration_rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from warehouse.catalog import load_catalog
+from warehouse.errors import InputError
+from warehouse.naming import quoted
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+    from warehouse.formats import Row
+
+QUESTION = ("model", "accelerator", "nvlink_size", "num_gpus", "global_batch_size")
+"""Columns that name a problem, most of the time; others are added where they tell two apart."""
+
+LAYOUT = (
+    "strategy",
+    "activation_recompute",
+    "data_parallel",
+    "tensor_parallel",
+    "tensor_parallel_2",
+    "context_parallel",
+    "pipeline_parallel",
+    "virtual_pipeline",
+    "microbatch_size",
+    "summa_panels",
+    "nvlink_tensor_parallel",
+    "nvlink_tensor_parallel_2",
+    "nvlink_context_parallel",
+    "nvlink_data_parallel",
+    "nvlink_pipeline_parallel",
+)
+RESULT = ("step_seconds", "tokens_per_second", "mfu", "memory_bytes")
+
+DEFAULT_TOP = 10
+"""Layouts shown of one problem; of several problems, the best of each."""
+
+Filters = Mapping[str, str | int]
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The best layouts of each problem.
+
+    Attributes
+    ----------
+    columns, rows
+        The layouts with what tells their problems apart, best first within a problem.
+    constants
+        Columns of the problems and of their evaluation that are the same in all rows.
+    num_problems, num_without
+        Problems that the filters leave, and those of them of which no layout fits in memory.
+    """
+
+    columns: tuple[str, ...]
+    rows: list[Row]
+    constants: dict[str, Any]
+    num_problems: int
+    num_without: int
+
+
+def rank_layouts(
+    connection: DuckDBPyConnection, filters: Filters, top: int | None = None
+) -> Ranking:
+    """Return the best `top` layouts of every problem that `filters` leave.
+
+    Parameters
+    ----------
+    filters
+        Column to value: any of `QUESTION`, and estimator, variant, strategy.
+    top
+        Layouts of each problem; by default ten of one problem, or the best one of several.
+
+    Raises
+    ------
+    InputError
+        If a filter leaves nothing; the hint says what is stored.
+    """
+    filters = _with_known_names(connection, filters)
+    stored = _problems(connection, filters)
+    top = top or (DEFAULT_TOP if len(stored) == 1 else 1)
+    rank = "rank_in_strategy" if "strategy" in filters else "rank_by_time"
+    ranked = _ranked(connection, filters, rank, top)
+    problems = _records(connection, "from problem")
+    shown = _sorted(problem for problem in problems if problem["problem_id"] in ranked)
+    told = (*QUESTION, *_telling_apart(shown))
+    columns = (*told, rank, *LAYOUT, *RESULT)
+    rows = [{**problem, **layout} for problem in shown for layout in ranked[problem["problem_id"]]]
+    return Ranking(
+        columns=columns,
+        rows=[[row[name] for name in columns] for row in rows],
+        constants={
+            name: rows[0][name]
+            for name in (*told, "strategy")
+            if rows and len({row[name] for row in rows}) == 1
+        },
+        num_problems=len(stored),
+        num_without=len(stored) - len(ranked),
+    )
+
+
+def _ranked(
+    connection: DuckDBPyConnection, filters: Filters, rank: str, top: int
+) -> dict[int, list[Record]]:
+    """Return the layouts of each problem up to rank `top`, best first."""
+    # Few columns: with all of them the view takes ten times as long.
+    columns = ", ".join(("problem_id", rank, *LAYOUT, *RESULT))
+    where = " and ".join(f"{quoted(name)} = ?" for name in filters)
+    ranked: dict[int, list[Record]] = {}
+    for layout in _records(
+        connection,
+        f"select {columns} from configuration_rank where {where} and {rank} <= ? order by {rank}",
+        [*filters.values(), top],
+    ):
+        ranked.setdefault(layout["problem_id"], []).append(layout)
+    return ranked
+
+
+def _with_known_names(connection: DuckDBPyConnection, filters: Filters) -> Filters:
+    """Return the filters with an accelerator's alias replaced by its name."""
+    spellings = {
+        alias: name
+        for table in load_catalog(connection).aliases.values()
+        for alias, name in table.items()
+    }
+    accelerator = str(filters.get("accelerator", ""))
+    if accelerator not in spellings:
+        return filters
+    return {**filters, "accelerator": spellings[accelerator]}
+
+
+def _problems(connection: DuckDBPyConnection, filters: Filters) -> set[int]:
+    """Return the problems that the filters leave; raise, naming the filter that leaves none."""
+    names = ["problem_id", *filters]
+    columns = ", ".join(quoted(name) for name in names)
+    stored = connection.execute(
+        f"select distinct {columns} from current_cell inner join problem using (problem_id)"
+    ).fetchall()
+    if not stored:
+        raise InputError(
+            "no configuration is stored yet",
+            "run `warehouse quickstart`, or sweep a study: warehouse sweep gpt3_1T_1d",
+        )
+    for place, (name, value) in enumerate(filters.items(), start=1):
+        left = [row for row in stored if row[place] == value]
+        if not left:
+            others = [f"{n} {v}" for n, v in list(filters.items())[: place - 1]]
+            known = sorted({row[place] for row in stored if row[place] is not None})
+            raise _unknown(name, value, known, others)
+        stored = left
+    return {row[0] for row in stored}
+
+
+def _unknown(
+    name: str, value: str | int, known: Sequence[Any], others: Sequence[str]
+) -> InputError:
+    near = get_close_matches(str(value), [str(one) for one in known], n=3, cutoff=0.6)
+    of = f" with {', '.join(others)}" if others else ""
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    listed = ", ".join(str(one) for one in known[:20]) + (", ..." if len(known) > 20 else "")
+    shown = f'"{value}"' if isinstance(value, str) else value
+    return InputError(
+        f"`{name}` {shown}: no configuration is stored{of}",
+        f"{hint}stored: {listed}; `warehouse sweep` a study that asks for others",
+    )
+
+
+def _records(
+    connection: DuckDBPyConnection, query: str, values: Sequence[Any] = ()
+) -> list[Record]:
+    result = connection.execute(query, list(values))
+    columns = [column[0] for column in result.description or ()]
+    return [dict(zip(columns, row, strict=True)) for row in result.fetchall()]
+
+
+def _sorted(problems: Iterable[Record]) -> list[Record]:
+    """Return problems by what they ask, then by every other value; their ids say nothing."""
+    return sorted(
+        problems,
+        key=lambda problem: [
+            (problem[name] is not None, problem[name])
+            for name in (*QUESTION, *problem)
+            if name != "problem_id"
+        ],
+    )
+
+
+def _telling_apart(problems: Sequence[Record]) -> list[str]:
+    """Return the columns that tell problems of one question apart: those of a hardware sweep."""
+    asked: dict[tuple[Any, ...], Record] = {}
+    differing: set[str] = set()
+    for problem in problems:
+        first = asked.setdefault(tuple(problem[name] for name in QUESTION), problem)
+        differing |= {name for name in problem if problem[name] != first[name]}
+    return [name for name in problems[0] if name in differing - {"problem_id"}] if problems else []

@@ -1,0 +1,149 @@
+"""Reference tables: db/reference/*.csv, checked against the data dictionary, then stored.
+
+The table has the file's name. An empty field is NULL. Every row names its source.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from datetime import date, datetime
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from estimators.columns import COLUMNS, Column
+from estimators.contract import Refusal, RefusedError
+from warehouse import resources
+from warehouse.errors import InputError
+from warehouse.limits import accept
+from warehouse.naming import is_name, quoted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from duckdb import DuckDBPyConnection
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_FLAGS = {"true": True, "false": False}
+_DATES: dict[str, type[date]] = {"date": date, "time": datetime}
+
+
+@dataclass(frozen=True)
+class ReferenceTable:
+    """A reference table as read: its columns, and its rows as tuples of Python values."""
+
+    name: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+
+def reference_files(directory: Path | None = None) -> list[Path]:
+    """Return the CSV files of `directory` (by default the packaged one), by name."""
+    return sorted((directory or resources.reference_directory()).glob("*.csv"))
+
+
+def read_table(path: Path) -> ReferenceTable:
+    """Read and check one CSV file.
+
+    Raises
+    ------
+    InputError
+        If the file is not a table, has an unknown column or a faulty value, or if a row has
+        no source; every fault is named.
+    """
+    if not is_name(path.stem):
+        raise InputError(
+            f"{path}: `{path.stem}` is not a table name", "use lower case, digits and underscores"
+        )
+    header, records = _records(path)
+    columns = _columns(path, header)
+    refusals: list[Refusal] = []
+    rows = []
+    for number, record in enumerate(records):
+        if len(record) != len(columns):
+            reason = f"has {len(record)} fields, the header {len(columns)}"
+            refusals.append(
+                Refusal(header[0], record[0], reason, "quote texts with commas", number)
+            )
+            continue
+        row = []
+        for column, text in zip(columns, record, strict=True):
+            try:
+                row.append(_value(column, text))
+            except RefusedError as error:
+                refusals += [
+                    Refusal(found.column, found.value, found.reason, found.hint, number)
+                    for found in error.refusals
+                ]
+        rows.append(tuple(row))
+    if refusals:
+        raise InputError.from_refusals(refusals, str(path))
+    return ReferenceTable(path.stem, columns, tuple(rows))
+
+
+def store_table(connection: DuckDBPyConnection, table: ReferenceTable) -> None:
+    """Create or replace `table` in the database, with comments from the dictionary."""
+    name = quoted(table.name)
+    types = [column.duckdb_type for column in table.columns]
+    columns = [f"{quoted(c.name)} {t}" for c, t in zip(table.columns, types, strict=True)]
+    connection.execute(f"create or replace table {name} ({', '.join(columns)})")
+    if not table.rows:
+        return
+    # One list a column, unnested side by side: a statement a row would take a millisecond each.
+    values = [list(column) for column in zip(*table.rows, strict=True)]
+    unnested = ", ".join(f"unnest(?::{t}[])" for t in types)
+    connection.execute(f"insert into {name} select {unnested}", values)
+
+
+def _records(path: Path) -> tuple[list[str], list[list[str]]]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            records = [record for record in csv.reader(file, strict=True) if record]
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is not UTF-8 text (byte {error.start})") from error
+    except csv.Error as error:
+        raise InputError(f"{path}: is not a CSV table: {error}") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    if not records:
+        raise InputError(f"{path}: is empty", "its first line must name the columns")
+    return records[0], records[1:]
+
+
+def _columns(path: Path, header: list[str]) -> tuple[Column, ...]:
+    refusals = []
+    for place, name in enumerate(header):
+        if name not in COLUMNS:
+            near = get_close_matches(name, COLUMNS, n=3)
+            hint = f"did you mean {' or '.join(near)}? If not, define" if near else "define"
+            reason = "is not in the data dictionary"
+            refusals.append(Refusal("column", name, reason, f"{hint} it in estimators/columns.py"))
+        elif name in header[:place]:
+            refusals.append(Refusal("column", name, "appears twice"))
+    if "source" not in header:
+        hint = "say in every row where its figures were published"
+        refusals.append(Refusal("column", "source", "is missing", hint))
+    if refusals:
+        raise InputError.from_refusals(refusals, str(path))
+    return tuple(COLUMNS[name] for name in header)
+
+
+def _value(column: Column, text: str) -> Any:
+    """Return a field as the Python value of its column; raise `RefusedError` if it cannot be."""
+    text = text.strip()
+    if not text:
+        if column.name == "source":
+            raise RefusedError([Refusal("source", None, "is missing", "every row needs a source")])
+        return None
+    if column.kind in _DATES:
+        try:
+            return _DATES[column.kind].fromisoformat(text)
+        except ValueError:
+            hint = "write it as 2024-05-31"
+            raise RefusedError([Refusal(column.name, text, "is not a date", hint)]) from None
+    if column.kind == "bool":
+        return accept(column, _FLAGS.get(text, text))
+    if column.kind in ("int", "float") and _NUMBER.fullmatch(text):
+        return accept(column, int(text) if text.lstrip("+-").isdecimal() else float(text))
+    return accept(column, text)

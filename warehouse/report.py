@@ -1,0 +1,141 @@
+"""Tables for people: short headings, GB and TFLOP/s and percent, no column that says nothing.
+
+Base units and full names are for storage and programs; they turn into these here, last of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+from warehouse.formats import Figure, Row
+
+_Write = Callable[[float], str]
+
+
+def _percent(value: float) -> str:
+    return f"{value * 100:.1f}"
+
+
+def _signed_percent(value: float) -> str:
+    return f"{value * 100:+.1f}"
+
+
+def _tera(value: float) -> str:
+    return f"{value / 1e12:,.1f}"
+
+
+def _giga(value: float) -> str:
+    return f"{value / 1e9:,.1f}"
+
+
+def _whole(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _four_digits(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:#.4g}"
+
+
+_UNITS: tuple[tuple[str, str, _Write], ...] = (
+    ("_flops_per_second_per_gpu", "TFLOP/s per GPU", _tera),
+    ("_flops_per_second", "TFLOP/s", _tera),
+    ("_tokens_per_second", "tokens/s", _whole),
+    ("tokens_per_second", "tokens/s", _whole),
+    ("rows_per_second", "rows/s", _whole),
+    ("_bytes_per_second", "GB/s", _giga),
+    ("_bytes", "GB", _giga),
+    ("_seconds", "s", _four_digits),
+    ("_fraction", "%", _percent),
+    ("absolute_relative_error", "|error| %", _percent),
+    ("relative_error", "error %", _signed_percent),
+    ("mfu", "MFU %", _percent),
+    ("bias", "bias %", _signed_percent),
+    ("spearman_correlation", "Spearman", "{:.2f}".format),
+    ("speedup_of_best", "best is faster by", "{:.2f}x".format),
+)
+"""End of a column's name, the unit it is shown in, and how; the first that fits is used."""
+
+_NAMES = ("_id", "_version")
+"""Ends of columns whose numbers name something: no digits are grouped in them."""
+
+_HEADINGS = {
+    "data_parallel": "DP",
+    "tensor_parallel": "TP",
+    "tensor_parallel_2": "TP2",
+    "context_parallel": "CP",
+    "pipeline_parallel": "PP",
+    "virtual_pipeline": "VP",
+    "microbatch_size": "micro",
+    "summa_panels": "panels",
+    "nvlink_tensor_parallel": "TP/domain",
+    "nvlink_tensor_parallel_2": "TP2/domain",
+    "nvlink_context_parallel": "CP/domain",
+    "nvlink_data_parallel": "DP/domain",
+    "nvlink_pipeline_parallel": "PP/domain",
+    "activation_recompute": "recompute",
+    "nvlink_size": "domain",
+    "num_gpus": "GPUs",
+    "global_batch_size": "batch",
+    "rank_by_time": "rank",
+    "num_fitting_layouts": "that fit",
+    "rank_in_recompute": "rank, same recompute",
+}
+"""What people call a column; a layout is read as TP, PP and DP."""
+
+_NEUTRAL: dict[str, Any] = {
+    "tensor_parallel_2": 1,
+    "context_parallel": 1,
+    "virtual_pipeline": 1,
+    "summa_panels": 0,
+    "nvlink_tensor_parallel_2": 1,
+    "nvlink_context_parallel": 1,
+    "activation_recompute": "none",
+}
+"""Columns left out where every row holds the value that stands for unused."""
+
+
+def for_people(
+    columns: Sequence[str], rows: Sequence[Row], drop: Collection[str] = ()
+) -> tuple[list[str], list[Row]]:
+    """Return a table as people read it; the columns named in `drop` are left out."""
+    kept = [
+        place
+        for place, name in enumerate(columns)
+        if name not in drop and not _is_unused(name, [row[place] for row in rows])
+    ]
+    shown = [_column(columns[place]) for place in kept]
+    table: list[Row] = [
+        [write(row[place]) for place, (_, write) in zip(kept, shown, strict=True)] for row in rows
+    ]
+    return [heading for heading, _ in shown], table
+
+
+def _is_unused(name: str, values: Sequence[Any]) -> bool:
+    return bool(values) and name in _NEUTRAL and all(v in (None, _NEUTRAL[name]) for v in values)
+
+
+def _column(name: str) -> tuple[str, Callable[[Any], Any]]:
+    own = name.removeprefix("best_")
+    if own in _HEADINGS:
+        return ("best " if own != name else "") + _HEADINGS[own], _plain
+    if name.endswith(_NAMES):
+        return name.replace("_", " "), lambda value: value
+    for ending, unit, write in _UNITS:
+        if name.endswith(ending):
+            stem = name.removesuffix(ending).strip("_").replace("_", " ")
+            return f"{stem} {unit}".strip(), _figure(write)
+    return name.replace("_", " "), _plain
+
+
+def _figure(write: _Write) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else Figure(write(value))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return value.isoformat(" ", "seconds")
+    return Figure(f"{value:,}") if isinstance(value, int) else value

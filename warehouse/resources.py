@@ -1,0 +1,30 @@
+"""Where the SQL, reference tables and studies are: inside the wheel, or in a source tree.
+
+Call these as ``resources.sql_directory()``, so that a test can put another directory in place.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parent
+
+
+def sql_directory() -> Path:
+    """Return the directory of macros.sql, the layers of views and the checks."""
+    return _directory("sql", "sql")
+
+
+def reference_directory() -> Path:
+    """Return the directory of the reference tables' CSV files."""
+    return _directory("reference", "db/reference")
+
+
+def studies_directory() -> Path:
+    """Return the directory of the studies that come with the package."""
+    return _directory("studies", "studies")
+
+
+def _directory(packed: str, in_source_tree: str) -> Path:
+    found = _PACKAGE / "resources" / packed
+    return found if found.is_dir() else _PACKAGE.parent / in_source_tree

@@ -1,0 +1,210 @@
+"""The database kept up to date: tables, reference tables, comments, macros and views.
+
+`prepare` brings any database of this or an older package to what the package describes now, in
+one transaction. What it describes is told by fingerprints (hashes) stored in `warehouse_meta`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import warehouse
+from estimators.columns import COLUMNS
+from estimators.contract import content_id
+from estimators.registry import all_estimators
+from warehouse import views
+from warehouse.errors import DatabaseError
+from warehouse.naming import literal, quoted
+from warehouse.reference import read_table, reference_files, store_table
+from warehouse.tables import all_tables, column, create_statement, fact_ddl, refuse_shared_names
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from duckdb import DuckDBPyConnection
+
+SCHEMA_VERSION = 1
+"""Raised when older packages could no longer read or write what this one stores."""
+
+_META = "warehouse_meta"
+_REFERENCE = "reference:"
+"""Prefix of the keys in `warehouse_meta` that hold the fingerprints of reference tables."""
+
+
+def prepare(
+    connection: DuckDBPyConnection, *, sql: Path | None = None, reference: Path | None = None
+) -> bool:
+    """Create or bring up to date every table, reference table, comment, macro and view.
+
+    Parameters
+    ----------
+    connection
+        A connection that may write.
+    sql, reference
+        Directories to take views and reference tables from, by default the packaged ones.
+
+    Returns
+    -------
+    bool
+        Whether anything had to be done.
+
+    Raises
+    ------
+    DatabaseError
+        If the file belongs to something else, or to a newer package.
+    InputError
+        If a reference table or SQL file is faulty; the database is then left as it was.
+    """
+    wanted = _fingerprints(sql, reference)
+    stored = _read_meta(connection)
+    if _agree(stored, wanted):
+        return False
+    with _transaction(connection):
+        for name in stored.get("view_names", "").split():
+            connection.execute(f"drop view if exists {quoted(name)}")
+        if stored.get("tables") != wanted["tables"]:
+            _migrate(connection)
+        _load_references(connection, stored, wanted, reference)
+        created = views.create_views(connection, sql)
+        _write_meta(connection, {**wanted, "view_names": " ".join(created)})
+    return True
+
+
+def is_current(
+    connection: DuckDBPyConnection, *, sql: Path | None = None, reference: Path | None = None
+) -> bool:
+    """Return whether `prepare` would have nothing to do; raise as it does."""
+    return _agree(_read_meta(connection), _fingerprints(sql, reference))
+
+
+def reference_names(connection: DuckDBPyConnection) -> list[str]:
+    """Return the names of the stored reference tables."""
+    return [key.removeprefix(_REFERENCE) for key in _reference_keys(_read_meta(connection))]
+
+
+def _agree(stored: dict[str, str], wanted: dict[str, str]) -> bool:
+    return wanted.items() <= stored.items() and _reference_keys(stored) == _reference_keys(wanted)
+
+
+def _reference_keys(meta: Iterable[str]) -> list[str]:
+    return sorted(key for key in meta if key.startswith(_REFERENCE))
+
+
+def _fingerprints(sql: Path | None, reference: Path | None) -> dict[str, str]:
+    """Return what `warehouse_meta` holds when the database is up to date."""
+    files = reference_files(reference)
+    tables = all_tables(all_estimators())
+    refuse_shared_names([_META, *(table.name for table in tables), *(path.stem for path in files)])
+    dictionary = [[c.name, c.duckdb_type, c.comment] for c in COLUMNS.values()]
+    described = [[t.name, t.meaning, t.columns, t.key, t.required] for t in tables]
+    return {
+        "schema_version": str(SCHEMA_VERSION),
+        "package_version": warehouse.__version__,
+        "tables": _fingerprint(dictionary, described),
+        "views": _fingerprint(views.definition(sql)),
+        **{_REFERENCE + p.stem: _fingerprint(dictionary, p.read_bytes().hex()) for p in files},
+    }
+
+
+def _fingerprint(*parts: object) -> str:
+    return f"{content_id(*parts):016x}"
+
+
+def _read_meta(connection: DuckDBPyConnection) -> dict[str, str]:
+    """Return the stored fingerprints, nothing for an empty database."""
+    found = connection.execute(
+        "select table_name, (select path from duckdb_databases() where database_name = "
+        "current_database()) from duckdb_tables() where not internal and not temporary"
+    ).fetchall()
+    if not found:
+        return {}
+    path = found[0][1]
+    if _META not in {name for name, _ in found}:
+        raise DatabaseError(
+            f"{path}: is a DuckDB database, but not a warehouse", "name another file with --db"
+        )
+    meta = dict(connection.execute(f"select key, value from {_META}").fetchall())
+    if int(meta["schema_version"]) > SCHEMA_VERSION:
+        raise DatabaseError(
+            f"{path}: was made by training-warehouse {meta['package_version']}, which is newer "
+            f"than this one ({warehouse.__version__})",
+            "upgrade with `pip install --upgrade training-warehouse`",
+        )
+    return meta
+
+
+def _write_meta(connection: DuckDBPyConnection, meta: dict[str, str]) -> None:
+    connection.execute(f"create or replace table {_META} (key varchar, value varchar)")
+    connection.execute(
+        f"insert into {_META} select unnest(?::varchar[]), unnest(?::varchar[])",
+        [list(meta), list(meta.values())],
+    )
+    connection.execute(
+        f"comment on table {_META} is 'What this database was prepared with: versions, hashes'"
+    )
+
+
+def _migrate(connection: DuckDBPyConnection) -> None:
+    """Create missing tables, add missing columns, widen changed ones, and comment all."""
+    estimators = all_estimators()
+    facts = {relation.name: relation for e in estimators for relation in e.relations}
+    for table in all_tables(estimators):
+        present = _columns_of(connection, table.name)
+        if not present:
+            fact = facts.get(table.name)
+            connection.execute(fact_ddl(fact) if fact else create_statement(table))
+        for name in table.columns if present else ():
+            change = ""
+            if name not in present:
+                change = f"add column {quoted(name)}"
+            elif present[name] != column(name).duckdb_type:
+                change = f"alter column {quoted(name)} set data type"
+            if change:
+                kind = column(name).duckdb_type
+                connection.execute(f"alter table {quoted(table.name)} {change} {kind}")
+        _comment(connection, table.name, table.meaning, table.columns)
+
+
+def _load_references(
+    connection: DuckDBPyConnection,
+    stored: dict[str, str],
+    wanted: dict[str, str],
+    directory: Path | None,
+) -> None:
+    for key in set(_reference_keys(stored)) - set(wanted):
+        connection.execute(f"drop table if exists {quoted(key.removeprefix(_REFERENCE))}")
+    for path in reference_files(directory):
+        if stored.get(_REFERENCE + path.stem) == wanted[_REFERENCE + path.stem]:
+            continue
+        table = read_table(path)
+        store_table(connection, table)
+        meaning = f"Reference table, from {path.name}; each row names its source"
+        _comment(connection, table.name, meaning, [each.name for each in table.columns])
+
+
+def _comment(
+    connection: DuckDBPyConnection, table: str, meaning: str, columns: Iterable[str]
+) -> None:
+    comments = [f"comment on table {quoted(table)} is {literal(meaning)}"]
+    for name in columns:
+        target = f"{quoted(table)}.{quoted(name)}"
+        comments.append(f"comment on column {target} is {literal(column(name).comment)}")
+    connection.execute(";".join(comments))
+
+
+def _columns_of(connection: DuckDBPyConnection, table: str) -> dict[str, str]:
+    query = "select column_name, data_type from duckdb_columns() where table_name = ?"
+    return dict(connection.execute(query, [table]).fetchall())
+
+
+@contextmanager
+def _transaction(connection: DuckDBPyConnection) -> Iterator[None]:
+    connection.begin()
+    try:
+        yield
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()

@@ -1,0 +1,157 @@
+"""What the tables are, from the data dictionary and the estimators' declarations, and their DDL."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from estimators.columns import COLUMNS, Column
+from warehouse.errors import InputError
+from warehouse.naming import quoted
+
+if TYPE_CHECKING:
+    from estimators.contract import Estimator, Relation
+
+CELL_RECORD = (
+    *("cell_id", "problem_id", "estimator", "estimator_version", "relation"),
+    *("mends", "variant", "kept", "num_rows", "evaluated_at"),
+)
+"""Columns every cell has, whatever its estimator; the choices of all estimators follow."""
+
+
+_DEFAULTS = {
+    "evaluated_at": "(now() at time zone 'UTC')",
+    "created_at": "(now() at time zone 'UTC')",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table by dictionary names; `key` is its primary key, `required` columns are NOT NULL."""
+
+    name: str
+    meaning: str
+    columns: tuple[str, ...]
+    key: str = ""
+    required: tuple[str, ...] = ()
+
+
+def core_tables(estimators: Sequence[Estimator]) -> list[Table]:
+    """Return the tables that all estimators share."""
+    problem = dict.fromkeys(chain.from_iterable(e.problem_columns for e in estimators))
+    choices = dict.fromkeys(chain.from_iterable(e.choice_columns for e in estimators))
+    study = ("study", "study_file", "estimator", "definition", "num_cells", "num_rows")
+    return [
+        Table(
+            "problem",
+            "Everything but the layout, resolved to numbers; NULL where an estimator has no use "
+            "for a column. One row per problem",
+            ("problem_id", *problem),
+            key="problem_id",
+        ),
+        Table(
+            "cell",
+            "Stored cells: one problem under one set of choices, by one version of an estimator. "
+            "One row per cell whose rows are stored",
+            (*CELL_RECORD, *choices),
+            key="cell_id",
+            required=CELL_RECORD[1:],
+        ),
+        Table(
+            "study",
+            "Studies that were run. One row per study",
+            (*study, "created_at"),
+            key="study",
+            required=("estimator", "definition"),
+        ),
+        Table(
+            "study_cell",
+            "Cells a study asked for; done when they are in cell. One row per study and cell",
+            ("study", "cell_id"),
+            required=("study", "cell_id"),
+        ),
+    ]
+
+
+def fact_table(estimator: Estimator, relation: Relation) -> Table:
+    """Return the table that holds the rows of a relation."""
+    meaning = f"{estimator.title.rstrip('.')}. {relation.grain[:1].upper()}{relation.grain[1:]}"
+    return Table(relation.name, meaning, ("cell_id", *relation.stored))
+
+
+def all_tables(estimators: Sequence[Estimator]) -> list[Table]:
+    """Return the shared tables and every estimator's.
+
+    Raises
+    ------
+    InputError
+        If an estimator declares a column that is not in the dictionary, or one column twice.
+    """
+    for estimator in estimators:
+        for relation in estimator.relations:
+            _check(estimator, relation)
+    facts = [fact_table(e, relation) for e in estimators for relation in e.relations]
+    return core_tables(estimators) + facts
+
+
+def refuse_shared_names(names: Iterable[str]) -> None:
+    """Raise `InputError` if two tables have one name."""
+    for name, times in Counter(names).items():
+        if times > 1:
+            hint = "rename the estimator's relation or the CSV file"
+            raise InputError(f"`{name}` names two tables", hint)
+
+
+def create_statement(table: Table) -> str:
+    """Return the statement that creates one of the shared tables."""
+    columns = []
+    for name in table.columns:
+        rule = " primary key" if name == table.key else ""
+        rule = rule or (" not null" if name in table.required else "")
+        default = f" default {_DEFAULTS[name]}" if name in _DEFAULTS else ""
+        columns.append(f"{quoted(name)} {column(name).duckdb_type}{rule}{default}")
+    return f"create table {quoted(table.name)} ({', '.join(columns)})"
+
+
+def fact_ddl(relation: Relation) -> str:
+    """Return the statement that creates a relation's table.
+
+    It has no key and no constraint, which would halve the speed of ingest: the cell's record is
+    the key. Nor has DuckDB to try every compression where the relation knows what fits.
+    """
+    known = {"cell_id": "rle"}
+    known |= dict.fromkeys(relation.runs, "rle") | dict.fromkeys(relation.plain, "uncompressed")
+    columns = []
+    for name in ("cell_id", *relation.stored):
+        compression = f" using compression {known[name]}" if name in known else ""
+        columns.append(f"{quoted(name)} {column(name).duckdb_type}{compression}")
+    return f"create table {quoted(relation.name)} ({', '.join(columns)})"
+
+
+def column(name: str) -> Column:
+    """Return a column of the data dictionary; raise `InputError` if there is none."""
+    if name not in COLUMNS:
+        raise InputError(
+            f"estimators/columns.py: `{name}` is not in the data dictionary", "define it there"
+        )
+    return COLUMNS[name]
+
+
+def _check(estimator: Estimator, relation: Relation) -> None:
+    # One view shows a relation's rows with the columns of their problem and cell side by side.
+    shown = (
+        *CELL_RECORD,
+        *estimator.problem_columns,
+        *estimator.choice_columns,
+        *relation.stored,
+    )
+    for name, times in Counter(shown).items():
+        column(name)
+        if times > 1:
+            raise InputError(
+                f"estimator {estimator.name}: relation `{relation.name}` has `{name}` twice",
+                "a column belongs to the problem, to the choices, or to the rows",
+            )

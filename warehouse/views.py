@@ -1,0 +1,222 @@
+"""The views: generated ones over the fact tables, then the files of sql/, layer by layer.
+
+Every file of a layer holds one SELECT under two comment lines: what it shows, and its grain.
+The view has the file's name.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING, NamedTuple
+
+import duckdb
+
+from estimators.columns import COLUMNS
+from estimators.registry import all_estimators
+from warehouse import resources
+from warehouse.current import (
+    CURRENT_CELL,
+    FACT_COUNT,
+    current_cell_sql,
+    current_view_name,
+    current_view_sql,
+    fact_count_sql,
+)
+from warehouse.errors import InputError
+from warehouse.naming import is_name, literal, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from duckdb import DuckDBPyConnection
+
+LAYERS = ("staging", "intermediate", "marts")
+"""Directories of sql/, in the order in which views may read one another."""
+
+CONFIGURATION_SOURCE = "configuration_source"
+_CONFIGURATION = "one row per configuration"
+_MACROS = "macros.sql"
+_IGNORED = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'", re.DOTALL)
+_READ = re.compile(r'\b(?:from|join)\s+"?(\w+)', re.IGNORECASE)
+
+
+class SqlFile(NamedTuple):
+    """A file of sql/: the name of its view, its header, and its text."""
+
+    name: str
+    what: str
+    grain: str
+    sql: str
+    path: Path
+
+
+class Check(NamedTuple):
+    """A query that returns the rows at fault, none when all is well."""
+
+    name: str
+    what: str
+    sql: str
+
+
+class View(NamedTuple):
+    """A view to create; `path` is the file to blame, none for generated views."""
+
+    name: str
+    comment: str
+    sql: str
+    path: Path | None = None
+
+
+def checks(directory: Path | None = None) -> list[Check]:
+    """Return the checks of `directory` (by default the packaged sql/), by name."""
+    files = _read_layer((directory or resources.sql_directory()) / "checks", needs_grain=False)
+    return [Check(file.name, file.what, file.sql) for file in files]
+
+
+def definition(directory: Path | None = None) -> list[tuple[str, ...]]:
+    """Return everything that decides what `create_views` makes."""
+    directory = directory or resources.sql_directory()
+    parts = [(view.name, view.comment, view.sql) for view in _generated()]
+    files = [directory / _MACROS, *(p for layer in LAYERS for p in _files(directory / layer))]
+    return [*parts, *((p.parent.name, p.name, p.read_text("utf-8")) for p in files if p.exists())]
+
+
+def create_views(connection: DuckDBPyConnection, directory: Path | None = None) -> list[str]:
+    """Create or replace macros and views, with comments; return the views' names in order.
+
+    Raises
+    ------
+    InputError
+        If a file lacks its header or DuckDB refuses it; the transaction must be rolled back.
+    """
+    directory = directory or resources.sql_directory()
+    macros = directory / _MACROS
+    if macros.exists():
+        with _blaming(macros):
+            connection.execute(macros.read_text("utf-8"))
+    wanted = [*_generated(), *_from_files(directory)]
+    _refuse_shared_names(wanted)
+    for view in wanted:
+        _create(connection, view)
+    _comment(connection, wanted)
+    return [view.name for view in wanted]
+
+
+def _generated() -> list[View]:
+    estimators = all_estimators()
+    cells = "Cells of the newest version of their estimator. Grain: one row per cell"
+    counts = "Rows of each cell in the fact tables. Grain: one row per relation and cell"
+    found = [
+        View(CURRENT_CELL, cells, current_cell_sql(estimators)),
+        View(FACT_COUNT, counts, fact_count_sql(estimators)),
+    ]
+    for estimator in estimators:
+        for relation in estimator.relations:
+            comment = (
+                f"Rows of {relation.name} of the newest version, each layout once, with what "
+                f"holds in its cell. Grain: {relation.grain}"
+            )
+            name = current_view_name(relation)
+            found.append(View(name, comment, current_view_sql(estimator, relation)))
+    return found
+
+
+def _from_files(directory: Path) -> list[View]:
+    found: list[View] = []
+    for layer in LAYERS:
+        files = _in_order(_read_layer(directory / layer, needs_grain=True))
+        found += [View(f.name, f"{f.what} Grain: {f.grain}", f.sql, f.path) for f in files]
+        if layer == "staging":
+            found += _configuration_source(files)
+    return found
+
+
+def _refuse_shared_names(wanted: list[View]) -> None:
+    taken: set[str] = set()
+    for view in sorted(wanted, key=lambda view: view.path is not None):  # generated ones first
+        if view.name in taken:
+            raise InputError(f"{view.path}: `{view.name}` names two views", "rename the file")
+        taken.add(view.name)
+
+
+def _configuration_source(staging: list[SqlFile]) -> list[View]:
+    """Return the union of all staging views of that grain: a new estimator joins by its file."""
+    names = [file.name for file in staging if file.grain.rstrip(".") == _CONFIGURATION]
+    if not names:
+        return []
+    sql = "\nunion all by name\n".join(f"select * from {quoted(name)}" for name in names)
+    comment = f"Configurations of every estimator. Grain: {_CONFIGURATION}"
+    return [View(CONFIGURATION_SOURCE, comment, sql)]
+
+
+def _files(layer: Path) -> list[Path]:
+    return sorted(layer.glob("*.sql"))
+
+
+def _read_layer(layer: Path, *, needs_grain: bool) -> list[SqlFile]:
+    return [_read(path, needs_grain) for path in _files(layer)]
+
+
+def _read(path: Path, needs_grain: bool) -> SqlFile:
+    sql = path.read_text("utf-8")
+    what, grain = (line.strip() for line in [*sql.splitlines()[:2], "", ""][:2])
+    hint = "begin the file with `-- <what it shows>.`, then `-- Grain: one row per <what>`"
+    if not is_name(path.stem):
+        raise InputError(f"{path}: `{path.stem}` is not a name of a view", "use lower_case_words")
+    if not what.removeprefix("--").strip() or not what.startswith("-- "):
+        raise InputError(f"{path}: its first line does not say what it is", hint)
+    if needs_grain and not grain.startswith("-- Grain: "):
+        raise InputError(f"{path}: its second line does not give the grain", hint)
+    grain = grain.removeprefix("-- Grain:").strip()
+    return SqlFile(path.stem, what.removeprefix("--").strip(), grain, sql, path)
+
+
+def _in_order(files: list[SqlFile]) -> list[SqlFile]:
+    """Return the files of a layer so that each comes after those it reads."""
+    by_name = {file.name: file for file in files}
+    reads = {file.name: [n for n in _names_read(file.sql) if n in by_name] for file in files}
+    try:
+        return [by_name[name] for name in TopologicalSorter(reads).static_order()]
+    except CycleError as error:
+        circle = " -> ".join(reversed(error.args[1]))
+        path = by_name[error.args[1][0]].path
+        raise InputError(f"{path}: reads itself: {circle}", "break the circle") from error
+
+
+def _names_read(sql: str) -> list[str]:
+    return sorted({name.lower() for name in _READ.findall(_IGNORED.sub(" ", sql))})
+
+
+def _create(connection: DuckDBPyConnection, view: View) -> None:
+    with _blaming(view.path):
+        statements = connection.extract_statements(view.sql)
+        if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
+            raise InputError(f"{view.path}: is not one SELECT", "a file of sql/ is one view")
+        connection.execute(f"create or replace view {quoted(view.name)} as\n{view.sql}")
+
+
+def _comment(connection: DuckDBPyConnection, created: list[View]) -> None:
+    columns = connection.execute(
+        "select table_name, column_name from duckdb_columns() where not internal"
+    ).fetchall()
+    for view in created:
+        comments = [f"comment on view {quoted(view.name)} is {literal(view.comment)}"]
+        for name in (column for table, column in columns if table == view.name):
+            if name in COLUMNS:
+                target = f"{quoted(view.name)}.{quoted(name)}"
+                comments.append(f"comment on column {target} is {literal(COLUMNS[name].comment)}")
+        connection.execute(";".join(comments))
+
+
+@contextmanager
+def _blaming(path: Path | None) -> Iterator[None]:
+    """Turn what DuckDB says of a file into an error that names it; generated SQL has none."""
+    try:
+        yield
+    except duckdb.Error as error:
+        if path is None:
+            raise
+        raise InputError(f"{path}: {str(error).partition(chr(10))[0]}") from error
