@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -149,15 +150,13 @@ def _create(path: Path) -> None:
 
 
 def _put(new: Path, path: Path) -> None:
-    """Rename `new` to `path` unless another process was faster: its file is as good."""
+    """Give `new` the name `path` unless another process was faster: its file is as good."""
     if not path.exists():  # then a log is what is left of a database that was deleted
         path.with_name(f"{path.name}.wal").unlink(missing_ok=True)
-    try:
+    # Where there are no hard links, DuckDB makes the file when it is opened.
+    with suppress(OSError):
         os.link(new, path)
-    except OSError:  # another process was faster, or a file system has no hard links
-        if not path.exists():
-            new.rename(path)
-    new.unlink(missing_ok=True)
+    new.unlink()
 
 
 def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:

@@ -10,7 +10,7 @@ import numpy as np
 from estimators.contract import Array, Catalog, Columns, Mends, Refusal, Relation, Values
 from estimators.inputs import Inputs
 from estimators.roofline import inputs as rules
-from estimators.roofline.layer import Layer, layer_of
+from estimators.roofline.layer import SIZES, Counts, Layer, counts_of, layer_of
 from estimators.roofline.layouts import ROW_COLUMNS, Layouts, flat, layer_table
 from estimators.roofline.search import RooflineSearch
 from estimators.roofline.step import TIMES, memory_parts, memory_sum, times
@@ -44,12 +44,8 @@ RELATION = Relation(
     plain=("step_seconds", "pipeline_comm_seconds", "bubble_seconds", "data_comm_seconds"),
 )
 
-LAYER_VALUES = tuple(
-    name
-    for name in (*rules.SHAPE, *rules.SYSTEM, "bytes_per_element", "activation_recompute")
-    if name not in ("num_layers", "vocab_size", "hbm_bytes")
-)
-"""Everything a layer depends on besides its place in the layer table."""
+LAYER_VALUES = (*(n for n in rules.SYSTEM if n != "hbm_bytes"), "activation_recompute")
+"""What a layer's time depends on besides what it does."""
 
 
 class Roofline:
@@ -124,19 +120,35 @@ def _gather(values: Any, index: Array | None, out: Array) -> None:
 
 def _layer(values: Values, layouts: Layouts, mends: Mends) -> Layer:
     """Return the layer table's figures; those of a search are shared by its cells."""
-    if layouts.layers.key is None:
+    table = layouts.layers
+    if table.key is None:
         [strategy] = set(np.atleast_1d(np.asarray(values["strategy"], dtype=object)).tolist())
-        return layer_of(strategy, values, layouts.layers.columns, mends)
+        counts = counts_of(strategy, values, table.columns, mends)
+        return layer_of(counts, values, table.columns, mends)
+    sizes = tuple(values[name] for name in SIZES)
     relevant = tuple(values[name] for name in LAYER_VALUES)
-    return _layer_of_table(values["strategy"], layouts.layers.key, relevant, mends & {"R5", "R6"})
+    return _layer_of_table(values["strategy"], table.key, sizes, relevant, mends & {"R5", "R6"})
 
 
 @lru_cache(maxsize=128)
 def _layer_of_table(
-    strategy: str, key: tuple[Any, ...], relevant: tuple[Any, ...], mends: Mends
+    strategy: str,
+    key: tuple[Any, ...],
+    sizes: tuple[Any, ...],
+    relevant: tuple[Any, ...],
+    mends: Mends,
 ) -> Layer:
     values = dict(zip(LAYER_VALUES, relevant, strict=True))
-    return layer_of(strategy, values, layer_table(*key).columns, mends)
+    counts = _counts_of_table(strategy, key, sizes, mends & {"R5"})
+    return layer_of(counts, values, layer_table(*key).columns, mends)
+
+
+@lru_cache(maxsize=32)
+def _counts_of_table(
+    strategy: str, key: tuple[Any, ...], sizes: tuple[Any, ...], mends: Mends
+) -> Counts:
+    values = dict(zip(SIZES, sizes, strict=True))
+    return counts_of(strategy, values, layer_table(*key).columns, mends)
 
 
 ROOFLINE = Roofline()

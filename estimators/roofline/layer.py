@@ -1,4 +1,4 @@
-"""One transformer layer: its operations under each strategy, and their sums.
+"""One transformer layer: what its operations do, which no system changes, and how long that takes.
 
 Source: arXiv 2410.00273; operation order and shapes as its program has them.
 """
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from estimators.collectives import Line, Network, ring
+from estimators.collectives import Network, ring
 from estimators.contract import Array, Columns, Mends, Values
 from estimators.roofline.operations import (
     Direction,
@@ -33,23 +33,15 @@ class Sizes(NamedTuple):
     ffn: Any
     heads: Any
     element: Any
-    matrix_per_vector: Any
 
     @classmethod
     def of(cls, values: Values) -> Sizes:
         """Build them from a problem's values."""
+        return cls(*(np.asarray(values[name], dtype=np.float64) for name in SIZES))
 
-        def size(name: str) -> Any:
-            return np.asarray(values[name], dtype=np.float64)
 
-        return cls(
-            seq_len=size("seq_len"),
-            hidden=size("hidden_size"),
-            ffn=size("ffn_hidden_size"),
-            heads=size("num_heads"),
-            element=size("bytes_per_element"),
-            matrix_per_vector=values["matrix_flops_per_second"] / values["vector_flops_per_second"],
-        )
+SIZES = ("seq_len", "hidden_size", "ffn_hidden_size", "num_heads", "bytes_per_element")
+"""Problem values that what a layer does depends on."""
 
 
 def tensor_1d(sizes: Sizes, layout: Columns, mends: Mends) -> list[Operation]:
@@ -61,7 +53,7 @@ def tensor_1d(sizes: Sizes, layout: Columns, mends: Mends) -> list[Operation]:
     the space. Mend R5 puts the bias of both reducing products on the rows that their
     reduce-scatter leaves; the source puts it on all of them.
     """
-    seq_len, hidden, ffn, heads, s, ratio = sizes
+    seq_len, hidden, ffn, heads, s = sizes
     batch = np.asarray(layout["microbatch_size"], dtype=np.float64)
     tensor = np.asarray(layout["tensor_parallel"], dtype=np.float64)
     rows = batch * seq_len
@@ -79,9 +71,7 @@ def tensor_1d(sizes: Sizes, layout: Columns, mends: Mends) -> list[Operation]:
         dropout("ffn_output_dropout", scattered_rows * hidden, s),
         layer_norm("layer_norm_1", scattered_rows, hidden, gathered_bytes, s),
         linear("qkv", rows, hidden, 3 * hidden, one, tensor, s),
-        fused_attention(
-            "attention", batch, seq_len, seq_len, heads // tensor, hidden // heads, ratio, s
-        ),
+        fused_attention("attention", batch, seq_len, seq_len, heads // tensor, hidden // heads, s),
         linear("projection", rows, hidden, hidden, tensor, one, s),
         bias("projection_bias", reduced_rows, hidden, s),
         dropout("attention_output_dropout", scattered_rows * hidden, s),
@@ -97,9 +87,81 @@ STRATEGIES: dict[str, Callable[[Sizes, Columns, Mends], list[Operation]]] = {
 }
 
 
+class Work(NamedTuple):
+    """What one direction of a layer does: arrays of operations x rows of the layer table."""
+
+    matrix_flops: Array
+    vector_flops: Array
+    hbm_bytes: Array
+    fused_vector_flops: Array
+    """Vector work inside matrix kernels, summed over operations."""
+
+    transfers: dict[str, tuple[Any, Any]]
+    """Kind of collective -> how many move anything, and the bytes of all."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a layer does and keeps, whatever the system."""
+
+    forward: Work
+    backward: Work
+    weights_bytes: Array
+    activations_bytes: Array
+    input_bytes: Array
+
+
+def counts_of(strategy: str, values: Values, layout: Columns, mends: Mends) -> Counts:
+    """Return what a layer does for each row of the layer table.
+
+    Parameters
+    ----------
+    strategy
+        A key of `STRATEGIES`.
+    values
+        `SIZES`, scalars or one element a row.
+    layout
+        ``microbatch_size`` and ``tensor_parallel``.
+    mends
+        R5 (bias rows) acts here.
+    """
+    operations = STRATEGIES[strategy](Sizes.of(values), layout, mends)
+    size = len(layout["microbatch_size"])
+    [layer_input] = [o.activations_bytes for o in operations if o.name == LAYER_INPUT]
+
+    def total(parts: list[Any]) -> Array:
+        return np.broadcast_to(sum(parts), size)
+
+    return Counts(
+        forward=_work([(o.forward, o.uses_matrix_units) for o in operations], size),
+        backward=_work([(o.backward, o.uses_matrix_units) for o in operations], size),
+        weights_bytes=total([o.weights_bytes for o in operations]),
+        activations_bytes=total([o.activations_bytes for o in operations]),
+        input_bytes=total([layer_input]),
+    )
+
+
+def _work(parts: list[tuple[Direction, bool]], size: int) -> Work:
+    def stacked(values: list[Any]) -> Array:
+        return np.stack([np.broadcast_to(value, size) for value in values])
+
+    transfers: dict[str, tuple[Any, Any]] = {}
+    for part, _ in parts:
+        for traffic in part.traffic:
+            number, volume = transfers.get(traffic.kind, (0.0, 0.0))
+            transfers[traffic.kind] = (number + (traffic.volume > 0), volume + traffic.volume)
+    return Work(
+        stacked([part.matrix_flops for part, _ in parts]),
+        stacked([part.vector_flops for part, _ in parts]),
+        stacked([part.hbm_bytes for part, _ in parts]),
+        np.broadcast_to(sum(part.vector_flops * matrix for part, matrix in parts), size),
+        transfers,
+    )
+
+
 @dataclass(frozen=True)
 class Layer:
-    """Sums over one layer and one microbatch, one element a row of the layer table.
+    """One layer and one microbatch on a system, one element a row of the layer table.
 
     Attributes
     ----------
@@ -117,83 +179,64 @@ class Layer:
     input_bytes: Any
 
 
-class _Sums:
-    """Running sums of one direction."""
-
-    def __init__(self) -> None:
-        self.compute: Any = 0.0
-        self.memory: Any = 0.0
-        self.comm: Any = 0.0
-        self.flops: Any = 0.0
-
-    @property
-    def seconds(self) -> Any:
-        return self.compute + self.memory + self.comm
-
-    def add(
-        self, part: Direction, rate: Any, values: Values, lines: dict[str, Line], counted: bool
-    ) -> None:
-        compute = values["launch_seconds"] + part.flops / rate
-        memory = part.hbm_bytes / values["hbm_bytes_per_second"]
-        self.compute = self.compute + compute
-        self.memory = self.memory + np.maximum(memory - compute, 0.0)
-        for traffic in part.traffic:
-            self.comm = self.comm + lines[traffic.kind].seconds(traffic.volume)
-        self.flops = self.flops + (part.counted_flops if counted else part.flops)
-
-
-def layer_of(strategy: str, values: Values, layout: Columns, mends: Mends) -> Layer:
-    """Evaluate one layer.
+def layer_of(counts: Counts, values: Values, layout: Columns, mends: Mends) -> Layer:
+    """Return how long a layer takes on a system, and what it keeps.
 
     Parameters
     ----------
-    strategy
-        A key of `STRATEGIES`.
     values
         Problem values and choices, scalars or one element a row.
     layout
-        The columns that a layer depends on: ``microbatch_size``, ``tensor_parallel``,
-        ``nvlink_tensor_parallel``.
+        ``tensor_parallel`` and ``nvlink_tensor_parallel``.
     mends
-        R5 (bias rows) and R6 (count vector work of attention once) act here.
+        R6 acts here: the source counts the vector work inside attention as the matrix work
+        that would take as long.
 
     Notes
     -----
-    Time of an operation and direction is the larger of arithmetic, ``launch + FLOP / (0.8
-    rate)``, and memory traffic, plus its collectives. `activation_recompute` = full runs the
-    forward pass, collectives and all, once more in the backward pass and keeps only the
-    layer's input.
+    An operation and direction takes the larger of arithmetic, ``launch + FLOP / (0.8 rate)``
+    with matrix and vector work one after the other, and of memory traffic; then come its
+    collectives. `activation_recompute` = full runs the forward pass, collectives and all, once
+    more in the backward pass and keeps only the layer's input.
     """
-    operations = STRATEGIES[strategy](Sizes.of(values), layout, mends)
-    network = Network.of(values)
-    lines = {
-        kind: ring(kind, layout["tensor_parallel"], layout["nvlink_tensor_parallel"]).line(network)
-        for kind in ("all_gather", "reduce_scatter")
-    }
-    matrix_rate = values["flops_efficiency"] * values["matrix_flops_per_second"]
-    vector_rate = values["flops_efficiency"] * values["vector_flops_per_second"]
-    counted = "R6" in mends
-    forward, backward = _Sums(), _Sums()
-    for operation in operations:
-        rate = matrix_rate if operation.uses_matrix_units else vector_rate
-        forward.add(operation.forward, rate, values, lines, counted)
-        backward.add(operation.backward, rate, values, lines, counted)
-
+    forward = _seconds(counts.forward, values, layout)
+    backward = _seconds(counts.backward, values, layout)
     recomputes = np.equal(values["activation_recompute"], "full")
     passes = 1.0 + recomputes
-    kept = sum(operation.activations_bytes for operation in operations)
-    layer_input = next(o.activations_bytes for o in operations if o.name == LAYER_INPUT)
-    seconds = (
-        forward.seconds,
-        backward.seconds + recomputes * forward.seconds,
-        passes * forward.compute + backward.compute,
-        passes * forward.memory + backward.memory,
-        passes * forward.comm + backward.comm,
+    inflation = 0.0
+    if "R6" not in mends:
+        inflation = values["matrix_flops_per_second"] / values["vector_flops_per_second"] - 1
+    flops = passes * _flops(counts.forward, inflation) + _flops(counts.backward, inflation)
+    every = forward.sum(axis=0)
+    seconds = np.concatenate(
+        ([every, backward.sum(axis=0) + recomputes * every], passes * forward + backward)
     )
     return Layer(
-        seconds=np.stack(np.broadcast_arrays(*seconds)),
-        flops=passes * forward.flops + backward.flops,
-        weights_bytes=sum(operation.weights_bytes for operation in operations),
-        activations_bytes=np.where(recomputes, layer_input, kept),
-        input_bytes=layer_input,
+        seconds=seconds,
+        flops=flops,
+        weights_bytes=counts.weights_bytes,
+        activations_bytes=np.where(recomputes, counts.input_bytes, counts.activations_bytes),
+        input_bytes=counts.input_bytes,
     )
+
+
+def _seconds(work: Work, values: Values, layout: Columns) -> Array:
+    """Return arithmetic, exposed memory traffic and communication of one direction: 3 rows."""
+    efficiency = values["flops_efficiency"]
+    compute = work.matrix_flops / (efficiency * values["matrix_flops_per_second"])
+    compute += work.vector_flops / (efficiency * values["vector_flops_per_second"])
+    compute += values["launch_seconds"]
+    memory = work.hbm_bytes / values["hbm_bytes_per_second"]
+    memory -= compute
+    np.maximum(memory, 0.0, out=memory)
+    network = Network.of(values)
+    comm: Any = np.zeros(compute.shape[1])
+    for kind, (number, volume) in work.transfers.items():
+        line = ring(kind, layout["tensor_parallel"], layout["nvlink_tensor_parallel"]).line(network)
+        comm = comm + number * line.latency + volume * line.seconds_per_byte
+    return np.stack([compute.sum(axis=0), memory.sum(axis=0), comm])
+
+
+def _flops(work: Work, inflation: Any) -> Any:
+    flops = work.matrix_flops.sum(axis=0) + work.vector_flops.sum(axis=0)
+    return flops + inflation * work.fused_vector_flops

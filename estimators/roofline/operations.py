@@ -33,19 +33,16 @@ class Direction:
 
     Attributes
     ----------
-    flops
-        Operations billed at the rate of the operation's unit; they set the time.
-    counted_flops
-        Operations carried out. They differ from `flops` only in fused attention, which bills
-        vector work as the matrix work that takes as long.
+    matrix_flops, vector_flops
+        Work of the matrix and of the vector units, one after the other.
     hbm_bytes
         Bytes read and written.
     traffic
         Collectives, all exposed.
     """
 
-    flops: Any
-    counted_flops: Any
+    matrix_flops: Any
+    vector_flops: Any
     hbm_bytes: Any
     traffic: tuple[Traffic, ...] = ()
 
@@ -62,8 +59,12 @@ class Operation:
     weights_bytes: Any = 0.0
 
 
-def _direction(flops: Any, hbm_bytes: Any, *traffic: Traffic) -> Direction:
-    return Direction(flops, flops, hbm_bytes, traffic)
+def _matrix(flops: Any, hbm_bytes: Any, *traffic: Traffic) -> Direction:
+    return Direction(flops, 0.0, hbm_bytes, traffic)
+
+
+def _vector(flops: Any, hbm_bytes: Any, *traffic: Traffic) -> Direction:
+    return Direction(0.0, flops, hbm_bytes, traffic)
 
 
 def linear(
@@ -86,12 +87,12 @@ def linear(
     return Operation(
         name,
         True,
-        _direction(
+        _matrix(
             rows * n * (2 * k - 1),
             touched,
             Traffic("reduce_scatter", s * rows * outputs * (over_inputs > 1), "tensor_parallel"),
         ),
-        _direction(
+        _matrix(
             rows * k * (2 * n - 1) + k * n * (2 * rows - 1),
             2 * touched,
             Traffic("reduce_scatter", s * rows * inputs * (over_outputs > 1), "tensor_parallel"),
@@ -103,7 +104,7 @@ def linear(
 
 def bias(name: str, rows: Any, width: Any, s: Any) -> Operation:
     """Addition of a vector of `width` to every row."""
-    both = _direction(rows * width, s * (rows * width + width))
+    both = _vector(rows * width, s * (rows * width + width))
     return Operation(name, False, both, both, weights_bytes=s * width)
 
 
@@ -112,15 +113,15 @@ def activation(name: str, elements: Any, s: Any) -> Operation:
     return Operation(
         name,
         False,
-        _direction(8 * elements, 2 * s * elements),
-        _direction(13 * elements, 3 * s * elements),
+        _vector(8 * elements, 2 * s * elements),
+        _vector(13 * elements, 3 * s * elements),
         activations_bytes=s * elements,
     )
 
 
 def dropout(name: str, elements: Any, s: Any) -> Operation:
     """Elementwise mask, kept as one byte an element."""
-    both = _direction(elements, (2 * s + MASK_BYTES) * elements)
+    both = _vector(elements, (2 * s + MASK_BYTES) * elements)
     return Operation(name, False, both, both, activations_bytes=MASK_BYTES * elements)
 
 
@@ -130,12 +131,12 @@ def layer_norm(name: str, rows: Any, width: Any, gathered_bytes: Any, s: Any) ->
     return Operation(
         name,
         False,
-        _direction(
+        _vector(
             9 * size,
             s * (2 * size + 2 * rows + 2 * width),
             Traffic("all_gather", gathered_bytes, "tensor_parallel"),
         ),
-        _direction(
+        _vector(
             12 * size - 4 * rows,
             s * (5 * size + 2 * width),
             Traffic("reduce_scatter", gathered_bytes, "tensor_parallel"),
@@ -152,17 +153,12 @@ def fused_attention(
     local_seq_len: Any,
     local_heads: Any,
     head_size: Any,
-    matrix_per_vector: Any,
     s: Any,
 ) -> Operation:
     """Attention in one kernel (FlashAttention-like), without its communication.
 
-    Parameters
-    ----------
-    matrix_per_vector
-        Ratio of the matrix rate to the vector rate: vector work is billed as that many times
-        as much matrix work, so that it costs its own time in a kernel billed at the matrix
-        rate.
+    The kernel does vector work between its products: softmax, dropout and, backward, both
+    again from recomputed scores.
     """
     query_rows = batch * local_heads * local_seq_len
     scores = query_rows * seq_len
@@ -181,13 +177,13 @@ def fused_attention(
         name,
         True,
         Direction(
-            forward_matrix + matrix_per_vector * forward_vector,
-            forward_matrix + forward_vector,
+            forward_matrix,
+            forward_vector,
             s * (2 * query + 2 * gathered + query_rows),
         ),
         Direction(
-            backward_matrix + matrix_per_vector * backward_vector,
-            backward_matrix + backward_vector,
+            backward_matrix,
+            backward_vector,
             s * (2 * gathered + 6 * query + 2 * query_rows),
         ),
         activations_bytes=s * (4 * query + 2 * query_rows),

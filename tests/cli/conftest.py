@@ -31,10 +31,18 @@ def warehouse(capsys):
     return warehouse
 
 
-def program(*arguments, **options):
+@pytest.fixture(scope="session")
+def program():
     """Run the program as a process of its own."""
-    options = {"capture_output": True, "text": True, "timeout": 120, **options}
-    return subprocess.run([*PROGRAM, *map(str, arguments)], check=False, **options)
+    environment = {name: value for name, value in os.environ.items() if name != "WAREHOUSE_DB"}
+
+    def program(*arguments, **options):
+        options = {"text": True, "timeout": 120, "env": environment, **options}
+        if not {"stdout", "stderr"} & options.keys():
+            options["capture_output"] = True
+        return subprocess.run([*PROGRAM, *map(str, arguments)], check=False, **options)
+
+    return program
 
 
 @dataclass(frozen=True)
@@ -48,11 +56,10 @@ class Quickstart:
 
 
 @pytest.fixture(scope="session")
-def quickstart(tmp_path_factory):
+def quickstart(tmp_path_factory, program):
     """One run of the quickstart, shared by all tests that only read."""
     path = tmp_path_factory.mktemp("quickstart") / "warehouse.duckdb"
-    environment = {k: v for k, v in os.environ.items() if k != "WAREHOUSE_DB"}
-    done = program("quickstart", "--db", path, env=environment)
+    done = program("quickstart", "--db", path)
     return Quickstart(path, done.returncode, done.stdout, done.stderr)
 
 

@@ -21,19 +21,21 @@ TOP = f"select {COLUMNS} from configuration_rank where rank_by_time <= 2 order b
 
 @pytest.fixture
 def ranked(warehouse_connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """A warehouse of 4 problems, 2 strategies each, and 500 layouts of different times each."""
+    """A warehouse of 4 problems that differ in all their attributes, with 1000 layouts each."""
     warehouse_connection.execute("""
         insert into problem by name
         select
-            range as problem_id, 2 as num_layers, 8 as hidden_size, 32 as ffn_hidden_size,
-            4 as num_heads, 6 as seq_len, 1e6 as matrix_flops_per_second, 100 as hbm_bytes,
-            1 << range as num_gpus, 1024 as global_batch_size
+            range as problem_id, 'model ' || range as model, 2 as num_layers, 8 as hidden_size,
+            32 as ffn_hidden_size, 4 as num_heads, 6 as seq_len, 'system ' || range as accelerator,
+            4 << range as nvlink_size, 1e6 as matrix_flops_per_second, 100 as hbm_bytes,
+            1 << range as num_gpus, 1024 << range as global_batch_size
         from range(4);
         insert into cell by name
         select
-            2 * problem_id + half as cell_id, problem_id, 'roofline' as estimator,
-            1 as estimator_version, 'roofline' as relation, '' as mends, 'published' as variant,
-            '{}' as kept, 500 as num_rows, timestamp '2026-01-01' as evaluated_at,
+            2 * problem_id + half as cell_id, problem_id, 'estimator ' || problem_id as estimator,
+            problem_id + 1 as estimator_version, 'roofline' as relation, '' as mends,
+            'variant ' || problem_id as variant, '{}' as kept, 500 as num_rows,
+            timestamp '2026-01-01' as evaluated_at,
             case half when 0 then 'tensor_1d' else 'context_2d' end as strategy
         from problem, (select unnest([0, 1]) as half);
         insert into roofline by name
@@ -85,9 +87,15 @@ def rows_ranked(connection: duckdb.DuckDBPyConnection, where: str) -> int:
 @pytest.mark.parametrize(
     "where",
     [
-        "where num_gpus = 4",
-        "where num_gpus = 4 and estimator = 'roofline' and variant = 'published'",
         "where problem_id = 2",
+        "where model = 'model 2'",
+        "where accelerator = 'system 2'",
+        "where nvlink_size = 16",
+        "where num_gpus = 4",
+        "where global_batch_size = 4096",
+        "where estimator = 'estimator 2'",
+        "where estimator_version = 3",
+        "where variant = 'variant 2'",
     ],
 )
 def test_a_filter_on_the_problem_is_applied_before_the_ranking(

@@ -35,8 +35,10 @@ def drop(
 
     The file shrinks by as much.
     """
+    from warehouse.connection import open_for_read
     from warehouse.study_store import drop_study
 
+    open_for_read(db).close()  # refuses a missing file, where opening for write would make one
     report = drop_study(db, study)
     freed = max(report.bytes_before - report.bytes_after, 0)
     say(

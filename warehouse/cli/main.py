@@ -29,7 +29,7 @@ COMMANDS = (
     (
         evaluate,
         'warehouse sql "from configuration limit 100" --format csv > configs.csv\n'
-        "  warehouse evaluate roofline configs.csv --out results.csv",
+        "warehouse evaluate roofline configs.csv --out results.csv",
     ),
     (rank, "warehouse rank --model gpt3_1T --accelerator H200 --num-gpus 4096"),
     (validate, "warehouse validate"),
@@ -53,7 +53,8 @@ app = typer.Typer(
     context_settings={"max_content_width": 100},
 )
 for _command, _example in COMMANDS:
-    app.command(epilog=f"\b\nExample:\n  {_example}")(_command)
+    _lines = _example.replace("\n", "\n  ")
+    app.command(epilog=f"\b\nExample:\n  {_lines}")(_command)
 
 
 def _show_version(asked: bool) -> None:
@@ -79,7 +80,7 @@ def _root(
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; what the user did wrong is told in words."""
     try:
-        app(arguments)
+        app(arguments, prog_name="warehouse")
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else 1

@@ -1,0 +1,197 @@
+"""What all commands have in common: help, streams, exit codes, start-up time."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from warehouse import __version__
+from warehouse.cli import main
+from warehouse.cli.common import DEFAULT_DATABASE
+from warehouse.connection import DEFAULT_DATABASE as OPENED_BY_DEFAULT
+from warehouse.errors import CheckError, DatabaseError, InputError, UsageError
+
+EXAMPLES = {command.__name__: example for command, example in main.COMMANDS}
+
+
+def test_version_is_that_of_the_package(warehouse):
+    assert warehouse("--version") == (0, f"warehouse {__version__}\n", "")
+
+
+def test_help_lists_every_command_with_a_whole_sentence(warehouse):
+    code, out, err = warehouse("--help")
+    assert (code, err) == (0, "")
+    lines = out.partition("Commands:")[2].splitlines()
+    listed = {line.split()[0]: line for line in lines if re.match(r"  \w", line)}
+    assert list(listed)[: len(EXAMPLES)] == list(EXAMPLES)
+    assert all(listed[name].endswith(".") for name in EXAMPLES)
+    assert not any(listed[name].endswith("...") for name in EXAMPLES)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_help_of_a_command_ends_in_its_example_and_names_the_database(warehouse, name):
+    code, out, _ = warehouse(name, "--help")
+    assert code == 0
+    example = [line.strip() for line in out.partition("Example:")[2].strip().splitlines()]
+    assert example == EXAMPLES[name].splitlines()
+    assert "--db" in out
+    assert "WAREHOUSE_DB" in out
+    assert str(DEFAULT_DATABASE) in " ".join(out.split())
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_example_of_a_command_runs_as_it_stands(name, swept, tmp_path):
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    script = commands / "warehouse"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m warehouse.cli.main "$@"\n')
+    script.chmod(0o755)
+    environment = {
+        **os.environ,
+        "WAREHOUSE_DB": str(swept),
+        "PATH": f"{commands}:{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        ["/bin/sh", "-ec", EXAMPLES[name]],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / DEFAULT_DATABASE).exists()
+
+
+def test_the_default_database_is_the_one_that_is_opened_by_default():
+    assert DEFAULT_DATABASE == OPENED_BY_DEFAULT
+
+
+def test_help_answers_within_three_tenths_of_a_second(program):
+    took = []
+    for _ in range(5):
+        started = time.perf_counter()
+        assert program("--help").returncode == 0
+        took.append(time.perf_counter() - started)
+    assert min(took) < 0.3
+
+
+def test_help_imports_nothing_heavy():
+    heavy = ("duckdb", "polars", "numpy", "pyarrow", "rich")
+    code = (
+        "import sys; from warehouse.cli.main import run; run(['--help'])\n"
+        f"sys.exit(','.join(name for name in {heavy} if name in sys.modules) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["rank", "--nonsense"], ["rank", "--top", "0"], ["sql"], []]
+)
+def test_wrong_usage_exits_2_with_stdout_empty(program, arguments):
+    done = program(*arguments)
+    assert done.returncode == 2
+    assert "Usage:" in done.stdout + done.stderr
+    assert not arguments or not done.stdout
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["rank", "validate", "status", "sql"])
+def test_a_missing_database_exits_5_and_says_how_to_make_one(warehouse, tmp_path, command):
+    query = ["select 1"] if command == "sql" else []
+    code, out, err = warehouse(command, *query, "--db", tmp_path / "none.duckdb")
+    assert (code, out) == (5, "")
+    assert err.startswith(f"error: {tmp_path}/none.duckdb: there is no such database\nhint: ")
+    assert "warehouse quickstart" in err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["init", "rank", "sql", "sweep", "drop", "quickstart"])
+def test_a_file_that_is_no_database_exits_5_and_is_left_alone(warehouse, tmp_path, command):
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database, and dear to its owner")
+    argument = {"sql": ["select 1"], "sweep": ["megatron"], "drop": ["megatron"]}.get(command, [])
+    code, out, err = warehouse(command, *argument, "--db", path)
+    assert (code, out) == (5, "")
+    assert "is not a DuckDB database" in err
+    assert path.read_text() == "not a database, and dear to its owner"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UsageError("wrong", "right"), 2),
+        (InputError("wrong", "right"), 3),
+        (CheckError("wrong", "right"), 4),
+        (DatabaseError("wrong", "right"), 5),
+        (duckdb.IOException("wrong\nhint: right"), 5),
+        (OSError(28, "wrong\nhint: right"), 1),
+    ],
+)
+def test_an_error_becomes_its_message_and_exit_code(warehouse, monkeypatch, error, code):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("warehouse.connection.open_for_write", fail)
+    assert warehouse("init") == (code, "", "error: wrong\nhint: right\n")
+
+
+def test_an_estimators_refusal_exits_3(warehouse, tmp_path):
+    code, out, err = warehouse("evaluate", "nonsense", tmp_path / "a.csv", "--out", "b.csv")
+    assert (code, out) == (3, "")
+    assert err == 'error: `estimator` "nonsense" is not known\nhint: known: roofline\n'
+
+
+def test_a_fault_of_the_program_is_not_hidden(warehouse, monkeypatch):
+    def fail(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("warehouse.connection.open_for_write", fail)
+    with pytest.raises(ZeroDivisionError):
+        warehouse("init")
+
+
+def test_an_interrupt_exits_130_with_a_word(warehouse, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("warehouse.connection.open_for_write", interrupted)
+    assert warehouse("init") == (130, "", "interrupted\n")
+
+
+def test_a_reader_that_goes_away_is_no_error(quickstart):
+    query = (
+        f'"{sys.executable}" -m warehouse.cli.main sql --db "{quickstart.database}" --format csv'
+    )
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{query} 'from range(300000)' | head -n 2"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("range\n0\n", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("rows", [1, 300_000])
+def test_a_full_disk_under_stdout_is_told(program, quickstart, rows):
+    query = f"from range({rows})"
+    with Path("/dev/full").open("w") as full:
+        done = program("sql", query, "--db", quickstart.database, stdout=full, stderr=-1)
+    assert done.returncode == 1
+    assert done.stderr == "error: No space left on device\n"
+
+
+def test_the_database_may_be_named_by_the_environment(warehouse, swept, monkeypatch, tmp_path):
+    monkeypatch.setenv("WAREHOUSE_DB", str(swept))
+    assert warehouse("sql", "select 7 as x", "--format", "csv") == (0, "x\n7\n", "")
+    other = shutil.copyfile(swept, tmp_path / "other.duckdb")
+    monkeypatch.setenv("WAREHOUSE_DB", str(tmp_path / "none.duckdb"))
+    assert warehouse("sql", "select 7 as x", "--format", "csv", "--db", other)[0] == 0

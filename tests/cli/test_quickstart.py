@@ -1,0 +1,68 @@
+"""`warehouse quickstart`: the main job, on the real studies."""
+
+import re
+import shlex
+
+import duckdb
+import pytest
+
+
+def test_it_stores_every_configuration_that_the_paper_enumerates(quickstart):
+    assert quickstart.exit_code == 0, quickstart.err
+    with duckdb.connect(str(quickstart.database), read_only=True) as connection:
+        counts = connection.execute(
+            "select variant, count(*) from configuration where model = 'gpt3_1T' group by variant"
+        ).fetchall()
+    assert dict(counts) == {"published": 178_776, "corrected": 178_776}
+
+
+def test_it_says_what_it_did_and_how_fast(quickstart):
+    assert re.search(r"gpt3_1T_1d: 357,552 rows .* in [\d.]+ s \([\d,]+ rows/s\)", quickstart.err)
+    seconds = re.search(r"quickstart took ([\d.]+) s", quickstart.err)
+    assert 0 < float(seconds[1]) < 30
+
+
+@pytest.fixture
+def sections(quickstart):
+    """The tables of stdout by their heading, as lists of words."""
+    pieces = [piece.splitlines() for piece in quickstart.out.strip().split("\n\n")]
+    headings = [lines[0] for lines in pieces[0::2]]
+    return dict(zip(headings, ([line.split() for line in p] for p in pieces[1::2]), strict=False))
+
+
+def test_it_shows_the_best_layout_of_every_system(sections):
+    [table] = [rows for heading, rows in sections.items() if heading.startswith("Best layouts")]
+    assert [row[:2] for row in table[2:]] == [
+        [accelerator, domain]
+        for accelerator in ("A100", "B200", "H200")
+        for domain in ("4", "8", "64")
+    ]
+
+
+def test_it_compares_ten_published_configurations_in_both_variants(sections):
+    [table] = [rows for heading, rows in sections.items() if heading.startswith("Published and")]
+    assert len(table) == 2 + 20
+    assert {row[0] for row in table[2:]} >= {"1.7B", "530B", "1T"}
+    assert all(0 < abs(float(row[-1])) < 100 for row in table[2:])
+
+
+def test_it_ranks_the_published_layouts(sections):
+    [table] = [rows for heading, rows in sections.items() if heading.startswith("Where Megatron")]
+    assert len(table) == 2 + 10
+    assert all(int(row[3].replace(",", "")) >= 1 for row in table[2:])
+
+
+def test_the_suggested_queries_run_and_return_rows(quickstart, program):
+    commands = [line for line in quickstart.out.splitlines() if line.startswith("warehouse sql")]
+    assert len(commands) == 3
+    for command in commands:
+        done = program(*shlex.split(command)[1:], "--format", "csv")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert len(done.stdout.splitlines()) > 1
+
+
+def test_a_second_run_evaluates_nothing_and_shows_the_same(warehouse, quickstart, swept):
+    code, out, err = warehouse("quickstart", "--db", swept)
+    assert code == 0
+    assert err.count("nothing to do") == 2
+    assert out == quickstart.out.replace(str(quickstart.database), str(swept))

@@ -1,0 +1,149 @@
+"""`warehouse rank`: within one problem, of several problems, and when there is nothing."""
+
+import csv
+import io
+import json
+
+import duckdb
+import pytest
+
+ONE_PROBLEM = (
+    *("--model", "gpt3_1T", "--accelerator", "H200", "--nvlink-size", 8),
+    *("--num-gpus", 4096, "--global-batch-size", 4096),
+)
+
+
+@pytest.fixture
+def rank(warehouse, quickstart):
+    """Call rank for JSON; return exit code, rows, stderr."""
+
+    def rank(*arguments):
+        code, out, err = warehouse(
+            "rank", *arguments, "--format", "json", "--db", quickstart.database
+        )
+        return code, json.loads(out) if out else None, err
+
+    return rank
+
+
+def test_one_problem_shows_its_ten_fastest_that_fit(rank, quickstart):
+    code, rows, err = rank(*ONE_PROBLEM)
+    with duckdb.connect(str(quickstart.database), read_only=True) as connection:
+        expected = connection.execute(
+            "select step_seconds, data_parallel, nvlink_data_parallel from configuration"
+            " where model = 'gpt3_1T' and accelerator = 'H200' and nvlink_size = 8"
+            " and num_gpus = 4096 and variant = 'corrected' and fits_memory"
+            " order by step_seconds limit 10"
+        ).fetchall()
+    assert code == 0
+    assert [
+        (row["step_seconds"], row["data_parallel"], row["nvlink_data_parallel"]) for row in rows
+    ] == expected
+    assert [row["rank_by_time"] for row in rows] == list(range(1, 11))
+    assert "1 problem, 10 layouts shown" in err
+
+
+def test_top_and_variant_are_followed(rank):
+    corrected = rank(*ONE_PROBLEM, "--top", 3)[1]
+    published = rank(*ONE_PROBLEM, "--top", 3, "--variant", "published")[1]
+    assert len(corrected) == len(published) == 3
+    assert corrected[0]["step_seconds"] != published[0]["step_seconds"]
+
+
+def test_several_problems_show_the_best_of_each_and_say_how_many_have_none(rank):
+    code, rows, err = rank("--model", "gpt3_1T", "--num-gpus", 256)
+    assert code == 0
+    assert [(row["accelerator"], row["nvlink_size"]) for row in rows] == [
+        *(("B200", 4), ("B200", 8), ("B200", 64)),
+        *(("H200", 4), ("H200", 8), ("H200", 64)),
+    ]
+    assert {row["rank_by_time"] for row in rows} == {1}
+    assert "9 problems, 6 layouts shown" in err
+    assert "no layout fits in memory: 3 problems" in err
+
+
+def test_top_of_several_problems_is_of_each(rank):
+    rows = rank("--model", "gpt3_1T", "--num-gpus", 4096, "--top", 2)[1]
+    assert [row["rank_by_time"] for row in rows] == [1, 2] * 9
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "table", "markdown"])
+def test_problems_without_a_layout_that_fits_leave_an_empty_table(warehouse, quickstart, form):
+    arguments = ("--num-gpus", 4, "--format", form, "--db", quickstart.database)
+    code, out, err = warehouse("rank", *arguments)
+    assert code == 0
+    assert len(out.splitlines()) == (1 if form in ("json", "csv") else 2)
+    assert "no layout fits in memory: 9 problems" in err
+
+
+def test_a_strategy_ranks_within_itself(rank):
+    rows = rank(*ONE_PROBLEM, "--strategy", "tensor_1d", "--top", 2)[1]
+    assert [row["rank_in_strategy"] for row in rows] == [1, 2]
+
+
+def test_an_accelerator_may_go_by_its_other_name(rank):
+    by_alias = rank("--accelerator", "a100-sxm-80gb", "--num-gpus", 32)
+    assert by_alias[0] == 0
+    assert by_alias[1][0]["accelerator"] == "A100 SXM 80GB"
+
+
+def test_tables_have_peoples_units_and_leave_out_what_all_rows_share(warehouse, quickstart):
+    code, out, err = warehouse("rank", *ONE_PROBLEM, "--db", quickstart.database)
+    heading = out.splitlines()[0]
+    assert code == 0
+    assert "memory GB" in heading
+    assert "MFU %" in heading
+    assert "accelerator" not in heading
+    assert "accelerator H200" in err
+
+
+def test_csv_has_base_units_and_every_column(warehouse, quickstart):
+    out = warehouse("rank", *ONE_PROBLEM, "--format", "csv", "--db", quickstart.database)[1]
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert rows[0]["accelerator"] == "H200"
+    assert float(rows[0]["memory_bytes"]) > 1e10
+    assert 0 < float(rows[0]["mfu"]) < 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--model", "gpt3_1t"), "did you mean gpt3_1T?"),
+        (("--accelerator", "TPU"), "stored: A100, A100 SXM 80GB, B200, H200"),
+        (("--nvlink-size", 32), "stored: 4, 8, 64"),
+        (
+            ("--model", "gpt3_1T", "--num-gpus", 32, "--accelerator", "A100 SXM 80GB"),
+            "model gpt3_1T",
+        ),
+        (("--estimator", "abacus"), "stored: roofline"),
+        (("--variant", "R2"), "stored: corrected, published"),
+        (("--strategy", "summa_2d"), "stored: tensor_1d"),
+    ],
+)
+def test_a_filter_that_leaves_nothing_exits_3_and_says_what_is_stored(
+    warehouse, quickstart, arguments, says
+):
+    code, out, err = warehouse("rank", *arguments, "--db", quickstart.database)
+    assert (code, out) == (3, "")
+    assert says in err
+    assert "warehouse sweep" in err
+
+
+def test_an_empty_database_exits_3_and_says_what_to_sweep(warehouse, database):
+    assert warehouse("init", "--db", database)[0] == 0
+    code, out, err = warehouse("rank", "--db", database)
+    assert (code, out) == (3, "")
+    assert "no configuration is stored yet" in err
+    assert "warehouse sweep gpt3_1T_1d" in err
+
+
+def test_points_of_a_hardware_sweep_are_told_apart_in_order(warehouse, database, tiny):
+    tiny.write_text(
+        tiny.read_text().replace("{powers_of_two = [5, 6]}", "64")
+        + "[system]\nhbm_bytes = [160e9, 120e9]\nnetwork_efficiency = [0.5, 0.25]\n"
+    )
+    assert warehouse("sweep", tiny, "--db", database)[0] == 0
+    out = warehouse("rank", "--format", "json", "--db", database)[1]
+    points = [(row["hbm_bytes"], row["network_efficiency"]) for row in json.loads(out)]
+    assert points == [(120e9, 0.25), (120e9, 0.5), (160e9, 0.25), (160e9, 0.5)]
+    assert "nvlink_bytes_per_second" not in json.loads(out)[0]

@@ -1,0 +1,131 @@
+"""`warehouse sql`, called as a user calls it; what the sandbox keeps out: test_query.py."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+ENDLESS = "with recursive a(i) as (select 1 union all select i + 1 from a) select count(*) from a"
+DEAF = "select levenshtein(repeat('ab', 200000), repeat('ba', 200000))"
+"""Works on one value for minutes: an interrupt is not looked at before it is done."""
+
+
+def test_each_format_writes_the_same_rows(warehouse, quickstart):
+    query = "select 'a|b' as t, 1.5::double as x, 12345678901234567 as n, null as none"
+
+    def written(form):
+        return warehouse("sql", query, "--db", quickstart.database, "--format", form)
+
+    assert written("csv") == (0, "t,x,n,none\na|b,1.5,12345678901234567,\n", "")
+    assert json.loads(written("json")[1]) == [
+        {"t": "a|b", "x": 1.5, "n": 12345678901234567, "none": None}
+    ]
+    assert written("markdown")[1].splitlines() == [
+        "| t | x | n | none |",
+        "| --- | ---: | ---: | --- |",
+        "| a\\|b | 1.5 | 12345678901234567 |  |",
+    ]
+    assert written("table")[1].splitlines() == [
+        "t      x                  n  none",
+        "---  ---  -----------------  ----",
+        "a|b  1.5  12345678901234567  NULL",
+    ]
+
+
+def test_a_dash_reads_the_query_from_stdin(program, quickstart):
+    arguments = ("sql", "-", "--format", "csv", "--db", quickstart.database)
+    done = program(*arguments, input="select 'é' as x -- a comment\n;\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "x\né\n", "")
+
+
+def test_a_query_that_is_no_text_is_refused(program, quickstart):
+    arguments = ("sql", "-", "--db", quickstart.database)
+    done = program(*arguments, input=b"select '\xff'", text=False)
+    assert done.returncode == 3
+    assert done.stderr == b"error: the query is not UTF-8 text\n"
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("select * from model where", 'syntax error at or near "where"'),
+        ("select nothing from model", "Candidate bindings"),
+        ("from modell", 'Did you mean "model"?'),
+        ("insert into model from model", "not a SELECT but: INSERT"),
+        ("from read_csv('/etc/passwd')", "file system operations are disabled"),
+    ],
+)
+def test_what_duckdb_refuses_exits_3_in_its_words_with_stdout_empty(
+    warehouse, quickstart, query, says
+):
+    code, out, err = warehouse("sql", query, "--db", quickstart.database)
+    assert (code, out) == (3, "")
+    assert err.startswith("error: ")
+    assert says in err
+
+
+@pytest.mark.parametrize(("query", "at_most"), [(ENDLESS, 4), (DEAF, 12)])
+def test_a_query_ends_at_its_time_even_if_it_heeds_no_interrupt(
+    program, quickstart, query, at_most
+):
+    started = time.monotonic()
+    done = program("sql", query, "--timeout", "0.5", "--db", quickstart.database)
+    assert time.monotonic() - started < at_most
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == (
+        "error: the query was stopped after 0.5 seconds\n"
+        "hint: narrow it, or allow more with --timeout\n"
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can bound a process's memory")
+@pytest.mark.parametrize(
+    "query",
+    ["select list(range) from range(100000000)", "select len(range(1000000000))"],
+    ids=["counted by DuckDB", "not counted by DuckDB"],
+)
+def test_a_query_cannot_have_more_memory_than_allowed(program, quickstart, query):
+    done = program("sql", query, "--memory", "200MB", "--db", quickstart.database)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == (
+        "error: the query needs more than 200MB of memory\n"
+        "hint: narrow it, or allow more with --memory\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--memory", "lots"),
+        ("--memory", "1MB"),
+        ("--memory", "-2GB"),
+        ("--timeout", "0"),
+        ("--timeout", "-1"),
+        ("--timeout", "nan"),
+        ("--timeout", "soon"),
+        ("--format", "xml"),
+    ],
+)
+def test_an_impossible_option_exits_2(warehouse, quickstart, option):
+    code, out, err = warehouse("sql", "select 1", *option, "--db", quickstart.database)
+    assert (code, out) == (2, "")
+    assert "error:" in err.lower()
+
+
+def test_an_interrupt_ends_a_query_at_once(quickstart):
+    running = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "warehouse.cli.main"),
+            *("sql", ENDLESS, "--db", str(quickstart.database)),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(2)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=5)
+    assert (running.returncode, out, err) == (130, "", "interrupted\n")

@@ -1,0 +1,98 @@
+"""`warehouse status`: what is stored, and what a running sweep says of itself."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HOLD = """
+import sys
+from pathlib import Path
+from warehouse.connection import open_for_write
+from warehouse.progress import Progress, ProgressFile
+path = Path(sys.argv[1])
+with open_for_write(path):
+    if sys.argv[2] == "sweeping":
+        progress = Progress("big", total_rows=1000, total_cells=10)
+        with ProgressFile(path, progress) as file:
+            progress.updated_at = 0
+            file.update(250, 2)
+            print("ready", flush=True)
+            sys.stdin.read()
+    else:
+        print("ready", flush=True)
+        sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def held():
+    """Have another process hold a database, as a sweep or silently."""
+    processes = []
+
+    def held(database, how):
+        holder = subprocess.Popen(
+            [sys.executable, "-c", HOLD, str(database), how],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(holder)
+        assert holder.stdout.readline() == "ready\n"
+        return holder.pid
+
+    yield held
+    for process in processes:
+        process.communicate("")
+
+
+def test_studies_and_rows_are_shown(warehouse, quickstart):
+    code, out, err = warehouse("status", "--db", quickstart.database)
+    assert code == 0
+    assert "no sweep is running" in err
+    assert "357,552" in out
+    assert "megatron" in out
+
+
+def test_json_has_the_same_figures(warehouse, quickstart):
+    code, out, err = warehouse("status", "--json", "--db", quickstart.database)
+    found = json.loads(out)
+    assert (code, err) == (0, "")
+    assert found["running"] is None
+    assert found["bytes"] == quickstart.database.stat().st_size
+    assert [study["study"] for study in found["studies"]] == ["gpt3_1T_1d", "megatron"]
+    assert all(study["num_cells"] == study["num_cells_done"] for study in found["studies"])
+    assert sum(relation["rows"] for relation in found["relations"]) == sum(
+        study["num_rows"] for study in found["studies"]
+    )
+
+
+def test_a_running_sweep_answers_from_its_progress_file(warehouse, swept, held):
+    pid = held(swept, "sweeping")
+    code, out, err = warehouse("status", "--db", swept)
+    assert code == 0
+    assert f"process {pid} is sweeping" in err
+    assert "750 rows left" in err
+    assert "250" in out
+    assert "1,000" in out
+    running = json.loads(warehouse("status", "--json", "--db", swept)[1])["running"]
+    assert (running["rows"], running["cells"], running["pid"]) == (250, 2, pid)
+
+
+def test_a_database_held_by_something_else_exits_5(warehouse, swept, held):
+    pid = held(swept, "silent")
+    for command in (["status"], ["rank"], ["sql", "select 1"], ["sweep", "megatron"], ["init"]):
+        code, out, err = warehouse(*command, "--db", swept)
+        assert (code, out) == (5, "")
+        assert err.startswith(f"error: {swept}: is in use by process {pid}\nhint: wait for it")
+
+
+def test_the_progress_file_of_a_killed_sweep_is_not_believed(warehouse, swept):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    progress = {"pid": gone.pid, "study": "big", "rows": 1, "total_rows": 2}
+    swept.with_name(swept.name + ".progress.json").write_text(json.dumps(progress))
+    code, _, err = warehouse("status", "--db", swept)
+    assert code == 0
+    assert "no sweep is running" in err

@@ -1,0 +1,135 @@
+"""`warehouse sweep`, `init` and `drop`: what they write, and what they say."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from contextlib import suppress
+
+import duckdb
+import pytest
+
+
+def num_rows(database):
+    with duckdb.connect(str(database), read_only=True) as connection:
+        return connection.execute("select count(*) from roofline").fetchall()[0][0]
+
+
+def test_init_creates_a_database_and_then_finds_it_up_to_date(warehouse, tmp_path):
+    database = tmp_path / "new" / "warehouse.duckdb"
+    code, out, err = warehouse("init", "--db", database)
+    assert (code, out) == (0, "")
+    assert re.fullmatch(rf"{database} created: \d+ tables, \d+ views\n", err)
+    assert "is up to date" in warehouse("init", "--db", database)[2]
+
+
+def test_a_dry_run_counts_what_the_sweep_then_stores_and_writes_nothing(warehouse, database, tiny):
+    code, out, _ = warehouse("sweep", tiny, "--dry-run", "--db", database)
+    assert code == 0
+    assert not database.exists()
+    name, cells, rows = out.splitlines()[-1].split()
+    code, out, err = warehouse("sweep", tiny, "--db", database)
+    assert (code, out) == (0, "")
+    assert err.startswith(f"tiny: {rows} rows of {cells} cells evaluated and stored in ")
+    assert (name, int(rows.replace(",", ""))) == ("tiny", num_rows(database))
+
+
+def test_the_same_study_twice_does_nothing_and_says_so(warehouse, database, tiny):
+    warehouse("sweep", tiny, "--db", database)
+    rows = num_rows(database)
+    code, _, err = warehouse("sweep", tiny, "--db", database)
+    assert code == 0
+    assert err == f"tiny: nothing to do, all 2 cells ({rows:,} rows) are stored already\n"
+    assert num_rows(database) == rows
+
+
+def test_force_evaluates_again_and_replaces(warehouse, database, tiny):
+    warehouse("sweep", tiny, "--db", database)
+    rows = num_rows(database)
+    assert " of 2 cells evaluated" in warehouse("sweep", tiny, "--force", "--db", database)[2]
+    assert num_rows(database) == rows
+
+
+def test_a_larger_study_says_what_was_there(warehouse, database, tiny):
+    warehouse("sweep", tiny, "--db", database)
+    rows = num_rows(database)
+    tiny.write_text(tiny.read_text().replace("[5, 6]", "[5, 7]"))
+    err = warehouse("sweep", tiny, "--db", database)[2]
+    assert " of 1 cell evaluated" in err
+    assert err.endswith(f"; 2 cells ({rows:,} rows) were stored already\n")
+
+
+def test_a_study_of_the_package_goes_by_its_name(warehouse, database):
+    code, out, _ = warehouse("sweep", "gpt3_1T_1d", "--dry-run", "--db", database)
+    assert code == 0
+    assert out.splitlines()[-1].split() == ["gpt3_1T_1d", "234", "357,552"]
+
+
+@pytest.mark.parametrize(
+    ("study", "says"),
+    [
+        ("nonsense", "one of: gpt3_1T_1d, hbm_bandwidth_capacity, megatron"),
+        ("nonsense.toml", "nonsense.toml: there is no such file"),
+        ("no/such", "no/such: there is no such file"),
+    ],
+)
+def test_a_study_that_is_not_there_exits_3(warehouse, database, study, says):
+    code, out, err = warehouse("sweep", study, "--db", database)
+    assert (code, out) == (3, "")
+    assert says in err
+    assert not database.exists()
+
+
+def test_a_faulty_study_exits_3_and_nothing_is_written(warehouse, database, tiny):
+    tiny.write_text(tiny.read_text().replace("nvlink_size = 8", "nvlink_size = -8"))
+    code, out, err = warehouse("sweep", tiny, "--db", database)
+    assert (code, out) == (3, "")
+    assert f"{tiny}: `nvlink_size` -8" in err
+    assert not database.exists()
+
+
+def test_drop_removes_a_study_and_says_how_much(warehouse, database, tiny):
+    warehouse("sweep", tiny, "--db", database)
+    rows = num_rows(database)
+    code, out, err = warehouse("drop", "tiny", "--db", database)
+    assert (code, out) == (0, "")
+    assert err.startswith(f"dropped tiny: 2 cells, {rows:,} rows, ")
+    assert num_rows(database) == 0
+    code, _, err = warehouse("drop", "tiny", "--db", database)
+    assert code == 3
+    assert '"tiny" is not in' in err
+
+
+def test_drop_does_not_make_a_database(warehouse, database):
+    assert warehouse("drop", "tiny", "--db", database)[0] == 5
+    assert not database.exists()
+
+
+def test_an_interrupted_sweep_says_that_it_can_be_resumed(warehouse, database, tiny, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("warehouse.runner.run_study", interrupted)
+    code, out, err = warehouse("sweep", tiny, "--db", database)
+    assert (code, out) == (130, "")
+    assert err.startswith("tiny: stopped; what is stored stays, the same command resumes\n")
+
+
+def test_a_terminal_shows_a_bar_and_a_pipe_only_the_last_line(database, tiny, program):
+    done = program("sweep", tiny, "--db", database)
+    assert done.stderr.count("\n") == 1
+
+    terminal, end = pty.openpty()
+    command = [sys.executable, "-m", "warehouse.cli.main", "sweep", str(tiny), "--force"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    running = subprocess.Popen([*command, "--db", str(database)], stderr=end, env=environment)
+    os.close(end)
+    shown = b""
+    with suppress(OSError):  # the end of a terminal is an error
+        while piece := os.read(terminal, 4096):
+            shown += piece
+    os.close(terminal)
+    assert running.wait() == 0
+    assert re.search(rb"tiny .* of [\d,]+ rows .*rows/s", shown)
+    assert b"evaluated and stored in" in shown

@@ -1,0 +1,192 @@
+"""The four formats: what stands in them, and that what they hold comes back."""
+
+import csv
+import io
+import json
+import math
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from uuid import UUID
+
+import duckdb
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warehouse.formats import Figure, Format, json_value, shown, write
+
+
+def written(columns, *blocks, form=Format.TABLE, width=None):
+    stream = io.StringIO()
+    write(stream, columns, blocks, form, width)
+    return stream.getvalue()
+
+
+def test_a_table_aligns_numbers_right_and_text_left():
+    assert written(("name", "n", "x"), [("ab", 1, 0.1 + 0.2), ("c", 1000, None)]) == (
+        "name     n     x\n----  ----  ----\nab       1   0.3\nc     1000  NULL\n"
+    )
+
+
+def test_a_table_off_the_terminal_is_never_cut():
+    long = "x" * 500
+    assert written(("a", "b"), [(long, long)]).splitlines()[-1] == f"{long}  {long}"
+
+
+def test_a_table_on_a_terminal_clips_cells():
+    lines = written(("a",), [("x" * 500,)], width=80).splitlines()
+    assert [len(line) for line in lines] == [1, 60, 60]
+    assert lines[-1].endswith("x…")
+
+
+def test_rows_wider_than_the_terminal_become_records():
+    text = written(("first", "second"), [("a" * 30, 1), ("b", None)], [("c" * 9, 3)], width=30)
+    assert text.splitlines() == [
+        "row 1",
+        "  first   " + "a" * 30,
+        "  second  1",
+        "row 2",
+        "  first   b",
+        "  second  NULL",
+        "row 3",
+        "  first   ccccccccc",
+        "  second  3",
+    ]
+
+
+def test_later_blocks_widen_a_table_and_lose_nothing():
+    lines = written(("a", "b"), [("x", 1)], [("y" * 9, 22)], [("z", 3)]).splitlines()
+    assert lines[2:] == ["x  1", "yyyyyyyyy  22", "z           3"]
+
+
+@pytest.mark.parametrize("form", Format)
+def test_no_rows_leave_what_a_reader_can_still_read(form):
+    text = written(("a", "b"), form=form)
+    assert text == written(("a", "b"), [], form=form)
+    expected = {
+        Format.TABLE: "a  b\n-  -\n",
+        Format.CSV: "a,b\n",
+        Format.JSON: "[]\n",
+        Format.MARKDOWN: "| a | b |\n| --- | --- |\n",
+    }
+    assert text == expected[form]
+
+
+def test_nothing_in_a_table_can_break_its_lines_or_steer_a_terminal():
+    text = written(("a\nb",), [("x\r\n\x1b[2Jy\u202e",)])
+    assert text.splitlines() == ["a\\nb", "-" * 19, "x\\r\\n\\x1b[2Jy\\u202e"]
+
+
+def test_markdown_escapes_its_bars():
+    assert written(("a|b",), [("c|d\ne",)], form=Format.MARKDOWN).splitlines()[0::2] == [
+        "| a\\|b |",
+        "| c\\|d\\\\ne |",
+    ]
+
+
+def test_json_has_null_for_what_it_cannot_hold_and_iso_dates():
+    columns = ("x", "y", "z", "at", "on", "t", "raw", "list", "map", "id", "took")
+    row = (
+        *(math.nan, math.inf, -0.5, datetime(2024, 5, 31, 12, 0, 0, 5), date(2024, 5, 31)),
+        *(time(1, 2), b"\x00\xff", (1, math.nan, None), {1: date(2024, 1, 1)}, UUID(int=1)),
+        timedelta(days=1),
+    )
+    found = json.loads(written(columns, [row], form=Format.JSON))[0]
+    assert list(found.values()) == [
+        *(None, None, -0.5, "2024-05-31T12:00:00.000005", "2024-05-31", "01:02:00", "00ff"),
+        *([1, None, None], {"1": "2024-01-01"}, "00000000-0000-0000-0000-000000000001"),
+        "1 day, 0:00:00",
+    ]
+
+
+def test_json_keeps_every_digit_of_an_integer():
+    numbers = [(2**63 - 1,), (-(2**63),), (10**38,)]
+    found = json.loads(written(("n",), numbers, form=Format.JSON))
+    assert [(record["n"],) for record in found] == numbers
+
+
+def test_json_keeps_both_of_two_columns_of_one_name():
+    found = json.loads(written(("a", "a", "a_1"), [(1, 2, 3)], form=Format.JSON))
+    assert found == [{"a": 1, "a_1": 2, "a_1_1": 3}]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("0.10", 0.1), ("12345678901234567890.12", "12345678901234567890.12")]
+)
+def test_decimals_are_numbers_where_a_float_is_exact_and_text_elsewhere(value, expected):
+    assert json_value(Decimal(value)) == expected
+
+
+def test_csv_tells_null_from_an_empty_text():
+    assert written(("a", "b"), [(None, ""), ("x", 'y "z"')], form=Format.CSV) == (
+        'a,b\n,""\nx,"y ""z"""\n'
+    )
+
+
+cells = st.one_of(
+    st.none(), st.text(st.characters(exclude_categories=["Cs"])), st.integers(), st.floats()
+)
+tables = st.integers(1, 4).flatmap(
+    lambda size: st.lists(st.tuples(*[cells] * size), min_size=1, max_size=5)
+)
+
+
+@given(tables)
+def test_any_values_come_back_from_csv_as_they_went_in(rows):
+    columns = [f"c{place}" for place in range(len(rows[0]))]
+    text = written(columns, rows, form=Format.CSV)
+    found = list(csv.reader(io.StringIO(text, newline="")))
+    expected = [
+        ["" if value is None else value if isinstance(value, str) else repr(value) for value in row]
+        for row in rows
+    ]
+    # The csv module takes the line of a single NULL for an empty line.
+    assert [row or [""] for row in found[1:]] == expected
+
+
+@given(tables)
+def test_any_values_come_back_from_json(rows):
+    columns = [f"c{place}" for place in range(len(rows[0]))]
+    found = json.loads(written(columns, rows, form=Format.JSON))
+    expected = [
+        [None if isinstance(value, float) and not math.isfinite(value) else value for value in row]
+        for row in rows
+    ]
+    assert [list(record.values()) for record in found] == expected
+
+
+def test_every_type_of_duckdb_can_be_written(tmp_path):
+    with duckdb.connect() as connection:
+        types = connection.execute("describe from test_all_types()").fetchall()
+        readable = [n for n, kind, *_ in types if "TIME ZONE" not in kind and "TZ" not in kind]
+        chosen = ", ".join(f'"{name}"' for name in readable)
+        rows = connection.execute(f"select {chosen} from test_all_types()").fetchall()
+    assert len(readable) > 40
+    assert len(json.loads(written(readable, rows, form=Format.JSON))) == len(rows)
+    csv_file = tmp_path / "all.csv"
+    csv_file.write_text(written(readable, rows, form=Format.CSV), encoding="utf-8", newline="")
+    assert pl.read_csv(csv_file, infer_schema=False).shape == (len(rows), len(readable))
+    assert written(readable, rows).count("\n") == 2 + len(rows)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "NULL"),
+        (True, "true"),
+        (1 / 3, "0.333333"),
+        (3.12e14, "3.12e+14"),
+        (123456789, "123456789"),
+        (math.inf, "inf"),
+        (datetime(2024, 5, 31, 12), "2024-05-31 12:00:00"),
+        ([1, "a", None], '[1, "a", null]'),
+    ],
+)
+def test_a_table_shows_values_short(value, text):
+    assert shown(value) == text
+
+
+def test_a_figure_is_aligned_as_a_number():
+    lines = written(("size",), [(Figure("1,000"),), (Figure("2"),)]).splitlines()
+    assert lines == [" size", "-----", "1,000", "    2"]

@@ -1,0 +1,61 @@
+"""Tables for people: units, headings, and columns that say nothing."""
+
+from datetime import datetime
+
+import pytest
+
+from estimators.columns import COLUMNS
+from warehouse.report import for_people
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "heading", "text"),
+    [
+        ("memory_bytes", 80e9, "memory GB", "80.0"),
+        ("hbm_bytes_per_second", 3.35e12, "hbm GB/s", "3,350.0"),
+        ("matrix_flops_per_second", 989.4e12, "matrix TFLOP/s", "989.4"),
+        ("published_flops_per_second_per_gpu", 163e12, "published TFLOP/s per GPU", "163.0"),
+        ("step_seconds", 0.00123456, "step s", "0.001235"),
+        ("step_seconds", 21.9, "step s", "21.90"),
+        ("step_seconds", 123456.7, "step s", "123,457"),
+        ("tokens_per_second", 118518.3, "tokens/s", "118,518"),
+        ("mfu", 0.568, "MFU %", "56.8"),
+        ("bubble_fraction", 0.05, "bubble %", "5.0"),
+        ("relative_error", 0.336, "error %", "+33.6"),
+        ("mean_absolute_relative_error", 0.336, "mean |error| %", "33.6"),
+        ("bias", -0.01, "bias %", "-1.0"),
+        ("num_gpus", 16384, "GPUs", "16,384"),
+        ("best_tensor_parallel", 8, "best TP", "8"),
+        ("fits_memory", True, "fits memory", "yes"),
+        ("problem_id", 1234567, "problem id", 1234567),
+        ("evaluated_at", datetime(2024, 5, 31, 12, 0, 0, 7), "evaluated at", "2024-05-31 12:00:00"),
+        ("model", "gpt3_1T", "model", "gpt3_1T"),
+        ("step_seconds", None, "step s", None),
+    ],
+)
+def test_a_column_takes_the_unit_and_heading_of_people(column, value, heading, text):
+    assert for_people((column,), [(value,)]) == ([heading], [[text]])
+
+
+def test_columns_that_stand_at_unused_in_all_rows_are_left_out():
+    columns = ("tensor_parallel_2", "virtual_pipeline", "activation_recompute", "num_gpus")
+    unused = [(1, 1, "none", 8), (1, None, "none", 8)]
+    assert for_people(columns, unused)[0] == ["GPUs"]
+    used = [(1, 1, "none", 8), (2, 3, "full", 8)]
+    assert for_people(columns, used) == (
+        ["TP2", "VP", "recompute", "GPUs"],
+        [["1", "1", "none", "8"], ["2", "3", "full", "8"]],
+    )
+
+
+def test_columns_to_drop_are_dropped():
+    assert for_people(("model", "num_gpus"), [("gpt3", 8)], drop=["model"]) == (["GPUs"], [["8"]])
+
+
+def test_a_table_without_rows_keeps_its_headings():
+    assert for_people(("model", "virtual_pipeline"), []) == (["model", "VP"], [])
+
+
+def test_no_two_columns_of_the_dictionary_share_a_heading():
+    headings = for_people(list(COLUMNS), [])[0]
+    assert len(set(headings)) == len(headings)
