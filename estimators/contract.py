@@ -277,10 +277,12 @@ class Estimator(Protocol):
         """
 
 
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+
+
 def content_id(*parts: Any) -> int:
     """Return a 63-bit id of JSON-able content: equal content, equal id, on every machine."""
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(_encode(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from estimators.contract import Array, Columns
 
 
@@ -66,4 +64,4 @@ class Factored(Mapping[str, Array]):
 
 def take(column: Array, index: Array | None) -> Array:
     """Return ``column[..., index]``, or the column itself where there is no index."""
-    return column if index is None else np.take(column, index, axis=-1, mode="clip")
+    return column if index is None else column.take(index, axis=-1, mode="clip")

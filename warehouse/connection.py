@@ -19,6 +19,9 @@ STORAGE_VERSION = "v1.5.0"
 """The format of DuckDB 2 cannot be read by the 1.5 shell, which is the one pip can install."""
 
 _CONFIG: dict[str, Any] = {"storage_compatibility_version": STORAGE_VERSION}
+if hasattr(os, "sched_getaffinity"):
+    # DuckDB counts the machine's cores, this process may have fewer.
+    _CONFIG["threads"] = len(os.sched_getaffinity(0))
 
 _MAGIC_AT, _MAGIC = 8, b"DUCK"
 _ANOTHER = "name another file with --db"

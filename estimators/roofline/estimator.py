@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from estimators.roofline import inputs as rules
 from estimators.roofline.layer import SIZES, Counts, Layer, counts_of, layer_of
 from estimators.roofline.layouts import ROW_COLUMNS, Layouts, flat, layer_table
 from estimators.roofline.search import RooflineSearch
-from estimators.roofline.step import TIMES, memory_parts, memory_sum, times
+from estimators.roofline.step import TIMES, fill_times, memory_parts, memory_sum
 
 VERSION = 1
 
@@ -88,9 +89,7 @@ class Roofline:
         if not layouts.num_rows:
             return
         layer = _layer(values, layouts, mends)
-        results = times(layouts, layer, values, mends)
-        for name in results.keys() & out.keys():
-            out[name][:] = results[name]
+        fill_times(layouts, layer, values, mends, out)
 
         per_row = memory_parts(layouts, layer, values)
         if not out.keys().isdisjoint(("memory_bytes", "fits_memory")):
@@ -98,16 +97,10 @@ class Roofline:
         for name in per_row.keys() & out.keys():
             _gather(per_row[name], layouts.index["row"], out[name])
 
-        for name in out.keys() & set(rules.KEYS):
-            column = out[name]
-            column[:] = layouts.once(
-                name + column.dtype.char,
-                partial(_column, layouts, name, column.dtype),
-            )
-
-
-def _column(layouts: Layouts, name: str, dtype: Any) -> Array:
-    return layouts[name].astype(dtype)
+        kinds = tuple((name, out[name].dtype) for name in rules.KEYS if name in out)
+        keys = layouts.once(kinds, lambda: {n: layouts[n].astype(kind) for n, kind in kinds})
+        for name, column in keys.items():
+            out[name][:] = column
 
 
 def _gather(values: Any, index: Array | None, out: Array) -> None:
@@ -115,7 +108,7 @@ def _gather(values: Any, index: Array | None, out: Array) -> None:
     if index is None:
         out[:] = values
     else:
-        np.take(values, index, out=out, mode="clip")
+        values.take(index, out=out, mode="clip")
 
 
 def _layer(values: Values, layouts: Layouts, mends: Mends) -> Layer:
@@ -125,9 +118,12 @@ def _layer(values: Values, layouts: Layouts, mends: Mends) -> Layer:
         [strategy] = set(np.atleast_1d(np.asarray(values["strategy"], dtype=object)).tolist())
         counts = counts_of(strategy, values, table.columns, mends)
         return layer_of(counts, values, table.columns, mends)
-    sizes = tuple(values[name] for name in SIZES)
-    relevant = tuple(values[name] for name in LAYER_VALUES)
+    sizes, relevant = _sizes(values), _relevant(values)
     return _layer_of_table(values["strategy"], table.key, sizes, relevant, mends & {"R5", "R6"})
+
+
+_sizes = itemgetter(*SIZES)
+_relevant = itemgetter(*LAYER_VALUES)
 
 
 @lru_cache(maxsize=128)

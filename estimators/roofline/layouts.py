@@ -7,7 +7,7 @@ the first of its layers, the placement how many further on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -99,9 +99,9 @@ class Layouts(Factored):
     placement_layer: Array | None
     candidate_layer: Array | None
     placement_row: Array | None
-    _known: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    _known: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
-    def once(self, name: str, make: Callable[[], Any]) -> Any:
+    def once(self, name: Hashable, make: Callable[[], Any]) -> Any:
         """Return what `make` makes, made at the first call of that `name`.
 
         For what follows from the layouts and from those problem values that a search's

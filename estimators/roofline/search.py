@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -175,10 +176,12 @@ def _why(cell: Cell, name: str, value: Scalar) -> Refusal:
     )
 
 
+_searched = itemgetter(*SEARCHED)
+
+
 def _key(cell: Cell) -> tuple[Any, ...]:
-    values = cell.values
     kept = tuple(sorted(cell.kept.items()))
-    return tuple(values[name] for name in SEARCHED), kept, cell.mends & {"R4", "R9"}
+    return _searched(cell.values), kept, cell.mends & {"R4", "R9"}
 
 
 @lru_cache(maxsize=256)

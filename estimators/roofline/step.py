@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.collectives import Network, Ring, ring
-from estimators.contract import Mends, Values
+from estimators.contract import Array, Mends, Values
 from estimators.factored import take
 from estimators.roofline.layer import Layer
 from estimators.roofline.layouts import Layouts
@@ -48,6 +48,7 @@ class _Schedule(NamedTuple):
     """Microbatches whose activations 1F1B keeps at once."""
 
     replicas: Any
+    candidate_sends: Any
     candidate_passes: Any
     candidate_later_layers: Any
     candidate_bubble_share: Any
@@ -60,12 +61,14 @@ def _schedule(layouts: Layouts, values: Values) -> _Schedule:
     microbatches = values["global_batch_size"] // replicas // rows["microbatch_size"]
     layers = values["num_layers"] // stages
     passes = (microbatches * layers).astype(np.float64)
+    sends = (2.0 * microbatches) * chunks
     return _Schedule(
         passes=passes,
-        sends=(2.0 * microbatches) * chunks,
+        sends=sends,
         layers=layers.astype(np.float64),
         kept_microbatches=np.minimum(stages, microbatches).astype(np.float64),
         replicas=replicas.astype(np.float64),
+        candidate_sends=take(sends, row),
         candidate_passes=take(passes, row),
         candidate_later_layers=take(layers - 1.0, row),
         candidate_bubble_share=take((stages - 1) / (microbatches * chunks), row),
@@ -138,8 +141,10 @@ def memory_sum(parts: dict[str, Any], values: Values) -> dict[str, Any]:
     return {"memory_bytes": memory, "fits_memory": memory <= values["hbm_bytes"]}
 
 
-def times(layouts: Layouts, layer: Layer, values: Values, mends: Mends) -> dict[str, Any]:
-    """Return per candidate the step's seconds and its parts.
+def fill_times(
+    layouts: Layouts, layer: Layer, values: Values, mends: Mends, out: dict[str, Array]
+) -> None:
+    """Fill those of `TIMES` that are in `out`: the step's seconds and its parts, per candidate.
 
     Notes
     -----
@@ -149,35 +154,48 @@ def times(layouts: Layouts, layer: Layer, values: Values, mends: Mends) -> dict[
     which multiply the transfers.
     """
     network = Network.of(values)
-    row, place = layouts.index["row"], layouts.index["placement"]
+    place = layouts.index["placement"]
     schedule: _Schedule = layouts.once("schedule", lambda: _schedule(layouts, values))
 
     replicas: Ring = layouts.once("replicas", lambda: _replica_ring(layouts))
     exchange = replicas.line(network).seconds(take(layer.weights_bytes, layouts.placement_layer))
+    exchange = take(exchange, place)
+    transfers = _stage_transfers(layouts, layer, schedule, network, mends)
+    pipeline_comm = np.add(*transfers, out=out.get("pipeline_comm_seconds"))
 
+    forward, backward, compute, memory, tensor_comm = take(layer.seconds, layouts.candidate_layer)
+    passes = schedule.candidate_passes
+    for name, part in (
+        ("compute_seconds", compute),
+        ("memory_seconds", memory),
+        ("tensor_comm_seconds", tensor_comm),
+    ):
+        if name in out:
+            np.multiply(part, passes, out=out[name])
+
+    late = np.maximum(exchange - forward, 0.0)
+    late += np.maximum(exchange - backward, 0.0)
+    late *= schedule.candidate_later_layers
+    exchange *= 2
+    data_comm = np.add(exchange, late, out=out.get("data_comm_seconds"))
+
+    busy = forward + backward
+    busy *= passes
+    busy += pipeline_comm
+    bubble = np.multiply(schedule.candidate_bubble_share, busy, out=out.get("bubble_seconds"))
+    if "step_seconds" in out:
+        busy += bubble
+        np.add(busy, data_comm, out=out["step_seconds"])
+
+
+def _stage_transfers(
+    layouts: Layouts, layer: Layer, schedule: _Schedule, network: Network, mends: Mends
+) -> tuple[Any, Any]:
+    """Return per candidate the seconds of latency and of bytes between stages."""
+    row, place = layouts.index["row"], layouts.index["placement"]
     link = "R2" if "R2" in mends else "published link"
     share: _Transfer = layouts.once(link, lambda: _transfer(layouts, mends))
     latency = share.fast_share * network.fast_latency + share.slow_share * network.slow_latency
     per_byte = share.fast_share / network.fast_bandwidth + share.slow_share / network.slow_bandwidth
-
-    sent_bytes = schedule.sends * take(layer.input_bytes, layouts.row_layer)
-    pipeline_comm = take(schedule.sends, row) * take(latency, place)
-    pipeline_comm += take(sent_bytes, row) * take(per_byte, place)
-
-    forward, backward, *parts = take(layer.seconds, layouts.candidate_layer)
-    passes = schedule.candidate_passes
-    exchange = take(exchange, place)
-    late = np.maximum(exchange - forward, 0.0) + np.maximum(exchange - backward, 0.0)
-    data_comm = 2 * exchange + late * schedule.candidate_later_layers
-    busy = (forward + backward) * passes + pipeline_comm
-    bubble = schedule.candidate_bubble_share * busy
-    compute, memory, tensor_comm = (part * passes for part in parts)
-    return {
-        "step_seconds": busy + bubble + data_comm,
-        "compute_seconds": compute,
-        "memory_seconds": memory,
-        "tensor_comm_seconds": tensor_comm,
-        "pipeline_comm_seconds": pipeline_comm,
-        "bubble_seconds": bubble,
-        "data_comm_seconds": data_comm,
-    }
+    sent_bytes = take(schedule.sends * take(layer.input_bytes, layouts.row_layer), row)
+    return schedule.candidate_sends * take(latency, place), sent_bytes * take(per_byte, place)
