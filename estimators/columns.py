@@ -158,6 +158,11 @@ _LAYOUT = (
     _count("nvlink_data_parallel", "Members of a data-parallel group in one NVLink domain"),
     _count("nvlink_pipeline_parallel", "Stages of one pipeline in one NVLink domain"),
     _text("activation_recompute", "Activations recomputed in the backward pass", "none", "full"),
+    _text(
+        "attention",
+        "Attention: one kernel, separate operations (recomputed backward), SUMMA products",
+        *("flash", "unfused", "unfused_recompute", "summa"),
+    ),
 )
 
 _RESULTS = (
@@ -241,7 +246,6 @@ _REFERENCE = (
 _VIEWS = (
     _count("head_size", "Width of one attention head"),
     Column("uses_glu", "bool", "", "Whether the feed-forward layer is gated"),
-    _text("attention", "How attention is computed", "flash", "unfused"),
     Column("zero_stage", "int", "", "What data parallelism shards: ZeRO stage", minimum=0),
     _count("step_tokens", "Tokens of one step", "tokens"),
     _measure("sequences_per_second", "sequences/s", "Sequences trained on, all GPUs"),

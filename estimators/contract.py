@@ -79,8 +79,8 @@ class Catalog:
         Table name -> other spelling -> key.
     """
 
-    tables: Mapping[str, Mapping[str, Record]]
-    aliases: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    tables: Mapping[str, Mapping[str, Record]] = field(repr=False)
+    aliases: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
 
     def find(self, table: str, key: str) -> Record:
         """Return the row of `table` that `key` or one of its aliases names.

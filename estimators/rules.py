@@ -57,6 +57,18 @@ def divides(column: str, whole: str) -> Rule:
     )
 
 
+def only(column: str, value: str, rule: Rule) -> Rule:
+    """Return `rule` for rows whose `column` is `value`; others keep it."""
+    return Rule(
+        f"{rule.name} ({value})",
+        rule.column,
+        (*rule.needs, column),
+        lambda values: np.not_equal(values[column], value) | rule.holds(values),
+        rule.reason,
+        rule.hint,
+    )
+
+
 def keeps(rules: Iterable[Rule], values: Values, num_rows: int) -> Array:
     """Return for each of `num_rows` rows whether it keeps every rule."""
     kept = np.ones(num_rows, dtype=bool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any
@@ -11,10 +12,12 @@ import numpy as np
 from estimators.contract import Array, Catalog, Columns, Mends, Refusal, Relation, Values
 from estimators.inputs import Inputs
 from estimators.roofline import inputs as rules
-from estimators.roofline.layer import SIZES, Counts, Layer, counts_of, layer_of
-from estimators.roofline.layouts import ROW_COLUMNS, Layouts, flat, layer_table
+from estimators.roofline.layer import Counts, Layer, counts_of, layer_of
+from estimators.roofline.layouts import ROW_COLUMNS, Layouts, flat
 from estimators.roofline.search import RooflineSearch
 from estimators.roofline.step import TIMES, fill_times, memory_parts, memory_sum
+from estimators.roofline.strategies import SIZES
+from estimators.roofline.tables import layer_table
 
 VERSION = 1
 
@@ -49,13 +52,21 @@ LAYER_VALUES = (*(n for n in rules.SYSTEM if n != "hbm_bytes"), "activation_reco
 """What a layer's time depends on besides what it does."""
 
 
+KIND = ("strategy", "attention")
+"""Choices that decide which operations a layer has."""
+
+COUNT_MENDS = frozenset({"R1", "R5", "R8"})
+TIME_MENDS = frozenset({"R3", "R6", "R7", "R10"})
+"""Mends of what a layer does, and of how long it takes."""
+
+
 class Roofline:
     """Roofline per operation, summed over layers and pipeline: arXiv 2410.00273."""
 
     name = "roofline"
     version = VERSION
     title = "Roofline per operation, exhaustive search over layouts (arXiv 2410.00273)"
-    mends = ("R2", "R4", "R5", "R6", "R9")
+    mends = ("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9", "R10", "R11")
     problem_columns = rules.PROBLEM
     choice_columns = rules.CHOICES
     relations = (RELATION,)
@@ -84,23 +95,49 @@ class Roofline:
         out: dict[str, Array],
     ) -> None:
         """Fill `out`; see `contract.Estimator`. Layouts of the search are used factored."""
-        if not isinstance(layouts, Layouts):
-            layouts = flat(layouts)
-        if not layouts.num_rows:
+        if isinstance(layouts, Layouts):
+            _estimate(values, layouts, mends, out)
             return
-        layer = _layer(values, layouts, mends)
-        fill_times(layouts, layer, values, mends, out)
+        for rows, kind in _kinds(values, layouts):
+            part = {name: np.empty(len(rows), dtype=column.dtype) for name, column in out.items()}
+            own = {name: _rows(value, rows) for name, value in values.items()} | kind
+            _estimate(own, flat({n: c[rows] for n, c in layouts.items()}), mends, part)
+            for name, column in out.items():
+                column[rows] = part[name]
 
-        per_row = memory_parts(layouts, layer, values)
-        if not out.keys().isdisjoint(("memory_bytes", "fits_memory")):
-            per_row |= memory_sum(per_row, values)
-        for name in per_row.keys() & out.keys():
-            _gather(per_row[name], layouts.index["row"], out[name])
 
-        kinds = tuple((name, out[name].dtype) for name in rules.KEYS if name in out)
-        keys = layouts.once(kinds, lambda: {n: layouts[n].astype(kind) for n, kind in kinds})
-        for name, column in keys.items():
-            out[name][:] = column
+def _kinds(values: Values, layouts: Columns) -> Iterator[tuple[Array, dict[str, str]]]:
+    """Yield the rows of a batch whose layers have the same operations."""
+    size = len(next(iter(layouts.values())))
+    kinds = list(
+        zip(
+            *(np.broadcast_to(np.asarray(values[name], dtype=object), size) for name in KIND),
+            strict=True,
+        )
+    )
+    for kind in dict.fromkeys(kinds):
+        rows = np.array([row for row, other in enumerate(kinds) if other == kind])
+        yield rows, dict(zip(KIND, kind, strict=True))
+
+
+def _rows(value: Any, rows: Array) -> Any:
+    return value[rows] if np.ndim(value) else value
+
+
+def _estimate(values: Values, layouts: Layouts, mends: Mends, out: dict[str, Array]) -> None:
+    layer = _layer(values, layouts, mends)
+    fill_times(layouts, layer, values, mends, out)
+
+    per_row = memory_parts(layouts, layer, values)
+    if not out.keys().isdisjoint(("memory_bytes", "fits_memory")):
+        per_row |= memory_sum(per_row, values)
+    for name in per_row.keys() & out.keys():
+        _gather(per_row[name], layouts.index["row"], out[name])
+
+    kinds = tuple((name, out[name].dtype) for name in rules.KEYS if name in out)
+    keys = layouts.once(kinds, lambda: {n: layouts[n].astype(kind) for n, kind in kinds})
+    for name, column in keys.items():
+        out[name][:] = column
 
 
 def _gather(values: Any, index: Array | None, out: Array) -> None:
@@ -113,38 +150,39 @@ def _gather(values: Any, index: Array | None, out: Array) -> None:
 
 def _layer(values: Values, layouts: Layouts, mends: Mends) -> Layer:
     """Return the layer table's figures; those of a search are shared by its cells."""
-    table = layouts.layers
+    table = layouts.table
+    kind: tuple[str, str] = _kind(values)
     if table.key is None:
-        [strategy] = set(np.atleast_1d(np.asarray(values["strategy"], dtype=object)).tolist())
-        counts = counts_of(strategy, values, table.columns, mends)
-        return layer_of(counts, values, table.columns, mends)
-    sizes, relevant = _sizes(values), _relevant(values)
-    return _layer_of_table(values["strategy"], table.key, sizes, relevant, mends & {"R5", "R6"})
+        counts = counts_of(kind, values, table.shards, mends)
+        return layer_of(counts, values, table.layers, mends)
+    own = mends & (COUNT_MENDS | TIME_MENDS)
+    return _layer_of_table(kind, table.key, _sizes(values), _relevant(values), own)
 
 
+_kind = itemgetter(*KIND)
 _sizes = itemgetter(*SIZES)
 _relevant = itemgetter(*LAYER_VALUES)
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=16)
 def _layer_of_table(
-    strategy: str,
+    kind: tuple[str, str],
     key: tuple[Any, ...],
     sizes: tuple[Any, ...],
     relevant: tuple[Any, ...],
     mends: Mends,
 ) -> Layer:
     values = dict(zip(LAYER_VALUES, relevant, strict=True))
-    counts = _counts_of_table(strategy, key, sizes, mends & {"R5"})
-    return layer_of(counts, values, layer_table(*key).columns, mends)
+    counts = _counts_of_table(kind, key, sizes, mends & COUNT_MENDS)
+    return layer_of(counts, values, layer_table(*key).layers, mends)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=8)
 def _counts_of_table(
-    strategy: str, key: tuple[Any, ...], sizes: tuple[Any, ...], mends: Mends
+    kind: tuple[str, str], key: tuple[Any, ...], sizes: tuple[Any, ...], mends: Mends
 ) -> Counts:
     values = dict(zip(SIZES, sizes, strict=True))
-    return counts_of(strategy, values, layer_table(*key).columns, mends)
+    return counts_of(kind, values, layer_table(*key).shards, mends)
 
 
 ROOFLINE = Roofline()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from math import prod
+from collections.abc import Callable
+from math import lcm, prod
 from typing import Any
 
 import numpy as np
 
 from estimators.contract import Array, Catalog, Mends, Values
 from estimators.inputs import Inputs
-from estimators.roofline.layer import STRATEGIES
 from estimators.roofline.layouts import PLACEMENT_COLUMNS, ROW_COLUMNS
-from estimators.rules import Rule, divides, one_of
+from estimators.roofline.strategies import ATTENTIONS
+from estimators.rules import Rule, divides, one_of, only
 from estimators.spaces import divisors
 
 SHAPE = ("num_layers", "hidden_size", "ffn_hidden_size", "num_heads", "seq_len", "vocab_size")
@@ -40,7 +41,7 @@ PROBLEM = (
     "num_gpus",
     "global_batch_size",
 )
-CHOICES = ("strategy", "activation_recompute", "virtual_pipeline")
+CHOICES = ("strategy", "attention", "activation_recompute", "virtual_pipeline")
 KEYS = ROW_COLUMNS + PLACEMENT_COLUMNS
 OPTIONAL = ("vocab_size",)
 
@@ -51,6 +52,7 @@ DEFAULTS: dict[str, Any] = {
     "flops_efficiency": 0.8,
     "launch_seconds": 20e-6,
     "strategy": "tensor_1d",
+    "attention": "flash",
     "activation_recompute": "none",
     "virtual_pipeline": 1,
     "tensor_parallel": 1,
@@ -58,7 +60,6 @@ DEFAULTS: dict[str, Any] = {
     "context_parallel": 1,
     "pipeline_parallel": 1,
     "microbatch_size": 1,
-    "summa_panels": 0,
 }
 """The source's own values where it has them (configurations and program of arXiv 2410.00273)."""
 
@@ -84,23 +85,79 @@ def _stage_layers(values: Values) -> Any:
     return values["num_layers"] // np.maximum(values["pipeline_parallel"], 1)
 
 
-def _used_only(column: str, neutral: int) -> Rule:
+def _tokens(values: Values) -> Any:
+    return values["microbatch_size"] * values["seq_len"]
+
+
+def _divides_tokens(column: str) -> Rule:
     return Rule(
-        f"{column} is unused in tensor_1d",
+        f"{column} divides the tokens of a microbatch",
         column,
-        (column, "strategy"),
-        lambda values: np.equal(values[column], neutral),
-        lambda row: f"has no meaning in strategy {row['strategy']}",
-        lambda _: f"use {neutral} or leave it out",
+        (column, "microbatch_size", "seq_len"),
+        lambda v: np.equal(_tokens(v) % np.maximum(v[column], 1), 0),
+        lambda row: f"does not divide the {_tokens(row)} tokens of a microbatch",
+        lambda _: "",
     )
 
 
-PROBLEM_RULES = (divides("num_heads", "hidden_size"),)
+def _in(strategy: str, rule: Rule) -> Rule:
+    return only("strategy", strategy, rule)
+
+
+def _unused(column: str, neutral: int, *strategies: str) -> tuple[Rule, ...]:
+    """Return the rules that keep `column` neutral in `strategies`."""
+    rule = Rule(
+        f"{column} is unused",
+        column,
+        (column,),
+        lambda values: np.equal(values[column], neutral),
+        lambda _: f"has no meaning in strategy {' and '.join(strategies)}",
+        lambda _: f"use {neutral} or leave it out",
+    )
+    return tuple(_in(strategy, rule) for strategy in strategies)
+
+
+def _context_divides(whole: str, tokens: Callable[[Values], Any]) -> Rule:
+    """Return the rule that tensor and context axis together divide `tokens`."""
+    return Rule(
+        f"both axes divide {whole}",
+        "context_parallel",
+        ("context_parallel", "tensor_parallel", "seq_len", "microbatch_size"),
+        lambda v: np.equal(
+            tokens(v) % np.maximum(v["tensor_parallel"] * v["context_parallel"], 1), 0
+        ),
+        lambda row: (
+            f"times `tensor_parallel` {row['tensor_parallel']} does not divide "
+            f"{whole} {tokens(row)}"
+        ),
+        lambda _: "",
+    )
+
+
+PROBLEM_RULES = (
+    divides("num_heads", "hidden_size"),
+    Rule(
+        "attention fits the strategy",
+        "attention",
+        ("attention", "strategy"),
+        lambda v: np.any(
+            [
+                np.equal(v["strategy"], strategy) & np.isin(v["attention"], known)
+                for strategy, known in ATTENTIONS.items()
+            ],
+            axis=0,
+        ),
+        lambda row: f"is not modelled in strategy {row['strategy']}",
+        lambda row: f"use {' or '.join(ATTENTIONS[row['strategy']])}",
+    ),
+)
 
 SPLIT_RULES = (
     divides("tensor_parallel", "num_heads"),
     divides("tensor_parallel", "hidden_size"),
     divides("tensor_parallel", "ffn_hidden_size"),
+    _in("summa_2d", divides("tensor_parallel_2", "hidden_size")),
+    _in("summa_2d", divides("tensor_parallel_2", "ffn_hidden_size")),
     divides("pipeline_parallel", "num_layers"),
     divides("data_parallel", "global_batch_size"),
     Rule(
@@ -130,18 +187,9 @@ ROW_RULES = (
         lambda row: f"does not divide the {_per_replica(row)} sequences of a replica",
         lambda row: f"use {one_of(divisors(max(int(_per_replica(row)), 1)))}",
     ),
-    Rule(
-        "tokens of a microbatch split evenly",
-        "tensor_parallel",
-        ("tensor_parallel", "microbatch_size", "seq_len"),
-        lambda v: np.equal(
-            v["microbatch_size"] * v["seq_len"] % np.maximum(v["tensor_parallel"], 1), 0
-        ),
-        lambda row: (
-            f"does not divide the {row['microbatch_size'] * row['seq_len']} tokens of a microbatch"
-        ),
-        lambda _: "",
-    ),
+    _in("tensor_1d", _divides_tokens("tensor_parallel")),
+    _in("summa_2d", _divides_tokens("tensor_parallel_2")),
+    _in("context_2d", _context_divides("the tokens of a microbatch", _tokens)),
     Rule(
         "interleaving takes microbatches in rounds of stages",
         "virtual_pipeline",
@@ -163,27 +211,51 @@ ROW_RULES = (
     ),
 )
 
-EXACT_SEQUENCE = divides("tensor_parallel", "seq_len")
+EXACT_SEQUENCE = (
+    _in("tensor_1d", divides("tensor_parallel", "seq_len")),
+    _in("summa_2d", divides("tensor_parallel_2", "seq_len")),
+    _in("context_2d", _context_divides("`seq_len`", lambda v: v["seq_len"])),
+)
 """Mend R4: no token may be lost in a floored split."""
 
+WHOLE_PANELS = _in(
+    "summa_2d",
+    Rule(
+        "panels are whole on both axes",
+        "summa_panels",
+        ("summa_panels", "tensor_parallel", "tensor_parallel_2"),
+        lambda v: np.equal(
+            v["summa_panels"]
+            % np.lcm(
+                np.maximum(v["tensor_parallel"], 1).astype(np.int64),
+                np.maximum(v["tensor_parallel_2"], 1).astype(np.int64),
+            ),
+            0,
+        ),
+        lambda row: (
+            f"is not a multiple of both axes, {row['tensor_parallel']} and "
+            f"{row['tensor_parallel_2']}"
+        ),
+        lambda row: f"use a multiple of {lcm(row['tensor_parallel'], row['tensor_parallel_2'])}",
+    ),
+)
+"""Mend R11."""
+
 BATCH_RULES = (
-    _used_only("tensor_parallel_2", 1),
-    _used_only("context_parallel", 1),
-    _used_only("summa_panels", 0),
+    *_unused("tensor_parallel_2", 1, "tensor_1d", "context_2d"),
+    *_unused("context_parallel", 1, "tensor_1d", "summa_2d"),
+    *_unused("summa_panels", 0, "tensor_1d", "context_2d"),
+    _in("summa_2d", divides("summa_panels", "hidden_size")),
     Rule(
         "degrees multiply to the GPUs",
         "num_gpus",
-        ("num_gpus", "data_parallel", "tensor_parallel", "pipeline_parallel"),
-        lambda v: np.equal(
-            v["num_gpus"], v["data_parallel"] * v["tensor_parallel"] * v["pipeline_parallel"]
-        ),
+        ("num_gpus", *DEGREES.values()),
+        lambda v: np.equal(v["num_gpus"], prod(v[name] for name in DEGREES.values())),
         lambda row: (
-            f"is not data x tensor x pipeline parallel, {row['data_parallel']} x "
-            f"{row['tensor_parallel']} x {row['pipeline_parallel']}"
+            "is not the product of the degrees, "
+            + " x ".join(str(row[name]) for name in DEGREES.values())
         ),
-        lambda row: (
-            f"use {row['data_parallel'] * row['tensor_parallel'] * row['pipeline_parallel']}"
-        ),
+        lambda row: f"use {prod(row[name] for name in DEGREES.values())}",
     ),
     *(divides(placement, degree) for placement, degree in DEGREES.items()),
     Rule(
@@ -202,7 +274,12 @@ BATCH_RULES = (
 
 def split_rules(mends: Mends) -> tuple[Rule, ...]:
     """Return the rules of a split under `mends`."""
-    return (*SPLIT_RULES, EXACT_SEQUENCE) if "R4" in mends else SPLIT_RULES
+    return (*SPLIT_RULES, *EXACT_SEQUENCE) if "R4" in mends else SPLIT_RULES
+
+
+def row_rules(mends: Mends) -> tuple[Rule, ...]:
+    """Return the rules of a split with its microbatch and panels under `mends`."""
+    return (*ROW_RULES, WHOLE_PANELS) if "R11" in mends else ROW_RULES
 
 
 def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
@@ -218,9 +295,6 @@ def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
     )
     inputs.require(SYSTEM, "name an `accelerator`, or give its attributes")
     inputs.check((*PROBLEM, *CHOICES))
-    searched = tuple(STRATEGIES)
-    unknown = ~np.isin(inputs["strategy"], searched)
-    inputs.refuse("strategy", unknown, "is not modelled", f"use {', '.join(searched)}")
     inputs.apply(PROBLEM_RULES)
 
 
@@ -229,7 +303,10 @@ def resolve_layout(inputs: Inputs, mends: Mends) -> None:
     for name in ROW_COLUMNS:
         if name in DEFAULTS:
             inputs.default(name, DEFAULTS[name])
-    others = inputs["tensor_parallel"] * inputs["pipeline_parallel"]
+    # The least that the source searches.
+    panels = np.maximum(inputs["tensor_parallel"], inputs["tensor_parallel_2"])
+    inputs.default("summa_panels", np.where(np.equal(inputs["strategy"], "summa_2d"), panels, 0))
+    others = prod(inputs[name] for name in DEGREES.values() if name != "data_parallel")
     with np.errstate(all="ignore"):
         inputs.default("data_parallel", np.maximum(inputs["num_gpus"] // others, 1))
     inputs.default("data_parallel", 1)
@@ -237,7 +314,7 @@ def resolve_layout(inputs: Inputs, mends: Mends) -> None:
     inputs.require(("num_gpus",), "")
     inputs.check((*ROW_COLUMNS, *PLACEMENT_COLUMNS, "num_gpus"))
     _default_placement(inputs)
-    inputs.apply((*split_rules(mends), *ROW_RULES, *BATCH_RULES))
+    inputs.apply((*split_rules(mends), *row_rules(mends), *BATCH_RULES))
 
 
 def _default_placement(inputs: Inputs) -> None:

@@ -1,24 +1,23 @@
-"""The layouts of one cell, factored: rows (split x microbatch), placements, distinct layers.
+"""The layouts of one cell, factored: rows (split x microbatch x panels) and placements.
 
-A candidate is a row and a placement of the row's split. Its layer, which depends on tensor
-degree, microbatch and placement of the tensor group, is found without a search: the row gives
-the first of its layers, the placement how many further on.
+A candidate is a row and a placement of the row's split. Its layer is found without a search:
+the row gives the first of its layers, the placement how many further on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from estimators.contract import Array, Columns
 from estimators.factored import Factored
-from estimators.spaces import each_divisor, expand
+from estimators.roofline.tables import LayerTable
+from estimators.spaces import expand
 
-LAYER_COLUMNS = ("microbatch_size", "tensor_parallel", "nvlink_tensor_parallel")
 ROW_COLUMNS = (
     "data_parallel",
     "tensor_parallel",
@@ -38,65 +37,26 @@ PLACEMENT_COLUMNS = (
 
 
 @dataclass(frozen=True)
-class LayerTable:
-    """Distinct layers of a family of cells.
-
-    Attributes
-    ----------
-    key
-        Arguments of `layer_table`; None for the layers of a batch, which are its rows.
-    columns
-        `LAYER_COLUMNS`, ordered by tensor degree, microbatch and placement.
-    """
-
-    key: Any
-    columns: Columns
-    first: dict[tuple[int, int], int]
-
-
-@lru_cache(maxsize=64)
-def layer_table(
-    degrees: tuple[int, ...], microbatches: tuple[int, ...], domain_size: int
-) -> LayerTable:
-    """Return every layer of the given tensor degrees and microbatches in a domain size."""
-    tensor = np.repeat(np.array(degrees, dtype=np.int64), len(microbatches))
-    batch = np.tile(np.array(microbatches, dtype=np.int64), len(degrees))
-    child = each_divisor(tensor)
-    keep = child.value <= domain_size
-    parent, members = child.parent[keep], child.value[keep]
-    columns = {
-        "microbatch_size": batch[parent],
-        "tensor_parallel": tensor[parent],
-        "nvlink_tensor_parallel": members,
-    }
-    starts = np.searchsorted(parent, np.arange(len(tensor)))
-    first = {
-        (int(t), int(b)): int(start) for t, b, start in zip(tensor, batch, starts, strict=True)
-    }
-    return LayerTable((degrees, microbatches, domain_size), columns, first)
-
-
-@dataclass(frozen=True)
 class Layouts(Factored):
-    """Layouts with the links between their tables.
+    """Layouts with the links between their tables; None where a table's rows are the rows.
 
     Attributes
     ----------
-    layers
-        The layer table.
-    row_layer
-        For each row one of its layers (any placement: for what does not depend on it).
-    placement_layer
-        For each placement one layer of its tensor degree.
+    table
+        Shards and layers.
+    row_shard
+        For each row its shard.
+    placement_shard
+        For each placement one shard of its split.
     candidate_layer
-        For each candidate its layer; None where layers are candidates.
+        For each candidate its layer.
     placement_row
-        For each placement one row of its split; None where they are the same.
+        For each placement one row of its split.
     """
 
-    layers: LayerTable
-    row_layer: Array | None
-    placement_layer: Array | None
+    table: LayerTable
+    row_shard: Array | None
+    placement_shard: Array | None
     candidate_layer: Array | None
     placement_row: Array | None
     _known: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -118,16 +78,23 @@ def flat(columns: Columns) -> Layouts:
         "row": {name: columns[name] for name in ROW_COLUMNS},
         "placement": {name: columns[name] for name in PLACEMENT_COLUMNS},
     }
-    layers = LayerTable(None, {name: columns[name] for name in LAYER_COLUMNS}, {})
-    return Layouts(
-        tables,
-        {"row": None, "placement": None},
-        layers=layers,
-        row_layer=None,
-        placement_layer=None,
-        candidate_layer=None,
-        placement_row=None,
-    )
+    degrees = {
+        "tensor_parallel": columns["tensor_parallel"],
+        "second_parallel": columns["tensor_parallel_2"] * columns["context_parallel"],
+    }
+    shards = {
+        **degrees,
+        "microbatch_size": columns["microbatch_size"],
+        "panels": columns["summa_panels"],
+    }
+    layers = {
+        **degrees,
+        "nvlink_tensor_parallel": columns["nvlink_tensor_parallel"],
+        "nvlink_second_parallel": columns["nvlink_tensor_parallel_2"]
+        * columns["nvlink_context_parallel"],
+    }
+    index = {"row": None, "placement": None}
+    return Layouts(tables, index, LayerTable(None, shards, layers), None, None, None, None)
 
 
 @dataclass(frozen=True)
@@ -141,7 +108,9 @@ class Product:
     placements: Columns
     row_split: Array
     placement_split: Array
-    layers: LayerTable
+    row_shard: Array
+    placement_step: Array
+    table: LayerTable
 
     @cached_property
     def _per_row(self) -> Array:
@@ -172,43 +141,21 @@ class Product:
         split = self.row_split[start:stop]
         low, high = np.searchsorted(self.placement_split, [split[0], split[-1] + 1])
         placement_split = self.placement_split[low:high]
-        rows = {name: column[start:stop] for name, column in self.rows.items()}
-        placements = {name: column[low:high] for name, column in self.placements.items()}
-
+        row_shard = self.row_shard[start:stop]
         row_index, place = expand(per_row)
         placement_index = np.searchsorted(placement_split, split)[row_index] + place
-        first = self.layers.first
-        row_layer = np.array(
-            [
-                first[key]
-                for key in zip(
-                    rows["tensor_parallel"].tolist(), rows["microbatch_size"].tolist(), strict=True
-                )
-            ],
-            dtype=np.int64,
-        )
-        # Which of its degree's divisors a placement has is the step from a row's first layer.
-        place_row = np.clip(np.searchsorted(split, placement_split), 0, len(split) - 1)
-        place_layer = row_layer[place_row]
-        members = self.layers.columns["nvlink_tensor_parallel"]
-        step = _divisor_place(
-            rows["tensor_parallel"][place_row], placements["nvlink_tensor_parallel"]
-        )
-        if not np.array_equal(members[place_layer + step], placements["nvlink_tensor_parallel"]):
-            raise AssertionError("a placement's layer is not where the layer table has it")
+        # Every split between the first and the last has rows: any of them stands for it.
+        placement_row = np.clip(np.searchsorted(split, placement_split), 0, len(split) - 1)
+        first_layer = self.table.first_layer(row_shard)
         return Layouts(
-            {"row": rows, "placement": placements},
+            {
+                "row": {name: column[start:stop] for name, column in self.rows.items()},
+                "placement": {name: col[low:high] for name, col in self.placements.items()},
+            },
             {"row": row_index, "placement": placement_index},
-            layers=self.layers,
-            row_layer=row_layer,
-            placement_layer=place_layer,
-            candidate_layer=row_layer[row_index] + step[placement_index],
-            placement_row=place_row,
+            table=self.table,
+            row_shard=row_shard,
+            placement_shard=row_shard[placement_row],
+            candidate_layer=first_layer[row_index] + self.placement_step[low:high][placement_index],
+            placement_row=placement_row,
         )
-
-
-def _divisor_place(numbers: Array, found: Array) -> Array:
-    """Return for each divisor `found` of `numbers` how many smaller divisors there are."""
-    child = each_divisor(numbers)
-    smaller = child.value < found[child.parent]
-    return np.bincount(child.parent, weights=smaller, minlength=len(numbers)).astype(np.int64)

@@ -12,7 +12,10 @@ Source: arXiv 2410.00273 and its program; counts term by term, multiplications a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+Group = Literal["tensor", "second"]
+"""The tensor axis, or the second one: that of SUMMA or of context parallelism."""
 
 MASK_BYTES = 1.0
 """Bytes of one element of a dropout mask."""
@@ -24,7 +27,7 @@ class Traffic:
 
     kind: str
     volume: Any
-    group: str
+    group: Group = "tensor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,15 @@ class Direction:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of a layer, both directions, and the memory it holds."""
+    """One operation of a layer, both directions, and the memory it holds.
+
+    Attributes
+    ----------
+    in_panels
+        Whether it runs panel by panel, transfers of one panel beside the product of another.
+    is_recomputed
+        Whether its forward pass runs again in the backward pass.
+    """
 
     name: str
     uses_matrix_units: bool
@@ -57,13 +68,17 @@ class Operation:
     backward: Direction
     activations_bytes: Any = 0.0
     weights_bytes: Any = 0.0
+    in_panels: bool = False
+    is_recomputed: bool = False
 
 
-def _matrix(flops: Any, hbm_bytes: Any, *traffic: Traffic) -> Direction:
+def matrix_work(flops: Any, hbm_bytes: Any, *traffic: Traffic) -> Direction:
+    """Return a direction that only matrix units work in."""
     return Direction(flops, 0.0, hbm_bytes, traffic)
 
 
-def _vector(flops: Any, hbm_bytes: Any, *traffic: Traffic) -> Direction:
+def vector_work(flops: Any, hbm_bytes: Any, *traffic: Traffic) -> Direction:
+    """Return a direction that only vector units work in."""
     return Direction(0.0, flops, hbm_bytes, traffic)
 
 
@@ -87,15 +102,15 @@ def linear(
     return Operation(
         name,
         True,
-        _matrix(
+        matrix_work(
             rows * n * (2 * k - 1),
             touched,
-            Traffic("reduce_scatter", s * rows * outputs * (over_inputs > 1), "tensor_parallel"),
+            Traffic("reduce_scatter", s * rows * outputs * (over_inputs > 1)),
         ),
-        _matrix(
+        matrix_work(
             rows * k * (2 * n - 1) + k * n * (2 * rows - 1),
             2 * touched,
-            Traffic("reduce_scatter", s * rows * inputs * (over_outputs > 1), "tensor_parallel"),
+            Traffic("reduce_scatter", s * rows * inputs * (over_outputs > 1)),
         ),
         activations_bytes=s * rows * k,
         weights_bytes=s * k * n,
@@ -104,7 +119,7 @@ def linear(
 
 def bias(name: str, rows: Any, width: Any, s: Any) -> Operation:
     """Addition of a vector of `width` to every row."""
-    both = _vector(rows * width, s * (rows * width + width))
+    both = vector_work(rows * width, s * (rows * width + width))
     return Operation(name, False, both, both, weights_bytes=s * width)
 
 
@@ -113,78 +128,81 @@ def activation(name: str, elements: Any, s: Any) -> Operation:
     return Operation(
         name,
         False,
-        _vector(8 * elements, 2 * s * elements),
-        _vector(13 * elements, 3 * s * elements),
+        vector_work(8 * elements, 2 * s * elements),
+        vector_work(13 * elements, 3 * s * elements),
         activations_bytes=s * elements,
     )
 
 
 def dropout(name: str, elements: Any, s: Any) -> Operation:
     """Elementwise mask, kept as one byte an element."""
-    both = _vector(elements, (2 * s + MASK_BYTES) * elements)
+    both = vector_work(elements, (2 * s + MASK_BYTES) * elements)
     return Operation(name, False, both, both, activations_bytes=MASK_BYTES * elements)
 
 
-def layer_norm(name: str, rows: Any, width: Any, gathered_bytes: Any, s: Any) -> Operation:
-    """Normalise `rows` of `width`; `gathered_bytes` are collected from the group afterwards."""
+def layer_norm(
+    name: str,
+    rows: Any,
+    width: Any,
+    forward: tuple[Traffic, ...],
+    backward: tuple[Traffic, ...],
+    s: Any,
+) -> Operation:
+    """Normalise `rows` of `width`, with the collectives of either direction."""
     size = rows * width
     return Operation(
         name,
         False,
-        _vector(
-            9 * size,
-            s * (2 * size + 2 * rows + 2 * width),
-            Traffic("all_gather", gathered_bytes, "tensor_parallel"),
-        ),
-        _vector(
-            12 * size - 4 * rows,
-            s * (5 * size + 2 * width),
-            Traffic("reduce_scatter", gathered_bytes, "tensor_parallel"),
-        ),
+        vector_work(9 * size, s * (2 * size + 2 * rows + 2 * width), *forward),
+        vector_work(12 * size - 4 * rows, s * (5 * size + 2 * width), *backward),
         activations_bytes=s * size,
         weights_bytes=2 * s * width,
     )
 
 
-def fused_attention(
+def summa(
     name: str,
-    batch: Any,
-    seq_len: Any,
-    local_seq_len: Any,
-    local_heads: Any,
-    head_size: Any,
+    rows: Any,
+    inputs: Any,
+    outputs: Any,
+    degrees: tuple[Any, Any],
+    panels: Any,
     s: Any,
 ) -> Operation:
-    """Attention in one kernel (FlashAttention-like), without its communication.
+    """Matrix product split over two axes, its operands broadcast panel by panel.
 
-    The kernel does vector work between its products: softmax, dropout and, backward, both
-    again from recomputed scores.
+    Parameters
+    ----------
+    inputs, outputs
+        Full sizes; activations are split over both axes, so are weights.
+    degrees
+        The tensor axis, over which outputs are split, and the second one.
+    panels
+        Number of panels; each re-reads and re-writes the output.
     """
-    query_rows = batch * local_heads * local_seq_len
-    scores = query_rows * seq_len
-    query = query_rows * head_size
-    gathered = batch * local_heads * seq_len * head_size
-
-    forward_matrix = scores * (2 * head_size - 1) + query * (2 * seq_len - 1)
-    forward_vector = 3 * scores + query_rows * (seq_len - 1)
-    backward_matrix = (
-        query * (2 * seq_len - 1)
-        + 2 * gathered * (2 * local_seq_len - 1)
-        + 2 * scores * (2 * head_size - 1)
-    )
-    backward_vector = 7 * scores + 2 * query_rows * (seq_len - 1)
+    first, second = degrees
+    n = outputs // first
+    touched = s * (rows * inputs + inputs * n + panels * rows * n)
+    x = s * rows * inputs * (first > 1)
+    w = s * inputs * n * (second > 1)
     return Operation(
         name,
         True,
-        Direction(
-            forward_matrix,
-            forward_vector,
-            s * (2 * query + 2 * gathered + query_rows),
+        matrix_work(
+            2 * rows * n * inputs,
+            touched,
+            Traffic("broadcast", x, "tensor"),
+            Traffic("broadcast", w, "second"),
         ),
-        Direction(
-            backward_matrix,
-            backward_vector,
-            s * (2 * gathered + 6 * query + 2 * query_rows),
+        matrix_work(
+            rows * inputs * (2 * n - 1) + inputs * n * (2 * rows - 1),
+            2 * touched,
+            Traffic("broadcast", w, "second"),
+            Traffic("reduce", x, "tensor"),
+            Traffic("broadcast", x, "tensor"),
+            Traffic("reduce", w, "second"),
         ),
-        activations_bytes=s * (4 * query + 2 * query_rows),
+        activations_bytes=s * rows * (inputs // first),
+        weights_bytes=s * (inputs // second) * n,
+        in_panels=True,
     )

@@ -6,7 +6,7 @@ Source: arXiv 2410.00273 and its program; each rule is a named predicate of `inp
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any
@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import (
-    Array,
     Catalog,
     Cell,
-    Columns,
     Mends,
     Problem,
     Refusal,
@@ -28,24 +26,15 @@ from estimators.contract import (
 from estimators.inputs import Inputs, records
 from estimators.roofline import inputs as rules
 from estimators.roofline.inputs import CHOICES, KEYS, OPTIONAL, PROBLEM, SYSTEM
-from estimators.roofline.layouts import (
-    PLACEMENT_COLUMNS,
-    ROW_COLUMNS,
-    Layouts,
-    Product,
-    layer_table,
-)
-from estimators.rules import keeps
-from estimators.spaces import divisors, each_divisor, placements
-
-MIN_LOCAL_WIDTH = 128
-"""Splits that leave fewer of the 3 x hidden columns of the qkv product are not searched."""
+from estimators.roofline.layouts import Layouts, Product
+from estimators.roofline.space import product
 
 CACHED_ROWS = 16_384
 """Cells up to this size keep their layouts and all that follows from them: systems and variants
 share them. In larger cells evaluation outweighs enumeration."""
 
 SEARCHED = (
+    "strategy",
     "num_layers",
     "num_heads",
     "hidden_size",
@@ -56,7 +45,7 @@ SEARCHED = (
     "global_batch_size",
     "virtual_pipeline",
 )
-"""What the set of layouts depends on, besides the mends R4 and R9 and what a study keeps to."""
+"""What the set of layouts depends on, besides the mends R4, R9, R11 and what a study keeps to."""
 
 
 class RooflineSearch:
@@ -163,7 +152,7 @@ def _pairs(cell: Cell) -> set[tuple[str, Scalar]]:
 def _why(cell: Cell, name: str, value: Scalar) -> Refusal:
     """Say why `value` leaves nothing: the rule that it breaks, or that nothing has it."""
     known = {**cell.values, **cell.kept}
-    every = (*rules.split_rules(cell.mends), *rules.ROW_RULES, *rules.BATCH_RULES)
+    every = (*rules.split_rules(cell.mends), *rules.row_rules(cell.mends), *rules.BATCH_RULES)
     for rule in every:
         applies = rule.column == name and all(need in known for need in rule.needs)
         if applies and not np.all(rule.holds(known)):
@@ -181,112 +170,18 @@ _searched = itemgetter(*SEARCHED)
 
 def _key(cell: Cell) -> tuple[Any, ...]:
     kept = tuple(sorted(cell.kept.items()))
-    return _searched(cell.values), kept, cell.mends & {"R4", "R9"}
+    return _searched(cell.values), kept, cell.mends & {"R4", "R9", "R11"}
 
 
 @lru_cache(maxsize=256)
 def _chunks(
-    searched: tuple[int, ...], kept: tuple[tuple[str, Scalar], ...], mends: Mends, max_rows: int
+    searched: tuple[Any, ...], kept: tuple[tuple[str, Scalar], ...], mends: Mends, max_rows: int
 ) -> tuple[Layouts, ...]:
     return tuple(_product(searched, kept, mends).chunks(max_rows))
 
 
 @lru_cache(maxsize=256)
 def _product(
-    searched: tuple[int, ...], kept: tuple[tuple[str, Scalar], ...], mends: Mends
+    searched: tuple[Any, ...], kept: tuple[tuple[str, Scalar], ...], mends: Mends
 ) -> Product:
-    """Enumerate splits, rows and placements of tensor_1d."""
-    problem = dict(zip(SEARCHED, searched, strict=True))
-    keep = dict(kept)
-    splits = _splits(problem, keep, mends)
-    rows, row_split = _rows(problem, keep, splits)
-    places, place_split = _placements(problem, keep, splits, mends)
-
-    # Splits without a row or without a placement have no layout.
-    shared = np.intersect1d(row_split, place_split)
-    with_place, with_row = np.isin(row_split, shared), np.isin(place_split, shared)
-    return Product(
-        {name: column[with_place] for name, column in rows.items()},
-        {name: column[with_row] for name, column in places.items()},
-        np.searchsorted(shared, row_split[with_place]),
-        np.searchsorted(shared, place_split[with_row]),
-        _layers(problem),
-    )
-
-
-def _splits(problem: Mapping[str, int], keep: Mapping[str, Scalar], mends: Mends) -> Columns:
-    """Return tensor, pipeline and data degrees that multiply to the GPUs."""
-    tensor = _tensor_degrees(problem)
-    tensor = tensor[problem["num_gpus"] % tensor == 0]
-    child = each_divisor(problem["num_gpus"] // tensor)
-    splits = {
-        "tensor_parallel": tensor[child.parent],
-        "pipeline_parallel": child.value,
-        "data_parallel": problem["num_gpus"] // tensor[child.parent] // child.value,
-    }
-    size = len(child.parent)
-    return _filtered(
-        splits, keeps(rules.split_rules(mends), {**problem, **splits}, size) & _kept(splits, keep)
-    )
-
-
-def _tensor_degrees(problem: Mapping[str, int]) -> Array:
-    tensor: Array = divisors(problem["num_heads"])
-    fits: Array = problem["hidden_size"] % tensor == 0
-    fits &= problem["ffn_hidden_size"] % tensor == 0
-    fits &= 3 * problem["hidden_size"] // tensor >= MIN_LOCAL_WIDTH
-    return tensor[fits]
-
-
-def _rows(
-    problem: Mapping[str, int], keep: Mapping[str, Scalar], splits: Columns
-) -> tuple[Columns, Array]:
-    """Expand splits by the microbatch sizes of a replica's share of the batch."""
-    child = each_divisor(problem["global_batch_size"] // splits["data_parallel"])
-    size = len(child.parent)
-    one = np.ones(size, dtype=np.int64)
-    columns = {
-        **{name: column[child.parent] for name, column in splits.items()},
-        "tensor_parallel_2": one,
-        "context_parallel": one,
-        "microbatch_size": child.value,
-        "summa_panels": np.zeros(size, dtype=np.int64),
-    }
-    rows = {name: columns[name] for name in ROW_COLUMNS}
-    wanted = keeps(rules.ROW_RULES, {**problem, **rows}, size) & _kept(rows, keep)
-    return _filtered(rows, wanted), child.parent[wanted]
-
-
-def _placements(
-    problem: Mapping[str, int], keep: Mapping[str, Scalar], splits: Columns, mends: Mends
-) -> tuple[Columns, Array]:
-    """Expand splits by the ways to fill a domain, tensor members first, then data, pipeline."""
-    axes = ("tensor_parallel", "data_parallel", "pipeline_parallel")
-    found = placements(
-        [splits[name] for name in axes], problem["nvlink_size"], exact="R9" not in mends
-    )
-    members = {f"nvlink_{name}": col for name, col in zip(axes, found.members, strict=True)}
-    one = np.ones(len(found.parent), dtype=np.int64)
-    places = {name: members.get(name, one) for name in PLACEMENT_COLUMNS}
-    wanted = _kept(places, keep)
-    return _filtered(places, wanted), found.parent[wanted]
-
-
-def _layers(problem: Mapping[str, int]) -> Any:
-    return layer_table(
-        tuple(_tensor_degrees(problem).tolist()),
-        tuple(divisors(problem["global_batch_size"]).tolist()),
-        problem["nvlink_size"],
-    )
-
-
-def _kept(columns: Columns, keep: Mapping[str, Scalar]) -> Array:
-    wanted = np.ones(len(next(iter(columns.values()))), dtype=bool)
-    for name, column in columns.items():
-        if name in keep:
-            wanted &= column == keep[name]
-    return wanted
-
-
-def _filtered(columns: Columns, wanted: Array) -> dict[str, Array]:
-    return {name: column[wanted] for name, column in columns.items()}
+    return product(dict(zip(SEARCHED, searched, strict=True)), dict(kept), mends)

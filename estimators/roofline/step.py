@@ -47,7 +47,9 @@ class _Schedule(NamedTuple):
     kept_microbatches: Any
     """Microbatches whose activations 1F1B keeps at once."""
 
-    replicas: Any
+    optimizer_shards: Any
+    """GPUs that share the optimizer's state: replicas, and context ranks."""
+
     candidate_sends: Any
     candidate_passes: Any
     candidate_later_layers: Any
@@ -67,7 +69,7 @@ def _schedule(layouts: Layouts, values: Values) -> _Schedule:
         sends=sends,
         layers=layers.astype(np.float64),
         kept_microbatches=np.minimum(stages, microbatches).astype(np.float64),
-        replicas=replicas.astype(np.float64),
+        optimizer_shards=(replicas * rows["context_parallel"]).astype(np.float64),
         candidate_sends=take(sends, row),
         candidate_passes=take(passes, row),
         candidate_later_layers=take(layers - 1.0, row),
@@ -101,9 +103,12 @@ def _transfer(layouts: Layouts, mends: Mends) -> _Transfer:
 
 
 def _replica_ring(layouts: Layouts) -> Ring:
-    replicas = take(layouts.tables["row"]["data_parallel"], layouts.placement_row)
+    """Return the group that shares weights: replicas, and context ranks, which hold them too."""
+    rows, places = layouts.tables["row"], layouts.tables["placement"]
+    holders = take(rows["data_parallel"] * rows["context_parallel"], layouts.placement_row)
+    in_domain = places["nvlink_data_parallel"] * places["nvlink_context_parallel"]
     # The gather of weights and the scatter of gradients move the same share of the same bytes.
-    return ring("all_gather", replicas, layouts.tables["placement"]["nvlink_data_parallel"])
+    return ring("all_gather", holders, in_domain)
 
 
 def memory_parts(layouts: Layouts, layer: Layer, values: Values) -> dict[str, Any]:
@@ -112,17 +117,18 @@ def memory_parts(layouts: Layouts, layer: Layer, values: Values) -> dict[str, An
     Notes
     -----
     1F1B keeps the activations of at most `pipeline_parallel` microbatches. The optimizer's
-    state is sharded over data-parallel replicas (ZeRO 1); weights and gradients are not.
+    state is sharded over data-parallel replicas and context ranks (ZeRO 1); weights and
+    gradients are not.
     """
     schedule: _Schedule = layouts.once("schedule", lambda: _schedule(layouts, values))
-    row_layer = layouts.row_layer
-    weights = take(layer.weights_bytes, row_layer) * schedule.layers
-    optimizer = OPTIMIZER_BYTES_PER_WEIGHT_BYTE * weights / schedule.replicas
+    row_shard = layouts.row_shard
+    weights = take(layer.weights_bytes, row_shard) * schedule.layers
+    optimizer = OPTIMIZER_BYTES_PER_WEIGHT_BYTE * weights / schedule.optimizer_shards
     activations = (
-        take(layer.activations_bytes, row_layer) * schedule.layers * schedule.kept_microbatches
+        take(layer.activations_bytes, row_shard) * schedule.layers * schedule.kept_microbatches
     )
     return {
-        "flops_per_gpu": take(layer.flops, row_layer) * schedule.passes,
+        "flops_per_gpu": take(layer.flops, row_shard) * schedule.passes,
         "weights_bytes": weights,
         "gradients_bytes": weights,
         "optimizer_bytes": optimizer,
@@ -158,7 +164,7 @@ def fill_times(
     schedule: _Schedule = layouts.once("schedule", lambda: _schedule(layouts, values))
 
     replicas: Ring = layouts.once("replicas", lambda: _replica_ring(layouts))
-    exchange = replicas.line(network).seconds(take(layer.weights_bytes, layouts.placement_layer))
+    exchange = replicas.line(network).seconds(take(layer.weights_bytes, layouts.placement_shard))
     exchange = take(exchange, place)
     transfers = _stage_transfers(layouts, layer, schedule, network, mends)
     pipeline_comm = np.add(*transfers, out=out.get("pipeline_comm_seconds"))
@@ -197,5 +203,5 @@ def _stage_transfers(
     share: _Transfer = layouts.once(link, lambda: _transfer(layouts, mends))
     latency = share.fast_share * network.fast_latency + share.slow_share * network.slow_latency
     per_byte = share.fast_share / network.fast_bandwidth + share.slow_share / network.slow_bandwidth
-    sent_bytes = take(schedule.sends * take(layer.input_bytes, layouts.row_layer), row)
+    sent_bytes = take(schedule.sends * take(layer.input_bytes, layouts.row_shard), row)
     return schedule.candidate_sends * take(latency, place), sent_bytes * take(per_byte, place)

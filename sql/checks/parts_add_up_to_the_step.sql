@@ -1,6 +1,7 @@
 -- Steps that differ from the sum of their parts by more than 1e-12.
 --
--- A part that an estimator does not know (NULL) adds nothing; one that knows no part is left out.
+-- A part that an estimator does not know (NULL) adds nothing; one that knows no part is left out,
+-- and so is recomputed attention as published: erratum R10 is that its parts do not add up.
 with summed as (
     select
         *,
@@ -20,6 +21,10 @@ with summed as (
             bubble_seconds,
             data_comm_seconds
         ) is not null
+        and (
+            attention is distinct from 'unfused_recompute'
+            or list_contains(string_split(mends, ','), 'R10')
+        )
 )
 
 select

@@ -26,7 +26,7 @@ select
     num_heads as num_kv_heads,
     hidden_size // num_heads as head_size,
     false as uses_glu,
-    'flash' as attention,
+    attention,
     seq_len,
     vocab_size,
     -- what the estimator holds: matrices, three biases and two norms a layer, no embeddings

@@ -73,7 +73,7 @@ def test_a_sweep_stores_every_cell_with_its_record(database: Path, tmp_path: Pat
         mends = connection.execute("select distinct variant, mends from cell order by 1").fetchall()
         problems = connection.execute("select count(*) from problem").fetchone()
     assert wrong == []
-    assert mends == [("corrected", "R2,R4,R5,R6,R9"), ("published", "")]
+    assert mends == [("corrected", "R1,R2,R3,R4,R5,R6,R7,R8,R9,R10,R11"), ("published", "")]
     assert problems == (12,)
 
 

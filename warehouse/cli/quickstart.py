@@ -62,7 +62,7 @@ NEXT = (
 
 
 def quickstart(db: Database = DEFAULT_DATABASE) -> None:
-    """Build a database, run the main searches, and show what comes out.
+    """Build a database, run the main searches, show the results.
 
     The 1T model of arXiv 2410.00273 on three generations of GPUs, and every layout around the
     ten configurations that Megatron published (arXiv 2104.04473). A second run evaluates
