@@ -7,7 +7,6 @@ where
     or memory_seconds is null
     or tensor_comm_seconds is null
     or pipeline_comm_seconds is null
-    or bubble_seconds is null
     or data_comm_seconds is null
     or flops_per_gpu is null
     or weights_bytes is null

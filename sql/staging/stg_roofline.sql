@@ -4,7 +4,10 @@ with estimate as (
     select
         *,
         -- ZeRO-1: gradients are held whole, in the precision of the weights
-        weights_bytes as gradients_bytes
+        weights_bytes as gradients_bytes,
+        global_batch_size // (data_parallel * microbatch_size) as num_microbatches,
+        -- share of the work that a stage waits for; not stored, as the rest of the step gives it
+        (pipeline_parallel - 1) / (num_microbatches * virtual_pipeline) as bubble_share
     from current_roofline
 )
 
@@ -69,7 +72,7 @@ select
     virtual_pipeline,
     1 as zero_stage,
     microbatch_size,
-    global_batch_size // (data_parallel * microbatch_size) as num_microbatches,
+    num_microbatches,
     summa_panels,
     nvlink_tensor_parallel,
     nvlink_tensor_parallel_2,
@@ -84,7 +87,7 @@ select
     memory_seconds,
     tensor_comm_seconds,
     pipeline_comm_seconds,
-    bubble_seconds,
+    (step_seconds - data_comm_seconds) * bubble_share / (1 + bubble_share) as bubble_seconds,
     data_comm_seconds,
     flops_per_gpu,
 

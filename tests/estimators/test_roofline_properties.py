@@ -24,6 +24,7 @@ PROBLEM = st.fixed_dictionaries(
         "global_batch_size": st.sampled_from([240, 1024]),
         "virtual_pipeline": st.sampled_from([1, 2]),
         "activation_recompute": st.sampled_from(["none", "full"]),
+        "strategy": st.sampled_from(["tensor_1d", "summa_2d", "context_2d"]),
     }
 )
 MENDS = st.sampled_from([PUBLISHED, ALL_MENDS, *(frozenset({m}) for m in ROOFLINE.mends)])
@@ -88,7 +89,8 @@ def test_a_faster_system_never_makes_a_layout_slower(
 def test_more_shards_at_the_same_microbatch_never_hold_more(
     problem: dict[str, Any], mends: Mends, catalog: Catalog
 ) -> None:
-    found = _cell({**problem, "virtual_pipeline": 1}, catalog, mends).unique(
+    one_axis = {"virtual_pipeline": 1, "strategy": "tensor_1d"}
+    found = _cell({**problem, **one_axis}, catalog, mends).unique(
         ["tensor_parallel", "pipeline_parallel", "data_parallel", "microbatch_size"]
     )
     keys = ["data_parallel", "microbatch_size"]
@@ -249,3 +251,54 @@ def test_flops_counted_once_do_not_depend_on_the_system(catalog: Catalog) -> Non
     assert counted[0].equals(counted[1])
     assert not billed[0].equals(billed[1])
     assert (counted[0] < billed[0]).all()
+
+
+def test_a_context_of_one_is_one_dimensional(catalog: Catalog) -> None:
+    """With R5 both put every bias on the same rows, and are the same in every result."""
+    problem = {"model": "gpt3_1T", "accelerator": "H200", "num_gpus": 256, "nvlink_size": 8}
+    mends = frozenset({"R5"})
+    whole = _cell({**problem, "strategy": "context_2d"}, catalog, mends)
+    rows = whole.filter(pl.col("context_parallel") == 1)
+    assert rows.height > 100
+    one = evaluate_rows(rows.with_columns(strategy=pl.lit("tensor_1d")), catalog, mends)
+    assert one.equals(rows.select(one.columns))
+    # As published, the biases of projection and second product stand on other rows.
+    published = evaluate_rows(rows, catalog)
+    other = evaluate_rows(rows.with_columns(strategy=pl.lit("tensor_1d")), catalog)
+    changed = {name for name in one.columns if not published[name].equals(other[name])}
+    assert changed
+    assert not changed & {"tensor_comm_seconds", "pipeline_comm_seconds", "activations_bytes"}
+
+
+def test_summa_on_one_gpu_does_what_one_dimension_does(catalog: Catalog) -> None:
+    """Without a split and in one panel, only the forward products differ: 2K - 1 or 2K a dot."""
+    row = {"model": "gpt3", "accelerator": "A100", "global_batch_size": 1}
+    summa = {**row, "strategy": "summa_2d", "summa_panels": 1}
+    mends = frozenset({"R1", "R6"})
+    one, two = (
+        evaluate_rows(pl.DataFrame([each]), catalog, mends).row(0, named=True)
+        for each in (row, summa)
+    )
+    outputs = 49_152 + 12_288 + 3 * 12_288 + 12_288
+    assert two["flops_per_gpu"] - one["flops_per_gpu"] == 96 * 2048 * outputs
+    for name in ("weights_bytes", "activations_bytes", "tensor_comm_seconds", "memory_bytes"):
+        assert two[name] == one[name], name
+
+
+def test_a_panel_more_hides_more_transfers_until_they_are_all_hidden(catalog: Catalog) -> None:
+    """Under R7 one panel hides nothing; with many only the first one's transfer shows."""
+    row = {
+        "model": "gpt3",
+        "accelerator": "A100",
+        "strategy": "summa_2d",
+        "nvlink_size": 4,
+        "global_batch_size": 1,
+        "microbatch_size": 1,
+        "tensor_parallel": 2,
+        "tensor_parallel_2": 2,
+    }
+    rows = pl.DataFrame([{**row, "summa_panels": n} for n in (2, 4, 8, 16)])
+    free_launch = rows.with_columns(launch_seconds=0.0, nvlink_latency_seconds=0.0)
+    shown = evaluate_rows(free_launch, catalog, frozenset({"R7"}))["tensor_comm_seconds"]
+    assert shown.to_list() == sorted(shown.to_list(), reverse=True)
+    assert shown[0] / shown[3] > 2
