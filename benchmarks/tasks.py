@@ -55,7 +55,7 @@ def ingest(study_file: Path, database: Path) -> Measured:
     from warehouse.record_batches import record_batches, schema_of, searched
 
     estimator, groups = _groups(study_file)
-    [relation] = estimator.relations
+    relation = estimator.relations[0]
     batches = [
         list(record_batches(relation, searched(estimator, relation, [c for c, _ in g]), _ignore))
         for g in groups

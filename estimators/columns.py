@@ -182,6 +182,87 @@ _RESULTS = (
     Column("fits_memory", "bool", "", "Whether memory_bytes is at most the GPU's hbm_bytes"),
 )
 
+_TRANSFER_SECONDS = "; of a transfer between layers: in the step"
+
+_OPERATIONS = (
+    _text(
+        "operation",
+        "Operation of a step: of a layer, between replicas, or between stages",
+        *("fc1", "fc1_bias", "activation", "ffn_dropout", "fc2", "fc2_bias"),
+        *("ffn_output_dropout", "layer_norm_1", "qkv", "attention", "logits", "softmax"),
+        *("attention_dropout", "attend", "projection", "projection_bias"),
+        *("attention_output_dropout", "layer_norm_2"),
+        *("data_parallel_exchange", "pipeline_transfer"),
+    ),
+    Column("operation_index", "int", "", "Place of the operation in the step", minimum=0),
+    _text(
+        "part",
+        "Part of the step that the operation belongs to",
+        *("feed_forward", "attention", "data", "pipeline"),
+    ),
+    Column("uses_matrix_units", "bool", "", "Whether matrix units do most of the work"),
+    *(
+        column
+        for way in ("forward", "backward")
+        for column in (
+            _measure(f"{way}_flops", "FLOP", f"Operations of the {way} pass"),
+            _measure(f"{way}_hbm_bytes", "bytes", f"Read and written in the {way} pass"),
+            _measure(
+                f"{way}_comm_bytes",
+                "bytes",
+                f"Volume of the collectives of the {way} pass; a group of one moves none of it",
+            ),
+            _text(f"{way}_collectives", f"What moves bytes in the {way} pass, joined by +"),
+            _measure(f"{way}_seconds", "seconds", f"Time of the {way} pass{_TRANSFER_SECONDS}"),
+            _measure(
+                f"{way}_compute_seconds", "seconds", f"Arithmetic and launch in the {way} pass"
+            ),
+            _measure(
+                f"{way}_memory_seconds",
+                "seconds",
+                f"Memory traffic beyond arithmetic in the {way} pass",
+            ),
+            _measure(
+                f"{way}_comm_seconds",
+                "seconds",
+                f"Exposed communication in the {way} pass{_TRANSFER_SECONDS}",
+            ),
+        )
+    ),
+    _count("comm_group_size", "GPUs of the group that collectives run over; 1: none", "GPUs"),
+    _count("nvlink_comm_group", "GPUs of that group in one NVLink domain", "GPUs"),
+    _count("comm_group_size_2", "The same of collectives over the second axis", "GPUs"),
+    _count("nvlink_comm_group_2", "GPUs of that group in one NVLink domain", "GPUs"),
+    _count("layers_per_stage", "Transformer layers on one GPU"),
+    Column(
+        "num_passes",
+        "int",
+        "",
+        "Times that the seconds and FLOPs of an operation occur in a step",
+        storage="BIGINT",
+        minimum=1,
+    ),
+    Column(
+        "num_transfers",
+        "int",
+        "",
+        "Times that the comm_bytes of an operation occur in a step; 0 where none move",
+        storage="BIGINT",
+        minimum=0,
+    ),
+    _measure("operation_seconds", "seconds", "Part of the step: the operation, both passes"),
+    _measure("comm_seconds", "seconds", "Part of the step: exposed communication"),
+    _measure("hbm_traffic_bytes", "bytes", "Read and written by one GPU in one step"),
+    _measure("comm_bytes", "bytes", "Volume of collectives of one GPU in one step"),
+    _fraction("step_fraction", "Share of the step that is operation_seconds"),
+    _count("operation_rank", "Rank among the operations of the step by time, longest first"),
+    _text(
+        "binding_resource",
+        "What most of the operation's time waits for",
+        *("compute", "memory", "network"),
+    ),
+)
+
 _RECORD = (
     Column("problem_id", "int", "", "Content hash of the problem", storage="BIGINT"),
     Column("cell_id", "int", "", "Content hash of the cell", storage="BIGINT"),
@@ -223,6 +304,20 @@ _REFERENCE = (
     _text("source", "Where the row's figures were published"),
     _text("note", "Remark on the row"),
     _text("alias", "Another spelling of an accelerator's name"),
+    _positive(
+        "bf16_flops_per_second", "FLOP/s", "Peak dense BF16 rate; FP16 where there is no BF16"
+    ),
+    _positive("fp8_flops_per_second", "FLOP/s", "Peak dense FP8 rate; NULL where there is none"),
+    _positive(
+        "measured_max_matmul_flops_per_second", "FLOP/s", "Largest rate measured of BF16 products"
+    ),
+    _count("gpus_per_node", "GPUs in one fast domain as sold: a server or a rack", "GPUs"),
+    _positive("nic_bytes_per_second", "bytes/s", "Network bandwidth of one GPU, one way"),
+    _positive("tdp_watts", "watts", "Thermal design power of one accelerator"),
+    _positive("server_watts_per_gpu", "watts", "Power of a server at full load, for one GPU"),
+    _text("server_watts_source", "Where server_watts_per_gpu comes from"),
+    _positive("purchase_usd", "USD", "Price of one accelerator"),
+    _text("price_source", "Where purchase_usd comes from"),
     _text("erratum", "Id of the erratum"),
     _text("place", "Where in the source the fault stands"),
     _text("fault", "What is wrong"),
@@ -288,9 +383,37 @@ _VIEWS = (
         for name in (
             *("data_parallel", "tensor_parallel", "tensor_parallel_2", "context_parallel"),
             *("pipeline_parallel", "virtual_pipeline", "microbatch_size"),
+            *("nvlink_data_parallel", "nvlink_tensor_parallel", "nvlink_tensor_parallel_2"),
+            *("nvlink_context_parallel", "nvlink_pipeline_parallel"),
         )
     ),
+    Column("best_summa_panels", "int", "", "summa_panels of the fastest layout", minimum=0),
+    _text("best_attention", "attention of the fastest layout that fits"),
+    _text("best_layout", "The fastest layout that fits, in words; degrees of 1 may be left out"),
+    _positive("best_memory_bytes", "bytes", "Memory of the fastest layout that fits"),
     _text("best_activation_recompute", "activation_recompute of the fastest layout that fits"),
+    _text("published_best_layout", "The fastest layout that fits by the published formulas"),
+    _positive("published_best_step_seconds", "seconds", "Published time of that layout"),
+    _positive("published_best_memory_bytes", "bytes", "Published memory of that layout"),
+    _count("num_published_layouts", "Layouts evaluated by the published formulas"),
+    Column("num_published_fitting_layouts", "int", "", "Those of them that fit", minimum=0),
+    Column("is_best_changed", "bool", "", "Whether the mends make another layout the fastest"),
+    _positive("best_step_ratio", "", "best_step_seconds over published_best_step_seconds"),
+    _positive("best_memory_ratio", "", "best_memory_bytes over published_best_memory_bytes"),
+    _positive("same_layout_step_ratio", "", "Mended over published time of published_best_layout"),
+    _positive("same_layout_memory_ratio", "", "The same ratio of its memory"),
+    Column("fits_same_layout", "bool", "", "Whether published_best_layout fits under the mends"),
+    Column("family_id", "int", "", "Points that differ in the system only", storage="BIGINT"),
+    _text("attribute", "Attribute of the system that is swept"),
+    Column("amount", "float", "", "Value of the attribute, in its unit"),
+    _text("coupled_attributes", "The attribute with those that change together with it"),
+    _text("swept_attributes", "Attributes that the study varies, with + between coupled ones"),
+    _text("changed_attributes", "Attributes that are not those of the accelerator's system"),
+    Column("elasticity", "float", "", "d ln(best_step_seconds) / d ln(amount)"),
+    *(
+        Column(f"{name}_elasticity", "float", "", f"d ln(best_step_seconds) / d ln({name})")
+        for name in (column.name for column in _SYSTEM if column.kind != "str")
+    ),
     Column("num_cells_done", "int", "cells", "Cells of the study that are stored", minimum=0),
     Column("num_rows_done", "int", "rows", "Rows of the study that are stored", minimum=0),
 )
@@ -301,6 +424,7 @@ GROUPS: dict[str, tuple[Column, ...]] = {
     "Problem": _PROBLEM,
     "Layout": _LAYOUT,
     "Results": _RESULTS,
+    "Operations": _OPERATIONS,
     "Records": _RECORD,
     "Reference tables": _REFERENCE,
     "Views": _VIEWS,

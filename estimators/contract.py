@@ -64,6 +64,10 @@ class RefusedError(ValueError):
         super().__init__("\n".join(str(refusal) for refusal in self.refusals))
 
 
+class EmptySpaceError(RefusedError):
+    """A space that is sound but has no layout."""
+
+
 Record = Mapping[str, Scalar]
 
 
@@ -136,6 +140,9 @@ class Cell:
     kept
         Layout columns that the study holds to one value; they are stored in the rows like
         any other, and make this cell a part of the unrestricted one.
+    neutral
+        Values of choices that change nothing; left out of the id, so that a choice that is
+        added later leaves old ids alone.
     """
 
     estimator: str
@@ -145,6 +152,7 @@ class Cell:
     mends: Mends = PUBLISHED
     choices: Mapping[str, Scalar] = field(default_factory=dict)
     kept: Mapping[str, Scalar] = field(default_factory=dict)
+    neutral: Mapping[str, Scalar] = field(default_factory=dict)
 
     @cached_property
     def id(self) -> int:
@@ -156,7 +164,7 @@ class Cell:
             self.relation,
             self.problem.id,
             sorted(self.mends),
-            {k: v for k, v in self.choices.items() if v is not None},
+            {k: v for k, v in self.choices.items() if v not in (None, self.neutral.get(k))},
             dict(self.kept),
         )
 
@@ -240,6 +248,9 @@ class Estimator(Protocol):
 
     problem_columns: tuple[str, ...]
     choice_columns: tuple[str, ...]
+    neutral_choices: Mapping[str, Scalar]
+    """What a choice is in cells that were stored before the estimator had it."""
+
     relations: tuple[Relation, ...]
     search: Search | None
 

@@ -9,7 +9,8 @@ staging view in toy_sql/staging.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from estimators.contract import (
     Refusal,
     RefusedError,
     Relation,
+    Scalar,
     Search,
     Space,
     Values,
@@ -169,6 +171,7 @@ class Toy:
     """T1: a ring all-reduce moves the volume twice, not once."""
     problem_columns: tuple[str, ...] = PROBLEM
     choice_columns: tuple[str, ...] = CHOICES
+    neutral_choices: Mapping[str, Scalar] = MappingProxyType({"activation_recompute": "none"})
     relations: tuple[Relation, ...] = (CONFIGURATIONS, PART_ROWS)
     search: Search | None = ToySearch()
 

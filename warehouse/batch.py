@@ -167,8 +167,10 @@ def _evaluate(
 ) -> _Batch:
     """Resolve and evaluate block by block; with `stop`, after a refusal only look for more."""
     height = frame.height
-    results: dict[str, Array] = {
-        name: np.empty(height, COLUMNS[name].dtype) for name in relation.outputs
+    results: dict[str, Array] = {  # in the order of the dictionary: times together, then memory
+        name: np.empty(height, column.dtype)
+        for name, column in COLUMNS.items()
+        if name in relation.outputs
     }
     batch = _Batch(results, np.ones(height, dtype=bool))
     inputs = input_names(estimator, relation)

@@ -50,6 +50,7 @@ def cells_of(
             mends=mends,
             choices=_scalars(resolved, estimator.choice_columns, first),
             kept={"rows": _digest(columns, relation.keys)},
+            neutral=estimator.neutral_choices,
         )
         cells.append((cell, columns))
     return cells

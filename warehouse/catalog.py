@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from estimators.contract import Catalog, Record, Scalar
+from estimators.contract import Catalog, Record, Refusal, RefusedError, Scalar
 from warehouse.naming import quoted
 from warehouse.reference import read_table, reference_files
 from warehouse.schema import reference_names
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _ALIASES = "accelerator_alias"
 _ALIASED = "accelerator"
+_REMARKS = ("assumed", "source", "note")
 
 
 def load_catalog(connection: DuckDBPyConnection) -> Catalog:
@@ -41,6 +42,62 @@ def packaged_catalog(directory: Path | None = None) -> Catalog:
         table = read_table(path)
         tables[table.name] = _table_records([column.name for column in table.columns], table.rows)
     return _catalog(tables)
+
+
+def extended(
+    catalog: Catalog, models: Mapping[str, Record], systems: Mapping[str, Record]
+) -> Catalog:
+    """Return a new catalog that has these models and systems as well.
+
+    Parameters
+    ----------
+    models, systems
+        Name -> attributes. Where `based_on` names a row, of the catalog or given before, what
+        is not given is taken from it.
+
+    Raises
+    ------
+    RefusedError
+        If a name is taken, or there is no row of the name that one is based on.
+    """
+    refusals: list[Refusal] = []
+    for section, table, key, given in (
+        ("models", "model", "model", models),
+        ("systems", "system", _ALIASED, systems),
+    ):
+        for name, own in given.items():
+            try:
+                row = {key: name, **_completed(catalog, section, table, name, own)}
+            except RefusedError as error:
+                refusals += error.refusals
+                continue
+            rows = {**catalog.tables.get(table, {}), name: row}
+            catalog = Catalog({**catalog.tables, table: rows}, catalog.aliases)
+    if refusals:
+        raise RefusedError(refusals)
+    return catalog
+
+
+def _completed(catalog: Catalog, section: str, table: str, name: str, own: Record) -> Record:
+    """Return the attributes of a new row, those of the row that it is based on included."""
+    other = catalog.aliases.get(table, {}).get(name)
+    if other is not None or name in catalog.tables.get(table, {}):
+        reason = f"is another name of {other}" if other else f"is in the `{table}` table already"
+        hint = f'choose another name; to change some of its attributes: based_on = "{name}"'
+        raise RefusedError([Refusal(section, name, reason, hint)])
+    if "based_on" not in own:
+        return own
+    try:
+        base = catalog.find(table, str(own["based_on"]))
+    except RefusedError as error:
+        raise RefusedError(
+            Refusal("based_on", r.value, f"in [{section}.{name}] {r.reason}", r.hint)
+            for r in error.refusals
+        ) from None
+    # Its remarks are about the published row, not about this one.
+    kept = {key: None if key in _REMARKS else value for key, value in base.items()}
+    changed = {key: value for key, value in own.items() if key != "based_on"}
+    return {**dict(list(kept.items())[1:]), **changed}
 
 
 def _table_records(header: list[str], rows: Iterable[tuple[Any, ...]]) -> list[Record]:

@@ -94,7 +94,7 @@ def database_error(error: duckdb.Error, path: Path) -> DatabaseError:
     if "set lock on file" in said:
         holder = _HOLDER.search(said)
         return DatabaseError(
-            f"{path}: is in use by {f'process {holder[1]}' if holder else 'another process'}",
+            f"{path}: is in use by {f'process {holder[1]}' if holder else 'another process'}: "
             f"wait for it, `warehouse status` shows its progress, or {_ANOTHER}",
         )
     if "different configuration" in said:

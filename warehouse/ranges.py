@@ -24,8 +24,13 @@ MAX_POINTS = 100_000
 """Most points of one range or list."""
 
 
-def expand(column: Column, given: object) -> tuple[Scalar, ...]:
+def expand(column: Column, given: object, *, repeats: bool = False) -> tuple[Scalar, ...]:
     """Return every value that `given` stands for, in order, checked against the dictionary.
+
+    Parameters
+    ----------
+    repeats
+        Whether a list may hold a value twice.
 
     Raises
     ------
@@ -39,7 +44,8 @@ def expand(column: Column, given: object) -> tuple[Scalar, ...]:
             raise _refused(column, given, "is empty", "name a value, or leave the key out")
         if len(given) > MAX_POINTS:
             raise _refused(column, given, f"has more than {MAX_POINTS} values")
-        return _distinct(column, _accepted_list(column, given))
+        values = _accepted_list(column, given)
+        return tuple(values) if repeats else _distinct(column, values)
     return (accept(column, given),)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from estimators.registry import all_estimators
 from warehouse.catalog import load_catalog
 from warehouse.errors import InputError
 from warehouse.naming import quoted
@@ -83,12 +84,12 @@ def rank_layouts(
     InputError
         If a filter leaves nothing; the hint says what is stored.
     """
-    filters = _with_known_names(connection, filters)
-    stored = _problems(connection, filters)
+    filters = with_known_names(connection, filters)
+    stored = stored_problems(connection, filters)
     top = top or (DEFAULT_TOP if len(stored) == 1 else 1)
     rank = "rank_in_strategy" if "strategy" in filters else "rank_by_time"
     ranked = _ranked(connection, filters, rank, top)
-    problems = _records(connection, "from problem")
+    problems = records(connection, "from problem")
     shown = _sorted(problem for problem in problems if problem["problem_id"] in ranked)
     told = (*QUESTION, *_telling_apart(shown))
     columns = (*told, rank, *LAYOUT, *RESULT)
@@ -114,7 +115,7 @@ def _ranked(
     columns = ", ".join(("problem_id", rank, *LAYOUT, *RESULT))
     where = " and ".join(f"{quoted(name)} = ?" for name in filters)
     ranked: dict[int, list[Record]] = {}
-    for layout in _records(
+    for layout in records(
         connection,
         f"select {columns} from configuration_rank where {where} and {rank} <= ? order by {rank}",
         [*filters.values(), top],
@@ -123,7 +124,7 @@ def _ranked(
     return ranked
 
 
-def _with_known_names(connection: DuckDBPyConnection, filters: Filters) -> Filters:
+def with_known_names(connection: DuckDBPyConnection, filters: Filters) -> Filters:
     """Return the filters with an accelerator's alias replaced by its name."""
     spellings = {
         alias: name
@@ -136,12 +137,16 @@ def _with_known_names(connection: DuckDBPyConnection, filters: Filters) -> Filte
     return {**filters, "accelerator": spellings[accelerator]}
 
 
-def _problems(connection: DuckDBPyConnection, filters: Filters) -> set[int]:
+def stored_problems(connection: DuckDBPyConnection, filters: Filters) -> set[int]:
     """Return the problems that the filters leave; raise, naming the filter that leaves none."""
     names = ["problem_id", *filters]
+    # An estimator's first relation has its configurations; others look into some of them.
+    relations = [estimator.relations[0].name for estimator in all_estimators()]
     columns = ", ".join(quoted(name) for name in names)
     stored = connection.execute(
         f"select distinct {columns} from current_cell inner join problem using (problem_id)"
+        " where list_contains(?, relation)",
+        [relations],
     ).fetchall()
     if not stored:
         raise InputError(
@@ -172,9 +177,8 @@ def _unknown(
     )
 
 
-def _records(
-    connection: DuckDBPyConnection, query: str, values: Sequence[Any] = ()
-) -> list[Record]:
+def records(connection: DuckDBPyConnection, query: str, values: Sequence[Any] = ()) -> list[Record]:
+    """Return the rows of a query as mappings."""
     result = connection.execute(query, list(values))
     columns = [column[0] for column in result.description or ()]
     return [dict(zip(columns, row, strict=True)) for row in result.fetchall()]

@@ -39,6 +39,7 @@ def _four_digits(value: float) -> str:
 
 
 _UNITS: tuple[tuple[str, str, _Write], ...] = (
+    ("flops_per_gpu", "TFLOP", _tera),
     ("_flops_per_second_per_gpu", "TFLOP/s per GPU", _tera),
     ("_flops_per_second", "TFLOP/s", _tera),
     ("_tokens_per_second", "tokens/s", _whole),
@@ -80,6 +81,13 @@ _HEADINGS = {
     "global_batch_size": "batch",
     "rank_by_time": "rank",
     "num_fitting_layouts": "that fit",
+    "forward_collectives": "forward",
+    "backward_collectives": "backward",
+    "comm_group_size": "group",
+    "nvlink_comm_group": "in domain",
+    "comm_group_size_2": "group 2",
+    "nvlink_comm_group_2": "in domain 2",
+    "binding_resource": "waits for",
     "rank_in_recompute": "rank, same recompute",
 }
 """What people call a column; a layout is read as TP, PP and DP."""

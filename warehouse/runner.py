@@ -7,14 +7,23 @@ together with their record, and the next run evaluates those that are not stored
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from estimators.contract import Catalog, Cell, Estimator, RefusedError
+from estimators.contract import (
+    Catalog,
+    Cell,
+    EmptySpaceError,
+    Estimator,
+    Mends,
+    RefusedError,
+    Search,
+    Space,
+)
 from estimators.registry import get
-from warehouse.catalog import load_catalog
+from warehouse.catalog import packaged_catalog
 from warehouse.connection import open_for_write
 from warehouse.errors import InputError
 from warehouse.progress import Progress, ProgressFile
@@ -107,7 +116,7 @@ def plan(study: Study, catalog: Catalog) -> Plan:
     Raises
     ------
     InputError
-        If the estimator refuses the space.
+        If the estimator refuses the space, or the catalog what the study defines.
     """
     estimator = get(study.estimator)
     search = estimator.search
@@ -116,15 +125,35 @@ def plan(study: Study, catalog: Catalog) -> Plan:
             f"{study.file}: `estimator` {study.estimator} has no search",
             f"use `warehouse evaluate {study.estimator}` on a file of configurations",
         )
+    catalog = study.defined.added_to(catalog)
     cells: dict[int, tuple[Cell, int]] = {}
     try:
-        for mends in study.mends:
-            for space in study.spaces:
-                for cell in search.cells(space, catalog, mends):
-                    cells.setdefault(cell.id, (cell, search.count(cell)))
+        for space in study.spaces:
+            for cell in _cells(search, space, catalog, study.mends):
+                cells.setdefault(cell.id, (cell, search.count(cell)))
     except RefusedError as error:
         raise InputError.from_refusals(error.refusals, study.file) from None
     return Plan(estimator, tuple(cells.values()))
+
+
+def _cells(
+    search: Search, space: Space, catalog: Catalog, variants: Sequence[Mends]
+) -> Iterator[Cell]:
+    """Yield the cells of a space under each variant; one that has no layout is left out.
+
+    Raises
+    ------
+    RefusedError
+        If the space is faulty, or without a layout under every variant.
+    """
+    empty: list[EmptySpaceError] = []
+    for mends in variants:
+        try:
+            yield from search.cells(space, catalog, mends)
+        except EmptySpaceError as error:
+            empty.append(error)
+    if len(empty) == len(variants):
+        raise empty[0]
 
 
 def run_study(
@@ -150,8 +179,9 @@ def run_study(
     DatabaseError
         If the database cannot be opened for writing.
     """
+    # Planned before the database is opened, so that a study that is refused leaves no trace.
+    asked = plan(study, packaged_catalog())
     with open_for_write(database) as connection:
-        asked = plan(study, load_catalog(connection))
         stored = DuckDBSink(connection).stored()
         before = [(cell, rows) for cell, rows in asked.cells if cell.id in stored and not force]
         missing = [(cell, rows) for cell, rows in asked.cells if force or cell.id not in stored]

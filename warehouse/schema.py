@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
+    from estimators.contract import Estimator
+
 SCHEMA_VERSION = 1
 """Raised when older packages could no longer read or write what this one stores."""
 
@@ -165,6 +167,17 @@ def _migrate(connection: DuckDBPyConnection) -> None:
                 kind = column(name).duckdb_type
                 connection.execute(f"alter table {quoted(table.name)} {change} {kind}")
         _comment(connection, table.name, table.meaning, table.columns)
+    for estimator in estimators:
+        _fill_choices(connection, estimator)
+
+
+def _fill_choices(connection: DuckDBPyConnection, estimator: Estimator) -> None:
+    """Give cells that are older than a choice its neutral value: they answer that question."""
+    for name, value in estimator.neutral_choices.items():
+        connection.execute(
+            f"update cell set {quoted(name)} = ? where {quoted(name)} is null and estimator = ?",
+            [value, estimator.name],
+        )
 
 
 def _load_references(

@@ -16,26 +16,33 @@ DEFAULT_VARIANT = "corrected"
 
 
 def mends_of_variant(estimator: Estimator, variant: object) -> tuple[Mends, ...]:
-    """Return the sets of mends to evaluate under: two for ``both``, published first.
+    """Return the sets of mends to evaluate under, published first.
 
-    An estimator that nothing was mended in has one variant only.
+    ``both`` is published and corrected; ``each`` has every mend alone between them. An
+    estimator that nothing was mended in has one variant only.
 
     Raises
     ------
     RefusedError
-        If `variant` is not published, corrected or both.
+        If `variant` is not published, corrected, both or each.
     """
     corrected = frozenset(estimator.mends)
     named: dict[object, tuple[Mends, ...]] = {
         "published": (PUBLISHED,),
         "corrected": (corrected,),
-        "both": (PUBLISHED, corrected) if corrected else (PUBLISHED,),
+        "both": _distinct([PUBLISHED, corrected]),
+        "each": _distinct([PUBLISHED, *(frozenset({m}) for m in estimator.mends), corrected]),
     }
     if not isinstance(variant, str) or variant not in named:
-        hint = 'use published, corrected or both; for chosen errata mends = ["..."]'
+        hint = 'use published, corrected, both or each; for chosen errata mends = ["..."]'
         shown = variant if isinstance(variant, str | int | float) else str(variant)
         raise RefusedError([Refusal("variant", shown, "is not known", hint)])
     return named[variant]
+
+
+def _distinct(variants: Sequence[Mends]) -> tuple[Mends, ...]:
+    """Return `variants` once each: a single mend alone is all of them."""
+    return tuple(dict.fromkeys(variants))
 
 
 def chosen_mends(estimator: Estimator, ids: Sequence[object]) -> Mends:

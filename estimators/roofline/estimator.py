@@ -12,7 +12,9 @@ import numpy as np
 from estimators.contract import Array, Catalog, Columns, Mends, Refusal, Relation, Values
 from estimators.inputs import Inputs
 from estimators.roofline import inputs as rules
-from estimators.roofline.layer import Counts, Layer, counts_of, layer_of
+from estimators.roofline.breakdown import OPERATION_RULE, RELATION_OPERATION, operation_figures
+from estimators.roofline.counts import Counts, counts_of
+from estimators.roofline.layer import Layer, layer_of
 from estimators.roofline.layouts import ROW_COLUMNS, Layouts, flat
 from estimators.roofline.search import RooflineSearch
 from estimators.roofline.step import TIMES, fill_times, memory_parts, memory_sum
@@ -69,12 +71,13 @@ class Roofline:
     mends = ("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9", "R10", "R11")
     problem_columns = rules.PROBLEM
     choice_columns = rules.CHOICES
-    relations = (RELATION,)
+    neutral_choices = rules.NEUTRAL_CHOICES
+    relations = (RELATION, RELATION_OPERATION)
     search = RooflineSearch("roofline", VERSION, RELATION.name)
 
     def resolve(
         self,
-        relation: Relation,  # noqa: ARG002 - the contract's argument; there is one relation
+        relation: Relation,
         columns: Columns,
         catalog: Catalog,
         mends: Mends,
@@ -83,12 +86,16 @@ class Roofline:
         inputs = Inputs(columns)
         rules.resolve_problem(inputs, catalog)
         rules.resolve_layout(inputs, mends)
-        names = (*rules.PROBLEM, *rules.CHOICES, *rules.KEYS)
+        if relation.name == RELATION_OPERATION.name:
+            inputs.require(("operation",), "name one, as fc1")
+            inputs.check(("operation",))
+            inputs.apply((OPERATION_RULE,))
+        names = (*rules.PROBLEM, *rules.CHOICES, *relation.keys)
         return inputs.finish(names, rules.OPTIONAL), inputs.refusals
 
     def estimate(
         self,
-        relation: Relation,  # noqa: ARG002 - the contract's argument; there is one relation
+        relation: Relation,
         values: Values,
         layouts: Columns,
         mends: Mends,
@@ -98,26 +105,28 @@ class Roofline:
         if isinstance(layouts, Layouts):
             _estimate(values, layouts, mends, out)
             return
-        for rows, kind in _kinds(values, layouts):
+        names: tuple[str, ...] = KIND
+        kernel = _estimate
+        if relation.name == RELATION_OPERATION.name:
+            names, kernel = (*KIND, "operation"), _estimate_operation
+        for rows, kind in _alike(names, {**values, **layouts}, len(layouts["data_parallel"])):
             part = {name: np.empty(len(rows), dtype=column.dtype) for name, column in out.items()}
             own = {name: _rows(value, rows) for name, value in values.items()} | kind
-            _estimate(own, flat({n: c[rows] for n, c in layouts.items()}), mends, part)
+            kernel(own, flat({n: c[rows] for n, c in layouts.items()}), mends, part)
             for name, column in out.items():
                 column[rows] = part[name]
 
 
-def _kinds(values: Values, layouts: Columns) -> Iterator[tuple[Array, dict[str, str]]]:
-    """Yield the rows of a batch whose layers have the same operations."""
-    size = len(next(iter(layouts.values())))
-    kinds = list(
-        zip(
-            *(np.broadcast_to(np.asarray(values[name], dtype=object), size) for name in KIND),
-            strict=True,
-        )
-    )
-    for kind in dict.fromkeys(kinds):
-        rows = np.array([row for row, other in enumerate(kinds) if other == kind])
-        yield rows, dict(zip(KIND, kind, strict=True))
+def _alike(
+    names: tuple[str, ...], columns: Values, size: int
+) -> Iterator[tuple[Array, dict[str, str]]]:
+    """Yield the rows of a batch that are alike in the texts of `names`, and those texts."""
+    texts = [np.broadcast_to(np.asarray(columns[n], dtype=object), size) for n in names]
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for row, kind in enumerate(zip(*texts, strict=True)):
+        alike.setdefault(kind, []).append(row)
+    for kind, rows in alike.items():
+        yield np.array(rows), dict(zip(names, kind, strict=True))
 
 
 def _rows(value: Any, rows: Array) -> Any:
@@ -138,6 +147,20 @@ def _estimate(values: Values, layouts: Layouts, mends: Mends, out: dict[str, Arr
     keys = layouts.once(kinds, lambda: {n: layouts[n].astype(kind) for n, kind in kinds})
     for name, column in keys.items():
         out[name][:] = column
+
+
+def _estimate_operation(
+    values: Values, layouts: Layouts, mends: Mends, out: dict[str, Array]
+) -> None:
+    """Fill `out` for a batch of configurations and one operation, which is in `values`."""
+    layer = _layer(values, layouts, mends)
+    found = operation_figures(values, layouts, layer, mends)
+    fill_times(layouts, layer, values, mends, {n: out[n] for n in ("step_seconds",) if n in out})
+    for name, column in out.items():
+        if name == "operation":
+            column[:] = values[name]
+        elif name != "step_seconds":
+            column[:] = found[name] if name in found else layouts[name]
 
 
 def _gather(values: Any, index: Array | None, out: Array) -> None:
@@ -187,4 +210,4 @@ def _counts_of_table(
 
 ROOFLINE = Roofline()
 
-__all__ = ["RELATION", "ROOFLINE", "Roofline"]
+__all__ = ["RELATION", "RELATION_OPERATION", "ROOFLINE", "Roofline"]

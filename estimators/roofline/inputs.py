@@ -63,6 +63,10 @@ DEFAULTS: dict[str, Any] = {
 }
 """The source's own values where it has them (configurations and program of arXiv 2410.00273)."""
 
+NEUTRAL_CHOICES = {
+    name: DEFAULTS[name] for name in ("attention", "activation_recompute", "virtual_pipeline")
+}
+
 DEGREES = {
     "nvlink_tensor_parallel": "tensor_parallel",
     "nvlink_tensor_parallel_2": "tensor_parallel_2",

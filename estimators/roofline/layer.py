@@ -1,11 +1,10 @@
-"""One transformer layer: what its operations do, which no system changes, and how long it takes.
+"""How long a transformer layer, or some of its operations, takes on a system.
 
 Source: arXiv 2410.00273 and its program.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,96 +13,8 @@ import numpy as np
 from estimators.collectives import Line, Network, ring
 from estimators.contract import Array, Columns, Mends, Values
 from estimators.factored import take
-from estimators.roofline.operations import Direction, Operation, Traffic
-from estimators.roofline.strategies import LAYER_INPUT, Shard, Sizes, operations_of
-
-
-class Work(NamedTuple):
-    """What one direction of a layer does: arrays of operations x rows of the shard table."""
-
-    matrix_flops: Array
-    vector_flops: Array
-    hbm_bytes: Array
-    fused_vector_flops: Array
-    """Vector work inside matrix kernels, summed over operations."""
-
-    transfers: dict[tuple[str, str], tuple[Any, Any]]
-    """Kind and group -> how many exposed collectives move anything, and the bytes of all."""
-
-    panelled: dict[int, tuple[Traffic, ...]]
-    """Operation that runs in panels -> its collectives."""
-
-
-class Counts(NamedTuple):
-    """What a layer does and keeps, whatever the system: one element a row of the shard table."""
-
-    forward: Work
-    backward: Work
-    recomputed: Array
-    """Operations whose forward pass runs again in the backward pass."""
-
-    panels: Array
-    weights_bytes: Array
-    activations_bytes: Array
-    input_bytes: Array
-
-
-def counts_of(kind: tuple[str, str], values: Values, shards: Columns, mends: Mends) -> Counts:
-    """Return what a layer does for each row of the shard table.
-
-    Parameters
-    ----------
-    kind
-        Strategy and attention.
-    values
-        `strategies.SIZES`, scalars or one element a row.
-    shards
-        `strategies.SHARD_COLUMNS`.
-    mends
-        R1, R5 and R8 act here, see `strategies`.
-    """
-    shard = Shard.of(shards)
-    operations = operations_of(*kind, Sizes.of(values), shard, mends)
-    size = len(shard.batch)
-    [layer_input] = [o.activations_bytes for o in operations if o.name == LAYER_INPUT]
-
-    def total(parts: list[Any]) -> Array:
-        return np.array(np.broadcast_to(sum(parts), size))
-
-    return Counts(
-        forward=_work(operations, [o.forward for o in operations], size),
-        backward=_work(operations, [o.backward for o in operations], size),
-        recomputed=np.array([o.is_recomputed for o in operations]),
-        panels=np.maximum(shard.panels, 1.0),
-        weights_bytes=total([o.weights_bytes for o in operations]),
-        activations_bytes=total([o.activations_bytes for o in operations]),
-        input_bytes=total([layer_input]),
-    )
-
-
-def _work(operations: list[Operation], parts: list[Direction], size: int) -> Work:
-    def stacked(values: list[Any]) -> Array:
-        return np.stack([np.broadcast_to(value, size) for value in values])
-
-    transfers: dict[tuple[str, str], tuple[Any, Any]] = {}
-    panelled = {}
-    for place, (operation, part) in enumerate(zip(operations, parts, strict=True)):
-        if operation.in_panels:
-            panelled[place] = part.traffic
-            continue
-        for traffic in part.traffic:
-            key = (traffic.kind, traffic.group)
-            number, volume = transfers.get(key, (0.0, 0.0))
-            transfers[key] = (number + (traffic.volume > 0), volume + traffic.volume)
-    fused = [p.vector_flops * o.uses_matrix_units for o, p in zip(operations, parts, strict=True)]
-    return Work(
-        stacked([part.matrix_flops for part in parts]),
-        stacked([part.vector_flops for part in parts]),
-        stacked([part.hbm_bytes for part in parts]),
-        np.array(np.broadcast_to(sum(fused), size)),
-        transfers,
-        panelled,
-    )
+from estimators.roofline.counts import Counts, Work, flops_of, kept_bytes, repeats_forward
+from estimators.roofline.operations import Traffic
 
 
 @dataclass(frozen=True)
@@ -142,6 +53,38 @@ def layer_of(counts: Counts, values: Values, layers: Columns, mends: Mends) -> L
         R3 (all-reduce), R6 (count vector work inside attention once; the source counts it as
         the matrix work that would take as long), R7 (overlap of panels) and R10 (recomputed
         operations are part of the parts) act here.
+    """
+    passes = passes_of(counts, values, layers, mends)
+    return Layer(
+        seconds=np.concatenate(
+            (
+                [passes.forward_seconds, passes.backward_seconds],
+                passes.forward + passes.backward,
+            )
+        ),
+        flops=np.add(*flops_of(counts, values, mends)),
+        weights_bytes=counts.weights_bytes,
+        activations_bytes=kept_bytes(counts, values),
+        input_bytes=counts.input_bytes,
+    )
+
+
+class Passes(NamedTuple):
+    """Seconds of both passes through operations, over the layer table.
+
+    Three rows of parts: arithmetic, exposed memory traffic, and communication. What the backward
+    pass repeats of the forward pass is part of it.
+    """
+
+    forward: Array
+    backward: Array
+    forward_seconds: Array
+    backward_seconds: Array
+    """All parts, and recomputed operations also where they are not among the parts (R10)."""
+
+
+def passes_of(counts: Counts, values: Values, layers: Columns, mends: Mends) -> Passes:
+    """Return how long operations take on a system; parameters as in `layer_of`.
 
     Notes
     -----
@@ -153,23 +96,11 @@ def layer_of(counts: Counts, values: Values, layers: Columns, mends: Mends) -> L
     lines = _Lines(values, layers, double_all_reduce="R3" in mends)
     forward, again = _direction(counts, counts.forward, values, lines, mends)
     backward, _ = _direction(counts, counts.backward, values, lines, mends)
-    every = forward.sum(axis=0)
-    recomputed = again.sum(axis=0)
-
-    repeats = np.equal(values["activation_recompute"], "full")
-    passes = 1.0 + repeats
-    parts = passes * forward + backward
-    if "R10" in mends:
-        parts += again
-    return Layer(
-        seconds=np.concatenate(
-            ([every, backward.sum(axis=0) + recomputed + repeats * every], parts)
-        ),
-        flops=_flops(counts, values, passes, mends),
-        weights_bytes=counts.weights_bytes,
-        activations_bytes=np.where(repeats, counts.input_bytes, counts.activations_bytes),
-        input_bytes=counts.input_bytes,
-    )
+    repeats = repeats_forward(values)
+    if np.any(repeats):
+        backward += repeats * forward
+    seconds = (forward.sum(axis=0), backward.sum(axis=0) + again.sum(axis=0))
+    return Passes(forward, backward + again if "R10" in mends else backward, *seconds)
 
 
 class _Lines:
@@ -255,20 +186,3 @@ def _panelled_comm(
     if "R7" in mends:
         return tau + (panels - 1) * np.maximum(tau - busy / panels, 0.0)
     return tau + np.maximum(panels * tau - busy, 0.0)
-
-
-def _flops(counts: Counts, values: Values, passes: Any, mends: Mends) -> Any:
-    """Return the FLOPs of both directions per shard, repeated passes among them."""
-    inflation = 0.0
-    if "R6" not in mends:
-        inflation = values["matrix_flops_per_second"] / values["vector_flops_per_second"] - 1
-    total: dict[str, Any] = defaultdict(float)
-    for name, work in (("forward", counts.forward), ("backward", counts.backward)):
-        every = work.matrix_flops.sum(axis=0) + work.vector_flops.sum(axis=0)
-        total[name] = every + inflation * work.fused_vector_flops
-    flops = passes * total["forward"] + total["backward"]
-    if "R10" in mends and counts.recomputed.any():
-        rows = counts.recomputed
-        work = counts.forward
-        flops = flops + work.matrix_flops[rows].sum(axis=0) + work.vector_flops[rows].sum(axis=0)
-    return flops

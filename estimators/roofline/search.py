@@ -16,6 +16,7 @@ import numpy as np
 from estimators.contract import (
     Catalog,
     Cell,
+    EmptySpaceError,
     Mends,
     Problem,
     Refusal,
@@ -100,9 +101,9 @@ class RooflineSearch:
         asked = {pair: cell for cell in reversed(cells) for pair in _pairs(cell)}
         lost = [(pair, cell) for pair, cell in asked.items() if pair not in used]
         if lost:
-            raise RefusedError(_why(cell, *pair) for pair, cell in reversed(lost))
+            raise EmptySpaceError(_why(cell, *pair) for pair, cell in reversed(lost))
         if not any(counts):
-            raise RefusedError([_empty(cells[0])])
+            raise EmptySpaceError([_empty(cells[0])])
 
 
 def _empty(cell: Cell) -> Refusal:
@@ -131,6 +132,7 @@ def _problems(space: Space, catalog: Catalog) -> list[dict[str, Scalar]]:
         columns[name] = values[index]
     inputs = Inputs(columns)
     rules.resolve_problem(inputs, catalog)
+    inputs.require(("num_gpus",), "say how many GPUs the run has")
     if inputs.refusals:
         raise RefusedError(_distinct(inputs.refusals))
     return records(inputs.finish((*PROBLEM, *CHOICES), OPTIONAL))

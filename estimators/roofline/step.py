@@ -160,12 +160,9 @@ def fill_times(
     which multiply the transfers.
     """
     network = Network.of(values)
-    place = layouts.index["placement"]
     schedule: _Schedule = layouts.once("schedule", lambda: _schedule(layouts, values))
 
-    replicas: Ring = layouts.once("replicas", lambda: _replica_ring(layouts))
-    exchange = replicas.line(network).seconds(take(layer.weights_bytes, layouts.placement_shard))
-    exchange = take(exchange, place)
+    exchange = take(_exchange(layouts, layer, network), layouts.index["placement"])
     transfers = _stage_transfers(layouts, layer, schedule, network, mends)
     pipeline_comm = np.add(*transfers, out=out.get("pipeline_comm_seconds"))
 
@@ -179,8 +176,8 @@ def fill_times(
         if name in out:
             np.multiply(part, passes, out=out[name])
 
-    late = np.maximum(exchange - forward, 0.0)
-    late += np.maximum(exchange - backward, 0.0)
+    late = _late(exchange, forward)
+    late += _late(exchange, backward)
     late *= schedule.candidate_later_layers
     exchange *= 2
     data_comm = np.add(exchange, late, out=out.get("data_comm_seconds"))
@@ -192,6 +189,43 @@ def fill_times(
     if "step_seconds" in out:
         busy += bubble
         np.add(busy, data_comm, out=out["step_seconds"])
+
+
+def transfer_seconds(
+    layouts: Layouts, layer: Layer, values: Values, mends: Mends
+) -> dict[str, tuple[Any, Any]]:
+    """Return the seconds of `fill_times` that both transfers take, forward and backward.
+
+    Returns
+    -------
+    dict
+        ``exchange`` between replicas and ``stages`` of the pipeline, of the whole step, for a
+        batch of independent layouts.
+    """
+    network = Network.of(values)
+    schedule: _Schedule = layouts.once("schedule", lambda: _schedule(layouts, values))
+    exchange = _exchange(layouts, layer, network)
+    forward, backward = layer.seconds[:2]
+    later = schedule.candidate_later_layers
+    both = np.add(*_stage_transfers(layouts, layer, schedule, network, mends))
+    return {
+        "exchange": (
+            exchange + later * _late(exchange, forward),
+            exchange + later * _late(exchange, backward),
+        ),
+        "stages": (both / 2, both / 2),
+    }
+
+
+def _exchange(layouts: Layouts, layer: Layer, network: Network) -> Any:
+    """Return per placement the seconds in which one layer's weights, or gradients, pass."""
+    replicas: Ring = layouts.once("replicas", lambda: _replica_ring(layouts))
+    return replicas.line(network).seconds(take(layer.weights_bytes, layouts.placement_shard))
+
+
+def _late(exchange: Any, pass_seconds: Any) -> Any:
+    """Return what of a layer's exchange its neighbour's pass does not hide."""
+    return np.maximum(exchange - pass_seconds, 0.0)
 
 
 def _stage_transfers(

@@ -14,6 +14,10 @@ from warehouse.cli.main import run
 PROGRAM = (sys.executable, "-m", "warehouse.cli.main")
 
 
+HIDDEN = ("WAREHOUSE_DB", "PYTHONUNBUFFERED")
+"""Variables that a user's shell does not have, and that would hide faults."""
+
+
 @pytest.fixture(autouse=True)
 def _no_database_from_outside(monkeypatch):
     monkeypatch.delenv("WAREHOUSE_DB", raising=False)
@@ -34,7 +38,7 @@ def warehouse(capsys):
 @pytest.fixture(scope="session")
 def program():
     """Run the program as a process of its own."""
-    environment = {name: value for name, value in os.environ.items() if name != "WAREHOUSE_DB"}
+    environment = {name: value for name, value in os.environ.items() if name not in HIDDEN}
 
     def program(*arguments, **options):
         options = {"text": True, "timeout": 120, "env": environment, **options}
@@ -47,7 +51,7 @@ def program():
 
 @dataclass(frozen=True)
 class Quickstart:
-    """What one run of `warehouse quickstart` left: never written to afterwards."""
+    """What one run of `warehouse quickstart --small` left: never written to afterwards."""
 
     database: Path
     exit_code: int
@@ -57,9 +61,9 @@ class Quickstart:
 
 @pytest.fixture(scope="session")
 def quickstart(tmp_path_factory, program):
-    """One run of the quickstart, shared by all tests that only read."""
+    """One run of the small quickstart, shared by all tests that only read."""
     path = tmp_path_factory.mktemp("quickstart") / "warehouse.duckdb"
-    done = program("quickstart", "--db", path)
+    done = program("quickstart", "--small", "--db", path)
     return Quickstart(path, done.returncode, done.stdout, done.stderr)
 
 

@@ -6,8 +6,12 @@ import shlex
 import duckdb
 import pytest
 
+SYSTEMS = [
+    [accelerator, domain] for accelerator in ("A100", "B200", "H200") for domain in ("4", "8", "64")
+]
 
-def test_it_stores_every_configuration_that_the_paper_enumerates(quickstart):
+
+def test_the_small_one_stores_every_one_dimensional_configuration_of_the_paper(quickstart):
     assert quickstart.exit_code == 0, quickstart.err
     with duckdb.connect(str(quickstart.database), read_only=True) as connection:
         counts = connection.execute(
@@ -31,12 +35,9 @@ def sections(quickstart):
 
 
 def test_it_shows_the_best_layout_of_every_system(sections):
-    [table] = [rows for heading, rows in sections.items() if heading.startswith("Best layouts")]
-    assert [row[:2] for row in table[2:]] == [
-        [accelerator, domain]
-        for accelerator in ("A100", "B200", "H200")
-        for domain in ("4", "8", "64")
-    ]
+    for title in ("Best layout of each strategy", "The best layout as published and corrected"):
+        [table] = [rows for heading, rows in sections.items() if heading.startswith(title)]
+        assert [row[:2] for row in table[2:]] == SYSTEMS
 
 
 def test_it_compares_ten_published_configurations_in_both_variants(sections):
@@ -62,7 +63,41 @@ def test_the_suggested_queries_run_and_return_rows(quickstart, program):
 
 
 def test_a_second_run_evaluates_nothing_and_shows_the_same(warehouse, quickstart, swept):
-    code, out, err = warehouse("quickstart", "--db", swept)
+    code, out, err = warehouse("quickstart", "--small", "--db", swept)
     assert code == 0
     assert err.count("nothing to do") == 2
     assert out == quickstart.out.replace(str(quickstart.database), str(swept))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, program):
+    """One run of the whole quickstart: its database, stdout and stderr."""
+    path = tmp_path_factory.mktemp("whole") / "warehouse.duckdb"
+    done = program("quickstart", "--db", path)
+    assert done.returncode == 0, done.stderr
+    yield path, done.stdout, done.stderr
+    path.unlink()  # most of a gigabyte
+
+
+def test_the_whole_grid_of_the_paper_is_stored_in_seconds(whole):
+    path, _, err = whole
+    assert re.search(r"paper_grid: 9,183,444 rows .* in [\d.]+ s \([\d,]+ rows/s\)", err)
+    assert re.search(r"paper_grid corrected: [\d,]+ rows .* in [\d.]+ s \([\d,]+ rows/s\)", err)
+    assert 0 < float(re.search(r"quickstart took ([\d.]+) s", err)[1]) < 30
+    with duckdb.connect(str(path), read_only=True) as connection:
+        [[published]] = connection.execute(
+            "select count(*) from configuration where variant = 'published' and model in"
+            " ('gpt3_1T', 'vit_era5')"
+        ).fetchall()
+    assert published == 9_183_444
+
+
+def test_the_best_layouts_of_the_whole_grid_cover_every_strategy(whole):
+    lines = whole[1].partition("Best layout of each strategy")[2].split("\n\n")[1].splitlines()[2:]
+    found = [line.split()[:4] for line in lines]
+    strategies = {"tensor_1d", "summa_2d", "context_2d"}
+    assert [row[:2] for row in found[::3]] == SYSTEMS
+    for first in range(0, len(found), 3):
+        of_system = found[first : first + 3]
+        assert {row[2] for row in of_system} == strategies
+        assert of_system[0][3] == "1"

@@ -10,6 +10,10 @@ from contextlib import suppress
 import duckdb
 import pytest
 
+from warehouse.resources import studies_directory
+
+PACKAGED = ", ".join(sorted(path.stem for path in studies_directory().glob("*.toml")))
+
 
 def num_rows(database):
     with duckdb.connect(str(database), read_only=True) as connection:
@@ -66,10 +70,61 @@ def test_a_study_of_the_package_goes_by_its_name(warehouse, database):
     assert out.splitlines()[-1].split() == ["gpt3_1T_1d", "234", "357,552"]
 
 
+def stored(database):
+    with duckdb.connect(str(database), read_only=True) as connection:
+        studies = connection.execute("select study from study order by study").fetchall()
+        variants = connection.execute("select distinct variant from cell order by 1").fetchall()
+    return [name for (name,) in studies], [variant for (variant,) in variants]
+
+
+@pytest.mark.parametrize(
+    ("option", "study", "variants"),
+    [
+        (("--variant", "corrected"), "tiny", ["corrected"]),
+        (("--variant", "published"), "tiny published", ["published"]),
+        (("--variant", "both"), "tiny both", ["corrected", "published"]),
+        (("--mend", "R2, R1"), "tiny R1,R2", ["R1,R2"]),
+    ],
+)
+def test_an_option_takes_the_place_of_the_studys_variant(
+    warehouse, database, tiny, option, study, variants
+):
+    code, _, err = warehouse("sweep", tiny, *option, "--db", database)
+    assert (code, err.partition(":")[0]) == (0, study)
+    assert stored(database) == ([study], variants)
+
+
+def test_each_mend_alone_stands_between_published_and_corrected(warehouse, database, tiny):
+    warehouse("sweep", tiny, "--db", database)
+    err = warehouse("sweep", tiny, "--variant", "each", "--db", database)[2]
+    assert " of 24 cells evaluated" in err
+    assert "; 2 cells (" in err
+    mends = {f"R{number}" for number in range(1, 12)}
+    studies, variants = stored(database)
+    assert studies == ["tiny", "tiny each"]
+    assert set(variants) == {"published", "corrected"} | mends
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        (("--variant", "broth"), "`--variant` broth is not known\nhint: use published, corrected"),
+        (("--mend", "R99"), "`--mend` R99 is not a mend of roofline\nhint: known: R1, "),
+        (("--mend", ""), "`--mend`  is not a mend of roofline"),
+        (("--mend", "R1", "--variant", "both"), "`--mend` R1 cannot stand beside --variant"),
+    ],
+)
+def test_a_variant_that_is_none_exits_2(warehouse, database, tiny, option, says):
+    code, out, err = warehouse("sweep", tiny, *option, "--db", database)
+    assert (code, out) == (2, "")
+    assert says in err
+    assert not database.exists()
+
+
 @pytest.mark.parametrize(
     ("study", "says"),
     [
-        ("nonsense", "one of: gpt3_1T_1d, hbm_bandwidth_capacity, megatron"),
+        ("nonsense", "one of: errata, flops_capacity_bandwidth, gpt3_1T_1d"),
         ("nonsense.toml", "nonsense.toml: there is no such file"),
         ("no/such", "no/such: there is no such file"),
     ],

@@ -235,6 +235,33 @@ def test_a_faulty_study_changes_nothing(database: Path, tmp_path: Path) -> None:
     assert database.read_bytes() == before
 
 
+def test_a_refused_study_makes_no_database(tmp_path: Path) -> None:
+    database = tmp_path / "new" / "warehouse.duckdb"
+    with pytest.raises(InputError):
+        run_study(database, study(tmp_path, "faulty", num_gpus="[7919]"))
+    assert not database.parent.exists()
+
+
+def test_a_variant_without_a_layout_does_not_stop_the_other(database: Path, tmp_path: Path) -> None:
+    path = tmp_path / "rack.toml"
+    text = STUDY.format(name="rack", variant="both", num_gpus="[128]")
+    path.write_text(text.replace("nvlink_size = 8", "nvlink_size = 72"))
+    assert run_study(database, load_study(path)).cells == 2
+    assert {record[6] for record in records(database)} == {"corrected"}
+
+
+def test_a_choice_that_comes_later_leaves_stored_cells_alone(
+    database: Path, tmp_path: Path
+) -> None:
+    run_study(database, study(tmp_path, num_gpus="[8, 16]"))
+    shown = rows(database, "configuration_rank")
+    with duckdb.connect(str(database)) as connection:  # as an older package left it
+        connection.execute("alter table cell drop column attention")
+        connection.execute("update warehouse_meta set value = 'older' where key = 'tables'")
+    assert run_study(database, study(tmp_path, num_gpus="[8, 16]")).cells == 0
+    assert sorted(rows(database, "configuration_rank")) == sorted(shown)
+
+
 def test_dropping_a_study_keeps_what_others_ask_for_and_shrinks_the_file(
     database: Path, tmp_path: Path
 ) -> None:

@@ -1,6 +1,5 @@
 """Study files: what a good one says, and what is told of every faulty one."""
 
-import csv
 import json
 
 import pytest
@@ -8,8 +7,8 @@ from small_estimator import SmallEstimator
 
 from estimators import registry
 from warehouse.errors import InputError
-from warehouse.resources import reference_directory, studies_directory
-from warehouse.studies import MAX_COMBINATIONS, load_study
+from warehouse.studies import MAX_COMBINATIONS, load_study, under
+from warehouse.variants import mends_of_variant
 
 HEAD = 'name = "a question"\nestimator = "small"\n'
 GOOD = HEAD + '[space]\nmodel = "tiny"\nnum_gpus = [2, 4]\n'
@@ -94,6 +93,7 @@ def test_the_definition_is_json_with_ranges_expanded(load):
         ('variant = "corrected"', [{"S1", "S2"}]),
         ('variant = "published"', [set()]),
         ('variant = "both"', [set(), {"S1", "S2"}]),
+        ('variant = "each"', [set(), {"S1"}, {"S2"}, {"S1", "S2"}]),
         ('mends = ["S2"]', [{"S2"}]),
         ("mends = []", [set()]),
     ],
@@ -102,9 +102,15 @@ def test_a_variant_is_a_set_of_mends(load, line, mends):
     assert list(load(f"{line}\n{GOOD}").mends) == mends
 
 
-def test_an_estimator_without_mends_has_one_variant(load, small):
+@pytest.mark.parametrize("variant", ["both", "each"])
+def test_an_estimator_without_mends_has_one_variant(load, small, variant):
     small.mends = ()
-    assert load(f'variant = "both"\n{GOOD}').mends == (frozenset(),)
+    assert load(f'variant = "{variant}"\n{GOOD}').mends == (frozenset(),)
+
+
+def test_a_single_mend_alone_is_all_of_them(load, small):
+    small.mends = ("S1",)
+    assert load(f'variant = "each"\n{GOOD}').mends == (frozenset(), frozenset({"S1"}))
 
 
 def test_each_case_is_a_space_of_its_own_over_the_common_values(load):
@@ -117,6 +123,39 @@ def test_each_case_is_a_space_of_its_own_over_the_common_values(load):
         {"model": ("tiny",), "num_gpus": (8,), "global_batch_size": (16,), "hbm_bytes": (5.0,)},
         {"model": ("other",), "num_gpus": (2, 4), "hbm_bytes": (6.0, 7.0)},
     )
+
+
+COUPLED = GOOD + "[[coupled]]\nnvlink_size = [4, 8, 8]\nhbm_bytes = [1, 1, 2]\n"
+
+
+def test_coupled_values_change_together(load):
+    assert load(COUPLED).spaces == tuple(
+        {"model": ("tiny",), "num_gpus": (2, 4), "nvlink_size": (size,), "hbm_bytes": (memory,)}
+        for size, memory in ((4, 1.0), (8, 1.0), (8, 2.0))
+    )
+
+
+def test_groups_of_coupled_values_and_cases_are_crossed(load):
+    study = load(
+        COUPLED.replace("[4, 8, 8]", "{powers_of_two = [2, 3]}").replace("[1, 1, 2]", "[1, 2]")
+        + "[[coupled]]\nglobal_batch_size = [16, 32]\ndata_parallel = [1, 2]\n"
+        "[[case]]\n[[case]]\nnum_gpus = 8\n"
+    )
+    found = [
+        [space[name][0] for name in ("num_gpus", "nvlink_size", "global_batch_size")]
+        for space in study.spaces
+    ]
+    assert found == [
+        [num_gpus, size, batch] for num_gpus in (2, 8) for size in (4, 8) for batch in (16, 32)
+    ]
+    assert study.spaces[0]["num_gpus"] == (2, 4)
+    assert study.spaces[3] == {
+        **study.spaces[0],
+        "nvlink_size": (8,),
+        "hbm_bytes": (2.0,),
+        "global_batch_size": (32,),
+        "data_parallel": (2,),
+    }
 
 
 def test_a_file_that_starts_with_a_byte_order_mark_is_read(load):
@@ -178,6 +217,24 @@ def test_a_file_that_starts_with_a_byte_order_mark_is_read(load):
             ["2 asks the same as [[case]] 1"],
         ),
         (GOOD + "[[case]]\nnum_gpus = [2, 4]\n[[case]]", ["2 asks the same as [[case]] 1"]),
+        (GOOD + "[coupled]\nhbm_bytes = [1, 2]", ["`coupled`", "array of tables", "[[coupled]]"]),
+        (COUPLED.replace("8, 8", "8"), ["[[coupled]] 1 needs lists of one", "nvlink_size has 2"]),
+        (COUPLED.replace("1, 1, 2", "1, 2, 2"), ["3 in [[coupled]] 1 is the same step as 2"]),
+        (COUPLED.replace("nvlink_size = [4, 8, 8]", ""), ["needs two keys or more"]),
+        (GOOD + "[[coupled]]\nnvlink_size = 4\nhbm_bytes = 1", ["with two values or more"]),
+        (COUPLED.replace("hbm_bytes", "hbm_byte"), ["is not a key of [[coupled]]", "hbm_bytes"]),
+        (COUPLED.replace("4, 8", "0, 8"), ["`nvlink_size` 0 in [[coupled]] 1 must be at least"]),
+        (COUPLED.replace("nvlink_size", "num_gpus"), ["`num_gpus`", "1 is named elsewhere"]),
+        (COUPLED + "[[case]]\nnvlink_size = 2", ["`nvlink_size`", "1 is named elsewhere"]),
+        (COUPLED + COUPLED.removeprefix(GOOD), ["in [[coupled]] 2 is named elsewhere"]),
+        (
+            GOOD
+            + "[[coupled]]\nnvlink_size = {linear = [1, 200, 200]}\n"
+            + "hbm_bytes = {linear = [1, 200, 200]}\n[[coupled]]\n"
+            + "nvlink_efficiency = {linear = [0.1, 1, 200]}\n"
+            + "data_parallel = {linear = [1, 200, 200]}",
+            ["has 40,000 combinations of steps, more than 10,000"],
+        ),
         (
             GOOD.replace("[2, 4]", "{linear = [1, 10000, 10000]}")
             + "data_parallel = {linear = [1, 10000, 10000]}",
@@ -219,39 +276,10 @@ def test_a_directory_is_refused(tmp_path):
         load_study(tmp_path)
 
 
-def packaged_studies():
-    return sorted(studies_directory().glob("*.toml"))
-
-
-def test_studies_are_packaged():
-    names = [path.stem for path in packaged_studies()]
-    assert {"gpt3_1T_1d", "megatron", "hbm_bandwidth_capacity"} <= set(names)
-
-
-@pytest.mark.parametrize("path", packaged_studies(), ids=lambda path: path.stem)
-def test_every_packaged_study_loads_and_is_named_after_its_file(path):
-    study = load_study(path)
-    assert study.name == path.stem
-    assert study.definition["description"]
-
-
-def test_the_megatron_study_asks_for_each_published_configuration():
-    with (reference_directory() / "published_megatron_scaling.csv").open() as file:
-        published = list(csv.DictReader(file))
-    study = load_study(studies_directory() / "megatron.toml")
-    assert len(study.spaces) == len(published) == 10
-    for space, row in zip(study.spaces, published, strict=True):
-        assert space["model"] == (f"megatron_{row['model']}",)
-        assert space["accelerator"] == (row["accelerator"],)
-        for name in ("num_gpus", "global_batch_size"):
-            assert space[name] == (int(row[name]),)
-        assert space["virtual_pipeline"] == tuple(sorted({1, int(row["virtual_pipeline"])}))
-        assert row["activation_recompute"] in space["activation_recompute"]
-    assert len(study.mends) == 2
-
-
-def test_the_hardware_sweep_crosses_bandwidth_with_capacity():
-    [space] = load_study(studies_directory() / "hbm_bandwidth_capacity.toml").spaces
-    assert len(space["hbm_bytes_per_second"]) * len(space["hbm_bytes"]) == 56
-    assert 8e12 in space["hbm_bytes_per_second"]
-    assert 192e9 in space["hbm_bytes"]
+def test_a_study_under_another_variant_is_named_after_both(load, small):
+    study = load(f'mends = ["S2"]\n{GOOD}')
+    other = under(study, mends_of_variant(small, "each"), "each")
+    assert other.name == other.definition["name"] == "a question each"
+    assert other.definition["mends"] == [[], ["S1"], ["S2"], ["S1", "S2"]]
+    assert (other.mends, other.spaces) == (mends_of_variant(small, "each"), study.spaces)
+    assert under(study, (frozenset({"S2"}),), "S2") is study

@@ -12,6 +12,7 @@ from warehouse.cli.common import DEFAULT_DATABASE, Database, count, say
 if TYPE_CHECKING:
     from estimators.contract import Catalog, Estimator, Mends, Relation
     from warehouse.batch import BatchReport
+    from warehouse.definitions import Definitions
 
 
 def evaluate(
@@ -34,6 +35,10 @@ def evaluate(
     into_db: Annotated[
         bool, typer.Option("--into-db", help="Store the rows in the database as well.")
     ] = False,
+    catalog: Annotated[
+        Path | None,
+        typer.Option(metavar="TOML", help="Define models and systems, as a study does."),
+    ] = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Evaluate a file of configurations, row for row.
@@ -50,18 +55,19 @@ def evaluate(
     """
     from estimators import registry
     from warehouse.batch import find_relation
+    from warehouse.definitions import Definitions, load_definitions
 
     model = registry.get(estimator)
     mends = _mends(model, variant, mend)
     grain = find_relation(model, relation)
+    defined = load_definitions(catalog) if catalog else Definitions()
     if into_db:
-        report = _evaluate_into(db, model, configs, out, mends, grain, keep_valid)
+        report = _evaluate_into(db, model, configs, out, mends, defined, grain, keep_valid)
     else:
         from warehouse.catalog import packaged_catalog
 
-        report = _evaluate(
-            model, configs, out, mends, packaged_catalog(), grain, keep_valid, with_cells=False
-        )
+        known = defined.added_to(packaged_catalog())
+        report = _evaluate(model, configs, out, mends, known, grain, keep_valid, with_cells=False)
     _tell(report, configs, out)
 
 
@@ -112,6 +118,7 @@ def _evaluate_into(
     configs: Path,
     out: Path,
     mends: Mends,
+    defined: Definitions,
     relation: Relation,
     keep_valid: bool,
 ) -> BatchReport:
@@ -121,7 +128,7 @@ def _evaluate_into(
     from warehouse.connection import open_for_write
 
     with open_for_write(db) as connection:
-        catalog = load_catalog(connection)
+        catalog = defined.added_to(load_catalog(connection))
         report = _evaluate(
             model, configs, out, mends, catalog, relation, keep_valid, with_cells=True
         )

@@ -11,6 +11,7 @@ import typer
 
 from warehouse.cli.database import drop, init
 from warehouse.cli.evaluate import evaluate
+from warehouse.cli.operations import operations
 from warehouse.cli.query import sql
 from warehouse.cli.quickstart import quickstart
 from warehouse.cli.rank import rank
@@ -32,6 +33,7 @@ COMMANDS = (
         "warehouse evaluate roofline configs.csv --out results.csv",
     ),
     (rank, "warehouse rank --model gpt3_1T --accelerator H200 --num-gpus 4096"),
+    (operations, "warehouse operations --best --model gpt3_1T --accelerator H200 --num-gpus 4096"),
     (validate, "warehouse validate"),
     (sql, 'warehouse sql "select model, count(*) from configuration group by model"'),
     (status, "warehouse status"),
@@ -96,7 +98,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         text, code = message
         _flush()
         sys.stderr.write(f"error: {text}\n")
-    _flush()
+    lost = _flush()
+    if lost is not None and code == 0:
+        sys.stderr.write(f"error: {lost.strerror}\n")
+        code = 1
     return code
 
 
@@ -118,13 +123,15 @@ def _explained(error: Exception) -> tuple[str, int] | None:
     return None
 
 
-def _flush() -> None:
-    """Write out what is left, quietly if the reader of a pipe has gone."""
+def _flush() -> OSError | None:
+    """Write out what is left; return why it cannot be, but for a reader of a pipe that left."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         # Python would try again at exit, and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return None if isinstance(error, BrokenPipeError) else error
+    return None
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from warehouse.cli.common import (
     DEFAULT_DATABASE,
@@ -19,13 +21,39 @@ from warehouse.cli.common import (
 )
 from warehouse.cli.comparison import heading, show_comparison
 from warehouse.cli.database import init
-from warehouse.cli.sweep import run_with_progress, summary
+from warehouse.cli.sweep import run_with_progress, summary, under_options
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-STUDIES = ("gpt3_1T_1d", "megatron")
+    Plan = tuple[tuple[str, str | None], ...]
+
 NUM_GPUS = 4096
+
+WHOLE: Plan = (("paper_grid", None), ("paper_grid", "corrected"), ("megatron", None))
+"""Studies, each with the variant that takes the place of its own."""
+
+SMALL: Plan = (("gpt3_1T_1d", None), ("megatron", None))
+
+BEST = f"""\
+select
+    accelerator, nvlink_size, strategy, rank_by_time,
+    data_parallel, tensor_parallel, tensor_parallel_2, context_parallel, pipeline_parallel,
+    microbatch_size, summa_panels, nvlink_data_parallel, nvlink_tensor_parallel,
+    nvlink_tensor_parallel_2, nvlink_context_parallel, nvlink_pipeline_parallel,
+    step_seconds, tokens_per_second, mfu, memory_bytes
+from configuration_rank
+where rank_in_strategy = 1 and variant = 'corrected' and model = 'gpt3_1T'
+    and num_gpus = {NUM_GPUS}
+order by accelerator, nvlink_size, rank_by_time"""
+
+ERRATA = f"""\
+select
+    accelerator, nvlink_size, published_best_layout, published_best_step_seconds, best_layout,
+    best_step_seconds
+from erratum_effect
+where strategy = 'all' and variant = 'corrected' and model = 'gpt3_1T' and num_gpus = {NUM_GPUS}
+order by accelerator, nvlink_size"""
 
 LAYOUT_RANK = """\
 select
@@ -52,21 +80,26 @@ NEXT = (
     ),
     (
         "What do the mended errata change?",
-        "select variant, count(*) as layouts, avg(step_seconds) as mean_step_seconds,"
-        " min(step_seconds) filter (where fits_memory) as best_step_seconds from configuration"
-        " where model = 'gpt3_1T' and accelerator = 'B200' and nvlink_size = 8"
-        " and num_gpus = 4096 group by variant order by variant",
+        "select num_gpus, strategy, is_best_changed, best_step_ratio, same_layout_step_ratio"
+        " from erratum_effect where variant = 'corrected' and model = 'gpt3_1T'"
+        " and accelerator = 'B200' and nvlink_size = 8 order by num_gpus, strategy",
     ),
 )
 """Questions for a user's own first queries, each with one that answers it."""
 
 
-def quickstart(db: Database = DEFAULT_DATABASE) -> None:
+def quickstart(
+    small: Annotated[
+        bool, typer.Option("--small", help="One model, one-dimensional tensor parallelism only.")
+    ] = False,
+    db: Database = DEFAULT_DATABASE,
+) -> None:
     """Build a database, run the main searches, show the results.
 
-    The 1T model of arXiv 2410.00273 on three generations of GPUs, and every layout around the
-    ten configurations that Megatron published (arXiv 2104.04473). A second run evaluates
-    nothing again.
+    The whole grid of arXiv 2410.00273, as published and corrected: two models, three strategies,
+    three generations of GPUs, three sizes of NVLink domains, 4 to 16,384 GPUs; and every layout
+    around the ten configurations that Megatron published (arXiv 2104.04473). A second run
+    evaluates nothing again.
     """
     from warehouse.connection import open_for_read
     from warehouse.studies import load_study
@@ -74,8 +107,9 @@ def quickstart(db: Database = DEFAULT_DATABASE) -> None:
     started = time.perf_counter()
     init(db)
     rows = 0
-    for name in STUDIES:
-        report = run_with_progress(db, load_study(study_path(name)))
+    for name, variant in SMALL if small else WHOLE:
+        study = under_options(load_study(study_path(name)), variant, None)
+        report = run_with_progress(db, study)
         rows += report.rows + report.rows_before
         say(summary(report))
     with open_for_read(db) as connection:
@@ -86,17 +120,10 @@ def quickstart(db: Database = DEFAULT_DATABASE) -> None:
 
 
 def _show(connection: DuckDBPyConnection) -> None:
-    from warehouse.ranking import rank_layouts
-
-    filters: dict[str, str | int] = {
-        "estimator": "roofline",
-        "variant": "corrected",
-        "model": "gpt3_1T",
-        "num_gpus": NUM_GPUS,
-    }
-    best = rank_layouts(connection, filters, top=1)
-    heading(f"Best layouts of gpt3_1T on {NUM_GPUS:,} GPUs (corrected)")
-    put_for_people(best.columns, best.rows, drop={*best.constants, "rank_by_time"})
+    heading(f"Best layout of each strategy, gpt3_1T on {NUM_GPUS:,} GPUs (corrected)")
+    put_for_people(*fetched(connection, BEST))
+    heading(f"The best layout as published and corrected, gpt3_1T on {NUM_GPUS:,} GPUs")
+    put_for_people(*fetched(connection, ERRATA))
     show_comparison(connection)
     heading(
         "Where Megatron's layouts rank among all that fit, and what would be faster (corrected)"

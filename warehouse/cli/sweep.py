@@ -25,6 +25,17 @@ def sweep(
             metavar="STUDY", help="A TOML file, or the name of a study that comes with the package."
         ),
     ],
+    variant: Annotated[
+        str | None,
+        typer.Option(
+            metavar="published|corrected|both|each",
+            help="Which figures, whatever the study says; each: every mend alone as well.",
+        ),
+    ] = None,
+    mend: Annotated[
+        str | None,
+        typer.Option(metavar="R1,R2", help="Mend these errata only, whatever the study says."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Count cells and rows; evaluate and write nothing.")
     ] = False,
@@ -36,15 +47,49 @@ def sweep(
     """Evaluate every layout of a study and store each as a row.
 
     What is stored already is not evaluated again; an interrupted sweep resumes where it
-    stopped.
+    stopped. Under another variant than its own the study is stored under a name that ends in the
+    variant, beside the original.
     """
     from warehouse.studies import load_study
 
-    loaded = load_study(study_path(study))
+    loaded = under_options(load_study(study_path(study)), variant, mend)
     if dry_run:
         _count_rows(loaded)
         return
     say(summary(run_with_progress(db, loaded, force=force)))
+
+
+def under_options(study: Study, variant: str | None, mend: str | None) -> Study:
+    """Return `study` under the mends that the options ask for, its own where they ask for none.
+
+    Raises
+    ------
+    UsageError
+        If both are given, or one does not say which mends.
+    """
+    from estimators import registry
+    from estimators.contract import RefusedError, variant_name
+    from warehouse.errors import UsageError
+    from warehouse.studies import under
+    from warehouse.variants import chosen_mends, mends_of_variant
+
+    if variant is not None and mend is not None:
+        raise UsageError(f"`--mend` {mend} cannot stand beside --variant", "keep one of them")
+    estimator = registry.get(study.estimator)
+    try:
+        if mend is not None:
+            mends = chosen_mends(estimator, [name.strip() for name in mend.split(",")])
+            return under(study, (mends,), variant_name(mends, estimator.mends))
+        if variant is not None:
+            return under(study, mends_of_variant(estimator, variant), variant)
+    except RefusedError as error:
+        option = "--variant" if mend is None else "--mend"
+        hint = "use published, corrected, both or each; for chosen errata --mend R1,R2"
+        refusal = error.refusals[0]
+        raise UsageError(
+            f"`{option}` {refusal.value} {refusal.reason}", refusal.hint if mend else hint
+        ) from None
+    return study
 
 
 def run_with_progress(db: Path, study: Study, *, force: bool = False) -> SweepReport:

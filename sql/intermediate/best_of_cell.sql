@@ -1,0 +1,101 @@
+-- The fastest layout of every cell in force, among those that fit in memory.
+-- Grain: one row per cell whose rows are configurations
+--
+-- NULL where no layout fits. Layouts of the same time are told apart by their fields, in the
+-- order below, so that two variants of a cell choose alike.
+with layouts as (
+    select
+        cell_id,
+        count(*) as num_layouts,
+        count(*) filter (where fits_memory) as num_fitting_layouts,
+        min(
+            struct_pack(
+                step_seconds := step_seconds,
+                memory_bytes := memory_bytes,
+                strategy := strategy,
+                attention := attention,
+                activation_recompute := activation_recompute,
+                data_parallel := data_parallel,
+                tensor_parallel := tensor_parallel,
+                tensor_parallel_2 := tensor_parallel_2,
+                context_parallel := context_parallel,
+                pipeline_parallel := pipeline_parallel,
+                virtual_pipeline := virtual_pipeline,
+                microbatch_size := microbatch_size,
+                summa_panels := summa_panels,
+                nvlink_data_parallel := nvlink_data_parallel,
+                nvlink_tensor_parallel := nvlink_tensor_parallel,
+                nvlink_tensor_parallel_2 := nvlink_tensor_parallel_2,
+                nvlink_context_parallel := nvlink_context_parallel,
+                nvlink_pipeline_parallel := nvlink_pipeline_parallel
+            )
+        ) filter (where fits_memory) as best
+    from configuration_source
+    group by cell_id
+)
+
+select
+    current_cell.cell_id,
+    current_cell.problem_id,
+    current_cell.estimator,
+    current_cell.estimator_version,
+    current_cell.mends,
+    current_cell.variant,
+    current_cell.first_sibling,
+    -- what a cell covers of its problem: cells that agree in it can be compared
+    struct_pack(
+        strategy := current_cell.strategy,
+        attention := current_cell.attention,
+        activation_recompute := current_cell.activation_recompute,
+        virtual_pipeline := current_cell.virtual_pipeline,
+        kept := current_cell.kept
+    ) as coverage,
+    -- such as tensor_1d dp16 tp8 pp32 micro1 (nvlink tp8)
+    nullif(
+        concat_ws(
+            ' ',
+            layouts.best.strategy,
+            'dp' || layouts.best.data_parallel,
+            'tp' || nullif(
+                concat_ws(
+                    'x', layouts.best.tensor_parallel, nullif(layouts.best.tensor_parallel_2, 1)
+                ),
+                ''
+            ),
+            'cp' || nullif(layouts.best.context_parallel, 1),
+            'pp' || layouts.best.pipeline_parallel,
+            'chunks' || nullif(layouts.best.virtual_pipeline, 1),
+            'micro' || layouts.best.microbatch_size,
+            'panels' || nullif(layouts.best.summa_panels, 0),
+            'recompute ' || nullif(layouts.best.activation_recompute, 'none'),
+            'attention ' || nullif(layouts.best.attention, 'flash'),
+            '(nvlink ' || nullif(
+                concat_ws(
+                    ' ',
+                    'dp' || nullif(layouts.best.nvlink_data_parallel, 1),
+                    'tp' || nullif(
+                        nullif(
+                            concat_ws(
+                                'x',
+                                layouts.best.nvlink_tensor_parallel,
+                                nullif(layouts.best.nvlink_tensor_parallel_2, 1)
+                            ),
+                            '1'
+                        ),
+                        ''
+                    ),
+                    'cp' || nullif(layouts.best.nvlink_context_parallel, 1),
+                    'pp' || nullif(layouts.best.nvlink_pipeline_parallel, 1)
+                ),
+                ''
+            ) || ')'
+        ),
+        ''
+    ) as best_layout,
+    coalesce(layouts.num_layouts, 0) as num_layouts,
+    coalesce(layouts.num_fitting_layouts, 0) as num_fitting_layouts,
+    layouts.best
+from current_cell
+left join layouts on current_cell.cell_id = layouts.cell_id
+-- a cell of another grain has rows, but no configurations
+where layouts.cell_id is not null or current_cell.num_rows = 0

@@ -1,0 +1,164 @@
+-- What mends change: the fastest layout of each problem as published and under a set of mends.
+-- Grain: one row per problem, estimator, mended variant and strategy; all is every strategy at once
+--
+-- Only cells that are stored both as published and mended take part: both sides choose from the
+-- same strategies. The published winner is looked up under the mend as well, which tells what
+-- happens to one layout apart from what another choice wins back. NULL where no layout fits, or
+-- where the mended space does not have the layout.
+with best as materialized (
+    select *
+    from best_of_cell
+),
+
+paired as (
+    select
+        mended.cell_id,
+        mended.problem_id,
+        mended.estimator,
+        mended.estimator_version,
+        mended.variant,
+        published.coverage.strategy as searched_strategy,
+        published.best as published_best,
+        published.best_layout as published_layout,
+        published.num_layouts as num_published_layouts,
+        published.num_fitting_layouts as num_published_fitting_layouts,
+        mended.best as mended_best,
+        mended.best_layout as mended_layout,
+        mended.num_layouts,
+        mended.num_fitting_layouts
+    from best as mended
+    inner join best as published
+        on
+            mended.problem_id = published.problem_id
+            and mended.estimator = published.estimator
+            and mended.coverage = published.coverage
+    where published.variant = 'published' and mended.variant <> 'published'
+),
+
+-- the published winner's own row under the mend
+same_layout as (
+    select
+        paired.cell_id,
+        configuration_source.step_seconds,
+        configuration_source.memory_bytes,
+        configuration_source.fits_memory
+    from configuration_source
+    inner join paired
+        on
+            configuration_source.cell_id = paired.cell_id
+            and configuration_source.data_parallel
+            is not distinct from paired.published_best.data_parallel
+            and configuration_source.tensor_parallel
+            is not distinct from paired.published_best.tensor_parallel
+            and configuration_source.tensor_parallel_2
+            is not distinct from paired.published_best.tensor_parallel_2
+            and configuration_source.context_parallel
+            is not distinct from paired.published_best.context_parallel
+            and configuration_source.pipeline_parallel
+            is not distinct from paired.published_best.pipeline_parallel
+            and configuration_source.virtual_pipeline
+            is not distinct from paired.published_best.virtual_pipeline
+            and configuration_source.microbatch_size
+            is not distinct from paired.published_best.microbatch_size
+            and configuration_source.summa_panels
+            is not distinct from paired.published_best.summa_panels
+            and configuration_source.activation_recompute
+            is not distinct from paired.published_best.activation_recompute
+            and configuration_source.nvlink_data_parallel
+            is not distinct from paired.published_best.nvlink_data_parallel
+            and configuration_source.nvlink_tensor_parallel
+            is not distinct from paired.published_best.nvlink_tensor_parallel
+            and configuration_source.nvlink_tensor_parallel_2
+            is not distinct from paired.published_best.nvlink_tensor_parallel_2
+            and configuration_source.nvlink_context_parallel
+            is not distinct from paired.published_best.nvlink_context_parallel
+            and configuration_source.nvlink_pipeline_parallel
+            is not distinct from paired.published_best.nvlink_pipeline_parallel
+    where configuration_source.variant <> 'published'
+),
+
+compared as (
+    select
+        paired.*,
+        case
+            when paired.published_best is not null
+                then struct_pack(
+                    step_seconds := paired.published_best.step_seconds,
+                    memory_bytes := paired.published_best.memory_bytes,
+                    layout := paired.published_layout,
+                    mended_step_seconds := same_layout.step_seconds,
+                    mended_memory_bytes := same_layout.memory_bytes,
+                    fits_memory := same_layout.fits_memory
+                )
+        end as published_winner,
+        case
+            when paired.mended_best is not null
+                then struct_pack(
+                    step_seconds := paired.mended_best.step_seconds,
+                    memory_bytes := paired.mended_best.memory_bytes,
+                    layout := paired.mended_layout
+                )
+        end as mended_winner
+    from paired
+    left join same_layout on paired.cell_id = same_layout.cell_id
+),
+
+winner as (
+    select
+        problem_id,
+        estimator,
+        estimator_version,
+        variant,
+        coalesce(cast(searched_strategy as varchar), 'all') as strategy,
+        min(published_winner) as published_winner,
+        min(mended_winner) as mended_winner,
+        cast(sum(num_published_layouts) as bigint) as num_published_layouts,
+        cast(sum(num_published_fitting_layouts) as bigint) as num_published_fitting_layouts,
+        cast(sum(num_layouts) as bigint) as num_layouts,
+        cast(sum(num_fitting_layouts) as bigint) as num_fitting_layouts
+    from compared
+    group by
+        grouping sets (
+            (problem_id, estimator, estimator_version, variant, searched_strategy),
+            (problem_id, estimator, estimator_version, variant)
+        )
+)
+
+select
+    winner.problem_id,
+    winner.estimator,
+    winner.estimator_version,
+    winner.variant,
+    winner.strategy,
+    erratum.fault,
+    erratum.mend,
+
+    problem.model,
+    problem.accelerator,
+    problem.nvlink_size,
+    problem.num_gpus,
+    problem.global_batch_size,
+
+    winner.num_published_layouts,
+    winner.num_published_fitting_layouts,
+    winner.num_layouts,
+    winner.num_fitting_layouts,
+
+    winner.published_winner.layout as published_best_layout,
+    winner.mended_winner.layout as best_layout,
+    coalesce(published_best_layout, '') <> coalesce(best_layout, '') as is_best_changed,
+    winner.published_winner.step_seconds as published_best_step_seconds,
+    winner.mended_winner.step_seconds as best_step_seconds,
+    best_step_seconds / published_best_step_seconds as best_step_ratio,
+    winner.published_winner.memory_bytes as published_best_memory_bytes,
+    winner.mended_winner.memory_bytes as best_memory_bytes,
+    best_memory_bytes / published_best_memory_bytes as best_memory_ratio,
+
+    winner.published_winner.mended_step_seconds / published_best_step_seconds
+        as same_layout_step_ratio,
+    winner.published_winner.mended_memory_bytes / published_best_memory_bytes
+        as same_layout_memory_ratio,
+    winner.published_winner.fits_memory as fits_same_layout
+from winner
+inner join problem on winner.problem_id = problem.problem_id
+left join erratum on winner.estimator = erratum.estimator and winner.variant = erratum.erratum

@@ -1,0 +1,118 @@
+"""Bad studies, swept by the program itself: a clear refusal, or rows that say they do not fit."""
+
+import json
+
+import duckdb
+import pytest
+
+HEAD = """\
+name = "bad"
+estimator = "roofline"
+variant = "corrected"
+[space]
+"""
+SMALL = """\
+num_layers = 4
+hidden_size = 768
+num_heads = 3
+seq_len = 1024
+accelerator = "H200"
+nvlink_size = 8
+num_gpus = 14
+global_batch_size = 8
+"""
+GPT3 = """\
+model = "gpt3"
+accelerator = "H200"
+nvlink_size = 8
+num_gpus = 8
+global_batch_size = 8
+"""
+
+
+@pytest.fixture
+def sweep(program, tmp_path):
+    """Sweep a study as a process; return it and the database it was to write."""
+
+    def sweep(text):
+        database, study = tmp_path / "warehouse.duckdb", tmp_path / "bad.toml"
+        study.write_text(text)
+        return program("sweep", "bad.toml", "--db", database, cwd=tmp_path), database
+
+    return sweep
+
+
+@pytest.mark.parametrize(
+    ("study", "told"),
+    [
+        pytest.param(
+            HEAD + GPT3.replace("nvlink_size = 8", "nvlink_size = 0"),
+            ["`nvlink_size` 0 must be at least 1"],
+            id="a domain without GPUs",
+        ),
+        pytest.param(
+            HEAD + SMALL + "tensor_parallel = 7\n",
+            ["`tensor_parallel` 7 does not divide `num_heads` 3", "hint: use 1 or 3"],
+            id="3 heads on 7-way tensor parallelism",
+        ),
+        pytest.param(
+            HEAD + "[models.mine]\n" + SMALL.partition("accelerator")[0] + "ffn_hidden_size = 700\n"
+            '[[case]]\nmodel = "mine"\naccelerator = "H200"\nnum_gpus = 3\nnvlink_size = 3\n'
+            "tensor_parallel = 3\n",
+            ["`tensor_parallel` 3 does not divide `ffn_hidden_size` 700"],
+            id="a feed-forward width that cannot be split",
+        ),
+        pytest.param(
+            HEAD + SMALL.replace("num_heads = 3", "num_heads = 5"),
+            ["`num_heads` 5 does not divide `hidden_size` 768"],
+            id="heads of unequal width",
+        ),
+        pytest.param(HEAD, ["`space` (none) is empty", "hint: name"], id="an empty space"),
+        pytest.param(
+            HEAD + GPT3.replace("num_gpus = 8", "num_gpus = []"),
+            ['`num_gpus` "[]" is empty'],
+            id="an empty list",
+        ),
+        pytest.param(
+            HEAD.replace("corrected", "published")
+            + GPT3.replace("nvlink_size = 8", "nvlink_size = 7"),
+            ["`num_gpus` 8 leaves no layout", "fill NVLink domains of 7 exactly"],
+            id="a space without a layout",
+        ),
+        pytest.param(
+            HEAD + GPT3 + "[system]\nhbm_bytes = 0\n",
+            ["`hbm_bytes` 0 must be more than 0"],
+            id="no memory at all",
+        ),
+        pytest.param(
+            HEAD + GPT3 + '[systems.H200]\nbased_on = "A100"\n',
+            ['`systems` "H200" is in the `system` table already', 'based_on = "H200"'],
+            id="a name that is taken",
+        ),
+    ],
+)
+def test_it_is_refused_with_value_and_rule_and_nothing_is_written(sweep, study, told):
+    done, database = sweep(study)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("error: bad.toml: ")
+    assert "Traceback" not in done.stderr
+    for part in told:
+        assert part in done.stderr
+    assert list(database.parent.iterdir()) == [database.with_name("bad.toml")]
+
+
+def test_a_capacity_below_the_weights_gives_rows_that_do_not_fit(sweep, program):
+    done, database = sweep(HEAD + GPT3 + "[system]\nhbm_bytes = 1e9\n")
+    assert done.returncode == 0, done.stderr
+    with duckdb.connect(str(database), read_only=True) as connection:
+        rows, fitting, least, capacity = connection.execute(
+            "select count(*), count(*) filter (fits_memory), min(weights_bytes), max(hbm_bytes)"
+            " from configuration"
+        ).fetchone()
+    assert rows > 0
+    assert fitting == 0
+    assert least > capacity == 1e9
+
+    ranked = program("rank", "--format", "json", "--db", database)
+    assert (ranked.returncode, json.loads(ranked.stdout)) == (0, [])
+    assert "no layout fits in memory: 1 problem" in ranked.stderr
