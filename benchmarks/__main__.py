@@ -16,22 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.tasks import Measured, evaluate, ingest, sweep
-
-STUDY = """
-name = "benchmark"
-estimator = "roofline"
-variant = "published"
-[space]
-model = "gpt3_1T"
-strategy = "tensor_1d"
-accelerator = "B200"
-nvlink_size = [4, 8, 64]
-num_gpus = {{powers_of_two = [2, 14]}}
-global_batch_size = 4096
-[system]
-hbm_bytes_per_second = {{linear = [1e12, 16e12, {points}]}}
-"""
-"""The paper's one-dimensional grid of one system, at many memory bandwidths."""
+from warehouse.resources import studies_directory
 
 
 def _alone(task: Callable[[Path, Path], Measured], study_file: Path, directory: Path) -> Measured:
@@ -45,13 +30,10 @@ def _alone(task: Callable[[Path, Path], Measured], study_file: Path, directory: 
         return pool.submit(task, study_file, database).result()
 
 
-def _rounds(points: int, rounds: int) -> Iterator[dict[str, Measured]]:
+def _rounds(study_file: Path, rounds: int) -> Iterator[dict[str, Measured]]:
     with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        study_file = directory / "benchmark.toml"
-        study_file.write_text(STUDY.format(points=points), encoding="utf-8")
         for _ in range(rounds):
-            yield {task.__name__: _alone(task, study_file, directory) for task in TASKS}
+            yield {task.__name__: _alone(task, study_file, Path(name)) for task in TASKS}
 
 
 TASKS = (evaluate, ingest, sweep)
@@ -64,19 +46,26 @@ WORDS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--points", type=int, default=48, help="memory bandwidths (default 48)")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds (default 5)")
+    parser.add_argument("--study", default="paper_grid", help="packaged study (paper_grid)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds (default 3)")
     parser.add_argument("--cores", type=int, default=2, help="cores to use (default 2)")
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))[: options.cores]
     os.sched_setaffinity(0, cores)
 
-    rounds = list(_rounds(options.points, options.rounds))
-    print(f"{rounds[0]['sweep'].rows:,} rows, {len(cores)} cores, median of {len(rounds)} rounds")
+    study_file = studies_directory() / f"{options.study}.toml"
+    rounds = list(_rounds(study_file, options.rounds))
+    print(
+        f"study {options.study}: {rounds[0]['sweep'].rows:,} rows, {len(cores)} cores, "
+        f"median of {len(rounds)} rounds"
+    )
     for name, words in WORDS.items():
         rate = statistics.median(r[name].rows_per_second for r in rounds)
+        seconds = statistics.median(r[name].seconds for r in rounds)
         peak = max(r[name].peak_bytes for r in rounds)
-        print(f"{words:30} {rate:12,.0f} rows/s   peak memory {peak / 1e6:5.0f} MB")
+        print(
+            f"{words:30} {seconds:6.2f} s {rate:12,.0f} rows/s   peak memory {peak / 1e6:5.0f} MB"
+        )
     ratio = statistics.median(r["sweep"].seconds / r["ingest"].seconds for r in rounds)
     size = rounds[0]["sweep"].file_bytes / rounds[0]["sweep"].rows
     print(f"sweep takes {ratio:.2f} x the bare ingest; {size:.1f} bytes a row on disk")

@@ -23,6 +23,7 @@ QUESTION = ("model", "accelerator", "nvlink_size", "num_gpus", "global_batch_siz
 LAYOUT = (
     "strategy",
     "activation_recompute",
+    "attention",
     "data_parallel",
     "tensor_parallel",
     "tensor_parallel_2",
