@@ -21,6 +21,21 @@ _STORAGE = {
     "date": "DATE",
     "time": "TIMESTAMP",
 }
+NUMPY_TYPES: dict[str, type] = {
+    "TINYINT": np.int8,
+    "UTINYINT": np.uint8,
+    "SMALLINT": np.int16,
+    "USMALLINT": np.uint16,
+    "INTEGER": np.int32,
+    "UINTEGER": np.uint32,
+    "BIGINT": np.int64,
+    "FLOAT": np.float32,
+    "DOUBLE": np.float64,
+    "BOOLEAN": np.bool_,
+    "VARCHAR": np.object_,
+}
+"""DuckDB types that a stored column may have, and what they are in memory."""
+
 _DTYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_, "str": np.object_}
 
 
@@ -79,6 +94,19 @@ def _positive(name: str, unit: str, meaning: str, source: str = "") -> Column:
     return Column(name, "float", unit, meaning, source, above=0)
 
 
+def _rate(name: str, unit: str, meaning: str) -> Column:
+    """Return a column of a rate or capacity: bounded, so that no time over- or underflows."""
+    return Column(name, "float", unit, meaning, minimum=1, maximum=1e30)
+
+
+def _latency(name: str, meaning: str, source: str = "") -> Column:
+    return Column(name, "float", "seconds", meaning, source, minimum=0, maximum=1e6)
+
+
+def _efficiency(name: str, meaning: str, source: str = "") -> Column:
+    return Column(name, "float", "", meaning, source, minimum=1e-6, maximum=1)
+
+
 def _measure(name: str, unit: str, meaning: str, source: str = "") -> Column:
     return Column(name, "float", unit, meaning, source, minimum=0)
 
@@ -109,25 +137,19 @@ _MODEL = (
 _SYSTEM = (
     _text("accelerator", "Name of the system: an accelerator with its two networks"),
     _count("nvlink_size", "GPUs in one fast (NVLink) domain", "GPUs"),
-    _positive("matrix_flops_per_second", "FLOP/s", "Peak rate of matrix units"),
-    _positive("vector_flops_per_second", "FLOP/s", "Peak rate of vector units"),
-    _positive("hbm_bytes_per_second", "bytes/s", "Memory bandwidth of one GPU"),
-    _positive("hbm_bytes", "bytes", "Memory capacity of one GPU"),
-    _positive("nvlink_bytes_per_second", "bytes/s", "Fast-domain bandwidth of one GPU, one way"),
-    Column(
-        "nvlink_efficiency", "float", "", "Share of NVLink bandwidth reached", above=0, maximum=1
-    ),
-    _measure("nvlink_latency_seconds", "seconds", "Latency of one hop in the fast domain"),
-    _positive("network_bytes_per_second", "bytes/s", "Bandwidth of one network card, one way"),
-    Column(
-        "network_efficiency", "float", "", "Share of network bandwidth reached", above=0, maximum=1
-    ),
-    _measure("network_latency_seconds", "seconds", "Latency of one hop between domains"),
-    _positive("nics_per_gpu", "", "Network cards per GPU"),
-    Column(
-        "flops_efficiency", "float", "", "Share of peak FLOP/s reached", _PAPER, above=0, maximum=1
-    ),
-    _measure("launch_seconds", "seconds", "Fixed cost of one operation and direction", _PAPER),
+    _rate("matrix_flops_per_second", "FLOP/s", "Peak rate of matrix units"),
+    _rate("vector_flops_per_second", "FLOP/s", "Peak rate of vector units"),
+    _rate("hbm_bytes_per_second", "bytes/s", "Memory bandwidth of one GPU"),
+    _rate("hbm_bytes", "bytes", "Memory capacity of one GPU"),
+    _rate("nvlink_bytes_per_second", "bytes/s", "Fast-domain bandwidth of one GPU, one way"),
+    _efficiency("nvlink_efficiency", "Share of NVLink bandwidth reached"),
+    _latency("nvlink_latency_seconds", "Latency of one hop in the fast domain"),
+    _rate("network_bytes_per_second", "bytes/s", "Bandwidth of one network card, one way"),
+    _efficiency("network_efficiency", "Share of network bandwidth reached"),
+    _latency("network_latency_seconds", "Latency of one hop between domains"),
+    Column("nics_per_gpu", "float", "", "Network cards per GPU", minimum=1e-6, maximum=1e6),
+    _efficiency("flops_efficiency", "Share of peak FLOP/s reached", _PAPER),
+    _latency("launch_seconds", "Fixed cost of one operation and direction", _PAPER),
     _text("assumed", "Columns of this row whose values are assumed, not published"),
 )
 
@@ -294,7 +316,6 @@ _RECORD = (
     _text("study", "Name of the study"),
     _text("study_file", "File the study was read from"),
     _text("definition", "The study as JSON, ranges expanded"),
-    Column("is_done", "bool", "", "Whether the cell's rows are stored"),
     Column("num_cells", "int", "cells", "Cells of the study", storage="BIGINT", minimum=0),
     Column("created_at", "time", "", "When the record was made (UTC)"),
     Column("evaluated_at", "time", "", "When the rows were committed (UTC)"),

@@ -54,13 +54,6 @@ class Factored(Mapping[str, Array]):
                 return len(column)
         return 0
 
-    def rows(self, start: int, stop: int) -> Factored:
-        """Return rows `start` to `stop` over the same tables; every table must be indexed."""
-        index = {
-            name: None if rows is None else rows[start:stop] for name, rows in self.index.items()
-        }
-        return Factored(self.tables, index)
-
 
 def take(column: Array, index: Array | None) -> Array:
     """Return ``column[..., index]``, or the column itself where there is no index."""

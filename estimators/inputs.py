@@ -9,9 +9,8 @@ import numpy as np
 
 from estimators.columns import COLUMNS, Column
 from estimators.contract import Array, Catalog, Columns, Refusal, RefusedError, Scalar
+from estimators.limits import limits_of
 from estimators.rules import Rule
-
-_INTEGER_LIMITS = {"SMALLINT": 2**15 - 1, "INTEGER": 2**31 - 1, "BIGINT": 2**53}
 
 
 class Inputs:
@@ -135,20 +134,10 @@ class Inputs:
 def _faults(column: Column, values: Array) -> Iterable[tuple[Array, str, str]]:
     if column.choices:
         yield ~np.isin(values, column.choices), "is not known", f"use {', '.join(column.choices)}"
-    if values.dtype != np.float64:
-        return
-    with np.errstate(invalid="ignore"):
-        yield ~np.isfinite(values), "is not a finite number", ""
-        if column.kind == "int":
-            yield np.isfinite(values) & (values != np.floor(values)), "is not a whole number", ""
-            limit = _INTEGER_LIMITS[column.duckdb_type]
-            yield values > limit, f"is larger than {limit}", ""
-        if column.minimum is not None:
-            yield values < column.minimum, f"is less than {column.minimum:g}", ""
-        if column.above is not None:
-            yield values <= column.above, f"is not greater than {column.above:g}", ""
-        if column.maximum is not None:
-            yield values > column.maximum, f"is greater than {column.maximum:g}", ""
+    if values.dtype == np.float64:
+        with np.errstate(invalid="ignore"):
+            for limit in limits_of(column):
+                yield limit.is_broken(values), limit.reason, ""
 
 
 def _scalar(value: Any, column: Column) -> Scalar:

@@ -26,6 +26,11 @@ def divisors(number: int) -> Array:
     return found
 
 
+def starts(counts: Array) -> Array:
+    """Return where each of consecutive runs of `counts` rows begins."""
+    return np.cumsum(counts) - counts
+
+
 def expand(counts: Array) -> tuple[Array, Array]:
     """Return for ``sum(counts)`` new rows their parent row and their place among its children.
 
@@ -37,8 +42,7 @@ def expand(counts: Array) -> tuple[Array, Array]:
     """
     counts = np.asarray(counts, dtype=np.int64)
     parent = np.repeat(np.arange(len(counts)), counts)
-    first = np.cumsum(counts) - counts
-    return parent, np.arange(len(parent)) - first[parent]
+    return parent, np.arange(len(parent)) - starts(counts)[parent]
 
 
 class Children(NamedTuple):
@@ -57,7 +61,7 @@ def each_divisor(numbers: Array) -> Children:
     parent, place = expand(counts[which])
     flat = np.concatenate(lists) if lists else np.empty(0, dtype=np.int64)
     following = np.concatenate([np.append(found[1:], _NONE_LARGER) for found in lists] or [flat])
-    at = (np.cumsum(counts) - counts)[which[parent]] + place
+    at = starts(counts)[which[parent]] + place
     return Children(parent, flat[at], following[at])
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from warehouse.errors import InputError, WarehouseError
+from warehouse.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -33,6 +33,11 @@ def check_paths(configs: Path, out: Path) -> None:
         if path.suffix.lower() not in SUFFIXES:
             hint = f"name a file that ends in {' or '.join(SUFFIXES)}"
             raise InputError(f"{path}: is of no known format", hint=hint)
+        try:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                path.stat()
+        except OSError as error:
+            raise InputError(f"{path}: cannot be reached: {error.strerror}") from None
         if path.is_dir():
             raise InputError(f"{path}: is a directory", hint="name a file")
     if not configs.exists():
@@ -78,7 +83,7 @@ def write_results(frame: pl.DataFrame, out: Path) -> None:
 
     Raises
     ------
-    WarehouseError
+    InputError
         If it cannot be written.
     """
     target = out.resolve()  # a link keeps pointing where it did
@@ -90,7 +95,9 @@ def write_results(frame: pl.DataFrame, out: Path) -> None:
             frame.write_csv(partial)
         partial.replace(target)
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise WarehouseError(f"{out}: cannot be written: {error}") from None
+        reason = getattr(error, "strerror", None) or error
+        hint = "free some space, or name another file with --out"
+        raise InputError(f"{out}: cannot be written: {reason}", hint=hint) from None
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)

@@ -10,7 +10,8 @@ import polars as pl
 
 from estimators.columns import COLUMNS, Column
 from estimators.contract import Array, Refusal
-from warehouse.limits import kind_in_words, rules
+from estimators.limits import limits_of
+from warehouse.limits import kind_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,7 +97,7 @@ def _read_numbers(column: Column, series: pl.Series) -> tuple[Array, list[Refusa
     refusals = [Refusal(column.name, given[i], reason, "", i) for i in unread]
     values = numbers.to_numpy()
     settled = numbers.is_null().to_numpy().copy()  # missing: no rule applies
-    for rule in rules(column):
+    for rule in limits_of(column):
         with np.errstate(invalid="ignore"):
             rows = np.flatnonzero(rule.is_broken(values) & ~settled)
         hint = "leave the cell empty to take the default" if "finite" in rule.reason else ""

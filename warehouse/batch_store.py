@@ -26,19 +26,20 @@ def store_batch(
     mends: Mends,
     configs: Path,
 ) -> int:
-    """Store `cells` under the study "evaluate <file name> <variant>"; return how many were new.
+    """Store `cells` under the study "evaluate <file> <variant>"; return how many were new.
 
-    The variant is part of the name, so that the cells of another one keep their study.
+    The file is named as the user named it, so that one of the same name in another directory
+    does not take its place; nor does another variant.
     """
     if not cells:
         return 0
-    name = f"evaluate {configs.name} {variant_name(mends, estimator.mends)}"
+    name = f"evaluate {configs} {variant_name(mends, estimator.mends)}"
     definition = {
         "name": name,
         "estimator": estimator.name,
         "relation": relation.name,
         "mends": [[mend for mend in estimator.mends if mend in mends]],
-        "file": configs.name,
+        "file": str(configs),
     }
     study = Study(name, estimator.name, (mends,), (), definition, str(configs))
     sizes = [(cell, len(next(iter(columns.values())))) for cell, columns in cells]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 from pathlib import Path
 
 import duckdb
@@ -26,22 +28,28 @@ def compact(database: Path) -> None:
     DatabaseError
         If the copy fails, for want of space for instance; the database is as it was.
     """
-    copy = database.with_name(database.name + ".compact")
-    _remove(copy)
+    target = database.resolve()  # a link keeps pointing where it did
+    copy = target.with_name(target.name + ".compact")
     try:
         with open_for_write(database) as connection:
             connection.execute("checkpoint")
             if _free_bytes(connection) < MIN_FREE_BYTES:
                 return
-            _copy(connection, copy)
-        copy.replace(database)
+            # All within the lock: what another process commits after it would be lost.
+            try:
+                _remove(copy)
+                _copy(connection, copy)
+                _take_over_rights(target, copy)
+                # Closing must not write under a name that is the copy's from here on.
+                connection.execute("pragma disable_checkpoint_on_shutdown")
+                copy.replace(target)
+            finally:
+                _remove(copy)
     except (duckdb.Error, OSError) as error:
         raise DatabaseError(
             f"{database}: the rows are dropped, but the file could not be shrunk: {error}",
             "free some disk space and drop another study, or leave it: the space is reused",
         ) from None
-    finally:
-        _remove(copy)
 
 
 def _free_bytes(connection: duckdb.DuckDBPyConnection) -> int:
@@ -62,6 +70,14 @@ def _copy(connection: duckdb.DuckDBPyConnection, target: Path) -> None:
         connection.execute("checkpoint compacted")
     finally:
         connection.execute("detach compacted")
+
+
+def _take_over_rights(source: Path, copy: Path) -> None:
+    """Give the copy the mode and, where that is allowed, the owner of the original."""
+    shutil.copymode(source, copy)
+    status = source.stat()
+    with contextlib.suppress(OSError, AttributeError):  # Windows has no owners of this kind
+        os.chown(copy, status.st_uid, status.st_gid)
 
 
 def _remove(copy: Path) -> None:

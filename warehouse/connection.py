@@ -25,6 +25,7 @@ if hasattr(os, "sched_getaffinity"):
 
 _MAGIC_AT, _MAGIC = 8, b"DUCK"
 _ANOTHER = "name another file with --db"
+_FULL = ("No space left on device", "Disk quota exceeded", "File too large")
 _HOLDER = re.compile(r"PID (\d+)")
 
 
@@ -106,9 +107,30 @@ def database_error(error: duckdb.Error, path: Path) -> DatabaseError:
             f"{path}: was written by another version of DuckDB",
             f"upgrade with `pip install --upgrade duckdb`, or {_ANOTHER}",
         )
+    if any(reason in said for reason in _FULL):
+        return DatabaseError(
+            f"{path}: there is no space left for it",
+            "free some disk space; the same command resumes, what is committed stays",
+        )
     if "Permission denied" in said or "Read-only file system" in said:
         return DatabaseError(
-            f"{path}: may not be written", f"change its permissions, or {_ANOTHER}"
+            f"{path}: may not be written",
+            f"change its permissions, or those of its directory, or {_ANOTHER}",
+        )
+    if "Cannot open file" in said:
+        return DatabaseError(
+            f"{path}: cannot be opened: {said.partition(chr(10))[0]}",
+            f"let this user read and write it and its directory, or {_ANOTHER}",
+        )
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return DatabaseError(
+            f"{path}: there is not enough memory: {said.partition(chr(10))[0]}",
+            "end other programs, or ask for less; what is committed stays",
+        )
+    if isinstance(error, duckdb.CatalogException):
+        return DatabaseError(
+            f"{path}: something is missing in it: {said.partition(chr(10))[0]}",
+            "`warehouse init` makes tables and views anew and keeps the rows",
         )
     return DatabaseError(
         f"{path}: cannot be used: {said.partition(chr(10))[0]}",
@@ -163,7 +185,9 @@ def _put(new: Path, path: Path) -> None:
 
 
 def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+    # Through a link DuckDB would keep its log beside the link, where nobody else looks for it.
+    file = path.resolve() if path.is_symlink() else path
     try:
-        return duckdb.connect(str(path), read_only=read_only, config=_CONFIG)
+        return duckdb.connect(str(file), read_only=read_only, config=_CONFIG)
     except duckdb.Error as error:
         raise database_error(error, path) from error

@@ -1,9 +1,11 @@
 """SQL of the `current_*` views: fact rows with what their cells hold, in force and only once.
 
-In force are the cells of the newest version of their estimator. Several such cells may answer
-the same question: a study that keeps a degree to one value, or an evaluated batch, beside the
-whole search. They are *siblings*, in order: the whole space first, then by id. A layout of a
-later sibling is shown unless an earlier one has it. The common case, no siblings, costs a scan.
+In force are the cells of the newest version of their estimator that has the whole space, and
+those of later versions that have a part of it. Several cells in force may answer the same
+question: a study that keeps a degree to one value, or an evaluated batch, beside the whole
+search. They are *siblings*, in order: newer versions first, then the whole space, then by id. A
+layout of a later sibling is shown unless an earlier one has it. The common case, no siblings,
+costs a scan.
 """
 
 from __future__ import annotations
@@ -37,13 +39,17 @@ def current_cell_sql(estimators: Sequence[Estimator]) -> str:
     return f"""\
 select
     newest.*,
-    row_number() over (siblings order by kept <> '{{}}', cell_id) as sibling,
+    row_number() over (
+        siblings order by estimator_version desc, kept <> '{{}}', cell_id
+    ) as sibling,
     count(*) over siblings as num_siblings,
     min(cell_id) over siblings as first_sibling
 from (
     select *
     from cell
-    qualify estimator_version = max(estimator_version) over (partition by {question})
+    qualify estimator_version >= coalesce(
+        max(estimator_version) filter (where kept = '{{}}') over (partition by {question}), 0
+    )
 ) as newest
 window siblings as (partition by {question})"""
 

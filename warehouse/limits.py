@@ -1,62 +1,16 @@
-"""What a value of a column may be, from the data dictionary, and what to say when it is not.
-
-The same rules serve one value of a study and a whole column of a batch: each rule is a test
-that takes a float or an array of them.
-"""
+"""What a value of a study or a reference table may be, and what to say when it is not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from estimators.contract import Refusal, RefusedError, Scalar
+from estimators.limits import limits_of
 
 if TYPE_CHECKING:
     from estimators.columns import Column
 
-LARGEST_INTEGER = 2**53 - 1
-"""Beyond it float64 no longer tells neighbouring integers apart."""
-
-_STORED = {
-    "TINYINT": 2**7 - 1,
-    "UTINYINT": 2**8 - 1,
-    "SMALLINT": 2**15 - 1,
-    "USMALLINT": 2**16 - 1,
-    "INTEGER": 2**31 - 1,
-    "UINTEGER": 2**32 - 1,
-}
 _WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One limit: `is_broken` takes a float or an array and returns a bool or an array."""
-
-    is_broken: Callable[[Any], Any]
-    reason: str
-
-
-def rules(column: Column) -> list[Rule]:
-    """Return the limits of a numeric column, in the order in which they are to be told."""
-    found = [Rule(lambda x: np.logical_not(np.isfinite(x)), "is not a finite number")]
-    if column.kind == "int":
-        found.append(Rule(lambda x: np.not_equal(x, np.floor(x)), "must be a whole number"))
-    low, above, high = column.minimum, column.above, column.maximum
-    if low is not None:
-        found.append(Rule(lambda x: np.less(x, low), f"must be at least {_plain(low)}"))
-    if above is not None:
-        found.append(Rule(lambda x: np.less_equal(x, above), f"must be more than {_plain(above)}"))
-    if high is not None:
-        found.append(Rule(lambda x: np.greater(x, high), f"must be at most {_plain(high)}"))
-    if column.kind == "int":
-        most = _STORED.get(column.duckdb_type, LARGEST_INTEGER)
-        least = 0 if column.duckdb_type.startswith("U") else -most - 1
-        found.append(Rule(lambda x: np.greater(x, most), f"must be at most {most}"))
-        found.append(Rule(lambda x: np.less(x, least), f"must be at least {least}"))
-    return found
 
 
 def accept(column: Column, value: object) -> Scalar:
@@ -79,9 +33,9 @@ def accept(column: Column, value: object) -> Scalar:
         number = float(value)
     except OverflowError:
         raise _refused(column, value, "is too large") from None
-    for rule in rules(column):
-        if rule.is_broken(number):
-            raise _refused(column, value, rule.reason)
+    for limit in limits_of(column):
+        if limit.is_broken(number):
+            raise _refused(column, value, limit.reason)
     return int(number) if column.kind == "int" else number
 
 
@@ -123,10 +77,6 @@ def _accept_text(column: Column, value: object) -> str:
 
 def _refused(column: Column, value: object, reason: str, hint: str = "") -> RefusedError:
     return RefusedError([Refusal(column.name, shown(value), reason, hint)])
-
-
-def _plain(number: float) -> str:
-    return str(int(number)) if number == int(number) else str(number)
 
 
 def _shortened(text: str, length: int = 60) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,10 @@ class Progress:
     started_at: float = field(default_factory=time.time)
     updated_at: float = 0.0
     pid: int = field(default_factory=os.getpid)
+    process_started: int | None = field(default_factory=lambda: _started(os.getpid()))
+
+
+_NAMES = {each.name for each in fields(Progress)}
 
 
 def progress_path(database: Path) -> Path:
@@ -42,6 +46,7 @@ class ProgressFile:
 
     def __init__(self, database: Path, progress: Progress) -> None:
         self._path = progress_path(database)
+        self._partial = self._path.with_name(self._path.name + ".partial")
         self._progress = progress
         self._first_row = progress.rows
 
@@ -50,8 +55,9 @@ class ProgressFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):
-            self._path.unlink()
+        for path in (self._path, self._partial):
+            with contextlib.suppress(OSError):
+                path.unlink()
 
     def update(self, rows: int, cells: int) -> None:
         """Note the rows and cells done so far; write them if the last write is old enough."""
@@ -65,22 +71,34 @@ class ProgressFile:
         progress.updated_at = time.time()
         elapsed = progress.updated_at - progress.started_at
         progress.rows_per_second = (progress.rows - self._first_row) / elapsed if elapsed else 0.0
-        partial = self._path.with_name(self._path.name + ".partial")
         with contextlib.suppress(OSError):
-            partial.write_text(json.dumps(asdict(progress)), encoding="utf-8")
-            partial.replace(self._path)
+            self._partial.write_text(json.dumps(asdict(progress)), encoding="utf-8")
+            self._partial.replace(self._path)
 
 
 def read_progress(database: Path) -> dict[str, Any] | None:
     """Return the progress of the sweep that is running into `database`, if one is.
 
-    A file left by a killed process does not count.
+    A file left by a killed process does not count, even if another has its number by now.
     """
     try:
         found = json.loads(progress_path(database).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and _is_alive(found.get("pid")) else None
+    if not isinstance(found, dict) or not found.keys() >= _NAMES:
+        return None
+    is_running = _is_alive(found["pid"]) and found["process_started"] == _started(found["pid"])
+    return found if is_running else None
+
+
+def _started(pid: int) -> int | None:
+    """Return when a process started, in ticks since boot; None where the system does not tell."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        # The name, in parentheses, may have spaces of its own; the time is field 22.
+        return int(status.rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _is_alive(pid: object) -> bool:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
-from warehouse.connection import open_for_read
-from warehouse.errors import DatabaseError, InputError, UsageError, WarehouseError
+from warehouse.connection import database_error, open_for_read
+from warehouse.errors import InputError, UsageError, WarehouseError
 from warehouse.naming import literal, quoted
 
 if TYPE_CHECKING:
@@ -44,7 +44,13 @@ _SANDBOX = (
     "set max_temp_directory_size = '8GB'",
     "set lock_configuration = true",
 )
-_DAMAGE = (duckdb.FatalException, duckdb.InternalException, duckdb.SerializationException)
+_DAMAGE = (
+    duckdb.FatalException,
+    duckdb.InternalException,
+    duckdb.IOException,  # a query opens no file: it is the database's own
+    duckdb.SerializationException,
+)
+_CORRUPT = "Corrupt database file"
 _ONE_SELECT = "give one SELECT; FROM, WITH, VALUES, DESCRIBE, SUMMARIZE and SHOW TABLES count too"
 
 
@@ -115,7 +121,7 @@ def select(
     """
     limits = limits or Limits()
     bounded = _bounded_memory(_FRAGMENTATION * limits.memory_bytes + _HEADROOM_BYTES)
-    with open_for_read(database) as connection, _explained(limits), ExitStack() as stack:
+    with open_for_read(database) as connection, _explained(database, limits), ExitStack() as stack:
         if bound_process:
             stack.enter_context(bounded)
         connection.execute(f"set memory_limit = '{limits.memory_bytes}B'")
@@ -219,7 +225,7 @@ class _Stopwatch:
 
 
 @contextmanager
-def _explained(limits: Limits) -> Iterator[None]:
+def _explained(database: Path, limits: Limits) -> Iterator[None]:
     """Turn DuckDB's errors, raised here or while rows are read, into the user's."""
     try:
         yield
@@ -233,7 +239,7 @@ def _explained(limits: Limits) -> Iterator[None]:
             "narrow it, or allow more with --memory",
         ) from None
     except _DAMAGE as error:
-        raise DatabaseError(str(error), "the file may be damaged: sweep into a new one") from None
+        raise database_error(error, database) from None
     except duckdb.PermissionException as error:
         raise InputError(
             str(error), "queries read the tables and views of the database, nothing else"
@@ -241,6 +247,8 @@ def _explained(limits: Limits) -> Iterator[None]:
     except duckdb.CatalogException as error:
         raise InputError(str(error), 'see what there is: warehouse sql "show tables"') from None
     except duckdb.Error as error:
+        if _CORRUPT in str(error):  # which comes as an error of no class in particular
+            raise database_error(error, database) from None
         raise InputError(str(error)) from None
 
 

@@ -100,7 +100,7 @@ def rank_layouts(
         rows=[[row[name] for name in columns] for row in rows],
         constants={
             name: rows[0][name]
-            for name in (*told, "strategy")
+            for name in (*told, "strategy", "attention")
             if rows and len({row[name] for row in rows}) == 1
         },
         num_problems=len(stored),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from estimators.columns import COLUMNS, Column
+from estimators.columns import COLUMNS, NUMPY_TYPES, Column
 from estimators.contract import Array, Cell, Columns, Estimator, Relation
 
 BATCH_ROWS = 122_880
@@ -16,16 +16,6 @@ BATCH_ROWS = 122_880
 
 CHUNK_ROWS = 16_384
 """Layouts evaluated at once: few enough for a chunk's intermediate columns to stay in cache."""
-
-_NUMPY = {
-    "SMALLINT": np.int16,
-    "INTEGER": np.int32,
-    "BIGINT": np.int64,
-    "FLOAT": np.float32,
-    "DOUBLE": np.float64,
-    "BOOLEAN": np.bool_,
-    "VARCHAR": np.object_,
-}
 
 Evaluated = Iterator[tuple[Cell, int, Callable[[dict[str, Array]], None]]]
 """Pieces of cells: the cell, the number of rows, and what writes them into given arrays."""
@@ -123,7 +113,7 @@ def record_batches(
 
 
 def _storage_dtype(column: Column) -> type:
-    return _NUMPY[column.duckdb_type]
+    return NUMPY_TYPES[column.duckdb_type]
 
 
 def _allocate(relation: Relation, size: int = BATCH_ROWS) -> dict[str, Array]:

@@ -7,8 +7,10 @@ one transaction. What it describes is told by fingerprints (hashes) stored in `w
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+
+import duckdb
 
 import warehouse
 from estimators.columns import COLUMNS
@@ -36,7 +38,11 @@ _REFERENCE = "reference:"
 
 
 def prepare(
-    connection: DuckDBPyConnection, *, sql: Path | None = None, reference: Path | None = None
+    connection: DuckDBPyConnection,
+    *,
+    sql: Path | None = None,
+    reference: Path | None = None,
+    force: bool = False,
 ) -> bool:
     """Create or bring up to date every table, reference table, comment, macro and view.
 
@@ -46,6 +52,8 @@ def prepare(
         A connection that may write.
     sql, reference
         Directories to take views and reference tables from, by default the packaged ones.
+    force
+        Make everything anew whatever the fingerprints say: what somebody removed comes back.
 
     Returns
     -------
@@ -61,14 +69,14 @@ def prepare(
     """
     wanted = _fingerprints(sql, reference)
     stored = _read_meta(connection)
-    if _agree(stored, wanted):
+    if _agree(stored, wanted) and not force:
         return False
     with _transaction(connection):
         for name in stored.get("view_names", "").split():
             connection.execute(f"drop view if exists {quoted(name)}")
-        if stored.get("tables") != wanted["tables"]:
+        if force or stored.get("tables") != wanted["tables"]:
             _migrate(connection)
-        _load_references(connection, stored, wanted, reference)
+        _load_references(connection, {} if force else stored, wanted, reference)
         created = views.create_views(connection, sql)
         _write_meta(connection, {**wanted, "view_names": " ".join(created)})
     return True
@@ -128,9 +136,15 @@ def _read_meta(connection: DuckDBPyConnection) -> dict[str, str]:
             f"{path}: is a DuckDB database, but not a warehouse", "name another file with --db"
         )
     meta = dict(connection.execute(f"select key, value from {_META}").fetchall())
-    if int(meta["schema_version"]) > SCHEMA_VERSION:
+    version = meta.get("schema_version") or "missing"
+    if not version.isdecimal():
         raise DatabaseError(
-            f"{path}: was made by training-warehouse {meta['package_version']}, which is newer "
+            f"{path}: `schema_version` in {_META} is {version}",
+            "the file is damaged or of something else: name another with --db and sweep again",
+        )
+    if int(version) > SCHEMA_VERSION:
+        raise DatabaseError(
+            f"{path}: was made by training-warehouse {meta.get('package_version')}, which is newer "
             f"than this one ({warehouse.__version__})",
             "upgrade with `pip install --upgrade training-warehouse`",
         )
@@ -218,6 +232,7 @@ def _transaction(connection: DuckDBPyConnection) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        connection.rollback()
+        with suppress(duckdb.Error):  # a full disk has ended the transaction already
+            connection.rollback()
         raise
     connection.commit()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -74,13 +75,10 @@ class DuckDBSink:
             self._insert("cell", _cell_rows(estimator, cells))
 
     def _insert(self, table: str, rows: Any, conflict: str = "") -> None:
-        self._connection.register("incoming_rows", rows)
-        try:
+        with registered(self._connection, "incoming_rows", rows):
             self._connection.execute(
                 f"insert {conflict} into {quoted(table)} by name select * from incoming_rows"
             )
-        finally:
-            self._connection.unregister("incoming_rows")
 
 
 class _Source:
@@ -99,7 +97,7 @@ class _Source:
 
 
 class transaction:  # noqa: N801 - reads as a statement: with transaction(connection)
-    """Commit on leaving, roll back on an error."""
+    """Commit on leaving, roll back on an error, which stays the one that is told."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
@@ -111,7 +109,19 @@ class transaction:  # noqa: N801 - reads as a statement: with transaction(connec
         if kind is None:
             self._connection.commit()
         else:
-            self._connection.rollback()
+            with suppress(duckdb.Error):  # a full disk has ended the transaction already
+                self._connection.rollback()
+
+
+@contextmanager
+def registered(connection: duckdb.DuckDBPyConnection, name: str, rows: Any) -> Iterator[None]:
+    """Let SQL read `rows` under `name`; an error within stays the one that is told."""
+    connection.register(name, rows)
+    try:
+        yield
+    finally:
+        with suppress(duckdb.Error):  # a transaction that has failed refuses this as well
+            connection.unregister(name)
 
 
 def store_cells(
@@ -135,15 +145,12 @@ def store_cells(
 def delete_cells(connection: duckdb.DuckDBPyConnection, cells: Iterable[int]) -> None:
     """Delete cells and their rows; to be called in a transaction."""
     ids = pa.table({"cell_id": pa.array(cells, type=pa.int64())})
-    connection.register("dropped_cells", ids)
-    try:
+    with registered(connection, "dropped_cells", ids):
         tables = [relation.name for e in all_estimators() for relation in e.relations]
         for table in [*tables, "cell"]:
             connection.execute(
                 f"delete from {quoted(table)} where cell_id in (select cell_id from dropped_cells)"
             )
-    finally:
-        connection.unregister("dropped_cells")
 
 
 def _problem_rows(cells: Iterable[Cell]) -> pa.Table:

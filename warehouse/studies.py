@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from estimators.contract import Estimator
 
-MAX_COMBINATIONS = 50_000_000
+MAX_COMBINATIONS = 1_000_000
 """Most combinations of named values; the layouts that are searched over come on top."""
 
 _KEYS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,8 +16,8 @@ import pyarrow as pa
 from estimators.contract import Cell
 from warehouse.compact import compact
 from warehouse.connection import open_for_write
-from warehouse.errors import InputError
-from warehouse.sink import delete_cells, transaction
+from warehouse.errors import DatabaseError, InputError
+from warehouse.sink import delete_cells, registered, transaction
 
 if TYPE_CHECKING:
     from warehouse.studies import Study
@@ -27,8 +28,8 @@ def register_study(
 ) -> None:
     """Record what `study` asks for; a study of that name that asked otherwise is redefined.
 
-    Cells that only the earlier definition asked for stay stored. Nothing is written if the
-    record stands already.
+    Cells that only the earlier definition asked for stay stored until a study is dropped.
+    Nothing is written if the record stands already.
     """
     definition = json.dumps(study.definition, sort_keys=True)
     ids = pa.table({"cell_id": pa.array([cell.id for cell, _ in cells], type=pa.int64())})
@@ -54,17 +55,16 @@ def register_study(
             ],
         )
         connection.execute("delete from study_cell where study = ?", [study.name])
-        connection.register("asked_cells", ids)
-        connection.execute(
-            "insert into study_cell by name select ? as study, cell_id from asked_cells",
-            [study.name],
-        )
-    connection.unregister("asked_cells")
+        with registered(connection, "asked_cells", ids):
+            connection.execute(
+                "insert into study_cell by name select ? as study, cell_id from asked_cells",
+                [study.name],
+            )
 
 
 @dataclass(frozen=True)
 class DropReport:
-    """What dropping a study removed: its cells that no other study asks for, with their rows."""
+    """What dropping a study removed: the cells that no other study asks for, with their rows."""
 
     study: str
     cells: int
@@ -76,6 +76,10 @@ class DropReport:
 def drop_study(database: Path, name: str) -> DropReport:
     """Remove a study and every cell that no other study asks for, and shrink the file.
 
+    Cells that a study no longer asks for, since it was edited or its estimator got another
+    version, go as well. If there is no study of that name, the file is shrunk all the same: an
+    earlier call may have been killed before it got there.
+
     Raises
     ------
     InputError
@@ -84,21 +88,28 @@ def drop_study(database: Path, name: str) -> DropReport:
     before = database.stat().st_size if database.exists() else 0
     with open_for_write(database) as connection:
         studies = [row[0] for row in connection.execute("from study select study").fetchall()]
-        if name not in studies:
-            known = ", ".join(sorted(studies)) or "none is stored"
-            raise InputError(f'`study` "{name}" is not in {database}', f"known: {known}")
-        own = connection.execute(
-            "select cell_id, num_rows from cell where cell_id in"
-            " (select cell_id from study_cell where study = $name)"
-            " and cell_id not in (select cell_id from study_cell where study <> $name)",
-            {"name": name},
-        ).fetchall()
-        with transaction(connection):
-            delete_cells(connection, [cell for cell, _ in own])
-            connection.execute("delete from study_cell where study = ?", [name])
-            connection.execute("delete from study where study = ?", [name])
-            connection.execute(
-                "delete from problem where problem_id not in (select problem_id from cell)"
-            )
+        sizes = _delete(connection, name) if name in studies else []
+    if name not in studies:
+        with suppress(DatabaseError):  # the refusal is what matters
+            compact(database)
+        known = ", ".join(sorted(studies)) or "none is stored"
+        raise InputError(f'`study` "{name}" is not in {database}', f"known: {known}")
     compact(database)
-    return DropReport(name, len(own), sum(rows for _, rows in own), before, database.stat().st_size)
+    return DropReport(name, len(sizes), sum(sizes), before, database.stat().st_size)
+
+
+def _delete(connection: duckdb.DuckDBPyConnection, name: str) -> list[int]:
+    """Delete a study and what no other asks for; return the number of rows of each cell."""
+    cells = connection.execute(
+        "select cell_id, num_rows from cell"
+        " where cell_id not in (select cell_id from study_cell where study <> ?)",
+        [name],
+    ).fetchall()
+    with transaction(connection):
+        delete_cells(connection, [cell for cell, _ in cells])
+        connection.execute("delete from study_cell where study = ?", [name])
+        connection.execute("delete from study where study = ?", [name])
+        connection.execute(
+            "delete from problem where problem_id not in (select problem_id from cell)"
+        )
+    return [rows for _, rows in cells]

@@ -11,7 +11,7 @@ import numpy as np
 
 from estimators.contract import Array, Catalog, Columns, Mends, Refusal, Relation, Values
 from estimators.inputs import Inputs
-from estimators.roofline import inputs as rules
+from estimators.roofline import inputs as given
 from estimators.roofline.breakdown import OPERATION_RULE, RELATION_OPERATION, operation_figures
 from estimators.roofline.counts import Counts, counts_of
 from estimators.roofline.layer import Layer, layer_of
@@ -26,7 +26,7 @@ VERSION = 1
 RELATION = Relation(
     "roofline",
     grain="one row per configuration: a layout of one problem",
-    keys=rules.KEYS,
+    keys=given.KEYS,
     measures=(
         *(name for name in TIMES if name != "bubble_seconds"),
         "flops_per_gpu",
@@ -50,7 +50,7 @@ RELATION = Relation(
     plain=("step_seconds", "pipeline_comm_seconds", "data_comm_seconds"),
 )
 
-LAYER_VALUES = (*(n for n in rules.SYSTEM if n != "hbm_bytes"), "activation_recompute")
+LAYER_VALUES = (*(n for n in given.SYSTEM if n != "hbm_bytes"), "activation_recompute")
 """What a layer's time depends on besides what it does."""
 
 
@@ -69,9 +69,9 @@ class Roofline:
     version = VERSION
     title = "Roofline per operation, exhaustive search over layouts (arXiv 2410.00273)"
     mends = ("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9", "R10", "R11")
-    problem_columns = rules.PROBLEM
-    choice_columns = rules.CHOICES
-    neutral_choices = rules.NEUTRAL_CHOICES
+    problem_columns = given.PROBLEM
+    choice_columns = given.CHOICES
+    neutral_choices = given.NEUTRAL_CHOICES
     relations = (RELATION, RELATION_OPERATION)
     search = RooflineSearch("roofline", VERSION, RELATION.name)
 
@@ -84,14 +84,14 @@ class Roofline:
     ) -> tuple[Columns, list[Refusal]]:
         """Complete and check rows of input; see `contract.Estimator`."""
         inputs = Inputs(columns)
-        rules.resolve_problem(inputs, catalog)
-        rules.resolve_layout(inputs, mends)
+        given.resolve_problem(inputs, catalog)
+        given.resolve_layout(inputs, mends)
         if relation.name == RELATION_OPERATION.name:
             inputs.require(("operation",), "name one, as fc1")
             inputs.check(("operation",))
             inputs.apply((OPERATION_RULE,))
-        names = (*rules.PROBLEM, *rules.CHOICES, *relation.keys)
-        return inputs.finish(names, rules.OPTIONAL), inputs.refusals
+        names = (*given.PROBLEM, *given.CHOICES, *relation.keys)
+        return inputs.finish(names, given.OPTIONAL), inputs.refusals
 
     def estimate(
         self,
@@ -143,7 +143,7 @@ def _estimate(values: Values, layouts: Layouts, mends: Mends, out: dict[str, Arr
     for name in per_row.keys() & out.keys():
         _gather(per_row[name], layouts.index["row"], out[name])
 
-    kinds = tuple((name, out[name].dtype) for name in rules.KEYS if name in out)
+    kinds = tuple((name, out[name].dtype) for name in given.KEYS if name in out)
     keys = layouts.once(kinds, lambda: {n: layouts[n].astype(kind) for n, kind in kinds})
     for name, column in keys.items():
         out[name][:] = column

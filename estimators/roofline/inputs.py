@@ -1,18 +1,22 @@
-"""What the roofline estimator takes: columns, defaults and rules, for batches and searches."""
+"""What the roofline estimator takes: columns and defaults, for batches and searches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import lcm, prod
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from estimators.contract import Array, Catalog, Mends, Values
+from estimators.contract import Array, Catalog, Mends
 from estimators.inputs import Inputs
 from estimators.roofline.layouts import PLACEMENT_COLUMNS, ROW_COLUMNS
-from estimators.roofline.strategies import ATTENTIONS
-from estimators.rules import Rule, divides, one_of, only
+from estimators.roofline.rules import (
+    BATCH_RULES,
+    DEGREES,
+    PROBLEM_RULES,
+    row_rules,
+    split_rules,
+)
 from estimators.spaces import divisors
 
 SHAPE = ("num_layers", "hidden_size", "ffn_hidden_size", "num_heads", "seq_len", "vocab_size")
@@ -49,8 +53,6 @@ DEFAULTS: dict[str, Any] = {
     "nvlink_size": 4,
     "global_batch_size": 4096,
     "bytes_per_element": 2,
-    "flops_efficiency": 0.8,
-    "launch_seconds": 20e-6,
     "strategy": "tensor_1d",
     "attention": "flash",
     "activation_recompute": "none",
@@ -66,224 +68,6 @@ DEFAULTS: dict[str, Any] = {
 NEUTRAL_CHOICES = {
     name: DEFAULTS[name] for name in ("attention", "activation_recompute", "virtual_pipeline")
 }
-
-DEGREES = {
-    "nvlink_tensor_parallel": "tensor_parallel",
-    "nvlink_tensor_parallel_2": "tensor_parallel_2",
-    "nvlink_context_parallel": "context_parallel",
-    "nvlink_data_parallel": "data_parallel",
-    "nvlink_pipeline_parallel": "pipeline_parallel",
-}
-"""Placement -> the degree it divides, in the order in which ranks fill a domain by default."""
-
-
-def _per_replica(values: Values) -> Any:
-    return values["global_batch_size"] // np.maximum(values["data_parallel"], 1)
-
-
-def _microbatches(values: Values) -> Any:
-    return _per_replica(values) // np.maximum(values["microbatch_size"], 1)
-
-
-def _stage_layers(values: Values) -> Any:
-    return values["num_layers"] // np.maximum(values["pipeline_parallel"], 1)
-
-
-def _tokens(values: Values) -> Any:
-    return values["microbatch_size"] * values["seq_len"]
-
-
-def _divides_tokens(column: str) -> Rule:
-    return Rule(
-        f"{column} divides the tokens of a microbatch",
-        column,
-        (column, "microbatch_size", "seq_len"),
-        lambda v: np.equal(_tokens(v) % np.maximum(v[column], 1), 0),
-        lambda row: f"does not divide the {_tokens(row)} tokens of a microbatch",
-        lambda _: "",
-    )
-
-
-def _in(strategy: str, rule: Rule) -> Rule:
-    return only("strategy", strategy, rule)
-
-
-def _unused(column: str, neutral: int, *strategies: str) -> tuple[Rule, ...]:
-    """Return the rules that keep `column` neutral in `strategies`."""
-    rule = Rule(
-        f"{column} is unused",
-        column,
-        (column,),
-        lambda values: np.equal(values[column], neutral),
-        lambda _: f"has no meaning in strategy {' and '.join(strategies)}",
-        lambda _: f"use {neutral} or leave it out",
-    )
-    return tuple(_in(strategy, rule) for strategy in strategies)
-
-
-def _context_divides(whole: str, tokens: Callable[[Values], Any]) -> Rule:
-    """Return the rule that tensor and context axis together divide `tokens`."""
-    return Rule(
-        f"both axes divide {whole}",
-        "context_parallel",
-        ("context_parallel", "tensor_parallel", "seq_len", "microbatch_size"),
-        lambda v: np.equal(
-            tokens(v) % np.maximum(v["tensor_parallel"] * v["context_parallel"], 1), 0
-        ),
-        lambda row: (
-            f"times `tensor_parallel` {row['tensor_parallel']} does not divide "
-            f"{whole} {tokens(row)}"
-        ),
-        lambda _: "",
-    )
-
-
-PROBLEM_RULES = (
-    divides("num_heads", "hidden_size"),
-    Rule(
-        "attention fits the strategy",
-        "attention",
-        ("attention", "strategy"),
-        lambda v: np.any(
-            [
-                np.equal(v["strategy"], strategy) & np.isin(v["attention"], known)
-                for strategy, known in ATTENTIONS.items()
-            ],
-            axis=0,
-        ),
-        lambda row: f"is not modelled in strategy {row['strategy']}",
-        lambda row: f"use {' or '.join(ATTENTIONS[row['strategy']])}",
-    ),
-)
-
-SPLIT_RULES = (
-    divides("tensor_parallel", "num_heads"),
-    divides("tensor_parallel", "hidden_size"),
-    divides("tensor_parallel", "ffn_hidden_size"),
-    _in("summa_2d", divides("tensor_parallel_2", "hidden_size")),
-    _in("summa_2d", divides("tensor_parallel_2", "ffn_hidden_size")),
-    divides("pipeline_parallel", "num_layers"),
-    divides("data_parallel", "global_batch_size"),
-    Rule(
-        "chunks divide the layers of a stage",
-        "virtual_pipeline",
-        ("virtual_pipeline", "num_layers", "pipeline_parallel"),
-        lambda v: np.equal(_stage_layers(v) % np.maximum(v["virtual_pipeline"], 1), 0),
-        lambda row: f"does not divide the {_stage_layers(row)} layers of a stage",
-        lambda row: f"use {one_of(divisors(max(int(_stage_layers(row)), 1)))}",
-    ),
-    Rule(
-        "interleaving needs stages",
-        "virtual_pipeline",
-        ("virtual_pipeline", "pipeline_parallel"),
-        lambda v: np.less_equal(v["virtual_pipeline"], 1) | np.greater(v["pipeline_parallel"], 1),
-        lambda _: "interleaves a pipeline of one stage",
-        lambda _: "use 1, or more than one stage",
-    ),
-)
-
-ROW_RULES = (
-    Rule(
-        "microbatch divides the replica's batch",
-        "microbatch_size",
-        ("microbatch_size", "global_batch_size", "data_parallel"),
-        lambda v: np.equal(_per_replica(v) % np.maximum(v["microbatch_size"], 1), 0),
-        lambda row: f"does not divide the {_per_replica(row)} sequences of a replica",
-        lambda row: f"use {one_of(divisors(max(int(_per_replica(row)), 1)))}",
-    ),
-    _in("tensor_1d", _divides_tokens("tensor_parallel")),
-    _in("summa_2d", _divides_tokens("tensor_parallel_2")),
-    _in("context_2d", _context_divides("the tokens of a microbatch", _tokens)),
-    Rule(
-        "interleaving takes microbatches in rounds of stages",
-        "virtual_pipeline",
-        (
-            "virtual_pipeline",
-            "pipeline_parallel",
-            "microbatch_size",
-            "global_batch_size",
-            "data_parallel",
-        ),
-        lambda v: (
-            np.less_equal(v["virtual_pipeline"], 1)
-            | np.equal(_microbatches(v) % np.maximum(v["pipeline_parallel"], 1), 0)
-        ),
-        lambda row: (
-            f"needs a multiple of {row['pipeline_parallel']} microbatches, not {_microbatches(row)}"
-        ),
-        lambda _: "use another microbatch_size, or 1",
-    ),
-)
-
-EXACT_SEQUENCE = (
-    _in("tensor_1d", divides("tensor_parallel", "seq_len")),
-    _in("summa_2d", divides("tensor_parallel_2", "seq_len")),
-    _in("context_2d", _context_divides("`seq_len`", lambda v: v["seq_len"])),
-)
-"""Mend R4: no token may be lost in a floored split."""
-
-WHOLE_PANELS = _in(
-    "summa_2d",
-    Rule(
-        "panels are whole on both axes",
-        "summa_panels",
-        ("summa_panels", "tensor_parallel", "tensor_parallel_2"),
-        lambda v: np.equal(
-            v["summa_panels"]
-            % np.lcm(
-                np.maximum(v["tensor_parallel"], 1).astype(np.int64),
-                np.maximum(v["tensor_parallel_2"], 1).astype(np.int64),
-            ),
-            0,
-        ),
-        lambda row: (
-            f"is not a multiple of both axes, {row['tensor_parallel']} and "
-            f"{row['tensor_parallel_2']}"
-        ),
-        lambda row: f"use a multiple of {lcm(row['tensor_parallel'], row['tensor_parallel_2'])}",
-    ),
-)
-"""Mend R11."""
-
-BATCH_RULES = (
-    *_unused("tensor_parallel_2", 1, "tensor_1d", "context_2d"),
-    *_unused("context_parallel", 1, "tensor_1d", "summa_2d"),
-    *_unused("summa_panels", 0, "tensor_1d", "context_2d"),
-    _in("summa_2d", divides("summa_panels", "hidden_size")),
-    Rule(
-        "degrees multiply to the GPUs",
-        "num_gpus",
-        ("num_gpus", *DEGREES.values()),
-        lambda v: np.equal(v["num_gpus"], prod(v[name] for name in DEGREES.values())),
-        lambda row: (
-            "is not the product of the degrees, "
-            + " x ".join(str(row[name]) for name in DEGREES.values())
-        ),
-        lambda row: f"use {prod(row[name] for name in DEGREES.values())}",
-    ),
-    *(divides(placement, degree) for placement, degree in DEGREES.items()),
-    Rule(
-        "placement fits the domain",
-        "nvlink_size",
-        ("nvlink_size", *DEGREES),
-        lambda v: np.less_equal(prod(v[name] for name in DEGREES), v["nvlink_size"]),
-        lambda row: (
-            "is smaller than the members placed in one domain, "
-            + " x ".join(str(row[name]) for name in DEGREES)
-        ),
-        lambda _: "place fewer, or use a larger domain",
-    ),
-)
-
-
-def split_rules(mends: Mends) -> tuple[Rule, ...]:
-    """Return the rules of a split under `mends`."""
-    return (*SPLIT_RULES, *EXACT_SEQUENCE) if "R4" in mends else SPLIT_RULES
-
-
-def row_rules(mends: Mends) -> tuple[Rule, ...]:
-    """Return the rules of a split with its microbatch and panels under `mends`."""
-    return (*ROW_RULES, WHOLE_PANELS) if "R11" in mends else ROW_RULES
 
 
 def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
@@ -307,9 +91,8 @@ def resolve_layout(inputs: Inputs, mends: Mends) -> None:
     for name in ROW_COLUMNS:
         if name in DEFAULTS:
             inputs.default(name, DEFAULTS[name])
-    # The least that the source searches.
-    panels = np.maximum(inputs["tensor_parallel"], inputs["tensor_parallel_2"])
-    inputs.default("summa_panels", np.where(np.equal(inputs["strategy"], "summa_2d"), panels, 0))
+    inputs.check(("tensor_parallel", "tensor_parallel_2"))
+    inputs.default("summa_panels", _fewest_panels(inputs, mends))
     others = prod(inputs[name] for name in DEGREES.values() if name != "data_parallel")
     with np.errstate(all="ignore"):
         inputs.default("data_parallel", np.maximum(inputs["num_gpus"] // others, 1))
@@ -319,6 +102,18 @@ def resolve_layout(inputs: Inputs, mends: Mends) -> None:
     inputs.check((*ROW_COLUMNS, *PLACEMENT_COLUMNS, "num_gpus"))
     _default_placement(inputs)
     inputs.apply((*split_rules(mends), *row_rules(mends), *BATCH_RULES))
+
+
+def _fewest_panels(inputs: Inputs, mends: Mends) -> Array:
+    """Return the fewest panels that are searched, 0 where there are none."""
+    first, second = (
+        np.nan_to_num(inputs[name], nan=1.0, posinf=1.0, neginf=1.0).clip(1, 2**31)
+        for name in ("tensor_parallel", "tensor_parallel_2")
+    )
+    fewest = np.maximum(first, second)
+    if "R11" in mends:
+        fewest = np.lcm(first.astype(np.int64), second.astype(np.int64)).astype(np.float64)
+    return np.where(np.equal(inputs["strategy"], "summa_2d"), fewest, 0.0)
 
 
 def _default_placement(inputs: Inputs) -> None:

@@ -1,6 +1,6 @@
 """The search space of the roofline estimator: every layout of a cell, factored.
 
-Source: arXiv 2410.00273 and its program; each rule is a named predicate of `inputs`.
+Source: arXiv 2410.00273 and its program; each rule is a named predicate of `rules`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from estimators.contract import (
     Space,
 )
 from estimators.inputs import Inputs, records
-from estimators.roofline import inputs as rules
-from estimators.roofline.inputs import CHOICES, KEYS, OPTIONAL, PROBLEM, SYSTEM
+from estimators.roofline.inputs import CHOICES, KEYS, OPTIONAL, PROBLEM, SYSTEM, resolve_problem
 from estimators.roofline.layouts import Layouts, Product
+from estimators.roofline.rules import BATCH_RULES, row_rules, split_rules
 from estimators.roofline.space import product
 
 CACHED_ROWS = 16_384
@@ -131,7 +131,7 @@ def _problems(space: Space, catalog: Catalog) -> list[dict[str, Scalar]]:
         values = np.array([*space[name], None], dtype=object)[:-1]
         columns[name] = values[index]
     inputs = Inputs(columns)
-    rules.resolve_problem(inputs, catalog)
+    resolve_problem(inputs, catalog)
     inputs.require(("num_gpus",), "say how many GPUs the run has")
     if inputs.refusals:
         raise RefusedError(_distinct(inputs.refusals))
@@ -154,7 +154,7 @@ def _pairs(cell: Cell) -> set[tuple[str, Scalar]]:
 def _why(cell: Cell, name: str, value: Scalar) -> Refusal:
     """Say why `value` leaves nothing: the rule that it breaks, or that nothing has it."""
     known = {**cell.values, **cell.kept}
-    every = (*rules.split_rules(cell.mends), *rules.row_rules(cell.mends), *rules.BATCH_RULES)
+    every = (*split_rules(cell.mends), *row_rules(cell.mends), *BATCH_RULES)
     for rule in every:
         applies = rule.column == name and all(need in known for need in rule.needs)
         if applies and not np.all(rule.holds(known)):

@@ -1,6 +1,6 @@
 """Splits, rows and placements of one cell: every layout that the rules admit.
 
-Source: arXiv 2410.00273 and its program; each rule is a named predicate of `inputs`.
+Source: arXiv 2410.00273 and its program; each rule is a named predicate of `rules`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Array, Columns, Mends, Scalar
-from estimators.roofline import inputs as rules
 from estimators.roofline.layouts import PLACEMENT_COLUMNS, ROW_COLUMNS, Product
+from estimators.roofline.rules import row_rules, split_rules
 from estimators.roofline.strategies import SECOND_AXIS
 from estimators.roofline.tables import LayerTable, layer_table
 from estimators.rules import keeps
-from estimators.spaces import divisors, each_divisor, expand, placements
+from estimators.spaces import divisors, each_divisor, expand, placements, starts
 
 MIN_LOCAL_SIZE = 128
 """Splits that leave fewer columns or tokens of a product on a GPU are not searched: of 3 x
@@ -97,9 +97,7 @@ def _splits(problem: Numbers, keep: Mapping[str, Scalar], mends: Mends) -> dict[
     if problem["strategy"] in SECOND_AXIS:
         splits[SECOND_AXIS[problem["strategy"]]] = pairs[child.parent, 1]
     values = {**problem, **splits}
-    return _filtered(
-        splits, keeps(rules.split_rules(mends), values, len(one)) & _kept(splits, keep)
-    )
+    return _filtered(splits, keeps(split_rules(mends), values, len(one)) & _kept(splits, keep))
 
 
 def _axes(problem: Numbers) -> tuple[tuple[int, int], ...]:
@@ -192,10 +190,10 @@ def _rows(
     columns = {
         **{name: column[split] for name, column in splits.items()},
         "microbatch_size": child.value[parent],
-        "summa_panels": every[(np.cumsum(counts) - counts)[split] + place],
+        "summa_panels": every[starts(counts)[split] + place],
     }
     rows = {name: columns[name] for name in ROW_COLUMNS}
-    wanted = keeps(rules.row_rules(mends), {**problem, **rows}, len(split)) & _kept(rows, keep)
+    wanted = keeps(row_rules(mends), {**problem, **rows}, len(split)) & _kept(rows, keep)
     return _filtered(rows, wanted), split[wanted], place[wanted]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Array, Columns
-from estimators.spaces import each_divisor, expand
+from estimators.spaces import each_divisor, expand, starts
 
 _BASE = 1 << 21
 """Degrees are smaller: pairs of them make one number."""
@@ -108,27 +108,19 @@ def layer_table(
     first, second = pairs[:, 0], pairs[:, 1]
     batches = np.array(microbatches, dtype=np.int64)
     panel_counts = np.array([len(choice) for choice in panels], dtype=np.int64)
-    flat_panels = np.array([p for choice in panels for p in choice], dtype=np.int64)
-
     split, place = expand(panel_counts * len(batches))
-    choice = place % panel_counts[split]
+    flat_panels = np.array([p for choice in panels for p in choice], dtype=np.int64)
     shards = {
         "tensor_parallel": first[split],
         "second_parallel": second[split],
         "microbatch_size": batches[place // panel_counts[split]],
-        "panels": flat_panels[(np.cumsum(panel_counts) - panel_counts)[split] + choice],
+        "panels": flat_panels[starts(panel_counts)[split] + place % panel_counts[split]],
     }
 
-    one = each_divisor(first)
-    two = each_divisor(second[one.parent])
-    keep = one.value[two.parent] * two.value <= domain_size
-    placed = one.parent[two.parent][keep]
-    members, more = one.value[two.parent][keep], two.value[keep]
+    placed, members, more = _axis_placements(first, second, domain_size)
     per_split = np.bincount(placed, minlength=len(first))
-    first_placement = np.cumsum(per_split) - per_split
-
     shard, step = expand(per_split[split])
-    at = first_placement[split[shard]] + step
+    at = starts(per_split)[split[shard]] + step
     layers = {
         "shard": shard,
         "tensor_parallel": shards["tensor_parallel"][shard],
@@ -136,15 +128,21 @@ def layer_table(
         "nvlink_tensor_parallel": members[at],
         "nvlink_second_parallel": more[at],
     }
-    shards_per_split = panel_counts * len(batches)
-    layers_per_shard = per_split[split]
     finder = _Finder(
         splits=first * _BASE + second,
         microbatches=batches,
         panel_counts=panel_counts,
-        first_shard=np.cumsum(shards_per_split) - shards_per_split,
-        first_layer=np.cumsum(layers_per_shard) - layers_per_shard,
+        first_shard=starts(panel_counts * len(batches)),
+        first_layer=starts(per_split[split]),
         placements=_placement_key(placed, members, more),
-        first_placement=first_placement,
+        first_placement=starts(per_split),
     )
     return LayerTable((splits, microbatches, panels, domain_size), shards, layers, finder)
+
+
+def _axis_placements(first: Array, second: Array, domain_size: int) -> tuple[Array, Array, Array]:
+    """Return for each split the members of both axes in one domain: split, first, second."""
+    one = each_divisor(first)
+    two = each_divisor(second[one.parent])
+    keep = one.value[two.parent] * two.value <= domain_size
+    return one.parent[two.parent][keep], one.value[two.parent][keep], two.value[keep]

@@ -81,7 +81,7 @@ def sweep(program, tmp_path):
         ),
         pytest.param(
             HEAD + GPT3 + "[system]\nhbm_bytes = 0\n",
-            ["`hbm_bytes` 0 must be more than 0"],
+            ["`hbm_bytes` 0 must be at least 1"],
             id="no memory at all",
         ),
         pytest.param(

@@ -162,8 +162,8 @@ def test_rows_are_stored_once_and_joined_with_what_was_published(evaluate):
         ).fetchall()
     assert stored == [("corrected", 10, 10), ("published", 10, 10)]
     assert studies == [
-        ("evaluate configs.csv corrected", 10),
-        ("evaluate configs.csv published", 10),
+        (f"evaluate {CONFIGS} corrected", 10),
+        (f"evaluate {CONFIGS} published", 10),
     ]
     assert [row[0] for row in seconds] == pl.read_csv("out.csv")["step_seconds"].to_list()
     assert compared == [(10,), (10,)]

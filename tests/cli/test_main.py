@@ -8,7 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-import duckdb
 import pytest
 
 from warehouse import __version__
@@ -131,7 +130,6 @@ def test_a_file_that_is_no_database_exits_5_and_is_left_alone(warehouse, tmp_pat
         (InputError("wrong", "right"), 3),
         (CheckError("wrong", "right"), 4),
         (DatabaseError("wrong", "right"), 5),
-        (duckdb.IOException("wrong\nhint: right"), 5),
         (OSError(28, "wrong\nhint: right"), 1),
     ],
 )

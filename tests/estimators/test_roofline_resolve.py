@@ -135,6 +135,8 @@ def test_domains_are_filled_in_rank_order_by_default(
             "tensor_parallel_2",
             "does not divide `hidden_size` 12288",
         ),
+        ({"strategy": "summa_2d", "summa_panels": 0}, "summa_panels", "is no number of panels"),
+        ({"launch_seconds": 1e300}, "launch_seconds", "must be at most 1000000"),
         ({"strategy": "summa_2d", "summa_panels": 5}, "summa_panels", "does not divide"),
         ({"strategy": "summa_2d", "context_parallel": 2}, "context_parallel", "has no meaning"),
         (
@@ -144,12 +146,12 @@ def test_domains_are_filled_in_rank_order_by_default(
         ),
         ({"strategy": "3d"}, "strategy", "is not known"),
         ({"activation_recompute": "some"}, "activation_recompute", "is not known"),
-        ({"microbatch_size": 0}, "microbatch_size", "is less than 1"),
-        ({"microbatch_size": -2}, "microbatch_size", "is less than 1"),
-        ({"microbatch_size": 1.5}, "microbatch_size", "is not a whole number"),
-        ({"num_gpus": 2.0**40}, "num_gpus", "is larger than 2147483647"),
-        ({"hbm_bytes_per_second": 0.0}, "hbm_bytes_per_second", "is not greater than 0"),
-        ({"nvlink_efficiency": 1.5}, "nvlink_efficiency", "is greater than 1"),
+        ({"microbatch_size": 0}, "microbatch_size", "must be at least 1"),
+        ({"microbatch_size": -2}, "microbatch_size", "must be at least 1"),
+        ({"microbatch_size": 1.5}, "microbatch_size", "must be a whole number"),
+        ({"num_gpus": 2.0**40}, "num_gpus", "must be at most 2147483647"),
+        ({"hbm_bytes_per_second": 0.0}, "hbm_bytes_per_second", "must be at least 1"),
+        ({"nvlink_efficiency": 1.5}, "nvlink_efficiency", "must be at most 1"),
         ({"hbm_bytes": float("inf")}, "hbm_bytes", "is not a finite number"),
     ],
 )
@@ -175,3 +177,14 @@ def test_lost_tokens_are_refused_only_under_the_mend(catalog: Catalog) -> None:
 
 def test_an_empty_batch_is_an_empty_result(catalog: Catalog) -> None:
     assert evaluate_rows(pl.DataFrame([GOOD]).head(0), catalog).height == 0
+
+
+@pytest.mark.parametrize(("mends", "panels"), [(PUBLISHED, 6), (ALL_MENDS, 12)])
+def test_panels_default_to_the_fewest_that_are_searched(
+    mends: frozenset[str], panels: int, catalog: Catalog
+) -> None:
+    degrees = {"strategy": "summa_2d", "tensor_parallel": 6, "tensor_parallel_2": 4}
+    rows = pl.DataFrame([{**GOOD, **degrees, "num_gpus": 384}])
+    resolved, refusals = resolve(rows, catalog, mends)
+    assert not refusals
+    assert resolved["summa_panels"].tolist() == [panels]

@@ -75,7 +75,7 @@ def test_another_relation_may_be_named(run, small):
         ("num_gpus\n1\n-inf\n", "row 2: `num_gpus`"),
         ("hbm_bytes\n1\ninf\n", "row 2: `hbm_bytes` inf is not a finite number"),
         ("hbm_bytes\n1e999\n", "is not a finite number"),
-        ("hbm_bytes\n0\n", "row 1: `hbm_bytes` 0 must be more than 0"),
+        ("hbm_bytes\n0\n", "row 1: `hbm_bytes` 0 must be at least 1"),
         ("num_gpus\n9007199254740993\n", "row 1: `num_gpus` 9007199254740993 must be at most"),
         ("num_gpus\n99999999999999999999\n", "must be at most"),
         ("num_gpus\n1\n0\n", "row 2: `num_gpus` 0 must be at least 1"),

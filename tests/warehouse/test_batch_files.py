@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from warehouse import batch_files
-from warehouse.errors import InputError, WarehouseError
+from warehouse.errors import InputError
 
 RESULTS = ["step_seconds", "flops_per_gpu", "fits_memory"]
 ROWS = "hidden_size,num_layers,num_gpus,tensor_parallel\n8,2,4,2\n8,3,1,1\n16,2,2,1\n"
@@ -109,7 +109,7 @@ def test_a_failed_write_leaves_the_old_result_and_no_half_file(run, tmp_path, mo
         raise OSError("disk full")
 
     monkeypatch.setattr(pl.DataFrame, "write_csv", fail)
-    with pytest.raises(WarehouseError, match="cannot be written: disk full"):
+    with pytest.raises(InputError, match="cannot be written: disk full\nhint: free some space"):
         run(ROWS)
     assert (tmp_path / "out.csv").read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", "out.csv"]

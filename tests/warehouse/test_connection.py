@@ -311,6 +311,16 @@ def test_a_faulty_resource_closes_the_connection_and_writes_nothing(made, tmp_pa
             "may not be written",
             "change its permissions",
         ),
+        (
+            'IO Error: Could not write file "w.duckdb.wal": No space left on device',
+            "there is no space left for it",
+            "free some disk space; the same command resumes",
+        ),
+        (
+            'IO Error: Cannot open file "w.duckdb.wal": Too many open files',
+            'cannot be opened: IO Error: Cannot open file "w.duckdb.wal": Too many open files',
+            "let this user read and write it",
+        ),
         ("Some Error: first line\nsecond line", "cannot be used: Some Error: first line", "--db"),
     ],
 )

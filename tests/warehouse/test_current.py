@@ -136,6 +136,16 @@ def test_a_version_that_mends_more_replaces_the_corrected_of_the_one_before(conn
     assert seen(connection) == [(2, 8, 1, 2.0)]
 
 
+def test_a_part_of_a_newer_version_takes_the_place_of_its_own_layouts_only(connection):
+    store(
+        connection,
+        Stored(1, 1, ((8, 1, 1.0), (4, 2, 2.0)), version=1),
+        Stored(2, 1, ((4, 2, 2.5),), version=2, kept='{"rows": "abc"}'),
+    )
+
+    assert seen(connection) == [(1, 8, 1, 1.0), (2, 4, 2, 2.5)]
+
+
 def test_rows_without_a_cell_are_not_shown(connection):
     connection.execute("insert into toy by name select 9 as cell_id, 1.0 as step_seconds")
 
@@ -166,10 +176,10 @@ def test_the_view_agrees_with_its_definition_on_random_cells(connection, seed):
         questions[cell.problem_id, cell.mends, cell.recompute].append(cell)
     expected = []
     for asked in questions.values():
-        newest = max(cell.version for cell in asked)
+        newest = max((cell.version for cell in asked if cell.kept == "{}"), default=0)
         layouts = {}
-        for cell in sorted(asked, key=lambda cell: (cell.kept != "{}", cell.cell_id)):
-            if cell.version == newest:
+        for cell in sorted(asked, key=lambda c: (-c.version, c.kept != "{}", c.cell_id)):
+            if cell.version >= newest:
                 for row in cell.rows:
                     layouts.setdefault(row[:2], (cell.cell_id, *row))
         expected += layouts.values()

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from estimators.columns import COLUMNS, Column
 from estimators.contract import RefusedError
-from warehouse.limits import LARGEST_INTEGER
+from estimators.limits import LARGEST_WHOLE
 from warehouse.ranges import MAX_POINTS, expand
 
 GPUS = COLUMNS["num_gpus"]
-BYTES = COLUMNS["hbm_bytes"]
+BYTES = COLUMNS["parameters"]
 EFFICIENCY = COLUMNS["nvlink_efficiency"]
 STRATEGY = COLUMNS["strategy"]
 MODEL = COLUMNS["model"]
@@ -126,7 +126,7 @@ def test_a_range_that_misses_whole_numbers_says_how_to_mend_it():
 
 def test_an_integer_that_a_float_cannot_hold_is_refused():
     big = Column("tokens", "int", "", "Tokens", storage="BIGINT")
-    assert expand(big, LARGEST_INTEGER) == (2**53 - 1,)
+    assert expand(big, LARGEST_WHOLE) == (2**53 - 1,)
     [refusal] = refusals(big, 2**53 + 1)
     assert "must be at most 9007199254740991" in refusal.reason
 

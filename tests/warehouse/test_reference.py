@@ -88,7 +88,7 @@ def test_a_byte_order_mark_blank_lines_and_windows_line_ends_do_no_harm(write):
         ("model,seq_len,source\na,1_000,x\n", '"1_000" must be a whole number'),
         ("model,hbm_bytes,source\na,nan,x\n", '`hbm_bytes` "nan" must be a number'),
         ("model,hbm_bytes,source\na,1e999,x\n", "is not a finite number"),
-        ("model,hbm_bytes,source\na,-1,x\n", "must be more than 0"),
+        ("model,hbm_bytes,source\na,-1,x\n", "must be at least 1"),
         ("model,nvlink_efficiency,source\na,1.5,x\n", "must be at most 1"),
         ("model,is_mended,source\na,yes,x\n", '"yes" must be true or false'),
         ("model,strategy,source\na,tensor_9d,x\n", '`strategy` "tensor_9d" is not known'),

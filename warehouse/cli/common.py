@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +14,8 @@ import typer
 from warehouse.formats import Format, json_value, write
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
+    from types import FrameType
 
     from duckdb import DuckDBPyConnection
 
@@ -21,13 +25,57 @@ if TYPE_CHECKING:
 
 DEFAULT_DATABASE = Path("db/warehouse.duckdb")
 
+
+def _remember(context: typer.Context, database: Path) -> Path:
+    """Note which database was asked for: an error of DuckDB's does not always name it."""
+    if isinstance(context.obj, dict):
+        context.obj["database"] = database
+    return database
+
+
 Database = Annotated[
     Path,
-    typer.Option("--db", envvar="WAREHOUSE_DB", metavar="PATH", help="The database file."),
+    typer.Option(
+        "--db",
+        envvar="WAREHOUSE_DB",
+        metavar="PATH",
+        help="The database file.",
+        readable=False,  # typer would call a file that may not be read wrong usage
+        callback=_remember,
+    ),
 ]
 FormatOption = Annotated[
     Format, typer.Option("--format", case_sensitive=False, help="How to write the result.")
 ]
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Have ^C end the block as KeyboardInterrupt, whatever a library makes of it.
+
+    DuckDB raises errors of several kinds, depending on what it was doing; so an error that
+    comes after ^C is taken for its consequence.
+    """
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(previous):
+        yield
+        return
+    seen = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal seen
+        seen = True
+        previous(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    except Exception:
+        if seen:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def say(text: str) -> None:

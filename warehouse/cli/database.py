@@ -12,13 +12,16 @@ from warehouse.cli.common import DEFAULT_DATABASE, Database, count, say
 def init(db: Database = DEFAULT_DATABASE) -> None:
     """Create the database, or bring it up to date.
 
-    Tables, reference tables and views become those of this version. Not needed before other
-    commands: each does the same where it has to.
+    Tables, reference tables and views become those of this version, and what is missing comes
+    back. Not needed before other commands: each does the same where it has to.
     """
     from warehouse.connection import open_for_write
+    from warehouse.schema import prepare
 
     existed = db.exists()
     with open_for_write(db) as connection:
+        if existed:
+            prepare(connection, force=True)
         tables, views = (
             connection.execute(f"select count(*) from {kind} where not internal").fetchall()[0][0]
             for kind in ("duckdb_tables()", "duckdb_views()")
@@ -31,7 +34,7 @@ def drop(
     study: Annotated[str, typer.Argument(metavar="STUDY", help="Name of a stored study.")],
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Remove a study and the rows that only it asks for.
+    """Remove a study and the rows that no other study asks for.
 
     The file shrinks by as much.
     """

@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 
 def evaluate(
     estimator: Annotated[str, typer.Argument(metavar="ESTIMATOR", help="Such as roofline.")],
-    configs: Annotated[Path, typer.Argument(metavar="CONFIGS", help="A .csv or .parquet file.")],
-    out: Annotated[Path, typer.Option("--out", help="The .csv or .parquet file to write.")],
+    configs: Annotated[
+        Path, typer.Argument(metavar="CONFIGS", readable=False, help="A .csv or .parquet file.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", readable=False, help="The .csv or .parquet file to write.")
+    ],
     variant: Annotated[
         str | None,
         typer.Option(metavar="published|corrected", help="Which figures; default: corrected."),
@@ -37,7 +41,9 @@ def evaluate(
     ] = False,
     catalog: Annotated[
         Path | None,
-        typer.Option(metavar="TOML", help="Define models and systems, as a study does."),
+        typer.Option(
+            metavar="TOML", readable=False, help="Define models and systems, as a study does."
+        ),
     ] = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:

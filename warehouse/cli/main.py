@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from warehouse.cli.common import interruptible
 from warehouse.cli.database import drop, init
 from warehouse.cli.evaluate import evaluate
 from warehouse.cli.operations import operations
@@ -81,8 +83,10 @@ def _root(
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; what the user did wrong is told in words."""
+    asked: dict[str, Path] = {}
     try:
-        app(arguments, prog_name="warehouse")
+        with interruptible():
+            app(arguments, prog_name="warehouse", obj=asked)
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else 1
@@ -92,7 +96,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("interrupted\n")
         code = INTERRUPTED
     except Exception as error:
-        message = _explained(error)
+        message = _explained(error, asked.get("database"))
         if message is None:
             raise
         text, code = message
@@ -105,10 +109,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _explained(error: Exception) -> tuple[str, int] | None:
+def _explained(error: Exception, database: Path | None) -> tuple[str, int] | None:
     """Return the message and exit code of an error that is not a fault of the program."""
     from estimators.contract import RefusedError
-    from warehouse.errors import DatabaseError, InputError, WarehouseError
+    from warehouse.errors import InputError, WarehouseError
 
     if isinstance(error, WarehouseError):
         return str(error), error.exit_code
@@ -118,8 +122,11 @@ def _explained(error: Exception) -> tuple[str, int] | None:
         name = f"{error.filename}: " if error.filename else ""
         return f"{name}{error.strerror or error}", WarehouseError.exit_code
     duckdb = sys.modules.get("duckdb")
-    if duckdb and isinstance(error, (duckdb.IOException, duckdb.OutOfMemoryException)):
-        return str(error), DatabaseError.exit_code  # a full disk, mostly
+    if duckdb and isinstance(error, duckdb.Error):
+        from warehouse.connection import database_error
+
+        told = database_error(error, database or Path("the database"))
+        return str(told), told.exit_code
     return None
 
 

@@ -41,16 +41,13 @@ def status(
     from warehouse.errors import DatabaseError
     from warehouse.progress import read_progress
 
-    progress = read_progress(db)
-    if progress is None:
-        try:
-            _show_stored(db, as_json=as_json)
-            return
-        except DatabaseError:
-            progress = read_progress(db)  # a sweep may have begun just now
-            if progress is None:
-                raise
-    _show_progress(db, progress, as_json=as_json)
+    try:
+        _show_stored(db, as_json=as_json)  # whoever can read it knows that no sweep is running
+    except DatabaseError:
+        progress = read_progress(db)
+        if progress is None:
+            raise
+        _show_progress(db, progress, as_json=as_json)
 
 
 def _show_stored(db: Path, *, as_json: bool) -> None:

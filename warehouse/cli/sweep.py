@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warehouse.cli.common import DEFAULT_DATABASE, Database, count, put_for_people, say, study_path
+from warehouse.cli.common import (
+    DEFAULT_DATABASE,
+    Database,
+    count,
+    interruptible,
+    put_for_people,
+    say,
+    study_path,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,7 +105,7 @@ def run_with_progress(db: Path, study: Study, *, force: bool = False) -> SweepRe
     from warehouse.runner import run_study
 
     try:
-        with _progress_bar(study.name) as on_progress:
+        with interruptible(), _progress_bar(study.name) as on_progress:
             return run_study(db, study, force=force, on_progress=on_progress)
     except KeyboardInterrupt:
         say(f"{study.name}: stopped; what is stored stays, the same command resumes")

@@ -1,0 +1,50 @@
+"""The numeric limits of a column, from the data dictionary, and what to say when one is broken.
+
+The same limits serve one value of a study and a whole column of a batch: each is a test that
+takes a float or an array of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from estimators.columns import NUMPY_TYPES, Column
+
+LARGEST_WHOLE = 2**53 - 1
+"""Beyond it float64, in which inputs are read, no longer tells neighbouring integers apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One limit: `is_broken` takes a float or an array and returns a bool or an array."""
+
+    is_broken: Callable[[Any], Any]
+    reason: str
+
+
+def limits_of(column: Column) -> list[Limit]:
+    """Return the limits of a numeric column, in the order in which they are to be told."""
+    found = [Limit(lambda x: np.logical_not(np.isfinite(x)), "is not a finite number")]
+    if column.kind == "int":
+        found.append(Limit(lambda x: np.not_equal(x, np.floor(x)), "must be a whole number"))
+    low, above, high = column.minimum, column.above, column.maximum
+    if low is not None:
+        found.append(Limit(lambda x: np.less(x, low), f"must be at least {_plain(low)}"))
+    if above is not None:
+        found.append(Limit(lambda x: np.less_equal(x, above), f"must be more than {_plain(above)}"))
+    if high is not None:
+        found.append(Limit(lambda x: np.greater(x, high), f"must be at most {_plain(high)}"))
+    if column.kind == "int":
+        stored = np.iinfo(NUMPY_TYPES[column.duckdb_type])
+        most, least = min(stored.max, LARGEST_WHOLE), max(stored.min, -LARGEST_WHOLE)
+        found.append(Limit(lambda x: np.greater(x, most), f"must be at most {most}"))
+        found.append(Limit(lambda x: np.less(x, least), f"must be at least {least}"))
+    return found
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if number == int(number) and abs(number) < 1e15 else f"{number:g}"

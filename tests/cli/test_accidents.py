@@ -1,0 +1,203 @@
+"""Full disks, ^C, files that may not be read and damaged ones: told in words, by exit code."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from warehouse.connection import open_for_write
+
+
+@pytest.fixture
+def on_a_full_disk(program):
+    """Run a command that may not make a file larger than so many bytes."""
+    resource = pytest.importorskip("resource")
+
+    def on_a_full_disk(size, *arguments):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+        return program(*arguments, preexec_fn=limit)
+
+    return on_a_full_disk
+
+
+def is_told_as_full(done, database):
+    return (done.returncode, done.stdout) == (5, "") and done.stderr == (
+        f"error: {database}: there is no space left for it\n"
+        "hint: free some disk space; the same command resumes, what is committed stays\n"
+    )
+
+
+@pytest.mark.parametrize("free", [0, 200_000, 1_000_000])
+def test_a_disk_that_fills_up_under_a_sweep_exits_5_and_the_sweep_can_be_resumed(
+    warehouse, on_a_full_disk, database, free
+):
+    open_for_write(database).close()
+    size = database.stat().st_size + free
+    done = on_a_full_disk(size, "sweep", "gpt3_1T_1d", "--db", database)
+    assert is_told_as_full(done, database), done.stderr
+    assert warehouse("sweep", "gpt3_1T_1d", "--db", database)[0] == 0
+
+
+@pytest.mark.parametrize("command", [["sweep", "gpt3_1T_1d", "--force"], ["drop", "gpt3_1T_1d"]])
+def test_a_full_disk_exits_5_and_loses_nothing(on_a_full_disk, warehouse, swept, command):
+    query = ("sql", "select count(*), sum(step_seconds) from roofline", "--db", swept)
+    before = warehouse(*query)
+    done = on_a_full_disk(8192, *command, "--db", swept)
+    assert is_told_as_full(done, swept), done.stderr
+    assert warehouse(*query) == before
+
+
+def test_what_duckdb_raises_anywhere_exits_5_and_names_the_file(warehouse, monkeypatch, database):
+    def fail(*_):
+        raise duckdb.FatalException("FATAL Error: Failed to create checkpoint\nand a long trace")
+
+    monkeypatch.setattr("warehouse.connection.open_for_write", fail)
+    code, out, err = warehouse("init", "--db", database)
+    assert (code, out) == (5, "")
+    said = f"error: {database}: cannot be used: FATAL Error: Failed to create checkpoint\nhint: "
+    assert err.startswith(said)
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.2, 0.5])
+def test_an_interrupt_of_a_sweep_at_any_time_exits_130(database, wait):
+    running = subprocess.Popen(
+        [sys.executable, "-m", "warehouse.cli.main", "sweep", "paper_grid", "--db", str(database)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    progress = Path(f"{database}.progress.json")
+    until = time.monotonic() + 30
+    while not progress.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    time.sleep(wait)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert (running.returncode, out) == (130, ""), err
+    assert err == (
+        "paper_grid: stopped; what is stored stays, the same command resumes\ninterrupted\n"
+    )
+    assert not progress.exists()
+
+
+def test_a_slow_check_can_be_interrupted(warehouse, swept, monkeypatch):
+    """DuckDB raises an error of its own; that ^C came before it is what counts."""
+
+    def interrupted(_):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+        except KeyboardInterrupt:
+            raise RuntimeError("Query interrupted") from None
+
+    monkeypatch.setattr("warehouse.cli.validate.run_checks", interrupted)
+    assert warehouse("validate", "--db", swept) == (130, "", "interrupted\n")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.fixture
+def nothing_readable(monkeypatch):
+    """Have every file refuse to be read, as to another user; root may read all files."""
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    opened = Path.open
+
+    def refuse(path, mode="r", *arguments, **options):
+        if path.suffix == ".duckdb" or path.name == "in.csv":
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, mode, *arguments, **options)
+
+    def refuse_stored():
+        monkeypatch.setattr(Path, "open", refuse)
+
+    return refuse_stored
+
+
+@pytest.mark.parametrize("command", [["status"], ["rank"], ["sql", "select 1"], ["drop", "a"]])
+def test_a_database_that_may_not_be_read_exits_5(warehouse, swept, nothing_readable, command):
+    nothing_readable()
+    code, out, err = warehouse(*command, "--db", swept)
+    assert (code, out) == (5, "")
+    assert err.startswith(f"error: {swept}: cannot be opened: Permission denied\nhint: ")
+
+
+def test_configurations_that_may_not_be_read_exit_3(warehouse, tmp_path, nothing_readable):
+    configs = tmp_path / "in.csv"
+    configs.write_text("model\ngpt3\n")
+    nothing_readable()
+    code, out, err = warehouse("evaluate", "roofline", configs, "--out", tmp_path / "out.csv")
+    assert (code, out) == (3, "")
+    assert err.startswith(f"error: {configs}: cannot be read: Permission denied")
+
+
+def test_a_database_with_bad_blocks_exits_5_in_every_command(program, swept):
+    content = bytearray(swept.read_bytes())
+    with duckdb.connect(str(swept), read_only=True) as connection:
+        blocks = connection.execute(
+            "select distinct block_id from pragma_storage_info('roofline') where block_id >= 0"
+        ).fetchall()
+    assert blocks
+    for (block,) in blocks:
+        start = 3 * 4096 + block * 262_144 + 4096
+        content[start : start + 1024] = b"\xa5" * 1024
+    swept.write_bytes(content)
+    query = "select count(*), sum(step_seconds) from roofline"
+    for command in (["rank"], ["validate"], ["sql", query]):
+        done = program(*command, "--db", swept)
+        assert done.returncode == 5, (command, done.stderr)
+        assert f"error: {swept}: " in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "delete from warehouse_meta where key = 'schema_version'",
+        "update warehouse_meta set value = 'x' where key = 'schema_version'",
+        "update warehouse_meta set value = null where key = 'schema_version'",
+        "alter table warehouse_meta rename key to name",
+    ],
+)
+def test_a_damaged_table_of_versions_exits_5(warehouse, swept, change):
+    with duckdb.connect(str(swept)) as connection:
+        connection.execute(change)
+    for command in (["status"], ["init"]):
+        code, out, err = warehouse(*command, "--db", swept)
+        assert (code, out) == (5, "")
+        assert err.startswith(f"error: {swept}: ")
+
+
+def test_init_brings_a_missing_view_back(warehouse, swept):
+    with duckdb.connect(str(swept)) as connection:
+        connection.execute("drop view configuration_rank")
+        connection.execute("drop table erratum")
+        rows = connection.execute("select count(*) from roofline").fetchall()
+    code, _, err = warehouse("rank", "--db", swept)
+    assert code == 5
+    assert "`warehouse init`" in err
+    assert warehouse("init", "--db", swept)[0] == 0
+    assert warehouse("rank", "--db", swept)[0] == 0
+    with duckdb.connect(str(swept)) as connection:
+        assert connection.execute("select count(*) from roofline").fetchall() == rows
+        assert connection.execute("select count(*) > 0 from erratum").fetchall() == [(True,)]
+
+
+def test_files_of_one_name_in_two_directories_are_two_studies(
+    warehouse, database, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    row = "model,accelerator,nvlink_size,num_gpus,global_batch_size\ngpt3,H200,8,64,{}\n"
+    for name, batch in (("a", 64), ("b", 128)):
+        Path(name).mkdir()
+        Path(name, "c.csv").write_text(row.format(batch))
+        arguments = (f"{name}/c.csv", "--out", "out.csv", "--into-db", "--db", database)
+        assert warehouse("evaluate", "roofline", *arguments)[0] == 0
+    with duckdb.connect(str(database), read_only=True) as connection:
+        studies = connection.execute("select study, num_cells from study order by 1").fetchall()
+    assert studies == [("evaluate a/c.csv corrected", 1), ("evaluate b/c.csv corrected", 1)]

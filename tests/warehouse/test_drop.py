@@ -1,0 +1,113 @@
+"""Dropping: what goes with a study, and that the file's place, rights and lock are kept."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from warehouse.connection import open_for_write
+from warehouse.errors import InputError
+from warehouse.runner import run_study
+from warehouse.studies import Study, load_study
+from warehouse.study_store import drop_study
+
+STUDY = """
+name = "{name}"
+estimator = "roofline"
+variant = "corrected"
+[space]
+model = "gpt3"
+accelerator = "H200"
+nvlink_size = 8
+num_gpus = {num_gpus}
+global_batch_size = 512
+"""
+
+OPEN = "import duckdb, sys; duckdb.connect(sys.argv[1], read_only=True)"
+
+
+def study(directory: Path, name: str, num_gpus: str) -> Study:
+    path = directory / f"{name}.toml"
+    path.write_text(STUDY.format(name=name, num_gpus=num_gpus))
+    return load_study(path)
+
+
+def large(directory: Path) -> Study:
+    return study(directory, "large", "{powers_of_two = [3, 13]}")
+
+
+def count(database: Path, table: str) -> int:
+    with duckdb.connect(str(database), read_only=True) as connection:
+        return int(connection.execute(f"select count(*) from {table}").fetchall()[0][0])
+
+
+def test_cells_that_no_study_asks_for_any_more_go_with_the_next_drop(
+    database: Path, tmp_path: Path
+) -> None:
+    run_study(database, study(tmp_path, "kept", "[8]"))
+    kept = count(database, "roofline")
+    run_study(database, study(tmp_path, "edited", "[16, 32]"))
+    run_study(database, study(tmp_path, "edited", "[64]"))
+    assert count(database, "cell") == 4
+    assert drop_study(database, "edited").cells == 3
+    assert (count(database, "cell"), count(database, "problem")) == (1, 1)
+    assert count(database, "roofline") == kept
+
+
+def test_a_drop_that_was_killed_before_it_shrank_the_file_is_made_up_for(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_study(database, large(tmp_path))
+    with monkeypatch.context() as killed:
+        killed.setattr("warehouse.study_store.compact", lambda _: None)
+        before = drop_study(database, "large").bytes_after
+    with pytest.raises(InputError, match='"large" is not in'):
+        drop_study(database, "large")
+    assert database.stat().st_size < before / 2
+
+
+def test_the_file_keeps_its_mode_and_the_link_to_it_stays_a_link(
+    database: Path, tmp_path: Path
+) -> None:
+    link = tmp_path / "linked" / "link.duckdb"
+    link.parent.mkdir()
+    link.symlink_to(database)
+    run_study(link, large(tmp_path))
+    database.chmod(0o640)
+    report = drop_study(link, "large")
+    assert link.is_symlink()
+    assert database.stat().st_mode & 0o777 == 0o640
+    assert database.stat().st_size == report.bytes_after < report.bytes_before
+    assert [path.name for path in link.parent.iterdir()] == [link.name]
+
+
+def test_nobody_can_open_the_file_until_the_copy_has_taken_its_place(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_study(database, large(tmp_path))
+    replace, refused = Path.replace, []
+
+    def replace_watched(copy: Path, target: Path) -> Path:
+        done = subprocess.run([sys.executable, "-c", OPEN, database], capture_output=True)
+        refused.append(b"lock" in done.stderr)
+        return replace(copy, target)
+
+    monkeypatch.setattr(Path, "replace", replace_watched)
+    drop_study(database, "large")
+    assert refused == [True]
+    assert run_study(database, study(tmp_path, "next", "[8]")).cells == 1
+
+
+def test_a_log_is_kept_beside_the_file_whatever_link_it_was_opened_through(
+    database: Path, tmp_path: Path
+) -> None:
+    link = tmp_path / "link.duckdb"
+    link.symlink_to(database)
+    with open_for_write(link) as connection:
+        connection.execute("create table extra (number integer)")
+        assert database.with_name(database.name + ".wal").exists()
+    assert link.is_symlink()

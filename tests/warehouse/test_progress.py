@@ -1,0 +1,45 @@
+"""The progress file: believed only while the process that writes it runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from warehouse import progress
+from warehouse.progress import Progress, ProgressFile, progress_path, read_progress
+
+
+def test_a_number_that_another_process_has_by_now_does_not_count(database: Path) -> None:
+    own = Progress("big", total_rows=2, total_cells=1)
+    if own.process_started is None:
+        pytest.skip("this system does not tell when a process started")
+    progress_path(database).write_text(json.dumps(asdict(own)))
+    assert read_progress(database) == asdict(own)
+    own.process_started -= 1
+    progress_path(database).write_text(json.dumps(asdict(own)))
+    assert read_progress(database) is None
+
+
+@pytest.mark.parametrize("name", ["study", "rows", "total_rows", "rows_per_second", "pid"])
+def test_a_file_without_one_of_its_keys_is_no_progress(database: Path, name: str) -> None:
+    found = asdict(Progress("big", total_rows=2, total_cells=1))
+    del found[name]
+    progress_path(database).write_text(json.dumps(found))
+    assert read_progress(database) is None
+
+
+def test_without_start_times_the_number_alone_counts(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_started", lambda _: None)
+    with ProgressFile(database, Progress("big", total_rows=2, total_cells=1)):
+        assert read_progress(database) is not None
+
+
+def test_a_half_written_file_is_gone_at_the_end(database: Path) -> None:
+    with ProgressFile(database, Progress("big", total_rows=2, total_cells=1)):
+        database.with_name(f"{database.name}.progress.json.partial").write_text("{")
+    assert not list(database.parent.glob("*.progress*"))
