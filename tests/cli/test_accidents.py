@@ -87,16 +87,26 @@ def test_an_interrupt_of_a_sweep_at_any_time_exits_130(database, wait):
     assert not progress.exists()
 
 
+def interrupted(*_, **__):
+    """Be stopped by ^C as DuckDB is, which raises an error of its own."""
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1)
+    except KeyboardInterrupt:
+        raise RuntimeError("Query interrupted") from None
+
+
+def test_an_interrupt_that_duckdb_turned_into_its_own_error_stops_a_sweep(
+    warehouse, tiny, database, monkeypatch
+):
+    monkeypatch.setattr("warehouse.runner.run_study", interrupted)
+    code, out, err = warehouse("sweep", tiny, "--db", database)
+    assert (code, out) == (130, "")
+    assert err.startswith("tiny: stopped; what is stored stays")
+    assert err.endswith("\ninterrupted\n")
+
+
 def test_a_slow_check_can_be_interrupted(warehouse, swept, monkeypatch):
-    """DuckDB raises an error of its own; that ^C came before it is what counts."""
-
-    def interrupted(_):
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(1)
-        except KeyboardInterrupt:
-            raise RuntimeError("Query interrupted") from None
-
     monkeypatch.setattr("warehouse.cli.validate.run_checks", interrupted)
     assert warehouse("validate", "--db", swept) == (130, "", "interrupted\n")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
