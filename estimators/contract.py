@@ -19,6 +19,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from estimators.columns import COLUMNS, Column
+
 Scalar = str | int | float | bool | None
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -193,6 +195,9 @@ class Relation:
     runs, plain
         Stored columns of which it is known that, in the order of a cell's rows, they repeat
         or that they do not compress: storage need not try. What is in neither is found out.
+    real
+        Columns that are whole numbers in the dictionary and real here: degrees of parallelism
+        where a model takes them as continuous.
     """
 
     name: str
@@ -202,6 +207,11 @@ class Relation:
     derived: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
     plain: tuple[str, ...] = ()
+    real: frozenset[str] = frozenset()
+
+    def column(self, name: str) -> Column:
+        """Return a column of the dictionary as this relation has it."""
+        return COLUMNS[name].as_real() if name in self.real else COLUMNS[name]
 
     @property
     def stored(self) -> tuple[str, ...]:
@@ -248,6 +258,12 @@ class Estimator(Protocol):
 
     problem_columns: tuple[str, ...]
     choice_columns: tuple[str, ...]
+    input_columns: tuple[str, ...]
+    """What else may be given: other ways to say what becomes a problem's value."""
+
+    aliases: Mapping[str, str]
+    """How the estimator's source spells an input -> the column's name."""
+
     neutral_choices: Mapping[str, Scalar]
     """What a choice is in cells that were stored before the estimator had it."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,26 +20,32 @@ class Inputs:
     ----------
     columns
         Input columns: numbers with NaN for missing, texts and flags as objects with None.
+    real
+        Columns that are whole numbers in the dictionary and may be real here.
     """
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, real: Collection[str] = ()) -> None:
+        self._real = real
         self.num_rows = len(next(iter(columns.values()))) if columns else 0
         self.refusals: list[Refusal] = []
         self._good = np.ones(self.num_rows, dtype=bool)
         self._columns: dict[str, Array] = {}
         for name, values in columns.items():
-            kind = COLUMNS[name].kind
+            kind = self._column(name).kind
             dtype = np.float64 if kind in ("int", "float") else np.object_
             self._columns[name] = np.array(values, dtype=dtype)
 
     def __getitem__(self, name: str) -> Array:
         """Return a column, all missing if it was not given."""
         if name not in self._columns:
-            number = COLUMNS[name].kind in ("int", "float")
+            number = self._column(name).kind in ("int", "float")
             self._columns[name] = np.full(
                 self.num_rows, np.nan if number else None, dtype=np.float64 if number else object
             )
         return self._columns[name]
+
+    def _column(self, name: str) -> Column:
+        return COLUMNS[name].as_real() if name in self._real else COLUMNS[name]
 
     def missing(self, name: str) -> Array:
         """Return for each row whether the column's value is missing."""
@@ -80,7 +86,7 @@ class Inputs:
     def refuse(self, name: str, rows: Array, reason: str, hint: str = "") -> None:
         """Refuse `rows` because of their value of column `name`."""
         for row in np.flatnonzero(rows).tolist():
-            value = _scalar(self[name][row], COLUMNS[name])
+            value = _scalar(self[name][row], self._column(name))
             self.refusals.append(Refusal(name, value, reason, hint, row))
         self._good &= ~rows
 
@@ -93,7 +99,7 @@ class Inputs:
         """Refuse values that the data dictionary does not admit."""
         for name in names:
             sound = ~self.missing(name)
-            for faulty, reason, hint in _faults(COLUMNS[name], self[name]):
+            for faulty, reason, hint in _faults(self._column(name), self[name]):
                 self.refuse(name, faulty & sound, reason, hint)
                 sound &= ~faulty
 
@@ -104,7 +110,7 @@ class Inputs:
             with np.errstate(all="ignore"):
                 broken = self._good & ~rule.holds(values)
             for row in np.flatnonzero(broken).tolist():
-                scalars = {n: _scalar(self[n][row], COLUMNS[n]) for n in rule.needs}
+                scalars = {n: _scalar(self[n][row], self._column(n)) for n in rule.needs}
                 self.refusals.append(
                     Refusal(
                         rule.column,
@@ -124,7 +130,7 @@ class Inputs:
         optional = frozenset(optional)
         done = {}
         for name in names:
-            column, values = COLUMNS[name], self[name]
+            column, values = self._column(name), self[name]
             if column.kind == "int" and name not in optional:
                 values = np.where(np.isfinite(values), values, 0).astype(np.int64)
             done[name] = values

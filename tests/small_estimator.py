@@ -45,6 +45,8 @@ class SmallEstimator:
         "global_batch_size",
     )
     choice_columns = ("activation_recompute",)
+    input_columns = ()
+    aliases = {}  # noqa: RUF012
     neutral_choices = {"activation_recompute": "none"}  # noqa: RUF012
     relations = (SMALL_RELATION, OTHER_RELATION)
     search = SimpleNamespace(  # of a search, a study needs the names only

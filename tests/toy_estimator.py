@@ -171,6 +171,8 @@ class Toy:
     """T1: a ring all-reduce moves the volume twice, not once."""
     problem_columns: tuple[str, ...] = PROBLEM
     choice_columns: tuple[str, ...] = CHOICES
+    input_columns: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = MappingProxyType({})
     neutral_choices: Mapping[str, Scalar] = MappingProxyType({"activation_recompute": "none"})
     relations: tuple[Relation, ...] = (CONFIGURATIONS, PART_ROWS)
     search: Search | None = ToySearch()

@@ -168,14 +168,14 @@ def _evaluate(
     """Resolve and evaluate block by block; with `stop`, after a refusal only look for more."""
     height = frame.height
     results: dict[str, Array] = {  # in the order of the dictionary: times together, then memory
-        name: np.empty(height, column.dtype)
-        for name, column in COLUMNS.items()
+        name: np.empty(height, relation.column(name).dtype)
+        for name in COLUMNS
         if name in relation.outputs
     }
     batch = _Batch(results, np.ones(height, dtype=bool))
     inputs = input_names(estimator, relation)
     for start in range(0, height, BLOCK_ROWS):
-        columns, refusals = read_columns(frame.slice(start, BLOCK_ROWS), inputs)
+        columns, refusals = read_columns(frame.slice(start, BLOCK_ROWS), inputs, relation)
         rows = np.arange(start, min(start + BLOCK_ROWS, height))
         batch.refuse(refusals, rows)
         resolved = _resolve(estimator, relation, columns, rows, batch, mends, catalog)

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 def input_names(estimator: Estimator, relation: Relation) -> tuple[str, ...]:
     """Return the columns that the estimator reads for `relation`, in order."""
-    named = estimator.problem_columns + estimator.choice_columns + relation.keys
+    named = (
+        *estimator.problem_columns,
+        *estimator.choice_columns,
+        *relation.keys,
+        *estimator.input_columns,
+    )
     return tuple(name for name in dict.fromkeys(named) if name not in relation.outputs)
 
 
@@ -48,7 +53,7 @@ def wrong_types(frame: pl.DataFrame, inputs: Sequence[str]) -> list[Refusal]:
 
 
 def read_columns(
-    block: pl.DataFrame, inputs: Sequence[str]
+    block: pl.DataFrame, inputs: Sequence[str], relation: Relation
 ) -> tuple[dict[str, Array], list[Refusal]]:
     """Return the input columns of `block` and every refused value.
 
@@ -58,7 +63,7 @@ def read_columns(
     columns: dict[str, Array] = {}
     refusals: list[Refusal] = _empty_rows(block)
     for name in inputs:
-        column = COLUMNS[name]
+        column = relation.column(name)
         if name not in block.columns or block.schema[name] == pl.Null:
             missing = np.nan if column.dtype in (np.int64, np.float64) else None
             columns[name] = np.full(block.height, missing)

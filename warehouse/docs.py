@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _INTRODUCTION = """\
 # Columns
 
-Every column of the tables, batch files and studies, from `estimators/columns.py`. Do not edit
+Every column of the tables, batch files and studies, from `estimators/columns`. Do not edit
 this page: `make docs` generates it.
 
 Units are base units, in storage and in files; a name ends with its unit. *Accepted* is what a

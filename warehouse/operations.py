@@ -209,7 +209,7 @@ def store_breakdown(connection: DuckDBPyConnection, cells: Cells, mends: Mends) 
 def _resolved(
     frame: pl.DataFrame, catalog: Catalog, mends: Mends
 ) -> tuple[dict[str, Array], list[Refusal]]:
-    columns, refusals = read_columns(frame, INPUTS)
+    columns, refusals = read_columns(frame, INPUTS, RELATION)
     if refusals:
         return {}, refusals
     resolved, refusals = ROOFLINE.resolve(RELATION, columns, catalog, mends)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from estimators.columns import COLUMNS, NUMPY_TYPES, Column
+from estimators.columns import NUMPY_TYPES, Column
 from estimators.contract import Array, Cell, Columns, Estimator, Relation
 
 BATCH_ROWS = 122_880
@@ -74,7 +74,7 @@ def schema_of(relation: Relation) -> pa.Schema:
     fields += [
         pa.field(name, pa.string() if kind is np.object_ else pa.from_numpy_dtype(np.dtype(kind)))
         for name in relation.stored
-        for kind in [_storage_dtype(COLUMNS[name])]
+        for kind in [_storage_dtype(relation.column(name))]
     ]
     return pa.schema(fields)
 
@@ -119,7 +119,7 @@ def _storage_dtype(column: Column) -> type:
 def _allocate(relation: Relation, size: int = BATCH_ROWS) -> dict[str, Array]:
     batch = {"cell_id": _column(np.int64, size)}
     for name in relation.stored:
-        batch[name] = _column(_storage_dtype(COLUMNS[name]), size)
+        batch[name] = _column(_storage_dtype(relation.column(name)), size)
     return batch
 
 

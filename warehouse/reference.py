@@ -118,7 +118,7 @@ def _columns(path: Path, header: list[str]) -> tuple[Column, ...]:
             near = get_close_matches(name, COLUMNS, n=3)
             hint = f"did you mean {' or '.join(near)}? If not, define" if near else "define"
             reason = "is not in the data dictionary"
-            refusals.append(Refusal("column", name, reason, f"{hint} it in estimators/columns.py"))
+            refusals.append(Refusal("column", name, reason, f"{hint} it in estimators/columns"))
         elif name in header[:place]:
             refusals.append(Refusal("column", name, "appears twice"))
     if "source" not in header:

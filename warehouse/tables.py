@@ -127,7 +127,8 @@ def fact_ddl(relation: Relation) -> str:
     columns = []
     for name in ("cell_id", *relation.stored):
         compression = f" using compression {known[name]}" if name in known else ""
-        columns.append(f"{quoted(name)} {column(name).duckdb_type}{compression}")
+        kind = (relation.column(name) if name != "cell_id" else column(name)).duckdb_type
+        columns.append(f"{quoted(name)} {kind}{compression}")
     return f"create table {quoted(relation.name)} ({', '.join(columns)})"
 
 
@@ -135,7 +136,7 @@ def column(name: str) -> Column:
     """Return a column of the data dictionary; raise `InputError` if there is none."""
     if name not in COLUMNS:
         raise InputError(
-            f"estimators/columns.py: `{name}` is not in the data dictionary", "define it there"
+            f"estimators/columns: `{name}` is not in the data dictionary", "define it there"
         )
     return COLUMNS[name]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,8 @@ class Roofline:
     mends = ("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9", "R10", "R11")
     problem_columns = given.PROBLEM
     choice_columns = given.CHOICES
+    input_columns: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = MappingProxyType({})
     neutral_choices = given.NEUTRAL_CHOICES
     relations = (RELATION, RELATION_OPERATION)
     search = RooflineSearch("roofline", VERSION, RELATION.name)

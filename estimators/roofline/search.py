@@ -29,6 +29,7 @@ from estimators.roofline.inputs import CHOICES, KEYS, OPTIONAL, PROBLEM, SYSTEM,
 from estimators.roofline.layouts import Layouts, Product
 from estimators.roofline.rules import BATCH_RULES, row_rules, split_rules
 from estimators.roofline.space import product
+from estimators.table_search import combinations, distinct
 
 CACHED_ROWS = 16_384
 """Cells up to this size keep their layouts and all that follows from them: systems and variants
@@ -122,26 +123,12 @@ def _empty(cell: Cell) -> Refusal:
 def _problems(space: Space, catalog: Catalog) -> list[dict[str, Scalar]]:
     """Return every combination of problem and choice values, resolved."""
     # GPU counts vary fastest, so that the systems' layer tables serve cell after cell.
-    order = [n for n in (*CHOICES, *PROBLEM) if n in space]
-    sizes = [len(space[name]) for name in order]
-    total = int(np.prod(sizes, dtype=np.int64))
-    combinations = np.unravel_index(np.arange(total), sizes or [1])
-    columns = {}
-    for name, index in zip(order, combinations, strict=False):
-        values = np.array([*space[name], None], dtype=object)[:-1]
-        columns[name] = values[index]
-    inputs = Inputs(columns)
+    inputs = Inputs(combinations({n: space[n] for n in (*CHOICES, *PROBLEM) if n in space}))
     resolve_problem(inputs, catalog)
     inputs.require(("num_gpus",), "say how many GPUs the run has")
     if inputs.refusals:
-        raise RefusedError(_distinct(inputs.refusals))
+        raise RefusedError(distinct(inputs.refusals))
     return records(inputs.finish((*PROBLEM, *CHOICES), OPTIONAL))
-
-
-def _distinct(refusals: list[Refusal]) -> list[Refusal]:
-    """Return one refusal a fault: combinations repeat them."""
-    found = {(r.column, r.value, r.reason): r for r in reversed(refusals)}
-    return [Refusal(r.column, r.value, r.reason, r.hint) for r in reversed(found.values())]
 
 
 def _pairs(cell: Cell) -> set[tuple[str, Scalar]]:

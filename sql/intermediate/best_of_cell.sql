@@ -1,4 +1,4 @@
--- The fastest layout of every cell in force, among those that fit in memory.
+-- The fastest layout of every cell in force, among those that fit in memory (or have no model of it).
 -- Grain: one row per cell whose rows are configurations
 --
 -- NULL where no layout fits. Of layouts that take the same time the one that needs less memory is
@@ -7,7 +7,7 @@ with layouts as (
     select
         cell_id,
         count(*) as num_layouts,
-        count(*) filter (where fits_memory) as num_fitting_layouts,
+        count(*) filter (where fits_memory is distinct from false) as num_fitting_layouts,
         min_by(
             struct_pack(
                 step_seconds := step_seconds,
@@ -37,7 +37,7 @@ with layouts as (
                 nvlink_tensor_parallel := nvlink_tensor_parallel,
                 nvlink_pipeline_parallel := nvlink_pipeline_parallel
             )
-        ) filter (where fits_memory) as best
+        ) filter (where fits_memory is distinct from false) as best
     from configuration_source
     group by cell_id
 )

@@ -1,5 +1,5 @@
--- Configurations that fit in memory, ranked by time within their problem.
--- Grain: one row per configuration that fits
+-- Configurations that fit in memory, as far as their estimator knows, ranked by time in a problem.
+-- Grain: one row per configuration that is not known to exceed the memory
 --
 -- What stands beside problem_id in the partitions depends on the problem: it changes no rank, but
 -- lets a filter on it reach the tables below the ranking.
@@ -33,4 +33,4 @@ select
         order by step_seconds
     ) as rank_in_strategy
 from configuration
-where fits_memory
+where fits_memory is distinct from false

@@ -76,7 +76,7 @@ def test_a_byte_order_mark_blank_lines_and_windows_line_ends_do_no_harm(write):
     [
         ("model,hiden_size,source\n", '"hiden_size" is not in the data dictionary'),
         ("model,hiden_size,source\n", "did you mean hidden_size"),
-        ("model,zzzzzz,source\n", "hint: define it in estimators/columns.py"),
+        ("model,zzzzzz,source\n", "hint: define it in estimators/columns"),
         ("model,,source\n", '`column` "" is not in the data dictionary'),
         ("model,model,source\n", '"model" appears twice'),
         ("model,seq_len\na,4\n", '"source" is missing'),

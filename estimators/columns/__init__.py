@@ -1,0 +1,44 @@
+"""The data dictionary: every column of the project once, with type, unit, meaning and source.
+
+DDL, column comments, the column reference in docs and the validation of studies and batch
+files are all made from it. Units are base units; a name ends with its unit.
+"""
+
+from __future__ import annotations
+
+from estimators.columns.column import NUMPY_TYPES, Column, Kind
+from estimators.columns.dataflow import DATAFLOW
+from estimators.columns.layout import LAYOUT, RESULTS
+from estimators.columns.operations import OPERATIONS
+from estimators.columns.optimizer import OPTIMIZER
+from estimators.columns.pipeline import PIPELINE
+from estimators.columns.problem import DEVICE, MODEL, PROBLEM, SYSTEM
+from estimators.columns.records import RECORD, REFERENCE
+from estimators.columns.views import VIEWS
+
+GROUPS: dict[str, tuple[Column, ...]] = {
+    "Model": MODEL,
+    "System": SYSTEM,
+    "Device": DEVICE,
+    "Problem": PROBLEM,
+    "Layout": LAYOUT,
+    "Results": RESULTS,
+    "Operations": OPERATIONS,
+    "Dataflow": DATAFLOW,
+    "Pipeline": PIPELINE,
+    "Linear layer and run optimizer": OPTIMIZER,
+    "Records": RECORD,
+    "Reference tables": REFERENCE,
+    "Views": VIEWS,
+}
+"""The columns by what they describe, in order; a new group is a new entry."""
+
+_ALL = tuple(column for group in GROUPS.values() for column in group)
+
+COLUMNS: dict[str, Column] = {column.name: column for column in _ALL}
+"""Every column by name."""
+
+if len(COLUMNS) != len(_ALL):  # a name defined twice would silently lose its first meaning
+    raise RuntimeError("estimators/columns defines a column twice")
+
+__all__ = ["COLUMNS", "GROUPS", "NUMPY_TYPES", "Column", "Kind"]

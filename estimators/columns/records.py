@@ -1,0 +1,79 @@
+"""Columns of records and reference tables."""
+
+from __future__ import annotations
+
+from estimators.columns.column import MEGATRON, Column, count, fraction, positive, text
+
+RECORD = (
+    Column("problem_id", "int", "", "Content hash of the problem", storage="BIGINT"),
+    Column("cell_id", "int", "", "Content hash of the cell", storage="BIGINT"),
+    text("relation", "Fact table that the cell's rows are in"),
+    text("estimator", "Estimator that made the row"),
+    Column("estimator_version", "int", "", "Version of the estimator that made the row", minimum=1),
+    text("mends", "Erratum ids whose mended formula was used, comma-separated; empty: none"),
+    text("variant", "published (no mend), corrected (every mend) or the list of mends"),
+    text("kept", "Layout columns held to one value by the study, as JSON; {} is the whole space"),
+    Column(
+        "num_rows",
+        "int",
+        "rows",
+        "Rows: of a cell, a study, a comparison",
+        storage="BIGINT",
+        minimum=0,
+    ),
+    Column(
+        "sibling",
+        "int",
+        "",
+        "Place of a cell among its siblings, the cells that answer the same question: the whole "
+        "space first",
+        storage="BIGINT",
+        minimum=1,
+    ),
+    count("num_siblings", "Cells that answer the same question", storage="BIGINT"),
+    Column("first_sibling", "int", "", "Least cell_id among the siblings", storage="BIGINT"),
+    text("study", "Name of the study"),
+    text("study_file", "File the study was read from"),
+    text("definition", "The study as JSON, ranges expanded"),
+    Column("num_cells", "int", "cells", "Cells of the study", storage="BIGINT", minimum=0),
+    Column("created_at", "time", "", "When the record was made (UTC)"),
+    Column("evaluated_at", "time", "", "When the rows were committed (UTC)"),
+)
+
+REFERENCE = (
+    text("source", "Where the row's figures were published"),
+    text("note", "Remark on the row"),
+    text("alias", "Another spelling of an accelerator's name"),
+    positive(
+        "bf16_flops_per_second", "FLOP/s", "Peak dense BF16 rate; FP16 where there is no BF16"
+    ),
+    positive("fp8_flops_per_second", "FLOP/s", "Peak dense FP8 rate; NULL where there is none"),
+    positive(
+        "measured_max_matmul_flops_per_second", "FLOP/s", "Largest rate measured of BF16 products"
+    ),
+    count("gpus_per_node", "GPUs in one fast domain as sold: a server or a rack", "GPUs"),
+    positive("nic_bytes_per_second", "bytes/s", "Network bandwidth of one GPU, one way"),
+    positive("tdp_watts", "watts", "Thermal design power of one accelerator"),
+    positive("server_watts_per_gpu", "watts", "Power of a server at full load, for one GPU"),
+    text("server_watts_source", "Where server_watts_per_gpu comes from"),
+    positive("purchase_usd", "USD", "Price of one accelerator"),
+    text("price_source", "Where purchase_usd comes from"),
+    text("erratum", "Id of the erratum"),
+    text("place", "Where in the source the fault stands"),
+    text("fault", "What is wrong"),
+    text("consequence", "What it changes, and how much"),
+    text("mend", "The mended formula; empty where the fault is recorded only"),
+    Column("is_mended", "bool", "", "Whether the erratum can be mended by its id"),
+    count("model_parallel", "Tensor-parallel times pipeline-parallel degree"),
+    positive("peak_flops_per_second", "FLOP/s", "Peak rate the published share refers to"),
+    positive(
+        "achieved_flops_per_second_per_gpu",
+        "FLOP/s",
+        "Published model FLOP/s of one GPU",
+        MEGATRON,
+    ),
+    fraction("achieved_fraction_of_peak", "Published share of the peak rate", MEGATRON),
+    positive(
+        "aggregate_flops_per_second", "FLOP/s", "Published model FLOP/s of all GPUs", MEGATRON
+    ),
+)

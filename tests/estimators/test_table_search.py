@@ -1,0 +1,115 @@
+"""A search made of parts gives cells, exact counts, and reasons where nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from estimators.contract import (
+    PUBLISHED,
+    Catalog,
+    Columns,
+    EmptySpaceError,
+    Mends,
+    RefusedError,
+    Scalar,
+)
+from estimators.enumeration import Axis, divisors_of, enumerate_layouts, exactly
+from estimators.inputs import Inputs
+from estimators.rules import Rule, divides
+from estimators.table_search import TableSearch
+
+CATALOG = Catalog({})
+RULES = (divides("num_heads", "hidden_size"), divides("tensor_parallel", "num_heads"))
+AXES = (
+    Axis("tensor_parallel", divisors_of(lambda v: v["num_gpus"])),
+    Axis("data_parallel", exactly(lambda v: v["num_gpus"] // v["tensor_parallel"])),
+)
+
+
+def _resolve(inputs: Inputs, _catalog: Catalog, _mends: Mends) -> None:
+    inputs.default("hidden_size", 1024)
+    inputs.default("num_heads", 16)
+    inputs.default("activation_recompute", "none")
+    inputs.require(("num_gpus",), "say how many")
+    inputs.check(("num_gpus", "num_heads", "hidden_size"))
+
+
+def _enumerate(values: Mapping[str, Any], kept: Mapping[str, Scalar], _mends: Mends) -> Columns:
+    return enumerate_layouts(values, AXES, RULES, kept)
+
+
+def _rules(_mends: Mends) -> tuple[Rule, ...]:
+    return RULES
+
+
+SEARCH = TableSearch(
+    "some",
+    1,
+    "some",
+    problem=("num_gpus", "num_heads", "hidden_size", "vocab_size"),
+    choices=("activation_recompute",),
+    keys=("data_parallel", "tensor_parallel"),
+    resolve=_resolve,
+    enumerate=_enumerate,
+    rules=_rules,
+    optional=("vocab_size",),
+    neutral={"activation_recompute": "none"},
+)
+
+
+def test_each_combination_of_values_is_a_cell_with_its_layouts_counted() -> None:
+    space = {"num_gpus": [8, 32], "activation_recompute": ["none", "full"]}
+    cells = list(SEARCH.cells(space, CATALOG, PUBLISHED))
+    assert [(c.values["num_gpus"], c.choices["activation_recompute"]) for c in cells] == [
+        (8, "none"),
+        (32, "none"),
+        (8, "full"),
+        (32, "full"),
+    ]
+    assert [SEARCH.count(cell) for cell in cells] == [4, 5, 4, 5]
+    assert len({cell.id for cell in cells}) == 4
+
+
+def test_layouts_come_in_order_and_in_chunks() -> None:
+    [cell] = SEARCH.cells({"num_gpus": [32]}, CATALOG, PUBLISHED)
+    chunks = list(SEARCH.layouts(cell, 2))
+    assert [len(chunk["tensor_parallel"]) for chunk in chunks] == [2, 2, 1]
+    joined = np.concatenate([chunk["tensor_parallel"] for chunk in chunks])
+    assert joined.tolist() == [1, 2, 4, 8, 16]
+
+
+def test_a_kept_value_makes_a_cell_of_its_own() -> None:
+    cells = list(SEARCH.cells({"num_gpus": [32], "data_parallel": [4, 2]}, CATALOG, PUBLISHED))
+    assert [cell.kept for cell in cells] == [{"data_parallel": 4}, {"data_parallel": 2}]
+    assert [SEARCH.count(cell) for cell in cells] == [1, 1]
+
+
+def test_a_space_that_names_only_layouts_takes_every_default() -> None:
+    with pytest.raises(RefusedError, match=r"`num_gpus` .*is missing\nhint: say how many"):
+        list(SEARCH.cells({"data_parallel": [4]}, CATALOG, PUBLISHED))
+
+
+def test_a_fault_is_told_once_however_many_combinations_have_it() -> None:
+    space = {"num_gpus": [0], "activation_recompute": ["none", "full"]}
+    with pytest.raises(RefusedError) as caught:
+        list(SEARCH.cells(space, CATALOG, PUBLISHED))
+    assert [str(r) for r in caught.value.refusals] == ["`num_gpus` 0 must be at least 1"]
+
+
+def test_a_kept_value_that_leaves_nothing_is_refused_with_the_rule_that_it_breaks() -> None:
+    with pytest.raises(EmptySpaceError, match="`tensor_parallel` 3 does not divide `num_heads` 16"):
+        list(SEARCH.cells({"num_gpus": [12], "tensor_parallel": [3]}, CATALOG, PUBLISHED))
+
+
+def test_a_kept_value_that_only_others_exclude_is_refused_too() -> None:
+    with pytest.raises(EmptySpaceError, match="`data_parallel` 5 leaves no layout in any cell"):
+        list(SEARCH.cells({"num_gpus": [16], "data_parallel": [5]}, CATALOG, PUBLISHED))
+
+
+def test_a_problem_that_breaks_a_rule_of_its_own_is_told_by_that_rule() -> None:
+    with pytest.raises(EmptySpaceError, match="`num_heads` 16 does not divide `hidden_size` 100"):
+        list(SEARCH.cells({"num_gpus": [16], "hidden_size": [100]}, CATALOG, PUBLISHED))
