@@ -19,7 +19,7 @@ from benchmarks.tasks import Measured, evaluate, ingest, sweep
 from warehouse.resources import studies_directory
 
 
-def _alone(task: Callable[[Path, Path], Measured], study_file: Path, directory: Path) -> Measured:
+def alone(task: Callable[[Path, Path], Measured], study_file: Path, directory: Path) -> Measured:
     """Run `task` on a fresh, prepared database in a fresh process."""
     from warehouse.connection import open_for_write
 
@@ -33,7 +33,7 @@ def _alone(task: Callable[[Path, Path], Measured], study_file: Path, directory: 
 def _rounds(study_file: Path, rounds: int) -> Iterator[dict[str, Measured]]:
     with tempfile.TemporaryDirectory() as name:
         for _ in range(rounds):
-            yield {task.__name__: _alone(task, study_file, Path(name)) for task in TASKS}
+            yield {task.__name__: alone(task, study_file, Path(name)) for task in TASKS}
 
 
 TASKS = (evaluate, ingest, sweep)

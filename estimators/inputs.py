@@ -61,6 +61,10 @@ class Inputs:
             values = np.broadcast_to(np.asarray(value, dtype=self[name].dtype), self.num_rows)
             self._columns[name] = np.where(missing, values, self[name])
 
+    def replace(self, name: str, values: Array) -> None:
+        """Set a column to `values`, whatever was given."""
+        self._columns[name] = np.array(values, dtype=self[name].dtype)
+
     def look_up(self, catalog: Catalog, table: str, key: str, names: Iterable[str]) -> None:
         """Fill missing values of `names` from the catalog row that column `key` names.
 
@@ -166,3 +170,10 @@ def records(columns: Mapping[str, Array]) -> list[dict[str, Scalar]]:
             cells = [None if cell != cell else number(cell) for cell in cells]
         lists.append(cells)
     return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
+
+
+def nearly_whole(numbers: Array) -> Array:
+    """Return `numbers`, those within rounding of a whole one as that: 1.1 x 6400 is 7040."""
+    with np.errstate(all="ignore"):
+        whole = np.rint(numbers)
+        return np.where(np.abs(numbers - whole) <= 1e-9 * np.abs(whole), whole, numbers)

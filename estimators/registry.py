@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
 ESTIMATORS: dict[str, str] = {
     "roofline": "estimators.roofline.estimator:ROOFLINE",
+    "dataflow": "estimators.dataflow.estimator:DATAFLOW",
+    "linear_layer": "estimators.linear_layer:LINEAR_LAYER",
+    "run_optimizer": "estimators.run_optimizer.estimator:RUN_OPTIMIZER",
+    "pipeline": "estimators.pipeline.estimator:PIPELINE",
 }
 """Name -> ``module:object``, imported when it is first asked for."""
 

@@ -72,3 +72,9 @@ create or replace macro model_flops(
 -- at their peak rate in that time. Source: arXiv 2204.02311, appendix B.
 create or replace macro mfu(model_flops, step_seconds, num_gpus, peak_flops_per_second) as
 model_flops / (step_seconds * num_gpus * peak_flops_per_second);
+
+-- Seconds of a whole run of run_optimizer: its batches, each a step. 20 tokens a parameter,
+-- 6 FLOPs a parameter and token; a batch grows with the sixth root of the FLOPs from 2048^2 tokens
+-- at 1e25. Source: davidsj/ml_par_sim run_optimizer2.ipynb @2a07c41.
+create or replace macro optimizer_training_seconds(training_flops, step_seconds) as
+20 * sqrt(training_flops / 120) / (4194304 * pow(training_flops / 1e25, 1 / 6)) * step_seconds;

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
     from warehouse.formats import Row
 
-QUESTION = ("model", "accelerator", "nvlink_size", "num_gpus", "global_batch_size")
+QUESTION = (
+    *("model", "accelerator", "nvlink_size", "num_gpus", "num_clusters"),
+    "global_batch_size",
+)
 """Columns that name a problem, most of the time; others are added where they tell two apart."""
 
 LAYOUT = (
@@ -27,10 +30,14 @@ LAYOUT = (
     "data_parallel",
     "tensor_parallel",
     "tensor_parallel_2",
+    "tensor_parallel_external",
     "context_parallel",
+    "sequence_parallel",
+    "expert_parallel",
     "pipeline_parallel",
     "virtual_pipeline",
     "microbatch_size",
+    "num_microbatches",
     "summa_panels",
     "nvlink_tensor_parallel",
     "nvlink_tensor_parallel_2",
@@ -38,7 +45,20 @@ LAYOUT = (
     "nvlink_data_parallel",
     "nvlink_pipeline_parallel",
 )
-RESULT = ("step_seconds", "tokens_per_second", "mfu", "memory_bytes")
+RESULT = (
+    *("step_seconds", "training_seconds", "tokens_per_second", "mfu", "utilization"),
+    *("memory_bytes", "network_bytes_per_flop", "cluster_network_bytes_per_second"),
+)
+TIME = "step_seconds"
+"""What layouts are ranked by unless another column is asked for: the view has that rank."""
+
+MORE_IS_BETTER = frozenset(
+    {
+        *("mfu", "utilization", "sequences_per_second", "tokens_per_second"),
+        *("tokens_per_second_per_gpu", "model_flops_per_second_per_gpu", "compute_fraction"),
+    }
+)
+"""Columns in which the largest value comes first; of all others the smallest."""
 
 DEFAULT_TOP = 10
 """Layouts shown of one problem; of several problems, the best of each."""
@@ -69,7 +89,7 @@ class Ranking:
 
 
 def rank_layouts(
-    connection: DuckDBPyConnection, filters: Filters, top: int | None = None
+    connection: DuckDBPyConnection, filters: Filters, top: int | None = None, by: str = TIME
 ) -> Ranking:
     """Return the best `top` layouts of every problem that `filters` leave.
 
@@ -79,6 +99,8 @@ def rank_layouts(
         Column to value: any of `QUESTION`, and estimator, variant, strategy.
     top
         Layouts of each problem; by default ten of one problem, or the best one of several.
+    by
+        A numeric column of `configuration`, the best value first.
 
     Raises
     ------
@@ -89,11 +111,16 @@ def rank_layouts(
     stored = stored_problems(connection, filters)
     top = top or (DEFAULT_TOP if len(stored) == 1 else 1)
     rank = "rank_in_strategy" if "strategy" in filters else "rank_by_time"
-    ranked = _ranked(connection, filters, rank, top)
+    if by == TIME:
+        ranked = _ranked(connection, filters, rank, top)
+    else:
+        _refuse_unknown_column(connection, by)
+        rank, ranked = "rank", _ranked_by(connection, filters, by, top)
+    result = dict.fromkeys((by, *RESULT)) if by not in LAYOUT else dict.fromkeys(RESULT)
     problems = records(connection, "from problem")
     shown = _sorted(problem for problem in problems if problem["problem_id"] in ranked)
     told = (*QUESTION, *_telling_apart(shown))
-    columns = (*told, rank, *LAYOUT, *RESULT)
+    columns = (*told, rank, *LAYOUT, *(name for name in result if name not in told))
     rows = [{**problem, **layout} for problem in shown for layout in ranked[problem["problem_id"]]]
     return Ranking(
         columns=columns,
@@ -123,6 +150,41 @@ def _ranked(
     ):
         ranked.setdefault(layout["problem_id"], []).append(layout)
     return ranked
+
+
+def _ranked_by(
+    connection: DuckDBPyConnection, filters: Filters, by: str, top: int
+) -> dict[int, list[Record]]:
+    """Return the layouts of each problem up to rank `top` by a column, best first."""
+    columns = ", ".join(quoted(n) for n in dict.fromkeys(("problem_id", by, *LAYOUT, *RESULT)))
+    where = " and ".join(f"{quoted(name)} = ?" for name in filters)
+    order = "desc" if by in MORE_IS_BETTER else "asc"
+    ranked: dict[int, list[Record]] = {}
+    for layout in records(
+        connection,
+        f"select {columns}, row_number() over (partition by problem_id order by {quoted(by)} "
+        f"{order}, step_seconds) as rank from configuration where {where} "
+        f"and fits_memory is distinct from false and {quoted(by)} is not null "
+        "qualify rank <= ? order by rank",
+        [*filters.values(), top],
+    ):
+        ranked.setdefault(layout["problem_id"], []).append(layout)
+    return ranked
+
+
+def _refuse_unknown_column(connection: DuckDBPyConnection, by: str) -> None:
+    """Raise unless `by` is a column of numbers of `configuration`."""
+    found = connection.execute(
+        "select column_name from duckdb_columns() where table_name = 'configuration' "
+        "and numeric_precision is not null and not ends_with(column_name, '_id')"
+    ).fetchall()
+    known = [name for (name,) in found]
+    if by not in known:
+        near = get_close_matches(by, known, n=5, cutoff=0.4) or list(RESULT)
+        raise InputError(
+            f"`by` {by}: is not a column of numbers of configuration",
+            f"did you mean {', '.join(near)}?",
+        )
 
 
 def with_known_names(connection: DuckDBPyConnection, filters: Filters) -> Filters:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any
 
+from estimators.columns import COLUMNS
 from warehouse.formats import Figure, Row
 
 _Write = Callable[[float], str]
@@ -52,6 +53,8 @@ _UNITS: tuple[tuple[str, str, _Write], ...] = (
     ("absolute_relative_error", "|error| %", _percent),
     ("relative_error", "error %", _signed_percent),
     ("mfu", "MFU %", _percent),
+    ("utilization", "utilization %", _percent),
+    ("_bytes_per_flop", "bytes/FLOP", "{:.3g}".format),
     ("bias", "bias %", _signed_percent),
     ("spearman_correlation", "Spearman", "{:.2f}".format),
     ("speedup_of_best", "best is faster by", "{:.2f}x".format),
@@ -76,6 +79,11 @@ _HEADINGS = {
     "nvlink_data_parallel": "DP/domain",
     "nvlink_pipeline_parallel": "PP/domain",
     "activation_recompute": "recompute",
+    "tensor_parallel_external": "TP ext",
+    "sequence_parallel": "SP",
+    "expert_parallel": "EP",
+    "num_microbatches": "microbatches",
+    "num_clusters": "clusters",
     "nvlink_size": "domain",
     "num_gpus": "GPUs",
     "global_batch_size": "batch",
@@ -92,6 +100,20 @@ _HEADINGS = {
 }
 """What people call a column; a layout is read as TP, PP and DP."""
 
+_OPTIONAL = frozenset(
+    {
+        *("model", "nvlink_size", "num_gpus", "num_clusters", "strategy", "attention"),
+        *("microbatch_size", "num_microbatches", "summa_panels", "virtual_pipeline"),
+        *("nvlink_tensor_parallel", "nvlink_tensor_parallel_2", "nvlink_context_parallel"),
+        *("nvlink_data_parallel", "nvlink_pipeline_parallel", "training_seconds", "mfu"),
+        *("utilization", "memory_bytes", "network_bytes_per_flop", "tokens_per_second"),
+        *("tensor_parallel_2", "context_parallel", "sequence_parallel", "expert_parallel"),
+        *("tensor_parallel_external", "activation_recompute", "accelerator"),
+        *("cluster_network_bytes_per_second", "global_batch_size"),
+    }
+)
+"""Columns that some estimators do not have: left out where no row has a value."""
+
 _NEUTRAL: dict[str, Any] = {
     "tensor_parallel_2": 1,
     "context_parallel": 1,
@@ -100,6 +122,9 @@ _NEUTRAL: dict[str, Any] = {
     "nvlink_tensor_parallel_2": 1,
     "nvlink_context_parallel": 1,
     "activation_recompute": "none",
+    "tensor_parallel_external": 1,
+    "sequence_parallel": 1,
+    "expert_parallel": 1,
 }
 """Columns left out where every row holds the value that stands for unused."""
 
@@ -120,8 +145,37 @@ def for_people(
     return [heading for heading, _ in shown], table
 
 
+def in_words(name: str, value: Any) -> str:
+    """Return one value as people write it, with its unit."""
+    if value is None:
+        return "-"
+    if isinstance(value, (bool, str)):
+        return str(_plain(value))
+    if name in ("training_seconds", "path_training_seconds", "best_training_seconds"):
+        return f"{value / 86400:,.1f} days"
+    if name.endswith("_seconds"):
+        return f"{value:.4g} s"
+    if name.endswith("_bytes_per_second"):
+        return f"{value / 1e9:,.4g} GB/s"
+    for ending, unit, write in _UNITS:
+        if name.endswith(ending):
+            return f"{write(value)} {unit.split()[-1] if unit.endswith('%') else unit}"
+    unit = COLUMNS[name].unit if name in COLUMNS else ""
+    number = f"{value:,}" if isinstance(value, int) else _short(value)
+    return f"{number} {unit}".strip()
+
+
+def _short(value: float) -> str:
+    is_whole = value == int(value) if abs(value) < 1e15 else False
+    return f"{value:,.0f}" if is_whole and abs(value) < 1e9 else f"{value:.4g}"
+
+
 def _is_unused(name: str, values: Sequence[Any]) -> bool:
-    return bool(values) and name in _NEUTRAL and all(v in (None, _NEUTRAL[name]) for v in values)
+    if not values:
+        return False
+    if all(value is None for value in values):
+        return name in _OPTIONAL
+    return name in _NEUTRAL and all(v in (None, _NEUTRAL[name]) for v in values)
 
 
 def _column(name: str) -> tuple[str, Callable[[Any], Any]]:

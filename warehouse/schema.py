@@ -175,10 +175,10 @@ def _migrate(connection: DuckDBPyConnection) -> None:
             change = ""
             if name not in present:
                 change = f"add column {quoted(name)}"
-            elif present[name] != column(name).duckdb_type:
+            elif present[name] != table.type_of(name):
                 change = f"alter column {quoted(name)} set data type"
             if change:
-                kind = column(name).duckdb_type
+                kind = table.type_of(name)
                 connection.execute(f"alter table {quoted(table.name)} {change} {kind}")
         _comment(connection, table.name, table.meaning, table.columns)
     for estimator in estimators:

@@ -30,13 +30,23 @@ _DEFAULTS = {
 
 @dataclass(frozen=True)
 class Table:
-    """A table by dictionary names; `key` is its primary key, `required` columns are NOT NULL."""
+    """A table by dictionary names.
+
+    `key` is its primary key, `required` columns are NOT NULL, `real` ones hold real numbers where
+    the dictionary has whole ones.
+    """
 
     name: str
     meaning: str
     columns: tuple[str, ...]
     key: str = ""
     required: tuple[str, ...] = ()
+    real: frozenset[str] = frozenset()
+
+    def type_of(self, name: str) -> str:
+        """Return the DuckDB type of one of the columns."""
+        found = column(name)
+        return (found.as_real() if name in self.real else found).duckdb_type
 
 
 def core_tables(estimators: Sequence[Estimator]) -> list[Table]:
@@ -79,7 +89,7 @@ def core_tables(estimators: Sequence[Estimator]) -> list[Table]:
 def fact_table(estimator: Estimator, relation: Relation) -> Table:
     """Return the table that holds the rows of a relation."""
     meaning = f"{estimator.title.rstrip('.')}. {relation.grain[:1].upper()}{relation.grain[1:]}"
-    return Table(relation.name, meaning, ("cell_id", *relation.stored))
+    return Table(relation.name, meaning, ("cell_id", *relation.stored), real=relation.real)
 
 
 def all_tables(estimators: Sequence[Estimator]) -> list[Table]:
@@ -127,7 +137,7 @@ def fact_ddl(relation: Relation) -> str:
     columns = []
     for name in ("cell_id", *relation.stored):
         compression = f" using compression {known[name]}" if name in known else ""
-        kind = (relation.column(name) if name != "cell_id" else column(name)).duckdb_type
+        kind = relation.column(name).duckdb_type
         columns.append(f"{quoted(name)} {kind}{compression}")
     return f"create table {quoted(relation.name)} ({', '.join(columns)})"
 

@@ -1,8 +1,9 @@
--- The fastest layout of every cell in force, among those that fit in memory (or have no model of it).
+-- The fastest layout of every cell in force, among those that fit in memory.
 -- Grain: one row per cell whose rows are configurations
 --
--- NULL where no layout fits. Of layouts that take the same time the one that needs less memory is
--- chosen, then the one with smaller groups in a domain: two variants of a cell choose alike.
+-- NULL where no layout fits; an estimator without a model of memory excludes none. Of layouts that
+-- take the same time the one that needs less memory is chosen, then the one with smaller groups in
+-- a domain: two variants of a cell choose alike.
 with layouts as (
     select
         cell_id,

@@ -124,7 +124,7 @@ def test_a_variant_that_is_none_exits_2(warehouse, database, tiny, option, says)
 @pytest.mark.parametrize(
     ("study", "says"),
     [
-        ("nonsense", "one of: errata, flops_capacity_bandwidth, gpt3_1T_1d"),
+        ("nonsense", "one of: dataflow_bandwidth, dataflow_readme, errata"),
         ("nonsense.toml", "nonsense.toml: there is no such file"),
         ("no/such", "no/such: there is no such file"),
     ],

@@ -84,18 +84,17 @@ def test_a_refusal_without_a_value_says_so() -> None:
 
 
 def test_an_unknown_estimator_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(RefusedError, match="known: roofline"):
+    with pytest.raises(RefusedError, match="known: roofline, dataflow"):
         get("rooflin")
 
 
 def test_every_column_of_every_estimator_is_in_the_dictionary() -> None:
     for estimator in all_estimators():
         for relation in estimator.relations:
-            names = (
-                *estimator.problem_columns,
-                *estimator.choice_columns,
-                *relation.stored,
-                *relation.derived,
-            )
+            stored = (*estimator.problem_columns, *estimator.choice_columns, *relation.stored)
+            results = (*relation.keys, *relation.outputs)
+            names = (*stored, *results, *estimator.input_columns, *estimator.aliases.values())
             assert [name for name in names if name not in COLUMNS] == []
-            assert len(set(names)) == len(names)
+            assert len(set(stored)) == len(stored)
+            assert len(set(results)) == len(results)
+            assert relation.real <= set(results)

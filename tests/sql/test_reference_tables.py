@@ -125,12 +125,17 @@ def test_what_is_assumed_is_an_attribute_of_the_row_and_explained(table: str) ->
 
 
 def test_every_attribute_an_estimator_takes_of_a_system_is_given() -> None:
-    for record in packaged_catalog().tables["system"].values():
-        for estimator in all_estimators():
-            if estimator.search is not None:
-                names = set(estimator.search.system_columns) & set(record)
-                assert names
-                assert all(record[name] is not None for name in names)
+    taken = {
+        name
+        for estimator in all_estimators()
+        if estimator.search is not None
+        for name in estimator.search.system_columns
+    }
+    for table in ("system", "device"):
+        for record in packaged_catalog().tables[table].values():
+            names = taken & set(record)
+            assert len(names) >= 3
+            assert all(record[name] is not None for name in names)
 
 
 def test_every_model_can_be_searched_on_every_system() -> None:

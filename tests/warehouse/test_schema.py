@@ -121,7 +121,7 @@ def test_the_tables_are_the_union_of_what_estimators_declare(connection):
     for estimator in estimators:
         for relation in estimator.relations:
             assert columns_of(connection, relation.name) == {
-                name: COLUMNS[name].duckdb_type for name in ("cell_id", *relation.stored)
+                name: relation.column(name).duckdb_type for name in ("cell_id", *relation.stored)
             }
 
 
@@ -388,3 +388,15 @@ def test_the_packaged_resources_are_those_of_the_source_tree():
         resources.studies_directory(),
     ]
     assert [os.path.relpath(path, root) for path in found] == ["sql", "db/reference", "studies"]
+
+
+def test_real_valued_degrees_stay_real_when_the_dictionary_changes(
+    connection: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(connection)
+    connection.execute("insert into run_optimizer (cell_id, data_parallel) values (1, 1.025)")
+    changed = replace(COLUMNS["tie_rule"], meaning="Another meaning")
+    monkeypatch.setitem(COLUMNS, "tie_rule", changed)
+    prepare(connection)
+    assert columns_of(connection, "run_optimizer")["data_parallel"] == "DOUBLE"
+    assert connection.execute("select data_parallel from run_optimizer").fetchall() == [(1.025,)]

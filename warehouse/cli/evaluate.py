@@ -64,7 +64,7 @@ def evaluate(
     from warehouse.definitions import Definitions, load_definitions
 
     model = registry.get(estimator)
-    mends = _mends(model, variant, mend)
+    mends = asked_mends(model, variant, mend)
     grain = find_relation(model, relation)
     defined = load_definitions(catalog) if catalog else Definitions()
     if into_db:
@@ -77,7 +77,8 @@ def evaluate(
     _tell(report, configs, out)
 
 
-def _mends(model: Estimator, variant: str | None, mend: str | None) -> Mends:
+def asked_mends(model: Estimator, variant: str | None, mend: str | None) -> Mends:
+    """Return what --variant and --mend ask for; by default every mend."""
     from warehouse.errors import UsageError
     from warehouse.variants import DEFAULT_VARIANT, chosen_mends, mends_of_variant
 

@@ -17,6 +17,7 @@ from warehouse.cli.operations import operations
 from warehouse.cli.query import sql
 from warehouse.cli.quickstart import quickstart
 from warehouse.cli.rank import rank
+from warehouse.cli.show import show
 from warehouse.cli.status import status
 from warehouse.cli.sweep import sweep
 from warehouse.cli.validate import validate
@@ -33,6 +34,10 @@ COMMANDS = (
         evaluate,
         'warehouse sql "from configuration limit 100" --format csv > configs.csv\n'
         "warehouse evaluate roofline configs.csv --out results.csv",
+    ),
+    (
+        show,
+        "warehouse show pipeline chip=A100_40GB num_layers=120 hidden_size=12288 data_parallel=8",
     ),
     (rank, "warehouse rank --model gpt3_1T --accelerator H200 --num-gpus 4096"),
     (operations, "warehouse operations --best --model gpt3_1T --accelerator H200 --num-gpus 4096"),

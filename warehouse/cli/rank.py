@@ -35,13 +35,21 @@ def rank(
     strategy: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only this strategy, and ranks within it.")
     ] = None,
+    num_clusters: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Only this many clusters.")
+    ] = None,
     estimator: Annotated[str, typer.Option(metavar="NAME", help="Whose estimates.")] = "roofline",
     variant: Annotated[
-        str,
+        str | None,
         typer.Option(
-            metavar="NAME", help="published, corrected, or a list of mends such as R2,R4."
+            metavar="NAME",
+            help="published, corrected, or a list of mends such as R2,R4.",
+            show_default="corrected; published of an estimator without mends",
         ),
-    ] = "corrected",
+    ] = None,
+    by: Annotated[
+        str, typer.Option(metavar="COLUMN", help="A column of configuration, best value first.")
+    ] = "step_seconds",
     top: Annotated[
         int | None,
         typer.Option(
@@ -57,29 +65,37 @@ def rank(
     """Show the fastest layouts that fit in memory.
 
     Layouts compete within one problem only: one model on one system with one number of GPUs
-    and one batch. Filters that leave several problems give the best of each. Tables are in
-    units of people (GB, percent) and leave out what is the same in all rows; JSON and CSV
-    have base units and every column.
+    and one batch. With --by another column decides: network_bytes_per_flop, utilization,
+    memory_bytes. An estimator without a model of memory excludes none. Filters that leave
+    several problems give the best of each. Tables are in units of people (GB, percent) and
+    leave out what is the same in all rows; JSON and CSV have base units and every column.
     """
     from warehouse.connection import open_for_read
     from warehouse.ranking import rank_layouts
 
     asked: dict[str, str | int | None] = {
         "estimator": estimator,
-        "variant": variant,
+        "variant": variant or _default_variant(estimator),
         "model": model,
         "accelerator": accelerator,
         "nvlink_size": nvlink_size,
         "num_gpus": num_gpus,
+        "num_clusters": num_clusters,
         "global_batch_size": global_batch_size,
         "strategy": strategy,
     }
     filters = {name: value for name, value in asked.items() if value is not None}
     with open_for_read(db) as connection:
-        ranking = rank_layouts(connection, filters, top)
+        ranking = rank_layouts(connection, filters, top, by)
     common = {**filters, **ranking.constants}
-    say(", ".join(f"{name} {value}" for name, value in common.items()))
+    say(", ".join(f"{name} {value}" for name, value in common.items() if value is not None))
     say(f"{count(ranking.num_problems, 'problem')}, {count(len(ranking.rows), 'layout')} shown")
     if ranking.num_without:
         say(f"no layout fits in memory: {count(ranking.num_without, 'problem')}")
     put_for_people(ranking.columns, ranking.rows, form, drop=ranking.constants)
+
+
+def _default_variant(estimator: str) -> str:
+    from estimators import registry
+
+    return "corrected" if registry.get(estimator).mends else "published"

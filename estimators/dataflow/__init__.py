@@ -1,0 +1,1 @@
+"""FLOPs and traffic between clusters of a transformer run: davidsj/ml_par_sim."""

@@ -1,0 +1,313 @@
+"""The rules that a dataflow layout keeps, in the source's order.
+
+Source: davidsj/ml_par_sim transformer.py @520dcff. The smallest efficient microbatch is taken
+in whole numbers, where the source takes it in doubles and may come one step too high.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from estimators.contract import Array, Values
+from estimators.rules import Rule, divides
+from estimators.spaces import divisors
+
+MAX_BATCH_TOKENS = 4096 * 2048
+"""Tokens of an expert in a batch; the source's own text says half of it, its program this."""
+
+MIN_TOKENS = 1024
+MIN_WIDTH = 1024
+"""Tokens, and columns, that a product needs to keep a processor busy."""
+
+MICROBATCHES_PER_STAGE = 4
+"""Microbatches a stage that keep the bubble small."""
+
+Number = Callable[[Values], Any]
+
+
+def at_least_one(number: Any) -> Any:
+    """Return `number`, or one: a refused zero must not divide."""
+    return np.maximum(number, 1)
+
+
+def expert_tokens(values: Values) -> Any:
+    """Return the tokens of a sequence that an expert takes."""
+    return values["seq_len"] // at_least_one(values["num_experts"])
+
+
+def replica_batch(values: Values) -> Any:
+    """Return the sequences of a replica in a batch."""
+    return values["global_batch_size"] // at_least_one(values["data_parallel"])
+
+
+def fewest(values: Values) -> Any:
+    """Return the fewest sequences of a replica that give a product enough tokens."""
+    return -(-MIN_TOKENS * values["sequence_parallel"] // at_least_one(expert_tokens(values)))
+
+
+def most(values: Values) -> Any:
+    """Return the most sequences of a replica that leave the bubble small."""
+    stages = values["pipeline_parallel"]
+    batch = values["global_batch_size"]
+    limit = np.where(
+        np.greater(stages, 1), batch // at_least_one(MICROBATCHES_PER_STAGE * stages), batch
+    )
+    return limit // at_least_one(values["data_parallel"])
+
+
+def smallest_efficient(values: Values) -> Array:
+    """Return the least divisor of each replica's batch that is at least `fewest`, or infinity."""
+    batch, least = np.broadcast_arrays(
+        np.asarray(replica_batch(values), dtype=np.float64),
+        np.asarray(fewest(values), dtype=np.float64),
+    )
+    found = np.full(batch.shape, np.inf)
+    usable = np.isfinite(batch) & (batch >= 1) & (batch < 2**31) & np.isfinite(least)
+    for number in np.unique(batch[usable]):
+        rows = usable & (batch == number)
+        known = divisors(int(number))
+        place = np.searchsorted(known, least[rows])
+        found[rows] = np.append(known.astype(np.float64), np.inf)[place]
+    return found
+
+
+def _unless_skipped(rule: Rule) -> Rule:
+    return Rule(
+        rule.name,
+        rule.column,
+        (*rule.needs, "skip_efficiency_check"),
+        lambda v: np.asarray(v["skip_efficiency_check"], dtype=bool) | rule.holds(v),
+        rule.reason,
+        lambda row: rule.hint(row) or "skip_efficiency_check = true lets it in",
+    )
+
+
+def _narrow(degree: str, width: str, number: Number, *needs: str) -> Rule:
+    return _unless_skipped(
+        Rule(
+            f"{degree} leaves products wide",
+            degree,
+            (degree, *needs),
+            lambda v: np.less_equal(MIN_WIDTH * v[degree], number(v)),
+            lambda row: f"leaves fewer than {MIN_WIDTH} columns of {width} {number(row):g}",
+            lambda row: f"use at most {max(int(number(row)) // MIN_WIDTH, 1)}",
+        )
+    )
+
+
+EFFICIENCY_RULES = (
+    _unless_skipped(
+        Rule(
+            "a batch keeps below the noise scale",
+            "global_batch_size",
+            ("global_batch_size", "seq_len", "num_experts"),
+            lambda v: np.less_equal(v["global_batch_size"] * expert_tokens(v), MAX_BATCH_TOKENS),
+            lambda row: (
+                f"times {expert_tokens(row):g} tokens an expert is more than {MAX_BATCH_TOKENS} "
+                "tokens a batch"
+            ),
+            lambda _: "",
+        )
+    ),
+    _unless_skipped(
+        Rule(
+            "the bubble is small",
+            "pipeline_parallel",
+            ("pipeline_parallel", "global_batch_size", "data_parallel"),
+            lambda v: (
+                np.less_equal(v["pipeline_parallel"], 1)
+                | np.less_equal(MICROBATCHES_PER_STAGE * v["pipeline_parallel"], replica_batch(v))
+            ),
+            lambda row: (
+                f"needs {MICROBATCHES_PER_STAGE * row['pipeline_parallel']:g} microbatches a "
+                f"replica, which has {replica_batch(row):g} sequences"
+            ),
+            lambda _: "",
+        )
+    ),
+    _unless_skipped(
+        Rule(
+            "an efficient microbatch exists",
+            "data_parallel",
+            (
+                *("data_parallel", "pipeline_parallel", "sequence_parallel"),
+                *("global_batch_size", "seq_len", "num_experts"),
+            ),
+            lambda v: np.less_equal(smallest_efficient(v), most(v)),
+            lambda row: (
+                f"leaves no efficient microbatch: no divisor of the {replica_batch(row):g} "
+                f"sequences of a replica lies between {fewest(row):g} (for {MIN_TOKENS} tokens a "
+                f"product) and {most(row):g} (for a small bubble)"
+            ),
+            lambda _: "",
+        )
+    ),
+    _narrow(
+        "tensor_parallel", "`ffn_hidden_size`", lambda v: v["ffn_hidden_size"], "ffn_hidden_size"
+    ),
+    _narrow(
+        "tensor_parallel",
+        "all heads,",
+        lambda v: v["num_heads"] * v["head_size"],
+        *("num_heads", "head_size"),
+    ),
+    _narrow("tensor_parallel_external", "`hidden_size`", lambda v: v["hidden_size"], "hidden_size"),
+)
+
+
+def _expert_tokens_divide(degree: str) -> Rule:
+    return Rule(
+        f"{degree} divides the tokens of an expert",
+        degree,
+        (degree, "seq_len", "num_experts"),
+        lambda v: np.equal(expert_tokens(v) % at_least_one(v[degree]), 0),
+        lambda row: f"does not divide the {expert_tokens(row):g} tokens of an expert",
+        lambda _: "",
+    )
+
+
+DEGREE_RULES = (
+    divides("pipeline_parallel", "num_layers"),
+    divides("expert_parallel", "num_experts"),
+    _expert_tokens_divide("sequence_parallel"),
+    _expert_tokens_divide("tensor_parallel_external"),
+    divides("tensor_parallel_external", "hidden_size"),
+    divides("tensor_parallel", "ffn_hidden_size"),
+    divides("tensor_parallel", "num_heads"),
+)
+
+
+def _local(values: Values) -> dict[str, Any]:
+    """Return the sizes of a cluster's part: e, t, d, f, a with heads, and the key width."""
+    external = at_least_one(values["tensor_parallel_external"])
+    inner = at_least_one(values["tensor_parallel"])
+    heads = values["num_heads"] // inner
+    shared = np.asarray(values["multi_query_attention"], dtype=bool)
+    return {
+        "e": values["num_experts"] // at_least_one(values["expert_parallel"]),
+        "t": expert_tokens(values) // at_least_one(values["sequence_parallel"]),
+        "d": values["hidden_size"] // external,
+        "f": values["ffn_hidden_size"] // inner,
+        "a": heads,
+        "ah": heads * values["head_size"],
+        "kv": np.where(shared, values["head_size"], heads * values["head_size"]),
+        "t_te": expert_tokens(values) // external,
+    }
+
+
+SCATTERED = (
+    *("data_parallel", "sequence_parallel", "tensor_parallel", "tensor_parallel_external"),
+    "expert_parallel",
+)
+NEEDS = (
+    *("num_experts", "seq_len", "hidden_size", "ffn_hidden_size", "num_heads", "head_size"),
+    *("multi_query_attention", "sequential_attention_ffn", "data_parallel", "expert_parallel"),
+    *("sequence_parallel", "tensor_parallel", "tensor_parallel_external"),
+)
+
+
+def _beside(column: str, row: Values) -> str:
+    """Name the other degrees above one, which share in the fault."""
+    others = [f"`{n}` {row[n]}" for n in SCATTERED if n != column and row[n] > 1]
+    return f"beside {', '.join(others)} " if others else ""
+
+
+def _scatters(what: str, column: str, number: Number, ranks: Number, when: str = "") -> Rule:
+    """Return the rule that a cluster's part of a tensor is scattered evenly over `ranks`."""
+
+    def holds(values: Values) -> Any:
+        even = np.equal(number(values) % at_least_one(ranks(values)), 0)
+        return even | ~np.asarray(values[when], dtype=bool) if when else even
+
+    return Rule(
+        f"{what} scatter evenly",
+        column,
+        NEEDS,
+        holds,
+        lambda row: (
+            f"{_beside(column, row)}does not scatter {what} evenly: {number(row):g} elements over "
+            f"{ranks(row):g} ranks"
+        ),
+        lambda _: "",
+    )
+
+
+def _copies(v: Values) -> Any:
+    return v["data_parallel"] * v["sequence_parallel"]
+
+
+SCATTER_RULES = (
+    _scatters(
+        "attention weights",
+        "data_parallel",
+        lambda v: (s := _local(v))["e"] * s["d"] * s["ah"],
+        _copies,
+    ),
+    _scatters(
+        "shared key weights",
+        "data_parallel",
+        lambda v: (s := _local(v))["e"] * s["d"] * v["head_size"],
+        lambda v: _copies(v) * v["tensor_parallel"],
+        "multi_query_attention",
+    ),
+    _scatters(
+        "feed-forward weights",
+        "data_parallel",
+        lambda v: (s := _local(v))["e"] * s["d"] * s["f"],
+        _copies,
+    ),
+    _scatters(
+        "queries",
+        "tensor_parallel_external",
+        lambda v: (s := _local(v))["e"] * s["t"] * s["ah"],
+        lambda v: v["tensor_parallel_external"],
+    ),
+    _scatters(
+        "keys of an expert",
+        "sequence_parallel",
+        lambda v: (s := _local(v))["e"] * s["t_te"] * s["kv"],
+        lambda v: v["sequence_parallel"],
+    ),
+    _scatters(
+        "keys of all experts",
+        "expert_parallel",
+        lambda v: v["num_experts"] * (s := _local(v))["t_te"] * s["kv"],
+        lambda v: v["sequence_parallel"] * v["expert_parallel"],
+    ),
+    _scatters(
+        "softmax sums",
+        "tensor_parallel_external",
+        lambda v: (s := _local(v))["e"] * s["t"] * s["a"],
+        lambda v: v["tensor_parallel_external"],
+    ),
+    _scatters(
+        "attention's output",
+        "tensor_parallel",
+        lambda v: (s := _local(v))["e"] * s["t"] * s["d"],
+        lambda v: v["tensor_parallel"],
+        "sequential_attention_ffn",
+    ),
+    _scatters(
+        "feed-forward activations",
+        "tensor_parallel_external",
+        lambda v: (s := _local(v))["e"] * s["t"] * s["f"],
+        lambda v: v["tensor_parallel_external"],
+    ),
+    _scatters(
+        "the layer's output",
+        "tensor_parallel",
+        lambda v: (s := _local(v))["e"] * s["t"] * s["d"],
+        lambda v: v["tensor_parallel"],
+    ),
+)
+
+PROBLEM_RULES = (divides("num_experts", "seq_len"),)
+LAYOUT_RULES = (
+    divides("data_parallel", "global_batch_size"),
+    *EFFICIENCY_RULES,
+    *DEGREE_RULES,
+    *SCATTER_RULES,
+)

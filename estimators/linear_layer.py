@@ -1,0 +1,203 @@
+"""One linear layer on a device: forward and backward pass, and the reduction of its gradients.
+
+Source: davidsj/ml_par_sim, the linear-layer notebook (run_optimizer2.ipynb @f9ca636). Data
+movement and arithmetic overlap wholly; degrees need divide nothing and may be real numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from estimators.contract import Array, Catalog, Columns, Mends, Refusal, Relation, Scalar, Values
+from estimators.enumeration import Axis, divisors_of, enumerate_layouts, exactly
+from estimators.inputs import Inputs
+from estimators.rules import Rule
+from estimators.table_search import TableSearch
+
+VERSION = 1
+DEVICE = ("flops_8bit_per_second", "memory_bytes_per_second", "network_bytes_per_second")
+PROBLEM = (
+    "accelerator",
+    *DEVICE,
+    "base_utilization",
+    "input_size",
+    "output_size",
+    "bytes_per_element",
+    "tokens",
+    "num_gpus",
+)
+DEGREES = ("data_parallel", "tensor_parallel_input", "tensor_parallel_output")
+OPTIONAL = ("accelerator", "num_gpus")
+ALIASES = {
+    "d_in": "input_size",
+    "d_out": "output_size",
+    "tp_in": "tensor_parallel_input",
+    "tp_out": "tensor_parallel_output",
+    "dp": "data_parallel",
+    "bytewidth": "bytes_per_element",
+    "b": "tokens",
+    "flop_per_sec_8bit": "flops_8bit_per_second",
+    "global_Bps": "memory_bytes_per_second",
+    "net_Bps": "network_bytes_per_second",
+    "base_util": "base_utilization",
+}
+"""The source's names."""
+
+DEFAULTS = {"base_utilization": 0.8, "bytes_per_element": 2}
+
+RELATION = Relation(
+    "linear_layer",
+    grain="one row per layout of a layer",
+    keys=DEGREES,
+    measures=("forward_backward_seconds", "gradient_reduction_seconds"),
+    real=frozenset({"data_parallel"}),
+)
+
+
+def reduced_words(size: Any, ranks: Any) -> Any:
+    """Return the words a device moves to take part in an all-reduce of `size` words.
+
+    Parts are sent to those that sum them, received for one's own sum, and the sums of others
+    received; sending sums is free.
+    """
+    return 3 * (ranks - 1) * size / ranks
+
+
+def seconds(values: Values, layouts: Columns) -> dict[str, Any]:
+    """Return the seconds of a pass over the batch, and of the reduction at its end."""
+    v = {n: np.asarray(values[n], dtype=np.float64) for n in PROBLEM if n not in OPTIONAL}
+    data, tensor_in, tensor_out = (np.asarray(layouts[n], dtype=np.float64) for n in DEGREES)
+    tokens = v["tokens"] / data
+    width_in, width_out = v["input_size"] / tensor_in, v["output_size"] / tensor_out
+    size, width = width_in * width_out, v["bytes_per_element"]
+    compute = v["base_utilization"] * v["flops_8bit_per_second"]
+    memory = v["base_utilization"] * v["memory_bytes_per_second"]
+    network = v["network_bytes_per_second"]
+
+    activations = reduced_words(width_out * tokens, tensor_in)
+    activations = activations + reduced_words(width_in * tokens, tensor_out)
+    moved = 4 * size + width_in * tokens + activations
+    gradients = reduced_words(size, data)
+    return {
+        "forward_backward_seconds": np.maximum(
+            6 * size * tokens * width / compute,
+            np.maximum(moved * width / memory, activations * width / network),
+        ),
+        "gradient_reduction_seconds": np.maximum(
+            gradients * width / memory, gradients * width / network
+        ),
+    }
+
+
+def _resolve_problem(inputs: Inputs, catalog: Catalog, _mends: Mends) -> None:
+    # A device that is not known may be named, if everything about it is given.
+    incomplete = np.any([inputs.missing(name) for name in DEVICE], axis=0)
+    names = inputs["accelerator"].copy()
+    names[~incomplete] = None
+    named = inputs["accelerator"].copy()
+    inputs.replace("accelerator", names)
+    inputs.look_up(catalog, "device", "accelerator", DEVICE)
+    inputs.default("accelerator", named)
+    for name, value in DEFAULTS.items():
+        inputs.default(name, value)
+    inputs.require(DEVICE, "name an `accelerator` of table device, or give its attributes")
+    inputs.require(("input_size", "output_size", "tokens"), "give the layer and its batch")
+    inputs.check(PROBLEM)
+    inputs.refuse("tokens", np.equal(inputs["tokens"], 0), "must be more than 0")
+
+
+def _resolve_space(inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
+    _resolve_problem(inputs, catalog, mends)
+    inputs.require(("num_gpus",), "say how many GPUs the layer is spread over")
+    inputs.check(("num_gpus",))
+
+
+def _enumerate(values: Mapping[str, Any], kept: Mapping[str, Scalar], _mends: Mends) -> Columns:
+    """Return every way to split the GPUs over the three degrees."""
+    gpus = values["num_gpus"]
+    axes = (
+        Axis("data_parallel", divisors_of(lambda _: gpus)),
+        Axis("tensor_parallel_input", divisors_of(lambda v: gpus // v["data_parallel"])),
+        Axis(
+            "tensor_parallel_output",
+            exactly(lambda v: gpus // v["data_parallel"] // v["tensor_parallel_input"]),
+        ),
+    )
+    return enumerate_layouts(values, axes, (), kept)
+
+
+def _no_rules(_mends: Mends) -> tuple[Rule, ...]:
+    return ()
+
+
+class LinearLayer:
+    """A linear layer on a device: arithmetic, memory and network, whichever takes longest."""
+
+    name = "linear_layer"
+    version = VERSION
+    title = "A linear layer on a device (davidsj/ml_par_sim, linear-layer notebook)"
+    mends: tuple[str, ...] = ()
+    problem_columns = PROBLEM
+    choice_columns: tuple[str, ...] = ()
+    input_columns: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = MappingProxyType(ALIASES)
+    neutral_choices: Mapping[str, Scalar] = MappingProxyType({})
+    relations = (RELATION,)
+    search = TableSearch(
+        "linear_layer",
+        VERSION,
+        RELATION.name,
+        problem=PROBLEM,
+        choices=(),
+        keys=DEGREES,
+        resolve=_resolve_space,
+        enumerate=_enumerate,
+        rules=_no_rules,
+        system_columns=(*DEVICE, "base_utilization"),
+        optional=OPTIONAL,
+        real=RELATION.real,
+    )
+
+    def resolve(
+        self, relation: Relation, columns: Columns, catalog: Catalog, mends: Mends
+    ) -> tuple[Columns, list[Refusal]]:
+        """Complete and check rows of input; see `contract.Estimator`."""
+        inputs = Inputs(columns, relation.real)
+        _resolve_problem(inputs, catalog, mends)
+        for name in DEGREES:
+            inputs.default(name, 1)
+        inputs.check(DEGREES)
+        inputs.replace("num_gpus", whole_product(inputs, DEGREES))
+        return inputs.finish((*PROBLEM, *DEGREES), OPTIONAL), inputs.refusals
+
+    def estimate(
+        self,
+        relation: Relation,
+        values: Values,
+        layouts: Columns,
+        mends: Mends,
+        out: dict[str, Array],
+    ) -> None:
+        """Fill `out`; see `contract.Estimator`."""
+        del mends  # there are none
+        found = seconds(values, layouts)
+        for name, column in out.items():
+            column[:] = layouts[name] if name in relation.keys else found[name]
+
+
+def whole_product(inputs: Inputs, degrees: tuple[str, ...]) -> Array:
+    """Return the product of real degrees where all of them are whole numbers, NaN elsewhere."""
+    product = np.ones(inputs.num_rows)
+    is_whole = np.ones(inputs.num_rows, dtype=bool)
+    with np.errstate(all="ignore"):
+        for name in degrees:
+            product = product * inputs[name]
+            is_whole &= inputs[name] == np.floor(inputs[name])
+    return np.where(is_whole & (product < 2**31), product, np.nan)
+
+
+LINEAR_LAYER = LinearLayer()

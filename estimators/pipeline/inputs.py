@@ -1,0 +1,175 @@
+"""What the pipeline estimator takes: columns, defaults, look-ups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from estimators.contract import Array, Catalog, Mends
+from estimators.inputs import Inputs, nearly_whole
+from estimators.pipeline.rules import LAYOUT_RULES, NUMBER_OF_RANKS, PROBLEM_RULES
+
+DEVICE = ("flops_8bit_per_second", "memory_bytes_per_second", "network_bytes_per_second")
+PROBLEM = (
+    "source_version",
+    "accelerator",
+    *DEVICE,
+    "base_utilization",
+    "precision_bits",
+    "num_layers",
+    "hidden_size",
+    "internal_size",
+    "num_experts",
+    "experts_per_token",
+    "dataset_tokens",
+    "global_batch_size",
+    "seq_len",
+    "num_gpus",
+)
+CHOICES: tuple[str, ...] = ()
+INPUTS = ("internal_ratio",)
+DEGREES = (
+    "pipeline_parallel",
+    "data_parallel",
+    "tensor_parallel",
+    "tensor_parallel_external",
+)
+KEYS = (*DEGREES, "virtual_pipeline", "microbatch_size")
+
+DEFAULTS: dict[str, Any] = {
+    "source_version": "current",
+    "base_utilization": 0.6,
+    "precision_bits": 8,
+    "internal_ratio": 5,
+    "num_experts": 1,
+    "experts_per_token": 1,
+    "global_batch_size": 2048,
+    "seq_len": 2048,
+}
+"""Those of the source's command line."""
+
+DEFAULT_CHIP = "H100"
+"""Of the current version, where neither a device nor its attributes are given."""
+
+TOKENS_PER_PARAMETER = 20
+"""Source: arXiv 2203.15556; of all experts' parameters as published, see mend P3."""
+
+ALIASES = {
+    "chip": "accelerator",
+    "chip_type": "accelerator",
+    "n_layers": "num_layers",
+    "d_model": "hidden_size",
+    "d_internal_ratio": "internal_ratio",
+    "n_experts": "num_experts",
+    "n_routed_experts": "experts_per_token",
+    "dataset_size": "dataset_tokens",
+    "batch_size": "global_batch_size",
+    "network_bandwidth": "network_bytes_per_second",
+    "pp": "pipeline_parallel",
+    "pipeline_interleaving": "virtual_pipeline",
+    "dp": "data_parallel",
+    "tp": "tensor_parallel",
+    "tp2": "tensor_parallel_external",
+}
+"""The source's flags."""
+
+
+def resolve_problem(inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
+    """Complete and check what is not layout."""
+    inputs.default("source_version", DEFAULTS["source_version"])
+    inputs.check(("source_version",))
+    is_readme = np.equal(inputs["source_version"], "readme")
+    _look_up_device(inputs, catalog, is_readme)
+    inputs.default("base_utilization", np.where(is_readme, 1.0, DEFAULTS["base_utilization"]))
+    for name in ("precision_bits", *INPUTS, "num_experts", "experts_per_token"):
+        inputs.default(name, DEFAULTS[name])
+    for name in ("global_batch_size", "seq_len"):
+        inputs.default(name, DEFAULTS[name])
+    inputs.require(("num_layers", "hidden_size"), "give the model's shape")
+    inputs.check(("internal_ratio", "hidden_size", "num_layers"))
+    inputs.default("internal_size", nearly_whole(inputs["internal_ratio"] * inputs["hidden_size"]))
+    inputs.check(tuple(n for n in PROBLEM if n not in ("dataset_tokens", "num_gpus")))
+    inputs.default("dataset_tokens", _default_tokens(inputs, is_readme, mends))
+    inputs.check(("dataset_tokens",))
+    inputs.apply(PROBLEM_RULES)
+    if "P4" in mends:
+        _refuse_less_than_a_batch(inputs, ~is_readme)
+
+
+def resolve_layout(inputs: Inputs) -> None:
+    """Complete and check the layout of every row; the GPUs are what the degrees multiply to."""
+    for name in KEYS:
+        inputs.default(name, 1)
+    inputs.check(KEYS)
+    with np.errstate(all="ignore"):
+        gpus = inputs["num_experts"].copy()
+        for name in DEGREES:
+            gpus = gpus * inputs[name]
+    inputs.replace("num_gpus", gpus)
+    inputs.check(("num_gpus",))
+    inputs.apply(LAYOUT_RULES)
+
+
+def resolve_space(inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
+    """Complete and check the problems of a search."""
+    resolve_problem(inputs, catalog, mends)
+    inputs.require(("num_gpus",), "say how many GPUs the run has")
+    inputs.check(("num_gpus",))
+    inputs.apply((NUMBER_OF_RANKS,))
+    if mends:
+        inputs.refuse(
+            "source_version",
+            np.equal(inputs["source_version"], "readme"),
+            "has no mends: its figures are published ones",
+            'use variant = "published", or source_version = "current"',
+        )
+
+
+def _look_up_device(inputs: Inputs, catalog: Catalog, is_readme: Array) -> None:
+    """Fill the device's rates; the README's version has other devices, and no override."""
+    given = ~inputs.missing("network_bytes_per_second")
+    inputs.refuse(
+        "network_bytes_per_second",
+        given & is_readme,
+        "cannot be given in the README's version",
+        "leave it out, or use source_version = current",
+    )
+    missing = inputs.missing("accelerator")
+    inputs.refuse(
+        "accelerator", missing & is_readme, "is missing", "the README's version has no default"
+    )
+    incomplete = np.any([inputs.missing(name) for name in DEVICE], axis=0)
+    chips = np.full(inputs.num_rows, None, dtype=object)
+    chips[missing & incomplete & ~is_readme] = DEFAULT_CHIP
+    inputs.default("accelerator", chips)
+    for name in dict.fromkeys(inputs["accelerator"][is_readme].tolist()):
+        record = catalog.tables.get("device", {}).get(name) if name is not None else None
+        if record is None:
+            continue  # told below
+        rows = is_readme & np.equal(inputs["accelerator"], name)
+        if not record["is_in_readme"]:
+            inputs.refuse("accelerator", rows, "is not in the README's version")
+        else:
+            network = np.full(inputs.num_rows, np.nan)
+            network[rows] = record["readme_network_bytes_per_second"]
+            inputs.default("network_bytes_per_second", network)
+    inputs.look_up(catalog, "device", "accelerator", DEVICE)
+    inputs.require(DEVICE, "name an `accelerator` of table device, or give its attributes")
+
+
+def _default_tokens(inputs: Inputs, is_readme: Array, mends: Mends) -> Any:
+    """Return 20 tokens a parameter: of all experts, or under mend P3 of the active ones."""
+    per_expert = 2 * inputs["num_layers"] * inputs["hidden_size"] * inputs["internal_size"]
+    experts = inputs["num_experts"]
+    if "P3" in mends:
+        experts = np.where(is_readme, experts, inputs["experts_per_token"])
+    return TOKENS_PER_PARAMETER * experts * per_expert
+
+
+def _refuse_less_than_a_batch(inputs: Inputs, rows: Array) -> None:
+    """Mend P4: a data set below one batch takes no steps, and so no time."""
+    batch = inputs["global_batch_size"] * inputs["seq_len"]
+    with np.errstate(invalid="ignore"):
+        below = rows & (inputs["dataset_tokens"] < batch)
+    inputs.refuse("dataset_tokens", below, "is less than one batch", "use a smaller batch")

@@ -1,0 +1,1 @@
+"""Which degrees train a compute-optimal model fastest: davidsj/ml_par_sim run_optimizer2."""

@@ -1,0 +1,193 @@
+"""The run optimizer: figures at given degrees, the greedy path, and the exact search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from parity import evaluated, read_golden, resolved, worst_error
+
+from estimators.contract import PUBLISHED, Array, Catalog, Cell, Scalar
+from estimators.run_optimizer.estimator import RELATION, RELATION_PATH, RUN_OPTIMIZER
+from estimators.run_optimizer.exact import best_microbatches
+from estimators.run_optimizer.step import DEGREES, PHASES, RESOURCES, model_of, step_of
+
+DEVICES = ("A100", "H100 SXM5", "32 x H100 SXM5 5.0 GB/s limit")
+KEYS = RELATION.keys
+
+
+def cells(catalog: Catalog, **space: Sequence[Scalar]) -> list[Cell]:
+    return list(RUN_OPTIMIZER.search.cells(space, catalog, PUBLISHED))
+
+
+def rows(cell: Cell) -> dict[str, Array]:
+    """Return the layouts of a cell with utilization and training time."""
+    [layouts] = RUN_OPTIMIZER.search.layouts(cell, 10**7)
+    size = len(layouts["num_microbatches"])
+    out = {name: np.empty(size) for name in ("utilization", "training_seconds", "num_gpus")}
+    relation = RELATION if cell.relation == RELATION.name else RELATION_PATH
+    RUN_OPTIMIZER.estimate(relation, cell.values, layouts, PUBLISHED, out)
+    return {**layouts, **out}
+
+
+def path(catalog: Catalog, accelerator: str, rule: str = "first") -> dict[str, Array]:
+    [cell] = cells(catalog, accelerator=[accelerator], tie_rule=[rule])
+    assert cell.relation == RELATION_PATH.name
+    return rows(cell)
+
+
+@pytest.mark.parametrize("golden", ["run_optimizer_path", "run_optimizer_path_first_tie"])
+def test_every_figure_at_the_degrees_of_the_paths_is_reproduced(
+    catalog: Catalog, golden: str
+) -> None:
+    frame = read_golden(golden)
+    found = evaluated(RUN_OPTIMIZER, RELATION, frame, catalog)
+    names = [name for name in RELATION.outputs if name in frame.columns]
+    assert {"num_gpus", "training_seconds", "utilization"} <= set(names)
+    assert max(worst_error(found, frame, names).values()) < 1e-12
+
+
+@pytest.mark.parametrize("accelerator", DEVICES)
+def test_the_path_under_the_explicit_rule_is_reproduced(catalog: Catalog, accelerator: str) -> None:
+    golden = read_golden("run_optimizer_path_first_tie").filter(
+        pl.col("accelerator") == accelerator
+    )
+    found = path(catalog, accelerator)
+    assert found["path_step"].tolist() == golden["step"].to_list()
+    for name in (*KEYS, "num_gpus", "utilization", "training_seconds"):
+        assert found[name] == pytest.approx(golden[name].to_numpy(), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rule", "utilization"),
+    [("first", 0.549), ("last", 0.671), ("most_microbatches", 0.686)],
+)
+def test_equal_candidates_decide_where_the_path_ends(
+    catalog: Catalog, rule: str, utilization: float
+) -> None:
+    assert path(catalog, "H100 SXM5", rule)["utilization"][-1] == pytest.approx(
+        utilization, abs=5e-4
+    )
+
+
+def test_the_exact_search_finds_what_the_path_misses(catalog: Catalog) -> None:
+    num_gpus = 14_929_920  # 2^12 x 3^6 x 5, just below 15 million
+    [cell] = cells(catalog, accelerator=["H100 SXM5"], num_gpus=[num_gpus])
+    found = rows(cell)
+    best = int(found["utilization"].argmax())
+    assert found["utilization"][best] == pytest.approx(0.797, abs=1e-3)
+    greedy = path(catalog, "H100 SXM5")
+    before = greedy["num_gpus"] <= num_gpus
+    assert found["training_seconds"][best] < 0.7 * greedy["training_seconds"][before].min()
+
+
+def test_the_search_has_every_split_of_the_devices_once(catalog: Catalog) -> None:
+    [cell] = cells(catalog, accelerator=["A100"], num_gpus=[36])
+    found = rows(cell)
+    layouts = set(zip(*(found[name].tolist() for name in DEGREES), strict=True))
+    every = [n for n in range(1, 37) if 36 % n == 0]
+    expected = {
+        (p, d, h, 36 // p // d // h)
+        for p in every
+        for d in every
+        for h in every
+        if 36 % (p * d * h) == 0
+    }
+    assert layouts == expected
+    assert len(found["utilization"]) == len(expected) == RUN_OPTIMIZER.search.count(cell)
+
+
+def test_stages_are_at_most_the_layers(catalog: Catalog) -> None:
+    [cell] = cells(catalog, accelerator=["A100"], num_gpus=[1024])
+    assert rows(cell)["pipeline_parallel"].max() == 128  # of 221.9 layers; 256 is beyond
+
+
+def problem(catalog: Catalog, accelerator: str, flops: float) -> dict[str, Any]:
+    [cell] = cells(catalog, accelerator=[accelerator], num_gpus=[1], training_flops=[flops])
+    return dict(cell.values)
+
+
+@cache
+def microbatch_times(
+    items: tuple[tuple[str, Any], ...], degrees: tuple[int, ...], most: int
+) -> Array:
+    values: Mapping[str, Any] = dict(items)
+    tried = np.arange(degrees[0], most + 1, dtype=np.float64)
+    columns = {n: np.full(len(tried), float(d)) for n, d in zip(DEGREES, degrees, strict=True)}
+    return np.asarray(step_of(values, {**columns, "num_microbatches": tried})["step_seconds"])
+
+
+@given(
+    st.sampled_from(DEVICES),
+    st.sampled_from([1e18, 1e20, 1e22, 1e24]),
+    st.tuples(st.integers(1, 6), st.integers(1, 300), st.integers(1, 40), st.integers(1, 40)),
+)
+@settings(max_examples=80, deadline=None)
+def test_the_best_number_of_microbatches_is_that_of_trying_every_one(
+    catalog: Catalog, accelerator: str, flops: float, degrees: tuple[int, ...]
+) -> None:
+    values = problem(catalog, accelerator, flops)
+    tokens = float(model_of(values)["batch_tokens"])
+    most = min(int(tokens // degrees[1]), 20_000)
+    times = microbatch_times(tuple(sorted(values.items())), degrees, most)
+    columns = {n: np.array([float(d)]) for n, d in zip(DEGREES, degrees, strict=True)}
+    [best] = best_microbatches(values, columns, np.array([float(most)]))
+    assert best == int(best)
+    assert times[int(best) - degrees[0]] == pytest.approx(times.min(), rel=1e-14)
+
+
+@given(
+    st.sampled_from(DEVICES),
+    st.tuples(st.floats(1, 200), st.floats(1, 5000), st.floats(1, 200), st.floats(1, 50)),
+    st.floats(200, 1e6),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_phase_takes_as_long_as_its_slowest_resource_and_phases_add_up(
+    catalog: Catalog, accelerator: str, degrees: tuple[float, ...], microbatches: float
+) -> None:
+    given_row = dict(zip(DEGREES, degrees, strict=True))
+    frame = pl.DataFrame(
+        [{"accelerator": accelerator, **given_row, "num_microbatches": microbatches}]
+    )
+    found = evaluated(RUN_OPTIMIZER, RELATION, frame, catalog).row(0, named=True)
+    parts = [max(found[f"{p}_{r}_seconds"] for r in RESOURCES) for p in PHASES]
+    assert found["step_seconds"] == pytest.approx(sum(parts), rel=1e-14)
+    assert found["utilization"] <= 0.8 * (1 + 1e-9)
+    assert found["num_gpus"] == pytest.approx(float(np.prod(degrees)), rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"pipeline_parallel": 230, "num_microbatches": 300}, "is more than the model's layers"),
+        ({"pipeline_parallel": 4, "num_microbatches": 2}, "is more than `num_microbatches`"),
+        ({"training_flops": -1.0}, "must be at least"),
+        ({"accelerator": "H1000"}, "is not in the `device` table"),
+    ],
+)
+def test_what_cannot_be_is_refused(catalog: Catalog, changes: dict[str, Any], words: str) -> None:
+    frame = pl.DataFrame([{"accelerator": "A100", **changes}])
+    refusals = resolved(RUN_OPTIMIZER, RELATION, frame, catalog)[1]
+    assert any(words in str(refusal) for refusal in refusals)
+
+
+def test_a_space_may_ask_for_the_path_for_the_search_or_for_both(catalog: Catalog) -> None:
+    relations = {
+        "path": {cell.relation for cell in cells(catalog, accelerator=["A100"])},
+        "search": {c.relation for c in cells(catalog, accelerator=["A100"], num_gpus=[8])},
+        "both": {
+            c.relation
+            for c in cells(catalog, accelerator=["A100"], num_gpus=[8], tie_rule=["last"])
+        },
+    }
+    assert relations == {
+        "path": {"run_optimizer_path"},
+        "search": {"run_optimizer"},
+        "both": {"run_optimizer", "run_optimizer_path"},
+    }

@@ -1,0 +1,81 @@
+"""A readable report of one configuration: the question, the layout, the results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from warehouse.report import in_words
+from warehouse.show_sources import SOURCE_LINES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from estimators.contract import Scalar
+    from warehouse.showing import Shown
+
+PARTS = (
+    *("compute_seconds", "memory_seconds", "tensor_comm_seconds", "pipeline_comm_seconds"),
+    *("bubble_seconds", "data_comm_seconds", "steady_seconds", "gradient_reduction_seconds"),
+)
+"""Parts of a step, shown with their share of it."""
+
+
+def report(shown: Shown, published: Shown | None = None) -> list[str]:
+    """Return the lines of the report.
+
+    Parameters
+    ----------
+    published
+        The same configuration by the published formulas, to stand beside where it differs.
+    """
+    lines = []
+    source = SOURCE_LINES.get(shown.estimator.name)
+    if source is not None:
+        lines += [*source(shown.values), ""]
+    lines += [f"{shown.estimator.name}: {shown.estimator.title}"]
+    if shown.estimator.mends:
+        mends = [mend for mend in shown.estimator.mends if mend in shown.mends]
+        lines += [f"mends: {', '.join(mends) or 'none, as published'}"]
+    given = shown.given
+    lines += _section("Question (what was not given: a default or looked up)", shown.problem, given)
+    lines += _section("Layout", shown.layout, given)
+    lines += ["", "Results"]
+    width = max(len(name) for name in shown.results)
+    for name, value in shown.results.items():
+        words = in_words(name, value) + _share(name, shown.results)
+        before = published.results[name] if published else value
+        if _differs(value, before):
+            words += f"  (as published: {_told_apart(name, value, before)})"
+        lines.append(f"  {name:{width}}  {words}")
+    return lines
+
+
+def _section(title: str, values: Mapping[str, Scalar], given: frozenset[str]) -> list[str]:
+    present = {name: value for name, value in values.items() if value is not None}
+    if not present:
+        return []
+    width = max(len(name) for name in present)
+    marks = {name: "" if name in given else " *" for name in present}
+    rows = [
+        f"  {name:{width}}  {in_words(name, value)}{marks[name]}" for name, value in present.items()
+    ]
+    return ["", f"{title}, marked *" if any(marks.values()) else title, *rows]
+
+
+def _share(name: str, results: Mapping[str, Any]) -> str:
+    step = results.get("step_seconds")
+    if name not in PARTS or not step or results[name] is None:
+        return ""
+    return f"  {results[name] / step * 100:.1f} %"
+
+
+def _told_apart(name: str, value: Any, before: Any) -> str:
+    """Return `before` in words, in full where both look the same in a few digits."""
+    words = in_words(name, before)
+    return words if words != in_words(name, value) else f"{before!r}"
+
+
+def _differs(value: Any, before: Any) -> bool:
+    if isinstance(value, float) and isinstance(before, float):
+        return abs(value - before) > 1e-12 * max(abs(value), abs(before))
+    return bool(value != before)

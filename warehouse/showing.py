@@ -1,0 +1,135 @@
+"""One configuration, given as key=value, resolved and evaluated like a row of a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from estimators.contract import Array, Catalog, Columns, Mends, Refusal, RefusedError, Scalar
+from warehouse.batch_inputs import input_names, read_columns
+from warehouse.errors import UsageError
+
+if TYPE_CHECKING:
+    from estimators.contract import Estimator, Relation
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One configuration with its estimate, base units throughout.
+
+    Attributes
+    ----------
+    problem, layout, results
+        Names and values; what is absent is None.
+    given
+        Names that the user gave a value.
+    """
+
+    estimator: Estimator
+    relation: Relation
+    mends: Mends
+    problem: Mapping[str, Scalar]
+    layout: Mapping[str, Scalar]
+    results: Mapping[str, Scalar]
+    given: frozenset[str]
+
+    @property
+    def values(self) -> dict[str, Scalar]:
+        """Everything known of the configuration; a computed value before one asked for."""
+        return {**self.problem, **self.layout, **self.results}
+
+
+def read_pairs(estimator: Estimator, relation: Relation, pairs: Sequence[str]) -> dict[str, str]:
+    """Return inputs by column name from texts such as ``num_gpus=64``.
+
+    Raises
+    ------
+    UsageError
+        If a text is not of that form.
+    RefusedError
+        If a key is not an input, is computed, or stands twice; all faults are told.
+    """
+    known = input_names(estimator, relation)
+    found: dict[str, str] = {}
+    refusals = []
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"`{pair}` is not of the form key=value", "write num_gpus=64")
+        spelt = key.strip().removeprefix("--").replace("-", "_")
+        name = estimator.aliases.get(spelt, spelt)
+        if name in found:
+            refusals.append(Refusal(spelt, text, "is given twice"))
+        elif name in relation.outputs:
+            refusals.append(Refusal(spelt, text, "is computed, not given", "leave it out"))
+        elif name not in known:
+            spellings = (*known, *estimator.aliases)
+            near = get_close_matches(spelt, spellings, 3, 0.5) or known
+            hint = f"{'did you mean' if near is not known else 'known:'} {', '.join(near)}"
+            refusals.append(Refusal(spelt, text, f"is not an input of {estimator.name}", hint))
+        found[name] = text.strip()
+    if refusals:
+        raise RefusedError(refusals)
+    return found
+
+
+def show_configuration(
+    estimator: Estimator,
+    relation: Relation,
+    given: Mapping[str, str],
+    mends: Mends,
+    catalog: Catalog,
+) -> Shown:
+    """Return the estimate of the configuration that `given` describes, in texts.
+
+    Raises
+    ------
+    RefusedError
+        If it is refused; every reason is told once.
+    """
+    # 1_000_000 is read as people write it.
+    texts = {
+        name: text if relation.column(name).kind == "str" else re.sub(r"(?<=\d)_(?=\d)", "", text)
+        for name, text in given.items()
+    }
+    names = input_names(estimator, relation)
+    frame = pl.DataFrame({name: [text] for name, text in texts.items()} or {"": [""]})
+    columns, refusals = read_columns(frame, names, relation)
+    refusals = [refusal for refusal in refusals if refusal.column != "row"]
+    if not refusals:
+        resolved, refusals = estimator.resolve(relation, columns, catalog, mends)
+    if refusals:
+        told = {
+            (r.column, r.reason): Refusal(r.column, r.value, r.reason, r.hint) for r in refusals
+        }
+        raise RefusedError(told.values())
+    shared = (*estimator.problem_columns, *estimator.choice_columns)
+    out: dict[str, Array] = {
+        name: np.empty(1, relation.column(name).dtype) for name in relation.outputs
+    }
+    layouts = {name: resolved[name] for name in relation.keys}
+    estimator.estimate(relation, {n: resolved[n] for n in shared}, layouts, mends, out)
+    return Shown(
+        estimator,
+        relation,
+        mends,
+        problem=_scalars(resolved, shared),
+        layout=_scalars(resolved, relation.keys),
+        results=_scalars(out, relation.outputs),
+        given=frozenset(given),
+    )
+
+
+def _scalars(columns: Columns, names: Sequence[str]) -> dict[str, Scalar]:
+    found: dict[str, Scalar] = {}
+    for name in names:
+        [value] = columns[name].tolist()
+        is_missing = isinstance(value, float) and np.isnan(value)
+        found[name] = None if is_missing else value
+    return found
