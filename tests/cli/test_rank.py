@@ -115,7 +115,7 @@ def test_csv_has_base_units_and_every_column(warehouse, quickstart):
             ("--model", "gpt3_1T", "--num-gpus", 32, "--accelerator", "A100 SXM 80GB"),
             "model gpt3_1T",
         ),
-        (("--estimator", "abacus"), "stored: roofline"),
+        (("--estimator", "dataflow"), "stored: roofline"),
         (("--variant", "R2"), "stored: corrected, published"),
         (("--strategy", "summa_2d"), "stored: tensor_1d"),
     ],
@@ -147,3 +147,63 @@ def test_points_of_a_hardware_sweep_are_told_apart_in_order(warehouse, database,
     points = [(row["hbm_bytes"], row["network_efficiency"]) for row in json.loads(out)]
     assert points == [(120e9, 0.25), (120e9, 0.5), (160e9, 0.25), (160e9, 0.5)]
     assert "nvlink_bytes_per_second" not in json.loads(out)[0]
+
+
+PIPELINE_STUDY = """
+name = "pipes"
+estimator = "pipeline"
+[space]
+accelerator = "A100_40GB"
+num_layers = 12
+hidden_size = 1024
+num_experts = 4
+experts_per_token = 2
+global_batch_size = 24
+seq_len = 512
+dataset_tokens = 3e9
+num_gpus = 48
+"""
+
+
+def test_layouts_rank_by_any_column_and_without_a_model_of_memory(warehouse, database, tmp_path):
+    study = tmp_path / "pipes.toml"
+    study.write_text(PIPELINE_STUDY)
+    assert warehouse("sweep", study, "--db", database)[0] == 0
+    common = ("rank", "--estimator", "pipeline", "--format", "json", "--db", database)
+
+    fastest = json.loads(warehouse(*common, "--top", "5")[1])
+    used = json.loads(warehouse(*common, "--top", "5", "--by", "utilization")[1])
+    worst = json.loads(warehouse(*common, "--top", "1", "--by", "data_comm_seconds")[1])
+
+    assert [row["rank_by_time"] for row in fastest] == [1, 2, 3, 4, 5]
+    assert [row["step_seconds"] for row in fastest] == sorted(
+        row["step_seconds"] for row in fastest
+    )
+    assert [row["rank"] for row in used] == [1, 2, 3, 4, 5]
+    assert used[0]["utilization"] == max(row["utilization"] for row in used)
+    assert used[0]["step_seconds"] == fastest[0]["step_seconds"]  # the same work in less time
+    assert worst[0]["data_comm_seconds"] == 0  # least first
+    assert fastest[0]["memory_bytes"] is None
+
+
+def test_a_column_that_is_not_there_is_refused_with_those_near_it(warehouse, swept):
+    code, out, err = warehouse("rank", "--by", "step_second", "--db", swept)
+    assert (code, out) == (3, "")
+    assert "`by` step_second: is not a column of numbers of configuration" in err
+    assert "did you mean step_seconds" in err
+
+
+def test_the_variant_of_an_estimator_without_mends_is_published(warehouse, database, tmp_path):
+    study = tmp_path / "flow.toml"
+    study.write_text(
+        'name = "flow"\nestimator = "dataflow"\n[space]\nnum_layers = 12\nhidden_size = 4096\n'
+        "dataset_tokens = 1e12\nnum_clusters = 8\n[system]\ncluster_flops_per_second = 1e14\n"
+    )
+    assert warehouse("sweep", study, "--db", database)[0] == 0
+    by = ("--by", "network_bytes_per_flop", "--format", "json", "--db", database)
+    code, out, err = warehouse("rank", "--estimator", "dataflow", *by)
+    assert code == 0
+    assert "variant published" in err
+    needs = [row["network_bytes_per_flop"] for row in json.loads(out)]
+    assert needs == sorted(needs)
+    assert len(needs) == 10

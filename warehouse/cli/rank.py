@@ -92,7 +92,11 @@ def rank(
     say(f"{count(ranking.num_problems, 'problem')}, {count(len(ranking.rows), 'layout')} shown")
     if ranking.num_without:
         say(f"no layout fits in memory: {count(ranking.num_without, 'problem')}")
-    put_for_people(ranking.columns, ranking.rows, form, drop=ranking.constants)
+    drop = set(ranking.constants)
+    sizes = [row[ranking.columns.index("microbatch_size")] for row in ranking.rows]
+    if None not in sizes:
+        drop.add("num_microbatches")  # follows from the size
+    put_for_people(ranking.columns, ranking.rows, form, drop=drop)
 
 
 def _default_variant(estimator: str) -> str:
