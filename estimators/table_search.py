@@ -30,12 +30,13 @@ from estimators.contract import (
 from estimators.inputs import Inputs, records
 from estimators.rules import Rule
 
-_TABLES_KEPT = 4
-"""Tables of layouts that are kept: counted while planning, they are evaluated soon after."""
+_ROWS_KEPT = 2_000_000
+"""Rows of the tables of layouts that are kept: counted while planning, they are evaluated soon
+after, and cells that differ only in what no layout depends on share one."""
 
-_LARGEST_KEPT = 200_000
-"""Rows of the largest table that is kept; larger ones are made anew, which takes less than
-evaluating them."""
+
+Key = tuple[tuple[tuple[str, Any], ...], tuple[tuple[str, Scalar], ...], Mends]
+"""What the layouts of a cell depend on."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class TableSearch:
         The estimator's `neutral_choices`.
     real
         As in `contract.Relation`.
+    independent
+        Problem columns and choices that no layout depends on.
     """
 
     estimator: str
@@ -80,8 +83,9 @@ class TableSearch:
     optional: tuple[str, ...] = ()
     neutral: Mapping[str, Scalar] = field(default_factory=dict)
     real: frozenset[str] = frozenset()
-    _tables: OrderedDict[int, Columns] = field(default_factory=OrderedDict, compare=False)
-    _counts: dict[int, int] = field(default_factory=dict, compare=False)
+    independent: frozenset[str] = frozenset()
+    _tables: OrderedDict[Key, Columns] = field(default_factory=OrderedDict, compare=False)
+    _counts: dict[Key, int] = field(default_factory=dict, compare=False)
 
     @property
     def space_columns(self) -> tuple[str, ...]:
@@ -122,9 +126,10 @@ class TableSearch:
 
     def count(self, cell: Cell) -> int:
         """Return the number of layouts; see `contract.Search`."""
-        if cell.id not in self._counts:
-            self._counts[cell.id] = _height(self._table(cell))
-        return self._counts[cell.id]
+        key = self._key(cell)
+        if key not in self._counts:
+            self._counts[key] = _height(self._table(cell))
+        return self._counts[key]
 
     def layouts(self, cell: Cell, max_rows: int) -> Iterator[Columns]:
         """Yield the layouts in order, in chunks; see `contract.Search`."""
@@ -134,16 +139,21 @@ class TableSearch:
             yield {name: column[chunk] for name, column in table.items()}
 
     def _table(self, cell: Cell) -> Columns:
-        if cell.id in self._tables:
-            return self._tables[cell.id]
+        key = self._key(cell)
+        if key in self._tables:
+            self._tables.move_to_end(key)
+            return self._tables[key]
         missing: dict[str, Any] = dict.fromkeys(self.optional)
         table = self.enumerate({**missing, **cell.values}, cell.kept, cell.mends)
         table = {name: table[name] for name in self.keys}
-        if _height(table) <= _LARGEST_KEPT:
-            self._tables[cell.id] = table
-            while len(self._tables) > _TABLES_KEPT:
-                self._tables.popitem(last=False)
+        self._tables[key] = table
+        while sum(map(_height, self._tables.values())) > _ROWS_KEPT:
+            self._tables.popitem(last=False)
         return table
+
+    def _key(self, cell: Cell) -> Key:
+        values = (pair for pair in cell.values.items() if pair[0] not in self.independent)
+        return tuple(values), tuple(cell.kept.items()), cell.mends
 
     def _refuse_empty(self, cells: Sequence[Cell]) -> None:
         """Refuse a space without a layout, or with a kept value that no layout has."""

@@ -121,6 +121,13 @@ class Dataflow:
         other_inputs=given.INPUTS,
         optional=given.OPTIONAL,
         neutral=given.NEUTRAL_CHOICES,
+        independent=frozenset(
+            {
+                *("use_glu", "dataset_tokens", "accelerator", "gpus_per_cluster"),
+                *("cluster_flops_per_second", "network_bytes_per_element", "forward_only"),
+                "activation_recompute",
+            }
+        ),
     )
 
     def resolve(

@@ -119,6 +119,12 @@ class Pipeline:
         system_columns=(*given.DEVICE, "base_utilization"),
         other_inputs=given.INPUTS,
         optional=("accelerator",),
+        independent=frozenset(
+            {
+                *("source_version", "accelerator", *given.DEVICE, "base_utilization"),
+                *("precision_bits", "dataset_tokens"),
+            }
+        ),
     )
 
     def resolve(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -113,3 +114,19 @@ def test_a_kept_value_that_only_others_exclude_is_refused_too() -> None:
 def test_a_problem_that_breaks_a_rule_of_its_own_is_told_by_that_rule() -> None:
     with pytest.raises(EmptySpaceError, match="`num_heads` 16 does not divide `hidden_size` 100"):
         list(SEARCH.cells({"num_gpus": [16], "hidden_size": [100]}, CATALOG, PUBLISHED))
+
+
+def test_cells_that_differ_in_what_no_layout_depends_on_share_their_table() -> None:
+    made: list[Mapping[str, Any]] = []
+
+    def noted(values: Mapping[str, Any], kept: Mapping[str, Scalar], mends: Mends) -> Columns:
+        made.append(values)
+        return _enumerate(values, kept, mends)
+
+    shared = replace(SEARCH, enumerate=noted, independent=frozenset({"activation_recompute"}))
+    space = {"num_gpus": [8, 32], "activation_recompute": ["none", "full"]}
+    cells = list(shared.cells(space, CATALOG, PUBLISHED))
+    assert [shared.count(cell) for cell in cells] == [4, 5, 4, 5]
+    for cell in cells:
+        assert sum(len(t["data_parallel"]) for t in shared.layouts(cell, 3)) == shared.count(cell)
+    assert len(made) == 2
