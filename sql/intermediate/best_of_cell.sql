@@ -19,10 +19,14 @@ with layouts as (
                 data_parallel := data_parallel,
                 tensor_parallel := tensor_parallel,
                 tensor_parallel_2 := tensor_parallel_2,
+                tensor_parallel_external := tensor_parallel_external,
                 context_parallel := context_parallel,
+                sequence_parallel := sequence_parallel,
+                expert_parallel := expert_parallel,
                 pipeline_parallel := pipeline_parallel,
                 virtual_pipeline := virtual_pipeline,
                 microbatch_size := microbatch_size,
+                num_microbatches := num_microbatches,
                 summa_panels := summa_panels,
                 nvlink_data_parallel := nvlink_data_parallel,
                 nvlink_tensor_parallel := nvlink_tensor_parallel,
@@ -71,10 +75,18 @@ select
                 ),
                 ''
             ),
+            'ext' || nullif(layouts.best.tensor_parallel_external, 1),
             'cp' || nullif(layouts.best.context_parallel, 1),
+            'sp' || nullif(layouts.best.sequence_parallel, 1),
+            'ep' || nullif(layouts.best.expert_parallel, 1),
             'pp' || layouts.best.pipeline_parallel,
             'chunks' || nullif(layouts.best.virtual_pipeline, 1),
             'micro' || layouts.best.microbatch_size,
+            -- where a microbatch is no whole number of sequences of a replica
+            case
+                when layouts.best.microbatch_size is null
+                    then 'microbatches' || layouts.best.num_microbatches
+            end,
             'panels' || nullif(layouts.best.summa_panels, 0),
             'recompute ' || nullif(layouts.best.activation_recompute, 'none'),
             'attention ' || nullif(layouts.best.attention, 'flash'),

@@ -54,6 +54,14 @@ same_layout as (
             is not distinct from paired.published_best.tensor_parallel_2
             and configuration_source.context_parallel
             is not distinct from paired.published_best.context_parallel
+            and configuration_source.tensor_parallel_external
+            is not distinct from paired.published_best.tensor_parallel_external
+            and configuration_source.sequence_parallel
+            is not distinct from paired.published_best.sequence_parallel
+            and configuration_source.expert_parallel
+            is not distinct from paired.published_best.expert_parallel
+            and configuration_source.num_microbatches
+            is not distinct from paired.published_best.num_microbatches
             and configuration_source.pipeline_parallel
             is not distinct from paired.published_best.pipeline_parallel
             and configuration_source.virtual_pipeline
