@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from typing import Any, NamedTuple
@@ -29,9 +30,9 @@ def evaluate(study_file: Path, _database: Path) -> Measured:
     estimator, groups = _groups(study_file)
     started = time.perf_counter()
     rows = 0
-    for group in groups:
-        pieces = searched(estimator, estimator.relations[0], [cell for cell, _ in group])
-        rows += sum(b.num_rows for b in record_batches(estimator.relations[0], pieces, _ignore))
+    for relation, cells in _by_relation(estimator, groups):
+        pieces = searched(estimator, relation, cells)
+        rows += sum(b.num_rows for b in record_batches(relation, pieces, _ignore))
     return Measured(rows, time.perf_counter() - started, _peak_bytes())
 
 
@@ -55,22 +56,21 @@ def ingest(study_file: Path, database: Path) -> Measured:
     from warehouse.record_batches import record_batches, schema_of, searched
 
     estimator, groups = _groups(study_file)
-    relation = estimator.relations[0]
     batches = [
-        list(record_batches(relation, searched(estimator, relation, [c for c, _ in g]), _ignore))
-        for g in groups
+        (relation, list(record_batches(relation, searched(estimator, relation, cells), _ignore)))
+        for relation, cells in _by_relation(estimator, groups)
     ]
     started = time.perf_counter()
     with open_for_write(database) as connection:
-        for group in batches:
+        for relation, group in batches:
             reader = pa.RecordBatchReader.from_batches(schema_of(relation), group)
             connection.begin()
             connection.register("incoming_rows", reader)
-            connection.execute(f"insert into {relation.name} select * from incoming_rows")
+            connection.execute(f"insert into {relation.table} select * from incoming_rows")
             connection.unregister("incoming_rows")
             connection.commit()
     seconds = time.perf_counter() - started
-    rows = sum(batch.num_rows for group in batches for batch in group)
+    rows = sum(batch.num_rows for _, group in batches for batch in group)
     return Measured(rows, seconds, _peak_bytes(), database.stat().st_size)
 
 
@@ -82,6 +82,15 @@ def _groups(study_file: Path) -> tuple[Any, list[Any]]:
 
     asked = plan(load_study(study_file), packaged_catalog())
     return asked.estimator, list(commit_groups(asked.cells, COMMIT_ROWS))
+
+
+def _by_relation(estimator: Any, groups: list[Any]) -> Iterator[tuple[Any, list[Any]]]:
+    """Yield the cells of each group, those of one relation together, as the runner stores them."""
+    for group in groups:
+        for relation in estimator.relations:
+            cells = [cell for cell, _ in group if cell.relation == relation.name]
+            if cells:
+                yield relation, cells
 
 
 def _ignore(_rows: int) -> None:

@@ -183,7 +183,7 @@ class Relation:
     Attributes
     ----------
     name
-        The table's name.
+        Its name, and that of its table where `stored_in` gives no other.
     grain
         What one row is, in words.
     keys
@@ -198,6 +198,10 @@ class Relation:
     real
         Columns that are whole numbers in the dictionary and real here: degrees of parallelism
         where a model takes them as continuous.
+    stored_in
+        Name of the fact table, where a mart has the relation's own name.
+    unread
+        Inputs of the estimator that this relation has no use for; its problems lack them.
     """
 
     name: str
@@ -208,6 +212,13 @@ class Relation:
     runs: tuple[str, ...] = ()
     plain: tuple[str, ...] = ()
     real: frozenset[str] = frozenset()
+    stored_in: str = ""
+    unread: frozenset[str] = frozenset()
+
+    @property
+    def table(self) -> str:
+        """Return the name of the fact table."""
+        return self.stored_in or self.name
 
     def column(self, name: str) -> Column:
         """Return a column of the dictionary as this relation has it."""
@@ -232,6 +243,9 @@ class Search(Protocol):
 
     system_columns: tuple[str, ...]
     """Names a study may give under [system]: overrides of the accelerator's attributes."""
+
+    row_columns: frozenset[str]
+    """Of these names, those whose values are rows of a cell: others make cells of their own."""
 
     def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
         """Yield the cells of `space`; raise `RefusedError` before the first if it is faulty."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ class Inputs:
         self.num_rows = len(next(iter(columns.values()))) if columns else 0
         self.refusals: list[Refusal] = []
         self._good = np.ones(self.num_rows, dtype=bool)
+        self._offered: dict[str, tuple[str, ...]] = {}
         self._columns: dict[str, Array] = {}
         for name, values in columns.items():
             kind = self._column(name).kind
@@ -45,7 +47,13 @@ class Inputs:
         return self._columns[name]
 
     def _column(self, name: str) -> Column:
-        return COLUMNS[name].as_real() if name in self._real else COLUMNS[name]
+        column = COLUMNS[name].as_real() if name in self._real else COLUMNS[name]
+        offered = self._offered.get(name)
+        return replace(column, choices=offered) if offered else column
+
+    def offer(self, name: str, *choices: str) -> None:
+        """Admit only these of the choices that the dictionary has for a column."""
+        self._offered[name] = choices
 
     def missing(self, name: str) -> Array:
         """Return for each row whether the column's value is missing."""
@@ -137,6 +145,8 @@ class Inputs:
             column, values = self._column(name), self[name]
             if column.kind == "int" and name not in optional:
                 values = np.where(np.isfinite(values), values, 0).astype(np.int64)
+            if column.kind == "bool" and not self.missing(name).any():
+                values = values.astype(np.bool_)
             done[name] = values
         return done
 

@@ -16,6 +16,7 @@ ESTIMATORS: dict[str, str] = {
     "linear_layer": "estimators.linear_layer:LINEAR_LAYER",
     "run_optimizer": "estimators.run_optimizer.estimator:RUN_OPTIMIZER",
     "pipeline": "estimators.pipeline.estimator:PIPELINE",
+    "cluster": "estimators.cluster.estimator:CLUSTER",
 }
 """Name -> ``module:object``, imported when it is first asked for."""
 

@@ -67,6 +67,8 @@ class TableSearch:
         As in `contract.Relation`.
     independent
         Problem columns and choices that no layout depends on.
+    row_columns
+        None: a kept value makes a cell of its own.
     """
 
     estimator: str
@@ -84,6 +86,7 @@ class TableSearch:
     neutral: Mapping[str, Scalar] = field(default_factory=dict)
     real: frozenset[str] = frozenset()
     independent: frozenset[str] = frozenset()
+    row_columns: frozenset[str] = frozenset()
     _tables: OrderedDict[Key, Columns] = field(default_factory=OrderedDict, compare=False)
     _counts: dict[Key, int] = field(default_factory=dict, compare=False)
 

@@ -78,3 +78,11 @@ model_flops / (step_seconds * num_gpus * peak_flops_per_second);
 -- at 1e25. Source: davidsj/ml_par_sim run_optimizer2.ipynb @2a07c41.
 create or replace macro optimizer_training_seconds(training_flops, step_seconds) as
 20 * sqrt(training_flops / 120) / (4194304 * pow(training_flops / 1e25, 1 / 6)) * step_seconds;
+
+-- Whether an erratum is among the mends of a row, its ids with commas between.
+create or replace macro has_mend(mends, erratum) as
+list_contains(string_split(mends, ','), erratum);
+
+-- Seconds in years of 365.25 days, for people.
+create or replace macro in_years(seconds) as
+seconds / 31557600;

@@ -64,6 +64,7 @@ class SmallEstimator:
             "summa_panels",
         ),
         system_columns=("hbm_bytes", "hbm_bytes_per_second", "nvlink_efficiency"),
+        row_columns=frozenset(),
     )
 
     def __init__(self):

@@ -19,7 +19,8 @@ from estimators.columns import COLUMNS, GROUPS
 from estimators.registry import ESTIMATORS, all_estimators
 from warehouse import resources
 from warehouse.current import current_view_name
-from warehouse.docs import columns_page
+from warehouse.docs import columns_page, errata_page, main
+from warehouse.reference import read_table
 from warehouse.views import CONFIGURATION_SOURCE, LAYERS
 
 if TYPE_CHECKING:
@@ -109,7 +110,9 @@ def test_a_sql_file_begins_with_what_it_is(path: Path) -> None:
 
 def tables_read(select: str) -> set[str]:
     """Return the tables and views that `select` names, as DuckDB's own parser finds them."""
-    row = duckdb.execute("select json_serialize_sql(?)", [select]).fetchone()
+    # Of a table macro, its SELECT is read.
+    select = re.sub(r"create or replace macro .+? as table\b", "", select, count=1, flags=re.S)
+    row = duckdb.execute("select json_serialize_sql(?)", [select.rstrip().rstrip(";")]).fetchone()
     assert row is not None
     parsed = json.loads(row[0])
     assert not parsed["error"], parsed
@@ -120,6 +123,8 @@ def tables_read(select: str) -> set[str]:
         if isinstance(node, dict):
             if node.get("type") == "BASE_TABLE":
                 named.add(str(node["table_name"]))
+            if node.get("type") == "TABLE_FUNCTION":
+                named.add(str(node["function"]["function_name"]))
             defined.update(entry["key"] for entry in node.get("cte_map", {}).get("map", ()))
             stack.extend(node.values())
         elif isinstance(node, list):
@@ -134,7 +139,7 @@ def misread(layer: str, read: set[str], layer_of: dict[str, str]) -> set[str]:
     estimators stored; checks may read everything, and nothing reads a check.
     """
     relations = [relation for estimator in all_estimators() for relation in estimator.relations]
-    results = {r.name for r in relations} | {current_view_name(r) for r in relations}
+    results = {r.table for r in relations} | {current_view_name(r) for r in relations}
     if layer == "checks":
         return {name for name in read if layer_of.get(name) == "checks"}
     if layer == "staging":
@@ -187,6 +192,33 @@ def test_the_column_reference_has_every_column_once() -> None:
     assert [column.name for group in GROUPS.values() for column in group] == list(COLUMNS)
     page = columns_page()
     assert all(page.count(f"\n| `{name}` |") == 1 for name in COLUMNS)
+
+
+def test_the_page_of_errata_is_fresh() -> None:
+    page = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
+    assert page == errata_page(), "run `make docs`"
+
+
+def test_the_page_of_errata_has_every_erratum_in_its_section_mended_ones_first() -> None:
+    rows = read_table(resources.reference_directory() / "erratum.csv").rows
+    expected: dict[str, list[str]] = {}
+    for erratum, estimator, *_ in sorted(rows, key=lambda row: not row[6]):
+        expected.setdefault(estimator, []).append(erratum)
+    _, *sections = re.split(r"^## ", errata_page(), flags=re.MULTILINE)
+    found = {s.split("\n")[0]: re.findall(r"^\| (?!id|---)(\w+) \|", s, re.M) for s in sections}
+    assert found == expected
+
+
+def test_every_row_of_a_generated_page_has_the_cells_of_its_header() -> None:
+    for page in (columns_page(), errata_page()):
+        for table in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
+            assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
+
+
+def test_the_generator_writes_both_pages(tmp_path: Path) -> None:
+    main([str(tmp_path)])
+    written = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    assert written == {"columns.md": columns_page(), "errata.md": errata_page()}
 
 
 # ---- the command and the wheel ----

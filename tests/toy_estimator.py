@@ -108,6 +108,7 @@ class ToySearch:
         *("activation_recompute", *DEGREES),
     )
     system_columns: tuple[str, ...] = SYSTEM
+    row_columns: frozenset[str] = frozenset()
 
     def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
         """Yield a cell of either grain for each point of the space."""

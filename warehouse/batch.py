@@ -13,7 +13,13 @@ from estimators.columns import COLUMNS
 from estimators.contract import Array, Catalog, Columns, Mends, Refusal, RefusedError
 from warehouse.batch_cells import cells_of
 from warehouse.batch_files import check_paths, read_configs, write_results
-from warehouse.batch_inputs import input_names, likely_misspelt, read_columns, wrong_types
+from warehouse.batch_inputs import (
+    input_names,
+    likely_misspelt,
+    read_columns,
+    source_spellings,
+    wrong_types,
+)
 from warehouse.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,6 +30,9 @@ if TYPE_CHECKING:
 
 BLOCK_ROWS = 16_384
 """Rows evaluated at a time: their columns stay in the processor's cache."""
+
+_OBJECTS: dict[str, type[pl.DataType]] = {"str": pl.String, "bool": pl.Boolean}
+"""Types of the results that are Python objects in memory, by the dictionary's kind."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +131,7 @@ def evaluate_file(
     relation = relation or estimator.relations[0]
     inputs = input_names(estimator, relation)
     frame = read_configs(configs, inputs, keep_text=out.suffix.lower() == ".csv")
-    _check_columns(frame, inputs, str(configs), warn)
+    _check_columns(frame, inputs, estimator, str(configs), warn)
     batch = _evaluate(
         estimator, relation, frame, mends, catalog, stop=not keep_valid, collect=with_cells
     )
@@ -143,10 +152,19 @@ def evaluate_file(
 
 
 def _check_columns(
-    frame: pl.DataFrame, inputs: Sequence[str], file: str, warn: Callable[[str], None]
+    frame: pl.DataFrame,
+    inputs: Sequence[str],
+    estimator: Estimator,
+    file: str,
+    warn: Callable[[str], None],
 ) -> None:
+    spelt = source_spellings(frame.columns, inputs, estimator.aliases)
+    for name, column in spelt.items():
+        reason = f"it is this estimator's source's name for `{column}`; rename it"
+        warn(f"{file}: column `{name}` is not read: {reason}")
     for name, near in likely_misspelt(frame.columns, inputs).items():
-        warn(f"{file}: column `{name}` is not read; did you mean `{near}`?")
+        if name not in spelt:
+            warn(f"{file}: column `{name}` is not read; did you mean `{near}`?")
     if not any(name in inputs for name in frame.columns):
         hint = f"columns are separated by commas; known: {', '.join(inputs)}"
         raise InputError(f"{file}: has no column that the estimator reads", hint=hint)
@@ -229,8 +247,15 @@ def _estimate(
 
 def _with_results(frame: pl.DataFrame, results: Mapping[str, Array]) -> pl.DataFrame:
     """Replace result columns that the input has, in their place, and append the others."""
-    series = [pl.Series(name, values, nan_to_null=True) for name, values in results.items()]
+    series = [_series(name, values) for name, values in results.items()]
     return frame.with_columns(series)
+
+
+def _series(name: str, values: Array) -> pl.Series:
+    """Return results as a series; polars cannot tell the type of texts that begin with None."""
+    if values.dtype == object:
+        return pl.Series(name, values.tolist(), dtype=_OBJECTS[COLUMNS[name].kind])
+    return pl.Series(name, values, nan_to_null=True)
 
 
 def _joined(blocks: Sequence[Columns]) -> Columns:

@@ -77,6 +77,8 @@ def _ordered(columns: Columns, keys: Sequence[str], rows: Array) -> Array:
 
 def _scalars(columns: Columns, names: Sequence[str], row: int) -> dict[str, Scalar]:
     """Return one row as scalars, made as a search makes its own: the problems are the same."""
+    if not names:
+        return {}  # such as the choices of an estimator that has none
     return records({name: columns[name][row : row + 1] for name in names})[0]
 
 

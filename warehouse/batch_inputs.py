@@ -14,7 +14,7 @@ from estimators.limits import limits_of
 from warehouse.limits import kind_in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from estimators.contract import Estimator, Relation
 
@@ -27,7 +27,8 @@ def input_names(estimator: Estimator, relation: Relation) -> tuple[str, ...]:
         *relation.keys,
         *estimator.input_columns,
     )
-    return tuple(name for name in dict.fromkeys(named) if name not in relation.outputs)
+    without = {*relation.outputs, *relation.unread}
+    return tuple(name for name in dict.fromkeys(named) if name not in without)
 
 
 def likely_misspelt(names: Sequence[str], inputs: Sequence[str]) -> dict[str, str]:
@@ -35,6 +36,14 @@ def likely_misspelt(names: Sequence[str], inputs: Sequence[str]) -> dict[str, st
     unknown = [name for name in names if name not in inputs and name not in COLUMNS]
     near = {name: get_close_matches(name.strip().lower(), inputs, 1, 0.85) for name in unknown}
     return {name: found[0] for name, found in near.items() if found}
+
+
+def source_spellings(
+    names: Sequence[str], inputs: Sequence[str], aliases: Mapping[str, str]
+) -> dict[str, str]:
+    """Return columns that are not read but spelt as in the estimator's source, with the input."""
+    found = {name: aliases.get(name.strip(), "") for name in names if name not in inputs}
+    return {name: column for name, column in found.items() if column in inputs}
 
 
 def wrong_types(frame: pl.DataFrame, inputs: Sequence[str]) -> list[Refusal]:

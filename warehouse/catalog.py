@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-_ALIASES = "accelerator_alias"
-_ALIASED = "accelerator"
+_ALIASES = "_alias"
+"""Tables of such names have other spellings of a key: alias, key, source."""
+
+_ACCELERATOR = "accelerator"
 _REMARKS = ("assumed", "source", "note")
 
 
@@ -63,7 +65,7 @@ def extended(
     refusals: list[Refusal] = []
     for section, table, key, given in (
         ("models", "model", "model", models),
-        ("systems", "system", _ALIASED, systems),
+        ("systems", "system", _ACCELERATOR, systems),
     ):
         for name, own in given.items():
             try:
@@ -110,13 +112,18 @@ def _scalar(value: Any) -> Scalar:
 
 def _catalog(records: Mapping[str, list[Record]]) -> Catalog:
     tables = {name: keyed for name, rows in records.items() if (keyed := _keyed(rows))}
-    spellings = {str(row["alias"]): str(row[_ALIASED]) for row in records.get(_ALIASES, [])}
-    aliases = {
+    aliases = {}
+    for name, rows in tables.items():
+        key = next(iter(next(iter(rows.values()))))
+        spellings = records.get(f"{key}{_ALIASES}", [])
         # A spelling that is itself a key of the table keeps its own row.
-        name: {alias: key for alias, key in spellings.items() if alias not in rows}
-        for name, rows in tables.items()
-        if next(iter(next(iter(rows.values())))) == _ALIASED
-    }
+        others = {
+            str(row["alias"]): str(row[key])
+            for row in spellings
+            if row["alias"] not in rows and row[key] in rows
+        }
+        if others:
+            aliases[name] = others
     return Catalog(tables, aliases)
 
 

@@ -56,7 +56,7 @@ window siblings as (partition by {question})"""
 
 def current_view_sql(estimator: Estimator, relation: Relation) -> str:
     """Return the SELECT of a relation's rows with the columns of their cell and problem."""
-    table = quoted(relation.name)
+    table = quoted(relation.table)
     columns = [
         *(f"{CURRENT_CELL}.{quoted(name)}" for name in _SHOWN),
         *(f"problem.{quoted(name)}" for name in estimator.problem_columns),
@@ -93,7 +93,7 @@ def fact_count_sql(estimators: Sequence[Estimator]) -> str:
     """Return the SELECT of how many rows each fact table holds for each cell."""
     counts = [
         f"select {literal(relation.name)} as relation, cell_id, count(*) as num_rows\n"
-        f"from {quoted(relation.name)}\ngroup by cell_id"
+        f"from {quoted(relation.table)}\ngroup by cell_id"
         for estimator in estimators
         for relation in estimator.relations
     ]

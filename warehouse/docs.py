@@ -1,19 +1,21 @@
-"""The column reference, made from the data dictionary: ``python -m warehouse.docs docs``."""
+"""Generated pages, from data dictionary and reference tables: ``python -m warehouse.docs docs``."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from estimators.columns import GROUPS
+from warehouse import resources
+from warehouse.reference import read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Mapping, Sequence
 
     from estimators.columns import Column
 
-_INTRODUCTION = """\
+_COLUMNS = """\
 # Columns
 
 Every column of the tables, batch files and studies, from `estimators/columns`. Do not edit
@@ -24,28 +26,92 @@ study or batch file may give. In the database, `describe TABLE` lists a table's 
 `select column_name, comment from duckdb_columns() where table_name = 'TABLE'` their meanings.
 """
 
+_COLUMN_HEADER = ("column", "type", "unit", "meaning", "accepted", "source")
+
+_ERRATA = """\
+# Errata
+
+Faults of the sources: of published programs and figures, not of this project's code. From
+`db/reference/erratum.csv`, which is table `erratum` in a database. Do not edit this page:
+`make docs` generates it.
+
+**Mended** errata have two figures. Variant `published` is the empty set of mends: every formula as
+its source has it, faults included, so that the source's own figures come out. Variant `corrected`
+has all mends of its estimator, and is what commands use unless told otherwise. **Recorded** errata
+have no mend, because they change no figure here or are choices of a model that can be defended:
+both variants keep them.
+
+`warehouse sweep`, `evaluate`, `show` and `operations` take `--variant published` or
+`--variant corrected`, or `--mend R1,R2` for those mends alone. `warehouse rank --variant R2,R4`
+ranks what is stored under them. A study says `variant`, where `each` is every mend alone, or
+`mends = ["R1", "R2"]`.
+
+View `erratum_effect` shows what each mend changes on stored rows: for every problem the best layout
+as published and mended, their times and memory, and what becomes of the published one.
+
+A section is an estimator, or a reference table where the fault stands in what is published.
+"""
+
+_MENDED = {
+    "id": "erratum",
+    "where": "place",
+    "fault": "fault",
+    "consequence": "consequence",
+    "mend": "mend",
+}
+_RECORDED = {title: column for title, column in _MENDED.items() if column != "mend"}
+"""Heading of a table -> the column of `erratum` that stands under it."""
+
 
 def columns_page() -> str:
-    """Return the whole page as Markdown."""
-    sections = [_INTRODUCTION]
+    """Return the column reference as Markdown."""
+    sections = [_COLUMNS]
     for title, columns in GROUPS.items():
-        sections.append(f"## {title}\n\n" + "\n".join(_table(columns)) + "\n")
+        sections.append(f"## {title}\n\n{_table(_COLUMN_HEADER, map(_column_cells, columns))}")
     return "\n".join(sections)
 
 
-def _table(columns: Iterable[Column]) -> Iterator[str]:
-    yield "| column | type | unit | meaning | accepted | source |"
-    yield "| --- | --- | --- | --- | --- | --- |"
-    for column in columns:
-        cells = (
-            f"`{column.name}`",
-            column.duckdb_type.lower(),
-            column.unit,
-            column.meaning,
-            _accepted(column),
-            column.source,
-        )
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+def errata_page() -> str:
+    """Return what table `erratum` has as Markdown: a section an estimator, mended errata first."""
+    table = read_table(resources.reference_directory() / "erratum.csv")
+    names = [column.name for column in table.columns]
+    by_estimator: dict[str, list[Mapping[str, Any]]] = {}
+    for row in table.rows:
+        record = dict(zip(names, row, strict=True))
+        by_estimator.setdefault(record["estimator"], []).append(record)
+    return "\n".join([_ERRATA, *(_section(name, rows) for name, rows in by_estimator.items())])
+
+
+def _section(estimator: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    sources = dict.fromkeys(row["source"] for row in rows)
+    parts = [f"## {estimator}\n\nSource: {'; '.join(sources)}.\n"]
+    for title, columns, is_mended in (("Mended", _MENDED, True), ("Recorded", _RECORDED, False)):
+        own = [row for row in rows if row["is_mended"] is is_mended]
+        if own:
+            cells = ([row[name] or "" for name in columns.values()] for row in own)
+            parts.append(f"**{title}**\n\n{_table(columns, cells)}")
+    return "\n".join(parts)
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [_line(header), _line("---" for _ in header)]
+    lines += [_line(cell.replace("|", "\\|") for cell in row) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _column_cells(column: Column) -> tuple[str, ...]:
+    return (
+        f"`{column.name}`",
+        column.duckdb_type.lower(),
+        column.unit,
+        column.meaning,
+        _accepted(column),
+        column.source,
+    )
 
 
 def _accepted(column: Column) -> str:
@@ -59,13 +125,18 @@ def _accepted(column: Column) -> str:
     return ", ".join(bound for bound in bounds if bound)
 
 
+PAGES = {"columns.md": columns_page, "errata.md": errata_page}
+"""File of a generated page -> what makes its text."""
+
+
 def main(arguments: list[str]) -> None:
-    """Write columns.md into the directory that the one argument names."""
+    """Write every page into the directory that the one argument names."""
     if len(arguments) != 1:
         raise SystemExit("usage: python -m warehouse.docs DIRECTORY")
-    page = Path(arguments[0]) / "columns.md"
-    page.write_text(columns_page(), encoding="utf-8")
-    print(page, file=sys.stderr)
+    for name, text in PAGES.items():
+        page = Path(arguments[0]) / name
+        page.write_text(text(), encoding="utf-8")
+        print(page, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from estimators.registry import all_estimators
+from estimators.registry import all_estimators, get
 from warehouse.catalog import load_catalog
 from warehouse.errors import InputError
 from warehouse.naming import quoted
+from warehouse.views import CONFIGURATION_SOURCE
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -77,8 +79,14 @@ class Ranking:
         The layouts with what tells their problems apart, best first within a problem.
     constants
         Columns of the problems and of their evaluation that are the same in all rows.
-    num_problems, num_without
-        Problems that the filters leave, and those of them of which no layout fits in memory.
+    num_problems
+        Problems that the filters leave.
+    num_without
+        Those of them of which no layout fits in memory.
+    num_without_figure
+        Those whose configurations all lack the column that was asked for.
+    num_without_time
+        Those that are not in `configuration`, which has what takes the time of a step.
     """
 
     columns: tuple[str, ...]
@@ -86,6 +94,8 @@ class Ranking:
     constants: dict[str, Any]
     num_problems: int
     num_without: int
+    num_without_figure: int
+    num_without_time: int
 
 
 def rank_layouts(
@@ -105,7 +115,7 @@ def rank_layouts(
     Raises
     ------
     InputError
-        If a filter leaves nothing; the hint says what is stored.
+        If a filter leaves nothing, or nothing that has the figure; the hint says what is stored.
     """
     filters = with_known_names(connection, filters)
     stored = stored_problems(connection, filters)
@@ -116,6 +126,9 @@ def rank_layouts(
     else:
         _refuse_unknown_column(connection, by)
         rank, ranked = "rank", _ranked_by(connection, filters, by, top)
+    left_out = _left_out(connection, filters, by, stored - ranked.keys())
+    if not ranked and left_out["fits"] == 0:
+        raise _nothing_to_rank(connection, filters, by, left_out)
     result = dict.fromkeys((by, *RESULT)) if by not in LAYOUT else dict.fromkeys(RESULT)
     problems = records(connection, "from problem")
     shown = _sorted(problem for problem in problems if problem["problem_id"] in ranked)
@@ -131,7 +144,9 @@ def rank_layouts(
             if rows and len({row[name] for row in rows}) == 1
         },
         num_problems=len(stored),
-        num_without=len(stored) - len(ranked),
+        num_without=left_out["fits"],
+        num_without_figure=left_out["figure"],
+        num_without_time=left_out["time"],
     )
 
 
@@ -172,6 +187,56 @@ def _ranked_by(
     return ranked
 
 
+def _left_out(
+    connection: DuckDBPyConnection, filters: Filters, by: str, problems: set[int]
+) -> dict[str, int]:
+    """Count the problems without a rank by what they lack: a time, the figure, or one that fits."""
+    counts = {"time": 0, "figure": 0, "fits": 0}
+    if not problems:
+        return counts
+    where = " and ".join(f"{quoted(name)} = ?" for name in filters)
+    has_figure = dict(
+        connection.execute(
+            f"select problem_id, count({quoted(by)}) > 0 from configuration "
+            f"where {where} and list_contains(?, problem_id) group by problem_id",
+            [*filters.values(), sorted(problems)],
+        ).fetchall()
+    )
+    for problem in problems:
+        lacks = {None: "time", False: "figure", True: "fits"}[has_figure.get(problem)]
+        counts[lacks] += 1
+    return counts
+
+
+def _nothing_to_rank(
+    connection: DuckDBPyConnection, filters: Filters, by: str, left_out: Mapping[str, int]
+) -> InputError:
+    estimator = filters.get("estimator", "")
+    if left_out["figure"]:
+        return InputError(
+            f"`by` {by}: {estimator} gives no such figure for what is stored",
+            'see what it gives: warehouse sql "summarize configuration"',
+        )
+    views = _own_views(connection, str(estimator))
+    return InputError(
+        f"{estimator}: what is stored has no time of a training step, so nothing to rank",
+        f'ask its own view: warehouse sql "from {views[0]} limit 10"' if views else "",
+    )
+
+
+def _own_views(connection: DuckDBPyConnection, estimator: str) -> list[str]:
+    """Return the staging views of an estimator that are no part of `configuration`, in order."""
+    found = connection.execute("select view_name, sql from duckdb_views() where not internal")
+    views = dict(found.fetchall())
+    joined = set(re.findall(r"\w+", views.get(CONFIGURATION_SOURCE, "")))
+    return [
+        view
+        for relation in get(estimator).relations
+        for view in sorted(views)
+        if view.startswith(f"stg_{relation.name}") and view not in joined
+    ]
+
+
 def _refuse_unknown_column(connection: DuckDBPyConnection, by: str) -> None:
     """Raise unless `by` is a column of numbers of `configuration`."""
     found = connection.execute(
@@ -188,14 +253,18 @@ def _refuse_unknown_column(connection: DuckDBPyConnection, by: str) -> None:
 
 
 def with_known_names(connection: DuckDBPyConnection, filters: Filters) -> Filters:
-    """Return the filters with an accelerator's alias replaced by its name."""
+    """Return the filters with an accelerator's alias replaced by its name.
+
+    A name that problems are stored under stands, even if other tables have it as an alias.
+    """
     spellings = {
         alias: name
         for table in load_catalog(connection).aliases.values()
         for alias, name in table.items()
     }
     accelerator = str(filters.get("accelerator", ""))
-    if accelerator not in spellings:
+    query = "from problem where accelerator = ? limit 1"
+    if accelerator not in spellings or connection.execute(query, [accelerator]).fetchall():
         return filters
     return {**filters, "accelerator": spellings[accelerator]}
 

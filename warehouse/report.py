@@ -31,12 +31,28 @@ def _giga(value: float) -> str:
     return f"{value / 1e9:,.1f}"
 
 
+def _thousands(value: float) -> str:
+    return f"{value / 1e3:,.1f}"
+
+
+def _millions(value: float) -> str:
+    return f"{value / 1e6:,.3f}"
+
+
+def _trillions(value: float) -> str:
+    return f"{value / 1e12:,.4g}"
+
+
 def _whole(value: float) -> str:
     return f"{value:,.0f}"
 
 
 def _four_digits(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:#.4g}"
+
+
+def _days(value: float) -> str:
+    return f"{value / 86400:,.1f}" if abs(value) >= 8640 else f"{value / 86400:.3g}"
 
 
 _UNITS: tuple[tuple[str, str, _Write], ...] = (
@@ -50,6 +66,18 @@ _UNITS: tuple[tuple[str, str, _Write], ...] = (
     ("_bytes", "GB", _giga),
     ("_seconds", "s", _four_digits),
     ("_fraction", "%", _percent),
+    ("gpu_hours", "GPU-hours", _whole),
+    ("usd_per_gpu_hour", "USD/GPU-hour", "{:.2f}".format),
+    ("usd_per_kwh", "USD/kWh", "{:.3f}".format),
+    ("kg_co2e_per_kwh", "kg CO2e/kWh", "{:.3f}".format),
+    ("cost_usd", "USD", _whole),
+    ("_usd", "USD", _whole),
+    ("energy_kwh", "MWh", _thousands),
+    ("kg_co2e", "t CO2e", _thousands),
+    ("power_watts", "MW", _millions),
+    ("_watts_per_gpu", "W", _whole),
+    ("watts_per_gpu", "W per GPU", _whole),
+    ("dataset_tokens", "T tokens", _trillions),
     ("absolute_relative_error", "|error| %", _percent),
     ("relative_error", "error %", _signed_percent),
     ("mfu", "MFU %", _percent),
@@ -61,7 +89,10 @@ _UNITS: tuple[tuple[str, str, _Write], ...] = (
 )
 """End of a column's name, the unit it is shown in, and how; the first that fits is used."""
 
-_NAMES = ("_id", "_version")
+_IN_DAYS = frozenset({"training_seconds", "path_training_seconds", "best_training_seconds"})
+"""Times of a whole run."""
+
+_NAMES = ("_id", "_version", "year")
 """Ends of columns whose numbers name something: no digits are grouped in them."""
 
 _HEADINGS = {
@@ -86,6 +117,8 @@ _HEADINGS = {
     "num_clusters": "clusters",
     "nvlink_size": "domain",
     "num_gpus": "GPUs",
+    "num_quotes": "vendors",
+    "num_runs": "runs",
     "global_batch_size": "batch",
     "rank_by_time": "rank",
     "num_fitting_layouts": "that fit",
@@ -110,6 +143,7 @@ _OPTIONAL = frozenset(
         *("tensor_parallel_2", "context_parallel", "sequence_parallel", "expert_parallel"),
         *("tensor_parallel_external", "activation_recompute", "accelerator"),
         *("cluster_network_bytes_per_second", "global_batch_size"),
+        *("price_note", "power_note", "best_layout", "year", "num_quotes"),
     }
 )
 """Columns that some estimators do not have: left out where no row has a value."""
@@ -151,8 +185,10 @@ def in_words(name: str, value: Any) -> str:
         return "-"
     if isinstance(value, (bool, str)):
         return str(_plain(value))
-    if name in ("training_seconds", "path_training_seconds", "best_training_seconds"):
-        return f"{value / 86400:,.1f} days"
+    if name.endswith(_NAMES):
+        return str(value)
+    if name in _IN_DAYS:
+        return f"{_days(value)} days"
     if name.endswith("_seconds"):
         return f"{value:.4g} s"
     if name.endswith("_bytes_per_second"):
@@ -184,6 +220,8 @@ def _column(name: str) -> tuple[str, Callable[[Any], Any]]:
         return ("best " if own != name else "") + _HEADINGS[own], _plain
     if name.endswith(_NAMES):
         return name.replace("_", " "), lambda value: value
+    if name in _IN_DAYS:
+        return f"{name.removesuffix('_seconds').replace('_', ' ')} days", _figure(_days)
     for ending, unit, write in _UNITS:
         if name.endswith(ending):
             stem = name.removesuffix(ending).strip("_").replace("_", " ")

@@ -69,7 +69,7 @@ class SweepReport:
     cells_before, rows_before
         Of this study and stored already.
     seconds
-        From the first evaluation to the last commit.
+        From the beginning of planning, which may search, to the last commit.
     """
 
     study: str
@@ -81,7 +81,7 @@ class SweepReport:
 
     @property
     def rows_per_second(self) -> float:
-        """Rows evaluated and stored in a second."""
+        """Rows planned, evaluated and stored in a second."""
         return self.rows / self.seconds if self.seconds else 0.0
 
 
@@ -179,6 +179,7 @@ def run_study(
     DatabaseError
         If the database cannot be opened for writing.
     """
+    started = time.perf_counter()
     # Planned before the database is opened, so that a study that is refused leaves no trace.
     asked = plan(study, packaged_catalog())
     with open_for_write(database) as connection:
@@ -186,7 +187,6 @@ def run_study(
         before = [(cell, rows) for cell, rows in asked.cells if cell.id in stored and not force]
         missing = [(cell, rows) for cell, rows in asked.cells if force or cell.id not in stored]
         register_study(connection, study, asked.cells)
-        started = time.perf_counter()
         if missing:
             progress = Progress(
                 study.name,

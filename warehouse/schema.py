@@ -165,7 +165,7 @@ def _write_meta(connection: DuckDBPyConnection, meta: dict[str, str]) -> None:
 def _migrate(connection: DuckDBPyConnection) -> None:
     """Create missing tables, add missing columns, widen changed ones, and comment all."""
     estimators = all_estimators()
-    facts = {relation.name: relation for e in estimators for relation in e.relations}
+    facts = {relation.table: relation for e in estimators for relation in e.relations}
     for table in all_tables(estimators):
         present = _columns_of(connection, table.name)
         if not present:

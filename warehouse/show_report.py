@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from estimators.columns import COLUMNS
 from warehouse.report import in_words
 from warehouse.show_sources import SOURCE_LINES
 
@@ -72,7 +73,10 @@ def _share(name: str, results: Mapping[str, Any]) -> str:
 def _told_apart(name: str, value: Any, before: Any) -> str:
     """Return `before` in words, in full where both look the same in a few digits."""
     words = in_words(name, before)
-    return words if words != in_words(name, value) else f"{before!r}"
+    if words != in_words(name, value):
+        return words
+    unit = COLUMNS[name].unit if name in COLUMNS else ""
+    return f"{before!r} {unit}".strip()
 
 
 def _differs(value: Any, before: Any) -> bool:

@@ -45,8 +45,15 @@ class Shown:
         return {**self.problem, **self.layout, **self.results}
 
 
-def read_pairs(estimator: Estimator, relation: Relation, pairs: Sequence[str]) -> dict[str, str]:
+def read_pairs(
+    estimator: Estimator, relation: Relation | None, pairs: Sequence[str]
+) -> dict[str, str]:
     """Return inputs by column name from texts such as ``num_gpus=64``.
+
+    Parameters
+    ----------
+    relation
+        Whose inputs they may be; None: any relation's.
 
     Raises
     ------
@@ -55,7 +62,9 @@ def read_pairs(estimator: Estimator, relation: Relation, pairs: Sequence[str]) -
     RefusedError
         If a key is not an input, is computed, or stands twice; all faults are told.
     """
-    known = input_names(estimator, relation)
+    relations = [relation] if relation else estimator.relations
+    known = tuple(dict.fromkeys(n for each in relations for n in input_names(estimator, each)))
+    computed = {name for each in relations for name in each.outputs} - {*known}
     found: dict[str, str] = {}
     refusals = []
     for pair in pairs:
@@ -66,7 +75,7 @@ def read_pairs(estimator: Estimator, relation: Relation, pairs: Sequence[str]) -
         name = estimator.aliases.get(spelt, spelt)
         if name in found:
             refusals.append(Refusal(spelt, text, "is given twice"))
-        elif name in relation.outputs:
+        elif name in computed:
             refusals.append(Refusal(spelt, text, "is computed, not given", "leave it out"))
         elif name not in known:
             spellings = (*known, *estimator.aliases)

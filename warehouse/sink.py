@@ -65,7 +65,7 @@ class DuckDBSink:
             if replace:
                 delete_cells(self._connection, [cell.id for cell, _ in cells])
             try:
-                self._insert(relation.name, reader)
+                self._insert(relation.table, reader)
             except duckdb.Error:
                 if source.error is not None:  # the fault is the evaluation's, not DuckDB's
                     raise source.error from None
@@ -146,7 +146,7 @@ def delete_cells(connection: duckdb.DuckDBPyConnection, cells: Iterable[int]) ->
     """Delete cells and their rows; to be called in a transaction."""
     ids = pa.table({"cell_id": pa.array(cells, type=pa.int64())})
     with registered(connection, "dropped_cells", ids):
-        tables = [relation.name for e in all_estimators() for relation in e.relations]
+        tables = [relation.table for e in all_estimators() for relation in e.relations]
         for table in [*tables, "cell"]:
             connection.execute(
                 f"delete from {quoted(table)} where cell_id in (select cell_id from dropped_cells)"

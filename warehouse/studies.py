@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 MAX_COMBINATIONS = 1_000_000
 """Most combinations of named values; the layouts that are searched over come on top."""
 
+MAX_ROWS = 1_000_000_000
+"""Most combinations where those of an estimator's row columns count too."""
+
 _KEYS = (
     *("name", "description", "estimator", "variant", "mends"),
     *("space", "system", "case", "coupled", *SECTIONS),
@@ -190,7 +193,7 @@ def _spaces(table: dict[str, Any], search: Search, faults: Faults) -> tuple[Spac
     spaces = [{**space, **step} for space in spaces for step in steps]
     if not faults.refusals and not all(spaces):
         faults.add("space", None, "is empty", "name at least one value, as num_gpus = 64")
-    _refuse_too_many(spaces, faults)
+    _refuse_too_many(spaces, search, faults)
     return tuple({key: space[key] for key in known if key in space} for space in spaces)
 
 
@@ -231,12 +234,20 @@ def _values(
     return values
 
 
-def _refuse_too_many(spaces: list[dict[str, tuple[Scalar, ...]]], faults: Faults) -> None:
-    combinations = sum(math.prod(len(values) for values in space.values()) for space in spaces)
-    if combinations > MAX_COMBINATIONS:
-        reason = f"has {combinations:,} combinations, more than {MAX_COMBINATIONS:,}"
+def _refuse_too_many(
+    spaces: list[dict[str, tuple[Scalar, ...]]], search: Search, faults: Faults
+) -> None:
+    for without, limit in ((search.row_columns, MAX_COMBINATIONS), (frozenset[str](), MAX_ROWS)):
+        combinations = sum(
+            math.prod(len(values) for name, values in space.items() if name not in without)
+            for space in spaces
+        )
+        if combinations <= limit:
+            continue
+        reason = f"has {combinations:,} combinations, more than {limit:,}"
         longest = max(spaces[0], key=lambda key: len(spaces[0][key]))
         hint = (
             f"shorten its ranges (`{longest}` has {len(spaces[0][longest]):,} values) or split it"
         )
         faults.add("space", None, reason, hint)
+        return

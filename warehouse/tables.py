@@ -89,7 +89,7 @@ def core_tables(estimators: Sequence[Estimator]) -> list[Table]:
 def fact_table(estimator: Estimator, relation: Relation) -> Table:
     """Return the table that holds the rows of a relation."""
     meaning = f"{estimator.title.rstrip('.')}. {relation.grain[:1].upper()}{relation.grain[1:]}"
-    return Table(relation.name, meaning, ("cell_id", *relation.stored), real=relation.real)
+    return Table(relation.table, meaning, ("cell_id", *relation.stored), real=relation.real)
 
 
 def all_tables(estimators: Sequence[Estimator]) -> list[Table]:
@@ -139,7 +139,7 @@ def fact_ddl(relation: Relation) -> str:
         compression = f" using compression {known[name]}" if name in known else ""
         kind = relation.column(name).duckdb_type
         columns.append(f"{quoted(name)} {kind}{compression}")
-    return f"create table {quoted(relation.name)} ({', '.join(columns)})"
+    return f"create table {quoted(relation.table)} ({', '.join(columns)})"
 
 
 def column(name: str) -> Column:

@@ -1,7 +1,8 @@
 """The views: generated ones over the fact tables, then the files of sql/, layer by layer.
 
 Every file of a layer holds one SELECT under two comment lines: what it shows, and its grain.
-The view has the file's name.
+The view has the file's name. A file of the layer `functions` creates a table macro instead: a view
+that takes arguments, read by marts and by people.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-LAYERS = ("staging", "intermediate", "marts")
+LAYERS = ("staging", "intermediate", "functions", "marts")
+FUNCTIONS = "functions"
 """Directories of sql/, in the order in which views may read one another."""
 
 CONFIGURATION_SOURCE = "configuration_source"
@@ -62,12 +64,13 @@ class Check(NamedTuple):
 
 
 class View(NamedTuple):
-    """A view to create; `path` is the file to blame, none for generated views."""
+    """A view or table macro to create; `path` is the file to blame, none for generated views."""
 
     name: str
     comment: str
     sql: str
     path: Path | None = None
+    is_function: bool = False
 
 
 def checks(directory: Path | None = None) -> list[Check]:
@@ -101,8 +104,9 @@ def create_views(connection: DuckDBPyConnection, directory: Path | None = None) 
     _refuse_shared_names(wanted)
     for view in wanted:
         _create(connection, view)
-    _comment(connection, wanted)
-    return [view.name for view in wanted]
+    views = [view for view in wanted if not view.is_function]
+    _comment(connection, views)
+    return [view.name for view in views]
 
 
 def _generated() -> list[View]:
@@ -128,7 +132,10 @@ def _from_files(directory: Path) -> list[View]:
     found: list[View] = []
     for layer in LAYERS:
         files = _in_order(_read_layer(directory / layer, needs_grain=True))
-        found += [View(f.name, f"{f.what} Grain: {f.grain}", f.sql, f.path) for f in files]
+        found += [
+            View(f.name, f"{f.what} Grain: {f.grain}", f.sql, f.path, layer == FUNCTIONS)
+            for f in files
+        ]
         if layer == "staging":
             found += _configuration_source(files)
     return found
@@ -191,11 +198,26 @@ def _names_read(sql: str) -> list[str]:
 
 
 def _create(connection: DuckDBPyConnection, view: View) -> None:
+    if view.is_function:
+        _create_function(connection, view)
+        return
     with _blaming(view.path):
         statements = connection.extract_statements(view.sql)
         if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
             raise InputError(f"{view.path}: is not one SELECT", "a file of sql/ is one view")
         connection.execute(f"create or replace view {quoted(view.name)} as\n{view.sql}")
+
+
+def _create_function(connection: DuckDBPyConnection, view: View) -> None:
+    """Create or replace a table macro, that of the file's name and no other."""
+    begins = f"create or replace macro {view.name}("
+    with _blaming(view.path):
+        statements = connection.extract_statements(view.sql)
+        text = _IGNORED.sub("", view.sql).strip()
+        is_one = [statement.type for statement in statements] == [duckdb.StatementType.CREATE]
+        if not is_one or not text.startswith(begins):
+            raise InputError(f"{view.path}: is not one table macro", f"begin it with `{begins}`")
+        connection.execute(view.sql)
 
 
 def _comment(connection: DuckDBPyConnection, created: list[View]) -> None:

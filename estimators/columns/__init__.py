@@ -6,7 +6,9 @@ files are all made from it. Units are base units; a name ends with its unit.
 
 from __future__ import annotations
 
+from estimators.columns.cluster import CLUSTER
 from estimators.columns.column import NUMPY_TYPES, Column, Kind
+from estimators.columns.costs import COST_VIEWS, COSTS
 from estimators.columns.dataflow import DATAFLOW
 from estimators.columns.layout import LAYOUT, RESULTS
 from estimators.columns.operations import OPERATIONS
@@ -27,9 +29,12 @@ GROUPS: dict[str, tuple[Column, ...]] = {
     "Dataflow": DATAFLOW,
     "Pipeline": PIPELINE,
     "Linear layer and run optimizer": OPTIMIZER,
+    "Cluster": CLUSTER,
+    "Prices, power and places": COSTS,
     "Records": RECORD,
     "Reference tables": REFERENCE,
     "Views": VIEWS,
+    "Views of cost, energy and published runs": COST_VIEWS,
 }
 """The columns by what they describe, in order; a new group is a new entry."""
 

@@ -55,6 +55,7 @@ DATAFLOW = (
         "rank_by_traffic",
         "Rank among the layouts of the problem, and same recomputation, by bytes per FLOP",
     ),
+    count("rank_by_elements", "The same rank by elements moved in the whole run"),
     *(
         count(f"best_{name}", f"{name} of the best layout")
         for name in ("expert_parallel", "sequence_parallel", "tensor_parallel_external")

@@ -20,7 +20,11 @@ LAYOUT = (
     count(
         "virtual_pipeline", "Interleaved model chunks per stage (1: plain 1F1B)", source=MEGATRON
     ),
-    count("microbatch_size", "Sequences of one microbatch of one replica", "sequences"),
+    count(
+        "microbatch_size",
+        "Sequences of one microbatch of one replica; of all replicas together in table pipeline",
+        "sequences",
+    ),
     count("num_microbatches", "Microbatches of one step of one replica"),
     Column("summa_panels", "int", "", "Panels of a SUMMA product; 0 where unused", minimum=0),
     count("nvlink_tensor_parallel", "Members of a tensor-parallel group in one NVLink domain"),
@@ -28,7 +32,11 @@ LAYOUT = (
     count("nvlink_context_parallel", "Members of a context-parallel group in one NVLink domain"),
     count("nvlink_data_parallel", "Members of a data-parallel group in one NVLink domain"),
     count("nvlink_pipeline_parallel", "Stages of one pipeline in one NVLink domain"),
-    text("activation_recompute", "Activations recomputed in the backward pass", "none", "full"),
+    text(
+        "activation_recompute",
+        "Activations recomputed in the backward pass: none, those of attention, or all",
+        *("none", "selective", "full"),
+    ),
     text(
         "attention",
         "Attention: one kernel, separate operations (recomputed backward), SUMMA products",

@@ -43,7 +43,7 @@ RECORD = (
 REFERENCE = (
     text("source", "Where the row's figures were published"),
     text("note", "Remark on the row"),
-    text("alias", "Another spelling of an accelerator's name"),
+    text("alias", "Another spelling of a name"),
     positive(
         "bf16_flops_per_second", "FLOP/s", "Peak dense BF16 rate; FP16 where there is no BF16"
     ),

@@ -8,7 +8,9 @@ from estimators.columns.problem import SYSTEM
 VIEWS = (
     count("head_size", "Width of one attention head"),
     Column("uses_glu", "bool", "", "Whether the feed-forward layer is gated"),
-    Column("zero_stage", "int", "", "What data parallelism shards: ZeRO stage", minimum=0),
+    Column(
+        "zero_stage", "int", "", "What data parallelism shards: ZeRO stage", minimum=0, maximum=3
+    ),
     count("step_tokens", "Tokens of one step", "tokens"),
     measure("sequences_per_second", "sequences/s", "Sequences trained on, all GPUs"),
     measure("tokens_per_second", "tokens/s", "Tokens trained on, all GPUs"),

@@ -99,7 +99,10 @@ class Dataflow:
 
     name = "dataflow"
     version = VERSION
-    title = "FLOPs and traffic between clusters (davidsj/ml_par_sim transformer)"
+    title = (
+        "FLOPs and traffic between clusters (davidsj/ml_par_sim transformer); "
+        "its time is a lower bound"
+    )
     mends: tuple[str, ...] = ()
     problem_columns = given.PROBLEM
     choice_columns = given.CHOICES

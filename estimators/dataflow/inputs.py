@@ -78,6 +78,7 @@ ALIASES = {
 
 def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
     """Complete and check what is not layout."""
+    inputs.offer("activation_recompute", "none", "full")
     for name, value in DEFAULTS.items():
         inputs.default(name, value)
     inputs.require(("num_layers", "hidden_size"), "give the model's shape")

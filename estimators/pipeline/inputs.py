@@ -81,6 +81,7 @@ def resolve_problem(inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
     inputs.check(("source_version",))
     is_readme = np.equal(inputs["source_version"], "readme")
     _look_up_device(inputs, catalog, is_readme)
+    _refuse_override(inputs, "base_utilization", is_readme, np.ones(inputs.num_rows))
     inputs.default("base_utilization", np.where(is_readme, 1.0, DEFAULTS["base_utilization"]))
     for name in ("precision_bits", *INPUTS, "num_experts", "experts_per_token"):
         inputs.default(name, DEFAULTS[name])
@@ -128,13 +129,6 @@ def resolve_space(inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
 
 def _look_up_device(inputs: Inputs, catalog: Catalog, is_readme: Array) -> None:
     """Fill the device's rates; the README's version has other devices, and no override."""
-    given = ~inputs.missing("network_bytes_per_second")
-    inputs.refuse(
-        "network_bytes_per_second",
-        given & is_readme,
-        "cannot be given in the README's version",
-        "leave it out, or use source_version = current",
-    )
     missing = inputs.missing("accelerator")
     inputs.refuse(
         "accelerator", missing & is_readme, "is missing", "the README's version has no default"
@@ -143,6 +137,7 @@ def _look_up_device(inputs: Inputs, catalog: Catalog, is_readme: Array) -> None:
     chips = np.full(inputs.num_rows, None, dtype=object)
     chips[missing & incomplete & ~is_readme] = DEFAULT_CHIP
     inputs.default("accelerator", chips)
+    network = np.full(inputs.num_rows, np.nan)
     for name in dict.fromkeys(inputs["accelerator"][is_readme].tolist()):
         record = catalog.tables.get("device", {}).get(name) if name is not None else None
         if record is None:
@@ -151,11 +146,21 @@ def _look_up_device(inputs: Inputs, catalog: Catalog, is_readme: Array) -> None:
         if not record["is_in_readme"]:
             inputs.refuse("accelerator", rows, "is not in the README's version")
         else:
-            network = np.full(inputs.num_rows, np.nan)
             network[rows] = record["readme_network_bytes_per_second"]
-            inputs.default("network_bytes_per_second", network)
+    _refuse_override(inputs, "network_bytes_per_second", is_readme, network)
+    inputs.default("network_bytes_per_second", network)
     inputs.look_up(catalog, "device", "accelerator", DEVICE)
     inputs.require(DEVICE, "name an `accelerator` of table device, or give its attributes")
+
+
+def _refuse_override(inputs: Inputs, name: str, is_readme: Array, own: Array) -> None:
+    """Refuse what the README's version cannot be told; its own value may stand in a stored row."""
+    inputs.refuse(
+        name,
+        is_readme & ~inputs.missing(name) & (inputs[name] != own),
+        "cannot be given in the README's version",
+        "leave it out, or use source_version = current",
+    )
 
 
 def _default_tokens(inputs: Inputs, is_readme: Array, mends: Mends) -> Any:

@@ -72,6 +72,7 @@ NEUTRAL_CHOICES = {
 
 def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
     """Complete and check what is not layout: shape, system, batch, choices."""
+    inputs.offer("activation_recompute", "none", "full")
     inputs.look_up(catalog, "model", "model", SHAPE)
     inputs.default("ffn_hidden_size", 4 * inputs["hidden_size"])
     inputs.look_up(catalog, "system", "accelerator", SYSTEM)

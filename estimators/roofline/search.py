@@ -55,6 +55,7 @@ class RooflineSearch:
 
     space_columns = tuple(name for name in (*PROBLEM, *CHOICES, *KEYS) if name not in SYSTEM)
     system_columns = SYSTEM
+    row_columns: frozenset[str] = frozenset()
 
     def __init__(self, estimator: str, version: int, relation: str) -> None:
         self._identity = (estimator, version, relation)

@@ -98,6 +98,7 @@ def _resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
 def _resolve_exact(inputs: Inputs, catalog: Catalog, _mends: Mends) -> None:
     _resolve_problem(inputs, catalog)
     inputs.require(("num_gpus",), "say how many devices the run has")
+    _refuse_less_than_a_layer(inputs)
 
 
 def _resolve_path(inputs: Inputs, catalog: Catalog, _mends: Mends) -> None:
@@ -109,6 +110,7 @@ def _resolve_path(inputs: Inputs, catalog: Catalog, _mends: Mends) -> None:
     inputs.default("tie_rule", "first")
     inputs.check(CHOICES)
     _resolve_problem(inputs, catalog)
+    _refuse_less_than_a_layer(inputs)
 
 
 def _walk(values: Mapping[str, Any], kept: Mapping[str, Scalar], _mends: Mends) -> Columns:
@@ -134,6 +136,7 @@ class RunOptimizerSearch:
         name for name in (*PROBLEM, *CHOICES, "path_step", *KEYS) if name not in DEVICE
     )
     system_columns: tuple[str, ...] = (*DEVICE, "base_utilization")
+    row_columns: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
         shared: dict[str, Any] = {
@@ -227,13 +230,25 @@ class RunOptimizer:
             column[:] = layouts[name] if name in relation.keys else found[name]
 
 
+def _layers(inputs: Inputs) -> Array:
+    with np.errstate(all="ignore"):
+        model = model_of({n: inputs[n] for n in ("training_flops", "internal_ratio")})
+    return np.asarray(model["num_layers"])
+
+
+def _refuse_less_than_a_layer(inputs: Inputs) -> None:
+    """Refuse a model that has no layer for a stage; evaluated rows are refused for their stages."""
+    with np.errstate(invalid="ignore"):
+        below = _layers(inputs) < 1
+    reason = "makes a model of less than one layer"
+    inputs.refuse("training_flops", below, reason, "use at least 3.35e12")
+
+
 def _refuse_stages(inputs: Inputs) -> None:
     """Refuse more stages than layers, or than microbatches."""
     stages, microbatches = inputs["pipeline_parallel"], inputs["num_microbatches"]
+    layers = _layers(inputs)
     with np.errstate(all="ignore"):
-        layers = model_of({n: inputs[n] for n in ("training_flops", "internal_ratio")})[
-            "num_layers"
-        ]
         inputs.refuse("pipeline_parallel", stages > layers, "is more than the model's layers")
         inputs.refuse(
             "pipeline_parallel",

@@ -12,6 +12,7 @@ with layouts as (
         min_by(
             struct_pack(
                 step_seconds := step_seconds,
+                training_seconds := training_seconds,
                 memory_bytes := memory_bytes,
                 strategy := strategy,
                 attention := attention,

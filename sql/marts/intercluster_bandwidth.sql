@@ -2,7 +2,9 @@
 -- Grain: one row per layout of a problem whose traffic is counted
 --
 -- Bytes are those sent and received together, of the passes that the problem counts. A cluster at
--- its rate needs `cluster_network_bytes_per_second`; NULL where no rate is given.
+-- its rate needs `cluster_network_bytes_per_second`; NULL where no rate is given. Ranks are within
+-- one choice of recomputation, and of whether the efficiency rules were skipped: a layout that was
+-- evaluated with and without them is in both rankings.
 select
     cell_id,
     problem_id,
@@ -21,6 +23,7 @@ select
     multi_query_attention,
     sequential_attention_ffn,
     activation_recompute,
+    skip_efficiency_check,
     num_clusters,
     cluster_flops_per_second,
     data_parallel,
@@ -36,7 +39,11 @@ select
     cluster_network_bytes_per_second,
     training_seconds,
     row_number() over (
-        partition by problem_id, estimator_version, activation_recompute
+        partition by problem_id, estimator_version, activation_recompute, skip_efficiency_check
         order by network_bytes_per_flop, total_network_elements
-    ) as rank_by_traffic
+    ) as rank_by_traffic,
+    row_number() over (
+        partition by problem_id, estimator_version, activation_recompute, skip_efficiency_check
+        order by total_network_elements, network_bytes_per_flop
+    ) as rank_by_elements
 from stg_dataflow_traffic

@@ -20,7 +20,10 @@ select
     problem.sequential_attention_ffn,
     problem.source_version,
     problem.num_clusters,
-    coalesce(problem.num_gpus, problem.num_clusters * problem.gpus_per_cluster) as num_gpus,
+    coalesce(
+        problem.num_gpus,
+        try_cast(cast(problem.num_clusters as bigint) * problem.gpus_per_cluster as integer)
+    ) as num_gpus,
     intercluster_time.available_bytes_per_second,
     intercluster_time.num_layouts,
     intercluster_time.best.training_seconds as best_training_seconds,

@@ -8,8 +8,10 @@ with estimate as (
     select
         *,
         cast(num_layers as double) * num_experts * hidden_size * (
-            num_heads * head_size * (case when multi_query_attention then 2 else 4 end)
-            + (case when multi_query_attention then 2 * head_size else 0 end)
+            cast(num_heads as double)
+            * head_size
+            * (case when multi_query_attention then 2 else 4 end)
+            + (case when multi_query_attention then 2 * cast(head_size as double) else 0 end)
             + cast(ffn_hidden_size as double) * (case when use_glu then 3 else 2 end)
         ) as parameters,
         round_even(dataset_tokens / (cast(global_batch_size as double) * seq_len), 0) as num_steps,
@@ -54,7 +56,7 @@ select
 
     -- run
     num_clusters,
-    num_clusters * gpus_per_cluster as num_gpus,
+    try_cast(cast(num_clusters as bigint) * gpus_per_cluster as integer) as num_gpus,
     global_batch_size,
     dataset_tokens,
     num_steps * global_batch_size * seq_len as tokens,

@@ -2,7 +2,8 @@
 -- Grain: one row per configuration
 --
 -- Evaluated rows whose degrees are not whole are no configurations of devices and are left out.
--- Layers and width of the model are real numbers and stay with the estimator.
+-- Layers and width of the model are real numbers and stay with the estimator. More microbatches
+-- than a shared column of whole numbers holds are NULL here; the fact table has them.
 with whole as (
     select
         *,
@@ -47,7 +48,7 @@ select
     cast(data_parallel as integer) as data_parallel,
     cast(tensor_parallel as integer) as tensor_parallel,
     cast(tensor_parallel_external as integer) as tensor_parallel_external,
-    cast(num_microbatches as integer) as num_microbatches,
+    try_cast(num_microbatches as integer) as num_microbatches,
 
     -- time
     step_seconds,

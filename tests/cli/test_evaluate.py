@@ -7,6 +7,7 @@ import duckdb
 import polars as pl
 import pytest
 
+from estimators.registry import ESTIMATORS, get
 from warehouse.cli.main import run
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
@@ -134,6 +135,96 @@ def test_a_misspelt_column_is_told(evaluate):
     code, _, err = evaluate("roofline", "in.csv", "--out", "out.csv")
     assert code == 0
     assert "warning: in.csv: column `micro_batch_size` is not read" in err
+
+
+def test_a_column_spelt_as_in_the_source_is_told_with_its_name_here(evaluate):
+    Path("in.csv").write_text(
+        "num_layers,hidden_size,dataset_tokens,p_pipe,note\n12,4096,1e12,2,kept\n"
+    )
+    code, _, err = evaluate("dataflow", "in.csv", "--out", "out.csv")
+    assert code == 0
+    told = "name for `pipeline_parallel`; rename it"
+    assert (
+        f"warning: in.csv: column `p_pipe` is not read: it is this estimator's source's {told}"
+        in (err)
+    )
+    assert err.count("warning") == 1
+
+
+def test_a_text_that_no_row_has_is_written_as_nothing(evaluate):
+    header = "num_layers,hidden_size,dataset_tokens,skip_efficiency_check"
+    for out in ("out.csv", "out.parquet"):
+        Path("in.csv").write_text(f"{header}\n12,4096,1e12,true\n")
+        assert evaluate("dataflow", "in.csv", "--out", out)[0] == 0
+    assert pl.read_csv("out.csv")["efficient_microbatch_sizes"].to_list() == [None]
+    assert pl.read_parquet("out.parquet").schema["efficient_microbatch_sizes"] == pl.String
+
+
+LEAST = {
+    "roofline": ("model,accelerator", "gpt3,A100"),
+    "dataflow": ("num_layers,hidden_size,dataset_tokens", "12,4096,1e12"),
+    "linear_layer": ("accelerator,input_size,output_size,tokens", "A100,100,400,4096"),
+    "run_optimizer": ("accelerator,num_microbatches", "A100,1e10"),
+    "pipeline": ("num_layers,hidden_size,accelerator", "12,4096,H100"),
+    "cluster": ("accelerator", "H100 SXM 80GB"),
+}
+"""Estimator -> header and row of the least that it can be told."""
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_the_least_that_an_estimator_takes_is_stored_and_every_view_has_it(evaluate, name):
+    Path("in.csv").write_text("\n".join(LEAST[name]) + "\n")
+    stored = evaluate(name, "in.csv", "--out", "out.csv", "--into-db", "--db", "w.duckdb")
+    assert stored[0] == 0, stored
+    with duckdb.connect("w.duckdb", read_only=True) as connection:
+        relation = get(name).relations[0].name
+        assert len(connection.execute(f"from current_{relation}").fetchall()) == 1
+        for view in ("configuration", "configuration_rank"):
+            connection.execute(f"from {view}").fetchall()
+
+
+STORED = {
+    "roofline": 'model = "gpt3"\naccelerator = "H200"\nnum_gpus = 16\nglobal_batch_size = 32\n',
+    "dataflow": "num_layers = 12\nhidden_size = 4096\ndataset_tokens = 3e9\nnum_clusters = 16\n"
+    "use_glu = true\nmulti_query_attention = [false, true]\n"
+    'sequential_attention_ffn = true\naccelerator = "A100"\n',
+    "linear_layer": 'accelerator = "A100"\ninput_size = 1000\noutput_size = 4000\n'
+    "tokens = 65536\nnum_gpus = 12\n",
+    "run_optimizer": 'accelerator = "A100"\nnum_gpus = 96\n',
+    "pipeline": 'accelerator = "A100_40GB"\nnum_layers = 12\nhidden_size = 1024\n'
+    "num_gpus = 16\ndata_parallel = 8\nglobal_batch_size = 64\nseq_len = 512\n",
+}
+"""Estimator -> the space of a study whose rows are not what the defaults say."""
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_stored_rows_evaluated_again_give_the_same_figures(evaluate, capsys, name):
+    given = f'name = "one"\nestimator = "{name}"\n[space]\n{STORED[name]}'
+    Path("one.toml").write_text(given)
+    assert run(["sweep", "one.toml", "--db", "w.duckdb"]) == 0
+    capsys.readouterr()
+    query = f"from current_{name} limit 300"
+    assert run(["sql", query, "--format", "csv", "--db", "w.duckdb"]) == 0
+    Path("configs.csv").write_text(capsys.readouterr().out)
+    assert evaluate(name, "configs.csv", "--out", "out.csv")[0] == 0
+    before, after = (pl.read_csv(file) for file in ("configs.csv", "out.csv"))
+    assert before.height > 5
+    for column in before.columns:
+        if column.endswith("_seconds"):
+            assert after[column].to_list() == before[column].to_list(), column
+
+
+def test_stored_rows_of_the_readmes_version_are_taken_again(evaluate, capsys):
+    Path("in.csv").write_text(
+        "source_version,accelerator,num_layers,hidden_size\nreadme,A100_40GB,120,12288\n"
+    )
+    arguments = ("--variant", "published", "--db", "w.duckdb")
+    assert evaluate("pipeline", "in.csv", "--out", "out.csv", "--into-db", *arguments)[0] == 0
+    assert run(["sql", "from current_pipeline", "--format", "csv", "--db", "w.duckdb"]) == 0
+    Path("again.csv").write_text(capsys.readouterr().out)
+    assert evaluate("pipeline", "again.csv", "--out", "again_out.csv", *arguments)[0] == 0
+    seconds = [pl.read_csv(file)["step_seconds"].to_list() for file in ("out.csv", "again_out.csv")]
+    assert seconds[0] == seconds[1]
 
 
 def test_rows_are_stored_once_and_joined_with_what_was_published(evaluate):

@@ -207,3 +207,53 @@ def test_the_variant_of_an_estimator_without_mends_is_published(warehouse, datab
     needs = [row["network_bytes_per_flop"] for row in json.loads(out)]
     assert needs == sorted(needs)
     assert len(needs) == 10
+
+
+FLOW = (
+    'name = "{name}"\nestimator = "dataflow"\n[space]\nnum_layers = 12\nhidden_size = 4096\n'
+    "dataset_tokens = 1e12\nnum_clusters = 8\n"
+)
+LAYER = (
+    'name = "layer"\nestimator = "linear_layer"\n[space]\naccelerator = "A100"\n'
+    "input_size = 1000\noutput_size = 4000\ntokens = 65536\nnum_gpus = 12\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("study", "estimator", "view"),
+    [
+        (LAYER, "linear_layer", "stg_linear_layer"),
+        (FLOW.format(name="flow"), "dataflow", "stg_dataflow_traffic"),
+    ],
+)
+def test_rows_without_the_time_of_a_step_are_not_ranked_and_the_view_that_has_them_is_named(
+    warehouse, database, tmp_path, study, estimator, view
+):
+    file = tmp_path / "study.toml"
+    file.write_text(study)
+    assert warehouse("sweep", file, "--db", database)[0] == 0
+    code, out, err = warehouse("rank", "--estimator", estimator, "--db", database)
+    assert (code, out) == (3, "")
+    assert f"{estimator}: what is stored has no time of a training step" in err
+    query = f"from {view} limit 10"
+    assert f'warehouse sql "{query}"' in err
+    assert "memory" not in err
+    assert warehouse("sql", query, "--db", database)[0] == 0
+
+
+def test_what_a_problem_lacks_is_told_apart_and_a_lower_bound_is_called_one(
+    warehouse, database, tmp_path
+):
+    for name, rate in (("flow", ""), ("rated", "[system]\ncluster_flops_per_second = 1e14\n")):
+        (tmp_path / "study.toml").write_text(FLOW.format(name=name) + rate)
+        assert warehouse("sweep", tmp_path / "study.toml", "--db", database)[0] == 0
+    ranked = ("rank", "--estimator", "dataflow", "--db", database)
+    code, out, err = warehouse(*ranked)
+    assert code == 0
+    assert "training days" in out.splitlines()[0]
+    assert err.splitlines()[0].endswith("; its time is a lower bound")
+    assert "no time of a step is given: 1 problem" in err
+    assert "memory" not in err
+    code, out, err = warehouse(*ranked, "--by", "mfu")
+    assert (code, out) == (3, "")
+    assert "`by` mfu: dataflow gives no such figure" in err

@@ -124,7 +124,7 @@ def test_a_variant_that_is_none_exits_2(warehouse, database, tiny, option, says)
 @pytest.mark.parametrize(
     ("study", "says"),
     [
-        ("nonsense", "one of: dataflow_bandwidth, dataflow_readme, errata"),
+        ("nonsense", "one of: cluster_budget, cluster_memory, cluster_notebook"),
         ("nonsense.toml", "nonsense.toml: there is no such file"),
         ("no/such", "no/such: there is no such file"),
     ],

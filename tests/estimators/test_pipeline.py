@@ -91,8 +91,12 @@ def test_the_readmes_version_has_its_own_devices_and_no_override(catalog: Catalo
     assert '"RTX4090" is not in the README\'s version' in told
     [told, *_] = refusals(catalog, **readme, accelerator=None)
     assert told.startswith("`accelerator` (none) is missing")
-    [told] = refusals(catalog, **readme, network_bytes_per_second=1e9)
-    assert "cannot be given in the README's version" in told
+    for name, value in {"network_bytes_per_second": 1e9, "base_utilization": 0.3}.items():
+        [told] = refusals(catalog, **readme, **{name: value})
+        assert told.startswith(f"`{name}` {value}")
+        assert "cannot be given in the README's version" in told
+    own = {"network_bytes_per_second": 600e9, "base_utilization": 1.0}
+    assert run(catalog, **readme, **own) == run(catalog, **readme)
 
 
 def test_mends_leave_the_readmes_version_alone(catalog: Catalog) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parity import evaluated, read_golden, resolved, worst_error
 
-from estimators.contract import PUBLISHED, Array, Catalog, Cell, Scalar
+from estimators.contract import PUBLISHED, Array, Catalog, Cell, RefusedError, Scalar
 from estimators.run_optimizer.estimator import RELATION, RELATION_PATH, RUN_OPTIMIZER
 from estimators.run_optimizer.exact import best_microbatches
 from estimators.run_optimizer.step import DEGREES, PHASES, RESOURCES, model_of, step_of
@@ -175,6 +175,15 @@ def test_what_cannot_be_is_refused(catalog: Catalog, changes: dict[str, Any], wo
     frame = pl.DataFrame([{"accelerator": "A100", **changes}])
     refusals = resolved(RUN_OPTIMIZER, RELATION, frame, catalog)[1]
     assert any(words in str(refusal) for refusal in refusals)
+
+
+@pytest.mark.parametrize("asked", [{"tie_rule": ["first"]}, {"num_gpus": [8]}])
+def test_a_model_of_less_than_a_layer_is_refused(catalog: Catalog, asked: dict[str, Any]) -> None:
+    least = {"accelerator": ["A100"], **asked}
+    with pytest.raises(RefusedError, match=r"`training_flops` .* less than one layer"):
+        cells(catalog, **least, training_flops=[1e12])
+    [cell] = cells(catalog, **least, training_flops=[3.35e12])
+    assert RUN_OPTIMIZER.search.count(cell) > 0
 
 
 def test_a_space_may_ask_for_the_path_for_the_search_or_for_both(catalog: Catalog) -> None:

@@ -2,8 +2,8 @@
 
 A case is a directory of this one, named after the view or check: a CSV for each table to fill,
 `expected.csv` with the rows it must give in the columns that matter, and `notes.md` with the
-arithmetic where it is not obvious. Tables without a CSV are as in a new warehouse. A new case
-needs no Python.
+arithmetic where it is not obvious; `arguments.txt` has those of a table macro. Tables without a CSV
+are as in a new warehouse. A new case needs no Python.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def prepared(connection: duckdb.DuckDBPyConnection, name: str) -> str:
             fill(connection, path.stem, path)
     columns = ", ".join(read(CASES / name / "expected.csv")[0])
     texts = {check.name: f"({check.sql})" for check in checks()}
-    return f"select {columns} from {texts.get(name, name)}"
+    arguments = CASES / name / "arguments.txt"
+    call = f"{name}({arguments.read_text().strip()})" if arguments.exists() else name
+    return f"select {columns} from {texts.get(name, call)}"
 
 
 def as_text(value: Any) -> str:
@@ -93,7 +95,9 @@ def assert_same_rows(found: list[list[str]], name: str) -> None:
 
 def test_every_view_and_every_check_has_a_case() -> None:
     directory = resources.sql_directory()
-    files = {path.stem for layer in (*LAYERS, "checks") for path in directory.glob(f"{layer}/*")}
+    files = {
+        path.stem for layer in (*LAYERS, "checks") for path in directory.glob(f"{layer}/*.sql")
+    }
     assert set(NAMES) == files
 
 
@@ -128,8 +132,9 @@ def test_a_new_warehouse_passes_every_check(
 
 
 def test_every_fact_table_is_counted(warehouse_connection: duckdb.DuckDBPyConnection) -> None:
-    relations = [relation.name for each in all_estimators() for relation in each.relations]
-    for number, relation in enumerate(relations):
-        warehouse_connection.execute(f"insert into {relation} (cell_id) values ({number})")
+    each = [relation for found in all_estimators() for relation in found.relations]
+    for number, relation in enumerate(each):
+        insert = f"insert into {relation.table} (cell_id) values ({number})"
+        warehouse_connection.execute(insert)
     found = warehouse_connection.execute("select relation from fact_count").fetchall()
-    assert sorted(name for (name,) in found) == sorted(relations)
+    assert sorted(name for (name,) in found) == sorted(relation.name for relation in each)

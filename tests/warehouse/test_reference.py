@@ -137,6 +137,8 @@ def test_the_packaged_tables_are_stored_as_they_stand_in_their_files(warehouse_c
                     wanted = float(wanted)
                 elif wanted is not None and kind == "bool":
                     wanted = wanted == "true"
+                elif wanted is not None and kind == "date":
+                    wanted = date.fromisoformat(wanted)
                 assert value == wanted, f"{path.name}: {name} of {row[0]}"
 
 

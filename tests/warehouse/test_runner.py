@@ -87,6 +87,22 @@ def test_the_same_study_twice_does_nothing(database: Path, tmp_path: Path) -> No
     assert database.stat().st_size == size
 
 
+def test_planning_is_part_of_the_time_of_a_sweep(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = runner.plan
+
+    def slow(*arguments: Any) -> runner.Plan:
+        time.sleep(0.5)
+        return planned(*arguments)
+
+    asked = study(tmp_path, num_gpus="[8]")
+    monkeypatch.setattr(runner, "plan", slow)
+    report = run_study(database, asked)
+    assert report.seconds > 0.5
+    assert report.rows_per_second < report.rows / 0.5
+
+
 def test_a_study_shares_the_cells_of_another(database: Path, tmp_path: Path) -> None:
     run_study(database, study(tmp_path, "first", "published", "[8, 16]"))
     report = run_study(database, study(tmp_path, "second", "both", "[16, 32]"))

@@ -120,7 +120,7 @@ def test_the_tables_are_the_union_of_what_estimators_declare(connection):
     assert "toy_overlap_fraction" in columns_of(connection, "problem")
     for estimator in estimators:
         for relation in estimator.relations:
-            assert columns_of(connection, relation.name) == {
+            assert columns_of(connection, relation.table) == {
                 name: relation.column(name).duckdb_type for name in ("cell_id", *relation.stored)
             }
 

@@ -55,6 +55,10 @@ def evaluate(
     through. A column that is missing, or a cell that is empty, takes the estimator's default;
     what was taken is not added to the file.
 
+    Stored rows come as CONFIGS out of the view current_ESTIMATOR, whose columns are the inputs
+    of that estimator. Columns of the view configuration mean the same for all estimators, and
+    not always what one of them reads.
+
     All rows are checked first. If any is refused, every refusal is told, nothing is written and
     the exit code is 3; with --keep-valid the other rows are evaluated. A file without rows gives
     a result without rows. The file given by --out is replaced if it exists.

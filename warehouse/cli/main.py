@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from warehouse.cli.common import interruptible
+from warehouse.cli.cost import cost, energy
 from warehouse.cli.database import drop, init
 from warehouse.cli.evaluate import evaluate
 from warehouse.cli.operations import operations
@@ -32,7 +33,8 @@ COMMANDS = (
     (drop, "warehouse drop gpt3_1T_1d"),
     (
         evaluate,
-        'warehouse sql "from configuration limit 100" --format csv > configs.csv\n'
+        "warehouse sql \"from current_roofline where variant = 'corrected' limit 100\" "
+        "--format csv > configs.csv\n"
         "warehouse evaluate roofline configs.csv --out results.csv",
     ),
     (
@@ -41,6 +43,8 @@ COMMANDS = (
     ),
     (rank, "warehouse rank --model gpt3_1T --accelerator H200 --num-gpus 4096"),
     (operations, "warehouse operations --best --model gpt3_1T --accelerator H200 --num-gpus 4096"),
+    (cost, "warehouse cost --model gpt3_1T --tokens 20e12"),
+    (energy, "warehouse energy --model gpt3_1T --tokens 20e12 --pue 1.2 --carbon 0.385"),
     (validate, "warehouse validate"),
     (sql, 'warehouse sql "select model, count(*) from configuration group by model"'),
     (status, "warehouse status"),

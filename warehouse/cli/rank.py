@@ -88,15 +88,26 @@ def rank(
     with open_for_read(db) as connection:
         ranking = rank_layouts(connection, filters, top, by)
     common = {**filters, **ranking.constants}
+    say(f"{estimator}: {_title(estimator)}")
     say(", ".join(f"{name} {value}" for name, value in common.items() if value is not None))
     say(f"{count(ranking.num_problems, 'problem')}, {count(len(ranking.rows), 'layout')} shown")
     if ranking.num_without:
         say(f"no layout fits in memory: {count(ranking.num_without, 'problem')}")
+    if ranking.num_without_figure:
+        say(f"no {by} is given: {count(ranking.num_without_figure, 'problem')}")
+    if ranking.num_without_time:
+        say(f"no time of a step is given: {count(ranking.num_without_time, 'problem')}")
     drop = set(ranking.constants)
     sizes = [row[ranking.columns.index("microbatch_size")] for row in ranking.rows]
     if None not in sizes:
         drop.add("num_microbatches")  # follows from the size
     put_for_people(ranking.columns, ranking.rows, form, drop=drop)
+
+
+def _title(estimator: str) -> str:
+    from estimators import registry
+
+    return registry.get(estimator).title
 
 
 def _default_variant(estimator: str) -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warehouse.formats import json_value
+from warehouse.formats import Format, json_value
+
+if TYPE_CHECKING:
+    from estimators.contract import Catalog, Estimator, Mends
 
 
 def show(
@@ -31,6 +34,18 @@ def show(
     relation: Annotated[
         str | None, typer.Option(help="The grain to show; default: the estimator's first.")
     ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="A table of the cluster estimator's source instead: critical_batch, compute, "
+            "communication, latency or electricity.",
+        ),
+    ] = None,
+    form: Annotated[
+        Format | None,
+        typer.Option("--format", case_sensitive=False, help="How to write --table."),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Write JSON in base units instead of the report.")
     ] = False,
@@ -46,6 +61,9 @@ def show(
     Keys are the columns that `evaluate` reads, or the names that the estimator's source has
     for them (d_model, p_pipe). Numbers may be written 13e12 or 1_000_000, flags true or false.
     Values that were not given are marked. Nothing is stored.
+
+    With --table the table is printed as the source's notebook prints it, over the batches that it
+    goes through; values that are given hold in all of its rows.
     """
     from estimators import registry
     from estimators.contract import PUBLISHED, RefusedError
@@ -58,10 +76,14 @@ def show(
 
     model = registry.get(estimator)
     mends = asked_mends(model, variant, mend)
-    grain = find_relation(model, relation)
-    given = read_pairs(model, grain, pairs or [])
     defined = load_definitions(catalog) if catalog else Definitions()
     known = defined.added_to(packaged_catalog())
+    if table is not None or form is not None:
+        _refuse_mixtures(table, relation, as_json)
+        _show_table(model, table or "", pairs or [], mends, known, form or Format.TABLE)
+        return
+    grain = find_relation(model, relation)
+    given = read_pairs(model, grain, pairs or [])
     shown = show_configuration(model, grain, given, mends, known)
     if as_json:
         inputs = {**shown.problem, **shown.layout}
@@ -82,3 +104,38 @@ def show(
         except RefusedError:  # a layout that only mended rules admit
             published = None
     sys.stdout.write("\n".join(report(shown, published)) + "\n")
+
+
+def _refuse_mixtures(table: str | None, relation: str | None, as_json: bool) -> None:
+    from warehouse.errors import UsageError
+
+    if table is None:
+        raise UsageError("`--format` needs `--table`", "for one configuration there is --json")
+    if relation is not None:
+        raise UsageError("`--relation` cannot stand beside `--table`", "a table has its own")
+    if as_json:
+        raise UsageError("`--json` cannot stand beside `--table`", "use --format json")
+
+
+def _show_table(
+    model: Estimator,
+    table: str,
+    pairs: list[str],
+    mends: Mends,
+    catalog: Catalog,
+    form: Format,
+) -> None:
+    """Print a table of the estimator's source, whatever its relations read of what was given."""
+    from estimators.contract import Refusal, RefusedError
+    from warehouse.cli.common import put, say
+    from warehouse.showing import read_pairs
+    from warehouse.source_tables import NEVER_PRINTED, Evaluator, source_table
+
+    if model.name != "cluster":
+        hint = "use cluster, or leave --table out"
+        raise RefusedError([Refusal("table", table, f"is not one of {model.name}", hint)])
+    given = read_pairs(model, None, pairs)
+    rows = source_table(Evaluator(model, catalog, mends, given), table)
+    if table in NEVER_PRINTED and not mends:
+        say(NEVER_PRINTED[table])
+    put(tuple(rows[0]), [[tuple(row.values()) for row in rows]], form)

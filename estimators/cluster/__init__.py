@@ -1,0 +1,1 @@
+"""The budget of a training run: GPUs, time, cost, sites, electricity, memory."""

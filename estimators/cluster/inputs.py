@@ -1,0 +1,324 @@
+"""Defaults, look-ups and rules of the cluster estimator's inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from estimators.cluster.budget import critical_batch
+from estimators.cluster.relations import (
+    CHOICES,
+    COMMUNICATION,
+    LATENCY,
+    MEMORY,
+    MODEL,
+    POWER,
+    PROBLEM,
+    RUN,
+)
+from estimators.columns import COLUMNS
+from estimators.contract import Array, Catalog, Mends, RefusedError, Relation, Values
+from estimators.inputs import Inputs
+from estimators.rules import Rule, divides
+from estimators.transformer import SHAPE, parameters
+
+OPTIONAL = tuple(name for name in PROBLEM if name != "parameters")
+"""Problem columns that some relation, or some run, does without."""
+
+PARAMETERS = 70e9
+DEFAULT_MODEL = "llama3_70B"
+PEAK_FLOPS_PER_SECOND = 989e12
+USD_PER_GPU_HOUR = 2
+WATTS_PER_GPU = 1275
+LEFT_OVER_GPUS = 33_973
+"""GPUs that the source has left over from an earlier table when it counts idle ones (C3)."""
+
+DEFAULTS: Mapping[str, Any] = {
+    "target_step_seconds": 1,
+    "goodput": 1,
+    "activation_recompute": "selective",
+    "overlaps_exchange": False,
+    "medium": "vacuum",
+    "pue": 1,
+    "mfu": 0.40,
+    "gradient_accumulation": 1,
+    "num_sites": 10,
+    "gradient_bytes_per_parameter": 2,
+    "sync_interval_steps": 1,
+    "zero_stage": 0,
+    "data_parallel": 1,
+    "tensor_parallel": 1,
+    "pipeline_parallel": 1,
+    "uses_sequence_parallel": False,
+    "batch_sequences": 1,
+}
+"""The source's own, where it has one."""
+
+ALIASES = {
+    "model_size": "parameters",
+    "dataset_size": "dataset_tokens",
+    "global_batch_size": "global_batch_tokens",
+    "num_grad_accum": "gradient_accumulation",
+    "bandwidth": "site_bytes_per_second",
+    "world_size": "num_sites",
+    "n_layers": "num_layers",
+    "n_heads": "num_heads",
+    "n_key_value_heads": "num_kv_heads",
+    "ctx_length": "seq_len",
+    "tp_size": "tensor_parallel",
+    "pp_size": "pipeline_parallel",
+    "batch_size_per_replicas": "batch_sequences",
+}
+"""The source's names."""
+
+MEMORY_RULES = (
+    divides("tensor_parallel", "num_heads"),
+    Rule(
+        "stages have layers",
+        "pipeline_parallel",
+        ("pipeline_parallel", "num_layers"),
+        lambda v: np.less_equal(v["pipeline_parallel"], v["num_layers"]),
+        lambda row: f"is more than `num_layers` {row['num_layers']}",
+        lambda row: f"use at most {row['num_layers']}",
+    ),
+)
+WHOLE_LAYERS = Rule(
+    "activations are not split",
+    "tensor_parallel",
+    ("tensor_parallel",),
+    lambda v: np.equal(v["tensor_parallel"], 1),
+    lambda _: "is more than the published formula of activations knows",
+    lambda _: "use 1, or mend C17",
+)
+
+
+def resolve_problem(inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends) -> None:
+    """Complete and check problem and choices of one relation."""
+    for name in relation.unread:
+        inputs.replace(name, _missing(inputs, name))
+    _resolve_model(inputs, relation, catalog, mends)
+    _resolve_device(inputs, relation, catalog, mends)
+    if relation is not MEMORY:
+        _resolve_run(inputs)
+    if relation in (COMMUNICATION, LATENCY) and "C3" not in mends:
+        inputs.default("idle_num_gpus", LEFT_OVER_GPUS)
+    if relation is COMMUNICATION:
+        inputs.default("site_links", "per_site" if "C14" in mends else "shared")
+        inputs.default("exchange", "ring" if "C14" in mends else "gather")
+    if relation is LATENCY:
+        _resolve_sites(inputs, catalog, mends)
+    for name in (*RUN, *CHOICES, *POWER):
+        if name in DEFAULTS and name not in relation.unread:
+            inputs.default(name, DEFAULTS[name])
+    inputs.check((*PROBLEM, *CHOICES))
+    _refuse_beyond_limits(inputs, ("peak_flops_per_second", "hbm_bytes"))
+
+
+def resolve_keys(inputs: Inputs, relation: Relation, mends: Mends) -> None:
+    """Complete and check the keys of one relation, its problem being complete."""
+    if "global_batch_tokens" in relation.keys:
+        batch = default_batch(_numbers(inputs), mends)
+        inputs.default("global_batch_tokens", np.where(np.isfinite(batch), batch, np.nan))
+    if "batch_sequences" in relation.keys:
+        inputs.check(("global_batch_tokens",))
+        tokens = inputs["global_batch_tokens"]
+        each = inputs["seq_len"] if "C13" in mends else 1.0
+        inputs.default("batch_sequences", tokens / each)
+    for name in relation.keys:
+        inputs.default(name, default_key(name, mends))
+    inputs.check(relation.keys)
+    if "mfu" in relation.keys:
+        reason = "must be above 0 and at most 1"
+        inputs.refuse("mfu", (inputs["mfu"] <= 0) | (inputs["mfu"] > 1), reason, "write 0.4")
+    if relation is MEMORY:
+        inputs.apply(MEMORY_RULES if "C17" in mends else (*MEMORY_RULES, WHOLE_LAYERS))
+
+
+def default_key(name: str, mends: Mends) -> Any:
+    """Return the default of a key that does not depend on the problem; NaN if it does."""
+    if name == "site_bytes_per_second":
+        return 10e9 if "C19" in mends else 10 * 2**30
+    return DEFAULTS.get(name, np.nan)
+
+
+def default_batch(values: Values, mends: Mends) -> Any:
+    """Return the batch of a run that names none: the critical one."""
+    with np.errstate(all="ignore"):
+        return critical_batch(
+            values["parameters"], values["active_parameters"], values["dataset_tokens"], mends
+        )
+
+
+def _numbers(inputs: Inputs) -> dict[str, Array]:
+    return {n: inputs[n] for n in ("parameters", "active_parameters", "dataset_tokens")}
+
+
+def _missing(inputs: Inputs, name: str) -> Array:
+    number = COLUMNS[name].kind in ("int", "float")
+    return np.full(inputs.num_rows, np.nan if number else None, dtype=float if number else object)
+
+
+def _text_where(rows: Array, text: str) -> Array:
+    found = np.full(len(rows), None, dtype=object)
+    found[rows] = text
+    return found
+
+
+LIMITS = {
+    "parameters": (1, 1e18),
+    "active_parameters": (1, 1e18),
+    "dataset_tokens": (1, 1e21),
+    "tokens_per_parameter": (1e-9, 1e9),
+    "peak_flops_per_second": (1, 1e30),
+    "hbm_bytes": (1, 1e30),
+}
+"""Least and largest values beyond which some product would not be a number."""
+
+
+def _refuse_beyond_limits(inputs: Inputs, names: Iterable[str]) -> None:
+    for name in names:
+        beyond = ~_is_within_limits(inputs, name) & ~inputs.missing(name)
+        least, most = LIMITS[name]
+        # What is not above 0, or not finite, is refused by the dictionary.
+        beyond &= (inputs[name] > 0) & np.isfinite(inputs[name])
+        inputs.refuse(name, beyond, f"must be from {least:g} to {most:g}")
+
+
+def _is_within_limits(inputs: Inputs, name: str) -> Array:
+    least, most = LIMITS[name]
+    with np.errstate(invalid="ignore"):
+        return (inputs[name] >= least) & (inputs[name] <= most)
+
+
+def _resolve_model(inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends) -> None:
+    """Fill the shape of a named model, and parameters from a shape."""
+    if relation is MEMORY:
+        shapeless = inputs.missing("num_layers") & inputs.missing("hidden_size")
+        inputs.default("model", _text_where(shapeless, DEFAULT_MODEL))
+    inputs.look_up(catalog, "model", "model", SHAPE)
+    inputs.default("num_kv_heads", inputs["num_heads"])
+    inputs.default("ffn_hidden_size", 4 * inputs["hidden_size"])
+    plain = ~inputs.missing("hidden_size") & inputs.missing("uses_glu")
+    inputs.replace("uses_glu", np.where(plain, False, inputs["uses_glu"]))
+    if relation is MEMORY:
+        needed = ("num_layers", "hidden_size", "num_heads", "seq_len")
+        inputs.require(needed, "name a `model`, or give its shape")
+    inputs.check(MODEL)
+    with np.errstate(all="ignore"):
+        shape = {name: inputs[name] for name in SHAPE}
+        hidden = shape["hidden_size"]
+        published = shape["num_layers"] * (12 * hidden * hidden + 4 * hidden)
+        inputs.default("parameters", parameters(shape) if "C18" in mends else published)
+    inputs.default("parameters", PARAMETERS)
+    if relation is MEMORY:
+        _refuse_beyond_limits(inputs, ("parameters",))
+
+
+def _resolve_device(inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends) -> None:
+    """Fill what is known of the accelerator; where none is named, it is the source's H100.
+
+    Nobody publishes one price of an hour: that of a named accelerator has to be given.
+    """
+    nameless = inputs.missing("accelerator")
+    for name in dict.fromkeys(inputs["accelerator"][~nameless].tolist()):
+        rows = np.equal(inputs["accelerator"], name)
+        try:
+            known = device(catalog, name)
+        except RefusedError as error:
+            [refusal] = error.refusals
+            inputs.refuse("accelerator", rows, refusal.reason, refusal.hint)
+            continue
+        for column, value in known.items():
+            if value is not None and column not in relation.unread:
+                inputs.default(column, np.where(rows, value, np.nan))
+    sources_own = {
+        "peak_flops_per_second": PEAK_FLOPS_PER_SECOND,
+        "hbm_bytes": 80e9 if "C19" in mends else 80 * 2**30,
+        "usd_per_gpu_hour": USD_PER_GPU_HOUR,
+        "watts_per_gpu": WATTS_PER_GPU,
+    }
+    for column, value in sources_own.items():
+        if column not in relation.unread:
+            inputs.default(column, np.where(nameless, value, np.nan))
+    if "peak_flops_per_second" not in relation.unread:
+        inputs.require(("peak_flops_per_second",), "give the peak rate of the accelerator")
+
+
+def device(catalog: Catalog, name: str) -> dict[str, Any]:
+    """Return what the catalog knows of an accelerator: its rate, memory and server's power.
+
+    A system (of the `system` table, or a study's own) is looked for first: it may have figures
+    of its own under the name of an accelerator.
+
+    Raises
+    ------
+    RefusedError
+        If it is neither a system nor an accelerator.
+    """
+    found: dict[str, Any] = {}
+    try:
+        row = catalog.find("accelerator", name)
+        found["peak_flops_per_second"] = row.get("bf16_flops_per_second")
+        found["watts_per_gpu"] = row.get("server_watts_per_gpu")
+        found["hbm_bytes"] = row.get("hbm_bytes")
+    except RefusedError:
+        catalog.find("system", name)
+    try:
+        row = catalog.find("system", name)
+    except RefusedError:
+        return found
+    own = {
+        "peak_flops_per_second": row.get("matrix_flops_per_second"),
+        "hbm_bytes": row.get("hbm_bytes"),
+    }
+    return {**found, **own}
+
+
+def _resolve_run(inputs: Inputs) -> None:
+    """Fill the tokens of the run: given, or so many a parameter."""
+    inputs.check(("active_parameters", "tokens_per_parameter", "dataset_tokens"))
+    sizes = ("parameters", "active_parameters", "tokens_per_parameter")
+    _refuse_beyond_limits(inputs, sizes)
+    inputs.default("active_parameters", inputs["parameters"])
+    both = ~inputs.missing("tokens_per_parameter") & ~inputs.missing("dataset_tokens")
+    inputs.refuse(
+        "tokens_per_parameter", both, "is given beside `dataset_tokens`", "give one of the two"
+    )
+    inputs.default("tokens_per_parameter", 20)
+    with np.errstate(all="ignore"):
+        tokens = inputs["tokens_per_parameter"] * inputs["active_parameters"]
+    sound = np.all([_is_within_limits(inputs, name) for name in sizes], axis=0)
+    inputs.default("dataset_tokens", np.where(sound, tokens, np.nan))
+    _refuse_beyond_limits(inputs, ("dataset_tokens",))
+
+
+def _resolve_sites(inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
+    """Fill the coordinates of the two sites."""
+    for end, default in (("a", "JEAN_ZAY"), ("b", "JOLIOT_CURIE")):
+        place = (f"latitude_{end}", f"longitude_{end}")
+        nowhere = inputs.missing(place[0]) & inputs.missing(place[1])
+        inputs.default(f"site_{end}", _text_where(nowhere, default))
+        for name in dict.fromkeys(inputs[f"site_{end}"].tolist()):
+            if name is not None:
+                _place(inputs, catalog, mends, end, name)
+        inputs.require(place, "name a site, or give both coordinates")
+
+
+def _place(inputs: Inputs, catalog: Catalog, mends: Mends, end: str, name: str) -> None:
+    column = f"site_{end}"
+    rows = np.equal(inputs[column], name)
+    known = ~(inputs.missing(f"latitude_{end}") | inputs.missing(f"longitude_{end}"))
+    try:
+        site = catalog.find("site", name)
+        if "C10" in mends and site.get("true_site"):
+            site = catalog.find("site", str(site["true_site"]))
+    except RefusedError as error:
+        [refusal] = error.refusals
+        # A place that is not known may be named, if it is said where it is.
+        inputs.refuse(column, rows & ~known, refusal.reason, refusal.hint)
+        return
+    for place in ("latitude", "longitude"):
+        degrees: Any = site[place]
+        inputs.default(f"{place}_{end}", np.where(rows, degrees, np.nan))

@@ -1,0 +1,138 @@
+"""The cluster estimator's search: a cartesian product, the rows of a cell its inner axes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from estimators.cluster.inputs import OPTIONAL, resolve_keys, resolve_problem
+from estimators.cluster.relations import CHOICES, COMPUTE, INPUTS, OWN, PROBLEM, RELATIONS
+from estimators.columns import COLUMNS
+from estimators.contract import (
+    Array,
+    Catalog,
+    Cell,
+    Columns,
+    Mends,
+    Problem,
+    RefusedError,
+    Relation,
+    Scalar,
+    Space,
+)
+from estimators.inputs import Inputs, records
+from estimators.table_search import combinations, distinct
+
+KEYS = tuple(dict.fromkeys(name for relation in RELATIONS for name in relation.keys))
+
+
+class ClusterSearch:
+    """Every combination of the values that a study gives.
+
+    The rows of `cluster_compute` are always among them; those of another relation where the
+    study gives an input that only that relation reads. A cell's `kept` has its axes: the cell is
+    their product, and another study's other values are another cell.
+    """
+
+    space_columns: tuple[str, ...] = tuple(
+        name
+        for name in dict.fromkeys((*PROBLEM, *CHOICES, *INPUTS, *KEYS))
+        if name not in ("peak_flops_per_second", "hbm_bytes")
+    )
+    system_columns: tuple[str, ...] = ("peak_flops_per_second", "hbm_bytes")
+    row_columns: frozenset[str] = frozenset(KEYS)
+
+    def __init__(self, estimator: str, version: int) -> None:
+        self._estimator = estimator
+        self._version = version
+
+    def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
+        """Yield the cells of every relation that is asked for; see `contract.Search`."""
+        wanted = [r for r in RELATIONS if r is COMPUTE or OWN[r.name] & space.keys()]
+        # All are checked before the first is given.
+        found = [list(self._cells(relation, space, catalog, mends)) for relation in wanted]
+        yield from itertools.chain.from_iterable(found)
+
+    def count(self, cell: Cell) -> int:
+        """Return the number of rows; see `contract.Search`."""
+        return prod(len(values) for values in _axes(cell).values())
+
+    def layouts(self, cell: Cell, max_rows: int) -> Iterator[Columns]:
+        """Yield the rows, the last axis fastest; see `contract.Search`."""
+        axes = {name: _array(name, values) for name, values in _axes(cell).items()}
+        sizes = [len(values) for values in axes.values()]
+        total = prod(sizes)
+        for start in range(0, total, max_rows):
+            rows = np.arange(start, min(start + max_rows, total))
+            places = np.unravel_index(rows, sizes)
+            yield {
+                name: values[place]
+                for (name, values), place in zip(axes.items(), places, strict=True)
+            }
+
+    def _cells(
+        self, relation: Relation, space: Space, catalog: Catalog, mends: Mends
+    ) -> Iterator[Cell]:
+        given = {name: values for name, values in space.items() if name not in relation.unread}
+        outer = {n: v for n, v in given.items() if n in (*PROBLEM, *CHOICES, *INPUTS)}
+        outer = {n: v for n, v in outer.items() if n not in ("global_batch_tokens",)}
+        inputs = Inputs(combinations(outer) or {"model": np.array([None])})
+        resolve_problem(inputs, relation, catalog, mends)
+        if inputs.refusals:
+            raise RefusedError(distinct(inputs.refusals))
+        for row in records(inputs.finish((*PROBLEM, *CHOICES), OPTIONAL)):
+            axes = _resolved_axes(relation, given, row, mends)
+            yield Cell(
+                estimator=self._estimator,
+                version=self._version,
+                relation=relation.name,
+                problem=Problem({name: row[name] for name in PROBLEM}),
+                mends=mends,
+                choices={name: row[name] for name in CHOICES if row[name] is not None},
+                kept={name: json.dumps(values) for name, values in axes.items()},
+            )
+
+
+def _resolved_axes(
+    relation: Relation, space: Space, problem: Mapping[str, Scalar], mends: Mends
+) -> dict[str, list[Any]]:
+    """Return the values of each key, checked within the problem."""
+    axes = {}
+    for name in relation.keys:
+        source = name
+        if name == "batch_sequences" and name not in space and "global_batch_tokens" in space:
+            source = "global_batch_tokens"
+        values = list(space.get(source, [None]))
+        columns: dict[str, Array] = {source: np.array(values, dtype=object)}
+        for known, value in problem.items():
+            columns[known] = np.full(len(values), value, dtype=object)
+        inputs = Inputs(_typed(columns))
+        resolve_keys(inputs, relation, mends)
+        if inputs.refusals:
+            raise RefusedError(distinct(inputs.refusals))
+        axes[name] = list(dict.fromkeys(inputs.finish((name,))[name].tolist()))
+    return axes
+
+
+def _typed(columns: Mapping[str, Array]) -> dict[str, Array]:
+    """Return columns with NaN for a missing number."""
+    typed = {}
+    for name, values in columns.items():
+        if COLUMNS[name].kind in ("int", "float"):
+            typed[name] = np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+        else:
+            typed[name] = values
+    return typed
+
+
+def _axes(cell: Cell) -> dict[str, Sequence[Any]]:
+    return {name: json.loads(str(text)) for name, text in cell.kept.items()}
+
+
+def _array(name: str, values: Sequence[Any]) -> Array:
+    return np.array(values, dtype=COLUMNS[name].dtype)

@@ -1,0 +1,143 @@
+"""Columns of the reference tables of prices, power, places and published runs."""
+
+from __future__ import annotations
+
+from estimators.columns.column import Column, count, efficiency, measure, positive, text
+
+
+def _price(name: str, meaning: str, unit: str = "USD/GPU-hour") -> Column:
+    return Column(name, "float", unit, meaning, minimum=0, maximum=1e9)
+
+
+def _flag(quantity: str, meaning: str) -> Column:
+    return Column(
+        f"is_{quantity}_circular", "bool", "", f"Whether {meaning}; NULL where there is none"
+    )
+
+
+COSTS = (
+    text("kind", "What the figure is: published, derived, estimated or assumed"),
+    # places
+    text("site", "Name of the site"),
+    Column("latitude", "float", "degrees", "North of the equator", minimum=-90, maximum=90),
+    Column("longitude", "float", "degrees", "East of Greenwich", minimum=-180, maximum=180),
+    text("true_site", "The site at which it really is, where the row's coordinates are wrong"),
+    # prices
+    Column("price_date", "date", "", "Day on which the price was found"),
+    text("hardware", "Accelerator as the source of its price spells it"),
+    text("vendor", "Who lets it"),
+    _price("on_demand_usd_per_gpu_hour", "Price of an hour of one accelerator"),
+    _price("one_year_usd_per_gpu_hour", "The same with a commitment of one year"),
+    _price("three_year_usd_per_gpu_hour", "The same with a commitment of three years"),
+    text("priced_as", "The accelerator whose price and power are taken"),
+    text("price_url", "Page on which the price stood"),
+    text(
+        "purchase_includes",
+        "What purchase_usd buys an accelerator's share of: itself, a board of 8, a server of 8",
+        *("gpu", "board", "server"),
+    ),
+    Column("purchase_date", "date", "", "Day on which purchase_usd was found"),
+    text("region", "Where, and for whom, a price of electricity holds"),
+    Column("year", "int", "", "Year", minimum=1900, maximum=2100),
+    Column("usd_per_kwh", "float", "USD/kWh", "Price of electricity", minimum=0, maximum=1e6),
+    # power
+    text("grid", "Name of the power grid, with whose figure it is"),
+    Column(
+        "kg_co2e_per_kwh", "float", "kg/kWh", "Emissions of electricity", minimum=0, maximum=1e6
+    ),
+    text("facility", "Name of the data centre or its operator, with whose figure it is"),
+    Column(
+        "pue",
+        "float",
+        "",
+        "Power usage effectiveness: energy of the facility over that of its computers",
+        minimum=1,
+        maximum=10,
+    ),
+    # the share of time that counts
+    text("run", "Name of the run"),
+    efficiency("goodput", "Share of the run's time that made progress, restarts left out"),
+    # other parameters of costs
+    text("parameter", "Name of the parameter"),
+    Column("parameter_value", "float", "", "Value of the parameter, in parameter_unit"),
+    text("parameter_unit", "Unit of parameter_value"),
+    # published runs
+    text(
+        "run_kind",
+        "A whole run, a stage of known throughput, or a measured part of a run",
+        *("run", "throughput stage", "measured segment"),
+    ),
+    text("organization", "Who trained the model"),
+    positive("gpu_hours", "GPU-hours", "Accelerators times the hours of the run"),
+    Column(
+        "watts_per_gpu",
+        "float",
+        "watts",
+        "Mean power of the run for one accelerator",
+        above=0,
+        maximum=1e6,
+    ),
+    text("power_kind", "What watts_per_gpu is and covers: measured, TDP, assumed"),
+    measure("energy_kwh", "kWh", "Electric energy of the run"),
+    text("energy_kind", "What energy_kwh is: measured or computed, and from what"),
+    Column("is_energy_before_pue", "bool", "", "Whether energy_kwh leaves the site's overhead out"),
+    measure("kg_co2e", "kg", "Emissions of the run, in CO2 equivalents"),
+    measure("cost_usd", "USD", "Cost of the run"),
+    _flag("time", "the run's time was derived from FLOPs or tokens over a rate, not from a clock"),
+    _flag("energy", "its energy, or else its emissions, were computed from hours and a power"),
+    _flag("cost", "its cost is hours x a price"),
+)
+
+_TOTALS = {
+    "gpu_hours": ("GPU-hours", "GPU-hours of the run"),
+    "cost_usd": ("USD", "Cost of the run"),
+    "energy_kwh": ("kWh", "Energy of the run, the site's overhead included,"),
+    "kg_co2e": ("kg", "Emissions of the run"),
+}
+_WHICH = {
+    "lowest": "that takes fewest GPU-hours",
+    "median": "in the middle",
+    "highest": "that takes most GPU-hours",
+}
+
+COST_VIEWS = (
+    text("spelling", "A name of an accelerator, a system or a device"),
+    text(
+        "basis",
+        "What a price stands on: rent without or with a commitment, owning, or given by the user",
+    ),
+    measure("lowest_usd_per_gpu_hour", "USD/GPU-hour", "Cheapest of the quotes"),
+    measure("highest_usd_per_gpu_hour", "USD/GPU-hour", "Dearest of the quotes"),
+    measure("amortised_usd_per_gpu_hour", "USD/GPU-hour", "Part of it: the purchase"),
+    measure("electricity_usd_per_gpu_hour", "USD/GPU-hour", "Part of it: electricity"),
+    count("num_quotes", "Quotes that the price was picked from: the last of each vendor"),
+    text("price_note", "Why there is no price; NULL where there is one"),
+    text(
+        "power_basis",
+        "What a power stands on: the server on average or at full load, the accelerator alone, "
+        "a measurement, or given by the user",
+    ),
+    Column("is_default", "bool", "", "Whether it is what commands take unless asked otherwise"),
+    text("power_source", "Where watts_per_gpu comes from"),
+    text("power_note", "Why there is no power; NULL where there is one"),
+    count("num_runs", "Runs that the figures are of"),
+    *(
+        measure(f"{which}_{total}", unit, f"{meaning} {of}")
+        for total, (unit, meaning) in _TOTALS.items()
+        for which, of in _WHICH.items()
+    ),
+    measure("lowest_electricity_usd", "USD", "Price of lowest_energy_kwh"),
+    measure("elapsed_seconds", "seconds", "Time of the run, waiting for exchanges included"),
+    measure("latency_fraction", "", "Share of the run that waits for light"),
+    measure("hbm_fraction", "", "Memory needed over that of the GPU"),
+    text("quantity", "Which figure of a run is compared"),
+    Column("published_value", "float", "", "The published figure, in its base unit"),
+    Column("predicted_value", "float", "", "Ours, in the same unit"),
+    text("prediction", "How the predicted value is made"),
+    Column(
+        "is_circular",
+        "bool",
+        "",
+        "Whether the published figure was itself computed the same way, and proves nothing",
+    ),
+)

@@ -1,0 +1,60 @@
+-- Power of an accelerator with its share of a server, by what it is taken from.
+-- Grain: one row per accelerator and power basis
+--
+-- The rule: the server's power at full load times the share of it that training draws on average
+-- is the default, NULL where no power of a server was published. Others stand beside it: full load,
+-- the accelerator's own design power alone, and what was measured at the socket.
+with share as (
+    select
+        parameter_value as average_fraction,
+        source
+    from cost_parameter
+    where parameter = 'server_tdp_fraction_gpu'
+)
+
+select
+    accelerator.accelerator,
+    'server_average' as power_basis,
+    accelerator.server_watts_per_gpu * share.average_fraction as watts_per_gpu,
+    true as is_default,
+    accelerator.server_watts_source || '; x ' || share.average_fraction || ': ' || share.source
+        as source,
+    case when accelerator.server_watts_per_gpu is null then 'no published power of its server' end
+        as power_note
+from accelerator
+cross join share
+union all
+select
+    accelerator,
+    'server_full_load' as power_basis,
+    server_watts_per_gpu as watts_per_gpu,
+    false as is_default,
+    server_watts_source as source,
+    cast(null as varchar) as power_note
+from accelerator
+where server_watts_per_gpu is not null
+union all
+select
+    accelerator,
+    'accelerator_alone' as power_basis,
+    tdp_watts as watts_per_gpu,
+    false as is_default,
+    source,
+    cast(null as varchar) as power_note
+from accelerator
+where tdp_watts is not null
+union all
+select
+    accelerator_spelling.accelerator,
+    'measured' as power_basis,
+    avg(published_training_runs.watts_per_gpu) as watts_per_gpu,
+    false as is_default,
+    string_agg(published_training_runs.source, '; ') as source,
+    cast(null as varchar) as power_note
+from published_training_runs
+inner join accelerator_spelling
+    on published_training_runs.accelerator = accelerator_spelling.spelling
+where
+    published_training_runs.run_kind = 'measured segment'
+    and published_training_runs.watts_per_gpu is not null
+group by accelerator_spelling.accelerator

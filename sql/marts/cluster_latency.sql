@@ -1,0 +1,6 @@
+-- The least latency between two sites, over a run, in GPU time and money.
+-- Grain: one row per run, pair of sites and interval between exchanges
+select
+    *,
+    total_latency_seconds / (training_seconds + total_latency_seconds) as latency_fraction
+from stg_cluster_latency

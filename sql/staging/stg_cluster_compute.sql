@@ -1,0 +1,42 @@
+-- Runs of the cluster estimator: GPUs, steps and time, with their FLOPs.
+-- Grain: one row per run
+select
+    -- record
+    cell_id,
+    problem_id,
+    estimator,
+    estimator_version,
+    mends,
+    variant,
+
+    -- model and data
+    model,
+    parameters,
+    active_parameters,
+    dataset_tokens,
+    global_batch_tokens,
+
+    -- system
+    accelerator,
+    peak_flops_per_second,
+    hbm_bytes,
+    mfu,
+
+    -- run
+    gradient_accumulation,
+    target_step_seconds,
+    available_gpus,
+    goodput,
+    usd_per_gpu_hour,
+    activation_recompute,
+    critical_batch_tokens,
+    num_steps,
+    6 * active_parameters * dataset_tokens as total_flops,
+    6 * active_parameters * global_batch_tokens as step_flops,
+    step_flops / (peak_flops_per_second * mfu * target_step_seconds) as num_gpus_unrounded,
+    num_gpus_for_flops,
+    num_gpus_for_memory,
+    num_gpus,
+    step_seconds,
+    training_seconds
+from current_cluster_compute

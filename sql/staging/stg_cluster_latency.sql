@@ -1,0 +1,50 @@
+-- Light between two sites of a run: the least latency there can be.
+-- Grain: one row per run, pair of sites and interval between exchanges
+select
+    -- record
+    cell_id,
+    problem_id,
+    estimator,
+    estimator_version,
+    mends,
+    variant,
+
+    -- model and data
+    model,
+    parameters,
+    active_parameters,
+    dataset_tokens,
+    global_batch_tokens,
+
+    -- system
+    accelerator,
+    peak_flops_per_second,
+    hbm_bytes,
+    mfu,
+
+    -- sites
+    site_a,
+    latitude_a,
+    longitude_a,
+    site_b,
+    latitude_b,
+    longitude_b,
+    medium,
+    sync_interval_steps,
+
+    -- run
+    usd_per_gpu_hour,
+    goodput,
+    num_gpus,
+    num_steps,
+    training_seconds,
+
+    -- latency
+    num_exchanges,
+    distance_km,
+    latency_seconds,
+    latency_seconds * num_exchanges as total_latency_seconds,
+    coalesce(idle_num_gpus, num_gpus) as idle_num_gpus,
+    total_latency_seconds * coalesce(idle_num_gpus, num_gpus) as idle_gpu_seconds,
+    idle_gpu_seconds / 3600 * usd_per_gpu_hour as idle_cost_usd
+from current_cluster_latency

@@ -1,0 +1,223 @@
+"""`warehouse cost` and `warehouse energy`: stored runs, priced when asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from warehouse.cli.main import run
+from warehouse.connection import open_for_write
+
+BUDGET = """
+name = "budget"
+estimator = "cluster"
+[space]
+parameters = 70e9
+dataset_tokens = 1.4e12
+accelerator = ["H100 SXM 80GB", "A100 SXM 80GB", "B200 SXM 180GB"]
+global_batch_tokens = 1e6
+mfu = [0.4, 0.5]
+"""
+STEPS = """
+name = "steps"
+estimator = "roofline"
+[space]
+model = "gpt3_1T"
+strategy = "tensor_1d"
+accelerator = "A100"
+nvlink_size = 8
+num_gpus = [512, 1024]
+global_batch_size = 4096
+"""
+FLOPS = 6 * 70e9 * 1.4e12
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("cost")
+    for name, text in (("budget", BUDGET), ("steps", STEPS)):
+        (directory / f"{name}.toml").write_text(text)
+        path = directory / "warehouse.duckdb"
+        assert run(["sweep", str(directory / f"{name}.toml"), "--db", str(path)]) == 0
+    return path
+
+
+@pytest.fixture
+def ask(database: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Call a command for JSON; return exit code, rows, stderr."""
+
+    def ask(*arguments: object, json_rows: bool = True) -> tuple[int, Any, str]:
+        capsys.readouterr()
+        wanted = ["--json"] if json_rows else []
+        code = run([*map(str, arguments), *wanted, "--db", str(database)])
+        out, err = capsys.readouterr()
+        return code, json.loads(out) if json_rows and out else out, err
+
+    return ask
+
+
+def only(rows: list[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
+    """Return the one row that has these values."""
+    [row] = [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+    return row
+
+
+def test_a_run_costs_its_hours_times_the_price(ask: Any) -> None:
+    code, rows, _ = ask("cost", "--model", "70B parameters", "--price", 3)
+    assert code == 0
+    row = only(rows, accelerator="H100 SXM 80GB")
+    hours = FLOPS / (989.5e12 * 0.5) / 3600
+    # 6e6 more GPUs-seconds at most: GPUs are whole, and the last step is full
+    assert row["lowest_gpu_hours"] == pytest.approx(hours, rel=2e-3)
+    assert row["lowest_cost_usd"] == pytest.approx(3 * row["lowest_gpu_hours"], rel=1e-12)
+    assert row["highest_cost_usd"] == pytest.approx(row["lowest_cost_usd"] * 0.5 / 0.4, rel=2e-3)
+    assert (row["num_runs"], row["basis"], row["price_source"]) == (2, "given", "given")
+
+
+def test_prices_are_joined_when_asked_for(ask: Any, database: Path) -> None:
+    arguments = ("cost", "--model", "70B parameters", "--accelerator", "H100", "--year", 2024)
+    _, rows, _ = ask(*arguments)
+    before = only(rows, basis="on_demand")
+    with open_for_write(database) as connection:
+        connection.execute(
+            "update gpu_hour_price set on_demand_usd_per_gpu_hour = 2 * on_demand_usd_per_gpu_hour"
+        )
+    try:
+        _, rows, _ = ask(*arguments)
+        after = only(rows, basis="on_demand")
+    finally:
+        with open_for_write(database) as connection:
+            connection.execute(
+                "update gpu_hour_price set on_demand_usd_per_gpu_hour ="
+                " on_demand_usd_per_gpu_hour / 2"
+            )
+    assert after["lowest_cost_usd"] == pytest.approx(2 * before["lowest_cost_usd"], rel=1e-12)
+    assert "http" in before["price_source"]
+
+
+def test_the_last_year_is_shown_unless_another_is_asked_for(ask: Any) -> None:
+    asked = ("cost", "--model", "70B parameters", "--accelerator", "A100-80GB")
+    _, rows, _ = ask(*asked)
+    assert {row["year"] for row in rows} == {2025}
+    _, rows, _ = ask(*asked, "--all-years")
+    assert {row["year"] for row in rows} >= {2022, 2023, 2024, 2025}
+    _, rows, _ = ask(*asked, "--year", 2023)
+    assert {row["year"] for row in rows} == {2023}
+
+
+def test_what_was_never_published_is_not_invented(ask: Any) -> None:
+    _, rows, _ = ask("cost", "--model", "70B parameters", "--accelerator", "B200 SXM 180GB")
+    assert [(row["basis"], row["lowest_cost_usd"]) for row in rows] == [("owned", None)]
+    assert rows[0]["price_note"] == "no published power of its server: electricity is not known"
+    _, rows, _ = ask("energy", "--model", "70B parameters", "--accelerator", "B200 SXM 180GB")
+    assert {row["lowest_energy_kwh"] for row in rows} == {None}
+    assert {row["power_note"] for row in rows} == {"no published power of its server"}
+    code, rows, _ = ask(
+        *("energy", "--model", "70B parameters", "--accelerator", "B200", "--watts", 1430)
+    )
+    assert code == 0
+    expected = rows[0]["lowest_gpu_hours"] * 1.43 * 1.1
+    assert rows[0]["lowest_energy_kwh"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_tokens_are_asked_for_and_never_assumed(ask: Any) -> None:
+    code, rows, err = ask("cost", "--model", "gpt3_1T")
+    assert (code, rows) == (3, "")
+    assert "the tokens of 2 runs are not known" in err
+    code, rows, err = ask("cost")
+    assert (code, "left out, their tokens are not known: 2 runs" in err) == (0, True)
+    assert {row["model"] for row in rows} == {"70B parameters"}
+    code, rows, _ = ask("cost", "--model", "gpt3_1T", "--tokens", 1e12, "--price", 1)
+    assert (code, {row["dataset_tokens"] for row in rows}) == (0, {1e12})
+
+
+def test_a_layouts_run_is_its_steps(ask: Any, database: Path) -> None:
+    with duckdb.connect(str(database), read_only=True) as connection:
+        found = connection.execute(
+            "select cell_id, min(step_seconds) from configuration where variant = 'corrected'"
+            " and fits_memory and num_gpus = 512 group by cell_id"
+        ).fetchall()
+    [(cell, step)] = found
+    steps = -(-1e12 // (4096 * 2048))
+    _, rows, _ = ask("cost", "--id", cell, "--tokens", 1e12, "--price", 2, "--goodput", 0.9)
+    assert rows[0]["training_seconds"] == pytest.approx(steps * step / 0.9, rel=1e-12)
+    assert rows[0]["lowest_cost_usd"] == pytest.approx(
+        steps * step / 0.9 * 512 / 3600 * 2, rel=1e-12
+    )
+    _, rows, _ = ask("cost", "--num-gpus", 512, "--tokens", 1e12, "--price", 2)
+    assert rows[0]["training_seconds"] == pytest.approx(steps * step, rel=1e-12)
+
+
+def test_a_goodput_and_a_site_may_be_named(ask: Any) -> None:
+    named = ("--goodput", "Llama 3 405B", "--pue", "Jean Zay (BLOOM)", "--carbon", "France (BLOOM)")
+    asked = ("energy", "--model", "70B parameters", "--accelerator", "H100 SXM 80GB")
+    _, [row], _ = ask(*asked, *named)
+    _, [plain], _ = ask(*asked, "--pue", 1, "--carbon", 0.057)
+    assert row["lowest_energy_kwh"] == pytest.approx(
+        plain["lowest_energy_kwh"] * 1.2 / 0.9, rel=1e-12
+    )
+    assert row["lowest_kg_co2e"] == pytest.approx(0.057 * row["lowest_energy_kwh"], rel=1e-12)
+    # a server of 1,275 W a GPU at three quarters
+    expected = plain["lowest_gpu_hours"] * 1.275 * 0.75
+    assert plain["lowest_energy_kwh"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_owning_draws_electricity_at_the_price_that_is_given(ask: Any) -> None:
+    asked = ("cost", "--model", "70B parameters", "--accelerator", "H100 SXM 80GB", "--year", 2025)
+    _, rows, _ = ask(*asked, "--electricity-price", 0, "--pue", 1)
+    free = only(rows, basis="owned")["usd_per_gpu_hour"]
+    _, rows, _ = ask(*asked, "--electricity-price", 0.5, "--pue", 2)
+    paid = only(rows, basis="owned")["usd_per_gpu_hour"]
+    # a board's share of a server and a network, over five years
+    assert free == pytest.approx(33810 * 1.64 / (1 - 0.19) / (5 * 8766), rel=1e-12)
+    assert paid - free == pytest.approx(1.275 * 0.75 * 2 * 0.5, rel=1e-12)
+
+
+def test_a_table_is_in_units_of_people(ask: Any) -> None:
+    code, out, err = ask("cost", "--model", "70B parameters", "--price", 2, json_rows=False)
+    assert code == 0
+    assert "variant corrected" in err
+    head = out.splitlines()[0].split("  ")
+    assert {"GPUs", "USD/GPU-hour"} <= {heading.strip() for heading in head}
+    code, out, err = ask("cost", "--top", 1, json_rows=False)
+    assert len(out.splitlines()) == 3
+    assert "the first 1 of" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ("cost --model nonsense", 3, '`model` "nonsense": no run of it is stored'),
+        ("cost --accelerator H300", 3, "stored: "),
+        ("cost --tokens -1", 3, "`tokens` -1"),
+        ("cost --tokens nan", 3, "`tokens` nan"),
+        ("cost --tokens 1e300", 3, "`tokens` 1e+300"),
+        ("cost --price 0", 3, "`price` 0"),
+        ("cost --pue 0.9", 3, "`pue` 0.9"),
+        ("cost --goodput 0", 3, "`goodput` 0"),
+        ("cost --goodput 1.1", 3, "`goodput` 1.1"),
+        ("cost --goodput somewhere", 3, "is neither a number nor in the `goodput` table"),
+        ("cost --electricity-price -0.1", 3, "`electricity-price` -0.1"),
+        ("cost --year 2031", 3, "`year` 2031: there is no price"),
+        ("cost --year 2024 --price 2", 2, "cannot stand beside"),
+        ("cost --id 12", 3, "is neither a cell nor a problem"),
+        ("cost --num-gpus 0", 2, "--num-gpus"),
+        ("energy --carbon -1", 3, "`carbon` -1"),
+        ("energy --carbon Mars", 3, "is neither a number nor in the `grid_carbon` table"),
+        ("energy --watts 0", 3, "`watts` 0"),
+        ("energy --model gpt3_1T", 3, "--tokens 20e12"),
+        ("energy --num-gpus 7", 3, "no run is left"),
+    ],
+)
+def test_faults_are_told_and_nothing_is_written(
+    ask: Any, database: Path, arguments: str, code: int, words: str
+) -> None:
+    before = database.read_bytes()
+    found, rows, err = ask(*arguments.split())
+    assert (found, rows) == (code, "")
+    assert words in err
+    assert database.read_bytes() == before
