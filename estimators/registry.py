@@ -17,6 +17,7 @@ ESTIMATORS: dict[str, str] = {
     "run_optimizer": "estimators.run_optimizer.estimator:RUN_OPTIMIZER",
     "pipeline": "estimators.pipeline.estimator:PIPELINE",
     "cluster": "estimators.cluster.estimator:CLUSTER",
+    "training_step": "estimators.training_step.estimator:TRAINING_STEP",
 }
 """Name -> ``module:object``, imported when it is first asked for."""
 

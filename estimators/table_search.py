@@ -69,6 +69,8 @@ class TableSearch:
         Problem columns and choices that no layout depends on.
     row_columns
         None: a kept value makes a cell of its own.
+    searched
+        Choices of which a study that names none means these.
     """
 
     estimator: str
@@ -87,6 +89,7 @@ class TableSearch:
     real: frozenset[str] = frozenset()
     independent: frozenset[str] = frozenset()
     row_columns: frozenset[str] = frozenset()
+    searched: Mapping[str, Sequence[Scalar]] = field(default_factory=dict)
     _tables: OrderedDict[Key, Columns] = field(default_factory=OrderedDict, compare=False)
     _counts: dict[Key, int] = field(default_factory=dict, compare=False)
 
@@ -104,6 +107,7 @@ class TableSearch:
         RefusedError
             If a value is faulty, or if a kept value leaves no layout in any cell.
         """
+        space = {**self.searched, **space}
         rows = resolved_combinations(self, space, catalog, mends)
         names = [name for name in self.keys if name in space]
         kept = [

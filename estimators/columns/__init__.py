@@ -16,6 +16,7 @@ from estimators.columns.optimizer import OPTIMIZER
 from estimators.columns.pipeline import PIPELINE
 from estimators.columns.problem import DEVICE, MODEL, PROBLEM, SYSTEM
 from estimators.columns.records import RECORD, REFERENCE
+from estimators.columns.training_step import TRAINING_STEP
 from estimators.columns.views import VIEWS
 
 GROUPS: dict[str, tuple[Column, ...]] = {
@@ -30,6 +31,7 @@ GROUPS: dict[str, tuple[Column, ...]] = {
     "Pipeline": PIPELINE,
     "Linear layer and run optimizer": OPTIMIZER,
     "Cluster": CLUSTER,
+    "Training step": TRAINING_STEP,
     "Prices, power and places": COSTS,
     "Records": RECORD,
     "Reference tables": REFERENCE,

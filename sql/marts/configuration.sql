@@ -5,16 +5,19 @@
 -- the output layer out of its time: compare mfu between estimators with that in mind.
 with configuration_flops as (
     select
-        *,
-        model_flops(
-            global_batch_size,
-            seq_len,
-            num_layers,
-            hidden_size,
-            ffn_hidden_size,
-            num_heads,
-            num_kv_heads,
-            vocab_size
+        * exclude (model_flops),
+        coalesce(
+            model_flops,
+            model_flops(
+                global_batch_size,
+                seq_len,
+                num_layers,
+                hidden_size,
+                ffn_hidden_size,
+                num_heads,
+                num_kv_heads,
+                vocab_size
+            )
         ) as model_flops,
         cast(global_batch_size as bigint) * seq_len as step_tokens
     from configuration_source
@@ -26,7 +29,12 @@ select
     step_tokens / step_seconds as tokens_per_second,
     step_tokens / step_seconds / num_gpus as tokens_per_second_per_gpu,
     model_flops / step_seconds / num_gpus as model_flops_per_second_per_gpu,
-    mfu(model_flops, step_seconds, num_gpus, matrix_flops_per_second) as mfu,
+    mfu(
+        model_flops,
+        step_seconds,
+        num_gpus,
+        coalesce(peak_flops_per_second, matrix_flops_per_second)
+    ) as mfu,
     compute_seconds / step_seconds as compute_fraction,
     memory_seconds / step_seconds as memory_fraction,
     tensor_comm_seconds / step_seconds as tensor_comm_fraction,

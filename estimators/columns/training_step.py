@@ -1,0 +1,131 @@
+"""Columns of the training_step estimator: its constants, its parts of a step, its memory."""
+
+from __future__ import annotations
+
+from estimators.columns.column import (
+    MEGATRON,
+    Column,
+    count,
+    efficiency,
+    fraction,
+    latency,
+    measure,
+    positive,
+    text,
+)
+
+SHAPE = (
+    count("expert_ffn_hidden_size", "Width of one expert's feed-forward layer"),
+    Column("num_shared_experts", "int", "", "Experts that every token passes through", minimum=0),
+    Column("num_dense_layers", "int", "", "Layers of a mixture without experts", minimum=0),
+    Column("ties_embedding", "bool", "", "Whether embedding and output layer share their weights"),
+)
+
+RUN = (
+    text("framework", "Program whose choices of fusion, overlap and bytes are taken"),
+    text("profile", "Set of constants: default, or the name of a calibrated one"),
+    text("precision", "Number format of the matrix products", "bf16", "fp16", "fp8"),
+)
+
+CONSTANTS = (
+    count("num_sms", "Streaming multiprocessors (compute units) of the accelerator"),
+    efficiency("gemm_efficiency", "Share of the peak that a large product reaches, BF16 or FP16"),
+    efficiency("fp8_gemm_efficiency", "Share of the FP8 peak that a large product reaches"),
+    Column(
+        "gemm_half_depth",
+        "float",
+        "",
+        "Inner dimension at which a product reaches half its rate",
+        minimum=0,
+        maximum=1e6,
+    ),
+    efficiency("small_tile_efficiency", "Rate of tiles of 128 x 128 over that of 256 x 128"),
+    efficiency("hbm_efficiency", "Share of memory bandwidth that streaming kernels reach"),
+    efficiency("flash_forward_efficiency", "Share of the peak of fused attention, forward"),
+    efficiency("flash_backward_efficiency", "Share of the peak of fused attention, backward"),
+    latency("collective_seconds", "Fixed cost of a collective operation, besides its hops"),
+    fraction("communication_sm_fraction", "Share of the multiprocessors that transfers occupy"),
+    *(
+        fraction(f"{name}_overlap_fraction", f"Share of {what} that may run beside arithmetic")
+        for name, what in (
+            ("gradient", "the exchange of gradients"),
+            ("parameter", "the gathering of parameters"),
+            ("tensor", "tensor-parallel collectives of the backward pass"),
+            ("context", "the exchange of keys and values"),
+            ("expert", "the exchange of tokens between experts"),
+            ("pipeline", "transfers between stages"),
+        )
+    ),
+    Column("uses_dropout", "bool", "", "Whether hidden states and attention have dropout"),
+    Column(
+        "fuses_elementwise",
+        "bool",
+        "",
+        "Whether bias, dropout, residual, activation and norms are single kernels",
+    ),
+    *(
+        Column(name, "float", "bytes", meaning, minimum=0, maximum=1e4)
+        for name, meaning in (
+            ("stored_weight_bytes", "Bytes kept of one weight of the forward pass"),
+            ("stored_gradient_bytes", "Bytes kept of one gradient"),
+            ("stored_optimizer_bytes", "Bytes kept of one parameter's optimizer state"),
+            ("reduced_gradient_bytes", "Bytes exchanged of one gradient"),
+            ("gathered_weight_bytes", "Bytes gathered of one weight"),
+            ("optimizer_traffic_bytes", "Memory traffic of the optimizer for one parameter"),
+            ("accumulation_traffic_bytes", "Memory traffic of adding one gradient to its buffer"),
+            ("loss_traffic_bytes", "Memory traffic of the loss for one logit, both ways"),
+            ("stored_logit_bytes", "Bytes kept of one logit until its backward pass"),
+        )
+    ),
+    Column(
+        "exchange_buckets",
+        "float",
+        "",
+        "Calls at most in which the gradients of a stage are exchanged",
+        minimum=1,
+        maximum=1e6,
+    ),
+    latency("host_seconds_per_layer", "Least time that the host needs to launch a layer one way"),
+    Column(
+        "framework_bytes",
+        "float",
+        "bytes",
+        "Memory of context, communication buffers and workspaces of one GPU",
+        minimum=0,
+        maximum=1e15,
+    ),
+)
+
+PARTS = (
+    measure("gemm_seconds", "seconds", "Part of the step: matrix products of the layers"),
+    measure("attention_seconds", "seconds", "Part of the step: the core of attention"),
+    measure("elementwise_seconds", "seconds", "Part of the step: memory-bound work of the layers"),
+    measure("vocabulary_seconds", "seconds", "Part of the step: embedding, output layer and loss"),
+    measure("recompute_seconds", "seconds", "Part of the step: work done again for the backward"),
+    measure("host_seconds", "seconds", "Part of the step: waiting for launches"),
+    measure("context_comm_seconds", "seconds", "Part of the step: exposed keys and values"),
+    measure("expert_comm_seconds", "seconds", "Part of the step: exposed exchange of tokens"),
+    measure("accumulation_seconds", "seconds", "Part of the step: adding up gradients"),
+    measure("optimizer_seconds", "seconds", "Part of the step: the optimizer"),
+    measure("logits_bytes", "bytes", "Logits and loss kept on one GPU"),
+    measure(
+        "gathered_bytes", "bytes", "Weights and gradients gathered for the layers at work on a GPU"
+    ),
+    measure("hfu", "", "FLOP/s of one GPU with recomputation, over its peak", MEGATRON),
+)
+
+STEP_CONSTANT = (
+    text("step_constant", "Key of a constant: its column, after @ what it holds for"),
+    text("constant", "Column that the constant is the default of"),
+    Column(
+        "constant_value", "float", "", "Its value, in the unit of that column; 1 or 0 of a flag"
+    ),
+    Column("lowest_value", "float", "", "Least value that sources or physics admit"),
+    Column("highest_value", "float", "", "Largest value that sources or physics admit"),
+    Column("is_assumed", "bool", "", "Whether no source gives the value: it is an assumption"),
+    text("software", "Program, with its version, that a published figure was measured with"),
+    text("scheme", "Scheme of parallelism as the published table names it"),
+    positive("training_days_as_printed", "days", "Time of a whole run as published, rounded there"),
+)
+
+TRAINING_STEP = SHAPE + RUN + CONSTANTS + PARTS + STEP_CONSTANT

@@ -1,0 +1,94 @@
+"""Parameters and floating-point operations of a decoder, dense or a mixture of experts.
+
+Sources: arXiv 2205.05198 appendix A and arXiv 2204.02311 appendix B (model FLOPs: three times
+the forward pass, attention counted over the whole square), arXiv 2104.04473 equation 2.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from estimators.contract import Values
+
+
+class Parameters(NamedTuple):
+    """Parameters by where they are kept: an average layer's, split over tensors and experts."""
+
+    layer: Any
+    """Of a layer, without its routed experts."""
+
+    experts: Any
+    """Routed experts of an average layer, all of them."""
+
+    embedding: Any
+    output: Any
+    """The output layer: as large as the embedding, whether it shares its weights or not."""
+
+
+def parameters(values: Values) -> Parameters:
+    """Return the parameters of an average layer and of the vocabulary.
+
+    Biases, learned positions and norms are counted as Megatron-LM's where the feed-forward
+    layer is not gated, norms alone where it is (Llama).
+    """
+    hidden, gated = values["hidden_size"] * 1.0, values["uses_glu"]
+    queries = values["num_heads"] * values["head_size"] * 1.0
+    keys = values["num_kv_heads"] * values["head_size"] * 1.0
+    sparse, products = values["sparse_share"], np.where(gated, 3.0, 2.0)
+    attention = 2 * hidden * queries + 2 * hidden * keys
+    expert = products * hidden * values["expert_ffn_hidden_size"]
+    ffn = (1 - sparse) * products * hidden * values["ffn_hidden_size"] + sparse * (
+        values["num_shared_experts"] * expert + hidden * values["num_experts"]
+    )
+    biases = queries + 2 * keys + hidden + values["ffn_hidden_size"] + hidden
+    small = np.where(gated, 2 * hidden, 4 * hidden + biases)
+    vocabulary = values["vocab_size"] * hidden
+    return Parameters(
+        attention + ffn + small, sparse * values["num_experts"] * expert, vocabulary, vocabulary
+    )
+
+
+def model_flops(values: Values) -> Any:
+    """Return the model FLOPs of a step: forward and backward, nothing done again."""
+    return _tokens(values) * (3 * (_layers(values) + _scores(values)) + 3 * _vocabulary(values))
+
+
+def hardware_flops(values: Values) -> Any:
+    """Return the same with what `activation_recompute` does again (HFU, arXiv 2205.05198).
+
+    The recomputation inside fused attention is not counted.
+    """
+    recompute = values["activation_recompute"]
+    is_flash = np.equal(values["attention"], "flash")
+    core = np.where(np.equal(recompute, "selective") & ~is_flash, _scores(values), 0.0)
+    again = np.where(np.equal(recompute, "full"), _layers(values) + _scores(values), core)
+    return model_flops(values) + _tokens(values) * again
+
+
+def _tokens(values: Values) -> Any:
+    return values["global_batch_size"] * (1.0 * values["seq_len"])
+
+
+def _layers(values: Values) -> Any:
+    """Return the FLOPs of one token in the products of all layers, forward."""
+    hidden, sparse = values["hidden_size"] * 1.0, values["sparse_share"]
+    width = values["num_heads"] * values["head_size"]
+    keys = values["num_kv_heads"] * values["head_size"]
+    products = np.where(values["uses_glu"], 3.0, 2.0)
+    experts = values["experts_per_token"] + values["num_shared_experts"]
+    ffn = (1 - sparse) * values["ffn_hidden_size"] + sparse * (
+        experts * values["expert_ffn_hidden_size"]
+    )
+    router = sparse * values["num_experts"]
+    return 2 * values["num_layers"] * hidden * (2 * width + 2 * keys + products * ffn + router)
+
+
+def _scores(values: Values) -> Any:
+    width = values["num_heads"] * values["head_size"]
+    return 4.0 * values["num_layers"] * values["seq_len"] * width
+
+
+def _vocabulary(values: Values) -> Any:
+    return 2.0 * values["hidden_size"] * values["vocab_size"]

@@ -1,0 +1,73 @@
+"""Seconds of what a layer reads and writes between its products.
+
+Bytes are counted an element at a time in 16 bits: 2 to read, 2 to write, 1 for a dropout mask.
+`fused` counts one kernel for what Megatron-LM fuses (bias and GeLU; bias, dropout and residual;
+a norm; rotary embedding; the gate of a gated layer), `separate` one for each operation, norms
+of gated models (RMS) in 32 bits as written out in PyTorch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from estimators.contract import Values
+from estimators.training_step.products import stream_seconds
+
+
+class Ways(NamedTuple):
+    """Seconds of the forward and of the backward pass."""
+
+    forward: Any
+    backward: Any
+
+
+def layer_seconds(size: Any, values: Values, sparse: Any) -> Ways:
+    """Return the seconds of a layer's memory-bound work besides the core of attention."""
+    fuses, gated = values["fuses_elementwise"], values["uses_glu"]
+    drops = values["uses_dropout"]
+    between = size.rows * size.hidden
+    norms = _either(fuses, (4, 6), np.where(gated, 26.0, 4.0), np.where(gated, 52.0, 6.0))
+    # the residual stream forks before a norm: its two gradients are added up
+    residual = _either(fuses, (6, 6), 6 + np.where(gated, 0.0, 4.0), 6.0)
+    masks = _either(fuses, (1, 5), np.where(drops, 5.0, 0.0), np.where(drops, 5.0, 0.0))
+    dropped = np.where(drops, 1.0, 0.0)
+    biases = np.where(gated, 0.0, 2.0)
+    forward = 2 * between * (norms.forward + residual.forward + dropped * masks.forward)
+    backward = (
+        2 * between * (norms.backward + residual.backward + dropped * masks.backward + biases)
+    )
+
+    activation = _either(
+        fuses,
+        (np.where(gated, 6.0, 4.0), np.where(gated, 10.0, 8.0)),
+        np.where(gated, 10.0, 8.0),
+        np.where(gated, 18.0, 8.0),
+    )
+    inside = (1 - sparse) * size.tokens * size.ffn + sparse * (
+        size.tokens * size.shared_ffn + size.experts * size.expert_tokens * size.expert_ffn
+    )
+    forward = forward + inside * activation.forward
+    backward = backward + inside * activation.backward
+
+    turned = np.where(gated, size.tokens * (size.query + size.key), 0.0)
+    rotary = _either(fuses, (4, 4), 20.0, 20.0)
+    forward, backward = forward + turned * rotary.forward, backward + turned * rotary.backward
+
+    # copies of tokens go to their experts and come back, weighted
+    routed = sparse * size.rows * size.hidden * values["experts_per_token"]
+    forward, backward = forward + 10 * routed, backward + 12 * routed
+
+    casts = np.where(values["is_fp8"], 1.0, 0.0) * 4 * size.tokens
+    widths = size.hidden * 2 + size.query + (1 - sparse) * size.ffn
+    forward, backward = forward + casts * widths, backward + casts * widths
+
+    kernels = np.where(fuses, 7.0, 22.0) + np.where(sparse > 0, 8.0, 0.0)
+    return Ways(
+        stream_seconds(forward, values, kernels), stream_seconds(backward, values, 1.5 * kernels)
+    )
+
+
+def _either(fuses: Any, fused: tuple[Any, Any], forward: Any, backward: Any) -> Ways:
+    return Ways(np.where(fuses, fused[0], forward), np.where(fuses, fused[1], backward))

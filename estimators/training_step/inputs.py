@@ -1,0 +1,187 @@
+"""What the training_step estimator takes: shape, system, constants, layout, and their defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from estimators.columns.training_step import CONSTANTS as CONSTANT_COLUMNS
+from estimators.contract import Array, Catalog, Mends, RefusedError
+from estimators.inputs import Inputs
+from estimators.training_step.rules import LAYOUT_RULES, PROBLEM_RULES
+
+SHAPE = (
+    *("num_layers", "hidden_size", "ffn_hidden_size", "uses_glu", "num_heads", "num_kv_heads"),
+    *("head_size", "seq_len", "vocab_size", "ties_embedding", "num_experts", "experts_per_token"),
+    *("expert_ffn_hidden_size", "num_shared_experts", "num_dense_layers"),
+)
+HARDWARE = {
+    "nvlink_size": "gpus_per_node",
+    "matrix_flops_per_second": "bf16_flops_per_second",
+    "fp8_flops_per_second": "fp8_flops_per_second",
+    "hbm_bytes_per_second": "hbm_bytes_per_second",
+    "hbm_bytes": "hbm_bytes",
+    "nvlink_bytes_per_second": "nvlink_bytes_per_second",
+    "network_bytes_per_second": "nic_bytes_per_second",
+}
+"""Attribute of the system -> what the table of accelerators calls it."""
+
+LINKS = (
+    *("nics_per_gpu", "nvlink_efficiency", "nvlink_latency_seconds", "network_efficiency"),
+    *("network_latency_seconds", "launch_seconds"),
+)
+CONSTANTS = (*LINKS[1:], *(column.name for column in CONSTANT_COLUMNS))
+"""Columns whose defaults are rows of the table of constants."""
+
+PROBLEM = (
+    *("model", *SHAPE),
+    *("accelerator", *HARDWARE, "nics_per_gpu", "framework", "profile", *CONSTANTS),
+    *("precision", "num_gpus", "global_batch_size"),
+)
+SYSTEM = (*HARDWARE, "nics_per_gpu", *CONSTANTS)
+CHOICES = ("attention", "activation_recompute")
+KEYS = (
+    *("tensor_parallel", "context_parallel", "expert_parallel", "uses_sequence_parallel"),
+    *("microbatch_size", "pipeline_parallel", "virtual_pipeline", "data_parallel", "zero_stage"),
+)
+OTHER_INPUTS = (
+    *("gpus_per_node", "bf16_flops_per_second", "nic_bytes_per_second", "num_microbatches"),
+)
+OPTIONAL = ("vocab_size", "fp8_flops_per_second")
+
+DEFAULTS: dict[str, Any] = {
+    "framework": "megatron_core",
+    "profile": "default",
+    "nics_per_gpu": 1,
+    "uses_glu": False,
+    "num_experts": 1,
+    "experts_per_token": 1,
+    "num_shared_experts": 0,
+    "num_dense_layers": 0,
+    "activation_recompute": "none",
+}
+ONES = (
+    *("tensor_parallel", "context_parallel", "expert_parallel", "pipeline_parallel"),
+    *("virtual_pipeline", "microbatch_size"),
+)
+
+
+def resolve_problem(inputs: Inputs, catalog: Catalog, _mends: Mends = frozenset()) -> None:
+    """Complete and check what is not layout: shape, system, constants, batch, choices."""
+    inputs.offer("attention", "flash", "unfused")
+    _resolve_shape(inputs, catalog)
+    inputs.default("framework", DEFAULTS["framework"])
+    inputs.default("profile", DEFAULTS["profile"])
+    inputs.look_up(catalog, "framework", "framework", ("attention",))
+    _resolve_system(inputs, catalog)
+    _resolve_constants(inputs, catalog)
+    for name, value in DEFAULTS.items():
+        inputs.default(name, value)
+    inputs.default("attention", "flash")
+    inputs.default("precision", "bf16")
+    inputs.check((*PROBLEM, *CHOICES))
+    inputs.apply(PROBLEM_RULES)
+
+
+def _resolve_shape(inputs: Inputs, catalog: Catalog) -> None:
+    inputs.look_up(catalog, "model", "model", SHAPE)
+    inputs.require(
+        ("num_layers", "hidden_size", "num_heads", "seq_len"), "name a `model`, or give its shape"
+    )
+    inputs.default("uses_glu", False)
+    inputs.default("ffn_hidden_size", 4 * inputs["hidden_size"])
+    inputs.default("num_kv_heads", inputs["num_heads"])
+    with np.errstate(all="ignore"):
+        inputs.default("head_size", np.maximum(inputs["hidden_size"] // inputs["num_heads"], 1))
+    inputs.default("expert_ffn_hidden_size", inputs["ffn_hidden_size"])
+    gated = np.equal(inputs["uses_glu"], True)
+    inputs.default("ties_embedding", np.where(gated, False, True).astype(object))
+
+
+def _resolve_system(inputs: Inputs, catalog: Catalog) -> None:
+    """Fill the system: given, of the accelerator, or of a system that is not one as sold."""
+    for name, column in HARDWARE.items():
+        if name != column:
+            inputs.default(name, inputs[column])
+    systems = catalog.tables.get("system", {})
+    for value in dict.fromkeys(inputs["accelerator"].tolist()):
+        if value is None:
+            continue
+        rows = np.equal(inputs["accelerator"], value)
+        record, names = _system(catalog, value, systems)
+        if record is None:
+            known = ", ".join(sorted(catalog.tables.get("accelerator", {})))
+            reason = "is neither in the `accelerator` nor in the `system` table"
+            inputs.refuse("accelerator", rows, reason, f"known: {known}")
+            continue
+        inputs["accelerator"][rows] = record.get("accelerator", value)
+        for name, column in names.items():
+            if record.get(column) is not None:
+                inputs[name][rows & inputs.missing(name)] = record[column]
+    needed = tuple(name for name in HARDWARE if name not in OPTIONAL)
+    inputs.default("nvlink_size", 8)
+    inputs.require(needed, "name an `accelerator`, or give its attributes")
+
+
+def _system(catalog: Catalog, name: str, systems: Any) -> tuple[Any, dict[str, str]]:
+    """Return the record of an accelerator or of a system, and its columns by attribute."""
+    try:
+        record = catalog.find("accelerator", name)
+    except RefusedError:
+        attributes = (*HARDWARE, "nics_per_gpu")
+        return systems.get(name), {attribute: attribute for attribute in attributes}
+    return record, {**HARDWARE, "num_sms": "num_sms"}
+
+
+def _resolve_constants(inputs: Inputs, catalog: Catalog) -> None:
+    """Fill constants: those of the framework, of the accelerator, or of all."""
+    table = catalog.tables.get("step_constant", {})
+    pairs = list(zip(inputs["framework"], inputs["accelerator"], strict=True))
+    for framework, accelerator in dict.fromkeys(pairs):
+        rows = np.fromiter((pair == (framework, accelerator) for pair in pairs), bool, len(pairs))
+        for name in CONSTANTS:
+            places = (
+                f"{name}@{accelerator}@{framework}",
+                f"{name}@{framework}",
+                f"{name}@{accelerator}",
+                name,
+            )
+            found = next((table[place] for place in places if place in table), None)
+            if found is not None:
+                value = found["constant_value"]
+                is_flag = name in ("uses_dropout", "fuses_elementwise")
+                inputs[name][rows & inputs.missing(name)] = bool(value) if is_flag else value
+    inputs.require(CONSTANTS, "the `step_constant` table has no default of it: give it")
+
+
+def resolve_layout(inputs: Inputs, catalog: Catalog) -> None:
+    """Complete and check the layout of every row."""
+    for name in ONES:
+        inputs.default(name, 1)
+    inputs.check(ONES)
+    _default_choices(inputs, catalog)
+    others = inputs["tensor_parallel"] * inputs["context_parallel"] * inputs["pipeline_parallel"]
+    with np.errstate(all="ignore"):
+        inputs.default("data_parallel", np.maximum(inputs["num_gpus"] // others, 1))
+    inputs.default("data_parallel", 1)
+    inputs.default("num_gpus", others * inputs["data_parallel"])
+    inputs.default("num_microbatches", 1)
+    sequences = inputs["data_parallel"] * inputs["microbatch_size"] * inputs["num_microbatches"]
+    inputs.default("global_batch_size", sequences)
+    inputs.check((*KEYS, "num_gpus", "global_batch_size"))
+    inputs.apply(LAYOUT_RULES)
+
+
+def _default_choices(inputs: Inputs, catalog: Catalog) -> None:
+    """Take ZeRO stage and sequence parallelism from the framework, where they have a use."""
+    frameworks = catalog.tables.get("framework", {})
+    stage: Array = np.zeros(inputs.num_rows)
+    splits: Array = np.full(inputs.num_rows, False, dtype=object)
+    for name in dict.fromkeys(inputs["framework"].tolist()):
+        record = frameworks.get(name, {})
+        rows = np.equal(inputs["framework"], name)
+        stage[rows] = record.get("zero_stage") or 0
+        splits[rows] = bool(record.get("uses_sequence_parallel"))
+    inputs.default("zero_stage", stage)
+    inputs.default("uses_sequence_parallel", splits & (inputs["tensor_parallel"] > 1))

@@ -1,0 +1,267 @@
+"""Seconds of one layer for one microbatch on one GPU: forward, backward, and done again.
+
+Everything here depends on the shape, the system and the part of a layout that splits layers
+(`LAYER_KEYS`), so that a search computes it once for all pipelines and replicas around it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from estimators.contract import Values
+from estimators.training_step import elementwise, network
+from estimators.training_step.attention import attention_core
+from estimators.training_step.network import Group
+from estimators.training_step.products import product_seconds, stream_seconds
+
+LAYER_KEYS = (
+    *("tensor_parallel", "context_parallel", "expert_parallel"),
+    *("uses_sequence_parallel", "microbatch_size"),
+)
+"""Layout columns that a layer's time depends on."""
+
+WAY = ("gemm", "attention", "elementwise", "tensor_comm", "context_comm", "expert_comm", "hidden")
+"""Parts of one pass of a layer; `hidden` is what transfers beside arithmetic slow it down."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What one GPU has of a layer: tokens and widths.
+
+    Attributes
+    ----------
+    tokens
+        Tokens of a microbatch on one rank of the context-parallel group.
+    rows
+        Tokens between the products: a tensor-parallel share under sequence parallelism.
+    query, key
+        Widths of all queries, and of all keys (or values), on one GPU. A key-value head is
+        copied where the tensor-parallel group is larger than there are such heads.
+    ffn, experts, expert_tokens, expert_ffn, shared_ffn
+        Widths of the dense layer; experts on one GPU, tokens of each, their width; the width
+        of the experts that every token passes.
+    """
+
+    tokens: Any
+    rows: Any
+    hidden: Any
+    query: Any
+    key: Any
+    ffn: Any
+    experts: Any
+    expert_tokens: Any
+    expert_ffn: Any
+    shared_ffn: Any
+    gates: Any
+    """2 where a gated layer has two products of its width, 1 otherwise."""
+
+
+def size_of(values: Values, layout: Values) -> Size:
+    """Return what one GPU has of a layer."""
+    tensor = np.asarray(layout["tensor_parallel"], dtype=np.float64)
+    tokens = layout["microbatch_size"] * values["seq_len"] / layout["context_parallel"]
+    experts = values["num_experts"] / layout["expert_parallel"]
+    return Size(
+        tokens=tokens,
+        rows=np.where(layout["uses_sequence_parallel"], tokens / tensor, tokens),
+        hidden=np.asarray(values["hidden_size"], dtype=np.float64),
+        query=values["num_heads"] * values["head_size"] / tensor,
+        key=np.maximum(values["num_kv_heads"] / tensor, 1.0) * values["head_size"],
+        ffn=values["ffn_hidden_size"] / tensor,
+        experts=experts,
+        expert_tokens=tokens * values["experts_per_token"] / experts,
+        expert_ffn=values["expert_ffn_hidden_size"] / tensor,
+        shared_ffn=values["num_shared_experts"] * values["expert_ffn_hidden_size"] / tensor,
+        gates=np.where(values["uses_glu"], 2.0, 1.0),
+    )
+
+
+Way = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Seconds of a layer by part and pass; `host` is what launches add to either pass."""
+
+    forward: Way
+    backward: Way
+    recompute: Way
+    host: Any
+
+    @property
+    def seconds(self) -> Any:
+        """Seconds of both passes."""
+        return self.host + sum(
+            way[name] for way in (self.forward, self.backward, self.recompute) for name in WAY
+        )
+
+    @property
+    def forward_share(self) -> Any:
+        """Share of the forward pass in both."""
+        return sum(self.forward[name] for name in WAY) / self.seconds
+
+
+def layer_of(values: Values, layout: Values) -> Layer:
+    """Return the seconds of an average layer: of a mixture, over its dense layers too."""
+    size, group = size_of(values, layout), network.groups(values, {**_NO_REPLICAS, **layout})
+    sparse = values["sparse_share"]
+    products = _products(size, values, sparse)
+    core = attention_core(size, values, layout)
+    streams = elementwise.layer_seconds(size, values, sparse)
+    comm = _communication(size, values, layout, group, products, core)
+    forward = {
+        "gemm": products["forward"],
+        "attention": core.forward,
+        "elementwise": streams.forward,
+        **comm["forward"],
+    }
+    backward = {
+        "gemm": products["input_gradient"] + products["weight_gradient"],
+        "attention": core.backward,
+        "elementwise": streams.backward,
+        **comm["backward"],
+    }
+    recompute = _again(values["activation_recompute"], forward, core.again)
+    host = sum(
+        np.maximum(values["host_seconds_per_layer"] - sum(way.values()), 0.0)
+        for way in (forward, {name: backward[name] + recompute[name] for name in WAY})
+    )
+    return Layer(forward, backward, recompute, host)
+
+
+_NO_REPLICAS = {"data_parallel": 1, "pipeline_parallel": 1}
+"""The groups of a layer are those of its tensors, tokens and experts."""
+
+
+def _again(recompute: Any, forward: Way, core: Any) -> Way:
+    """Return what a backward pass does again: nothing, the core of attention, or the layer."""
+    is_full, is_selective = np.equal(recompute, "full"), np.equal(recompute, "selective")
+    again = {name: np.where(is_full, seconds, 0.0) for name, seconds in forward.items()}
+    again["attention"] = np.where(is_selective, core, again["attention"])
+    return again
+
+
+def _products(size: Size, values: Values, sparse: Any) -> dict[str, Any]:
+    """Return the seconds of a layer's products: forward, and of either gradient.
+
+    `column` is that of the weight gradients of the layers that split their columns, before
+    and in the feed-forward layer: what their collectives may hide behind.
+    """
+    dense, mixed = 1.0 - sparse, sparse
+    attention = (
+        (size.tokens, size.query + 2 * size.key, size.hidden, 1.0, 1.0),
+        (size.tokens, size.hidden, size.query, 1.0, 1.0),
+    )
+    feed_forward = [
+        *_feed_forward(size.tokens, size.ffn, size, 1.0, dense),
+        *_feed_forward(size.tokens, size.shared_ffn, size, 1.0, mixed),
+        *_feed_forward(size.expert_tokens, size.expert_ffn, size, size.experts, mixed),
+        (size.rows, values["num_experts"], size.hidden, 1.0, mixed),
+    ]
+    total = {"forward": 0.0, "input_gradient": 0.0, "weight_gradient": 0.0}
+    column = []
+    for rows, columns, depth, batch, share in (*attention, *feed_forward):
+        if not np.any(share * columns):
+            column.append(0.0)
+            continue
+        kept = np.where(share * columns > 0, share, 0.0)
+        wide, deep = np.maximum(columns, 1e-9), np.maximum(depth, 1e-9)
+        ways = {
+            "forward": product_seconds(rows, wide, deep, values, batch),
+            "input_gradient": product_seconds(rows, deep, wide, values, batch),
+            "weight_gradient": product_seconds(deep, wide, rows, values, batch),
+        }
+        for name, seconds in ways.items():
+            total[name] = total[name] + kept * seconds
+        column.append(kept * ways["weight_gradient"])
+    total["attention_column"] = column[0]
+    total["ffn_column"] = column[2] + column[4] + column[6]
+    return total
+
+
+def _feed_forward(tokens: Any, width: Any, size: Size, batch: Any, share: Any) -> list[Any]:
+    return [
+        (tokens, size.gates * width, size.hidden, batch, share),
+        (tokens, size.hidden, width, batch, share * (width > 0)),
+    ]
+
+
+def _communication(
+    size: Size,
+    values: Values,
+    layout: Values,
+    group: dict[str, Group],
+    products: dict[str, Any],
+    core: Any,
+) -> dict[str, Way]:
+    """Return what a pass waits for: collectives of tensors, keys and values, experts."""
+    tensor = _tensor(size, values, layout, group["tensor"], products)
+    context = _context(size, values, group["context"], core)
+    volume = 2.0 * size.rows * size.hidden * values["experts_per_token"]
+    way = values["sparse_share"] * network.exchange_seconds(group["expert"], volume, values)
+    hidden = values["expert_overlap_fraction"] * np.minimum(2 * way, products["forward"])
+    taken = values["communication_sm_fraction"]
+    expert = {"expert_comm": 2 * way - hidden, "hidden": taken * hidden}
+    found = {}
+    for name in ("forward", "backward"):
+        slowed = tensor[name]["hidden"] + context[name]["hidden"] + expert["hidden"]
+        found[name] = {**tensor[name], **context[name], **expert, "hidden": slowed}
+    return found
+
+
+def _tensor(
+    size: Size, values: Values, layout: Values, group: Group, products: dict[str, Any]
+) -> dict[str, Way]:
+    """Return the collectives around the attention and the feed-forward layer.
+
+    One all-reduce each and way, or a reduce-scatter and an all-gather of the same volume under
+    sequence parallelism, which in the backward pass gathers the products' inputs once more,
+    beside the gradient of the input (arXiv 2205.05198 section 4.2.2). A mixture exchanges what
+    its experts take: as many copies of a token as experts.
+    """
+    volume = 2.0 * size.tokens * size.hidden
+    sparse = values["sparse_share"]
+    copies = 1.0 - sparse + sparse * (values["experts_per_token"] + (size.shared_ffn > 0))
+    splits = layout["uses_sequence_parallel"]
+    found: dict[str, Way] = {"forward": {}, "backward": {}}
+    whole = {}
+    for name, share in (("attention", 1.0), ("ffn", copies)):
+        both = network.gather_seconds(group, 2 * share * volume, values, 2.0)
+        once = network.reduce_seconds(group, share * volume, values)
+        whole[name] = np.where(splits, both, once)
+    forward = whole["attention"] + whole["ffn"]
+    found["forward"] = {"tensor_comm": forward, "hidden": 0.0}
+
+    beside = values["tensor_overlap_fraction"]
+    exposed, hidden = forward, 0.0
+    for name in ("attention", "ffn"):
+        share = np.where(splits, 0.5, 1.0) * whole[name]
+        behind = beside * np.minimum(share, products[f"{name}_column"])
+        again = np.where(splits, 0.5, 0.0) * whole[name]
+        exposed = exposed - behind + np.maximum(again - products["input_gradient"] / 2, 0.0)
+        hidden = hidden + behind + np.minimum(again, products["input_gradient"] / 2)
+    found["backward"] = {
+        "tensor_comm": exposed,
+        "hidden": values["communication_sm_fraction"] * hidden,
+    }
+    return found
+
+
+def _context(size: Size, values: Values, group: Group, core: Any) -> dict[str, Way]:
+    """Return the exchange of keys and values around the ring, and of their gradients back."""
+    volume = 2.0 * 2.0 * size.tokens * size.key * group.size
+    once = network.gather_seconds(group, volume, values, 1.0)
+    found: dict[str, Way] = {}
+    for name, rounds, beside in (("forward", 1.0, core.forward), ("backward", 2.0, core.backward)):
+        hidden = values["context_overlap_fraction"] * np.minimum(rounds * once, beside)
+        found[name] = {
+            "context_comm": rounds * once - hidden,
+            "hidden": values["communication_sm_fraction"] * hidden,
+        }
+    return found
+
+
+__all__ = ["LAYER_KEYS", "WAY", "Layer", "Size", "layer_of", "size_of", "stream_seconds"]

@@ -1,0 +1,141 @@
+"""Bytes on the GPU that needs most: of the first stage, or of the last with its logits.
+
+Activations are those of arXiv 2205.05198 (equations 1 to 5, figure 9), with widths of the
+shape's own, without what fused attention does not keep and without masks where nothing is
+dropped. Under ZeRO stage 3 a layer's weights and gradients are gathered while it is at work,
+and the next one's weights while they are prefetched.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from estimators.contract import Array, Values
+from estimators.training_step.counts import Parameters
+from estimators.training_step.layer import Size
+from estimators.training_step.replicas import Share, kept
+from estimators.training_step.step import stage_layers
+
+PARTS = (
+    *("weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes"),
+    *("logits_bytes", "gathered_bytes"),
+)
+"""Parts that depend on the layout; `framework_bytes` is the same in all."""
+
+
+class Held(NamedTuple):
+    """What a stage holds whatever ZeRO shards: its parameters, activations, logits."""
+
+    share: Share
+    activations: Any
+    logits: Any
+
+
+def held(
+    size: Size, share: Share, count: Parameters, values: Values, layout: Values
+) -> tuple[Held, Held]:
+    """Return what the first and the last stage hold; of one stage it is the same."""
+    _, layers = stage_layers(values, layout)
+    tensor, several = layout["tensor_parallel"], layout["pipeline_parallel"] > 1
+    own = (layers * count.layer + count.output) / tensor
+    experts = layers * count.experts / (tensor * layout["expert_parallel"])
+    logits = size.tokens * values["vocab_size"] / tensor * values["stored_logit_bytes"]
+    first, last = (_activations(size, values, layout, is_last=is_last) for is_last in (False, True))
+    return (
+        Held(share, first, np.where(several, 0.0, logits)),
+        Held(Share(own, experts, share.units), np.where(several, last, 0.0), logits),
+    )
+
+
+def memory_parts(
+    zero_stage: int,
+    stages: tuple[Held, Held],
+    count: Parameters,
+    values: Values,
+    layout: Values,
+) -> dict[str, Array]:
+    """Return the bytes of each part on the stage that needs most, under a ZeRO stage."""
+    first, last = (_of_stage(zero_stage, stage, values, layout) for stage in stages)
+    is_last = sum(last.values()) > sum(first.values())
+    parts = {name: np.where(is_last, last[name], first[name]) for name in first}
+    parts["gathered_bytes"] = (
+        _gathered(count, values, layout)
+        if zero_stage == 3
+        else (np.zeros_like(parts["weights_bytes"]))
+    )
+    return parts
+
+
+def _of_stage(zero_stage: int, stage: Held, values: Values, layout: Values) -> dict[str, Any]:
+    # what has only sharded weights in 32 bits keeps a gathered copy until stage 3
+    weights = values["stored_weight_bytes"]
+    if zero_stage < 3:
+        weights = np.maximum(weights, values["gathered_weight_bytes"])
+    share = stage.share
+    return {
+        "weights_bytes": weights * kept(zero_stage, 3, share, layout),
+        "gradients_bytes": values["stored_gradient_bytes"] * kept(zero_stage, 2, share, layout),
+        "optimizer_bytes": values["stored_optimizer_bytes"] * kept(zero_stage, 1, share, layout),
+        "activations_bytes": stage.activations,
+        "logits_bytes": stage.logits,
+    }
+
+
+def _gathered(count: Parameters, values: Values, layout: Values) -> Any:
+    """Return the bytes of two layers' weights and one's gradients, or of the vocabulary's."""
+    tensor = layout["tensor_parallel"]
+    layer = (count.layer + count.experts / layout["expert_parallel"]) / tensor
+    weights, gradients = values["gathered_weight_bytes"], values["reduced_gradient_bytes"]
+    unit = np.maximum(
+        (2 * weights + gradients) * layer, (weights + gradients) * count.embedding / tensor
+    )
+    return np.where(layout["data_parallel"] * layout["context_parallel"] > 1, unit, 0.0)
+
+
+def _activations(size: Size, values: Values, layout: Values, *, is_last: bool) -> Any:
+    """Return the bytes kept of all microbatches under way on a stage."""
+    stages, chunks = layout["pipeline_parallel"], layout["virtual_pipeline"]
+    microbatches = values["global_batch_size"] / (
+        layout["data_parallel"] * layout["microbatch_size"]
+    )
+    most, last = stage_layers(values, layout)
+    # interleaved: (stages - 1)/chunks more than the pipeline is deep (arXiv 2205.05198)
+    under_way = np.where(chunks > 1, stages + (stages - 1) / chunks, stages)
+    layers, deep = (last, 1.0) if is_last else (most, np.minimum(under_way, microbatches))
+    recompute = values["activation_recompute"]
+    whole = layer_activations(size, values, layout)
+    entry = 2.0 * size.rows * size.hidden
+    is_full = np.equal(recompute, "full")
+    kept = np.where(is_full, entry, whole)
+    # one layer is computed again at a time; what lies before the first layer is kept too
+    return layers * deep * kept + np.where(is_full, whole, 0.0) + deep * entry
+
+
+def layer_activations(size: Size, values: Values, layout: Values) -> Any:
+    """Return the bytes that one layer keeps of one microbatch for its backward pass."""
+    drops = np.where(values["uses_dropout"], 1.0, 0.0)
+    between = size.rows * size.hidden
+    inside = size.tokens * (size.query + size.key * 2)
+    core = _core_activations(size, values, drops)
+    # inputs of both norms and of both blocks; masks; queries, keys, values; the core's result
+    attention = (8 + 2 * drops) * between + 2.0 * inside + 2.0 * size.tokens * size.query + core
+    sparse, gated = values["sparse_share"], values["uses_glu"]
+    # a gated layer keeps both halves and their product; one kernel recomputes the gate
+    halves = np.where(gated, np.where(values["fuses_elementwise"], 6.0, 8.0), 4.0)
+    dense = size.tokens * size.ffn
+    routed = size.experts * size.expert_tokens
+    mixed = size.tokens * size.shared_ffn + routed * size.expert_ffn
+    copies = 4.0 * routed * size.hidden / np.maximum(layout["tensor_parallel"], 1)
+    return attention + halves * ((1 - sparse) * dense + sparse * mixed) + sparse * copies
+
+
+def _core_activations(size: Size, values: Values, drops: Any) -> Any:
+    """Return what the core keeps: a statistic a row if fused, else scores and their masks."""
+    heads = size.query / values["head_size"]
+    length = values["seq_len"] * 1.0
+    is_flash = np.equal(values["attention"], "flash")
+    is_selective = np.equal(values["activation_recompute"], "selective")
+    scores = heads * size.tokens * length * (2 + 3 * drops)
+    return np.where(is_flash, 4.0 * heads * size.tokens, np.where(is_selective, 0.0, scores))

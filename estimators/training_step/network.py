@@ -1,0 +1,118 @@
+"""Seconds of collectives and transfers on nodes of GPUs with a network card each.
+
+Ranks are laid out as frameworks do: tensor-parallel neighbours first, then context, data and
+pipeline. What of a group lies in one node exchanges over NVLink; a ring over several nodes
+passes each node's border over the cards of the group's members there, all at once, while the
+groups beside it use theirs.
+
+Source: arXiv 2104.04473 section 3 (placement), NCCL's ring and tree algorithms (a ring moves
+(n - 1)/n of the volume through every member, an all-reduce twice that).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from estimators.contract import Values
+
+
+@dataclass(frozen=True)
+class Group:
+    """A parallel group: its size, and how many of its members share a node."""
+
+    size: Any
+    members: Any
+
+    @property
+    def nodes(self) -> Any:
+        """Nodes that the group reaches."""
+        return np.ceil(self.size / self.members)
+
+
+def groups(values: Values, layout: Values) -> dict[str, Group]:
+    """Return the groups of a layout by axis: tensor, context, expert, data, pipeline.
+
+    `data` is what exchanges gradients: data and context parallelism together; `expert_data`
+    what exchanges those of experts.
+    """
+    room = values["nvlink_size"]
+    tensor, context = layout["tensor_parallel"], layout["context_parallel"]
+    data, pipeline = layout["data_parallel"], layout["pipeline_parallel"]
+    expert = layout["expert_parallel"]
+    replicas = data * context
+    after_tensor = np.maximum(np.floor(room / tensor), 1)
+    return {
+        "tensor": Group(tensor, np.minimum(tensor, room)),
+        "context": Group(context, np.minimum(context, after_tensor)),
+        "expert": Group(expert, np.minimum(expert, after_tensor)),
+        "data": Group(replicas, np.minimum(replicas, after_tensor)),
+        "expert_data": Group(
+            replicas / expert,
+            np.minimum(replicas / expert, np.maximum(np.floor(after_tensor / expert), 1)),
+        ),
+        "pipeline": Group(
+            pipeline, np.minimum(pipeline, np.maximum(np.floor(room / (tensor * replicas)), 1))
+        ),
+    }
+
+
+def bandwidth(group: Group, values: Values) -> Any:
+    """Return the bytes/s that a ring over the group moves: NVLink, or the cards of its members."""
+    inside = values["nvlink_bytes_per_second"] * values["nvlink_efficiency"]
+    across = np.minimum(inside, group.members * card_bandwidth(values))
+    return np.where(group.size > group.members, across, inside)
+
+
+def card_bandwidth(values: Values) -> Any:
+    """Return the bytes/s of one GPU over the network."""
+    rate = values["network_bytes_per_second"] * values["network_efficiency"]
+    return rate * values["nics_per_gpu"]
+
+
+def gather_seconds(group: Group, volume: Any, values: Values, calls: Any = 1.0) -> Any:
+    """Return the seconds of all-gathers or reduce-scatters of `volume` bytes in `calls` calls."""
+    size = group.size
+    moved = (size - 1) / size * volume / bandwidth(group, values)
+    hops = (group.nodes - 1) * values["network_latency_seconds"]
+    hops = hops + (size - group.nodes) * values["nvlink_latency_seconds"]
+    return np.where(size > 1, moved + calls * (values["collective_seconds"] + hops), 0.0)
+
+
+def reduce_seconds(group: Group, volume: Any, values: Values, calls: Any = 1.0) -> Any:
+    """Return the seconds of all-reduces of `volume` bytes: rings in bandwidth, trees in latency."""
+    size = group.size
+    moved = 2 * (size - 1) / size * volume / bandwidth(group, values)
+    rounds = np.ceil(np.log2(np.maximum(group.nodes, 1)))
+    hops = rounds * values["network_latency_seconds"]
+    hops = hops + (group.members - 1) * values["nvlink_latency_seconds"]
+    return np.where(size > 1, moved + calls * (values["collective_seconds"] + 2 * hops), 0.0)
+
+
+def exchange_seconds(group: Group, volume: Any, values: Values) -> Any:
+    """Return the seconds of an all-to-all in which every GPU sends `volume` bytes in all.
+
+    What stays in the node goes over NVLink beside what leaves it over the GPU's own card.
+    """
+    size = group.size
+    inside = (group.members - 1) / size * volume
+    outside = (size - group.members) / size * volume
+    link = values["nvlink_bytes_per_second"] * values["nvlink_efficiency"]
+    moved = np.maximum(inside / link, outside / card_bandwidth(values))
+    hop = np.where(
+        size > group.members, values["network_latency_seconds"], values["nvlink_latency_seconds"]
+    )
+    return np.where(size > 1, moved + values["collective_seconds"] + hop, 0.0)
+
+
+def neighbour_seconds(group: Group, volume: Any, values: Values) -> Any:
+    """Return the seconds to send `volume` bytes from one GPU to the next of its group."""
+    link = values["nvlink_bytes_per_second"] * values["nvlink_efficiency"]
+    is_inside = group.size <= group.members
+    rate = np.where(is_inside, link, card_bandwidth(values))
+    latency = np.where(
+        is_inside, values["nvlink_latency_seconds"], values["network_latency_seconds"]
+    )
+    return np.where(group.size > 1, volume / rate + latency, 0.0)

@@ -1,0 +1,266 @@
+"""What a layout must keep, one named predicate each: for batches and for searches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from estimators.contract import Values
+from estimators.rules import Rule, divides
+
+FLASH_BLOCK = 128
+"""Tokens below which a share of a sequence would not fill a block of fused attention."""
+
+
+def _none(_row: Values) -> str:
+    return ""
+
+
+PROBLEM_RULES = (
+    Rule(
+        "fp8 has a rate",
+        "precision",
+        ("precision", "fp8_flops_per_second"),
+        lambda v: (
+            np.not_equal(v["precision"], "fp8") | ~np.isnan(_number(v["fp8_flops_per_second"]))
+        ),
+        lambda _row: "has no published peak rate on this accelerator",
+        lambda _row: "use bf16, or give `fp8_flops_per_second`",
+    ),
+    Rule(
+        "key heads divide heads",
+        "num_kv_heads",
+        ("num_kv_heads", "num_heads"),
+        lambda v: np.equal(np.remainder(v["num_heads"], np.maximum(v["num_kv_heads"], 1)), 0),
+        lambda row: f"does not divide `num_heads` {row['num_heads']}",
+        _none,
+    ),
+    Rule(
+        "a token has so many experts",
+        "experts_per_token",
+        ("experts_per_token", "num_experts"),
+        lambda v: np.less_equal(v["experts_per_token"], v["num_experts"]),
+        lambda row: f"is more than `num_experts` {row['num_experts']}",
+        _none,
+    ),
+    Rule(
+        "dense layers are layers",
+        "num_dense_layers",
+        ("num_dense_layers", "num_layers"),
+        lambda v: np.less_equal(v["num_dense_layers"], v["num_layers"]),
+        lambda row: f"is more than `num_layers` {row['num_layers']}",
+        _none,
+    ),
+)
+
+
+def _number(value: Any) -> Any:
+    return np.asarray(np.nan if value is None else value, dtype=np.float64)
+
+
+def _product(values: Values) -> Any:
+    return (
+        values["tensor_parallel"]
+        * values["context_parallel"]
+        * values["pipeline_parallel"]
+        * values["data_parallel"]
+    )
+
+
+_DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel")
+
+LAYER_RULES = (
+    divides("tensor_parallel", "num_heads"),
+    divides("tensor_parallel", "ffn_hidden_size"),
+    Rule(
+        "key heads are split or copied evenly",
+        "tensor_parallel",
+        ("tensor_parallel", "num_kv_heads"),
+        lambda v: (
+            (np.remainder(v["num_kv_heads"], np.maximum(v["tensor_parallel"], 1)) == 0)
+            | (np.remainder(v["tensor_parallel"], np.maximum(v["num_kv_heads"], 1)) == 0)
+        ),
+        lambda row: f"neither divides `num_kv_heads` {row['num_kv_heads']} nor is divided by it",
+        _none,
+    ),
+    Rule(
+        "context parallelism needs fused attention",
+        "context_parallel",
+        ("context_parallel", "attention"),
+        lambda v: np.equal(v["context_parallel"], 1) | np.equal(v["attention"], "flash"),
+        lambda row: f"needs fused attention, not {row['attention']}",
+        lambda _row: 'use `attention` = "flash"',
+    ),
+    Rule(
+        "shares of a sequence fill blocks of attention",
+        "context_parallel",
+        ("context_parallel", "seq_len"),
+        # two shares a rank, one early and one late, balance what the causal mask leaves
+        lambda v: (
+            np.equal(v["context_parallel"], 1)
+            | (
+                (np.remainder(v["seq_len"], 2 * np.maximum(v["context_parallel"], 1)) == 0)
+                & (v["seq_len"] >= 2 * FLASH_BLOCK * v["context_parallel"])
+            )
+        ),
+        lambda row: (
+            f"does not split `seq_len` {row['seq_len']} into two shares a rank of "
+            f"{FLASH_BLOCK} tokens or more"
+        ),
+        _none,
+    ),
+    Rule(
+        "experts are split evenly",
+        "expert_parallel",
+        ("expert_parallel", "num_experts"),
+        lambda v: np.equal(np.remainder(v["num_experts"], np.maximum(v["expert_parallel"], 1)), 0),
+        lambda row: f"does not divide `num_experts` {row['num_experts']}",
+        _none,
+    ),
+    Rule(
+        "sequence parallelism splits over tensors",
+        "uses_sequence_parallel",
+        ("uses_sequence_parallel", "tensor_parallel", "context_parallel", "seq_len"),
+        lambda v: (
+            ~np.equal(v["uses_sequence_parallel"], True)
+            | (
+                (v["tensor_parallel"] > 1)
+                & (
+                    np.remainder(
+                        v["seq_len"], np.maximum(v["tensor_parallel"] * v["context_parallel"], 1)
+                    )
+                    == 0
+                )
+            )
+        ),
+        lambda row: (
+            f"needs `tensor_parallel` above 1 that splits `seq_len` {row['seq_len']} evenly; it is "
+            f"{row['tensor_parallel']}"
+        ),
+        _none,
+    ),
+    Rule(
+        "experts over tensors need sequence parallelism",
+        "uses_sequence_parallel",
+        ("uses_sequence_parallel", "tensor_parallel", "num_experts"),
+        lambda v: (
+            np.equal(v["uses_sequence_parallel"], True)
+            | (v["tensor_parallel"] == 1)
+            | (v["num_experts"] == 1)
+        ),
+        lambda _row: "is needed by a mixture of experts under tensor parallelism",
+        lambda _row: "set it, or use `tensor_parallel` 1",
+    ),
+)
+"""Rules of what splits a layer."""
+
+SPLIT_RULES = (
+    Rule(
+        "degrees multiply to the GPUs",
+        "num_gpus",
+        ("num_gpus", *_DEGREES),
+        lambda v: np.equal(_product(v), v["num_gpus"]),
+        lambda row: f"is not the product of the degrees, {_product(row)}",
+        _none,
+    ),
+    Rule(
+        "stages have a layer each",
+        "pipeline_parallel",
+        ("pipeline_parallel", "num_layers"),
+        lambda v: np.less_equal(v["pipeline_parallel"], v["num_layers"]),
+        lambda row: f"is more than `num_layers` {row['num_layers']}",
+        _none,
+    ),
+    Rule(
+        "chunks are even and interleaved over stages",
+        "virtual_pipeline",
+        ("virtual_pipeline", "pipeline_parallel", "num_layers"),
+        lambda v: (
+            np.equal(v["virtual_pipeline"], 1)
+            | (
+                (v["pipeline_parallel"] > 1)
+                & (
+                    np.remainder(
+                        v["num_layers"],
+                        np.maximum(v["pipeline_parallel"] * v["virtual_pipeline"], 1),
+                    )
+                    == 0
+                )
+            )
+        ),
+        lambda row: (
+            f"does not split `num_layers` {row['num_layers']} into even chunks on "
+            f"{row['pipeline_parallel']} stages"
+        ),
+        lambda _row: "use 1 on one stage",
+    ),
+    Rule(
+        "expert groups lie within replicas",
+        "expert_parallel",
+        ("expert_parallel", "data_parallel", "context_parallel"),
+        lambda v: np.equal(
+            np.remainder(
+                v["data_parallel"] * v["context_parallel"], np.maximum(v["expert_parallel"], 1)
+            ),
+            0,
+        ),
+        lambda row: (
+            f"does not divide `data_parallel` x `context_parallel` "
+            f"{row['data_parallel'] * row['context_parallel']}"
+        ),
+        _none,
+    ),
+    Rule(
+        "replicas divide the batch",
+        "microbatch_size",
+        ("global_batch_size", "data_parallel", "microbatch_size"),
+        lambda v: np.equal(
+            np.remainder(
+                v["global_batch_size"], np.maximum(v["data_parallel"] * v["microbatch_size"], 1)
+            ),
+            0,
+        ),
+        lambda row: (
+            f"times `data_parallel` {row['data_parallel']} does not divide `global_batch_size` "
+            f"{row['global_batch_size']}"
+        ),
+        _none,
+    ),
+    Rule(
+        "interleaving takes microbatches by stages",
+        "virtual_pipeline",
+        (
+            *("virtual_pipeline", "global_batch_size", "data_parallel", "microbatch_size"),
+            "pipeline_parallel",
+        ),
+        lambda v: (
+            np.equal(v["virtual_pipeline"], 1)
+            | np.equal(
+                np.remainder(
+                    v["global_batch_size"]
+                    // np.maximum(v["data_parallel"] * v["microbatch_size"], 1),
+                    np.maximum(v["pipeline_parallel"], 1),
+                ),
+                0,
+            )
+        ),
+        lambda row: (
+            f"needs microbatches in multiples of `pipeline_parallel` {row['pipeline_parallel']}"
+        ),
+        _none,
+    ),
+)
+"""Rules of how layers and batch are split over stages and replicas."""
+
+SHARDING_NEEDS_REPLICAS = Rule(
+    "sharding needs replicas",
+    "zero_stage",
+    ("zero_stage", "data_parallel", "context_parallel"),
+    lambda v: np.equal(v["zero_stage"], 0) | (v["data_parallel"] * v["context_parallel"] > 1),
+    lambda _row: "has nothing to shard over: there is one replica",
+    _none,
+)
+"""Kept by searches, so that a layout is there once; a batch may say it."""
+
+LAYOUT_RULES = (*LAYER_RULES, *SPLIT_RULES[:-1])

@@ -1,0 +1,133 @@
+"""One step of a pipeline of stages, put together from layers, vocabulary and replicas.
+
+The slowest stage is at work for every microbatch; filling and draining the pipeline takes the
+others once, divided by the interleaved chunks of a stage (arXiv 2104.04473 section 2.2):
+``step = microbatches * slowest + (all stages - slowest) / chunks + transfers + replicas``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from estimators.contract import Array, Values
+from estimators.training_step import network
+from estimators.training_step.counts import Parameters
+from estimators.training_step.layer import WAY, Layer, Size
+from estimators.training_step.products import stream_seconds
+from estimators.training_step.replicas import Share, Window
+from estimators.training_step.vocabulary import Vocabulary
+
+TIMES = (
+    *("gemm_seconds", "attention_seconds", "elementwise_seconds", "vocabulary_seconds"),
+    *("recompute_seconds", "host_seconds", "accumulation_seconds", "optimizer_seconds"),
+    *("tensor_comm_seconds", "context_comm_seconds", "expert_comm_seconds"),
+    *("pipeline_comm_seconds", "data_comm_seconds", "bubble_seconds"),
+)
+"""Parts of a step: they add up to it."""
+
+
+def stage_layers(values: Values, layout: Values) -> tuple[Any, Any]:
+    """Return the layers of the stages that have most, and of the last stage.
+
+    Where stages cannot be even, the last one, which has the output layer, has one less.
+    """
+    stages = layout["pipeline_parallel"]
+    most = np.ceil(values["num_layers"] / stages)
+    return most, np.floor(values["num_layers"] / stages)
+
+
+def stage_share(values: Values, layout: Values, count: Parameters) -> Share:
+    """Return the parameters of the stage that has most: the first, with the embedding."""
+    tensor = layout["tensor_parallel"]
+    most, _ = stage_layers(values, layout)
+    is_whole = layout["pipeline_parallel"] == 1
+    own_output = is_whole & ~np.asarray(values["ties_embedding"], dtype=bool)
+    vocabulary = count.embedding + np.where(own_output, count.output, 0.0)
+    has_vocabulary = np.where(np.asarray(vocabulary) > 0, 1.0, 0.0)
+    return Share(
+        dense=(most * count.layer + vocabulary) / tensor,
+        experts=most * count.experts / (tensor * layout["expert_parallel"]),
+        units=most + has_vocabulary,
+    )
+
+
+def passes(
+    layer: Layer, size: Size, words: Vocabulary, share: Share, values: Values, layout: Values
+) -> tuple[dict[str, Array], Window]:
+    """Return the seconds of a step by part, without those of the replicas, and their window.
+
+    Parameters
+    ----------
+    layer, size, words
+        One microbatch's, one element a row of `layout`.
+    """
+    stages, chunks = layout["pipeline_parallel"], layout["virtual_pipeline"]
+    microbatches = values["global_batch_size"] / (
+        layout["data_parallel"] * layout["microbatch_size"]
+    )
+    most, last = stage_layers(values, layout)
+    several = stages > 1
+
+    once = layer.seconds
+    output, embedding = words.output + words.output_comm, words.embedding + words.embedding_comm
+    full, final = most * once, last * once + output
+    slowest = np.where(several, np.maximum(full, final), final + embedding)
+    every = values["num_layers"] * once + output + embedding
+
+    is_final = ~several | (final > full)
+    layers = microbatches * np.where(is_final, last, most)
+    parts = {name: layers * seconds for name, seconds in of_layers(layer).items()}
+    ends, first = microbatches * is_final, np.where(several, 0.0, microbatches)
+    parts["vocabulary_seconds"] = ends * words.output + first * words.embedding
+    parts["tensor_comm_seconds"] = (
+        parts["tensor_comm_seconds"] + ends * words.output_comm + first * words.embedding_comm
+    )
+    added = values["accumulation_traffic_bytes"] * (share.dense + share.experts)
+    parts["accumulation_seconds"] = microbatches * stream_seconds(added, values)
+    parts["bubble_seconds"] = (every - slowest) / chunks
+    parts["pipeline_comm_seconds"] = _transfers(size, values, layout, microbatches)
+    forward = layer.forward_share * slowest
+    return parts, Window(forward, slowest - forward, microbatches)
+
+
+def of_layers(layer: Layer) -> dict[str, Any]:
+    """Return the seconds of one layer and microbatch by part of the step."""
+    forward, backward, again = layer.forward, layer.backward, layer.recompute
+    both = {name: forward[name] + backward[name] for name in WAY}
+    comm = {
+        f"{name}_seconds": both[name] + again[name]
+        for name in ("tensor_comm", "context_comm", "expert_comm")
+    }
+    # transfers beside products take multiprocessors from them
+    return {
+        "gemm_seconds": both["gemm"] + both["hidden"],
+        "attention_seconds": both["attention"],
+        "elementwise_seconds": both["elementwise"],
+        "recompute_seconds": again["gemm"]
+        + again["attention"]
+        + again["elementwise"]
+        + again["hidden"],
+        "host_seconds": layer.host,
+        **comm,
+    }
+
+
+def _transfers(size: Size, values: Values, layout: Values, microbatches: Any) -> Any:
+    """Return what a step waits for activations and their gradients between stages.
+
+    Every rank of a tensor-parallel group sends its share of the tokens; where the next stage
+    needs them whole it gathers them in its node (arXiv 2104.04473 section 4.1).
+    """
+    tensor, group = layout["tensor_parallel"], network.groups(values, layout)
+    volume = 2.0 * size.tokens * size.hidden
+    once = network.neighbour_seconds(group["pipeline"], volume / tensor, values)
+    whole = network.gather_seconds(group["tensor"], volume, values)
+    once = once + np.where(layout["uses_sequence_parallel"], 0.0, whole)
+    stages, chunks = layout["pipeline_parallel"], layout["virtual_pipeline"]
+    # with chunks to go on with, a stage need not wait but to fill and drain the pipeline
+    beside = np.where(chunks > 1, values["pipeline_overlap_fraction"], 0.0)
+    steady = chunks * microbatches * (1 - beside)
+    ends = stages - 1 + beside * stages * (chunks - 1)
+    return np.where(stages > 1, 2 * once * (steady + ends), 0.0)

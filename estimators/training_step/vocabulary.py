@@ -1,0 +1,59 @@
+"""Seconds of embedding, output layer and loss for one microbatch.
+
+The vocabulary is split over the tensor-parallel group. The output layer and the loss are the
+last stage's, the embedding the first one's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from estimators.contract import Values
+from estimators.training_step import network
+from estimators.training_step.network import Group
+from estimators.training_step.products import product_seconds, stream_seconds
+
+
+class Vocabulary(NamedTuple):
+    """Seconds of both passes: embedding, output layer with loss, and their collectives."""
+
+    embedding: Any
+    embedding_comm: Any
+    output: Any
+    output_comm: Any
+
+
+def vocabulary_of(size: Any, values: Values, layout: Values) -> Vocabulary:
+    """Return the seconds of both passes; `size` as of `layer.size_of`."""
+    tensor = layout["tensor_parallel"]
+    group = Group(tensor, np.minimum(tensor, values["nvlink_size"]))
+    columns = values["vocab_size"] / tensor
+    products = (
+        product_seconds(size.tokens, columns, size.hidden, values, low=False)
+        + product_seconds(size.tokens, size.hidden, columns, values, low=False)
+        + product_seconds(size.hidden, columns, size.tokens, values, low=False)
+    )
+    logits = size.tokens * columns
+    loss = stream_seconds(values["loss_traffic_bytes"] * logits, values, 12.0)
+    # a last norm, both ways; looking a row up and adding its gradient to 32 bits
+    norm = stream_seconds(10.0 * size.rows * size.hidden, values, 2.0)
+    embedding = stream_seconds(14.0 * size.tokens * size.hidden, values, 4.0)
+    volume = 2.0 * size.tokens * size.hidden
+    splits = layout["uses_sequence_parallel"]
+    once = np.where(
+        splits,
+        network.gather_seconds(group, volume, values),
+        network.reduce_seconds(group, volume, values),
+    )
+    # maximum, sum and target of the loss are reduced over the group in 32 bits
+    small = 3 * network.reduce_seconds(group, 4.0 * size.tokens, values)
+    known = np.where(values["vocab_size"] > 0, 1.0, 0.0)
+    twice = np.where(splits, 2.0, 1.0)
+    return Vocabulary(
+        known * embedding,
+        known * twice * once,
+        known * (products + loss + norm),
+        known * (once * twice + small),
+    )
