@@ -29,7 +29,9 @@ SECTIONS = {"models": "model", "systems": "system"}
 BASED_ON = "based_on"
 
 OPTIONAL = (
-    *("ffn_hidden_size", "uses_glu", "num_kv_heads", "vocab_size"),
+    *("ffn_hidden_size", "uses_glu", "num_kv_heads", "vocab_size", "head_size", "ties_embedding"),
+    *("num_experts", "experts_per_token", "expert_ffn_hidden_size", "num_shared_experts"),
+    "num_dense_layers",
     *("assumed", "source", "note"),
 )
 """Columns that an entry without `based_on` may leave out: an estimator has a default for each,

@@ -72,6 +72,7 @@ CONSTANTS = (
             ("reduced_gradient_bytes", "Bytes exchanged of one gradient"),
             ("gathered_weight_bytes", "Bytes gathered of one weight"),
             ("optimizer_traffic_bytes", "Memory traffic of the optimizer for one parameter"),
+            ("buffer_traffic_bytes", "Memory traffic of a gradient's buffer, also where sharded"),
             ("accumulation_traffic_bytes", "Memory traffic of adding one gradient to its buffer"),
             ("loss_traffic_bytes", "Memory traffic of the loss for one logit, both ways"),
             ("stored_logit_bytes", "Bytes kept of one logit until its backward pass"),

@@ -54,7 +54,7 @@ def _flash(size: Any, values: Values, layout: Values) -> Core:
     forward = flops / (peak * values["flash_forward_efficiency"])
     backward = BACKWARD_PRODUCTS * flops / (peak * values["flash_backward_efficiency"])
     launch = values["launch_seconds"]
-    return Core(forward + launch, backward + 3 * launch, 0.0 * forward)
+    return Core(forward + launch, backward + 3 * launch, forward + launch)
 
 
 def _unfused(size: Any, values: Values, layout: Values) -> Core:

@@ -30,8 +30,9 @@ class Parameters(NamedTuple):
 def parameters(values: Values) -> Parameters:
     """Return the parameters of an average layer and of the vocabulary.
 
-    Biases, learned positions and norms are counted as Megatron-LM's where the feed-forward
-    layer is not gated, norms alone where it is (Llama).
+    Biases and norms of the layers are counted as Megatron-LM's where the feed-forward layer is
+    not gated, norms alone where it is (Llama). Learned positions and the last norm, of which no
+    GPU has a share that matters, are left out.
     """
     hidden, gated = values["hidden_size"] * 1.0, values["uses_glu"]
     queries = values["num_heads"] * values["head_size"] * 1.0
@@ -58,11 +59,10 @@ def model_flops(values: Values) -> Any:
 def hardware_flops(values: Values) -> Any:
     """Return the same with what `activation_recompute` does again (HFU, arXiv 2205.05198).
 
-    The recomputation inside fused attention is not counted.
+    What fused attention computes again within its backward pass is not counted.
     """
     recompute = values["activation_recompute"]
-    is_flash = np.equal(values["attention"], "flash")
-    core = np.where(np.equal(recompute, "selective") & ~is_flash, _scores(values), 0.0)
+    core = np.where(np.equal(recompute, "selective"), _scores(values), 0.0)
     again = np.where(np.equal(recompute, "full"), _layers(values) + _scores(values), core)
     return model_flops(values) + _tokens(values) * again
 

@@ -60,7 +60,7 @@ def layer_seconds(size: Any, values: Values, sparse: Any) -> Ways:
     forward, backward = forward + 10 * routed, backward + 12 * routed
 
     casts = np.where(values["is_fp8"], 1.0, 0.0) * 4 * size.tokens
-    widths = size.hidden * 2 + size.query + (1 - sparse) * size.ffn
+    widths = size.hidden * 2 + size.query + inside / size.tokens
     forward, backward = forward + casts * widths, backward + casts * widths
 
     kernels = np.where(fuses, 7.0, 22.0) + np.where(sparse > 0, 8.0, 0.0)

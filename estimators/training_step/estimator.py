@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,12 @@ from estimators.training_step.counts import hardware_flops, model_flops, paramet
 from estimators.training_step.layer import LAYER_KEYS, Layer, Size, layer_of, size_of
 from estimators.training_step.memory import PARTS as MEMORY
 from estimators.training_step.memory import held, memory_parts
-from estimators.training_step.replicas import exchange_seconds, optimizer_seconds, tied_seconds
+from estimators.training_step.replicas import (
+    exchange_seconds,
+    exchanges,
+    optimizer_seconds,
+    tied_seconds,
+)
 from estimators.training_step.search import NAME, RELATION_NAME, SEARCH, VERSION
 from estimators.training_step.step import TIMES, passes, stage_share
 from estimators.training_step.vocabulary import Vocabulary, vocabulary_of
@@ -79,7 +84,31 @@ class TrainingStep:
             if not out.keys().isdisjoint(relation.derived):
                 figures |= _derived(figures, values)
         for name, column in out.items():
-            column[:] = figures[name] if name in figures else layouts[name]
+            if name in figures:
+                figures[name].write(column)
+            else:
+                column[:] = layouts[name]
+
+
+class Gathered(NamedTuple):
+    """A column as a table and each row's place in it; no place: the table's rows are the rows."""
+
+    table: Any
+    place: Array | None
+
+    @property
+    def rows(self) -> Any:
+        """One element a row."""
+        return _taken(self.table, self.place)
+
+    def write(self, column: Array) -> None:
+        """Write the rows to `column`."""
+        if self.place is None or np.ndim(self.table) == 0:
+            column[:] = self.table
+        elif self.table.dtype == column.dtype:
+            self.table.take(self.place, out=column, mode="clip")
+        else:
+            column[:] = self.table.take(self.place, mode="clip")
 
 
 def with_derived(values: Values) -> dict[str, Any]:
@@ -110,8 +139,8 @@ def _numbers(value: Any) -> Any:
     return np.asarray(np.nan if value is None else value, dtype=np.float64)[()]
 
 
-def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Any]:
-    """Return every result by name, one element a row.
+def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Gathered]:
+    """Return every stored result by name.
 
     A cell's rows are a product: layers (`LAYER_KEYS`), splits of them over stages and replicas,
     ZeRO stages. What depends on the first or the first two is computed for those alone.
@@ -128,36 +157,36 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, An
     parts, window = passes(layer, size, words, share, values, split)
     group = network.groups(values, split)
     stages = held(size, share, count, values, split)
-    tied = tied_seconds(values, split)
+    whole, tied = sum(parts.values()), tied_seconds(values, split)
+    by_unit = {flag: exchanges(share, group, values, by_unit=flag) for flag in (False, True)}
 
     def sharded(zero: int) -> dict[str, Any]:
-        exchange = exchange_seconds(zero, share, group, values, window)
+        exchange = exchange_seconds(zero, by_unit[zero == 3], values, window) + tied
+        optimizer = optimizer_seconds(zero, share, values, split)
         return {
-            "data_comm_seconds": exchange + tied,
-            "optimizer_seconds": optimizer_seconds(zero, share, values, split),
+            "step_seconds": whole + exchange + optimizer,
+            "data_comm_seconds": exchange,
+            "optimizer_seconds": optimizer,
             **memory_parts(zero, stages, count, values, split),
         }
 
-    figures = {name: _taken(part, to_split) for name, part in parts.items()}
-    whole = sum(parts.values())
-    figures |= _by_stage(layouts["zero_stage"], sharded, to_split)
-    own = figures["data_comm_seconds"] + figures["optimizer_seconds"]
-    figures["step_seconds"] = _taken(whole, to_split) + own
-    return figures
+    figures = {name: Gathered(part, to_split) for name, part in parts.items()}
+    return figures | _by_stage(layouts["zero_stage"], sharded, to_split)
 
 
-def _derived(figures: Mapping[str, Any], values: Values) -> dict[str, Any]:
+def _derived(figures: Mapping[str, Gathered], values: Values) -> dict[str, Gathered]:
     """Return what views derive from the stored figures."""
-    memory = sum(figures[name] for name in MEMORY) + values["framework_bytes"]
-    spent = figures["step_seconds"] * values["num_gpus"]
+    memory = sum(figures[name].rows for name in MEMORY) + values["framework_bytes"]
+    spent = figures["step_seconds"].rows * values["num_gpus"]
     peak = np.where(values["is_fp8"], values["fp8_peak"], values["matrix_flops_per_second"])
-    return {
+    found = {
         "memory_bytes": memory,
         "fits_memory": memory <= values["hbm_bytes"],
         "mfu": model_flops(values) / (spent * peak),
         "hfu": hardware_flops(values) / (spent * peak),
         "tokens_per_second_per_gpu": values["global_batch_size"] * values["seq_len"] / spent,
     }
+    return {name: Gathered(column, None) for name, column in found.items()}
 
 
 def _factored(
@@ -179,15 +208,17 @@ def _factored(
 
 def _by_stage(
     zero: Array, figures: Callable[[int], dict[str, Any]], index: Array | None
-) -> dict[str, Array]:
+) -> dict[str, Gathered]:
     """Return the figures of each row's own ZeRO stage."""
-    stages = np.unique(zero).tolist()
-    found = [figures(int(stage)) for stage in stages]
-    size = np.size(found[0]["optimizer_seconds"])
+    stages = np.flatnonzero(np.bincount(zero, minlength=4)).tolist() or [0]
+    found = [figures(stage) for stage in stages]
+    size = np.size(found[0]["step_seconds"])
     rows = np.arange(size) if index is None else index
-    place = np.searchsorted(stages, zero) * size + rows
+    ordinal = np.zeros(stages[-1] + 1, dtype=np.int64)
+    ordinal[stages] = np.arange(len(stages)) * size
+    place = ordinal.take(zero) + rows
     return {
-        name: np.concatenate([np.broadcast_to(each[name], size) for each in found]).take(place)
+        name: Gathered(np.concatenate([np.broadcast_to(each[name], size) for each in found]), place)
         for name in found[0]
     }
 
@@ -197,7 +228,7 @@ def _gathered(layer: Layer, index: Array | None) -> Layer:
     forward, backward, recompute = (
         {name: _taken(part, index) for name, part in way.items()} for way in ways
     )
-    return Layer(forward, backward, recompute, _taken(layer.host, index))
+    return Layer(forward, backward, recompute)
 
 
 def _taken(part: Any, index: Array | None) -> Any:

@@ -23,9 +23,6 @@ LAYER_KEYS = (
 )
 """Layout columns that a layer's time depends on."""
 
-WAY = ("gemm", "attention", "elementwise", "tensor_comm", "context_comm", "expert_comm", "hidden")
-"""Parts of one pass of a layer; `hidden` is what transfers beside arithmetic slow it down."""
-
 
 @dataclass(frozen=True)
 class Size:
@@ -80,28 +77,28 @@ def size_of(values: Values, layout: Values) -> Size:
 
 
 Way = dict[str, Any]
+"""Seconds of one pass by part: gemm, attention, elementwise, tensor_comm, context_comm,
+expert_comm, `hidden` (what transfers beside arithmetic slow it down), and `host` (what launches
+take longer)."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """Seconds of a layer by part and pass; `host` is what launches add to either pass."""
+    """Seconds of a layer by part and pass; done again is a part of the backward pass."""
 
     forward: Way
     backward: Way
     recompute: Way
-    host: Any
 
     @property
     def seconds(self) -> Any:
         """Seconds of both passes."""
-        return self.host + sum(
-            way[name] for way in (self.forward, self.backward, self.recompute) for name in WAY
-        )
+        return self.forward_seconds + sum(self.backward.values()) + sum(self.recompute.values())
 
     @property
-    def forward_share(self) -> Any:
-        """Share of the forward pass in both."""
-        return sum(self.forward[name] for name in WAY) / self.seconds
+    def forward_seconds(self) -> Any:
+        """Seconds of the forward pass."""
+        return sum(self.forward.values())
 
 
 def layer_of(values: Values, layout: Values) -> Layer:
@@ -125,11 +122,11 @@ def layer_of(values: Values, layout: Values) -> Layer:
         **comm["backward"],
     }
     recompute = _again(values["activation_recompute"], forward, core.again)
-    host = sum(
-        np.maximum(values["host_seconds_per_layer"] - sum(way.values()), 0.0)
-        for way in (forward, {name: backward[name] + recompute[name] for name in WAY})
-    )
-    return Layer(forward, backward, recompute, host)
+    least = values["host_seconds_per_layer"]
+    spent = sum(backward.values()) + sum(recompute.values())
+    forward["host"] = np.maximum(least - sum(forward.values()), 0.0)
+    backward["host"] = np.maximum(least - spent, 0.0)
+    return Layer(forward, backward, recompute)
 
 
 _NO_REPLICAS = {"data_parallel": 1, "pipeline_parallel": 1}
@@ -202,13 +199,15 @@ def _communication(
     context = _context(size, values, group["context"], core)
     volume = 2.0 * size.rows * size.hidden * values["experts_per_token"]
     way = values["sparse_share"] * network.exchange_seconds(group["expert"], volume, values)
-    hidden = values["expert_overlap_fraction"] * np.minimum(2 * way, products["forward"])
-    taken = values["communication_sm_fraction"]
-    expert = {"expert_comm": 2 * way - hidden, "hidden": taken * hidden}
-    found = {}
+    taken, found = values["communication_sm_fraction"], {}
+    backward = products["input_gradient"] + products["weight_gradient"]
+    # beside what no other transfer runs beside
+    free = {"forward": products["forward"], "backward": backward - tensor["backward"]["hidden"]}
     for name in ("forward", "backward"):
-        slowed = tensor[name]["hidden"] + context[name]["hidden"] + expert["hidden"]
-        found[name] = {**tensor[name], **context[name], **expert, "hidden": slowed}
+        beside = values["expert_overlap_fraction"] * np.minimum(2 * way, free[name])
+        seconds = tensor[name]["hidden"] + context[name]["hidden"] + beside
+        expert = {"expert_comm": 2 * way - beside, "hidden": taken * seconds}
+        found[name] = {**tensor[name], **context[name], **expert}
     return found
 
 
@@ -243,10 +242,7 @@ def _tensor(
         again = np.where(splits, 0.5, 0.0) * whole[name]
         exposed = exposed - behind + np.maximum(again - products["input_gradient"] / 2, 0.0)
         hidden = hidden + behind + np.minimum(again, products["input_gradient"] / 2)
-    found["backward"] = {
-        "tensor_comm": exposed,
-        "hidden": values["communication_sm_fraction"] * hidden,
-    }
+    found["backward"] = {"tensor_comm": exposed, "hidden": hidden}
     return found
 
 
@@ -259,9 +255,9 @@ def _context(size: Size, values: Values, group: Group, core: Any) -> dict[str, W
         hidden = values["context_overlap_fraction"] * np.minimum(rounds * once, beside)
         found[name] = {
             "context_comm": rounds * once - hidden,
-            "hidden": values["communication_sm_fraction"] * hidden,
+            "hidden": hidden,
         }
     return found
 
 
-__all__ = ["LAYER_KEYS", "WAY", "Layer", "Size", "layer_of", "size_of", "stream_seconds"]
+__all__ = ["LAYER_KEYS", "Layer", "Size", "layer_of", "size_of", "stream_seconds"]

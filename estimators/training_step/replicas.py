@@ -39,39 +39,63 @@ class Window(NamedTuple):
     microbatches: Any
 
 
-def exchange_seconds(
-    zero_stage: int,
-    share: Share,
-    group: Mapping[str, Group],
-    values: Values,
-    window: Window,
-) -> Any:
+class Exchange(NamedTuple):
+    """Seconds of one exchange of a stage's parameters: gradients summed, or scattered; weights."""
+
+    reduced: Any
+    scattered: Any
+    gathered: Any
+    inner: Any
+    """Share that may run beside arithmetic: the first unit to be gathered and the last to be
+    scattered have nothing beside them."""
+
+
+def exchanges(
+    share: Share, group: Mapping[str, Group], values: Values, *, by_unit: bool
+) -> Exchange:
+    """Return the seconds of the exchanges, in buckets, or unit by unit as ZeRO stage 3 does."""
+    calls = share.units if by_unit else np.minimum(share.units, values["exchange_buckets"])
+    gradients, weights = values["reduced_gradient_bytes"], values["gathered_weight_bytes"]
+    return Exchange(
+        0.0 if by_unit else _both(network.reduce_seconds, share, group, gradients, values, calls),
+        _both(network.gather_seconds, share, group, gradients, values, calls),
+        _both(network.gather_seconds, share, group, weights, values, calls),
+        1 - 1 / np.maximum(calls, 1.0),
+    )
+
+
+def exchange_seconds(zero_stage: int, exchange: Exchange, values: Values, window: Window) -> Any:
     """Return what a step waits for the replicas under a ZeRO stage.
 
     With what hidden transfers take from the arithmetic beside them: the multiprocessors that
     they occupy.
-    """
-    every = zero_stage == 3
-    calls = share.units if every else np.minimum(share.units, values["exchange_buckets"])
-    reduced, weights = values["reduced_gradient_bytes"], values["gathered_weight_bytes"]
-    if zero_stage == 0:
-        after, before = _both(network.reduce_seconds, share, group, reduced, values, calls), 0.0
-    else:
-        after = _both(network.gather_seconds, share, group, reduced, values, calls)
-        before = _both(network.gather_seconds, share, group, weights, values, calls)
-    again = before if every else 0.0  # weights once more, beside a backward pass
 
-    may_reduce = values["gradient_overlap_fraction"]
-    may_gather = values["parameter_overlap_fraction"]
-    # the first unit to be gathered and the last to be scattered have nothing beside them
-    inner = 1 - 1 / np.maximum(calls, 1.0)
-    hidden_before = np.minimum(may_gather * before * inner, window.forward)
-    hidden_after = np.minimum((may_reduce * after + may_gather * again) * inner, window.backward)
-    gathers = window.microbatches if every else 1.0
-    reduces = window.microbatches if zero_stage >= 2 else 1.0
-    exposed = gathers * (before - hidden_before) + reduces * (after + again - hidden_after)
-    hidden = gathers * hidden_before + reduces * hidden_after
-    return exposed + values["communication_sm_fraction"] * hidden
+    Parameters
+    ----------
+    exchange
+        By unit for stage 3, else in buckets.
+    """
+    may_reduce = values["gradient_overlap_fraction"] * exchange.inner
+    may_gather = values["parameter_overlap_fraction"] * exchange.inner
+    taken = 1 - values["communication_sm_fraction"]
+    after = exchange.scattered if zero_stage else exchange.reduced
+    if zero_stage < 3:
+        hidden = np.minimum(may_reduce * after, window.backward)
+        reduces = window.microbatches if zero_stage == 2 else 1.0
+        waits = reduces * (after - taken * hidden)
+        if zero_stage == 0:
+            return waits
+        return (
+            waits
+            + exchange.gathered
+            - taken * np.minimum(may_gather * exchange.gathered, window.forward)
+        )
+    # weights once for the forward pass, and once more beside the gradients of the backward pass
+    ahead = may_gather * exchange.gathered
+    hidden = np.minimum(ahead, window.forward) + np.minimum(
+        may_reduce * after + ahead, window.backward
+    )
+    return window.microbatches * (after + 2 * exchange.gathered - taken * hidden)
 
 
 def _both(
@@ -100,8 +124,9 @@ def kept(zero_stage: int, from_stage: int, share: Share, layout: Values) -> Any:
 
 def optimizer_seconds(zero_stage: int, share: Share, values: Values, layout: Values) -> Any:
     """Return the seconds of the optimizer on one GPU: its memory traffic."""
-    owned = kept(zero_stage, 1, share, layout)
-    return stream_seconds(values["optimizer_traffic_bytes"] * owned, values)
+    owned, whole = (kept(zero_stage, stage, share, layout) for stage in (1, 2))
+    volume = values["optimizer_traffic_bytes"] * owned + values["buffer_traffic_bytes"] * whole
+    return stream_seconds(volume, values)
 
 
 def tied_seconds(values: Values, layout: Values) -> Any:

@@ -74,6 +74,19 @@ LAYER_RULES = (
     divides("tensor_parallel", "num_heads"),
     divides("tensor_parallel", "ffn_hidden_size"),
     Rule(
+        "tensor_parallel divides expert_ffn_hidden_size",
+        "tensor_parallel",
+        ("tensor_parallel", "expert_ffn_hidden_size", "num_experts"),
+        lambda v: (
+            np.equal(v["num_experts"], 1)
+            | np.equal(
+                np.remainder(v["expert_ffn_hidden_size"], np.maximum(v["tensor_parallel"], 1)), 0
+            )
+        ),
+        lambda row: f"does not divide `expert_ffn_hidden_size` {row['expert_ffn_hidden_size']}",
+        _none,
+    ),
+    Rule(
         "key heads are split or copied evenly",
         "tensor_parallel",
         ("tensor_parallel", "num_kv_heads"),

@@ -40,7 +40,7 @@ SEARCHED = {"activation_recompute": ("none", "selective", "full")}
 _LAYOUT_DEPENDS_ON = frozenset(
     {
         *("num_gpus", "global_batch_size", "num_layers", "num_heads", "num_kv_heads", "seq_len"),
-        *("ffn_hidden_size", "num_experts", "attention"),
+        *("ffn_hidden_size", "expert_ffn_hidden_size", "num_experts", "attention"),
     }
 )
 

@@ -14,7 +14,7 @@ import numpy as np
 from estimators.contract import Array, Values
 from estimators.training_step import network
 from estimators.training_step.counts import Parameters
-from estimators.training_step.layer import WAY, Layer, Size
+from estimators.training_step.layer import Layer, Size
 from estimators.training_step.products import stream_seconds
 from estimators.training_step.replicas import Share, Window
 from estimators.training_step.vocabulary import Vocabulary
@@ -63,39 +63,78 @@ def passes(
     layer, size, words
         One microbatch's, one element a row of `layout`.
     """
-    stages, chunks = layout["pipeline_parallel"], layout["virtual_pipeline"]
     microbatches = values["global_batch_size"] / (
         layout["data_parallel"] * layout["microbatch_size"]
     )
     most, last = stage_layers(values, layout)
-    several = stages > 1
-
-    once = layer.seconds
-    output, embedding = words.output + words.output_comm, words.embedding + words.embedding_comm
-    full, final = most * once, last * once + output
-    slowest = np.where(several, np.maximum(full, final), final + embedding)
-    every = values["num_layers"] * once + output + embedding
-
-    is_final = ~several | (final > full)
-    layers = microbatches * np.where(is_final, last, most)
-    parts = {name: layers * seconds for name, seconds in of_layers(layer).items()}
-    ends, first = microbatches * is_final, np.where(several, 0.0, microbatches)
-    parts["vocabulary_seconds"] = ends * words.output + first * words.embedding
-    parts["tensor_comm_seconds"] = (
-        parts["tensor_comm_seconds"] + ends * words.output_comm + first * words.embedding_comm
+    several = layout["pipeline_parallel"] > 1
+    added = stream_seconds(
+        values["accumulation_traffic_bytes"] * (share.dense + share.experts), values
     )
-    added = values["accumulation_traffic_bytes"] * (share.dense + share.experts)
-    parts["accumulation_seconds"] = microbatches * stream_seconds(added, values)
-    parts["bubble_seconds"] = (every - slowest) / chunks
+    ends = np.where(several, 0.0, words.embedding + words.embedding_comm)
+    full = most * layer.seconds + added + words.embedding + words.embedding_comm
+    final = last * layer.seconds + added + words.output + words.output_comm + ends
+    bubble, is_final = _bubble(full, final, layer, values, layout, microbatches)
+
+    layers = np.where(is_final, last, most)
+    parts = {name: microbatches * layers * part for name, part in of_layers(layer).items()}
+    has_output = microbatches * is_final
+    has_embedding = np.where(several & is_final, 0.0, microbatches)
+    parts["vocabulary_seconds"] = has_output * words.output + has_embedding * words.embedding
+    parts["tensor_comm_seconds"] = (
+        parts["tensor_comm_seconds"]
+        + has_output * words.output_comm
+        + has_embedding * words.embedding_comm
+    )
+    parts["accumulation_seconds"] = microbatches * added
+    parts["bubble_seconds"] = bubble
     parts["pipeline_comm_seconds"] = _transfers(size, values, layout, microbatches)
-    forward = layer.forward_share * slowest
-    return parts, Window(forward, slowest - forward, microbatches)
+    # the stage with most parameters is the first; a third of what is not layers is forward
+    first = np.where(several, full, final)
+    forward = most * layer.forward_seconds + (first - most * layer.seconds) / 3
+    return parts, Window(forward, first - forward, microbatches)
+
+
+def _bubble(
+    full: Any, final: Any, layer: Layer, values: Values, layout: Values, microbatches: Any
+) -> tuple[Any, Any]:
+    """Return what a step waits to fill and drain the pipeline, and whether its last stage paces it.
+
+    Even stages: once through the others, in chunks. Uneven ones have the odd layers first: the
+    last of the fuller stages then waits for those behind it, which are ahead of it by what they
+    lack. Both agree with a simulation of the schedule; a stage between cannot be the slowest.
+
+    Parameters
+    ----------
+    full, final
+        Seconds of one microbatch in a stage with most layers, and in the last.
+    """
+    stages, chunks = layout["pipeline_parallel"], layout["virtual_pipeline"]
+    odd = np.remainder(values["num_layers"], stages)
+    behind = stages - odd
+    lesser = full - layer.seconds
+    even = (stages - 1) * full / chunks
+    paced_by_final = np.where(odd > 0, odd * full + (behind - 1) * lesser, even)
+
+    after = (behind - 1) * lesser + final
+    forward = layer.forward_seconds / layer.seconds * full
+    backward = full - forward
+    waits = np.where(
+        microbatches > behind,
+        np.maximum(after - behind * forward, 0.0) + np.maximum(after - behind * backward, 0.0),
+        np.maximum(after - (microbatches - 1) * np.minimum(forward, backward), 0.0),
+    )
+    paced_by_full = (odd - 1) * full + waits
+    is_final = (odd == 0) | (
+        microbatches * final + paced_by_final >= microbatches * full + paced_by_full
+    )
+    return np.where(is_final, paced_by_final, paced_by_full), is_final
 
 
 def of_layers(layer: Layer) -> dict[str, Any]:
     """Return the seconds of one layer and microbatch by part of the step."""
     forward, backward, again = layer.forward, layer.backward, layer.recompute
-    both = {name: forward[name] + backward[name] for name in WAY}
+    both = {name: forward[name] + backward[name] for name in forward}
     comm = {
         f"{name}_seconds": both[name] + again[name]
         for name in ("tensor_comm", "context_comm", "expert_comm")
@@ -109,7 +148,7 @@ def of_layers(layer: Layer) -> dict[str, Any]:
         + again["attention"]
         + again["elementwise"]
         + again["hidden"],
-        "host_seconds": layer.host,
+        "host_seconds": both["host"],
         **comm,
     }
 

@@ -29,7 +29,7 @@ def vocabulary_of(size: Any, values: Values, layout: Values) -> Vocabulary:
     """Return the seconds of both passes; `size` as of `layer.size_of`."""
     tensor = layout["tensor_parallel"]
     group = Group(tensor, np.minimum(tensor, values["nvlink_size"]))
-    columns = values["vocab_size"] / tensor
+    columns = np.maximum(values["vocab_size"], 1) / tensor
     products = (
         product_seconds(size.tokens, columns, size.hidden, values, low=False)
         + product_seconds(size.tokens, size.hidden, columns, values, low=False)

@@ -152,7 +152,7 @@ select
     model_flops
     + step_tokens * case
         when activation_recompute = 'full' then layer_flops + score_flops
-        when activation_recompute = 'selective' and attention <> 'flash' then score_flops
+        when activation_recompute = 'selective' then score_flops
         else 0
     end as hardware_flops,
     hardware_flops / (step_seconds * num_gpus * peak_flops_per_second) as hfu,

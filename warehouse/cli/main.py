@@ -10,14 +10,17 @@ from typing import Annotated
 
 import typer
 
+from warehouse.cli.calibrate import calibrate
 from warehouse.cli.common import interruptible
 from warehouse.cli.cost import cost, energy
 from warehouse.cli.database import drop, init
 from warehouse.cli.evaluate import evaluate
+from warehouse.cli.explain import explain
 from warehouse.cli.operations import operations
 from warehouse.cli.query import sql
 from warehouse.cli.quickstart import quickstart
 from warehouse.cli.rank import rank
+from warehouse.cli.schema import schema
 from warehouse.cli.show import show
 from warehouse.cli.status import status
 from warehouse.cli.sweep import sweep
@@ -43,10 +46,17 @@ COMMANDS = (
     ),
     (rank, "warehouse rank --model gpt3_1T --accelerator H200 --num-gpus 4096"),
     (operations, "warehouse operations --best --model gpt3_1T --accelerator H200 --num-gpus 4096"),
+    (
+        explain,
+        "warehouse explain model=llama3_70B 'accelerator=H100 SXM 80GB' num_gpus=64 "
+        "tensor_parallel=8 pipeline_parallel=2 global_batch_size=256",
+    ),
     (cost, "warehouse cost --model gpt3_1T --tokens 20e12"),
     (energy, "warehouse energy --model gpt3_1T --tokens 20e12 --pue 1.2 --carbon 0.385"),
     (validate, "warehouse validate"),
+    (calibrate, "warehouse calibrate published_megatron_recompute --name megatron_2022"),
     (sql, 'warehouse sql "select model, count(*) from configuration group by model"'),
+    (schema, "warehouse schema configuration_rank"),
     (status, "warehouse status"),
 )
 """The commands in the order of --help, each with an example that can be run as it is."""

@@ -1,0 +1,103 @@
+"""`warehouse explain`: the parts of a step, and what it hangs on."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+CONFIGURATION = (
+    *("model=llama3_70B", "accelerator=H100 SXM 80GB", "num_gpus=64", "tensor_parallel=8"),
+    *("pipeline_parallel=4", "global_batch_size=256"),
+)
+
+
+@pytest.fixture
+def explained(warehouse):
+    def run(*pairs):
+        code, out, err = warehouse("explain", *CONFIGURATION, *pairs, "--json")
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    return run
+
+
+def test_the_parts_add_up_to_the_step_and_have_a_formula_and_a_source(explained):
+    found = explained()
+    assert math.fsum(p["seconds"] for p in found["parts"]) == pytest.approx(found["step_seconds"])
+    assert math.fsum(p["step_fraction"] for p in found["parts"]) == pytest.approx(1)
+    assert all(p["formula"] and p["source"] for p in found["parts"])
+    assert {p["part"] for p in found["parts"]} < set(found["results"])
+
+
+def test_an_elasticity_is_the_change_of_the_step_when_the_constant_is_given(explained):
+    constants = {one["name"]: one for one in explained()["constants"]}
+    one = constants["gemm_efficiency"]
+    low, high = (
+        explained(f"gemm_efficiency={one['value'] * factor!r}")["step_seconds"]
+        for factor in (0.99, 1.01)
+    )
+    assert one["elasticity"] == pytest.approx(math.log(high / low) / math.log(1.01 / 0.99))
+    at_lowest = explained(f"gemm_efficiency={one['lowest']!r}")["step_seconds"]
+    assert one["at_lowest"] == pytest.approx(at_lowest)
+    rate = constants["matrix_flops_per_second"]
+    assert -1 < rate["elasticity"] < -0.4
+    assert rate["lowest"] is None
+
+
+def test_the_ranges_hold_the_step_and_the_extreme_one_holds_the_likely_one(explained):
+    found = explained()
+    step, likely, extreme = (found[f"{name}step_seconds"] for name in ("", "likely_", "extreme_"))
+    assert extreme[0] < likely[0] < step < likely[1] < extreme[1]
+    every = [
+        end for one in found["constants"] for end in (one["at_lowest"], one["at_highest"]) if end
+    ]
+    assert extreme[0] <= min(every)
+    assert max(every) <= extreme[1]
+
+
+def test_a_constant_that_is_given_has_no_range(explained):
+    constants = {one["name"]: one for one in explained("gemm_efficiency=0.7")["constants"]}
+    assert constants["gemm_efficiency"]["lowest"] is None
+    assert constants["gemm_efficiency"]["source"] == "given"
+
+
+def test_the_report_names_step_parts_and_constants(warehouse):
+    code, out, err = warehouse("explain", *CONFIGURATION)
+    assert code == 0
+    assert "independent errors" in err
+    assert "which fits" in err
+    lines = out.splitlines()
+    assert lines[0].startswith("part")
+    assert any(line.startswith("gemm ") for line in lines)
+    assert any(line.startswith("step ") for line in lines)
+    assert any(line.startswith("gemm_efficiency ") for line in lines)
+
+
+def test_the_fastest_stored_layout_is_explained(warehouse, tmp_path):
+    study = tmp_path / "study.toml"
+    study.write_text(
+        'name = "one"\nestimator = "training_step"\n[space]\nmodel = "llama3_8B"\n'
+        'accelerator = "H100 SXM 80GB"\nnum_gpus = 16\nglobal_batch_size = 64\n'
+    )
+    database = tmp_path / "w.duckdb"
+    assert warehouse("sweep", study, "--db", database)[0] == 0
+    code, out, err = warehouse(
+        "explain", "model=llama3_8B", "num_gpus=16", "--best", "--json", "--db", database
+    )
+    assert (code, err) == (0, "")
+    query = "select min(step_seconds) as least from configuration_rank where rank_by_time = 1"
+    code, least, _ = warehouse("sql", query, "--format", "json", "--db", database)
+    assert json.loads(out)["step_seconds"] == pytest.approx(json.loads(least)[0]["least"])
+    code, out, err = warehouse("explain", "model=gpt3", "--best", "--db", database)
+    assert (code, out) == (3, "")
+    assert "no stored configuration" in err
+
+
+def test_what_is_wrong_is_refused(warehouse):
+    code, out, err = warehouse("explain", *CONFIGURATION, "tensor_parallel=7")
+    assert (code, out) == (3, "")
+    assert "given twice" in err
+    code, out, err = warehouse("explain", "model=llama3_70B", "tensor_parallel=7")
+    assert (code, out) == (3, "")
