@@ -200,7 +200,8 @@ def _steps(shown: Shown, changes: Sequence[Mapping[str, Scalar]]) -> list[float]
             columns[name] = np.full(size, np.nan)
         else:
             columns[name] = np.array([float(change.get(name, value) or 0) for change in changes])
-    layouts = {name: columns.pop(name) for name in shown.relation.keys}
+    keys = shown.relation.keys
+    layouts = {n: columns.pop(n).astype(shown.relation.column(n).dtype) for n in keys}
     out: dict[str, Array] = {"step_seconds": np.empty(size)}
     shown.estimator.estimate(shown.relation, columns, layouts, PUBLISHED, out)
     return [float(seconds) for seconds in out["step_seconds"].tolist()]

@@ -24,7 +24,7 @@ def rows(name: str) -> list[dict[str, Any]]:
 CONSTANT_ROWS = rows("step_constant")
 SYSTEM = (
     *("launch_seconds", "nvlink_efficiency", "nvlink_latency_seconds"),
-    *("network_efficiency", "network_latency_seconds", "nics_per_gpu"),
+    *("network_efficiency", "network_latency_seconds"),
 )
 """Constants that other estimators have as attributes of a system."""
 
