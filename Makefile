@@ -26,7 +26,7 @@ format: dev ## Format Python and SQL, and mend what can be mended
 	@$(python) -m ruff format .
 	@$(python) -m sqlfluff fix sql
 
-docs: dev ## Generate the column reference from the data dictionary
+docs: dev ## Generate the references of columns, errata and lineage
 	@$(python) -m warehouse.docs docs
 
 bench: dev ## Measure rows/s evaluated and stored, against the bare ingest

@@ -91,13 +91,20 @@ class Catalog:
     def find(self, table: str, key: str) -> Record:
         """Return the row of `table` that `key` or one of its aliases names.
 
+        A name that is neither is taken for the one that differs from it in capitals, spaces and
+        hyphens only, where there is just one.
+
         Raises
         ------
         RefusedError
             If there is no such row; the hint lists the nearest names.
         """
         rows = self.tables.get(table, {})
-        row = rows.get(self.aliases.get(table, {}).get(key, key))
+        aliases = self.aliases.get(table, {})
+        row = rows.get(aliases.get(key, key))
+        if row is None:
+            alike = {aliases.get(n, n) for n in (*rows, *aliases) if _letters(n) == _letters(key)}
+            row = rows[alike.pop()] if len(alike) == 1 else None
         if row is None:
             near = get_close_matches(str(key), rows, n=3, cutoff=0.4) or sorted(rows)[:8]
             hint = f"known: {', '.join(near)}" if near else f"the `{table}` table is empty"
@@ -202,6 +209,9 @@ class Relation:
         Name of the fact table, where a mart has the relation's own name.
     unread
         Inputs of the estimator that this relation has no use for; its problems lack them.
+    spellings
+        Input of text -> what others call its choices, in small letters with underscores -> the
+        choice. Where there are some, capitals, blanks and hyphens do not matter.
     """
 
     name: str
@@ -214,6 +224,7 @@ class Relation:
     real: frozenset[str] = frozenset()
     stored_in: str = ""
     unread: frozenset[str] = frozenset()
+    spellings: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
 
     @property
     def table(self) -> str:
@@ -334,6 +345,10 @@ def variant_name(mends: Mends, all_mends: Sequence[str]) -> str:
     if mends == frozenset(all_mends):
         return "corrected"
     return ",".join(mend for mend in all_mends if mend in mends)
+
+
+def _letters(name: object) -> str:
+    return "".join(character for character in str(name).casefold() if character.isalnum())
 
 
 def _shown(value: Scalar) -> str:

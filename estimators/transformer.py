@@ -56,6 +56,12 @@ def kv_share(shape: Shape) -> Any:
     return number(shape, "num_kv_heads") / number(shape, "num_heads")
 
 
+def kv_rank_share(shape: Shape, tensor_parallel: Any) -> Any:
+    """Return the width of one rank's keys over that of all queries; at least one head's."""
+    heads = np.maximum(number(shape, "num_kv_heads") / tensor_parallel, 1)
+    return heads / number(shape, "num_heads")
+
+
 def layer_activations(
     shape: Shape, sequences: Any, tensor_parallel: Any, splits_sequence: Any
 ) -> dict[str, Any]:
@@ -64,7 +70,8 @@ def layer_activations(
     In 16 bits, dropout masks in 8 (arXiv 2205.05198 section 4.1, equations 1 to 3; the tensor
     parallel group splits what its products read and write, and with sequence parallelism the
     rest). Widths of keys, values and feed-forward layer are the shape's own; a gated layer
-    keeps its gate, the gate's activation, the other half and their product.
+    keeps its gate, the gate's activation, the other half and their product. Where there are more
+    ranks than heads of keys and values, each rank has a whole one.
 
     Parameters
     ----------
@@ -79,7 +86,7 @@ def layer_activations(
     inside = rows / tensor_parallel
     between = np.where(splits_sequence, inside, rows)
     scores = heads * length * inside
-    share = kv_share(shape)
+    share = kv_rank_share(shape, tensor_parallel) * tensor_parallel
     return {
         "layer_linear_proj_input_bytes": 2 * inside * hidden,
         "layer_attn_qkv_matmul_bytes": 2 * between * hidden,

@@ -86,3 +86,15 @@ list_contains(string_split(mends, ','), erratum);
 -- Seconds in years of 365.25 days, for people.
 create or replace macro in_years(seconds) as
 seconds / 31557600;
+
+-- Seconds in days: short for in_days.
+create or replace macro days(seconds) as
+seconds / 86400;
+
+-- Bytes in GB (1e9 bytes): short for in_gb.
+create or replace macro gb(bytes) as
+bytes / 1e9;
+
+-- Dollars of so many GPUs for so many seconds at a price of an hour of one of them.
+create or replace macro usd(num_gpus, seconds, usd_per_gpu_hour) as
+num_gpus * (seconds / 3600) * usd_per_gpu_hour;

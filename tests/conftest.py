@@ -12,7 +12,7 @@ from toy_estimator import TOY_COLUMNS, TOY_ENTRY
 
 from estimators.columns import COLUMNS
 from estimators.registry import ESTIMATORS
-from warehouse import resources
+from warehouse import connection, resources
 from warehouse.connection import open_for_write
 
 TOY_SQL = Path(__file__).parent / "toy_sql"
@@ -32,14 +32,34 @@ def empty_warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(autouse=True)
+def _new_databases_are_copies(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, empty_warehouse: Path
+) -> None:
+    """Start new databases as copies of an empty one: making a hundred views takes seconds.
+
+    Tests of how a database comes to be are marked `makes_database`; programs in processes of
+    their own make theirs anyway.
+    """
+    if request.node.get_closest_marker("makes_database"):
+        return
+    create = connection._create
+
+    def copy(path: Path) -> None:
+        create(path)
+        shutil.copyfile(empty_warehouse, path)
+
+    monkeypatch.setattr(connection, "_create", copy)
+
+
 @pytest.fixture
 def warehouse_connection(
     database: Path, empty_warehouse: Path
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection that may write to an up-to-date warehouse at `database`."""
     shutil.copyfile(empty_warehouse, database)
-    with open_for_write(database) as connection:
-        yield connection
+    with open_for_write(database) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -9,8 +9,10 @@ import re
 import subprocess
 import sys
 import zipfile
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 import duckdb
 import pytest
@@ -19,7 +21,7 @@ from estimators.columns import COLUMNS, GROUPS
 from estimators.registry import ESTIMATORS, all_estimators
 from warehouse import resources
 from warehouse.current import current_view_name
-from warehouse.docs import columns_page, errata_page, main
+from warehouse.docs import PAGES, columns_page, errata_page, lineage_page, main
 from warehouse.reference import read_table
 from warehouse.views import CONFIGURATION_SOURCE, LAYERS
 
@@ -183,20 +185,16 @@ def test_no_view_above_staging_names_an_estimator(name: str) -> None:
 # ---- generated pages ----
 
 
-def test_the_column_reference_is_fresh() -> None:
-    page = (ROOT / "docs" / "columns.md").read_text(encoding="utf-8")
-    assert page == columns_page(), "run `make docs`"
+@pytest.mark.parametrize("name", PAGES)
+def test_a_generated_page_is_fresh(name: str) -> None:
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert page == PAGES[name](), "run `make docs`"
 
 
 def test_the_column_reference_has_every_column_once() -> None:
     assert [column.name for group in GROUPS.values() for column in group] == list(COLUMNS)
     page = columns_page()
     assert all(page.count(f"\n| `{name}` |") == 1 for name in COLUMNS)
-
-
-def test_the_page_of_errata_is_fresh() -> None:
-    page = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
-    assert page == errata_page(), "run `make docs`"
 
 
 def test_the_page_of_errata_has_every_erratum_in_its_section_mended_ones_first() -> None:
@@ -210,15 +208,40 @@ def test_the_page_of_errata_has_every_erratum_in_its_section_mended_ones_first()
 
 
 def test_every_row_of_a_generated_page_has_the_cells_of_its_header() -> None:
-    for page in (columns_page(), errata_page()):
+    for page in (columns_page(), errata_page(), lineage_page()):
         for table in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
             assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
 
 
-def test_the_generator_writes_both_pages(tmp_path: Path) -> None:
+def test_the_generator_writes_every_page(tmp_path: Path) -> None:
     main([str(tmp_path)])
     written = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
-    assert written == {"columns.md": columns_page(), "errata.md": errata_page()}
+    assert written == {name: text() for name, text in PAGES.items()}
+
+
+def test_the_lists_of_lineage_have_what_the_files_of_sql_read() -> None:
+    page = lineage_page()
+    for name, path in SQL_FILES.items():
+        if LAYER_OF[name] != "checks":
+            (row,) = re.findall(rf"^\| `{name}` \| (.*) \| .*\|$", page, re.MULTILINE)
+            listed = set(re.findall(r"`(\w+)`", row))
+            assert tables_read(path.read_text(encoding="utf-8")) <= listed, name
+
+
+def test_the_picture_of_lineage_has_every_view_and_every_line_ends_at_one() -> None:
+    root = ElementTree.fromstring(PAGES["lineage.svg"]())
+    svg = "{http://www.w3.org/2000/svg}"
+    boxes = {text.text for text in root.iter(f"{svg}text")}
+    assert {name for name in SQL_FILES if LAYER_OF[name] != "checks"} <= boxes
+    _, _, width, height = map(float, root.attrib["viewBox"].split())
+    for path in root.iter(f"{svg}path"):
+        for x, y in re.findall(r"([\d.]+) ([\d.]+)", path.attrib["d"]):
+            assert 0 <= float(x) <= width
+            assert 0 <= float(y) <= height
+    rects = [r.attrib for r in root.iter(f"{svg}rect") if "x" in r.attrib]
+    places = sorted((float(r["x"]), float(r["y"]), float(r["height"])) for r in rects)
+    for (x, y, tall), (other_x, other_y, _) in pairwise(places):
+        assert other_x > x or other_y >= y + tall
 
 
 # ---- the command and the wheel ----

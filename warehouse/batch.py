@@ -14,6 +14,7 @@ from estimators.contract import Array, Catalog, Columns, Mends, Refusal, Refused
 from warehouse.batch_cells import cells_of
 from warehouse.batch_files import check_paths, read_configs, write_results
 from warehouse.batch_inputs import (
+    columns_of_other_views,
     input_names,
     likely_misspelt,
     read_columns,
@@ -131,7 +132,7 @@ def evaluate_file(
     relation = relation or estimator.relations[0]
     inputs = input_names(estimator, relation)
     frame = read_configs(configs, inputs, keep_text=out.suffix.lower() == ".csv")
-    _check_columns(frame, inputs, estimator, str(configs), warn)
+    _check_columns(frame, inputs, estimator, relation, str(configs), warn)
     batch = _evaluate(
         estimator, relation, frame, mends, catalog, stop=not keep_valid, collect=with_cells
     )
@@ -155,9 +156,16 @@ def _check_columns(
     frame: pl.DataFrame,
     inputs: Sequence[str],
     estimator: Estimator,
+    relation: Relation,
     file: str,
     warn: Callable[[str], None],
 ) -> None:
+    foreign = columns_of_other_views(frame.columns, inputs, relation)
+    if foreign:
+        reason = (
+            f"take stored rows from view current_{relation.name}, which `{foreign[0]}` is not in"
+        )
+        warn(f"{file}: {reason}; columns of other views may mean something else")
     spelt = source_spellings(frame.columns, inputs, estimator.aliases)
     for name, column in spelt.items():
         reason = f"it is this estimator's source's name for `{column}`; rename it"

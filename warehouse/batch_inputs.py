@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from estimators.columns import COLUMNS, Column
+from estimators.columns.records import RECORD, REFERENCE
 from estimators.contract import Array, Refusal
 from estimators.limits import limits_of
 from warehouse.limits import kind_in_words
@@ -46,6 +47,20 @@ def source_spellings(
     return {name: column for name, column in found.items() if column in inputs}
 
 
+def columns_of_other_views(
+    names: Sequence[str], inputs: Sequence[str], relation: Relation
+) -> list[str]:
+    """Return columns of stored rows that the relation neither reads nor gives, nor any record has.
+
+    Rows that have one come from a view such as configuration, whose columns may lack inputs or
+    mean something else than the input of that name.
+    """
+    if "cell_id" not in names:
+        return []
+    own = {*inputs, *relation.outputs, *(column.name for column in (*RECORD, *REFERENCE))}
+    return [name for name in names if name in COLUMNS and name not in own]
+
+
 def wrong_types(frame: pl.DataFrame, inputs: Sequence[str]) -> list[Refusal]:
     """Return a refusal for each input column that cannot hold what the dictionary says."""
     refusals = []
@@ -78,9 +93,17 @@ def read_columns(
             columns[name] = np.full(block.height, missing)
             continue
         read = _READERS.get(column.kind, _read_numbers)
-        columns[name], refused = read(column, block[name])
+        columns[name], refused = read(column, _respelt(block[name], relation.spellings.get(name)))
         refusals += refused
     return columns, refusals
+
+
+def _respelt(series: pl.Series, spellings: Mapping[str, str] | None) -> pl.Series:
+    """Return texts by their names here, where others are known."""
+    if spellings is None:
+        return series
+    plain = _stripped(series).str.to_lowercase().str.replace_all("[- ]", "_")
+    return plain.replace(dict(spellings))
 
 
 def _read_texts(column: Column, series: pl.Series) -> tuple[Array, list[Refusal]]:
@@ -95,7 +118,10 @@ def _read_texts(column: Column, series: pl.Series) -> tuple[Array, list[Refusal]
 
 def _read_flags(column: Column, series: pl.Series) -> tuple[Array, list[Refusal]]:
     texts = _stripped(series).str.to_lowercase()
-    known = {"true": True, "false": False}
+    known = {
+        **dict.fromkeys(("true", "1", "1.0", "yes"), True),
+        **dict.fromkeys(("false", "0", "0.0", "no"), False),
+    }
     unread = (texts.is_not_null() & ~texts.is_in(list(known))).arg_true()
     reason = f"must be {kind_in_words(column)}"
     refusals = [Refusal(column.name, series[i], reason, "", i) for i in unread]
@@ -139,7 +165,7 @@ def _is_text(dtype: pl.DataType) -> bool:
 
 def _fits(column: Column, dtype: pl.DataType) -> bool:
     if column.kind == "bool":
-        return dtype == pl.Boolean
+        return dtype == pl.Boolean or dtype.is_numeric()
     return column.kind in ("int", "float") and dtype.is_numeric()
 
 

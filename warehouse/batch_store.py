@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from estimators.contract import variant_name
+from warehouse.profiles import DEFAULT
 from warehouse.sink import store_cells
 from warehouse.studies import Study
 from warehouse.study_store import register_study
@@ -25,15 +26,19 @@ def store_batch(
     cells: Sequence[tuple[Cell, Columns]],
     mends: Mends,
     configs: Path,
+    *,
+    profile: str | None = None,
 ) -> int:
     """Store `cells` under the study "evaluate <file> <variant>"; return how many were new.
 
     The file is named as the user named it, so that one of the same name in another directory
-    does not take its place; nor does another variant.
+    does not take its place; nor does another variant or profile.
     """
     if not cells:
         return 0
     name = f"evaluate {configs} {variant_name(mends, estimator.mends)}"
+    if profile not in (None, DEFAULT):
+        name += f" {profile}"
     definition = {
         "name": name,
         "estimator": estimator.name,

@@ -1,14 +1,23 @@
-"""Generated pages, from data dictionary and reference tables: ``python -m warehouse.docs docs``."""
+"""Generated pages: ``python -m warehouse.docs docs``.
+
+From the data dictionary, the reference tables, and the views of an empty database.
+"""
 
 from __future__ import annotations
 
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from estimators.columns import GROUPS
 from warehouse import resources
+from warehouse.describe import Description, packaged
+from warehouse.lineage import readers_of, without
+from warehouse.lineage_picture import Box, picture
+from warehouse.meanings import LAYERS
 from warehouse.reference import read_table
+from warehouse.views import CONFIGURATION_SOURCE, CURRENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,8 +31,9 @@ Every column of the tables, batch files and studies, from `estimators/columns`. 
 this page: `make docs` generates it.
 
 Units are base units, in storage and in files; a name ends with its unit. *Accepted* is what a
-study or batch file may give. In the database, `describe TABLE` lists a table's columns, and
-`select column_name, comment from duckdb_columns() where table_name = 'TABLE'` their meanings.
+study or batch file may give. `warehouse schema TABLE` lists the columns of a table or view with
+their meanings, `warehouse schema COLUMN` where a column occurs. In a DuckDB shell meanings are
+comments: `select column_name, comment from duckdb_columns() where table_name = 'TABLE'`.
 """
 
 _COLUMN_HEADER = ("column", "type", "unit", "meaning", "accepted", "source")
@@ -51,6 +61,33 @@ as published and mended, their times and memory, and what becomes of the publish
 
 A section is an estimator, or a reference table where the fault stands in what is published.
 """
+
+_LINEAGE = """\
+# Lineage
+
+What reads what, as DuckDB parses the views. Do not edit this page: `make docs` generates it.
+`warehouse schema NAME` shows the same of one table, view or macro, with all tables it rests on.
+
+![From stored tables to marts](lineage.svg)
+
+A line goes from what is read to what reads it; broken ones stay within a layer. The picture leaves
+out the views `current_*`, each of which hands on one table of results with columns of `problem` and
+`cell`; macros; and tables that no view reads.
+"""
+
+_LAYERS_SHOWN = ("marts", "functions", "intermediate", "staging", CURRENT)
+_COLUMNS_SHOWN = {
+    "results": 0,
+    "records": 0,
+    "reference": 0,
+    "staging": 1,
+    "intermediate": 2,
+    "functions": 3,
+    "marts": 4,
+}
+"""Layer -> column of the picture."""
+
+_LINEAGE_HEADER = ("name", "reads", "read by")
 
 _MENDED = {
     "id": "erratum",
@@ -80,6 +117,65 @@ def errata_page() -> str:
         record = dict(zip(names, row, strict=True))
         by_estimator.setdefault(record["estimator"], []).append(record)
     return "\n".join([_ERRATA, *(_section(name, rows) for name, rows in by_estimator.items())])
+
+
+def lineage_page() -> str:
+    """Return what each view and macro reads, and what reads each table, as Markdown."""
+    told = _description()
+    parts = [_LINEAGE]
+    for layer in _LAYERS_SHOWN:
+        rows = [
+            (
+                f"`{thing.name}`",
+                _names(told.reads.get(thing.name, ())),
+                _names(_readers(thing.name)),
+            )
+            for thing in told.things.values()
+            if thing.layer == layer
+        ]
+        parts.append(f"## {layer}\n\n{LAYERS[layer]}.\n\n{_table(_LINEAGE_HEADER, rows)}")
+    for layer in ("results", "records", "reference", "macros"):
+        stored = [
+            (f"`{thing.name}`", _names(_readers(thing.name)))
+            for thing in told.things.values()
+            if thing.layer == layer
+        ]
+        parts.append(f"## {layer}\n\n{LAYERS[layer]}.\n\n{_table(('name', 'read by'), stored)}")
+    return "\n".join(parts)
+
+
+def lineage_picture() -> str:
+    """Return the same as an SVG, from stored tables on the left to marts on the right."""
+    told = _description()
+    hidden = {thing.name for thing in told.things.values() if thing.layer in (CURRENT, "macros")}
+    reads = without(told.reads, hidden)
+    # every staging view would have a line from each of these two
+    records = {thing.name for thing in told.things.values() if thing.layer == "records"}
+    for name in [n for n in reads if told.things[n].layer == "staging"]:
+        reads[name] = tuple(n for n in reads[name] if n not in records)
+    readers = readers_of(reads)
+    boxes = []
+    for thing in told.things.values():
+        if thing.layer in _COLUMNS_SHOWN and (thing.kind != "table" or thing.name in readers):
+            column = _COLUMNS_SHOWN[thing.layer] + (thing.name == CONFIGURATION_SOURCE)
+            boxes.append(
+                Box(thing.name, thing.layer, column, f"{thing.what} {thing.grain}".strip())
+            )
+    boxes.sort(key=lambda box: (list(_COLUMNS_SHOWN).index(box.layer), box.name))
+    return picture(boxes, reads)
+
+
+@cache
+def _description() -> Description:
+    return Description(packaged())
+
+
+def _readers(name: str) -> tuple[str, ...]:
+    return _description().readers.get(name, ())
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _section(estimator: str, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -125,7 +221,12 @@ def _accepted(column: Column) -> str:
     return ", ".join(bound for bound in bounds if bound)
 
 
-PAGES = {"columns.md": columns_page, "errata.md": errata_page}
+PAGES = {
+    "columns.md": columns_page,
+    "errata.md": errata_page,
+    "lineage.md": lineage_page,
+    "lineage.svg": lineage_picture,
+}
 """File of a generated page -> what makes its text."""
 
 

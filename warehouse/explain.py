@@ -16,7 +16,7 @@ import numpy as np
 from estimators.contract import PUBLISHED, Array, Catalog, Scalar
 from estimators.limits import limits_of
 from estimators.training_step.formulas import FORMULAS, Formula
-from estimators.training_step.inputs import CONSTANTS, HARDWARE
+from estimators.training_step.inputs import CONSTANTS, HARDWARE, places
 
 if TYPE_CHECKING:
     from warehouse.showing import Shown
@@ -126,8 +126,7 @@ def constant_records(shown: Shown, catalog: Catalog) -> dict[str, Mapping[str, S
     """Return the row of `step_constant` that each constant's value is from, where it is one."""
     table = catalog.tables.get("step_constant", {})
     values = shown.problem
-    framework, accelerator = values["framework"], values["accelerator"]
-    ends = (f"@{accelerator}@{framework}", f"@{framework}", f"@{accelerator}", "")
+    ends = places(catalog, values["framework"], values["accelerator"])
     found = {}
     for name in CONSTANTS:
         record = next((table[name + end] for end in ends if name + end in table), None)
@@ -201,7 +200,9 @@ def _steps(shown: Shown, changes: Sequence[Mapping[str, Scalar]]) -> list[float]
         else:
             columns[name] = np.array([float(change.get(name, value) or 0) for change in changes])
     keys = shown.relation.keys
-    layouts = {n: columns.pop(n).astype(shown.relation.column(n).dtype) for n in keys}
+    layouts: dict[str, Array] = {
+        n: columns.pop(n).astype(shown.relation.column(n).dtype) for n in keys
+    }
     out: dict[str, Array] = {"step_seconds": np.empty(size)}
     shown.estimator.estimate(shown.relation, columns, layouts, PUBLISHED, out)
     return [float(seconds) for seconds in out["step_seconds"].tolist()]

@@ -80,6 +80,9 @@ _UNITS: tuple[tuple[str, str, _Write], ...] = (
     ("dataset_tokens", "T tokens", _trillions),
     ("absolute_relative_error", "|error| %", _percent),
     ("relative_error", "error %", _signed_percent),
+    ("absolute_error_beyond_rounding", "|error| beyond rounding %", _percent),
+    ("error_beyond_rounding", "error beyond rounding %", _signed_percent),
+    ("published_rounding", "rounding %", _percent),
     ("mfu", "MFU %", _percent),
     ("utilization", "utilization %", _percent),
     ("_bytes_per_flop", "bytes/FLOP", "{:.3g}".format),
@@ -89,7 +92,9 @@ _UNITS: tuple[tuple[str, str, _Write], ...] = (
 )
 """End of a column's name, the unit it is shown in, and how; the first that fits is used."""
 
-_IN_DAYS = frozenset({"training_seconds", "path_training_seconds", "best_training_seconds"})
+_IN_DAYS = frozenset(
+    f"{which}training_seconds" for which in ("", "path_", "best_", "published_", "measured_")
+)
 """Times of a whole run."""
 
 _NAMES = ("_id", "_version", "year")

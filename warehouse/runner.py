@@ -19,13 +19,13 @@ from estimators.contract import (
     Estimator,
     Mends,
     RefusedError,
-    Search,
     Space,
 )
 from estimators.registry import get
 from warehouse.catalog import packaged_catalog
 from warehouse.connection import open_for_write
 from warehouse.errors import InputError
+from warehouse.profiles import NO_PROFILES, Profiles, cells_of_profiles, load_profiles
 from warehouse.progress import Progress, ProgressFile
 from warehouse.record_batches import BATCH_ROWS, record_batches, searched
 from warehouse.sink import DuckDBSink, Sink, commit_groups
@@ -110,8 +110,15 @@ class _Tracker:
             self._listener(self._rows, total.total_rows, self._cells, total.total_cells)
 
 
-def plan(study: Study, catalog: Catalog) -> Plan:
+def plan(
+    study: Study, catalog: Catalog, profiles: Callable[[], Profiles] = lambda: NO_PROFILES
+) -> Plan:
     """Return the study's cells and their row counts, without evaluating anything.
+
+    Parameters
+    ----------
+    profiles
+        Called where the study names a calibrated profile.
 
     Raises
     ------
@@ -129,7 +136,7 @@ def plan(study: Study, catalog: Catalog) -> Plan:
     cells: dict[int, tuple[Cell, int]] = {}
     try:
         for space in study.spaces:
-            for cell in _cells(search, space, catalog, study.mends):
+            for cell in _cells(estimator, space, catalog, study.mends, profiles):
                 cells.setdefault(cell.id, (cell, search.count(cell)))
     except RefusedError as error:
         raise InputError.from_refusals(error.refusals, study.file) from None
@@ -137,7 +144,11 @@ def plan(study: Study, catalog: Catalog) -> Plan:
 
 
 def _cells(
-    search: Search, space: Space, catalog: Catalog, variants: Sequence[Mends]
+    estimator: Estimator,
+    space: Space,
+    catalog: Catalog,
+    variants: Sequence[Mends],
+    profiles: Callable[[], Profiles],
 ) -> Iterator[Cell]:
     """Yield the cells of a space under each variant; one that has no layout is left out.
 
@@ -149,7 +160,7 @@ def _cells(
     empty: list[EmptySpaceError] = []
     for mends in variants:
         try:
-            yield from search.cells(space, catalog, mends)
+            yield from cells_of_profiles(estimator, space, catalog, mends, profiles)
         except EmptySpaceError as error:
             empty.append(error)
     if len(empty) == len(variants):
@@ -181,7 +192,7 @@ def run_study(
     """
     started = time.perf_counter()
     # Planned before the database is opened, so that a study that is refused leaves no trace.
-    asked = plan(study, packaged_catalog())
+    asked = plan(study, packaged_catalog(), lambda: load_profiles(database))
     with open_for_write(database) as connection:
         stored = DuckDBSink(connection).stored()
         before = [(cell, rows) for cell, rows in asked.cells if cell.id in stored and not force]

@@ -16,8 +16,9 @@ import warehouse
 from estimators.columns import COLUMNS
 from estimators.contract import content_id
 from estimators.registry import all_estimators
-from warehouse import views
+from warehouse import materialised, views
 from warehouse.errors import DatabaseError
+from warehouse.meanings import meaning_of, reference_comment
 from warehouse.naming import literal, quoted
 from warehouse.reference import read_table, reference_files, store_table
 from warehouse.tables import all_tables, column, create_statement, fact_ddl, refuse_shared_names
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
+    from estimators.columns import Column
     from estimators.contract import Estimator
 
 SCHEMA_VERSION = 1
@@ -78,6 +80,8 @@ def prepare(
             _migrate(connection)
         _load_references(connection, {} if force else stored, wanted, reference)
         created = views.create_views(connection, sql)
+        if materialised.SOURCE in created:
+            materialised.rebuild(connection)
         _write_meta(connection, {**wanted, "view_names": " ".join(created)})
     return True
 
@@ -114,7 +118,12 @@ def _fingerprints(sql: Path | None, reference: Path | None) -> dict[str, str]:
         "package_version": warehouse.__version__,
         "tables": _fingerprint(dictionary, described),
         "views": _fingerprint(views.definition(sql)),
-        **{_REFERENCE + p.stem: _fingerprint(dictionary, p.read_bytes().hex()) for p in files},
+        **{
+            _REFERENCE + path.stem: _fingerprint(
+                dictionary, reference_comment(path.stem), path.read_bytes().hex()
+            )
+            for path in files
+        },
     }
 
 
@@ -157,9 +166,9 @@ def _write_meta(connection: DuckDBPyConnection, meta: dict[str, str]) -> None:
         f"insert into {_META} select unnest(?::varchar[]), unnest(?::varchar[])",
         [list(meta), list(meta.values())],
     )
-    connection.execute(
-        f"comment on table {_META} is 'What this database was prepared with: versions, hashes'"
-    )
+    meaning = "What this database was prepared with: versions, hashes. One row per key"
+    columns = [found for found in map(meaning_of, ("key", "value")) if found]
+    _comment(connection, _META, meaning, columns)
 
 
 def _migrate(connection: DuckDBPyConnection) -> None:
@@ -180,7 +189,7 @@ def _migrate(connection: DuckDBPyConnection) -> None:
             if change:
                 kind = table.type_of(name)
                 connection.execute(f"alter table {quoted(table.name)} {change} {kind}")
-        _comment(connection, table.name, table.meaning, table.columns)
+        _comment(connection, table.name, table.meaning, map(column, table.columns))
     for estimator in estimators:
         _fill_choices(connection, estimator)
 
@@ -207,17 +216,16 @@ def _load_references(
             continue
         table = read_table(path)
         store_table(connection, table)
-        meaning = f"Reference table, from {path.name}; each row names its source"
-        _comment(connection, table.name, meaning, [each.name for each in table.columns])
+        _comment(connection, table.name, reference_comment(table.name), table.columns)
 
 
 def _comment(
-    connection: DuckDBPyConnection, table: str, meaning: str, columns: Iterable[str]
+    connection: DuckDBPyConnection, table: str, meaning: str, columns: Iterable[Column]
 ) -> None:
     comments = [f"comment on table {quoted(table)} is {literal(meaning)}"]
-    for name in columns:
-        target = f"{quoted(table)}.{quoted(name)}"
-        comments.append(f"comment on column {target} is {literal(column(name).comment)}")
+    for each in columns:
+        target = f"{quoted(table)}.{quoted(each.name)}"
+        comments.append(f"comment on column {target} is {literal(each.comment)}")
     connection.execute(";".join(comments))
 
 

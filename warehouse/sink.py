@@ -14,6 +14,7 @@ import pyarrow as pa
 from estimators.columns import COLUMNS
 from estimators.contract import Cell, Columns, Estimator, Relation, variant_name
 from estimators.registry import all_estimators
+from warehouse import materialised
 from warehouse.naming import quoted
 from warehouse.record_batches import given, record_batches, schema_of
 
@@ -73,6 +74,7 @@ class DuckDBSink:
             problems = {cell.problem.id: cell for cell, _ in cells}.values()
             self._insert("problem", _problem_rows(problems), "or ignore")
             self._insert("cell", _cell_rows(estimator, cells))
+            materialised.refresh(self._connection)
 
     def _insert(self, table: str, rows: Any, conflict: str = "") -> None:
         with registered(self._connection, "incoming_rows", rows):

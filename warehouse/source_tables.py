@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from estimators.cluster.relations import RELATIONS
 from estimators.contract import Refusal, RefusedError
 from warehouse.showing import show_configuration
 
@@ -24,6 +25,9 @@ DATASETS = (None, 20e12)
 SMALL_MODEL = 100e9
 SYNC_INTERVAL = 500
 PAIRS = (("JZ", "JC", "JOLIOT_CURIE"), ("JZ", "EC", "EL_CAPITAN"))
+
+KEYS = frozenset(name for relation in RELATIONS for name in relation.keys)
+"""What tells the rows of some relation apart."""
 
 Figures = Mapping[str, Any]
 Row = dict[str, Any]
@@ -202,6 +206,30 @@ AXES = frozenset(
 )
 """Inputs that the tables go through, or that tell their columns apart."""
 
+_PLACES = frozenset(f"{place}_{end}" for end in "ab" for place in ("latitude", "longitude"))
+_RATES = frozenset(
+    {
+        *("accelerator", "peak_flops_per_second", "hbm_bytes", "usd_per_gpu_hour", "mfu"),
+        *("target_step_seconds", "available_gpus", "goodput", "activation_recompute"),
+    }
+)
+WITHOUT_EFFECT: Mapping[str, tuple[str, frozenset[str]]] = {
+    "critical_batch": ("cluster_compute", _RATES),
+    "compute": ("cluster_compute", frozenset()),
+    # its runs have 20 trillion tokens
+    "communication": (
+        "cluster_communication",
+        frozenset({"dataset_tokens", "tokens_per_parameter"}),
+    ),
+    "latency": ("cluster_latency", _PLACES),
+    # it shows the computers alone, and no money
+    "electricity": (
+        "cluster_electricity",
+        frozenset({"pue", "usd_per_kwh", "kg_co2e_per_kwh", "usd_per_gpu_hour"}),
+    ),
+}
+"""Table -> its relation, and which inputs of that relation change nothing that it shows."""
+
 
 def source_table(run: Evaluator, name: str) -> list[Row]:
     """Return the rows of a table.
@@ -209,15 +237,24 @@ def source_table(run: Evaluator, name: str) -> list[Row]:
     Raises
     ------
     RefusedError
-        If there is no such table, if what was given is an axis of the tables, or if a
-        configuration is refused.
+        If there is no such table, if what was given is an axis of the tables or changes nothing
+        in this one, or if a configuration is refused.
     """
     refusals = [
         Refusal(key, value, "is an axis of the table", "leave it out, or leave --table out")
         for key, value in run.given.items()
         if key in AXES
     ]
-    if name not in TABLES:
+    if name in TABLES:
+        relation, idle = WITHOUT_EFFECT[name]
+        grain = next(r for r in run.estimator.relations if r.name == relation)
+        unread = {key for key in run.given if key in idle or key in grain.unread}
+        unread |= {key for key in run.given if key in KEYS and key not in grain.keys}
+        refusals += [
+            Refusal(key, run.given[key], f"has no effect on table `{name}`", "leave it out")
+            for key in sorted(unread - AXES)
+        ]
+    else:
         hint = f"use {', '.join(TABLES)}"
         refusals.append(Refusal("table", name, f"is not one of {run.estimator.name}", hint))
     if refusals:

@@ -14,6 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from estimators.contract import Cell
+from warehouse import materialised
 from warehouse.compact import compact
 from warehouse.connection import open_for_write
 from warehouse.errors import DatabaseError, InputError
@@ -112,4 +113,5 @@ def _delete(connection: duckdb.DuckDBPyConnection, name: str) -> list[int]:
         connection.execute(
             "delete from problem where problem_id not in (select problem_id from cell)"
         )
+        materialised.refresh(connection)
     return [rows for _, rows in cells]

@@ -49,6 +49,80 @@ class Table:
         return (found.as_real() if name in self.real else found).duckdb_type
 
 
+_FITTED = ("untuned", "fitted", "left_out")
+"""The estimates that a calibration compares."""
+
+CALIBRATION_TABLES = (
+    Table(
+        "calibration",
+        "Constants fitted to published steps: the profiles that sweep, evaluate and show take. "
+        "Errors are of the step's time. One row per profile and constant",
+        (
+            *("profile", "reference", "row_filters", "estimator", "estimator_version"),
+            *("fit_parameter", "constant", "step_constant", "default_constant_value"),
+            *("fitted_constant_value", "lower_bound", "upper_bound", "is_at_bound"),
+            *("lowest_left_out_value", "highest_left_out_value", "num_rows"),
+            *(f"{name}_mean_absolute_relative_error" for name in _FITTED),
+            *(f"{name}_max_absolute_relative_error" for name in _FITTED),
+            *(f"{name}_bias" for name in _FITTED),
+            "created_at",
+        ),
+        required=("profile", "reference", "estimator", "step_constant", "fitted_constant_value"),
+    ),
+    Table(
+        "calibration_row",
+        "Published steps that a profile was fitted to, beside the untuned, the fitted and the "
+        "left-out estimate. One row per profile and published row",
+        (
+            *("profile", "reference", "published_row", "published_step_seconds"),
+            *(f"{name}_step_seconds" for name in _FITTED),
+            *(f"{name}_relative_error" for name in _FITTED),
+        ),
+        required=("profile", "reference", "published_row"),
+    ),
+)
+
+
+STORED_BEST = Table(
+    "stored_best",
+    "The fastest layout of each cell that fits in memory, kept so that views need not look for it; "
+    "view best_of_cell shows it. NULL where no layout fits. One row per cell",
+    (
+        *("cell_id", "sibling_record", "num_layouts", "num_fitting_layouts"),
+        *("step_seconds", "training_seconds", "memory_bytes"),
+        *("strategy", "attention", "activation_recompute"),
+        *("data_parallel", "tensor_parallel", "tensor_parallel_2", "tensor_parallel_external"),
+        *("context_parallel", "sequence_parallel", "expert_parallel"),
+        *("pipeline_parallel", "virtual_pipeline", "uses_sequence_parallel", "zero_stage"),
+        *("microbatch_size", "num_microbatches", "summa_panels"),
+        *("nvlink_data_parallel", "nvlink_tensor_parallel", "nvlink_tensor_parallel_2"),
+        *("nvlink_context_parallel", "nvlink_pipeline_parallel"),
+        *("compute_seconds", "memory_seconds", "tensor_comm_seconds", "pipeline_comm_seconds"),
+        *("bubble_seconds", "data_comm_seconds"),
+    ),
+)
+"""What `materialised` keeps up to date."""
+
+MEASUREMENT_TABLE = Table(
+    "measurement",
+    "Steps that a team measured itself, with the layout that each was measured in, complete as "
+    "the estimator training_step resolves it. One row per run measured",
+    (
+        *("reference", "measured_row", "measurement_file", "problem_id"),
+        *("model", "num_layers", "hidden_size", "ffn_hidden_size", "uses_glu", "num_heads"),
+        *("num_kv_heads", "head_size", "seq_len", "vocab_size", "num_experts"),
+        *("experts_per_token", "expert_ffn_hidden_size", "num_shared_experts"),
+        *("num_dense_layers", "accelerator", "nvlink_size", "framework", "precision"),
+        *("attention", "activation_recompute", "num_gpus", "global_batch_size"),
+        *("data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel"),
+        *("virtual_pipeline", "expert_parallel", "zero_stage", "uses_sequence_parallel"),
+        *("microbatch_size", "measured_step_seconds", "measured_memory_bytes", "source", "note"),
+        "created_at",
+    ),
+    required=("reference", "measured_row", "problem_id", "measured_step_seconds"),
+)
+
+
 def core_tables(estimators: Sequence[Estimator]) -> list[Table]:
     """Return the tables that all estimators share."""
     problem = dict.fromkeys(chain.from_iterable(e.problem_columns for e in estimators))
@@ -83,6 +157,9 @@ def core_tables(estimators: Sequence[Estimator]) -> list[Table]:
             ("study", "cell_id"),
             required=("study", "cell_id"),
         ),
+        *CALIBRATION_TABLES,
+        MEASUREMENT_TABLE,
+        STORED_BEST,
     ]
 
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import duckdb
 
-from estimators.columns import COLUMNS
 from estimators.registry import all_estimators
 from warehouse import resources
 from warehouse.current import (
@@ -26,6 +25,8 @@ from warehouse.current import (
     fact_count_sql,
 )
 from warehouse.errors import InputError
+from warehouse.macros import macros_in
+from warehouse.meanings import OTHER_COLUMNS, meaning_of
 from warehouse.naming import is_name, literal, quoted
 
 if TYPE_CHECKING:
@@ -38,9 +39,12 @@ LAYERS = ("staging", "intermediate", "functions", "marts")
 FUNCTIONS = "functions"
 """Directories of sql/, in the order in which views may read one another."""
 
+CURRENT = "current"
 CONFIGURATION_SOURCE = "configuration_source"
 _CONFIGURATION = "one row per configuration"
 _MACROS = "macros.sql"
+_COMMENTS = "comments on views, macros and columns"
+"""To be changed when more is commented, so that databases that exist gain it."""
 _IGNORED = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'", re.DOTALL)
 _READ = re.compile(r'\b(?:from|join)\s+"?(\w+)', re.IGNORECASE)
 
@@ -83,6 +87,7 @@ def definition(directory: Path | None = None) -> list[tuple[str, ...]]:
     """Return everything that decides what `create_views` makes."""
     directory = directory or resources.sql_directory()
     parts = [(view.name, view.comment, view.sql) for view in _generated()]
+    parts += [(_COMMENTS, column.name, column.comment) for column in OTHER_COLUMNS]
     files = [directory / _MACROS, *(p for layer in LAYERS for p in _files(directory / layer))]
     return [*parts, *((p.parent.name, p.name, p.read_text("utf-8")) for p in files if p.exists())]
 
@@ -98,15 +103,26 @@ def create_views(connection: DuckDBPyConnection, directory: Path | None = None) 
     directory = directory or resources.sql_directory()
     macros = directory / _MACROS
     if macros.exists():
-        with _blaming(macros):
-            connection.execute(macros.read_text("utf-8"))
-    wanted = [*_generated(), *_from_files(directory)]
+        _create_macros(connection, macros)
+    wanted = packaged(directory)
     _refuse_shared_names(wanted)
     for view in wanted:
         _create(connection, view)
     views = [view for view in wanted if not view.is_function]
     _comment(connection, views)
     return [view.name for view in views]
+
+
+def packaged(directory: Path | None = None) -> list[View]:
+    """Return the views and table macros that `create_views` makes, in its order."""
+    return [*_generated(), *_from_files(directory or resources.sql_directory())]
+
+
+def layer_of(view: View) -> str:
+    """Return the layer of one of the packaged views; generated ones have the layer `current`."""
+    if view.path is not None:
+        return view.path.parent.name
+    return "staging" if view.name == CONFIGURATION_SOURCE else CURRENT
 
 
 def _generated() -> list[View]:
@@ -218,6 +234,17 @@ def _create_function(connection: DuckDBPyConnection, view: View) -> None:
         if not is_one or not text.startswith(begins):
             raise InputError(f"{view.path}: is not one table macro", f"begin it with `{begins}`")
         connection.execute(view.sql)
+        connection.execute(f"comment on macro table {quoted(view.name)} is {literal(view.comment)}")
+
+
+def _create_macros(connection: DuckDBPyConnection, path: Path) -> None:
+    """Create or replace the scalar macros of a file; each has the text above it as comment."""
+    text = path.read_text("utf-8")
+    with _blaming(path):
+        connection.execute(text)
+        for macro in macros_in(text):
+            target = f"macro {quoted(macro.name)}"
+            connection.execute(f"comment on {target} is {literal(macro.comment)}")
 
 
 def _comment(connection: DuckDBPyConnection, created: list[View]) -> None:
@@ -227,9 +254,10 @@ def _comment(connection: DuckDBPyConnection, created: list[View]) -> None:
     for view in created:
         comments = [f"comment on view {quoted(view.name)} is {literal(view.comment)}"]
         for name in (column for table, column in columns if table == view.name):
-            if name in COLUMNS:
+            meaning = meaning_of(name)
+            if meaning is not None:
                 target = f"{quoted(view.name)}.{quoted(name)}"
-                comments.append(f"comment on column {target} is {literal(COLUMNS[name].comment)}")
+                comments.append(f"comment on column {target} is {literal(meaning.comment)}")
         connection.execute(";".join(comments))
 
 

@@ -38,7 +38,7 @@ from estimators.contract import (
 )
 from estimators.inputs import Inputs
 
-NAME, VERSION = "cluster", 1
+NAME, VERSION = "cluster", 2
 
 KERNELS: Mapping[str, Callable[[Values, Columns, Mends], dict[str, Any]]] = MappingProxyType(
     {

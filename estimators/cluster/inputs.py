@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from estimators.cluster.budget import critical_batch
+from estimators.cluster.places import resolve_sites, text_where
 from estimators.cluster.relations import (
     CHOICES,
     COMMUNICATION,
@@ -18,10 +19,10 @@ from estimators.cluster.relations import (
     PROBLEM,
     RUN,
 )
+from estimators.cluster.rules import HAS_A_BATCH, MEMORY_RULES, SHAPE_RULES, WHOLE_LAYERS
 from estimators.columns import COLUMNS
 from estimators.contract import Array, Catalog, Mends, RefusedError, Relation, Values
 from estimators.inputs import Inputs
-from estimators.rules import Rule, divides
 from estimators.transformer import SHAPE, parameters
 
 OPTIONAL = tuple(name for name in PROBLEM if name != "parameters")
@@ -73,26 +74,6 @@ ALIASES = {
 }
 """The source's names."""
 
-MEMORY_RULES = (
-    divides("tensor_parallel", "num_heads"),
-    Rule(
-        "stages have layers",
-        "pipeline_parallel",
-        ("pipeline_parallel", "num_layers"),
-        lambda v: np.less_equal(v["pipeline_parallel"], v["num_layers"]),
-        lambda row: f"is more than `num_layers` {row['num_layers']}",
-        lambda row: f"use at most {row['num_layers']}",
-    ),
-)
-WHOLE_LAYERS = Rule(
-    "activations are not split",
-    "tensor_parallel",
-    ("tensor_parallel",),
-    lambda v: np.equal(v["tensor_parallel"], 1),
-    lambda _: "is more than the published formula of activations knows",
-    lambda _: "use 1, or mend C17",
-)
-
 
 def resolve_problem(inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends) -> None:
     """Complete and check problem and choices of one relation."""
@@ -108,11 +89,12 @@ def resolve_problem(inputs: Inputs, relation: Relation, catalog: Catalog, mends:
         inputs.default("site_links", "per_site" if "C14" in mends else "shared")
         inputs.default("exchange", "ring" if "C14" in mends else "gather")
     if relation is LATENCY:
-        _resolve_sites(inputs, catalog, mends)
+        resolve_sites(inputs, catalog, mends)
     for name in (*RUN, *CHOICES, *POWER):
         if name in DEFAULTS and name not in relation.unread:
             inputs.default(name, DEFAULTS[name])
     inputs.check((*PROBLEM, *CHOICES))
+    inputs.apply(SHAPE_RULES)
     _refuse_beyond_limits(inputs, ("peak_flops_per_second", "hbm_bytes"))
 
 
@@ -132,6 +114,8 @@ def resolve_keys(inputs: Inputs, relation: Relation, mends: Mends) -> None:
     if "mfu" in relation.keys:
         reason = "must be above 0 and at most 1"
         inputs.refuse("mfu", (inputs["mfu"] <= 0) | (inputs["mfu"] > 1), reason, "write 0.4")
+    if relation is not MEMORY and "C15" in mends:
+        inputs.apply((HAS_A_BATCH,))
     if relation is MEMORY:
         inputs.apply(MEMORY_RULES if "C17" in mends else (*MEMORY_RULES, WHOLE_LAYERS))
 
@@ -158,12 +142,6 @@ def _numbers(inputs: Inputs) -> dict[str, Array]:
 def _missing(inputs: Inputs, name: str) -> Array:
     number = COLUMNS[name].kind in ("int", "float")
     return np.full(inputs.num_rows, np.nan if number else None, dtype=float if number else object)
-
-
-def _text_where(rows: Array, text: str) -> Array:
-    found = np.full(len(rows), None, dtype=object)
-    found[rows] = text
-    return found
 
 
 LIMITS = {
@@ -196,7 +174,7 @@ def _resolve_model(inputs: Inputs, relation: Relation, catalog: Catalog, mends: 
     """Fill the shape of a named model, and parameters from a shape."""
     if relation is MEMORY:
         shapeless = inputs.missing("num_layers") & inputs.missing("hidden_size")
-        inputs.default("model", _text_where(shapeless, DEFAULT_MODEL))
+        inputs.default("model", text_where(shapeless, DEFAULT_MODEL))
     inputs.look_up(catalog, "model", "model", SHAPE)
     inputs.default("num_kv_heads", inputs["num_heads"])
     inputs.default("ffn_hidden_size", 4 * inputs["hidden_size"])
@@ -292,33 +270,3 @@ def _resolve_run(inputs: Inputs) -> None:
     sound = np.all([_is_within_limits(inputs, name) for name in sizes], axis=0)
     inputs.default("dataset_tokens", np.where(sound, tokens, np.nan))
     _refuse_beyond_limits(inputs, ("dataset_tokens",))
-
-
-def _resolve_sites(inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
-    """Fill the coordinates of the two sites."""
-    for end, default in (("a", "JEAN_ZAY"), ("b", "JOLIOT_CURIE")):
-        place = (f"latitude_{end}", f"longitude_{end}")
-        nowhere = inputs.missing(place[0]) & inputs.missing(place[1])
-        inputs.default(f"site_{end}", _text_where(nowhere, default))
-        for name in dict.fromkeys(inputs[f"site_{end}"].tolist()):
-            if name is not None:
-                _place(inputs, catalog, mends, end, name)
-        inputs.require(place, "name a site, or give both coordinates")
-
-
-def _place(inputs: Inputs, catalog: Catalog, mends: Mends, end: str, name: str) -> None:
-    column = f"site_{end}"
-    rows = np.equal(inputs[column], name)
-    known = ~(inputs.missing(f"latitude_{end}") | inputs.missing(f"longitude_{end}"))
-    try:
-        site = catalog.find("site", name)
-        if "C10" in mends and site.get("true_site"):
-            site = catalog.find("site", str(site["true_site"]))
-    except RefusedError as error:
-        [refusal] = error.refusals
-        # A place that is not known may be named, if it is said where it is.
-        inputs.refuse(column, rows & ~known, refusal.reason, refusal.hint)
-        return
-    for place in ("latitude", "longitude"):
-        degrees: Any = site[place]
-        inputs.default(f"{place}_{end}", np.where(rows, degrees, np.nan))

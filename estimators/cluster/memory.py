@@ -12,7 +12,7 @@ import numpy as np
 
 from estimators.cluster.budget import activation_shape
 from estimators.contract import Columns, Mends, Values
-from estimators.transformer import activations, flag, kv_share, layer_activations, number
+from estimators.transformer import activations, flag, kv_rank_share, layer_activations, number
 
 WEIGHT_BYTES = 2
 GRADIENT_BYTES = 2
@@ -77,12 +77,12 @@ def _kv_cache(values: Values, layouts: Columns, mends: Mends) -> Any:
     """Return keys and values of one sequence; as published, those of all heads (C16).
 
     The published formula knows no parallel layout; the mended one splits layers and heads
-    (C17).
+    (C17), of which every rank has at least one.
     """
     whole = 2 * WEIGHT_BYTES * number(values, "num_layers") * number(values, "hidden_size")
     whole = whole * number(values, "seq_len")
-    if "C16" in mends:
-        whole = whole * kv_share(values)
-    if "C17" in mends:
-        whole = whole / (number(layouts, "tensor_parallel") * number(layouts, "pipeline_parallel"))
-    return whole
+    shape = values if "C16" in mends else {**values, "num_kv_heads": values.get("num_heads")}
+    if "C17" not in mends:
+        return whole * kv_rank_share(shape, 1)
+    ranks = kv_rank_share(shape, number(layouts, "tensor_parallel"))
+    return whole * ranks / number(layouts, "pipeline_parallel")

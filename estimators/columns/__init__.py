@@ -6,11 +6,13 @@ files are all made from it. Units are base units; a name ends with its unit.
 
 from __future__ import annotations
 
+from estimators.columns.calibration import CALIBRATION
 from estimators.columns.cluster import CLUSTER
 from estimators.columns.column import NUMPY_TYPES, Column, Kind
 from estimators.columns.costs import COST_VIEWS, COSTS
 from estimators.columns.dataflow import DATAFLOW
 from estimators.columns.layout import LAYOUT, RESULTS
+from estimators.columns.measurements import MEASUREMENTS
 from estimators.columns.operations import OPERATIONS
 from estimators.columns.optimizer import OPTIMIZER
 from estimators.columns.pipeline import PIPELINE
@@ -33,6 +35,8 @@ GROUPS: dict[str, tuple[Column, ...]] = {
     "Cluster": CLUSTER,
     "Training step": TRAINING_STEP,
     "Prices, power and places": COSTS,
+    "Calibrations": CALIBRATION,
+    "Measurements": MEASUREMENTS,
     "Records": RECORD,
     "Reference tables": REFERENCE,
     "Views": VIEWS,

@@ -102,6 +102,23 @@ _WHICH = {
 
 COST_VIEWS = (
     text("spelling", "A name of an accelerator, a system or a device"),
+    text("model_shape", "What tells a model from others: its sizes, exactly"),
+    Column(
+        "is_published_system",
+        "bool",
+        "",
+        "Whether the system is the accelerator's as published; NULL where none of that name is",
+    ),
+    text("system_changes", "Attributes of the system that are not as published, with their values"),
+    Column("is_lower_bound", "bool", "", "Whether time, and all that follows, is a lower bound"),
+    Column(
+        "run_id",
+        "int",
+        "",
+        "Runs that share it differ in nothing but the tokens of their data set",
+        storage="UBIGINT",
+    ),
+    text("run_note", "Why the run cannot be priced; NULL where it can"),
     text(
         "basis",
         "What a price stands on: rent without or with a commitment, owning, or given by the user",
@@ -120,6 +137,8 @@ COST_VIEWS = (
     Column("is_default", "bool", "", "Whether it is what commands take unless asked otherwise"),
     text("power_source", "Where watts_per_gpu comes from"),
     text("power_note", "Why there is no power; NULL where there is one"),
+    text("carbon_note", "Why there is no carbon; NULL where there is some"),
+    text("prediction_note", "Why there is no predicted value; NULL where there is one"),
     count("num_runs", "Runs that the figures are of"),
     *(
         measure(f"{which}_{total}", unit, f"{meaning} {of}")

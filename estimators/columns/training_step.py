@@ -56,6 +56,12 @@ CONSTANTS = (
             ("pipeline", "transfers between stages"),
         )
     ),
+    Column(
+        "reduces_all_gradients",
+        "bool",
+        "",
+        "Whether gradients are reduced to all replicas where ZeRO shards the optimizer only",
+    ),
     Column("uses_dropout", "bool", "", "Whether hidden states and attention have dropout"),
     Column(
         "fuses_elementwise",

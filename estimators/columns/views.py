@@ -34,14 +34,43 @@ VIEWS = (
         minimum=0,
     ),
     text("reference", "Reference table that estimates are compared with"),
+    text("published_row", "Which of its rows: a key that stays"),
+    text("published_group", "Rows of one reference that are comparable; all where it is one group"),
+    Column("is_own_framework", "bool", "", "Whether the constants are those of what was measured"),
+    measure("half_last_digit", "", "Half a unit of the published figure's last digit, in its unit"),
+    measure("published_rounding", "", "Half a unit of the published figure's last digit, over it"),
     positive("published_flops_per_second_per_gpu", "FLOP/s", "Published, with recomputation"),
     positive("predicted_flops_per_second_per_gpu", "FLOP/s", "Predicted, counted the same way"),
     positive("published_step_seconds", "seconds", "Time of a step at the published rate"),
     Column("relative_error", "float", "", "Predicted over published, less one"),
     measure("absolute_relative_error", "", "Size of relative_error"),
+    Column("time_relative_error", "float", "", "Predicted over published time, less one"),
+    Column("error_beyond_rounding", "float", "", "relative_error, none where rounding explains it"),
+    count("num_choices", "Choices evaluated that the publication leaves open"),
+    positive("lowest_step_seconds", "seconds", "Least step_seconds of those choices that fit"),
+    positive("highest_step_seconds", "seconds", "Largest step_seconds of those that fit"),
+    positive("published_training_seconds", "seconds", "Published time of the whole run"),
+    positive("measured_training_seconds", "seconds", "The run's steps times the published one"),
+    text("degree", "What the rows are grouped by: tensor_parallel, pipeline_parallel, ..."),
+    count("degree_value", "Its value"),
+    text("constant_name", "Column that table step_constant or accelerator has a value for"),
+    Column("expected_value", "float", "", "Value of the reference table, in the column's unit"),
+    Column("given_value", "float", "", "Value of the problem, in the same unit"),
     measure("mean_absolute_relative_error", "", "Mean size of the relative errors"),
     measure("max_absolute_relative_error", "", "Largest size of the relative errors"),
     Column("bias", "float", "", "Mean relative error; positive where estimates are too fast"),
+    measure("mean_absolute_error_beyond_rounding", "", "Mean size of error_beyond_rounding"),
+    measure("time_mean_absolute_relative_error", "", "Mean size of the relative errors of time"),
+    measure("time_max_absolute_relative_error", "", "Largest size of them"),
+    Column("time_bias", "float", "", "Mean relative error of time; negative where too fast"),
+    *(
+        measure(f"{name}_{size}_absolute_relative_error", "", f"The same of {meaning}")
+        for name, meaning in (
+            ("line", "a line in ln(hidden_size) through the other rows"),
+            ("rescaled", "the predictions times a factor fitted on the other rows"),
+        )
+        for size in ("mean", "max")
+    ),
     Column("spearman_correlation", "float", "", "Rank correlation of predicted and published"),
     *(
         Column(f"baseline_{name}", "float", "", f"{name} of the baseline, the mean of other rows")
@@ -91,4 +120,86 @@ VIEWS = (
     ),
     Column("num_cells_done", "int", "cells", "Cells of the study that are stored", minimum=0),
     Column("num_rows_done", "int", "rows", "Rows of the study that are stored", minimum=0),
+    text("sibling_record", "Cells whose rows decide what a cell shows: ids, times of evaluation"),
+    *(
+        Column(f"{name}_id", "int", "", f"Problems that {meaning}", storage="BIGINT")
+        for name, meaning in (
+            ("scaling", "differ in nothing but the number of GPUs"),
+            ("capacity", "differ in the number of GPUs and the NVLink domain only"),
+            ("workload", "ask for the same work on as many GPUs, whatever the system"),
+        )
+    ),
+    Column("is_whole_space", "bool", "", "Whether a cell of it has all layouts of its space"),
+    positive("gpu_seconds_per_token", "seconds", "GPU-seconds that a token takes"),
+    positive("usd_per_token", "USD", "What a token costs at usd_per_gpu_hour"),
+    count("base_num_gpus", "Smallest number of GPUs at which a layout fits"),
+    positive("speedup", "", "Best time at base_num_gpus over the best time here"),
+    positive("scaling_efficiency", "", "speedup over the ratio of the numbers of GPUs"),
+    count("previous_num_gpus", "Next smaller number of GPUs at which a layout fits"),
+    *(
+        Column(f"marginal_{name}", "float", unit, f"{name} less that at previous_num_gpus")
+        for name, unit in (("gpu_seconds_per_token", "seconds"), ("usd_per_token", "USD"))
+    ),
+    fraction("binding_fraction", "Share of the step of binding_resource"),
+    text("runner_up_resource", "What takes the second largest share of the step"),
+    fraction("runner_up_fraction", "Share of the step of runner_up_resource"),
+    positive("tensor_1d_ratio", "", "Best time of strategy tensor_1d over the best of all"),
+    Column("is_2d_faster", "bool", "", "Whether a two-dimensional strategy is the fastest"),
+    *(
+        column
+        for name in ("tensor_1d", "summa_2d", "context_2d")
+        for column in (
+            positive(f"{name}_step_seconds", "seconds", f"Best time of strategy {name}"),
+            text(f"{name}_layout", f"The fastest layout of strategy {name}"),
+            positive(f"{name}_memory_bytes", "bytes", "Its memory on one GPU"),
+            count(f"{name}_num_layouts", f"Layouts of strategy {name} evaluated"),
+        )
+    ),
+    positive("ratio_to_fastest", "", "best_step_seconds over that of the fastest system"),
+    positive("ratio_to_base", "", "best_step_seconds over that of the system asked for"),
+    count("smallest_num_gpus", "Smallest number of GPUs, of those evaluated, that holds the model"),
+    count("lowest_num_gpus", "Smallest number of GPUs that was evaluated"),
+    count("highest_num_gpus", "Largest number of GPUs that was evaluated"),
+    fraction("memory_use_fraction", "Memory of the layout over that of a GPU"),
+    text("fit_note", "Why there is no smallest number, or what is not known of it"),
+    count("num_near_layouts", "Layouts that are nearly as fast as the best"),
+    count("num_near_splits", "Different degrees among them"),
+    text("near_strategies", "Strategies among them"),
+    text("near_activation_recomputes", "Choices of activation_recompute among them"),
+    positive("ratio_to_best", "", "Time over that of the best layout of the problem"),
+    positive("lowest_memory_bytes", "bytes", "Least memory on one GPU among them"),
+    positive("highest_memory_bytes", "bytes", "Most memory on one GPU among them"),
+    *(
+        count(f"{end}_{name}", f"{word} {name} among them")
+        for name in (
+            *("data_parallel", "tensor_parallel", "tensor_parallel_2", "tensor_parallel_external"),
+            *("context_parallel", "sequence_parallel", "expert_parallel", "pipeline_parallel"),
+            *("virtual_pipeline", "microbatch_size"),
+        )
+        for end, word in (("lowest", "Smallest"), ("highest", "Largest"))
+    ),
+    Column("other_problem_id", "int", "", "problem_id of the second of two", storage="BIGINT"),
+    *(
+        text(f"other_{name}", f"{name} of the second of two")
+        for name in ("estimator", "variant", "model", "accelerator", "best_layout")
+    ),
+    *(
+        count(f"other_{name}", f"{name} of the second of two")
+        for name in (
+            *("estimator_version", "num_layouts", "nvlink_size", "num_gpus"),
+            "global_batch_size",
+        )
+    ),
+    *(
+        positive(f"other_{name}", unit, f"{name} of the second of two")
+        for name, unit in (
+            ("step_seconds", "seconds"),
+            ("memory_bytes", "bytes"),
+            ("best_step_seconds", "seconds"),
+            ("best_memory_bytes", "bytes"),
+            ("tokens_per_second", "tokens/s"),
+        )
+    ),
+    positive("step_ratio", "", "Time of the second of two over that of the first"),
+    positive("memory_ratio", "", "Memory of the second of two over that of the first"),
 )

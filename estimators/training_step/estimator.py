@@ -23,6 +23,7 @@ from estimators.training_step.replicas import (
     tied_seconds,
 )
 from estimators.training_step.search import NAME, RELATION_NAME, SEARCH, VERSION
+from estimators.training_step.spellings import SPELLINGS
 from estimators.training_step.step import TIMES, passes, stage_share
 from estimators.training_step.vocabulary import Vocabulary, vocabulary_of
 
@@ -35,6 +36,7 @@ RELATION = Relation(
     keys=given.KEYS,
     measures=("step_seconds", *(name for name in TIMES if name != "bubble_seconds"), *MEMORY),
     derived=("bubble_seconds", "memory_bytes", "fits_memory", *RATES),
+    spellings=SPELLINGS,
 )
 
 
@@ -131,7 +133,10 @@ def with_derived(values: Values) -> dict[str, Any]:
     }
 
 
-_FLAGS = ("uses_glu", "uses_dropout", "fuses_elementwise", "ties_embedding")
+_FLAGS = (
+    *("uses_glu", "ties_embedding"),
+    *("uses_dropout", "fuses_elementwise", "reduces_all_gradients"),
+)
 
 
 def _numbers(value: Any) -> Any:

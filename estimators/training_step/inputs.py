@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from estimators.columns import COLUMNS
 from estimators.columns.training_step import CONSTANTS as CONSTANT_COLUMNS
 from estimators.contract import Array, Catalog, Mends, RefusedError
 from estimators.inputs import Inputs
@@ -31,6 +32,9 @@ LINKS = (
     *("nics_per_gpu", "nvlink_efficiency", "nvlink_latency_seconds", "network_efficiency"),
     *("network_latency_seconds", "launch_seconds"),
 )
+NEEDED = ("num_layers", "hidden_size", "num_heads", "seq_len")
+"""What a shape cannot do without."""
+
 CONSTANTS = (*LINKS[1:], *(column.name for column in CONSTANT_COLUMNS))
 """Columns whose defaults are rows of the table of constants."""
 
@@ -85,24 +89,50 @@ def resolve_problem(inputs: Inputs, catalog: Catalog, _mends: Mends = frozenset(
 
 
 def _resolve_shape(inputs: Inputs, catalog: Catalog) -> None:
-    inputs.look_up(catalog, "model", "model", SHAPE)
-    inputs.require(
-        ("num_layers", "hidden_size", "num_heads", "seq_len"), "name a `model`, or give its shape"
-    )
+    _look_up_model(inputs, catalog)
+    inputs.require(NEEDED, "name a `model`, or give its shape")
     inputs.default("uses_glu", False)
+    gated = np.equal(inputs["uses_glu"], True)
+    inputs.refuse(
+        "ffn_hidden_size",
+        gated & inputs.missing("ffn_hidden_size"),
+        "is missing, and a gated layer has no usual width",
+        "give it; 8/3 of hidden_size, rounded up, keeps the parameters of 4 x hidden_size",
+    )
     inputs.default("ffn_hidden_size", 4 * inputs["hidden_size"])
     inputs.default("num_kv_heads", inputs["num_heads"])
     with np.errstate(all="ignore"):
         inputs.default("head_size", np.maximum(inputs["hidden_size"] // inputs["num_heads"], 1))
     inputs.default("expert_ffn_hidden_size", inputs["ffn_hidden_size"])
-    gated = np.equal(inputs["uses_glu"], True)
     inputs.default("ties_embedding", np.where(gated, False, True).astype(object))
+
+
+def _look_up_model(inputs: Inputs, catalog: Catalog) -> None:
+    """Fill the shape of a known model; beside a whole shape an unknown name is but a label."""
+    is_whole = np.ones(inputs.num_rows, dtype=bool)
+    for name in NEEDED:
+        is_whole &= ~inputs.missing(name)
+    labels = inputs["model"].copy()
+    unknown = np.zeros(inputs.num_rows, dtype=bool)
+    for label in {label for label in labels.tolist() if label is not None}:
+        try:
+            catalog.find("model", label)
+        except RefusedError:
+            unknown |= np.equal(labels, label) & is_whole
+    known = labels.copy()
+    known[unknown] = None
+    inputs.replace("model", known)
+    inputs.look_up(catalog, "model", "model", SHAPE)
+    inputs["model"][unknown] = labels[unknown]
 
 
 def _resolve_system(inputs: Inputs, catalog: Catalog) -> None:
     """Fill the system: given, of the accelerator, or of a system that is not one as sold."""
     for name, column in HARDWARE.items():
         if name != column:
+            both = ~inputs.missing(name) & ~inputs.missing(column)
+            differ = both & (inputs[name] != inputs[column])
+            inputs.refuse(column, differ, f"is not `{name}`, which is given too", "give one")
             inputs.default(name, inputs[column])
     systems = catalog.tables.get("system", {})
     for value in dict.fromkeys(inputs["accelerator"].tolist()):
@@ -130,8 +160,23 @@ def _system(catalog: Catalog, name: str, systems: Any) -> tuple[Any, dict[str, s
         record = catalog.find("accelerator", name)
     except RefusedError:
         attributes = (*HARDWARE, "nics_per_gpu")
-        return systems.get(name), {attribute: attribute for attribute in attributes}
+        record = systems.get(name)
+        names = {attribute: attribute for attribute in (*attributes, "num_sms")}
+        chip = catalog.tables.get("accelerator", {}).get(chip_of(catalog, name), {})
+        return record and {**record, "num_sms": chip.get("num_sms")}, names
     return record, {**HARDWARE, "num_sms": "num_sms"}
+
+
+def chip_of(catalog: Catalog, accelerator: Any) -> Any:
+    """Return the accelerator as sold that a system stands for: its constants are that one's."""
+    stands_for = catalog.tables.get("priced_as", {}).get(accelerator, {})
+    return stands_for.get("priced_as", accelerator)
+
+
+def places(catalog: Catalog, framework: Any, accelerator: Any) -> tuple[str, ...]:
+    """Return the ends of the keys that a constant may have, the one that holds first first."""
+    chip = chip_of(catalog, accelerator)
+    return (f"@{chip}@{framework}", f"@{framework}", f"@{chip}", "")
 
 
 def _resolve_constants(inputs: Inputs, catalog: Catalog) -> None:
@@ -141,16 +186,11 @@ def _resolve_constants(inputs: Inputs, catalog: Catalog) -> None:
     for framework, accelerator in dict.fromkeys(pairs):
         rows = np.fromiter((pair == (framework, accelerator) for pair in pairs), bool, len(pairs))
         for name in CONSTANTS:
-            places = (
-                f"{name}@{accelerator}@{framework}",
-                f"{name}@{framework}",
-                f"{name}@{accelerator}",
-                name,
-            )
-            found = next((table[place] for place in places if place in table), None)
+            keys = (name + place for place in places(catalog, framework, accelerator))
+            found = next((table[key] for key in keys if key in table), None)
             if found is not None:
                 value = found["constant_value"]
-                is_flag = name in ("uses_dropout", "fuses_elementwise")
+                is_flag = COLUMNS[name].kind == "bool"
                 inputs[name][rows & inputs.missing(name)] = bool(value) if is_flag else value
     inputs.require(CONSTANTS, "the `step_constant` table has no default of it: give it")
 
@@ -166,9 +206,16 @@ def resolve_layout(inputs: Inputs, catalog: Catalog) -> None:
         inputs.default("data_parallel", np.maximum(inputs["num_gpus"] // others, 1))
     inputs.default("data_parallel", 1)
     inputs.default("num_gpus", others * inputs["data_parallel"])
+    asked = ~inputs.missing("num_microbatches")
     inputs.default("num_microbatches", 1)
     sequences = inputs["data_parallel"] * inputs["microbatch_size"] * inputs["num_microbatches"]
     inputs.default("global_batch_size", sequences)
+    inputs.refuse(
+        "num_microbatches",
+        asked & (inputs["global_batch_size"] != sequences),
+        "times `data_parallel` and `microbatch_size` is not `global_batch_size`",
+        "leave one of them out",
+    )
     inputs.check((*KEYS, "num_gpus", "global_batch_size"))
     inputs.apply(LAYOUT_RULES)
 
@@ -184,4 +231,12 @@ def _default_choices(inputs: Inputs, catalog: Catalog) -> None:
         stage[rows] = record.get("zero_stage") or 0
         splits[rows] = bool(record.get("uses_sequence_parallel"))
     inputs.default("zero_stage", stage)
-    inputs.default("uses_sequence_parallel", splits & (inputs["tensor_parallel"] > 1))
+    tensor, experts = inputs["tensor_parallel"], inputs["num_experts"]
+    with np.errstate(all="ignore"):
+        rest = np.remainder(inputs["seq_len"], tensor * inputs["context_parallel"])
+    # experts over tensors need it, whatever the framework's default
+    splits = (splits.astype(bool) | (experts > 1)) & (tensor > 1) & (rest == 0)
+    inputs.default("uses_sequence_parallel", splits)
+    # programs ignore it where there is no group to split over
+    given = inputs["uses_sequence_parallel"]
+    inputs.replace("uses_sequence_parallel", np.where(tensor == 1, False, given))

@@ -248,8 +248,8 @@ def _tensor(
 
 def _context(size: Size, values: Values, group: Group, core: Any) -> dict[str, Way]:
     """Return the exchange of keys and values around the ring, and of their gradients back."""
-    volume = 2.0 * 2.0 * size.tokens * size.key * group.size
-    once = network.gather_seconds(group, volume, values, 1.0)
+    volume = 2.0 * 2.0 * size.tokens * size.key
+    once = (group.size - 1) * network.neighbour_seconds(group, volume, values)
     found: dict[str, Way] = {}
     for name, rounds, beside in (("forward", 1.0, core.forward), ("backward", 2.0, core.backward)):
         hidden = values["context_overlap_fraction"] * np.minimum(rounds * once, beside)

@@ -42,9 +42,11 @@ def held(
     own = (layers * count.layer + count.output) / tensor
     experts = layers * count.experts / (tensor * layout["expert_parallel"])
     logits = size.tokens * values["vocab_size"] / tensor * values["stored_logit_bytes"]
-    first, last = (_activations(size, values, layout, is_last=is_last) for is_last in (False, True))
+    own_logits = np.where(several, 0.0, logits)
+    first = _activations(size, values, layout, own_logits, is_last=False)
+    last = _activations(size, values, layout, logits, is_last=True)
     return (
-        Held(share, first, np.where(several, 0.0, logits)),
+        Held(share, first, own_logits),
         Held(Share(own, experts, share.units), np.where(several, last, 0.0), logits),
     )
 
@@ -94,7 +96,7 @@ def _gathered(count: Parameters, values: Values, layout: Values) -> Any:
     return np.where(layout["data_parallel"] * layout["context_parallel"] > 1, unit, 0.0)
 
 
-def _activations(size: Size, values: Values, layout: Values, *, is_last: bool) -> Any:
+def _activations(size: Size, values: Values, layout: Values, logits: Any, *, is_last: bool) -> Any:
     """Return the bytes kept of all microbatches under way on a stage."""
     stages, chunks = layout["pipeline_parallel"], layout["virtual_pipeline"]
     microbatches = values["global_batch_size"] / (
@@ -103,14 +105,18 @@ def _activations(size: Size, values: Values, layout: Values, *, is_last: bool) -
     most, last = stage_layers(values, layout)
     # interleaved: (stages - 1)/chunks more than the pipeline is deep (arXiv 2205.05198)
     under_way = np.where(chunks > 1, stages + (stages - 1) / chunks, stages)
-    layers, deep = (last, 1.0) if is_last else (most, np.minimum(under_way, microbatches))
+    layers, deep = most, np.minimum(under_way, microbatches)
+    if is_last:
+        layers, deep = last, np.minimum(((chunks - 1) * stages + 1) / chunks, microbatches)
     recompute = values["activation_recompute"]
     whole = layer_activations(size, values, layout)
     entry = 2.0 * size.rows * size.hidden
     is_full = np.equal(recompute, "full")
     kept = np.where(is_full, entry, whole)
-    # one layer is computed again at a time; what lies before the first layer is kept too
-    return layers * deep * kept + np.where(is_full, whole, 0.0) + deep * entry
+    # one layer is computed again at a time, when the logits are gone; what lies before the first
+    # layer is kept too
+    again = np.where(is_full, np.maximum(whole - logits, 0.0), 0.0)
+    return layers * deep * kept + again + deep * entry
 
 
 def layer_activations(size: Size, values: Values, layout: Values) -> Any:
@@ -120,7 +126,10 @@ def layer_activations(size: Size, values: Values, layout: Values) -> Any:
     inside = size.tokens * (size.query + size.key * 2)
     core = _core_activations(size, values, drops)
     # inputs of both norms and of both blocks; masks; queries, keys, values; the core's result
-    attention = (8 + 2 * drops) * between + 2.0 * inside + 2.0 * size.tokens * size.query + core
+    # a norm that is written out keeps its input in 32 bits as well
+    written_out = np.where(values["uses_glu"] & ~values["fuses_elementwise"], 8.0, 0.0)
+    attention = (8 + 2 * drops + written_out) * between + core
+    attention = attention + 2.0 * (inside + size.tokens * size.query)
     sparse, gated = values["sparse_share"], values["uses_glu"]
     # a gated layer keeps both halves and their product; one kernel recomputes the gate
     halves = np.where(gated, np.where(values["fuses_elementwise"], 6.0, 8.0), 4.0)

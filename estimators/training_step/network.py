@@ -21,15 +21,22 @@ from estimators.contract import Values
 
 @dataclass(frozen=True)
 class Group:
-    """A parallel group: its size, and how many of its members share a node."""
+    """A parallel group: its size, and how many of its members a node has room for."""
 
     size: Any
-    members: Any
+    room: Any
 
     @property
     def nodes(self) -> Any:
         """Nodes that the group reaches."""
-        return np.ceil(self.size / self.members)
+        return np.ceil(self.size / np.minimum(self.size, self.room))
+
+    @property
+    def members(self) -> Any:
+        """Members that share a node; of several nodes, on the one that has fewest."""
+        full = np.minimum(self.size, self.room)
+        rest = np.remainder(self.size, full)
+        return np.where(rest > 0, rest, full)
 
 
 def groups(values: Values, layout: Values) -> dict[str, Group]:
@@ -43,19 +50,14 @@ def groups(values: Values, layout: Values) -> dict[str, Group]:
     data, pipeline = layout["data_parallel"], layout["pipeline_parallel"]
     expert = layout["expert_parallel"]
     replicas = data * context
-    after_tensor = np.maximum(np.floor(room / tensor), 1)
+    beside = np.maximum(np.floor(room / tensor), 1)
     return {
-        "tensor": Group(tensor, np.minimum(tensor, room)),
-        "context": Group(context, np.minimum(context, after_tensor)),
-        "expert": Group(expert, np.minimum(expert, after_tensor)),
-        "data": Group(replicas, np.minimum(replicas, after_tensor)),
-        "expert_data": Group(
-            replicas / expert,
-            np.minimum(replicas / expert, np.maximum(np.floor(after_tensor / expert), 1)),
-        ),
-        "pipeline": Group(
-            pipeline, np.minimum(pipeline, np.maximum(np.floor(room / (tensor * replicas)), 1))
-        ),
+        "tensor": Group(tensor, room),
+        "context": Group(context, beside),
+        "expert": Group(expert, beside),
+        "data": Group(replicas, beside),
+        "expert_data": Group(replicas / expert, np.maximum(np.floor(beside / expert), 1)),
+        "pipeline": Group(pipeline, np.maximum(np.floor(room / (tensor * replicas)), 1)),
     }
 
 

@@ -79,6 +79,8 @@ def exchange_seconds(zero_stage: int, exchange: Exchange, values: Values, window
     may_gather = values["parameter_overlap_fraction"] * exchange.inner
     taken = 1 - values["communication_sm_fraction"]
     after = exchange.scattered if zero_stage else exchange.reduced
+    if zero_stage == 1:
+        after = np.where(values["reduces_all_gradients"], exchange.reduced, after)
     if zero_stage < 3:
         hidden = np.minimum(may_reduce * after, window.backward)
         reduces = window.microbatches if zero_stage == 2 else 1.0

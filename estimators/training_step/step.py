@@ -46,8 +46,11 @@ def stage_share(values: Values, layout: Values, count: Parameters) -> Share:
     own_output = is_whole & ~np.asarray(values["ties_embedding"], dtype=bool)
     vocabulary = count.embedding + np.where(own_output, count.output, 0.0)
     has_vocabulary = np.where(np.asarray(vocabulary) > 0, 1.0, 0.0)
+    # heads of keys and values that are copied, as there are fewer than ranks
+    copied = np.maximum(1 / values["num_kv_heads"] - 1 / tensor, 0.0)
+    keys = 2 * values["hidden_size"] * values["num_kv_heads"] * values["head_size"] * copied
     return Share(
-        dense=(most * count.layer + vocabulary) / tensor,
+        dense=(most * count.layer + vocabulary) / tensor + most * keys,
         experts=most * count.experts / (tensor * layout["expert_parallel"]),
         units=most + has_vocabulary,
     )

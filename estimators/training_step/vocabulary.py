@@ -28,7 +28,7 @@ class Vocabulary(NamedTuple):
 def vocabulary_of(size: Any, values: Values, layout: Values) -> Vocabulary:
     """Return the seconds of both passes; `size` as of `layer.size_of`."""
     tensor = layout["tensor_parallel"]
-    group = Group(tensor, np.minimum(tensor, values["nvlink_size"]))
+    group = Group(tensor, values["nvlink_size"])
     columns = np.maximum(values["vocab_size"], 1) / tensor
     products = (
         product_seconds(size.tokens, columns, size.hidden, values, low=False)

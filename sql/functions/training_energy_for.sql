@@ -1,5 +1,5 @@
 -- Energy and carbon of whole runs over asked_tokens tokens, by basis of the power and by grid.
--- Grain: one row per estimator, variant, model, accelerator, tokens, power basis and grid
+-- Grain: one row per estimator, variant, model, system, tokens, power basis and grid
 --
 -- The site's overhead is given_pue, or that of a hyperscaler; electricity costs given_usd_per_kwh,
 -- or the last industrial price known in the United States; given_watts and given_kg_co2e_per_kwh
@@ -15,13 +15,58 @@ create or replace macro training_energy_for(
     only_id := null,
     only_num_gpus := null
 ) as table
-    with run_group as (
+    with argument as (
+        select
+            case
+                when given_pue is null then null
+                when cast(given_pue as double) between 1 and 10
+                    then cast(given_pue as double)
+                else error('`given_pue` ' || given_pue || ': must be from 1 to 10')
+            end as pue,
+            case
+                when given_usd_per_kwh is null then null
+                when cast(given_usd_per_kwh as double) between 0 and 1e30
+                    then cast(given_usd_per_kwh as double)
+                else error('`given_usd_per_kwh` ' || given_usd_per_kwh || ': must be at least 0')
+            end as usd_per_kwh,
+            case
+                when given_kg_co2e_per_kwh is null then null
+                when cast(given_kg_co2e_per_kwh as double) between 0 and 1e30
+                    then cast(given_kg_co2e_per_kwh as double)
+                else error(
+                    '`given_kg_co2e_per_kwh` ' || given_kg_co2e_per_kwh || ': must be at least 0'
+                )
+            end as kg_co2e_per_kwh,
+            case
+                when given_watts is null then null
+                when cast(given_watts as double) between 1e-30 and 1e30
+                    then cast(given_watts as double)
+                else error('`given_watts` ' || given_watts || ': must be a number above 0')
+            end as watts
+    ),
+
+    asked as (
+        select
+            *,
+            row_number() over (partition by run_id, dataset_tokens order by cell_id) as place
+        from training_run_for(asked_tokens, assumed_goodput := assumed_goodput)
+        where
+            run_note is null
+            and (only_id is null or only_id in (cell_id, problem_id))
+            and (only_num_gpus is null or only_num_gpus = num_gpus)
+    ),
+
+    run_group as (
         select
             estimator,
             variant,
             model,
+            model_shape,
             accelerator,
+            is_published_system,
+            system_changes,
             priced_as,
+            is_lower_bound,
             dataset_tokens,
             count(*) as num_runs,
             min(gpu_hours) as lowest_gpu_hours,
@@ -38,12 +83,9 @@ create or replace macro training_energy_for(
                     gpu_hours := gpu_hours, num_gpus := num_gpus, best_layout := best_layout
                 )
             ) as cheapest
-        from training_run_for(asked_tokens, assumed_goodput := assumed_goodput)
-        where
-            gpu_hours > 0
-            and (only_id is null or only_id in (cell_id, problem_id))
-            and (only_num_gpus is null or only_num_gpus = num_gpus)
-        group by estimator, variant, model, accelerator, priced_as, dataset_tokens
+        from asked
+        where place = 1
+        group by all
     ),
 
     tariff as (
@@ -56,15 +98,17 @@ create or replace macro training_energy_for(
 
     carbon as (
         select
-            grid,
-            kg_co2e_per_kwh
+            grid_carbon.grid,
+            grid_carbon.kg_co2e_per_kwh
         from grid_carbon
-        where given_kg_co2e_per_kwh is null
+        cross join argument
+        where argument.kg_co2e_per_kwh is null
         union all
         select
             'given' as grid,
-            cast(given_kg_co2e_per_kwh as double) as kg_co2e_per_kwh
-        where given_kg_co2e_per_kwh is not null
+            kg_co2e_per_kwh
+        from argument
+        where kg_co2e_per_kwh is not null
     ),
 
     powered as (
@@ -73,24 +117,30 @@ create or replace macro training_energy_for(
             run_group.cheapest.num_gpus,
             run_group.cheapest.training_seconds,
             run_group.cheapest.best_layout,
-            case when given_watts is null then gpu_power.power_basis else 'given' end
+            case when argument.watts is null then gpu_power.power_basis else 'given' end
                 as power_basis,
-            case when given_watts is null then gpu_power.is_default else true end as is_default,
-            coalesce(cast(given_watts as double), gpu_power.watts_per_gpu) as watts_per_gpu,
-            coalesce(cast(given_pue as double), facility_pue.pue) as pue,
-            coalesce(cast(given_usd_per_kwh as double), tariff.usd_per_kwh) as usd_per_kwh,
-            case when given_usd_per_kwh is null then tariff.year end as year,
+            case when argument.watts is null then gpu_power.is_default else true end
+                as is_default,
+            coalesce(argument.watts, gpu_power.watts_per_gpu) as watts_per_gpu,
+            coalesce(argument.pue, facility_pue.pue) as pue,
+            coalesce(argument.usd_per_kwh, tariff.usd_per_kwh) as usd_per_kwh,
+            case when argument.usd_per_kwh is null then tariff.year end as year,
             carbon.grid,
             carbon.kg_co2e_per_kwh,
-            case when given_watts is null then gpu_power.source else 'given' end as power_source,
+            case when argument.watts is null then gpu_power.source else 'given' end
+                as power_source,
             case
-                when given_watts is not null then null
+                when argument.watts is not null then null
+                when not run_group.is_published_system
+                    then 'its system is not the accelerator as published'
+                when run_group.accelerator is null then 'no accelerator is named: give a power'
                 when gpu_power.accelerator is null then 'no published power of the accelerator'
                 else gpu_power.power_note
             end as power_note
         from run_group
+        cross join argument
         left join gpu_power
-            on run_group.priced_as = gpu_power.accelerator and given_watts is null
+            on run_group.priced_as = gpu_power.accelerator and argument.watts is null
         cross join tariff
         cross join carbon
         left join facility_pue on facility_pue.facility = 'Hyperscaler (Epoch)'

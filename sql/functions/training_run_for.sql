@@ -3,21 +3,57 @@
 --
 -- Goodput stands between the time of the steps and that of the run: assumed_goodput, or else a
 -- budgeted run's own, or else 1. An estimator's own time is kept where no other tokens are asked
--- for; otherwise a last step that is not full takes as long as any.
+-- for; otherwise a last step that is not full takes as long as any. Where a run cannot be priced,
+-- run_note says why.
 create or replace macro training_run_for(asked_tokens, assumed_goodput := null) as table
-    with asked as (
+    with argument as (
         select
-            * exclude (dataset_tokens, goodput, training_seconds),
-            coalesce(cast(asked_tokens as double), dataset_tokens) as dataset_tokens,
-            coalesce(cast(assumed_goodput as double), goodput, 1) as goodput,
-            case when asked_tokens is null then training_seconds * coalesce(goodput, 1) end
-                as own_seconds
+            case
+                when asked_tokens is null then null
+                when cast(asked_tokens as double) between 1e-30 and 1e30
+                    then cast(asked_tokens as double)
+                else error('`asked_tokens` ' || asked_tokens || ': must be a number above 0')
+            end as tokens,
+            case
+                when assumed_goodput is null then null
+                when cast(assumed_goodput as double) between 1e-30 and 1
+                    then cast(assumed_goodput as double)
+                else error(
+                    '`assumed_goodput` ' || assumed_goodput || ': must be above 0 and at most 1'
+                )
+            end as goodput
+    ),
+
+    asked as (
+        select
+            training_run.* exclude (dataset_tokens, goodput, training_seconds),
+            coalesce(argument.tokens, training_run.dataset_tokens) as dataset_tokens,
+            coalesce(argument.goodput, training_run.goodput, 1) as goodput,
+            case
+                when argument.tokens is null
+                    then training_run.training_seconds * coalesce(training_run.goodput, 1)
+            end as own_seconds
         from training_run
+        cross join argument
+    ),
+
+    timed as (
+        select
+            * exclude (own_seconds),
+            coalesce(own_seconds, ceil(dataset_tokens / global_batch_tokens) * step_seconds)
+            / goodput as training_seconds,
+            num_gpus * training_seconds / 3600 as gpu_hours
+        from asked
     )
 
     select
-        * exclude (own_seconds),
-        coalesce(own_seconds, ceil(dataset_tokens / global_batch_tokens) * step_seconds)
-        / goodput as training_seconds,
-        num_gpus * training_seconds / 3600 as gpu_hours
-    from asked;
+        *,
+        case
+            when fits_memory = false then 'the GPUs do not hold the model'
+            when num_gpus is null then 'the number of GPUs is not known'
+            when gpu_hours > 0 then null
+            when gpu_hours is not null or step_seconds is null then 'no step is taken'
+            when dataset_tokens is null then 'the tokens of the run are not known'
+            else 'the tokens of a step are not known'
+        end as run_note
+    from timed;

@@ -3,49 +3,62 @@
 --
 -- NULL where no layout fits; an estimator without a model of memory excludes none. Of layouts that
 -- take the same time the one that needs less memory is chosen, then the one with smaller groups in
--- a domain: two variants of a cell choose alike.
-with layouts as (
+-- a domain: two variants of a cell choose alike. What was found when the cell was stored is read;
+-- what was not is found here.
+with found as (
+    select stored_best.*
+    from stored_best
+    inner join cell_state
+        on
+            stored_best.cell_id = cell_state.cell_id
+            and stored_best.sibling_record = cell_state.sibling_record
+    union all by name
+    select *
+    from unstored_best
+),
+
+layouts as (
     select
         cell_id,
-        count(*) as num_layouts,
-        count(*) filter (where fits_memory is distinct from false) as num_fitting_layouts,
-        min_by(
-            struct_pack(
-                step_seconds := step_seconds,
-                training_seconds := training_seconds,
-                memory_bytes := memory_bytes,
-                strategy := strategy,
-                attention := attention,
-                activation_recompute := activation_recompute,
-                data_parallel := data_parallel,
-                tensor_parallel := tensor_parallel,
-                tensor_parallel_2 := tensor_parallel_2,
-                tensor_parallel_external := tensor_parallel_external,
-                context_parallel := context_parallel,
-                sequence_parallel := sequence_parallel,
-                expert_parallel := expert_parallel,
-                pipeline_parallel := pipeline_parallel,
-                virtual_pipeline := virtual_pipeline,
-                microbatch_size := microbatch_size,
-                num_microbatches := num_microbatches,
-                summa_panels := summa_panels,
-                nvlink_data_parallel := nvlink_data_parallel,
-                nvlink_tensor_parallel := nvlink_tensor_parallel,
-                nvlink_tensor_parallel_2 := nvlink_tensor_parallel_2,
-                nvlink_context_parallel := nvlink_context_parallel,
-                nvlink_pipeline_parallel := nvlink_pipeline_parallel
-            ),
-            -- a short key: comparing all fields takes twice as long
-            struct_pack(
-                step_seconds := step_seconds,
-                memory_bytes := memory_bytes,
-                nvlink_data_parallel := nvlink_data_parallel,
-                nvlink_tensor_parallel := nvlink_tensor_parallel,
-                nvlink_pipeline_parallel := nvlink_pipeline_parallel
-            )
-        ) filter (where fits_memory is distinct from false) as best
-    from configuration_source
-    group by cell_id
+        num_layouts,
+        num_fitting_layouts,
+        case
+            when num_fitting_layouts > 0
+                then struct_pack(
+                    step_seconds := step_seconds,
+                    training_seconds := training_seconds,
+                    memory_bytes := memory_bytes,
+                    strategy := strategy,
+                    attention := attention,
+                    activation_recompute := activation_recompute,
+                    data_parallel := data_parallel,
+                    tensor_parallel := tensor_parallel,
+                    tensor_parallel_2 := tensor_parallel_2,
+                    tensor_parallel_external := tensor_parallel_external,
+                    context_parallel := context_parallel,
+                    sequence_parallel := sequence_parallel,
+                    expert_parallel := expert_parallel,
+                    pipeline_parallel := pipeline_parallel,
+                    virtual_pipeline := virtual_pipeline,
+                    uses_sequence_parallel := uses_sequence_parallel,
+                    zero_stage := zero_stage,
+                    microbatch_size := microbatch_size,
+                    num_microbatches := num_microbatches,
+                    summa_panels := summa_panels,
+                    nvlink_data_parallel := nvlink_data_parallel,
+                    nvlink_tensor_parallel := nvlink_tensor_parallel,
+                    nvlink_tensor_parallel_2 := nvlink_tensor_parallel_2,
+                    nvlink_context_parallel := nvlink_context_parallel,
+                    nvlink_pipeline_parallel := nvlink_pipeline_parallel,
+                    compute_seconds := compute_seconds,
+                    memory_seconds := memory_seconds,
+                    tensor_comm_seconds := tensor_comm_seconds,
+                    pipeline_comm_seconds := pipeline_comm_seconds,
+                    bubble_seconds := bubble_seconds,
+                    data_comm_seconds := data_comm_seconds
+                )
+        end as best
+    from found
 )
 
 select
@@ -80,6 +93,7 @@ select
             'cp' || nullif(layouts.best.context_parallel, 1),
             'sp' || nullif(layouts.best.sequence_parallel, 1),
             'ep' || nullif(layouts.best.expert_parallel, 1),
+            case when layouts.best.uses_sequence_parallel then 'seq' end,
             'pp' || layouts.best.pipeline_parallel,
             'chunks' || nullif(layouts.best.virtual_pipeline, 1),
             'micro' || layouts.best.microbatch_size,
@@ -87,6 +101,11 @@ select
             case
                 when layouts.best.microbatch_size is null
                     then 'microbatches' || layouts.best.num_microbatches
+            end,
+            -- where there is a choice of it
+            case
+                when layouts.best.uses_sequence_parallel is not null
+                    then 'zero' || layouts.best.zero_stage
             end,
             'panels' || nullif(layouts.best.summa_panels, 0),
             'recompute ' || nullif(layouts.best.activation_recompute, 'none'),
@@ -120,4 +139,4 @@ select
 from current_cell
 left join layouts on current_cell.cell_id = layouts.cell_id
 -- a cell of another grain has rows, but no configurations
-where layouts.cell_id is not null or current_cell.num_rows = 0
+where layouts.num_layouts > 0 or current_cell.num_rows = 0

@@ -5,7 +5,8 @@
 -- the one in the middle, the cheaper of two. Owned: the price of buying it, with its server and its
 -- share of the network, spread evenly over the life of a server bought that year (8,766 hours a
 -- year), and the electricity it draws on average at that year's industrial price in the United
--- States and a hyperscaler's overhead; from the year on in which its price was found.
+-- States and a hyperscaler's overhead; from the year on in which its price was found. Where no
+-- rent was ever published, one row of no year says so.
 with last_quote as (
     select
         *,
@@ -111,3 +112,21 @@ select
             then 'no published power of its server: electricity is not known'
     end as price_note
 from purchase
+union all
+select
+    accelerator.accelerator,
+    cast(null as integer) as year,
+    'on_demand' as basis,
+    cast(null as double) as usd_per_gpu_hour,
+    cast(null as bigint) as num_quotes,
+    cast(null as double) as lowest_usd_per_gpu_hour,
+    cast(null as double) as highest_usd_per_gpu_hour,
+    cast(null as double) as amortised_usd_per_gpu_hour,
+    cast(null as double) as electricity_usd_per_gpu_hour,
+    cast(null as double) as watts_per_gpu,
+    cast(null as double) as pue,
+    cast(null as double) as usd_per_kwh,
+    cast(null as varchar) as price_source,
+    'no price of a rented hour was published: give one' as price_note
+from accelerator
+anti join rent on accelerator.accelerator = rent.accelerator and rent.basis = 'on_demand'

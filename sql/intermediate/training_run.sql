@@ -2,15 +2,22 @@
 -- Grain: one row per run
 --
 -- Estimators of a step know no tokens: their runs have no time until training_run_for is told how
--- many. A model without a name is called by its layers and width, its parameters or its FLOPs.
-with run as (
+-- many. A system that is not its accelerator's as published has neither its price nor its power:
+-- priced_as is NULL. Runs of one run_id differ in nothing but the tokens of their data set.
+with problem_conditions as (
+    select
+        problem_id,
+        struct_pack(*columns(* exclude (problem_id, dataset_tokens))) as conditions
+    from problem
+),
+
+run as (
     select
         estimator,
         estimator_version,
         variant,
         problem_id,
         cell_id,
-        coalesce(model, printf('%gB parameters', parameters / 1e9)) as model,
         accelerator,
         num_gpus,
         global_batch_tokens,
@@ -19,12 +26,16 @@ with run as (
         dataset_tokens,
         goodput,
         training_seconds,
+        -- as published, memory does not count
+        case when has_mend(mends, 'C12') then fits_memory end as fits_memory,
+        false as is_lower_bound,
         concat_ws(
             ' ',
             'batch ' || printf('%g', global_batch_tokens),
             'mfu ' || printf('%g', mfu),
             'accumulation ' || nullif(gradient_accumulation, 1)
-        ) as best_layout
+        ) as best_layout,
+        hash(activation_recompute, global_batch_tokens, mfu, gradient_accumulation) as choices
     from stg_cluster_compute
     union all by name
     select
@@ -33,11 +44,6 @@ with run as (
         best_of_cell.variant,
         best_of_cell.problem_id,
         best_of_cell.cell_id,
-        coalesce(
-            problem.model,
-            problem.num_layers || ' x ' || problem.hidden_size,
-            printf('%g FLOPs', problem.training_flops)
-        ) as model,
         problem.accelerator,
         coalesce(
             problem.num_gpus, cast(problem.num_clusters as double) * problem.gpus_per_cluster
@@ -46,14 +52,32 @@ with run as (
         best_of_cell.best.step_seconds,
         problem.dataset_tokens,
         best_of_cell.best.training_seconds,
-        best_of_cell.best_layout
+        case when best_of_cell.best.memory_bytes is not null then true end as fits_memory,
+        -- of clusters the FLOPs alone take time: no bubble and no communication
+        problem.cluster_flops_per_second is not null as is_lower_bound,
+        best_of_cell.best_layout,
+        hash(best_of_cell.coverage) as choices
     from best_of_cell
     inner join problem on best_of_cell.problem_id = problem.problem_id
     where best_of_cell.best.step_seconds is not null
+),
+
+described as (
+    select
+        run.*,
+        problem_model.model,
+        problem_model.model_shape,
+        problem_system.is_published_system,
+        problem_system.system_changes,
+        hash(run.estimator, run.variant, problem_conditions.conditions, run.choices) as run_id,
+        case when problem_system.is_published_system then accelerator_spelling.accelerator end
+            as priced_as
+    from run
+    inner join problem_conditions on run.problem_id = problem_conditions.problem_id
+    inner join problem_model on run.problem_id = problem_model.problem_id
+    inner join problem_system on run.problem_id = problem_system.problem_id
+    left join accelerator_spelling on run.accelerator = accelerator_spelling.spelling
 )
 
-select
-    run.*,
-    accelerator_spelling.accelerator as priced_as
-from run
-left join accelerator_spelling on run.accelerator = accelerator_spelling.spelling
+select * exclude (choices)
+from described

@@ -2,5 +2,7 @@
 -- Grain: one row per run and way to exchange gradients
 select
     *,
-    training_seconds + sync_seconds as elapsed_seconds
+    training_seconds + sync_seconds as elapsed_seconds,
+    case when usd_per_gpu_hour is null then 'no price was given: set usd_per_gpu_hour' end
+        as price_note
 from stg_cluster_communication

@@ -6,5 +6,9 @@
 select
     *,
     num_gpus * training_seconds / 3600 as gpu_hours,
-    gpu_hours * usd_per_gpu_hour as cost_usd
+    gpu_hours * usd_per_gpu_hour as cost_usd,
+    case
+        when usd_per_gpu_hour is null
+            then 'no price was given: set usd_per_gpu_hour, or see training_cost'
+    end as price_note
 from stg_cluster_compute

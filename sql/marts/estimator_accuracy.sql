@@ -1,58 +1,133 @@
--- How far each estimator is from published results, beside the trivial baseline.
--- Grain: one row per estimator, variant and reference table
+-- How far each estimator is from published steps, beside trivial baselines.
+-- Grain: one row per estimator, variant, reference table and group of its rows
 --
--- The baseline predicts each published rate as the mean of the other rows of the comparison: an
--- estimator that is no better has explained nothing. Errors are of FLOP/s per GPU, relative to
--- the published rate; the bias is their mean with sign, positive where the estimate is too fast.
+-- Errors are of FLOP/s per GPU, relative to the published rate; the bias is their mean with sign,
+-- positive where the estimate is too fast. Those of the time are beside them. Every baseline sees
+-- the published rates of the other rows of the group, and never its own: their mean; a line in the
+-- logarithm of the hidden size; the estimator's own predictions times one factor, the geometric
+-- mean of published over predicted. An estimator that is no better than the mean has explained
+-- nothing, one that only its factor improves has explained the differences and not the level. A
+-- reference of several groups has a row `all groups` besides; rates of different groups are not
+-- compared, so that it has no rank correlation.
 with comparison as (
     select
-        'published_megatron_scaling' as reference,
+        reference,
+        published_group,
+        published_row,
         estimator,
         variant,
+        ln(hidden_size) as width,
         published_flops_per_second_per_gpu as published,
-        predicted_flops_per_second_per_gpu as predicted
+        predicted_flops_per_second_per_gpu as predicted,
+        time_relative_error,
+        error_beyond_rounding
     from megatron_comparison
 ),
 
-with_baseline as (
+-- the line has no slope where all widths are equal
+left_out as (
     select
-        *,
-        (sum(published) over comparison_rows - published)
-        / nullif(count(*) over comparison_rows - 1, 0) as baseline
+        one.reference,
+        one.published_row,
+        one.estimator,
+        one.variant,
+        avg(other.published) as baseline,
+        nullif(
+            regr_intercept(other.published, other.width)
+            + regr_slope(other.published, other.width) * one.width,
+            cast('nan' as double)
+        ) as log_line,
+        any_value(one.predicted) * exp(avg(ln(other.published / other.predicted))) as rescaled
+    from comparison as one
+    left join comparison as other
+        on
+            one.reference = other.reference
+            and one.published_group = other.published_group
+            and one.estimator = other.estimator
+            and one.variant = other.variant
+            and one.published_row <> other.published_row
+    group by one.reference, one.published_row, one.estimator, one.variant, one.width
+),
+
+compared as (
+    select
+        comparison.*,
+        left_out.baseline,
+        left_out.log_line,
+        left_out.rescaled
     from comparison
-    window comparison_rows as (partition by reference, estimator, variant)
+    inner join left_out using (reference, published_row, estimator, variant)
 ),
 
 -- equal values share the mean of their ranks
 ranked as (
     select
         *,
-        rank() over (partition by reference, estimator, variant order by published)
-        + count(*) over (partition by reference, estimator, variant, published) / 2
-            as published_rank,
-        rank() over (partition by reference, estimator, variant order by predicted)
-        + count(*) over (partition by reference, estimator, variant, predicted) / 2
-            as predicted_rank,
-        rank() over (partition by reference, estimator, variant order by baseline)
-        + count(*) over (partition by reference, estimator, variant, baseline) / 2
-            as baseline_rank
-    from with_baseline
+        count(*) over (partition by reference, estimator, variant)
+        > count(*) over (partition by reference, published_group, estimator, variant)
+            as has_other_groups,
+        rank()
+            over (
+                partition by reference, published_group, estimator, variant order by published
+            )
+        + count(*) over (
+            partition by reference, published_group, estimator, variant, published
+        ) / 2 as published_rank,
+        rank()
+            over (
+                partition by reference, published_group, estimator, variant order by predicted
+            )
+        + count(*) over (
+            partition by reference, published_group, estimator, variant, predicted
+        ) / 2 as predicted_rank,
+        rank()
+            over (
+                partition by reference, published_group, estimator, variant order by baseline
+            )
+        + count(*) over (
+            partition by reference, published_group, estimator, variant, baseline
+        ) / 2 as baseline_rank
+    from compared
+),
+
+measured as (
+    select
+        reference,
+        coalesce(published_group, 'all groups') as published_group,
+        estimator,
+        variant,
+        count(*) as num_rows,
+        avg(abs(predicted / published - 1)) as mean_absolute_relative_error,
+        max(abs(predicted / published - 1)) as max_absolute_relative_error,
+        avg(predicted / published - 1) as bias,
+        avg(abs(error_beyond_rounding)) as mean_absolute_error_beyond_rounding,
+        avg(abs(time_relative_error)) as time_mean_absolute_relative_error,
+        max(abs(time_relative_error)) as time_max_absolute_relative_error,
+        avg(time_relative_error) as time_bias,
+        -- undefined, not a number, where all values are equal or there is one
+        case
+            when grouping(published_group) = 0
+                then nullif(corr(predicted_rank, published_rank), cast('nan' as double))
+        end as spearman_correlation,
+        avg(abs(baseline / published - 1)) as baseline_mean_absolute_relative_error,
+        max(abs(baseline / published - 1)) as baseline_max_absolute_relative_error,
+        avg(baseline / published - 1) as baseline_bias,
+        case
+            when grouping(published_group) = 0
+                then nullif(corr(baseline_rank, published_rank), cast('nan' as double))
+        end as baseline_spearman_correlation,
+        avg(abs(log_line / published - 1)) as line_mean_absolute_relative_error,
+        max(abs(log_line / published - 1)) as line_max_absolute_relative_error,
+        avg(abs(rescaled / published - 1)) as rescaled_mean_absolute_relative_error,
+        max(abs(rescaled / published - 1)) as rescaled_max_absolute_relative_error,
+        grouping(published_group) = 1 and not bool_or(has_other_groups) as is_repeated
+    from ranked
+    group by grouping sets (
+        (reference, published_group, estimator, variant),
+        (reference, estimator, variant)
+    )
 )
 
-select
-    reference,
-    estimator,
-    variant,
-    count(*) as num_rows,
-    avg(abs(predicted / published - 1)) as mean_absolute_relative_error,
-    max(abs(predicted / published - 1)) as max_absolute_relative_error,
-    avg(predicted / published - 1) as bias,
-    -- undefined, not a number, where all values are equal or there is one
-    nullif(corr(predicted_rank, published_rank), cast('nan' as double)) as spearman_correlation,
-    avg(abs(baseline / published - 1)) as baseline_mean_absolute_relative_error,
-    max(abs(baseline / published - 1)) as baseline_max_absolute_relative_error,
-    avg(baseline / published - 1) as baseline_bias,
-    nullif(corr(baseline_rank, published_rank), cast('nan' as double))
-        as baseline_spearman_correlation
-from ranked
-group by reference, estimator, variant
+select * exclude (is_repeated)
+from measured
+where not is_repeated

@@ -1,97 +1,111 @@
--- Megatron's published runs beside the estimates of exactly the same configuration.
--- Grain: one row per published run, estimator and variant
+-- Published steps beside the estimates of exactly the same configuration.
+-- Grain: one row per published measurement, estimator and variant
 --
--- Only estimates for the hardware as published take part: every system attribute that an estimator
--- knows is that of the reference table, not a point of a hardware sweep. Where several NVLink
--- placements were evaluated, the fastest is shown: the paper does not say which one it used.
-with published as (
-    select
-        published_megatron_scaling.*,
-        coalesce(accelerator_alias.accelerator, published_megatron_scaling.accelerator)
-            as system_name,
-        -- the published rate counts recomputation
-        megatron_flops(
-            published_megatron_scaling.global_batch_size,
-            published_megatron_scaling.seq_len,
-            published_megatron_scaling.num_layers,
-            published_megatron_scaling.hidden_size,
-            published_megatron_scaling.vocab_size,
-            published_megatron_scaling.activation_recompute
-        ) as step_flops
-    from published_megatron_scaling
-    left join accelerator_alias
-        on published_megatron_scaling.accelerator = accelerator_alias.alias
+-- Only estimates for the hardware as published and under the default constants take part, no points
+-- of a sweep of either. Where the publication leaves a choice open, microbatch or interleaving, the
+-- estimate is that of one sequence a microbatch without interleaving, or of the least that was
+-- evaluated; num_choices, lowest_step_seconds and highest_step_seconds tell how far the other
+-- choices that fit in memory lie. Of several NVLink placements the fastest is taken. A relative
+-- error is of the rate, positive where the estimate is too fast; one that is smaller than the
+-- rounding of the published figure is none in error_beyond_rounding.
+with candidate as (
+    select * exclude (model, step_flops)
+    from configuration
 ),
 
 estimate as (
     select
-        published.model,
+        published.reference,
+        published.published_row,
+        published.published_group,
+        published.is_own_framework,
         published.step_flops,
-        published.achieved_flops_per_second_per_gpu as published_flops_per_second_per_gpu,
-        configuration.estimator,
-        configuration.estimator_version,
-        configuration.variant,
-        configuration.problem_id,
-        configuration.cell_id,
-        configuration.vocab_size,
-        configuration.accelerator,
-        configuration.num_gpus,
-        configuration.global_batch_size,
-        configuration.data_parallel,
-        configuration.tensor_parallel,
-        configuration.pipeline_parallel,
-        configuration.virtual_pipeline,
-        configuration.microbatch_size,
-        configuration.activation_recompute,
-        configuration.nvlink_size,
-        configuration.nvlink_data_parallel,
-        configuration.nvlink_tensor_parallel,
-        configuration.nvlink_pipeline_parallel,
-        configuration.step_seconds,
-        configuration.memory_bytes,
-        configuration.fits_memory
-    from configuration
-    inner join published
+        published.published_flops_per_second_per_gpu,
+        published.published_step_seconds,
+        published.published_rounding,
+        candidate.*,
+        published.model
+    from candidate
+    inner join published_step as published
         on
-            configuration.num_layers = published.num_layers
-            and configuration.hidden_size = published.hidden_size
-            and configuration.ffn_hidden_size = 4 * published.hidden_size
-            and configuration.num_heads = published.num_heads
-            and configuration.seq_len = published.seq_len
-            and coalesce(configuration.vocab_size, published.vocab_size) = published.vocab_size
-            and configuration.accelerator = published.system_name
-            and coalesce(configuration.nvlink_size, published.nvlink_size) = published.nvlink_size
-            and configuration.num_gpus = published.num_gpus
-            and configuration.global_batch_size = published.global_batch_size
-            and configuration.microbatch_size = published.microbatch_size
-            and configuration.data_parallel = published.data_parallel
-            and configuration.tensor_parallel = published.tensor_parallel
-            and configuration.pipeline_parallel = published.pipeline_parallel
-            and configuration.virtual_pipeline = published.virtual_pipeline
-            and configuration.activation_recompute = published.activation_recompute
-    inner join system
-        on published.system_name = system.accelerator
+            candidate.num_layers = published.num_layers
+            and candidate.hidden_size = published.hidden_size
+            and candidate.ffn_hidden_size = published.ffn_hidden_size
+            and candidate.uses_glu = published.uses_glu
+            and candidate.num_heads = published.num_heads
+            and candidate.num_kv_heads = published.num_kv_heads
+            and candidate.seq_len = published.seq_len
+            and coalesce(candidate.vocab_size, published.vocab_size) = published.vocab_size
+            and candidate.accelerator = published.accelerator
+            and coalesce(candidate.nvlink_size, published.nvlink_size) = published.nvlink_size
+            and candidate.num_gpus = published.num_gpus
+            and candidate.global_batch_size = published.global_batch_size
+            and candidate.data_parallel = published.data_parallel
+            and candidate.tensor_parallel = published.tensor_parallel
+            and coalesce(candidate.context_parallel, 1) = published.context_parallel
+            and candidate.pipeline_parallel = published.pipeline_parallel
+            and candidate.virtual_pipeline
+            = coalesce(published.virtual_pipeline, candidate.virtual_pipeline)
+            and candidate.microbatch_size
+            = coalesce(published.microbatch_size, candidate.microbatch_size)
+            and candidate.activation_recompute = published.activation_recompute
+            and coalesce(candidate.framework, published.framework) = published.framework
+    left join system on published.accelerator = system.accelerator
     where
-        -- the paper splits tensors along one dimension, in half precision
-        coalesce(configuration.strategy, 'tensor_1d') = 'tensor_1d'
-        and coalesce(configuration.tensor_parallel_2, 1) = 1
-        and coalesce(configuration.context_parallel, 1) = 1
-        and coalesce(configuration.bytes_per_element, 2) = 2
-        and coalesce(configuration.matrix_flops_per_second = system.matrix_flops_per_second, true)
-        and coalesce(configuration.vector_flops_per_second = system.vector_flops_per_second, true)
-        and coalesce(configuration.hbm_bytes_per_second = system.hbm_bytes_per_second, true)
-        and coalesce(configuration.hbm_bytes = system.hbm_bytes, true)
-        and coalesce(configuration.nvlink_bytes_per_second = system.nvlink_bytes_per_second, true)
-        and coalesce(configuration.nvlink_efficiency = system.nvlink_efficiency, true)
-        and coalesce(configuration.nvlink_latency_seconds = system.nvlink_latency_seconds, true)
-        and coalesce(
-            configuration.network_bytes_per_second = system.network_bytes_per_second, true
-        )
-        and coalesce(configuration.network_efficiency = system.network_efficiency, true)
-        and coalesce(configuration.network_latency_seconds = system.network_latency_seconds, true)
-        and coalesce(configuration.nics_per_gpu = system.nics_per_gpu, true)
-        and coalesce(configuration.flops_efficiency = system.flops_efficiency, true)
-        and coalesce(configuration.launch_seconds = system.launch_seconds, true)
+        -- tensors split along one dimension, in half precision
+        coalesce(candidate.strategy, 'tensor_1d') = 'tensor_1d'
+        and coalesce(candidate.tensor_parallel_2, 1) = 1
+        and coalesce(candidate.expert_parallel, 1) = 1
+        and coalesce(candidate.num_experts, 1) = 1
+        and coalesce(candidate.bytes_per_element, 2) = 2
+        and case
+            when candidate.framework is null
+                then
+                    -- one way to shard, whatever the program: not one that gathers weights
+                    published.zero_stage < 3
+                    and coalesce(
+                        candidate.matrix_flops_per_second = system.matrix_flops_per_second, true
+                    )
+                    and coalesce(
+                        candidate.vector_flops_per_second = system.vector_flops_per_second,
+                        true
+                    )
+                    and coalesce(
+                        candidate.hbm_bytes_per_second = system.hbm_bytes_per_second, true
+                    )
+                    and coalesce(candidate.hbm_bytes = system.hbm_bytes, true)
+                    and coalesce(
+                        candidate.nvlink_bytes_per_second = system.nvlink_bytes_per_second,
+                        true
+                    )
+                    and coalesce(candidate.nvlink_efficiency = system.nvlink_efficiency, true)
+                    and coalesce(
+                        candidate.nvlink_latency_seconds = system.nvlink_latency_seconds, true
+                    )
+                    and coalesce(
+                        candidate.network_bytes_per_second = system.network_bytes_per_second,
+                        true
+                    )
+                    and coalesce(
+                        candidate.network_efficiency = system.network_efficiency, true
+                    )
+                    and coalesce(
+                        candidate.network_latency_seconds = system.network_latency_seconds,
+                        true
+                    )
+                    and coalesce(candidate.nics_per_gpu = system.nics_per_gpu, true)
+                    and coalesce(candidate.flops_efficiency = system.flops_efficiency, true)
+                    and coalesce(candidate.launch_seconds = system.launch_seconds, true)
+            else
+                candidate.profile = 'default'
+                and candidate.precision in ('bf16', 'fp16')
+                and candidate.attention = published.attention
+                and candidate.zero_stage = published.zero_stage
+                and candidate.uses_sequence_parallel = published.uses_sequence_parallel
+                and candidate.problem_id not in (
+                    select changed_constant.problem_id from changed_constant
+                )
+        end
 ),
 
 fastest_placement as (
@@ -99,7 +113,13 @@ fastest_placement as (
     from estimate
     qualify
         row_number() over (
-            partition by model, estimator, variant
+            partition by
+                reference,
+                published_row,
+                estimator,
+                variant,
+                microbatch_size,
+                virtual_pipeline
             order by
                 step_seconds asc,
                 vocab_size asc nulls last,
@@ -108,9 +128,30 @@ fastest_placement as (
                 nvlink_pipeline_parallel desc,
                 problem_id asc
         ) = 1
+),
+
+default_choice as (
+    select
+        *,
+        count(*) over choices as num_choices,
+        min(step_seconds) filter (where fits_memory is not false) over choices
+            as lowest_step_seconds,
+        max(step_seconds) filter (where fits_memory is not false) over choices
+            as highest_step_seconds
+    from fastest_placement
+    window choices as (partition by reference, published_row, estimator, variant)
+    qualify
+        row_number() over (
+            partition by reference, published_row, estimator, variant
+            order by microbatch_size asc, virtual_pipeline asc
+        ) = 1
 )
 
 select
+    reference,
+    published_row,
+    published_group,
+    is_own_framework,
     model,
     estimator,
     estimator_version,
@@ -119,6 +160,8 @@ select
     cell_id,
 
     accelerator,
+    framework,
+    hidden_size,
     num_gpus,
     global_batch_size,
     data_parallel,
@@ -127,6 +170,8 @@ select
     virtual_pipeline,
     microbatch_size,
     activation_recompute,
+    uses_sequence_parallel,
+    zero_stage,
     nvlink_size,
     nvlink_data_parallel,
     nvlink_tensor_parallel,
@@ -134,10 +179,33 @@ select
 
     published_flops_per_second_per_gpu,
     step_flops / (step_seconds * num_gpus) as predicted_flops_per_second_per_gpu,
-    step_flops / (published_flops_per_second_per_gpu * num_gpus) as published_step_seconds,
+    published_step_seconds,
     step_seconds,
     predicted_flops_per_second_per_gpu / published_flops_per_second_per_gpu - 1 as relative_error,
     abs(relative_error) as absolute_relative_error,
+    step_seconds / published_step_seconds - 1 as time_relative_error,
+    published_rounding,
+    case when abs(relative_error) <= published_rounding then 0 else relative_error end
+        as error_beyond_rounding,
+
+    num_choices,
+    lowest_step_seconds,
+    highest_step_seconds,
+
+    compute_seconds,
+    memory_seconds,
+    tensor_comm_seconds,
+    pipeline_comm_seconds,
+    bubble_seconds,
+    data_comm_seconds,
+    gemm_seconds,
+    attention_seconds,
+    elementwise_seconds,
+    vocabulary_seconds,
+    recompute_seconds,
+    host_seconds,
+    accumulation_seconds,
+    optimizer_seconds,
     memory_bytes,
     fits_memory
-from fastest_placement
+from default_choice

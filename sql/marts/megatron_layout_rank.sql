@@ -1,11 +1,12 @@
--- Where the layout that Megatron published ranks among all layouts evaluated for that problem.
--- Grain: one row per published run, estimator and variant
+-- Where the layouts that were published rank among all layouts evaluated for that problem.
+-- Grain: one row per published measurement, estimator and variant
 --
 -- A rank is one more than the number of faster layouts that fit; it is NULL where the published
 -- layout itself does not fit in memory by the estimate. A layout includes its NVLink placement.
 with evaluated as (
     select
-        megatron_comparison.model,
+        megatron_comparison.reference,
+        megatron_comparison.published_row,
         megatron_comparison.estimator,
         megatron_comparison.variant,
         configuration.fits_memory,
@@ -36,7 +37,8 @@ with evaluated as (
 
 counted as (
     select
-        model,
+        reference,
+        published_row,
         estimator,
         variant,
         count(*) as num_layouts,
@@ -46,10 +48,12 @@ counted as (
             as rank_in_recompute,
         min(layout) filter (where fits_memory) as best
     from evaluated
-    group by model, estimator, variant
+    group by reference, published_row, estimator, variant
 )
 
 select
+    megatron_comparison.reference,
+    megatron_comparison.published_row,
     megatron_comparison.model,
     megatron_comparison.estimator,
     megatron_comparison.estimator_version,
@@ -77,6 +81,7 @@ select
 from megatron_comparison
 inner join counted
     on
-        megatron_comparison.model = counted.model
+        megatron_comparison.reference = counted.reference
+        and megatron_comparison.published_row = counted.published_row
         and megatron_comparison.estimator = counted.estimator
         and megatron_comparison.variant = counted.variant

@@ -9,6 +9,7 @@
 -- the United States. A figure that was itself made from the others
 -- (hours from FLOPs, a utilization from hours, energy from hours at an assumed power, dollars from
 -- hours at a price) agrees or not for its maker's assumptions, not for ours: is_circular marks it.
+-- Where nothing can be predicted, prediction_note says why.
 with published as (
     select
         published_training_runs.*,
@@ -127,6 +128,19 @@ select
     published_value,
     predicted_value,
     predicted_value / published_value - 1 as relative_error,
+    case
+        when predicted_value is not null then null
+        when quantity = 'kg_co2e' then 'its energy is not published'
+        when priced_as is null then 'its accelerator is in no table'
+        when quantity in ('cost_usd', 'energy_kwh') and gpu_hours is null
+            then 'its hours are not published'
+        when quantity = 'cost_usd' then 'no price of a rented hour of that year was published'
+        when quantity = 'energy_kwh' then 'no published power of its server'
+        when peak_flops_per_second is null then 'no published rate of its accelerator'
+        when dataset_tokens is null then 'its tokens are not published'
+        when active_parameters is null then 'its parameters are not published'
+        else 'its number of GPUs is not published'
+    end as prediction_note,
     is_circular,
     energy_kind,
     source

@@ -37,6 +37,7 @@ select
     num_gpus_for_flops,
     num_gpus_for_memory,
     num_gpus,
+    num_gpus >= num_gpus_for_memory as fits_memory,
     step_seconds,
     training_seconds
 from current_cluster_compute

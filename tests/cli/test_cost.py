@@ -33,6 +33,16 @@ nvlink_size = 8
 num_gpus = [512, 1024]
 global_batch_size = 4096
 """
+FLOW = """
+name = "flow"
+estimator = "dataflow"
+[space]
+accelerator = "A100 SXM 80GB"
+num_layers = 12
+hidden_size = 4096
+dataset_tokens = 1e12
+num_clusters = 8
+"""
 FLOPS = 6 * 70e9 * 1.4e12
 
 
@@ -111,8 +121,19 @@ def test_the_last_year_is_shown_unless_another_is_asked_for(ask: Any) -> None:
 
 def test_what_was_never_published_is_not_invented(ask: Any) -> None:
     _, rows, _ = ask("cost", "--model", "70B parameters", "--accelerator", "B200 SXM 180GB")
-    assert [(row["basis"], row["lowest_cost_usd"]) for row in rows] == [("owned", None)]
-    assert rows[0]["price_note"] == "no published power of its server: electricity is not known"
+    assert {row["basis"]: row["price_note"] for row in rows} == {
+        "on_demand": "no price of a rented hour was published: give one",
+        "owned": "no published power of its server: electricity is not known",
+    }
+    assert {row["lowest_cost_usd"] for row in rows} == {None}
+    asked = ("cost", "--model", "70B parameters", "--accelerator", "B200", "--watts", 1430)
+    _, rows, _ = ask(*asked, "--pue", 1.2, "--electricity-price", 0.1)
+    owned = only(rows, basis="owned")
+    assert owned["electricity_usd_per_gpu_hour"] == pytest.approx(1.43 * 1.2 * 0.1, rel=1e-12)
+    assert owned["usd_per_gpu_hour"] == pytest.approx(
+        owned["amortised_usd_per_gpu_hour"] + 1.43 * 1.2 * 0.1, rel=1e-12
+    )
+    assert (owned["price_note"], owned["lowest_cost_usd"] > 0) == (None, True)
     _, rows, _ = ask("energy", "--model", "70B parameters", "--accelerator", "B200 SXM 180GB")
     assert {row["lowest_energy_kwh"] for row in rows} == {None}
     assert {row["power_note"] for row in rows} == {"no published power of its server"}
@@ -129,7 +150,7 @@ def test_tokens_are_asked_for_and_never_assumed(ask: Any) -> None:
     assert (code, rows) == (3, "")
     assert "the tokens of 2 runs are not known" in err
     code, rows, err = ask("cost")
-    assert (code, "left out, their tokens are not known: 2 runs" in err) == (0, True)
+    assert (code, "left out, the tokens of the run are not known: 2 runs; give" in err) == (0, True)
     assert {row["model"] for row in rows} == {"70B parameters"}
     code, rows, _ = ask("cost", "--model", "gpt3_1T", "--tokens", 1e12, "--price", 1)
     assert (code, {row["dataset_tokens"] for row in rows}) == (0, {1e12})
@@ -221,3 +242,124 @@ def test_faults_are_told_and_nothing_is_written(
     assert (found, rows) == (code, "")
     assert words in err
     assert database.read_bytes() == before
+
+
+@pytest.fixture
+def stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Store studies in a new warehouse; return a command's rows and stderr."""
+
+    def stored(command: str, *studies: str) -> tuple[list[dict[str, Any]], str]:
+        path = tmp_path / "warehouse.duckdb"
+        for number, text in enumerate(studies):
+            study = tmp_path / f"study{number}.toml"
+            study.write_text(text)
+            assert run(["sweep", str(study), "--db", str(path)]) == 0
+        capsys.readouterr()
+        assert run([*command.split(), "--json", "--db", str(path)]) == 0
+        out, err = capsys.readouterr()
+        return json.loads(out), err
+
+    return stored
+
+
+def test_a_system_that_nobody_sells_has_no_price(stored: Any) -> None:
+    tenfold = STEPS.replace("[512, 1024]", "512")
+    tenfold += "[system]\nmatrix_flops_per_second = [312e12, 3120e12]\n"
+    rows, _ = stored("cost --tokens 1e12", tenfold)
+    real = [row for row in rows if row["system_changes"] is None]
+    assert {row["priced_as"] for row in real} == {"A100 SXM 80GB"}
+    assert all(row["lowest_cost_usd"] > 0 and row["num_runs"] == 1 for row in real)
+    other = only(rows, system_changes="matrix_flops_per_second 3120000000000000")
+    assert (other["priced_as"], other["lowest_cost_usd"], other["num_runs"]) == (None, None, 1)
+    assert other["price_note"] == "its system is not the accelerator as published"
+    assert other["lowest_gpu_hours"] < real[0]["lowest_gpu_hours"]
+    rows, _ = stored("energy --tokens 1e12 --carbon 0.1")
+    other = only(rows, system_changes="matrix_flops_per_second 3120000000000000")
+    assert other["power_note"] == "its system is not the accelerator as published"
+    assert other["lowest_energy_kwh"] is None
+
+
+def test_models_of_one_size_are_told_apart(stored: Any) -> None:
+    sparse = BUDGET.replace("70e9", "671e9\nactive_parameters = [37e9, 671e9]")
+    rows, _ = stored("cost --price 2 --tokens 1e12 --accelerator H100", sparse)
+    hours = {row["model"]: row["lowest_gpu_hours"] for row in rows}
+    assert set(hours) == {"671B parameters", "671B parameters, 37B active"}
+    ratio = hours["671B parameters"] / hours["671B parameters, 37B active"]
+    # whole GPUs in both
+    assert ratio == pytest.approx(671 / 37, rel=0.02)
+
+
+def test_experts_and_widths_are_told_apart(stored: Any) -> None:
+    mixed = FLOW.replace("hidden_size = 4096", "hidden_size = 4096\nnum_experts = [1, 4]")
+    mixed = mixed.replace("num_layers = 12", "num_layers = 12\nffn_ratio = [4, 8]")
+    rows, _ = stored("cost --price 2", mixed)
+    assert {row["model"] for row in rows} == {
+        *("12 x 4096, ffn 16384", "12 x 4096, ffn 16384, 4 experts"),
+        *("12 x 4096, ffn 32768", "12 x 4096, ffn 32768, 4 experts"),
+    }
+
+
+def test_a_named_model_of_another_shape_says_so(stored: Any) -> None:
+    deeper = STEPS.replace('"gpt3_1T"', '"gpt3_1T"\nnum_layers = [64, 128]')
+    rows, _ = stored("cost --price 2 --tokens 1e12", deeper)
+    assert {row["model"] for row in rows} == {"gpt3_1T", "gpt3_1T with num_layers 64"}
+
+
+def test_each_estimator_is_asked_for_its_default_variant(stored: Any) -> None:
+    rows, err = stored("cost --price 2", FLOW, 'variant = "both"\n' + BUDGET)
+    assert {(row["estimator"], row["variant"]) for row in rows} == {
+        ("dataflow", "published"),
+        ("cluster", "corrected"),
+    }
+    assert {row["estimator"] for row in rows if row["is_lower_bound"]} == {"dataflow"}
+    assert "lower bounds: all hours, dollars and energies of dataflow" in err
+
+
+def test_runs_without_a_number_of_gpus_are_counted(stored: Any) -> None:
+    rated = FLOW.replace('accelerator = "A100 SXM 80GB"\n', "")
+    rated += "[system]\ncluster_flops_per_second = 1e15\n"
+    _, err = stored("cost --price 2", rated, BUDGET)
+    assert "left out, the number of GPUs is not known: 1 run\n" in err
+
+
+def test_runs_whose_gpus_do_not_hold_the_model_are_left_out(stored: Any) -> None:
+    # 16 bytes a parameter are 1.12 TB: 14 GPUs of 80 GB
+    few = BUDGET.replace("mfu = [0.4, 0.5]", "mfu = 0.5\navailable_gpus = [13, 14]")
+    rows, err = stored("cost --price 2 --accelerator H100", few)
+    assert [(row["num_runs"], row["num_gpus"]) for row in rows] == [(1, 14)]
+    assert "left out, the GPUs do not hold the model: 1 run\n" in err
+
+
+def test_runs_that_differ_in_their_tokens_alone_are_counted_once(stored: Any) -> None:
+    both = BUDGET.replace("dataset_tokens = 1.4e12", "dataset_tokens = [1.4e12, 3e12]")
+    rows, _ = stored("cost --price 2 --accelerator H100", both)
+    assert [(row["dataset_tokens"], row["num_runs"]) for row in rows] == [(1.4e12, 2), (3e12, 2)]
+    rows, _ = stored("cost --price 2 --accelerator H100 --tokens 1e12")
+    assert [(row["dataset_tokens"], row["num_runs"]) for row in rows] == [(1e12, 2)]
+
+
+def test_mends_may_be_listed_in_any_order(stored: Any) -> None:
+    two = 'mends = ["C1", "C2"]\n' + BUDGET
+    rows, _ = stored("cost --price 2 --variant C2,C1", two)
+    assert {row["variant"] for row in rows} == {"C1,C2"}
+
+
+def test_an_accelerator_without_a_price_of_the_year_says_of_which_it_has(ask: Any) -> None:
+    _, rows, _ = ask("cost", "--model", "70B parameters", "--year", 2022)
+    h100 = only(rows, accelerator="H100 SXM 80GB")
+    assert (h100["lowest_cost_usd"], h100["basis"], h100["year"]) == (None, None, None)
+    assert h100["price_note"].startswith("no price of 2022; known: 2023, 2024, 2025")
+    assert {row["year"] for row in rows if row["lowest_cost_usd"] is not None} == {2022}
+
+
+@pytest.mark.parametrize("command", ["cost", "energy"])
+def test_figures_from_a_lower_bound_are_called_so(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "flow.toml").write_text(FLOW)
+    path = str(tmp_path / "warehouse.duckdb")
+    assert run(["sweep", str(tmp_path / "flow.toml"), "--db", path]) == 0
+    capsys.readouterr()
+    arguments = ["--estimator", "dataflow", "--variant", "published", "--tokens", "1e12"]
+    assert run([command, *arguments, "--db", path]) == 0
+    assert capsys.readouterr().err.splitlines()[0].endswith("; its time is a lower bound")

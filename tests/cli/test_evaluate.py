@@ -167,6 +167,7 @@ LEAST = {
     "run_optimizer": ("accelerator,num_microbatches", "A100,1e10"),
     "pipeline": ("num_layers,hidden_size,accelerator", "12,4096,H100"),
     "cluster": ("accelerator", "H100 SXM 80GB"),
+    "training_step": ("model,accelerator", "llama3_8B,H100 SXM 80GB"),
 }
 """Estimator -> header and row of the least that it can be told."""
 
@@ -206,12 +207,27 @@ def test_stored_rows_evaluated_again_give_the_same_figures(evaluate, capsys, nam
     query = f"from current_{name} limit 300"
     assert run(["sql", query, "--format", "csv", "--db", "w.duckdb"]) == 0
     Path("configs.csv").write_text(capsys.readouterr().out)
-    assert evaluate(name, "configs.csv", "--out", "out.csv")[0] == 0
+    code, _, err = evaluate(name, "configs.csv", "--out", "out.csv")
+    assert (code, "warning" in err) == (0, False)
     before, after = (pl.read_csv(file) for file in ("configs.csv", "out.csv"))
     assert before.height > 5
     for column in before.columns:
         if column.endswith("_seconds"):
             assert after[column].to_list() == before[column].to_list(), column
+
+
+@pytest.mark.parametrize("name", ["roofline", "dataflow", "run_optimizer", "pipeline"])
+def test_rows_of_another_view_are_told_where_to_come_from(evaluate, capsys, name):
+    given = f'name = "one"\nestimator = "{name}"\n[space]\n{STORED[name]}'
+    Path("one.toml").write_text(given)
+    assert run(["sweep", "one.toml", "--db", "w.duckdb"]) == 0
+    capsys.readouterr()
+    assert run(["sql", "from configuration", "--format", "csv", "--db", "w.duckdb"]) == 0
+    Path("configs.csv").write_text(capsys.readouterr().out)
+    err = evaluate(name, "configs.csv", "--out", "out.csv", "--keep-valid")[2]
+    told = f"warning: configs.csv: take stored rows from view current_{name}, which `"
+    assert err.startswith(told)
+    assert "columns of other views may mean something else" in err.splitlines()[0]
 
 
 def test_stored_rows_of_the_readmes_version_are_taken_again(evaluate, capsys):

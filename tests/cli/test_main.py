@@ -16,7 +16,7 @@ from warehouse.cli.common import DEFAULT_DATABASE
 from warehouse.connection import DEFAULT_DATABASE as OPENED_BY_DEFAULT
 from warehouse.errors import CheckError, DatabaseError, InputError, UsageError
 
-WITHOUT_DATABASE = {"show"}
+WITHOUT_DATABASE: set[str] = set()
 EXAMPLES = {command.__name__: example for command, example in main.COMMANDS}
 
 
@@ -146,7 +146,7 @@ def test_an_error_becomes_its_message_and_exit_code(warehouse, monkeypatch, erro
 def test_an_estimators_refusal_exits_3(warehouse, tmp_path):
     code, out, err = warehouse("evaluate", "nonsense", tmp_path / "a.csv", "--out", "b.csv")
     assert (code, out) == (3, "")
-    known = "roofline, dataflow, linear_layer, run_optimizer, pipeline, cluster"
+    known = "roofline, dataflow, linear_layer, run_optimizer, pipeline, cluster, training_step"
     assert err == f'error: `estimator` "nonsense" is not known\nhint: known: {known}\n'
 
 

@@ -40,11 +40,21 @@ def test_it_shows_the_best_layout_of_every_system(sections):
         assert [row[:2] for row in table[2:]] == SYSTEMS
 
 
-def test_it_compares_ten_published_configurations_in_both_variants(sections):
+def test_it_compares_ten_published_configurations_by_estimator_and_variant(sections):
     [table] = [rows for heading, rows in sections.items() if heading.startswith("Published and")]
-    assert len(table) == 2 + 20
+    assert len(table) == 2 + 30
     assert {row[0] for row in table[2:]} >= {"1.7B", "530B", "1T"}
     assert all(0 < abs(float(row[-1])) < 100 for row in table[2:])
+
+
+def test_it_tells_the_errors_of_every_reference_table_beside_the_baselines(sections):
+    [table] = [rows for heading, rows in sections.items() if heading.startswith("How far")]
+    references = {row[0] for row in table[2:] if "training_step" in row}
+    assert references == {
+        *("published_megatron_scaling", "published_megatron_recompute"),
+        *("published_megatron_training_time", "published_megatron_h100_scaling"),
+        "published_training_stage",
+    }
 
 
 def test_it_ranks_the_published_layouts(sections):
@@ -65,7 +75,7 @@ def test_the_suggested_queries_run_and_return_rows(quickstart, program):
 def test_a_second_run_evaluates_nothing_and_shows_the_same(warehouse, quickstart, swept):
     code, out, err = warehouse("quickstart", "--small", "--db", swept)
     assert code == 0
-    assert err.count("nothing to do") == 2
+    assert err.count("nothing to do") == 4
     assert out == quickstart.out.replace(str(quickstart.database), str(swept))
 
 

@@ -518,8 +518,8 @@ def test_a_gpt_has_the_parameters_of_the_megatron_papers_equation(catalog: Catal
 
 
 @given(
-    st.integers(1, 128), st.integers(1, 64), st.integers(1, 256), st.integers(1, 8192),
-    st.integers(1, 64), st.sampled_from([1, 2, 4, 8]),
+    st.integers(1, 128), st.integers(1, 8).map(lambda n: 8 * n), st.integers(1, 256),
+    st.integers(1, 8192), st.integers(1, 64), st.sampled_from([1, 2, 4, 8]),
 )  # fmt: skip
 @few
 def test_activations_of_a_gpt_are_those_of_the_recomputation_papers_equations(
@@ -549,7 +549,21 @@ def test_activations_of_a_gpt_are_those_of_the_recomputation_papers_equations(
     assert found == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.parametrize(("tensor_parallel", "heads"), [(2, 4), (8, 1), (32, 1), (64, 1)])
+def test_a_rank_has_at_least_one_head_of_keys_and_values(
+    tensor_parallel: int, heads: int, catalog: Catalog
+) -> None:
+    # Llama 3 70B: 64 heads of 128, 8 of keys and values, 80 layers, sequences of 8192
+    split = {"model": "llama3_70B", "tensor_parallel": tensor_parallel}
+    found = run(catalog, MEMORY, ALL_MENDS, **split)
+    assert found["kv_cache_bytes"] == 2 * 2 * 80 * 8192 * 128 * heads
+    queries = 128 * 64 // tensor_parallel
+    assert found["layer_attn_qk_scores_bytes"] == 2 * 8192 * (queries + 128 * heads)
+
+
 # what is refused, and what is not known
+
+SHAPELESS = {"num_layers": 2, "hidden_size": 64, "seq_len": 128}
 
 
 @pytest.mark.parametrize(
@@ -575,7 +589,32 @@ def test_activations_of_a_gpt_are_those_of_the_recomputation_papers_equations(
         ),
         (COMMUNICATION, {"exchange": "pigeon"}, '`exchange` "pigeon" is not known'),
         (LATENCY, {"site_b": "ATLANTIS"}, '`site_b` "ATLANTIS" is not in the `site` table'),
-        (LATENCY, {"latitude_a": 48.0}, "`longitude_a` (none) is missing"),
+        (LATENCY, {"latitude_a": 48.0}, "`longitude_a` (none) is missing beside `latitude_a`"),
+        (
+            LATENCY,
+            {"site_b": "EL_CAPITAN", "longitude_b": 2.0},
+            "`latitude_b` (none) is missing beside `longitude_b`",
+        ),
+        (
+            LATENCY,
+            {"site_b": "EL_CAPITAN", "latitude_b": 48.0, "longitude_b": 2.0},
+            "`latitude_b` 48.0 is not that of `site_b` EL_CAPITAN",
+        ),
+        (
+            COMPUTE,
+            {"parameters": 37e9, "active_parameters": 671e9},
+            "`active_parameters` 671000000000.0 is more than `parameters` 3.7e+10",
+        ),
+        (
+            COMPUTE,
+            {**SHAPELESS, "num_heads": 8, "num_kv_heads": 3},
+            "`num_kv_heads` 3 does not divide `num_heads` 8",
+        ),
+        (
+            MEMORY,
+            {**SHAPELESS, "num_heads": 7},
+            "`num_heads` 7 does not divide `hidden_size` 64",
+        ),
         (MEMORY, {"num_layers": 12}, "`hidden_size` (none) is missing"),
         (MEMORY, {"tensor_parallel": 3}, "`tensor_parallel` 3 does not divide `num_heads` 64"),
         (
@@ -590,6 +629,13 @@ def test_impossible_inputs_are_refused_in_words(
     relation: Relation, inputs: dict[str, Any], told: str, mends: Mends, catalog: Catalog
 ) -> None:
     assert refusals(catalog, relation, mends, **inputs)[0].startswith(told)
+
+
+def test_a_run_of_less_than_a_batch_takes_no_step_or_is_refused(catalog: Catalog) -> None:
+    short = {"dataset_tokens": 1e6, "global_batch_tokens": 2e6}
+    [told] = refusals(catalog, COMPUTE, ALL_MENDS, **short)
+    assert told.startswith("`global_batch_tokens` 2000000.0 is more than `dataset_tokens` 1e+06")
+    assert run(catalog, COMPUTE, PUBLISHED, **short)["num_steps"] == 0
 
 
 def test_published_activations_are_not_split(catalog: Catalog) -> None:

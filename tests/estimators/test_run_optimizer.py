@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from estimators.contract import PUBLISHED, Array, Catalog, Cell, RefusedError, S
 from estimators.run_optimizer.estimator import RELATION, RELATION_PATH, RUN_OPTIMIZER
 from estimators.run_optimizer.exact import best_microbatches
 from estimators.run_optimizer.step import DEGREES, PHASES, RESOURCES, model_of, step_of
+from warehouse.studies import load_study
 
 DEVICES = ("A100", "H100 SXM5", "32 x H100 SXM5 5.0 GB/s limit")
 KEYS = RELATION.keys
@@ -85,6 +87,23 @@ def test_the_exact_search_finds_what_the_path_misses(catalog: Catalog) -> None:
     greedy = path(catalog, "H100 SXM5")
     before = greedy["num_gpus"] <= num_gpus
     assert found["training_seconds"][best] < 0.7 * greedy["training_seconds"][before].min()
+
+
+def test_the_numbers_of_the_study_are_the_fastest_up_to_each_where_the_network_is_slow(
+    catalog: Catalog,
+) -> None:
+    study = load_study(Path(__file__).parents[2] / "studies" / "run_optimizer.toml")
+    [space] = study.spaces
+    searched = [int(n) for n in space["num_gpus"] if int(n) <= 8192]  # type: ignore[arg-type]
+    every = {*range(1, 673), *range(221, 8193, 221), *searched}
+    seconds = {
+        int(cell.values["num_gpus"]): rows(cell)["training_seconds"].min()  # type: ignore[arg-type]
+        for cell in cells(catalog, accelerator=DEVICES[2:], num_gpus=sorted(every))
+    }
+    assert len(searched) == 27
+    for most in searched:
+        best = min(time for number, time in seconds.items() if number <= most)
+        assert min(seconds[n] for n in searched if n <= most) == best, most
 
 
 def test_the_search_has_every_split_of_the_devices_once(catalog: Catalog) -> None:

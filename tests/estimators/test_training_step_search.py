@@ -263,6 +263,7 @@ def test_constants_are_those_of_the_framework_on_the_accelerator_before_others()
             "hbm_efficiency@chip": 0.2,
             "collective_seconds": 0.5,
             "uses_dropout": 1.0,
+            "reduces_all_gradients": 0.0,
             "fuses_elementwise": 0.0,
         }.items()
     }
@@ -283,6 +284,7 @@ def test_constants_are_those_of_the_framework_on_the_accelerator_before_others()
         "hbm_efficiency": 0.2,
         "collective_seconds": 0.5,
         "uses_dropout": True,
+        "reduces_all_gradients": False,
         "fuses_elementwise": False,
         "num_sms": 9,
         "hbm_bytes": 7.0,
@@ -365,9 +367,9 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     (
         "sequence parallelism splits over tensors",
-        {"uses_sequence_parallel": True},
+        {"uses_sequence_parallel": True, "tensor_parallel": 4, "seq_len": 1022},
         "uses_sequence_parallel",
-        "True needs `tensor_parallel` above 1 that splits `seq_len` 1024 evenly; it is 1",
+        "True needs `tensor_parallel` above 1 that splits `seq_len` 1022 evenly; it is 4",
     ),
     (
         "sequence parallelism splits over tensors",

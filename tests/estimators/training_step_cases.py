@@ -59,6 +59,7 @@ IDEAL: dict[str, Any] = {
     "expert_overlap_fraction": 0.0,
     "pipeline_overlap_fraction": 0.0,
     "uses_dropout": False,
+    "reduces_all_gradients": False,
     "fuses_elementwise": True,
     "stored_weight_bytes": 2.0,
     "stored_gradient_bytes": 2.0,

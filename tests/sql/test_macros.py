@@ -21,6 +21,9 @@ def value(connection: duckdb.DuckDBPyConnection, expression: str) -> Any:
         ("in_gb(80e9)", 80),
         ("in_tflops(312e12)", 312),
         ("in_percent(0.52)", 52),
+        ("days(7 * 86400)", 7),
+        ("gb(80e9)", 80),
+        ("usd(1024, 30 * 86400, 2.5)", 1024 * 720 * 2.5),
     ],
 )
 def test_units_for_people(

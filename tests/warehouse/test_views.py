@@ -12,6 +12,13 @@ from warehouse.errors import InputError
 from warehouse.schema import prepare
 from warehouse.views import FUNCTIONS, LAYERS, checks, create_views, definition
 
+ARGUMENTS = {
+    "best": "'gpt3_1T', 64",
+    "compare": "'A100', 'B200'",
+    "run_of": "'gpt3_1T', 20e12, 64",
+}
+"""Arguments of macros that take more than tokens."""
+
 HEADER = "-- What it shows.\n-- Grain: one row per number\n"
 CONFIGURATION = "-- What it shows.\n-- Grain: one row per configuration\n"
 
@@ -206,7 +213,8 @@ def test_all_packaged_files_become_views_that_answer(warehouse_connection):
     assert len(files) > 2
     macros = {p.stem for p in (resources.sql_directory() / FUNCTIONS).glob("*.sql")}
     for name in files:
-        call = f"{name}(20e12)" if name in macros else name
+        arguments = ARGUMENTS.get(name, "20e12")
+        call = f"{name}({arguments})" if name in macros else name
         warehouse_connection.execute(f"select * from {call} limit 1").fetchall()
 
 

@@ -44,6 +44,14 @@ Database = Annotated[
         callback=_remember,
     ),
 ]
+ProfileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="Take the constants of a profile that `calibrate` stored, where none are given.",
+    ),
+]
 FormatOption = Annotated[
     Format, typer.Option("--format", case_sensitive=False, help="How to write the result.")
 ]
@@ -81,6 +89,13 @@ def interruptible() -> Iterator[None]:
 def say(text: str) -> None:
     """Tell the user something that is not data."""
     sys.stderr.write(text + "\n")
+
+
+def title_line(estimator: str) -> str:
+    """Return whose figures these are and what they are, such as a lower bound."""
+    from estimators import registry
+
+    return f"{estimator}: {registry.get(estimator).title}"
 
 
 def put(columns: Sequence[str], blocks: Blocks, form: Format = Format.TABLE) -> None:

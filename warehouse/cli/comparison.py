@@ -6,33 +6,78 @@ import sys
 from typing import TYPE_CHECKING
 
 from warehouse.cli.common import fetched, put_for_people
+from warehouse.naming import literal
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+MAIN = "published_megatron_scaling"
+"""The reference table that the quickstart shows row by row."""
+
 _ACCURACY = """\
 select
-    reference, estimator, variant, num_rows, mean_absolute_relative_error,
-    max_absolute_relative_error, bias, spearman_correlation,
-    baseline_mean_absolute_relative_error
+    reference, published_group, estimator, variant, num_rows, mean_absolute_relative_error,
+    max_absolute_relative_error, bias, mean_absolute_error_beyond_rounding,
+    time_mean_absolute_relative_error, spearman_correlation,
+    baseline_mean_absolute_relative_error, line_mean_absolute_relative_error,
+    rescaled_mean_absolute_relative_error
 from estimator_accuracy
-order by reference, estimator, variant"""
+order by reference, published_group, estimator, variant"""
+
+_HOW = """\
+How far the estimates are from published steps
+(errors of the predicted FLOP/s, positive where too fast; baselines, each from the other rows of the
+group: their mean, a line in ln(hidden size), the estimator's own predictions times a factor)"""
+
+_REFERENCES = "select distinct reference from megatron_comparison order by reference"
 
 _COMPARISON = """\
 select
-    model, num_gpus, tensor_parallel, pipeline_parallel, data_parallel, microbatch_size,
+    published_row, num_gpus, tensor_parallel, pipeline_parallel, data_parallel, microbatch_size,
     virtual_pipeline, estimator, variant, published_flops_per_second_per_gpu,
-    predicted_flops_per_second_per_gpu, published_step_seconds, step_seconds, relative_error
+    predicted_flops_per_second_per_gpu, published_step_seconds, step_seconds,
+    case when num_choices > 1 then lowest_step_seconds end as lowest_step_seconds,
+    case when num_choices > 1 then highest_step_seconds end as highest_step_seconds,
+    relative_error
 from megatron_comparison
-order by estimator, variant, num_gpus, model"""
+where reference = {reference}
+order by estimator, variant, published_group, num_gpus, published_row"""
+
+_BY_DEGREE = """\
+select
+    accelerator, degree, degree_value, estimator, variant, num_rows, bias,
+    mean_absolute_relative_error
+from accuracy_by_degree
+order by accelerator, degree, degree_value, estimator, variant"""
+
+_WHOLE_RUNS = """\
+select
+    published_row, estimator, variant, num_gpus, published_training_seconds,
+    measured_training_seconds, training_seconds, time_relative_error
+from training_time_comparison
+order by estimator, variant, reference, published_row"""
 
 
-def show_comparison(connection: DuckDBPyConnection) -> None:
-    """Print the errors per estimator and variant, then every published run."""
-    heading("Error of the predicted FLOP/s; the baseline is the mean of the other published rows")
+def show_comparison(connection: DuckDBPyConnection, *, whole: bool = False) -> None:
+    """Print the errors per reference table, estimator and variant, then published steps.
+
+    Parameters
+    ----------
+    whole
+        All tables row by row, errors by degree and times of whole runs; by default table 1 of
+        arXiv 2104.04473 alone.
+    """
+    heading(_HOW)
     put_for_people(*fetched(connection, _ACCURACY))
-    heading("Published and predicted FLOP/s and step of Megatron's configurations")
-    put_for_people(*fetched(connection, _COMPARISON))
+    found = [str(row[0]) for row in fetched(connection, _REFERENCES)[1]]
+    for reference in found if whole else [MAIN]:
+        heading(f"Published and predicted steps of {reference}")
+        put_for_people(*fetched(connection, _COMPARISON.format(reference=literal(reference))))
+    if whole:
+        heading("Error by degree, over the programs whose constants are taken")
+        put_for_people(*fetched(connection, _BY_DEGREE))
+        heading("Whole runs: published, at the measured step, at the predicted step")
+        put_for_people(*fetched(connection, _WHOLE_RUNS))
 
 
 def heading(text: str) -> None:

@@ -13,13 +13,14 @@ from warehouse.cli.common import (
     count,
     put_for_people,
     say,
+    title_line,
 )
 from warehouse.formats import Format
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-    from warehouse.costs import Answer, Question
+    from warehouse.asked_runs import Answer, Question
 
 Model = Annotated[str | None, typer.Option(metavar="NAME", help="Only this model.")]
 Accelerator = Annotated[
@@ -27,8 +28,12 @@ Accelerator = Annotated[
 ]
 EstimatorName = Annotated[str | None, typer.Option(metavar="NAME", help="Whose estimates.")]
 Variant = Annotated[
-    str,
-    typer.Option(metavar="NAME", help="published, corrected, a list of mends such as C1,C2, all."),
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="published, corrected, a list of mends such as C1,C2, all.",
+        show_default="corrected; published of an estimator without mends",
+    ),
 ]
 Identity = Annotated[
     int | None,
@@ -61,6 +66,10 @@ Pue = Annotated[
     str | None,
     typer.Option(metavar="RATIO|NAME", help="The site's overhead, or one of table facility_pue."),
 ]
+Watts = Annotated[
+    float | None,
+    typer.Option(metavar="W", help="Power of one GPU with its server, while training."),
+]
 Top = Annotated[int, typer.Option(min=1, metavar="N", help="Lines of a table at most.")]
 AsJson = Annotated[bool, typer.Option("--json", help="The same as --format json: base units.")]
 
@@ -73,12 +82,20 @@ _COMMON = (
 )
 """Columns that are told above a table where all rows have the same value."""
 
+_NOT_SHOWN = frozenset(
+    {
+        *("priced_as", "is_lower_bound", "price_source", "median_cost_usd", "power_source"),
+        *("amortised_usd_per_gpu_hour", "electricity_usd_per_gpu_hour", "median_energy_kwh"),
+    }
+)
+"""Columns that a table leaves out."""
+
 
 def cost(
     model: Model = None,
     accelerator: Accelerator = None,
     estimator: EstimatorName = None,
-    variant: Variant = "corrected",
+    variant: Variant = None,
     identity: Identity = None,
     num_gpus: NumGpus = None,
     tokens: Tokens = None,
@@ -89,6 +106,7 @@ def cost(
     ] = None,
     electricity_price: Electricity = None,
     pue: Pue = None,
+    watts: Watts = None,
     year: Annotated[
         int | None,
         typer.Option(metavar="YEAR", help="Prices of this year.", show_default="the last"),
@@ -104,14 +122,15 @@ def cost(
     """Show what stored runs cost, rented and owned.
 
     Runs are those of the cluster estimator and the best layout of every other cell; those that
-    agree in model, accelerator and tokens are one line, with the cheapest (whose GPUs, days and
+    agree in model, system and tokens are one line, with the cheapest (whose GPUs, days and
     layout are shown) and the dearest of them. Prices are those of the reference tables, joined
     now: rent is the middle one of the vendors' last quotes of the year; owning is the purchase
-    over its life and the electricity. Where nothing was published there is none, and --price
-    gives yours. A table is in days, GPU-hours and dollars; JSON in base units.
+    over its life and the electricity. Where nothing was published there is none: --price gives
+    yours, and --watts the power of what is owned. A system that is not as published has none.
+    A table is in days, GPU-hours and dollars; JSON in base units.
     """
     from warehouse.connection import open_for_read
-    from warehouse.costs import costs
+    from warehouse.costs import above_zero, costs, not_negative
     from warehouse.errors import UsageError
 
     if year is not None and (all_years or price is not None):
@@ -125,28 +144,26 @@ def cost(
     }
     with open_for_read(db) as connection:
         overrides = {
-            "given_price": _above_zero("price", price),
+            "given_price": above_zero("price", price),
             "given_pue": _pue(connection, pue),
-            "given_usd_per_kwh": _not_negative("electricity-price", electricity_price),
+            "given_usd_per_kwh": not_negative("electricity-price", electricity_price),
+            "given_watts": above_zero("watts", watts),
         }
         question = _question(connection, filters, identity, num_gpus, tokens, goodput, overrides)
         answer = costs(connection, question, year, all_years)
-    _put(answer, as_json, form, top, {"priced_as", "price_source", "median_cost_usd"})
+    _put(answer, as_json, form, top)
 
 
 def energy(
     model: Model = None,
     accelerator: Accelerator = None,
     estimator: EstimatorName = None,
-    variant: Variant = "corrected",
+    variant: Variant = None,
     identity: Identity = None,
     num_gpus: NumGpus = None,
     tokens: Tokens = None,
     goodput: Goodput = None,
-    watts: Annotated[
-        float | None,
-        typer.Option(metavar="W", help="Power of one GPU with its server, while training."),
-    ] = None,
+    watts: Watts = None,
     electricity_price: Electricity = None,
     pue: Pue = None,
     carbon: Annotated[
@@ -173,7 +190,7 @@ def energy(
     in MW, MWh and tons; JSON in base units.
     """
     from warehouse.connection import open_for_read
-    from warehouse.costs import energies, number_or_name
+    from warehouse.costs import above_zero, energies, not_negative, number_or_name
 
     filters = {
         "estimator": estimator,
@@ -183,9 +200,9 @@ def energy(
     }
     with open_for_read(db) as connection:
         overrides = {
-            "given_watts": _above_zero("watts", watts),
+            "given_watts": above_zero("watts", watts),
             "given_pue": _pue(connection, pue),
-            "given_usd_per_kwh": _not_negative("electricity-price", electricity_price),
+            "given_usd_per_kwh": not_negative("electricity-price", electricity_price),
             "given_kg_co2e_per_kwh": number_or_name(
                 connection, carbon, "carbon", "grid_carbon", "$value >= 0"
             ),
@@ -193,7 +210,7 @@ def energy(
         question = _question(connection, filters, identity, num_gpus, tokens, goodput, overrides)
         is_named = carbon is not None and not _is_number(carbon)
         answer = energies(connection, question, carbon if is_named else None, all_powers)
-    _put(answer, as_json, form, top, {"priced_as", "power_source", "median_energy_kwh"})
+    _put(answer, as_json, form, top)
 
 
 def _question(
@@ -205,17 +222,20 @@ def _question(
     goodput: str | None,
     overrides: dict[str, float | None],
 ) -> Question:
-    from warehouse.costs import Question, number_or_name
+    from warehouse.asked_runs import Question
+    from warehouse.costs import above_zero, number_or_name
 
     limits = "$value > 0 and $value <= 1"
     share = number_or_name(connection, goodput, "goodput", "goodput", limits)
-    if filters["variant"] == "all" or identity is not None:
+    is_default = filters["variant"] is None and identity is None
+    if filters["variant"] == "all":
         filters["variant"] = None
     return Question(
         {name: value for name, value in filters.items() if value is not None},
+        is_default,
         identity,
         num_gpus,
-        _above_zero("tokens", tokens),
+        above_zero("tokens", tokens),
         share,
         overrides,
     )
@@ -235,41 +255,40 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _above_zero(option: str, value: float | None) -> float | None:
-    return _checked(option, value, value is None or value > 0, "above 0")
-
-
-def _not_negative(option: str, value: float | None) -> float | None:
-    return _checked(option, value, value is None or value >= 0, "at least 0")
-
-
-def _checked(option: str, value: float | None, is_sound: bool, limit: str) -> float | None:
-    from math import isfinite
-
-    from warehouse.errors import InputError
-
-    if value is not None and not (is_sound and isfinite(value) and value <= 1e30):
-        raise InputError(f"`{option}` {value:g}: cannot be", f"it must be a number {limit}")
-    return value
-
-
-def _put(answer: Answer, as_json: bool, form: Format, top: int, drop: set[str]) -> None:
+def _put(answer: Answer, as_json: bool, form: Format, top: int) -> None:
     """Print the answer; above a table, what is the same in all rows."""
-    if answer.num_without_tokens:
-        runs = count(answer.num_without_tokens, "run")
-        say(f"left out, their tokens are not known: {runs}; give --tokens")
+    from warehouse.asked_runs import WITHOUT_TOKENS
+
+    place = {name: number for number, name in enumerate(answer.columns)}
+    names = dict.fromkeys(row[place["estimator"]] for row in answer.rows)
     if as_json:
         form = Format.JSON
+    if form is Format.TABLE:
+        for name in names:
+            say(title_line(name))
+    bounds = {row[place["estimator"]] for row in answer.rows if row[place["is_lower_bound"]]}
+    for name in (name for name in names if name in bounds):
+        say(f"lower bounds: all hours, dollars and energies of {name}")
+    for reason, number in answer.left_out.items():
+        hint = "; give --tokens" if reason == WITHOUT_TOKENS else ""
+        say(f"left out, {reason}: {count(number, 'run')}{hint}")
+    drop = set(_NOT_SHOWN)
     same: dict[str, Any] = {}
-    for place, name in enumerate(answer.columns):
-        values = {row[place] for row in answer.rows}
+    for name, number in place.items():
+        values = {row[number] for row in answer.rows}
         if name in _COMMON and len(values) == 1:
             same[name] = values.pop()
+        if values == {None} and name == "system_changes":
+            drop.add(name)
+    shapes = {(row[place["model"]], row[place["model_shape"]]) for row in answer.rows}
+    if len(shapes) == len({model for model, _ in shapes}):
+        drop.add("model_shape")  # the name tells them apart
     if form is Format.TABLE:
         from warehouse.report import in_words
 
         told = [f"{n} {in_words(n, value)}" for n, value in same.items() if value is not None]
-        say(", ".join(told))
+        if told:
+            say(", ".join(told))
         if len(answer.rows) > top:
             say(f"the first {top:,} of {count(len(answer.rows), 'line')}; filter, or ask for --top")
     rows = answer.rows[:top] if form is Format.TABLE else answer.rows

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warehouse.cli.common import DEFAULT_DATABASE, Database, count, say
+from warehouse.cli.common import DEFAULT_DATABASE, Database, ProfileOption, count, say
 
 if TYPE_CHECKING:
     from estimators.contract import Catalog, Estimator, Mends, Relation
@@ -33,6 +33,7 @@ def evaluate(
     relation: Annotated[
         str | None, typer.Option(help="The grain to evaluate; default: the estimator's first.")
     ] = None,
+    profile: ProfileOption = None,
     keep_valid: Annotated[
         bool, typer.Option("--keep-valid", help="Leave refused rows out and evaluate the rest.")
     ] = False,
@@ -72,11 +73,13 @@ def evaluate(
     grain = find_relation(model, relation)
     defined = load_definitions(catalog) if catalog else Definitions()
     if into_db:
-        report = _evaluate_into(db, model, configs, out, mends, defined, grain, keep_valid)
+        report = _evaluate_into(db, model, configs, out, mends, defined, grain, keep_valid, profile)
     else:
         from warehouse.catalog import packaged_catalog
+        from warehouse.profiles import load_profiles, profiled
 
         known = defined.added_to(packaged_catalog())
+        model = profiled(model, lambda: load_profiles(db), profile)
         report = _evaluate(model, configs, out, mends, known, grain, keep_valid, with_cells=False)
     _tell(report, configs, out)
 
@@ -132,18 +135,23 @@ def _evaluate_into(
     defined: Definitions,
     relation: Relation,
     keep_valid: bool,
+    profile: str | None,
 ) -> BatchReport:
     """Evaluate and store; the database is opened first, so that a lock is told at once."""
     from warehouse.batch_store import store_batch
     from warehouse.catalog import load_catalog
     from warehouse.connection import open_for_write
+    from warehouse.profiles import profiled, read_profiles
 
     with open_for_write(db) as connection:
+        model = profiled(model, lambda: read_profiles(connection), profile)
         catalog = defined.added_to(load_catalog(connection))
         report = _evaluate(
             model, configs, out, mends, catalog, relation, keep_valid, with_cells=True
         )
-        new = store_batch(connection, model, relation, report.cells, mends, configs)
+        new = store_batch(
+            connection, model, relation, report.cells, mends, configs, profile=profile
+        )
     rows = sum(len(next(iter(columns.values()))) for _, columns in report.cells)
     distinct, cells = count(rows, "distinct row"), count(len(report.cells), "cell")
     say(f"{db}: {distinct} in {cells}, {new:,} of them new")

@@ -47,12 +47,16 @@ def explain(
     from estimators import registry
     from estimators.contract import PUBLISHED
     from warehouse.catalog import packaged_catalog
+    from warehouse.errors import InputError
     from warehouse.explain import explain as explained
     from warehouse.showing import read_pairs, show_configuration
 
     model = registry.get(ESTIMATOR)
     relation = model.relations[0]
     given = read_pairs(model, relation, pairs)
+    if given.pop("profile", "default") != "default":
+        hint = "`warehouse show training_step ... --profile NAME` shows a calibrated step"
+        raise InputError("`profile`: an explanation is of the constants with their sources", hint)
     catalog = packaged_catalog()
     if best:
         given = _best(db, given)

@@ -16,7 +16,9 @@ from warehouse.cli.cost import cost, energy
 from warehouse.cli.database import drop, init
 from warehouse.cli.evaluate import evaluate
 from warehouse.cli.explain import explain
+from warehouse.cli.measure import measure
 from warehouse.cli.operations import operations
+from warehouse.cli.plan import plan
 from warehouse.cli.query import sql
 from warehouse.cli.quickstart import quickstart
 from warehouse.cli.rank import rank
@@ -25,6 +27,7 @@ from warehouse.cli.show import show
 from warehouse.cli.status import status
 from warehouse.cli.sweep import sweep
 from warehouse.cli.validate import validate
+from warehouse.cli.why import why
 
 INTERRUPTED = 130
 """Exit code after ^C, the one that shells give it: 128 + SIGINT."""
@@ -51,8 +54,22 @@ COMMANDS = (
         "warehouse explain model=llama3_70B 'accelerator=H100 SXM 80GB' num_gpus=64 "
         "tensor_parallel=8 pipeline_parallel=2 global_batch_size=256",
     ),
+    (
+        why,
+        "warehouse why model=llama3_8B 'accelerator=H100 SXM 80GB' num_gpus=64 "
+        "global_batch_size=256 tensor_parallel=4 pipeline_parallel=2",
+    ),
+    (
+        plan,
+        "warehouse plan --model llama3_8B --tokens 1e12 --accelerator H100 --gpus 128",
+    ),
     (cost, "warehouse cost --model gpt3_1T --tokens 20e12"),
     (energy, "warehouse energy --model gpt3_1T --tokens 20e12 --pue 1.2 --carbon 0.385"),
+    (
+        measure,
+        "printf 'model,accelerator,num_gpus,tensor_parallel,global_batch_size,step_seconds\\n"
+        "llama3_8B,H100,64,2,256,4.4\\n' > runs.csv\nwarehouse measure runs.csv --name ours",
+    ),
     (validate, "warehouse validate"),
     (calibrate, "warehouse calibrate published_megatron_recompute --name megatron_2022"),
     (sql, 'warehouse sql "select model, count(*) from configuration group by model"'),

@@ -30,10 +30,17 @@ if TYPE_CHECKING:
 
 NUM_GPUS = 4096
 
-WHOLE: Plan = (("paper_grid", None), ("paper_grid", "corrected"), ("megatron", None))
+MEASURED: Plan = (
+    ("megatron", None),
+    ("roofline_published", None),
+    ("training_step_published", None),
+)
+"""Studies of what was measured."""
+
+WHOLE: Plan = (("paper_grid", None), ("paper_grid", "corrected"), *MEASURED)
 """Studies, each with the variant that takes the place of its own."""
 
-SMALL: Plan = (("gpt3_1T_1d", None), ("megatron", None))
+SMALL: Plan = (("gpt3_1T_1d", None), *MEASURED)
 
 BEST = f"""\
 select
@@ -61,7 +68,7 @@ select
     best_tensor_parallel, best_pipeline_parallel, best_data_parallel, best_microbatch_size,
     best_activation_recompute
 from megatron_layout_rank
-where variant = 'corrected'
+where variant = 'corrected' and reference = 'published_megatron_scaling'
 order by num_gpus, model"""
 
 NEXT = (
@@ -98,8 +105,8 @@ def quickstart(
 
     The whole grid of arXiv 2410.00273, as published and corrected: two models, three strategies,
     three generations of GPUs, three sizes of NVLink domains, 4 to 16,384 GPUs; and every layout
-    around the ten configurations that Megatron published (arXiv 2104.04473). A second run
-    evaluates nothing again.
+    around the ten configurations that Megatron published (arXiv 2104.04473); and every published
+    step by the estimators that can represent it. A second run evaluates nothing again.
     """
     from warehouse.connection import open_for_read
     from warehouse.studies import load_study

@@ -13,6 +13,7 @@ from warehouse.cli.common import (
     count,
     put_for_people,
     say,
+    title_line,
 )
 from warehouse.formats import Format
 
@@ -88,7 +89,7 @@ def rank(
     with open_for_read(db) as connection:
         ranking = rank_layouts(connection, filters, top, by)
     common = {**filters, **ranking.constants}
-    say(f"{estimator}: {_title(estimator)}")
+    say(title_line(estimator))
     say(", ".join(f"{name} {value}" for name, value in common.items() if value is not None))
     say(f"{count(ranking.num_problems, 'problem')}, {count(len(ranking.rows), 'layout')} shown")
     if ranking.num_without:
@@ -102,12 +103,6 @@ def rank(
     if None not in sizes:
         drop.add("num_microbatches")  # follows from the size
     put_for_people(ranking.columns, ranking.rows, form, drop=drop)
-
-
-def _title(estimator: str) -> str:
-    from estimators import registry
-
-    return registry.get(estimator).title
 
 
 def _default_variant(estimator: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from warehouse.cli.common import DEFAULT_DATABASE, Database, ProfileOption
 from warehouse.formats import Format, json_value
 
 if TYPE_CHECKING:
@@ -55,12 +56,15 @@ def show(
             metavar="TOML", readable=False, help="Define models and systems, as a study does."
         ),
     ] = None,
+    profile: ProfileOption = None,
+    db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Show the estimate of one configuration.
 
     Keys are the columns that `evaluate` reads, or the names that the estimator's source has
     for them (d_model, p_pipe). Numbers may be written 13e12 or 1_000_000, flags true or false.
-    Values that were not given are marked. Nothing is stored.
+    Values that were not given are marked. Nothing is stored; the database is read for the
+    constants of a profile only.
 
     With --table the table is printed as the source's notebook prints it, over the batches that it
     goes through; values that are given hold in all of its rows.
@@ -71,10 +75,11 @@ def show(
     from warehouse.catalog import packaged_catalog
     from warehouse.cli.evaluate import asked_mends
     from warehouse.definitions import Definitions, load_definitions
+    from warehouse.profiles import load_profiles, profiled
     from warehouse.show_report import report
     from warehouse.showing import read_pairs, show_configuration
 
-    model = registry.get(estimator)
+    model = profiled(registry.get(estimator), lambda: load_profiles(db), profile)
     mends = asked_mends(model, variant, mend)
     defined = load_definitions(catalog) if catalog else Definitions()
     known = defined.added_to(packaged_catalog())
@@ -84,6 +89,8 @@ def show(
         return
     grain = find_relation(model, relation)
     given = read_pairs(model, grain, pairs or [])
+    if profile is not None:
+        given.setdefault("profile", profile)
     shown = show_configuration(model, grain, given, mends, known)
     if as_json:
         inputs = {**shown.problem, **shown.layout}

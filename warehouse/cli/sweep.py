@@ -12,6 +12,7 @@ import typer
 from warehouse.cli.common import (
     DEFAULT_DATABASE,
     Database,
+    ProfileOption,
     count,
     interruptible,
     put_for_people,
@@ -44,6 +45,7 @@ def sweep(
         str | None,
         typer.Option(metavar="R1,R2", help="Mend these errata only, whatever the study says."),
     ] = None,
+    profile: ProfileOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Count cells and rows; evaluate and write nothing.")
     ] = False,
@@ -55,14 +57,21 @@ def sweep(
     """Evaluate every layout of a study and store each as a row.
 
     What is stored already is not evaluated again; an interrupted sweep resumes where it
-    stopped. Under another variant than its own the study is stored under a name that ends in the
-    variant, beside the original.
+    stopped. Under another variant than its own, or a profile, the study is stored under a name
+    that ends in it, beside the original.
     """
     from warehouse.studies import load_study
 
     loaded = under_options(load_study(study_path(study)), variant, mend)
+    if profile is not None:
+        from estimators import registry
+        from warehouse.profiles import load_profiles, under_profile
+
+        loaded = under_profile(
+            loaded, profile, registry.get(loaded.estimator), lambda: load_profiles(db)
+        )
     if dry_run:
-        _count_rows(loaded)
+        _count_rows(loaded, db)
         return
     say(summary(run_with_progress(db, loaded, force=force)))
 
@@ -124,11 +133,12 @@ def summary(report: SweepReport) -> str:
     return f"{text}; {before} were stored already" if report.cells_before else text
 
 
-def _count_rows(study: Study) -> None:
+def _count_rows(study: Study, db: Path) -> None:
     from warehouse.catalog import packaged_catalog
+    from warehouse.profiles import load_profiles
     from warehouse.runner import plan
 
-    planned = plan(study, packaged_catalog())
+    planned = plan(study, packaged_catalog(), lambda: load_profiles(db))
     put_for_people(("study", "cells", "rows"), [[study.name, len(planned.cells), planned.num_rows]])
 
 

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 MAX_SHOWN = 20
 """Rows at fault shown of a check."""
 
-TABLES = ("estimator_accuracy", "megatron_comparison")
+TABLES = (
+    *("estimator_accuracy", "megatron_comparison"),
+    *("accuracy_by_degree", "training_time_comparison"),
+)
 
 
 def validate(
@@ -30,7 +33,8 @@ def validate(
     """Run the checks and compare estimates with measurements.
 
     A check is a query that must return no row; exit code 4 if one returns any. The comparison
-    goes to stdout: the errors per estimator and variant, then each published configuration.
+    goes to stdout: the errors per reference table, estimator and variant beside baselines, each
+    published step, the errors by degree, and the times of whole runs.
     """
     from warehouse.connection import open_for_read
     from warehouse.errors import CheckError
@@ -41,7 +45,7 @@ def validate(
             tables = {name: records(fetched(connection, f"from {name}")) for name in TABLES}
             sys.stdout.write(json.dumps({"failed_checks": failed, **tables}, indent=1) + "\n")
         else:
-            show_comparison(connection)
+            show_comparison(connection, whole=True)
     if failed:
         raise CheckError(
             f"{count(len(failed), 'check')} found rows: {', '.join(failed)}",

@@ -1,0 +1,123 @@
+"""Seconds that each view takes on the whole-grid database, for one model and over everything.
+
+``python -m benchmarks.views [DATABASE]`` sweeps the whole grid and the grid of training_step first
+where the database does not have them: 33 million rows, half a minute on two cores. A figure is the
+median of three runs after a first one, every column of every row fetched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+STUDIES = ("paper_grid", "training_step_grid", "megatron", "training_step_published")
+MODELS = ("gpt3_1T", "llama3_405B")
+RUNS = 3
+
+
+class Question(NamedTuple):
+    """A query over everything, and how one model is asked for; nothing where it cannot be."""
+
+    query: str
+    of_model: str = "{query} where model = '{model}'"
+
+    def sql(self, model: str) -> str:
+        """Return the query, of one model if there is one."""
+        query = self.query if not model else self.of_model
+        return query.format(query=self.query, model=model)
+
+
+RANKED = "problem_id, strategy, step_seconds, memory_bytes, mfu, rank_by_time"
+QUESTIONS = (
+    *(
+        Question(f"from {view}")
+        for view in (
+            *("configuration_pareto", "strong_scaling", "bottleneck", "strategy_comparison"),
+            *("system_comparison", "what_would_fit", "near_optimal", "estimator_disagreement"),
+            *("erratum_effect", "hardware_sensitivity", "training_cost", "megatron_comparison"),
+            *("megatron_layout_rank", "estimator_accuracy", "training_run"),
+        )
+    ),
+    Question(
+        f"select {RANKED} from configuration_rank where rank_by_time = 1",
+        "{query} and model = '{model}'",
+    ),
+    Question("from best_of_cell", ""),
+    Question("from training_cost_for(1e12)"),
+    Question("from best('gpt3_1T', null)", "from best('{model}', null)"),
+    Question("from compare('A100', 'B200')", "from compare('{model}', 'vit_era5')"),
+    Question("from run_of('gpt3_1T', 20e12, null)", "from run_of('{model}', 20e12, null)"),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.views", description=__doc__)
+    parser.add_argument("database", nargs="?", type=Path, default=Path("db/benchmark.duckdb"))
+    parser.add_argument("--cores", type=int, default=2, help="cores to use (default 2)")
+    options = parser.parse_args()
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
+
+    from warehouse.connection import open_for_read
+    from warehouse.resources import studies_directory
+    from warehouse.runner import run_study
+    from warehouse.studies import load_study
+
+    for name in STUDIES:
+        for study in _variants(load_study(studies_directory() / f"{name}.toml")):
+            run_study(options.database, study)
+    with open_for_read(options.database) as connection:
+        [(rows, cells)] = connection.execute("select sum(num_rows), count(*) from cell").fetchall()
+        print(f"{rows:,} rows of {cells:,} cells, {options.cores} cores, median of {RUNS} runs\n")
+        print("| view | everything, s | rows | " + " | ".join(f"{m}, s" for m in MODELS) + " |")
+        print("| --- | ---: | ---: |" + " ---: |" * len(MODELS))
+        for question in QUESTIONS:
+            cells_of_row = [f"`{_name(question)}`"]
+            for model in ("", *MODELS):
+                sql = question.sql(model)
+                seconds, num_rows = _timed(connection, sql) if sql else (None, 0)
+                cells_of_row.append("" if seconds is None else f"{seconds:.2f}")
+                if not model:
+                    cells_of_row.append(f"{num_rows:,}")
+            print(f"| {' | '.join(cells_of_row)} |", flush=True)
+
+
+def _variants(study):  # type: ignore[no-untyped-def]
+    """Yield the study as it is, and the grid of the paper with its mends as well."""
+    from dataclasses import replace
+
+    from estimators.registry import get
+
+    yield study
+    if study.name == "paper_grid":
+        mends = frozenset(get(study.estimator).mends)
+        yield replace(study, name="paper_grid corrected", mends=(mends,))
+
+
+def _name(question: Question) -> str:
+    words = question.query.split("from ")[1].split(" where")[0]
+    return words.replace("|", "")
+
+
+def _timed(connection, sql: str):  # type: ignore[no-untyped-def]
+    """Return the median of the runs and the number of rows; nothing where it has no such column."""
+    import duckdb
+
+    seconds = []
+    try:
+        for _ in range(1 + RUNS):
+            started = time.perf_counter()
+            rows = connection.sql(sql).fetchall()
+            seconds.append(time.perf_counter() - started)
+    except duckdb.BinderException as error:
+        print(f"{sql}: {str(error).partition(chr(10))[0]}", file=sys.stderr)
+        return None, 0
+    return statistics.median(seconds[1:]), len(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""What a run and its memory must keep."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from estimators.rules import Rule, divides
+
+MEMORY_RULES = (
+    divides("tensor_parallel", "num_heads"),
+    Rule(
+        "stages have layers",
+        "pipeline_parallel",
+        ("pipeline_parallel", "num_layers"),
+        lambda v: np.less_equal(v["pipeline_parallel"], v["num_layers"]),
+        lambda row: f"is more than `num_layers` {row['num_layers']}",
+        lambda row: f"use at most {row['num_layers']}",
+    ),
+)
+
+
+def _of_known(rule: Rule) -> Rule:
+    """Return a rule for rows that have what it reads; a run may have no shape."""
+    return replace(
+        rule,
+        holds=lambda v: np.any([np.isnan(v[n]) for n in rule.needs], axis=0) | rule.holds(v),
+    )
+
+
+SHAPE_RULES = (
+    _of_known(divides("num_kv_heads", "num_heads")),
+    _of_known(divides("num_heads", "hidden_size")),
+    _of_known(
+        Rule(
+            "active parameters are parameters",
+            "active_parameters",
+            ("active_parameters", "parameters"),
+            lambda v: np.less_equal(v["active_parameters"], v["parameters"]),
+            lambda row: f"is more than `parameters` {row['parameters']:g}",
+            lambda _: "active ones are a part of all",
+        )
+    ),
+)
+"""Heads share the width, and queries their keys, evenly."""
+HAS_A_BATCH = _of_known(
+    Rule(
+        "a step is taken",
+        "global_batch_tokens",
+        ("global_batch_tokens", "dataset_tokens"),
+        lambda v: np.less_equal(v["global_batch_tokens"], v["dataset_tokens"]),
+        lambda row: f"is more than `dataset_tokens` {row['dataset_tokens']:g}",
+        lambda _: "use a smaller batch, or more tokens",
+    )
+)
+"""Under C15 every token of a step is paid for; as published, such a run takes no step."""
+WHOLE_LAYERS = Rule(
+    "activations are not split",
+    "tensor_parallel",
+    ("tensor_parallel",),
+    lambda v: np.equal(v["tensor_parallel"], 1),
+    lambda _: "is more than the published formula of activations knows",
+    lambda _: "use 1, or mend C17",
+)

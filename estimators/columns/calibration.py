@@ -1,0 +1,46 @@
+"""Columns of calibrations: constants fitted to published steps, and how far that carries."""
+
+from __future__ import annotations
+
+from estimators.columns.column import Column, measure, positive, text
+
+_ESTIMATES = {
+    "untuned": "of the default constants",
+    "fitted": "of the fitted constants on the rows they were fitted to",
+    "left_out": "of each row by constants fitted to the other rows",
+}
+
+CALIBRATION = (
+    text("row_filters", "Which rows of the reference were taken; empty: all"),
+    text("fit_parameter", "What was fitted: the constant, or what several constants share"),
+    Column("default_constant_value", "float", "", "Value of the constant before the fit"),
+    Column("fitted_constant_value", "float", "", "Value of the constant that the fit chose"),
+    Column("lower_bound", "float", "", "Least value that the fit might choose"),
+    Column("upper_bound", "float", "", "Largest value that the fit might choose"),
+    Column("is_at_bound", "bool", "", "Whether the fitted value is one of its bounds"),
+    Column("lowest_left_out_value", "float", "", "Least value of the fits without a row each"),
+    Column("highest_left_out_value", "float", "", "Largest value of the fits without a row each"),
+    *(
+        column
+        for name, whose in _ESTIMATES.items()
+        for column in (
+            measure(f"{name}_mean_absolute_relative_error", "", f"Mean size of the errors {whose}"),
+            measure(
+                f"{name}_max_absolute_relative_error", "", f"Largest size of the errors {whose}"
+            ),
+            Column(
+                f"{name}_bias",
+                "float",
+                "",
+                f"Mean of the errors {whose}; positive where steps are too slow",
+            ),
+            positive(f"{name}_step_seconds", "seconds", f"Time of a step {whose}"),
+            Column(
+                f"{name}_relative_error",
+                "float",
+                "",
+                f"Time of a step {whose} over the published one, less one",
+            ),
+        )
+    ),
+)

@@ -1,0 +1,31 @@
+-- The best layout of a model on so many GPUs by every estimator, on every system.
+-- Grain: one row per problem, estimator, estimator_version and variant of which a layout fits
+--
+-- Fastest first: best('gpt3_1T', 4096); every number of GPUs where it is NULL. The step's time is
+-- that of the best of num_layouts: of an evaluated file that may be one layout (is_whole_space).
+create or replace macro best(asked_model, asked_num_gpus) as table
+    select
+        best_of_problem.estimator,
+        best_of_problem.variant,
+        problem_group.model,
+        problem_group.accelerator,
+        problem_group.system_changes,
+        problem_group.nvlink_size,
+        problem_group.num_gpus,
+        problem_group.global_batch_size,
+        best_of_problem.best_layout,
+        best_of_problem.best.step_seconds as best_step_seconds,
+        problem_group.step_tokens / best_step_seconds as tokens_per_second,
+        best_of_problem.best.memory_bytes as best_memory_bytes,
+        best_of_problem.num_layouts,
+        best_of_problem.num_fitting_layouts,
+        best_of_problem.is_whole_space,
+        best_of_problem.problem_id,
+        best_of_problem.cell_id
+    from best_of_problem
+    inner join problem_group on best_of_problem.problem_id = problem_group.problem_id
+    where
+        problem_group.model = asked_model
+        and (asked_num_gpus is null or problem_group.num_gpus = asked_num_gpus)
+        and best_of_problem.best is not null
+    order by best_of_problem.best.step_seconds;

@@ -1,0 +1,80 @@
+-- The same model and batch on as many GPUs of several systems: what asked_tokens tokens take there.
+-- Grain: one row per problem, estimator, estimator_version and variant
+--
+-- Compared are problems of one workload_id, searched as widely, by the best layout of each. The
+-- ratio to the fastest is 1 for the fastest system; that to the base, the fastest system of
+-- base_accelerator and base_nvlink_size (any where they are NULL), is above 1 where a system is
+-- slower than it. A last step that is not full takes as long as any. NULL where no layout fits, and
+-- dollars and energy where no price or power was published.
+create or replace macro system_comparison_for(
+    asked_tokens, base_accelerator := null, base_nvlink_size := null
+) as table
+    with argument as (
+        select
+            case
+                when cast(asked_tokens as double) between 1e-30 and 1e30
+                    then cast(asked_tokens as double)
+                else error(
+                    '`asked_tokens` ' || coalesce(cast(asked_tokens as varchar), 'NULL')
+                    || ': must be a number above 0'
+                )
+            end as dataset_tokens
+    ),
+
+    system_run as (
+        select
+            best_of_problem.problem_id,
+            problem_group.workload_id,
+            best_of_problem.estimator,
+            best_of_problem.estimator_version,
+            best_of_problem.variant,
+            best_of_problem.is_whole_space,
+
+            problem_group.model,
+            problem_group.model_shape,
+            problem_group.global_batch_size,
+            problem_group.num_gpus,
+            problem_group.accelerator,
+            problem_group.system_changes,
+            problem_group.nvlink_size,
+
+            best_of_problem.num_layouts,
+            best_of_problem.num_fitting_layouts,
+            best_of_problem.best_layout,
+            best_of_problem.best.step_seconds as best_step_seconds,
+            best_of_problem.best.memory_bytes as best_memory_bytes,
+            problem_group.step_tokens / best_step_seconds as tokens_per_second,
+
+            argument.dataset_tokens,
+            ceil(argument.dataset_tokens / problem_group.step_tokens) * best_step_seconds
+                as training_seconds,
+            problem_group.num_gpus * training_seconds / 3600 as gpu_hours,
+            problem_price.priced_as,
+            problem_price.basis,
+            problem_price.year,
+            problem_price.usd_per_gpu_hour,
+            gpu_hours * problem_price.usd_per_gpu_hour as cost_usd,
+            problem_price.watts_per_gpu,
+            problem_price.pue,
+            gpu_hours * problem_price.watts_per_gpu / 1000 * problem_price.pue as energy_kwh
+        from best_of_problem
+        inner join problem_group on best_of_problem.problem_id = problem_group.problem_id
+        left join problem_price on best_of_problem.problem_id = problem_price.problem_id
+        cross join argument
+    )
+
+    select
+        *,
+        best_step_seconds / min(best_step_seconds) over same_work as ratio_to_fastest,
+        best_step_seconds / min(
+            case
+                when
+                    (base_accelerator is null or base_accelerator in (accelerator, priced_as))
+                    and (base_nvlink_size is null or base_nvlink_size = nvlink_size)
+                    then best_step_seconds
+            end
+        ) over same_work as ratio_to_base
+    from system_run
+    window same_work as (
+        partition by workload_id, estimator, estimator_version, variant, is_whole_space
+    );

@@ -1,0 +1,113 @@
+-- What the model of a problem is called, and what tells it from others.
+-- Grain: one row per problem
+--
+-- A model of table `model` keeps its name as long as its shape is that of its row; what differs is
+-- said behind it. One without a name is called by its parameters, its shape or its FLOPs. Names
+-- are rounded: models are the same where their shapes are.
+select
+    problem.problem_id,
+    case
+        when problem.model is not null
+            then
+                problem.model || coalesce(
+                    ' with ' || nullif(
+                        concat_ws(
+                            ', ',
+                            case
+                                when problem.num_layers <> model.num_layers
+                                    then 'num_layers ' || problem.num_layers
+                            end,
+                            case
+                                when problem.hidden_size <> model.hidden_size
+                                    then 'hidden_size ' || problem.hidden_size
+                            end,
+                            case
+                                when problem.ffn_hidden_size <> model.ffn_hidden_size
+                                    then 'ffn_hidden_size ' || problem.ffn_hidden_size
+                            end,
+                            case
+                                when problem.uses_glu <> model.uses_glu
+                                    then 'uses_glu ' || problem.uses_glu
+                            end,
+                            case
+                                when problem.num_heads <> model.num_heads
+                                    then 'num_heads ' || problem.num_heads
+                            end,
+                            case
+                                when problem.num_kv_heads <> model.num_kv_heads
+                                    then 'num_kv_heads ' || problem.num_kv_heads
+                            end,
+                            case
+                                when problem.seq_len <> model.seq_len
+                                    then 'seq_len ' || problem.seq_len
+                            end,
+                            case
+                                when
+                                    model.model is not null
+                                    and problem.vocab_size is distinct from model.vocab_size
+                                    then 'vocab_size ' || problem.vocab_size
+                            end,
+                            case
+                                when problem.num_experts <> coalesce(model.num_experts, 1)
+                                    then 'num_experts ' || problem.num_experts
+                            end,
+                            case
+                                when
+                                    problem.experts_per_token
+                                    <> coalesce(model.experts_per_token, 1)
+                                    then 'experts_per_token ' || problem.experts_per_token
+                            end
+                        ),
+                        ''
+                    ),
+                    ''
+                )
+        when problem.parameters is not null
+            then
+                printf('%gB parameters', problem.parameters / 1e9)
+                || case
+                    when problem.active_parameters <> problem.parameters
+                        then printf(', %gB active', problem.active_parameters / 1e9)
+                    else ''
+                end
+        when problem.num_layers is not null
+            then
+                concat_ws(
+                    ', ',
+                    problem.num_layers || ' x ' || problem.hidden_size,
+                    'ffn ' || coalesce(problem.ffn_hidden_size, problem.internal_size),
+                    case when coalesce(problem.uses_glu, problem.use_glu) then 'gated' end,
+                    case
+                        when problem.num_experts > 1
+                            then
+                                problem.num_experts
+                                || ' experts'
+                                || coalesce(', ' || problem.experts_per_token || ' a token', '')
+                    end
+                )
+        else printf('%g FLOPs', problem.training_flops)
+    end as model,
+    concat_ws(
+        ', ',
+        'num_layers ' || problem.num_layers,
+        'hidden_size ' || problem.hidden_size,
+        'ffn_hidden_size ' || problem.ffn_hidden_size,
+        'internal_size ' || problem.internal_size,
+        'uses_glu ' || coalesce(problem.uses_glu, problem.use_glu),
+        'num_heads ' || problem.num_heads,
+        'num_kv_heads ' || problem.num_kv_heads,
+        'multi_query_attention ' || problem.multi_query_attention,
+        'head_size ' || problem.head_size,
+        'num_experts ' || problem.num_experts,
+        'experts_per_token ' || problem.experts_per_token,
+        'expert_ffn_hidden_size ' || problem.expert_ffn_hidden_size,
+        'num_shared_experts ' || problem.num_shared_experts,
+        'num_dense_layers ' || problem.num_dense_layers,
+        'seq_len ' || problem.seq_len,
+        'vocab_size ' || problem.vocab_size,
+        'parameters ' || printf('%.17g', problem.parameters),
+        'active_parameters ' || printf('%.17g', problem.active_parameters),
+        'training_flops ' || printf('%.17g', problem.training_flops)
+    ) as model_shape
+from problem
+left join model on problem.model = model.model

@@ -1,0 +1,34 @@
+-- What an hour of a GPU of each problem costs, and what it draws, at the price usually meant.
+-- Grain: one row per problem whose system is an accelerator as published
+--
+-- The price is the rent on demand of the last year that has one, or else what an owned accelerator
+-- costs; the power that of table gpu_power's usual basis at a hyperscaler's overhead. NULL where
+-- nothing was published.
+with last_rate as (
+    select
+        accelerator,
+        max_by(
+            struct_pack(basis := basis, year := year, usd_per_gpu_hour := usd_per_gpu_hour),
+            struct_pack(is_rent := basis = 'on_demand', year := year)
+        ) as rate
+    from gpu_hour_rate
+    where usd_per_gpu_hour is not null and basis in ('on_demand', 'owned')
+    group by accelerator
+)
+
+select
+    problem.problem_id,
+    accelerator_spelling.accelerator as priced_as,
+    last_rate.rate.basis,
+    last_rate.rate.year,
+    last_rate.rate.usd_per_gpu_hour,
+    gpu_power.watts_per_gpu,
+    facility_pue.pue
+from problem
+inner join problem_system
+    on problem.problem_id = problem_system.problem_id and problem_system.is_published_system
+inner join accelerator_spelling on problem.accelerator = accelerator_spelling.spelling
+left join last_rate on accelerator_spelling.accelerator = last_rate.accelerator
+left join gpu_power
+    on accelerator_spelling.accelerator = gpu_power.accelerator and gpu_power.is_default
+left join facility_pue on facility_pue.facility = 'Hyperscaler (Epoch)'

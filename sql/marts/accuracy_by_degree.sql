@@ -1,0 +1,30 @@
+-- Mean error by tensor-parallel and pipeline-parallel degree and by microbatch.
+-- Grain: one row per estimator, variant, accelerator, degree and its value
+--
+-- Over all published steps of the programs whose constants are taken. A trend along a degree is
+-- what one constant cannot mend: the term that grows with the degree is wrong, or missing.
+with comparison as (
+    select
+        estimator,
+        variant,
+        accelerator,
+        relative_error,
+        time_relative_error,
+        unnest(['tensor_parallel', 'pipeline_parallel', 'microbatch_size']) as degree,
+        unnest([tensor_parallel, pipeline_parallel, microbatch_size]) as degree_value
+    from megatron_comparison
+    where is_own_framework
+)
+
+select
+    estimator,
+    variant,
+    accelerator,
+    degree,
+    degree_value,
+    count(*) as num_rows,
+    avg(relative_error) as bias,
+    avg(abs(relative_error)) as mean_absolute_relative_error,
+    avg(time_relative_error) as time_bias
+from comparison
+group by estimator, variant, accelerator, degree, degree_value

@@ -1,0 +1,106 @@
+-- Layouts that no other beats in step time, memory per GPU and cost of a token all at once.
+-- Grain: one row per configuration that is not dominated; of equals one
+--
+-- Layouts compete with all of the same estimator, version, variant, model, system and batch: over
+-- all numbers of GPUs and strategies that were evaluated, one scaling_id. Of one system the cost of
+-- a token is GPU-seconds at a price, so that these decide also where there is no price; dollars are
+-- NULL there. Where an estimator has no model of memory, time and cost decide. The
+-- model is the problem's name of it, 'unnamed' where it has none.
+with front as (
+    select
+        problem_front.*,
+        problem_group.accelerator,
+        problem_group.nvlink_size,
+        problem_group.global_batch_size,
+        problem_group.model_shape,
+        problem_group.system_changes,
+        problem_group.num_gpus,
+        problem_group.step_tokens,
+        problem_group.scaling_id,
+        problem_price.usd_per_gpu_hour,
+        problem_front.step_seconds * coalesce(problem_group.num_gpus, 1) as gpu_seconds,
+        coalesce(problem_front.memory_bytes, 0) as compared_bytes
+    from problem_front
+    inner join problem_group on problem_front.problem_id = problem_group.problem_id
+    left join problem_price on problem_front.problem_id = problem_price.problem_id
+),
+
+rivalled as (
+    select
+        *,
+        list(
+            struct_pack(
+                step_seconds := step_seconds,
+                compared_bytes := compared_bytes,
+                gpu_seconds := gpu_seconds,
+                problem_id := problem_id
+            )
+        ) over (
+            partition by model, scaling_id, estimator, estimator_version, variant
+        ) as rivals
+    from front
+)
+
+select
+    cell_id,
+    problem_id,
+    scaling_id,
+    estimator,
+    estimator_version,
+    variant,
+
+    model,
+    model_shape,
+    accelerator,
+    system_changes,
+    nvlink_size,
+    global_batch_size,
+    num_gpus,
+
+    strategy,
+    attention,
+    activation_recompute,
+    data_parallel,
+    tensor_parallel,
+    tensor_parallel_2,
+    tensor_parallel_external,
+    context_parallel,
+    sequence_parallel,
+    expert_parallel,
+    pipeline_parallel,
+    virtual_pipeline,
+    uses_sequence_parallel,
+    zero_stage,
+    microbatch_size,
+    num_microbatches,
+    summa_panels,
+    nvlink_data_parallel,
+    nvlink_tensor_parallel,
+    nvlink_tensor_parallel_2,
+    nvlink_context_parallel,
+    nvlink_pipeline_parallel,
+
+    step_seconds,
+    memory_bytes,
+    case when num_gpus is not null then gpu_seconds / step_tokens end
+        as gpu_seconds_per_token,
+    usd_per_gpu_hour,
+    gpu_seconds_per_token / 3600 * usd_per_gpu_hour as usd_per_token
+from rivalled
+where
+    len(
+        list_filter(
+            rivals,
+            lambda rival:
+            rival['step_seconds'] <= step_seconds
+            and rival['compared_bytes'] <= compared_bytes
+            and rival['gpu_seconds'] <= gpu_seconds
+            and (
+                rival['step_seconds'] < step_seconds
+                or rival['compared_bytes'] < compared_bytes
+                or rival['gpu_seconds'] < gpu_seconds
+                -- of equals one
+                or rival['problem_id'] < problem_id
+            )
+        )
+    ) = 0

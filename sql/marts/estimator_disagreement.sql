@@ -1,0 +1,92 @@
+-- How far apart two estimators are: step times of the same layout of the same problem.
+-- Grain: one row per pair of problems, variants and layout
+--
+-- Joined on exact keys: the problems as in problem_pair, all degrees, microbatch and recomputation;
+-- a degree that an estimator does not have is 1. What one of them has besides (placement in NVLink
+-- domains, sharding, attention) is taken where its step is fastest. The ratio is the other's time
+-- over the first's.
+with layout as (
+    select
+        problem_id,
+        model,
+        estimator,
+        estimator_version,
+        variant,
+        coalesce(data_parallel, 1) as data_parallel,
+        coalesce(tensor_parallel, 1) as tensor_parallel,
+        coalesce(tensor_parallel_2, tensor_parallel_external, 1) as tensor_parallel_2,
+        coalesce(context_parallel, sequence_parallel, 1) as context_parallel,
+        coalesce(expert_parallel, 1) as expert_parallel,
+        coalesce(pipeline_parallel, 1) as pipeline_parallel,
+        coalesce(virtual_pipeline, 1) as virtual_pipeline,
+        microbatch_size,
+        coalesce(activation_recompute, 'none') as activation_recompute,
+        min(step_seconds) as step_seconds,
+        min(memory_bytes) as memory_bytes,
+        count(*) as num_layouts
+    from configuration_source
+    where
+        microbatch_size is not null
+        and problem_id in (
+            select problem_pair.problem_id
+            from problem_pair
+            union all
+            select problem_pair.other_problem_id
+            from problem_pair
+        )
+    group by all
+)
+
+select
+    problem_pair.problem_id,
+    problem_pair.other_problem_id,
+    problem_pair.estimator,
+    layout.estimator_version,
+    layout.variant,
+    problem_pair.other_estimator,
+    another.estimator_version as other_estimator_version,
+    another.variant as other_variant,
+
+    problem_group.model,
+    problem_pair.accelerator,
+    problem_group.nvlink_size,
+    problem_group.num_gpus,
+    problem_group.global_batch_size,
+
+    layout.data_parallel,
+    layout.tensor_parallel,
+    layout.tensor_parallel_2,
+    layout.context_parallel,
+    layout.expert_parallel,
+    layout.pipeline_parallel,
+    layout.virtual_pipeline,
+    layout.microbatch_size,
+    layout.activation_recompute,
+
+    layout.num_layouts,
+    another.num_layouts as other_num_layouts,
+    layout.step_seconds,
+    another.step_seconds as other_step_seconds,
+    another.step_seconds / layout.step_seconds as step_ratio,
+    layout.memory_bytes,
+    another.memory_bytes as other_memory_bytes,
+    another.memory_bytes / layout.memory_bytes as memory_ratio
+from problem_pair
+inner join layout
+    on
+        problem_pair.problem_id = layout.problem_id
+        and problem_pair.estimator = layout.estimator
+inner join layout as another
+    on
+        problem_pair.other_problem_id = another.problem_id
+        and problem_pair.other_estimator = another.estimator
+        and layout.data_parallel = another.data_parallel
+        and layout.tensor_parallel = another.tensor_parallel
+        and layout.tensor_parallel_2 = another.tensor_parallel_2
+        and layout.context_parallel = another.context_parallel
+        and layout.expert_parallel = another.expert_parallel
+        and layout.pipeline_parallel = another.pipeline_parallel
+        and layout.virtual_pipeline = another.virtual_pipeline
+        and layout.microbatch_size = another.microbatch_size
+        and layout.activation_recompute = another.activation_recompute
+inner join problem_group on problem_pair.problem_id = problem_group.problem_id

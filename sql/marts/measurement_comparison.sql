@@ -1,0 +1,203 @@
+-- A team's own measurements beside the estimates of exactly the same configuration.
+-- Grain: one row per measurement, estimator, variant and profile of constants
+--
+-- Errors are estimated over measured, less one: positive where the estimate is too slow or too
+-- large. An estimator that has no notion of a part of the configuration is compared all the same;
+-- one that has another value of it is not. Of several NVLink placements the fastest is taken.
+-- Estimates for hardware or constants other than the published ones take part only where the
+-- measurement was stored with them; those of a calibrated profile stand beside the default.
+with candidate as (
+    select
+        configuration.*,
+        problem_system.is_published_system
+    from configuration
+    inner join problem_system on configuration.problem_id = problem_system.problem_id
+    where
+        coalesce(configuration.strategy, 'tensor_1d') = 'tensor_1d'
+        and coalesce(configuration.tensor_parallel_2, 1) = 1
+        and coalesce(configuration.tensor_parallel_external, 1) = 1
+),
+
+matched as (
+    select
+        measurement.reference,
+        measurement.measured_row,
+        candidate.problem_id,
+        candidate.estimator,
+        candidate.variant
+    from measurement
+    inner join candidate on measurement.problem_id = candidate.problem_id
+    union
+    select
+        measurement.reference,
+        measurement.measured_row,
+        candidate.problem_id,
+        candidate.estimator,
+        candidate.variant
+    from measurement
+    inner join candidate
+        on
+            measurement.num_layers = candidate.num_layers
+            and measurement.hidden_size = candidate.hidden_size
+            and measurement.ffn_hidden_size = candidate.ffn_hidden_size
+            and measurement.num_heads = candidate.num_heads
+            and measurement.num_kv_heads = candidate.num_kv_heads
+            and measurement.seq_len = candidate.seq_len
+            and measurement.accelerator = candidate.accelerator
+            and measurement.num_gpus = candidate.num_gpus
+            and measurement.global_batch_size = candidate.global_batch_size
+    where
+        coalesce(candidate.uses_glu, measurement.uses_glu) = measurement.uses_glu
+        and coalesce(candidate.head_size, measurement.head_size) = measurement.head_size
+        and coalesce(candidate.num_experts, 1) = measurement.num_experts
+        and coalesce(candidate.experts_per_token, 1) = measurement.experts_per_token
+        and (
+            candidate.vocab_size is null
+            or measurement.vocab_size is null
+            or candidate.vocab_size = measurement.vocab_size
+        )
+        and coalesce(candidate.nvlink_size, measurement.nvlink_size) = measurement.nvlink_size
+        and coalesce(candidate.framework, measurement.framework) = measurement.framework
+        and coalesce(candidate.precision, measurement.precision) = measurement.precision
+        and candidate.is_published_system is distinct from false
+        and (
+            coalesce(candidate.profile, 'default') <> 'default'
+            or candidate.problem_id not in (
+                select changed_constant.problem_id from changed_constant
+            )
+        )
+),
+
+compared as (
+    select
+        measurement.reference,
+        measurement.measured_row,
+        coalesce(measurement.model, candidate.model) as model,
+        measurement.accelerator,
+        measurement.framework,
+        measurement.num_gpus,
+        measurement.global_batch_size,
+        measurement.data_parallel,
+        measurement.tensor_parallel,
+        measurement.context_parallel,
+        measurement.pipeline_parallel,
+        measurement.virtual_pipeline,
+        measurement.expert_parallel,
+        measurement.microbatch_size,
+        measurement.zero_stage,
+        measurement.uses_sequence_parallel,
+        measurement.activation_recompute,
+        measurement.attention,
+        measurement.measured_step_seconds,
+        measurement.measured_memory_bytes,
+        measurement.source,
+        measurement.note,
+        candidate.estimator,
+        candidate.estimator_version,
+        candidate.variant,
+        candidate.profile,
+        candidate.problem_id,
+        candidate.cell_id,
+        candidate.step_seconds,
+        candidate.mfu,
+        candidate.memory_bytes,
+        candidate.fits_memory,
+        candidate.compute_seconds,
+        candidate.memory_seconds,
+        candidate.tensor_comm_seconds,
+        candidate.pipeline_comm_seconds,
+        candidate.bubble_seconds,
+        candidate.data_comm_seconds,
+        candidate.nvlink_tensor_parallel,
+        candidate.nvlink_data_parallel
+    from matched
+    inner join measurement
+        on
+            matched.reference = measurement.reference
+            and matched.measured_row = measurement.measured_row
+    inner join candidate
+        on
+            matched.problem_id = candidate.problem_id
+            and matched.estimator = candidate.estimator
+            and matched.variant = candidate.variant
+            and measurement.data_parallel = candidate.data_parallel
+            and measurement.tensor_parallel = candidate.tensor_parallel
+            and measurement.pipeline_parallel = candidate.pipeline_parallel
+            and measurement.microbatch_size = candidate.microbatch_size
+            and measurement.activation_recompute = candidate.activation_recompute
+    where
+        coalesce(candidate.context_parallel, 1) = measurement.context_parallel
+        and coalesce(candidate.virtual_pipeline, 1) = measurement.virtual_pipeline
+        and coalesce(candidate.expert_parallel, 1) = measurement.expert_parallel
+        and coalesce(candidate.attention, measurement.attention) = measurement.attention
+        and coalesce(candidate.uses_sequence_parallel, measurement.uses_sequence_parallel)
+        = measurement.uses_sequence_parallel
+        -- one way to shard, whatever the program: not one that gathers weights
+        and case
+            when candidate.framework is null then measurement.zero_stage < 3
+            else candidate.zero_stage = measurement.zero_stage
+        end
+    qualify
+        row_number() over (
+            partition by
+                measurement.reference,
+                measurement.measured_row,
+                candidate.estimator,
+                candidate.variant,
+                candidate.profile
+            order by
+                matched.problem_id <> measurement.problem_id asc,
+                candidate.step_seconds asc,
+                candidate.nvlink_tensor_parallel desc,
+                candidate.nvlink_data_parallel desc,
+                candidate.problem_id asc
+        ) = 1
+)
+
+select
+    reference,
+    measured_row,
+    estimator,
+    estimator_version,
+    variant,
+    profile,
+    problem_id,
+    cell_id,
+
+    model,
+    accelerator,
+    framework,
+    num_gpus,
+    global_batch_size,
+    data_parallel,
+    tensor_parallel,
+    context_parallel,
+    pipeline_parallel,
+    virtual_pipeline,
+    expert_parallel,
+    microbatch_size,
+    zero_stage,
+    uses_sequence_parallel,
+    activation_recompute,
+    attention,
+
+    measured_step_seconds,
+    step_seconds,
+    step_seconds / measured_step_seconds - 1 as time_relative_error,
+    abs(time_relative_error) as absolute_relative_error,
+    mfu,
+    measured_memory_bytes,
+    memory_bytes,
+    memory_bytes / measured_memory_bytes - 1 as memory_relative_error,
+    fits_memory,
+
+    compute_seconds,
+    memory_seconds,
+    tensor_comm_seconds,
+    pipeline_comm_seconds,
+    bubble_seconds,
+    data_comm_seconds,
+
+    source,
+    note
+from compared

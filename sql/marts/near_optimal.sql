@@ -1,0 +1,61 @@
+-- How much freedom is left: what the layouts within 5 % of the best of a problem have in common.
+-- Grain: one row per problem, estimator, estimator_version and variant of which a layout fits
+--
+-- A degree whose lowest and highest value are the same has to be chosen so; strategies and
+-- recomputations are listed. Other percentages, and the layouts, are in near_optimal_layouts.
+select
+    problem_id,
+    estimator,
+    estimator_version,
+    variant,
+    model,
+    accelerator,
+    nvlink_size,
+    num_gpus,
+    global_batch_size,
+
+    min(step_seconds) as best_step_seconds,
+    count(*) as num_near_layouts,
+    count(distinct struct_pack(
+        tensor_parallel := tensor_parallel,
+        tensor_parallel_2 := tensor_parallel_2,
+        context_parallel := context_parallel,
+        pipeline_parallel := pipeline_parallel,
+        data_parallel := data_parallel
+    )) as num_near_splits,
+    string_agg(distinct strategy, ', ' order by strategy) as near_strategies,
+    string_agg(distinct activation_recompute, ', ' order by activation_recompute)
+        as near_activation_recomputes,
+    min(memory_bytes) as lowest_memory_bytes,
+    max(memory_bytes) as highest_memory_bytes,
+    min(data_parallel) as lowest_data_parallel,
+    max(data_parallel) as highest_data_parallel,
+    min(tensor_parallel) as lowest_tensor_parallel,
+    max(tensor_parallel) as highest_tensor_parallel,
+    min(tensor_parallel_2) as lowest_tensor_parallel_2,
+    max(tensor_parallel_2) as highest_tensor_parallel_2,
+    min(tensor_parallel_external) as lowest_tensor_parallel_external,
+    max(tensor_parallel_external) as highest_tensor_parallel_external,
+    min(context_parallel) as lowest_context_parallel,
+    max(context_parallel) as highest_context_parallel,
+    min(sequence_parallel) as lowest_sequence_parallel,
+    max(sequence_parallel) as highest_sequence_parallel,
+    min(expert_parallel) as lowest_expert_parallel,
+    max(expert_parallel) as highest_expert_parallel,
+    min(pipeline_parallel) as lowest_pipeline_parallel,
+    max(pipeline_parallel) as highest_pipeline_parallel,
+    min(virtual_pipeline) as lowest_virtual_pipeline,
+    max(virtual_pipeline) as highest_virtual_pipeline,
+    min(microbatch_size) as lowest_microbatch_size,
+    max(microbatch_size) as highest_microbatch_size
+from near_optimal_layouts(5)
+group by
+    problem_id,
+    estimator,
+    estimator_version,
+    variant,
+    model,
+    accelerator,
+    nvlink_size,
+    num_gpus,
+    global_batch_size

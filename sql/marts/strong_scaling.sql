@@ -1,0 +1,93 @@
+-- The best step at each number of GPUs: speed-up, efficiency and what the last GPUs cost.
+-- Grain: one row per problem, estimator, estimator_version and variant
+--
+-- Compared are problems that differ in nothing but the number of GPUs (scaling_id), searched as
+-- widely. The base is the smallest number at which a layout fits; efficiency is the speed-up over
+-- the ratio of GPUs, 1 where twice the GPUs take half the time. The marginal cost of a token is
+-- what it costs more than at the next smaller number that fits: 0 where scaling is perfect. Dollars
+-- are NULL where an hour has no published price, tokens where an estimator knows no sequences; a
+-- number of GPUs at which nothing fits has no time.
+with point as (
+    select
+        best_of_problem.problem_id,
+        best_of_problem.estimator,
+        best_of_problem.estimator_version,
+        best_of_problem.variant,
+        best_of_problem.is_whole_space,
+        best_of_problem.num_layouts,
+        best_of_problem.num_fitting_layouts,
+        best_of_problem.best,
+        best_of_problem.best_layout,
+        problem_group.scaling_id,
+        problem_group.model,
+        problem_group.model_shape,
+        problem_group.accelerator,
+        problem_group.system_changes,
+        problem_group.nvlink_size,
+        problem_group.global_batch_size,
+        problem_group.num_gpus,
+        problem_group.step_tokens,
+        problem_price.usd_per_gpu_hour,
+        best_of_problem.best.step_seconds as best_step_seconds,
+        problem_group.num_gpus * best_step_seconds / problem_group.step_tokens
+            as gpu_seconds_per_token,
+        gpu_seconds_per_token / 3600 * problem_price.usd_per_gpu_hour as usd_per_token
+    from best_of_problem
+    inner join problem_group on best_of_problem.problem_id = problem_group.problem_id
+    left join problem_price on best_of_problem.problem_id = problem_price.problem_id
+),
+
+placed as (
+    select
+        *,
+        min(struct_pack(num_gpus := num_gpus, step_seconds := best_step_seconds))
+        filter (where best_step_seconds is not null) over points as base,
+        lag(case when best_step_seconds is not null then num_gpus end ignore nulls) over in_order
+            as previous_num_gpus,
+        lag(gpu_seconds_per_token ignore nulls) over in_order as previous_gpu_seconds_per_token,
+        lag(usd_per_token ignore nulls) over in_order as previous_usd_per_token
+    from point
+    window
+        points as (
+            partition by scaling_id, estimator, estimator_version, variant, is_whole_space
+        ),
+        in_order as (
+            partition by scaling_id, estimator, estimator_version, variant, is_whole_space
+            order by num_gpus, best_step_seconds
+        )
+)
+
+select
+    problem_id,
+    scaling_id,
+    estimator,
+    estimator_version,
+    variant,
+    is_whole_space,
+
+    model,
+    model_shape,
+    accelerator,
+    system_changes,
+    nvlink_size,
+    global_batch_size,
+    num_gpus,
+
+    num_layouts,
+    num_fitting_layouts,
+    best_layout,
+    best_step_seconds,
+    best['memory_bytes'] as best_memory_bytes,
+    step_tokens / best_step_seconds as tokens_per_second,
+
+    base['num_gpus'] as base_num_gpus,
+    base['step_seconds'] / best_step_seconds as speedup,
+    speedup * base['num_gpus'] / num_gpus as scaling_efficiency,
+
+    gpu_seconds_per_token,
+    usd_per_gpu_hour,
+    usd_per_token,
+    case when best_step_seconds is not null then previous_num_gpus end as previous_num_gpus,
+    gpu_seconds_per_token - previous_gpu_seconds_per_token as marginal_gpu_seconds_per_token,
+    usd_per_token - previous_usd_per_token as marginal_usd_per_token
+from placed

@@ -1,0 +1,325 @@
+"""`warehouse calibrate`, and what its profiles do in sweep, evaluate and show."""
+
+import csv
+import json
+
+import duckdb
+import pytest
+
+from benchmarks import refresh_calibration
+
+STUDY = """\
+name = "steps"
+estimator = "training_step"
+
+[space]
+num_layers = 48
+hidden_size = 6144
+num_heads = 64
+seq_len = 2048
+vocab_size = 51200
+accelerator = "A100 SXM 80GB"
+framework = "megatron_lm_2022"
+num_gpus = 8
+global_batch_size = 16
+activation_recompute = "full"
+tensor_parallel = [4, 8]
+{more}
+"""
+
+CONFIGURATION = (
+    *("num_layers=48", "hidden_size=6144", "num_heads=64", "seq_len=2048", "vocab_size=51200"),
+    *("accelerator=A100 SXM 80GB", "framework=megatron_lm_2022", "tensor_parallel=8"),
+    *("num_gpus=8", "global_batch_size=4", "microbatch_size=4"),
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, program):
+    """A database with one profile, to copy, and what making it printed."""
+    path = tmp_path_factory.mktemp("calibrated") / "warehouse.duckdb"
+    arguments = ("published_megatron_recompute", "--name", "tuned", "--db", path)
+    return path, program("calibrate", *arguments)
+
+
+@pytest.fixture
+def calibrated(made, tmp_path):
+    """A copy of that database."""
+    path = tmp_path / "calibrated.duckdb"
+    path.write_bytes(made[0].read_bytes())
+    return path
+
+
+@pytest.fixture
+def study(tmp_path):
+    def study(more=""):
+        path = tmp_path / "steps.toml"
+        path.write_text(STUDY.format(more=more), encoding="utf-8")
+        return path
+
+    return study
+
+
+def rows_of(database, query):
+    with duckdb.connect(str(database), read_only=True) as connection:
+        return connection.execute(query).fetchall()
+
+
+def test_the_report_has_the_three_errors_and_those_on_other_tables(made):
+    _, done = made
+    assert done.returncode == 0, done.stderr
+    out = done.stdout
+    assert "Constants fitted to 8 rows of published_megatron_recompute" in out
+    for text in ("gemm_efficiency@A100 SXM 80GB", "tensor_overlap_fraction@megatron_lm_2022"):
+        assert text in out
+    for text in ("\nuntuned ", "\nfitted (in sample) ", "\nleft out ", "\n175B selective "):
+        assert text in out
+    rest = out.partition("had no part in the fit")[2]
+    assert "published_megatron_scaling " in rest
+    assert "published_megatron_recompute" not in rest
+    assert "collectives cannot be hidden" in done.stderr
+    assert "profile tuned stored; use it with --profile tuned" in done.stderr
+
+
+def test_without_a_name_nothing_is_stored_and_no_database_is_made(warehouse, tmp_path):
+    path = tmp_path / "none.duckdb"
+    code, out, err = warehouse("calibrate", "published_megatron_scaling", "--db", path, "--json")
+    assert code == 0
+    assert not path.exists()
+    assert "not stored" in err
+    found = json.loads(out)
+    assert found["profile"] is None
+    assert [one["constant"] for one in found["constants"]] == ["gemm_efficiency"]
+    assert [one["estimate"] for one in found["errors"]] == [
+        "untuned",
+        "fitted (in sample)",
+        "left out",
+    ]
+    assert len(found["rows"]) == 10
+    assert all(one["num_rows"] for one in found["others"])
+    untuned, fitted, _ = (one["mean_absolute_relative_error"] for one in found["errors"])
+    assert fitted < untuned
+
+
+def test_the_same_call_gives_the_same_figures(warehouse):
+    arguments = ("calibrate", "published_megatron_recompute", "--json")
+    assert warehouse(*arguments)[1] == warehouse(*arguments)[1]
+
+
+def test_a_name_that_is_taken_is_refused_unless_replaced(warehouse, calibrated):
+    own = ("calibrate", "published_megatron_scaling", "--name", "tuned", "--db", calibrated)
+    code, out, err = warehouse(*own)
+    assert (code, out) == (3, "")
+    assert "there is a profile of that name" in err
+    before = rows_of(calibrated, "select reference from calibration")
+    assert before == [("published_megatron_recompute",)] * 2
+    assert warehouse(*own, "--replace")[0] == 0
+    assert rows_of(calibrated, "select reference from calibration") == [
+        ("published_megatron_scaling",)
+    ]
+    assert rows_of(calibrated, "select count(*) from calibration_row") == [(10,)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["nothing"], 3, "known: published_megatron_scaling"),
+        (["missing.csv"], 3, "there is no such file"),
+        (["published_megatron_scaling", "--replace"], 2, "`--replace` needs --name"),
+        (["published_megatron_scaling", "--rows", "row=1.7B"], 3, "needs more than 1 rows"),
+        (["published_megatron_scaling", "--fit", "nonsense"], 3, "no constant that can be fitted"),
+        (["published_training_stage"], 3, "--rows accelerator=..."),
+    ],
+)
+def test_what_cannot_be_calibrated_is_refused_in_words(warehouse, arguments, code, told):
+    found, out, err = warehouse("calibrate", *arguments)
+    assert (found, out) == (code, "")
+    assert told in err
+    assert "Traceback" not in err
+
+
+def test_a_file_of_ones_own_is_a_reference(warehouse, tmp_path):
+    path = tmp_path / "own.csv"
+    names = [pair.partition("=")[0] for pair in CONFIGURATION]
+    values = [pair.partition("=")[2] for pair in CONFIGURATION]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*names, "step_seconds"])
+        writer.writerows([*values, seconds] for seconds in (1.09, 1.1, 1.11))
+    code, out, _ = warehouse("calibrate", path, "--fit", "gemm_efficiency", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert [row["published_row"] for row in found["rows"]] == ["row 1", "row 2", "row 3"]
+    assert found["rows"][1]["published_step_seconds"] == 1.1
+
+
+def test_the_output_in_the_documentation_is_what_the_commands_write():
+    page = refresh_calibration.PAGE.read_text(encoding="utf-8")
+    assert len(refresh_calibration.BLOCK.findall(page)) == 2
+    hint = "run `python -m benchmarks.refresh_calibration`, and read what the page says about it"
+    assert refresh_calibration.with_blocks(page) == page, hint
+
+
+# ---- profiles in use ----
+
+
+def test_a_profile_changes_problems_and_results_of_a_sweep_and_the_default_does_not(
+    warehouse, calibrated, study
+):
+    path = study()
+    assert warehouse("sweep", path, "--db", calibrated)[0] == 0
+    assert warehouse("sweep", path, "--db", calibrated, "--profile", "tuned")[0] == 0
+    found = rows_of(
+        calibrated,
+        "select study.study, problem.profile, problem_id, problem.gemm_efficiency, "
+        "problem.tensor_overlap_fraction, min(step_seconds) as fastest, count(*) as num_rows "
+        "from training_step inner join cell using (cell_id) inner join problem using (problem_id) "
+        "inner join study_cell using (cell_id) inner join study using (study) "
+        "group by all order by 1",
+    )
+    [plain, tuned] = found
+    fitted = dict(rows_of(calibrated, "select constant, fitted_constant_value from calibration"))
+    assert plain[:2] == ("steps", "default")
+    assert tuned[:2] == ("steps tuned", "tuned")
+    assert plain[2] != tuned[2]
+    assert plain[3:5] == (0.854, 1)
+    assert tuned[3:5] == (fitted["gemm_efficiency"], fitted["tensor_overlap_fraction"])
+    assert plain[5] != tuned[5]
+    assert plain[6] == tuned[6]
+    for more in ([], ["--profile", "default"], ["--profile", "tuned"]):
+        code, _, err = warehouse("sweep", path, "--db", calibrated, *more)
+        assert (code, "nothing to do" in err) == (0, True)
+
+
+def test_a_study_may_name_profiles_itself_and_give_constants_of_its_own(
+    warehouse, calibrated, study
+):
+    path = study('profile = ["default", "tuned"]\n[system]\ngemm_efficiency = 0.7')
+    assert warehouse("sweep", path, "--db", calibrated, "--profile", "tuned")[0] == 0
+    assert rows_of(
+        calibrated,
+        "select profile, gemm_efficiency, tensor_overlap_fraction < 1 from problem order by 1",
+    ) == [("default", 0.7, False), ("tuned", 0.7, True)]
+    assert rows_of(calibrated, "select study from study") == [("steps",)]
+
+
+def test_a_dry_run_counts_the_cells_of_a_profile(warehouse, calibrated, study):
+    code, out, _ = warehouse(
+        "sweep", study(), "--db", calibrated, "--profile", "tuned", "--dry-run"
+    )
+    assert (code, "steps tuned" in out) == (0, True)
+
+
+@pytest.mark.parametrize("how", ["option", "study"])
+def test_a_sweep_under_an_unknown_profile_leaves_no_trace(warehouse, calibrated, study, how):
+    path = study('profile = "tunde"' if how == "study" else "")
+    more = ["--profile", "tunde"] if how == "option" else []
+    code, out, err = warehouse("sweep", path, "--db", calibrated, *more)
+    assert (code, out) == (3, "")
+    assert '`profile` "tunde" is not a stored profile' in err
+    assert "known: default, tuned" in err
+    assert rows_of(calibrated, "from study") == []
+
+
+def test_a_profile_of_a_missing_database_is_unknown_and_makes_none(warehouse, tmp_path, study):
+    path = tmp_path / "none.duckdb"
+    code, _, err = warehouse("sweep", study(), "--db", path, "--profile", "tuned")
+    assert code == 3
+    assert "known: default;" in err
+    assert not path.exists()
+
+
+def test_a_profile_that_says_nothing_of_a_system_is_refused(warehouse, calibrated, tmp_path):
+    path = tmp_path / "h100.toml"
+    text = STUDY.format(more="").replace("A100 SXM", "H100 SXM").replace("_lm_2022", "_core")
+    path.write_text(text, encoding="utf-8")
+    code, _, err = warehouse("sweep", path, "--db", calibrated, "--profile", "tuned")
+    assert code == 3
+    assert "has no constant for H100 SXM 80GB under megatron_core" in err
+    assert "gemm_efficiency@A100 SXM 80GB" in err
+
+
+@pytest.mark.parametrize("command", ["sweep", "evaluate", "show"])
+def test_a_profile_for_an_estimator_without_constants_is_refused(
+    warehouse, calibrated, tiny, tmp_path, command
+):
+    configs = tmp_path / "configs.csv"
+    configs.write_text("model,num_gpus\ngpt3,64\n")
+    arguments = {
+        "sweep": [tiny],
+        "evaluate": ["roofline", configs, "--out", tmp_path / "out.csv"],
+        "show": ["roofline", "model=gpt3"],
+    }[command]
+    code, out, err = warehouse(command, *arguments, "--profile", "tuned", "--db", calibrated)
+    assert (code, out) == (3, "")
+    assert "roofline has no constants to calibrate" in err
+
+
+def shown(warehouse, *arguments):
+    code, out, err = warehouse("show", "training_step", *CONFIGURATION, *arguments, "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+def test_show_takes_a_profile_by_option_or_by_key(warehouse, calibrated):
+    plain = shown(warehouse)
+    option = shown(warehouse, "--profile", "tuned", "--db", calibrated)
+    key = shown(warehouse, "profile=tuned", "--db", calibrated)
+    assert option == key
+    assert option["inputs"]["profile"] == "tuned"
+    assert option["results"]["step_seconds"] != plain["results"]["step_seconds"]
+    assert (
+        shown(warehouse, "--profile", "default", "--db", calibrated)["results"]
+        == (plain["results"])
+    )
+    own = shown(warehouse, "gemm_efficiency=0.7", "--profile", "tuned", "--db", calibrated)
+    assert own["inputs"]["gemm_efficiency"] == 0.7
+    fitted = dict(rows_of(calibrated, "select constant, fitted_constant_value from calibration"))
+    assert own["inputs"]["tensor_overlap_fraction"] == fitted["tensor_overlap_fraction"]
+
+
+def test_evaluate_takes_a_profile_where_a_row_names_none(warehouse, calibrated, tmp_path):
+    names = [pair.partition("=")[0] for pair in CONFIGURATION]
+    values = [pair.partition("=")[2] for pair in CONFIGURATION]
+    configs, out = tmp_path / "configs.csv", tmp_path / "out.csv"
+    with configs.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*names, "profile"])
+        writer.writerows([*values, profile] for profile in ("", "default", "tuned"))
+    arguments = ("evaluate", "training_step", configs, "--out", out, "--db", calibrated)
+
+    def seconds(*more):
+        code, _, err = warehouse(*arguments, *more)
+        assert code == 0, err
+        with out.open(newline="") as file:
+            return [float(row["step_seconds"]) for row in csv.DictReader(file)]
+
+    plain, default, tuned = seconds()
+    assert plain == default != tuned
+    assert seconds("--profile", "tuned") == [tuned, default, tuned]
+    assert seconds("--profile", "tuned", "--into-db") == [tuned, default, tuned]
+    assert rows_of(calibrated, "select profile from problem order by 1") == [
+        ("default",),
+        ("tuned",),
+    ]
+    [(name,)] = rows_of(calibrated, "select study from study")
+    assert name.endswith(" tuned")
+
+
+def test_stored_rows_of_a_profile_are_evaluated_to_themselves(
+    warehouse, calibrated, study, tmp_path
+):
+    assert warehouse("sweep", study(), "--db", calibrated, "--profile", "tuned")[0] == 0
+    query = "from current_training_step order by all"
+    code, out, _ = warehouse("sql", query, "--format", "csv", "--db", calibrated)
+    assert code == 0
+    stored, again = tmp_path / "stored.csv", tmp_path / "again.csv"
+    stored.write_text(out)
+    code, _, err = warehouse(
+        "evaluate", "training_step", stored, "--out", again, "--db", calibrated
+    )
+    assert code == 0, err
+    with stored.open(newline="") as one, again.open(newline="") as other:
+        before = [float(row["step_seconds"]) for row in csv.DictReader(one)]
+        after = [float(row["step_seconds"]) for row in csv.DictReader(other)]
+    assert after == pytest.approx(before, rel=1e-12)

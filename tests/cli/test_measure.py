@@ -1,0 +1,254 @@
+"""`warehouse measure`: a team's own runs, stored whole and set beside the estimates."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+
+import duckdb
+import polars as pl
+import pytest
+
+RUNS = """\
+run,model,accelerator,num_gpus,tensor_parallel,pipeline_parallel,global_batch_size,step_seconds,memory_bytes,source,note
+a,gpt3_1.3B,H100,8,2,1,64,0.5,30e9,log 17,first
+b,gpt3_1.3B,H100,8,4,1,64,0.6,,,
+c,gpt3_1.3B,H100 SXM 80GB,16,4,2,64,0.7,20e9,,slow
+"""
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Write a file of runs; return its path."""
+
+    def runs(text=RUNS, name="runs.csv"):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return runs
+
+
+@pytest.fixture
+def measure(warehouse, empty_warehouse, tmp_path):
+    """Measure into a database of the test's own; return the comparison."""
+    path = tmp_path / "measured.duckdb"
+    shutil.copyfile(empty_warehouse, path)
+
+    def measure(file, *options):
+        code, out, err = warehouse("measure", file, *options, "--json", "--db", path)
+        assert code == 0, err
+        return json.loads(out)
+
+    measure.database = path
+    return measure
+
+
+def stored(path, query):
+    with duckdb.connect(str(path), read_only=True) as connection:
+        return connection.execute(query).fetchall()
+
+
+def test_runs_stand_beside_the_estimate_of_exactly_their_layout(measure, runs, warehouse):
+    found = measure(runs())
+    assert [line["measured_row"] for line in found] == ["a", "b", "c"]
+    first, second, _ = found
+    # of `show`, asked by itself
+    pairs = ("model=gpt3_1.3B", "accelerator=H100", "num_gpus=8", "tensor_parallel=2")
+    out = warehouse("show", "training_step", *pairs, "global_batch_size=64", "--json")[1]
+    alone = json.loads(out)
+    alone = alone.get("results", alone)
+    assert first["step_seconds"] == pytest.approx(alone["step_seconds"])
+    assert first["memory_bytes"] == pytest.approx(alone["memory_bytes"])
+    assert first["time_relative_error"] == pytest.approx(alone["step_seconds"] / 0.5 - 1)
+    assert first["memory_relative_error"] == pytest.approx(alone["memory_bytes"] / 30e9 - 1)
+    assert (first["data_parallel"], first["accelerator"]) == (4, "H100 SXM 80GB")
+    assert (second["measured_memory_bytes"], second["memory_relative_error"]) == (None, None)
+
+
+def test_the_table_holds_what_was_measured_and_whence(measure, runs):
+    file = runs()
+    measure(file, "--name", "ours")
+    rows = stored(
+        measure.database,
+        "select reference, measured_row, measurement_file, measured_step_seconds, "
+        "measured_memory_bytes, source, note, zero_stage, framework from measurement order by all",
+    )
+    assert rows == [
+        ("ours", "a", str(file), 0.5, 30e9, "log 17", "first", 1, "megatron_core"),
+        ("ours", "b", str(file), 0.6, None, None, None, 1, "megatron_core"),
+        ("ours", "c", str(file), 0.7, 20e9, None, "slow", 1, "megatron_core"),
+    ]
+    # their problems are stored ones, and their estimates belong to a study
+    assert stored(
+        measure.database,
+        "select count(*) from measurement inner join problem using (problem_id)",
+    ) == [(3,)]
+    assert stored(measure.database, "select count(*) from study_cell") == [(2,)]
+
+
+def test_the_same_file_twice_is_refused_or_replaces(measure, runs, warehouse):
+    file = runs()
+    measure(file)
+    code, out, err = warehouse("measure", file, "--db", measure.database)
+    assert (code, out) == (3, "")
+    assert "`--name` runs: 3 runs of that name are stored already" in err
+    assert "--replace" in err
+    again = measure(runs(RUNS.replace("0.5,", "0.25,")), "--replace")
+    assert len(again) == 3
+    assert stored(
+        measure.database, "select measured_step_seconds from measurement where measured_row = 'a'"
+    ) == [(0.25,)]
+    other = measure(file, "--name", "second")
+    assert len(other) == 3
+    assert stored(measure.database, "select count(*) from measurement") == [(6,)]
+
+
+def test_parquet_and_files_without_names_are_taken(measure, tmp_path, runs):
+    path = tmp_path / "runs.parquet"
+    pl.read_csv(runs()).drop("run", "note").write_parquet(path)
+    found = measure(path)
+    assert [line["measured_row"] for line in found] == ["row 1", "row 2", "row 3"]
+
+
+def test_a_run_with_constants_of_its_own_is_compared_with_them(measure, runs):
+    text = "model,accelerator,num_gpus,global_batch_size,gemm_efficiency,step_seconds\n"
+    found = measure(runs(f"{text}gpt3_1.3B,H100,8,64,0.5,0.8\ngpt3_1.3B,H100,8,64,0.9,0.8\n"))
+    slow, fast = (line["step_seconds"] for line in found)
+    assert slow > fast
+
+
+def test_another_estimator_joins_by_its_shape(measure, runs, warehouse, tmp_path):
+    measure(runs())
+    study = tmp_path / "roofline.toml"
+    study.write_text(
+        'name = "same"\nestimator = "roofline"\nvariant = "both"\n[space]\nmodel = "gpt3_1.3B"\n'
+        'accelerator = "H100 SXM 80GB"\nnvlink_size = 8\nnum_gpus = 8\nglobal_batch_size = 64\n'
+    )
+    assert warehouse("sweep", study, "--db", measure.database)[0] == 0
+    found = stored(
+        measure.database,
+        "select estimator, variant, count(*) from measurement_comparison group by all order by all",
+    )
+    assert found == [
+        ("roofline", "corrected", 2),
+        ("roofline", "published", 2),
+        ("training_step", "published", 3),
+    ]
+
+
+def test_the_report_says_how_far_the_estimates_are(warehouse, measure, runs):
+    code, out, err = warehouse("measure", runs(), "--db", measure.database)
+    assert code == 0
+    assert "3 runs stored" in err
+    assert "error of time" in err
+    assert "error of memory" in err
+    assert "time error %" in out
+
+
+HEAD = (
+    "run,model,accelerator,num_gpus,tensor_parallel,global_batch_size,step_seconds,memory_bytes\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("a,gpt3_1.3B,H100,8,2,64,nan,\n", 'line 2: `step_seconds` "nan" must be a positive'),
+        ("a,gpt3_1.3B,H100,8,2,64,,\n", "line 2: `step_seconds` (none) must be"),
+        ("a,gpt3_1.3B,H100,8,2,64,12s,\n", 'line 2: `step_seconds` "12s"'),
+        ("a,gpt3_1.3B,H100,8,2,64,-1,\n", 'line 2: `step_seconds` "-1"'),
+        ("a,gpt3_1.3B,H100,8,2,64,inf,\n", 'line 2: `step_seconds` "inf"'),
+        ("a,gpt3_1.3B,H100,8,2,64,1,0\n", 'line 2: `memory_bytes` "0" must be a positive number'),
+        (
+            "a,gpt3_1.3B,H100,8,2,64,1,\nb,gpt3_1.3B,H100,8,3,64,1,\n",
+            "line 3: `tensor_parallel` 3 does not divide `num_heads` 16",
+        ),
+        ("a,nosuch,H100,8,2,64,1,\n", 'line 2: `model` "nosuch" is not in the `model` table'),
+        (
+            "a,gpt3_1.3B,H100,8,2,64,1,\na,gpt3_1.3B,H100,8,4,64,1,\n",
+            'line 3: `run` "a" stands twice',
+        ),
+        (",gpt3_1.3B,H100,8,2,64,1,\n", "line 2: `run` (none) is missing"),
+        (
+            '"a\nb",gpt3_1.3B,H100,8,2,64,1,\nc,gpt3_1.3B,H100,8,2,64,0,\n',
+            'line 4: `step_seconds` "0" must be',
+        ),
+        ("a,gpt3_1.3B,H100,8,2,64\n", "line 2 has 6 cells, not 8"),
+        ("", "has no run"),
+    ],
+)
+def test_a_faulty_row_refuses_the_whole_file(warehouse, measure, runs, rows, said):
+    file = runs(HEAD + rows)
+    code, out, err = warehouse("measure", file, "--db", measure.database)
+    assert (code, out) == (3, "")
+    assert f"{file}" in err
+    assert said in err
+    assert stored(measure.database, "select count(*) from measurement") == [(0,)]
+    assert stored(measure.database, "select count(*) from cell") == [(0,)]
+
+
+def test_all_faults_are_told_with_their_hints(warehouse, measure, runs):
+    rows = "a,gpt3_1.3B,H100,8,3,64,1,\nb,gpt3_1.3B,H100,8,2,64,nan,\n"
+    _, _, err = warehouse("measure", runs(HEAD + rows), "--db", measure.database)
+    assert "line 2" in err
+    assert "line 3" in err
+    assert "hint: use 1, 2, 4, 8 or 16" in err
+    assert "hint: give it in seconds" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "said"),
+    [
+        ("model,step_seconds\ngpt3_1.3B,1\n", "runs.txt", "is of no known format"),
+        ("model,accelerator\ngpt3_1.3B,H100\n", "runs.csv", "has no column `step_seconds`"),
+        ("step_seconds,what\n1,2\n", "runs.csv", "has no column of a layout"),
+    ],
+)
+def test_a_file_that_is_no_table_of_runs_is_refused(warehouse, measure, runs, text, name, said):
+    code, _, err = warehouse("measure", runs(text, name), "--db", measure.database)
+    assert code == 3
+    assert said in err
+
+
+def test_a_missing_file_and_a_taken_name_are_refused(warehouse, measure, runs, tmp_path):
+    code, _, err = warehouse("measure", tmp_path / "no.csv", "--db", tmp_path / "no.duckdb")
+    assert code == 3
+    assert "there is no such file" in err
+    assert not (tmp_path / "no.duckdb").exists()
+    taken = ("--name", "published_megatron_scaling")
+    code, _, err = warehouse("measure", runs(), *taken, "--db", measure.database)
+    assert code == 3
+    assert "is a table of published steps" in err
+    code, _, err = warehouse("measure", runs(), "--name", " ", "--db", measure.database)
+    assert code == 3
+
+
+def test_a_misspelt_column_is_told(warehouse, measure, runs):
+    text = RUNS.replace("tensor_parallel", "tensor_paralel")
+    _, _, err = warehouse("measure", runs(text), "--db", measure.database)
+    assert "`tensor_paralel` is not read; did you mean `tensor_parallel`?" in err
+
+
+def test_a_database_that_another_process_writes_to_is_told(measure, runs, program):
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('ready', flush=True); "
+            "sys.stdin.read()",
+            str(measure.database),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout.readline() == "ready\n"
+        done = program("measure", runs(), "--db", measure.database)
+        assert done.returncode == 5
+        assert f"is in use by process {holder.pid}" in done.stderr
+    finally:
+        holder.communicate("")

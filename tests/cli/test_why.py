@@ -1,0 +1,178 @@
+"""`warehouse why`: a layout's rank, what it loses and where, or the rule that excludes it."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+MODEL = ("model=gpt3_1.3B", "accelerator=H100 SXM 80GB", "num_gpus=8", "global_batch_size=64")
+DEGREES = ("data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel")
+
+
+@pytest.fixture
+def why(warehouse):
+    def why(*arguments):
+        code, out, err = warehouse("why", *arguments, "--json")
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    return why
+
+
+def test_the_rank_is_that_of_the_database(why, warehouse, tmp_path):
+    study = tmp_path / "whole.toml"
+    study.write_text(
+        'name = "whole"\nestimator = "training_step"\n[space]\nmodel = "gpt3_1.3B"\n'
+        'accelerator = "H100 SXM 80GB"\nnum_gpus = 8\nglobal_batch_size = 64\n'
+    )
+    path = tmp_path / "whole.duckdb"
+    assert warehouse("sweep", study, "--db", path)[0] == 0
+    found = why(*MODEL, "tensor_parallel=4", "microbatch_size=2")
+    seconds = found["results"]["step_seconds"]
+    query = (
+        f"select count(*) filter (where fits_memory and step_seconds < {seconds * (1 - 1e-12)!r}) "
+        "+ 1 as rank, count(*) as layouts, count(*) filter (where fits_memory) as fitting, "
+        "min(step_seconds) filter (where fits_memory) as best from configuration"
+    )
+    [line] = json.loads(warehouse("sql", query, "--format", "json", "--db", path)[1])
+    assert found["is_searched"]
+    assert found["rank"] == line["rank"] > 1
+    assert (found["num_layouts"], found["num_fitting_layouts"]) == (
+        line["layouts"],
+        line["fitting"],
+    )
+    assert found["best"]["step_seconds"] == pytest.approx(line["best"], rel=1e-12)
+
+
+def test_what_it_loses_adds_up_part_by_part(why):
+    found = why(*MODEL, "tensor_parallel=4", "microbatch_size=2")
+    own, best = found["results"]["step_seconds"], found["best"]["step_seconds"]
+    assert found["loss_seconds"] == pytest.approx(own - best)
+    assert found["loss_fraction"] == pytest.approx(own / best - 1)
+    assert math.fsum(p["difference_seconds"] for p in found["parts"]) == pytest.approx(own - best)
+    assert math.fsum(part["seconds"] for part in found["parts"]) == pytest.approx(own)
+    losses = [part["difference_seconds"] for part in found["parts"]]
+    assert losses == sorted(losses, reverse=True)
+    assert found["parts"][0]["name"] == "tensor_comm_seconds"
+
+
+def test_a_neighbour_differs_in_one_choice_is_faster_and_is_what_it_says(why):
+    found = why(*MODEL, "tensor_parallel=4", "microbatch_size=2", "zero_stage=1")
+    own, layouts = found["inputs"], found["neighbours"]
+    assert layouts
+    free = ("context_parallel", "expert_parallel", "microbatch_size", "activation_recompute")
+    for one in layouts:
+        layout = one["layout"]
+        assert math.prod(layout[name] for name in DEGREES) == 8
+        assert one["step_seconds"] < found["results"]["step_seconds"]
+        assert layout[one["changed"]] == one["new"] != one["old"] == own[one["changed"]]
+        others = [name for name in free if name != one["changed"]]
+        assert all(layout[name] == own[name] for name in others)
+        names = (*DEGREES, *free, "zero_stage", "uses_sequence_parallel", "virtual_pipeline")
+        pairs = [f"{name}={str(layout[name]).lower()}" for name in dict.fromkeys(names)]
+        again = why(*MODEL, *pairs)
+        assert again["results"]["step_seconds"] == pytest.approx(one["step_seconds"], rel=1e-12)
+        assert again["rank"] < found["rank"]
+    assert [one["step_seconds"] for one in layouts] == sorted(
+        one["step_seconds"] for one in layouts
+    )
+
+
+def test_the_best_layout_loses_nothing(why, warehouse):
+    best = why(*MODEL, "tensor_parallel=4")["best"]
+    names = (*DEGREES, "virtual_pipeline", "microbatch_size", "zero_stage", "activation_recompute")
+    pairs = [f"{name}={best[name]}" for name in names]
+    pairs.append(f"uses_sequence_parallel={str(best['uses_sequence_parallel']).lower()}")
+    found = why(*MODEL, *pairs)
+    assert (found["rank"], found["neighbours"]) == (1, [])
+    assert found["loss_seconds"] == pytest.approx(0, abs=1e-12)
+    _, out, _ = warehouse("why", *MODEL, *pairs)
+    assert "rank 1 of" in out
+    assert "no layout is faster" in out
+
+
+def test_of_a_layout_that_does_not_fit_the_excess_and_its_largest_part_are_told(why, warehouse):
+    pairs = ("model=llama3_70B", "accelerator=H100 SXM 80GB", "num_gpus=64", "tensor_parallel=2")
+    pairs = (*pairs, "pipeline_parallel=2", "global_batch_size=64")
+    found = why(*pairs)
+    memory = found["results"]["memory_bytes"]
+    assert (found["fits_memory"], found["rank"]) == (False, None)
+    assert found["excess_bytes"] == pytest.approx(memory - 80e9)
+    assert math.fsum(found["memory"].values()) == pytest.approx(memory)
+    assert next(iter(found["memory"])) == max(found["memory"], key=found["memory"].get)
+    assert all(one["memory_bytes"] <= 80e9 for one in found["neighbours"])
+    _, out, _ = warehouse("why", *pairs)
+    assert f"does not fit: {(memory - 80e9) / 1e9:,.1f} GB too much" in out
+    assert "that make it fit" in out
+
+
+def test_where_nothing_fits_more_gpus_are_asked_for(warehouse):
+    pairs = ("model=llama3_405B", "accelerator=H100 SXM 80GB", "num_gpus=8", "tensor_parallel=8")
+    code, out, _ = warehouse("why", *pairs, "global_batch_size=8")
+    assert code == 0
+    assert "no layout of this problem fits: ask for more GPUs" in out
+
+
+def test_a_broken_rule_is_named_with_the_values_that_it_read(why, warehouse):
+    # heads: 16; 8 GPUs over 3 ranks leave 2 replicas, 6 of 8 GPUs
+    found = why(*MODEL, "tensor_parallel=3", "data_parallel=2")
+    assert found["is_admitted"] is False
+    rules = {rule["rule"]: rule for rule in found["rules"]}
+    heads = rules["tensor_parallel divides num_heads"]
+    assert heads["values"] == {"tensor_parallel": 3, "num_heads": 16}
+    assert heads["hint"] == "use 1, 2, 4, 8 or 16"
+    assert rules["degrees multiply to the GPUs"]["values"]["num_gpus"] == 8
+    assert "is not the product of the degrees, 6" in rules["degrees multiply to the GPUs"]["reason"]
+    code, out, _ = warehouse("why", *MODEL, "tensor_parallel=3", "data_parallel=2")
+    assert code == 0
+    assert "tensor_parallel divides num_heads" in out
+
+
+@pytest.mark.parametrize(
+    ("pairs", "rule"),
+    [
+        (("microbatch_size=3",), "replicas divide the batch"),
+        (("pipeline_parallel=2", "virtual_pipeline=5"), "chunks are even and interleaved"),
+        (("context_parallel=2", "attention=unfused"), "context parallelism needs fused attention"),
+        (("expert_parallel=2",), "experts are split evenly"),
+    ],
+)
+def test_each_kind_of_rule_is_found(why, pairs, rule):
+    names = [each["rule"] for each in why(*MODEL, *pairs)["rules"]]
+    assert any(name.startswith(rule) for name in names)
+
+
+def test_a_layout_of_the_roofline_is_compared_over_all_strategies(why):
+    pairs = ("model=gpt3_1T", "accelerator=H200", "nvlink_size=8", "num_gpus=512")
+    pairs = (*pairs, "tensor_parallel=8", "pipeline_parallel=64", "global_batch_size=512")
+    found = why(*pairs, "--estimator", "roofline")
+    assert found["rank"] > 1
+    assert found["best"]["strategy"] in ("tensor_1d", "summa_2d", "context_2d")
+    own, best = found["results"]["step_seconds"], found["best"]["step_seconds"]
+    assert math.fsum(p["difference_seconds"] for p in found["parts"]) == pytest.approx(own - best)
+    broken = why(*pairs, "data_parallel=3", "--estimator", "roofline")
+    assert broken["is_admitted"] is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("model=nosuch", "num_gpus=8"), 3, '`model` "nosuch" is not in'),
+        ((*MODEL, "tensor_paralel=2"), 3, "did you mean tensor_parallel"),
+        ((*MODEL, "tensor_parallel=nan"), 3, "tensor_parallel"),
+        ((*MODEL, "tensor_parallel=0"), 3, "tensor_parallel"),
+        ((*MODEL, "tensor_parallel=two"), 3, "tensor_parallel"),
+        ((*MODEL, "num_gpus=16"), 3, "given twice"),
+        ((*MODEL, "step_seconds=1"), 3, "is computed, not given"),
+        (("tensor_parallel",), 2, "is not of the form key=value"),
+        ((*MODEL, "--estimator", "pipeline"), 2, "searches no layouts of a step"),
+        ((*MODEL, "--profile", "nosuch"), 3, "is not a stored profile"),
+    ],
+)
+def test_a_wrong_question_is_refused(warehouse, tmp_path, arguments, code, said):
+    found, out, err = warehouse("why", *arguments, "--db", tmp_path / "none.duckdb")
+    assert (found, out) == (code, "")
+    assert said in err
+    assert not (tmp_path / "none.duckdb").exists()

@@ -1,0 +1,43 @@
+"""What docs/accuracy.md shows is what its commands print, and what the terms do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.accuracy_page import CONSOLE, PAGE, filled
+from benchmarks.published import published_rows, step_parts
+from estimators.training_step.step import TIMES
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The database of a small quickstart."""
+    path = tmp_path_factory.mktemp("accuracy") / "warehouse.duckdb"
+    command = [sys.executable, "-m", "warehouse.cli.main", "quickstart", "--small", "--db", path]
+    subprocess.run(command, check=True, capture_output=True)
+    return path
+
+
+def test_the_page_is_up_to_date(database: Path) -> None:
+    page = PAGE.read_text("utf-8")
+    assert len(CONSOLE.findall(page)) == 4
+    assert filled(page, database) == page, "run python -m benchmarks.accuracy_page"
+
+
+def test_an_outdated_figure_is_found(database: Path) -> None:
+    page = PAGE.read_text("utf-8")
+    block = CONSOLE.search(page)
+    assert block is not None
+    wrong = page.replace(block[1].splitlines()[3], "published_megatron_h100_sc  all  roofline")
+    assert filled(wrong, database) == page != wrong
+
+
+def test_the_parts_that_are_left_out_add_up_to_the_step(database: Path) -> None:
+    rows = published_rows(database)
+    parts = step_parts(rows)
+    total = sum(parts[name] for name in TIMES)
+    assert total == pytest.approx([row["step_seconds"] for row in rows], rel=1e-9)

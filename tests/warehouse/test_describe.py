@@ -1,0 +1,294 @@
+"""What a database says of itself: comments on everything, layers, lineage, near misses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+
+from estimators.columns import COLUMNS
+from warehouse import resources
+from warehouse.describe import Description, group_of, packaged, split_comment
+from warehouse.errors import InputError
+from warehouse.lineage import names_in, readers_of, reads_of, rests_on, without
+from warehouse.macros import Argument, macros_in
+from warehouse.meanings import (
+    ARGUMENTS,
+    EXAMPLES,
+    LAYERS,
+    OTHER_COLUMNS,
+    REFERENCE_TABLES,
+    meaning_of,
+)
+from warehouse.reference import reference_files
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A database in memory with everything that the package makes."""
+    with packaged() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def told(connection: duckdb.DuckDBPyConnection) -> Description:
+    return Description(connection)
+
+
+# ---- comments on everything ----
+
+
+def test_every_column_of_every_table_and_view_has_a_comment(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
+    bare = connection.execute(
+        "select table_name, column_name from duckdb_columns() "
+        "where not internal and coalesce(comment, '') = ''"
+    ).fetchall()
+    assert bare == [], "define the columns in estimators/columns"
+
+
+def test_every_table_view_and_macro_has_a_comment(connection: duckdb.DuckDBPyConnection) -> None:
+    bare = connection.execute(
+        "select table_name from duckdb_tables() where coalesce(comment, '') = '' "
+        "union all select view_name from duckdb_views() "
+        "where not internal and coalesce(comment, '') = '' "
+        "union all select function_name from duckdb_functions() "
+        "where not internal and coalesce(comment, '') = ''"
+    ).fetchall()
+    assert bare == []
+
+
+def test_a_name_is_of_one_kind_wherever_it_occurs(connection: duckdb.DuckDBPyConnection) -> None:
+    kinds: dict[str, set[str]] = {}
+    for name, kind in connection.execute(
+        "select distinct column_name, data_type from duckdb_columns() where not internal"
+    ).fetchall():
+        is_number = re.match(r"U?(TINY|SMALL|BIG|HUGE)?INT|INTEGER|UINTEGER|DOUBLE|FLOAT", kind)
+        kinds.setdefault(name, set()).add("number" if is_number else kind.partition("(")[0])
+    assert {name: found for name, found in kinds.items() if len(found) > 1} == {}
+
+
+def test_columns_outside_the_dictionary_are_not_in_it_and_are_used(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
+    names = {column.name for column in OTHER_COLUMNS}
+    assert names & set(COLUMNS) == set(), "the dictionary has them: take them out of meanings.py"
+    query = "select distinct column_name from duckdb_columns() where not internal"
+    assert names - {name for (name,) in connection.execute(query).fetchall()} == set()
+
+
+def test_every_reference_table_says_what_it_holds_and_its_grain() -> None:
+    assert {path.stem for path in reference_files()} == set(REFERENCE_TABLES)
+    for name, comment in REFERENCE_TABLES.items():
+        assert all(split_comment(comment)), name
+
+
+def test_a_comment_tells_what_and_grain() -> None:
+    assert split_comment("What it is. Grain: one row per GPU") == ("What it is.", "one row per GPU")
+    assert split_comment("Cells. One row per cell.") == ("Cells.", "one row per cell")
+    assert split_comment("Seconds in days, for people.") == ("Seconds in days, for people.", "")
+    assert split_comment("") == ("", "")
+
+
+# ---- tables, views and macros ----
+
+
+def test_everything_of_the_package_has_a_layer_and_says_what_it_is(told: Description) -> None:
+    assert {thing.layer for thing in told.things.values()} == set(LAYERS) - {"own"}
+    for thing in told.things.values():
+        assert thing.what, thing.name
+        assert thing.grain or thing.kind == "macro", thing.name
+
+
+def test_things_come_by_layer_marts_first_then_by_name(told: Description) -> None:
+    places = [(list(LAYERS).index(t.layer), t.name) for t in told.things.values()]
+    assert places == sorted(places)
+
+
+def test_a_view_is_told_from_its_file(told: Description) -> None:
+    thing = told.things["training_cost"]
+    assert (thing.kind, thing.layer) == ("view", "marts")
+    assert thing.source == "sql/marts/training_cost.sql"
+    assert thing.what.startswith("Dollars of")
+    notes = told.things["best_of_cell"].notes
+    assert notes.startswith("NULL where no layout fits; an estimator without a model of memory")
+
+
+def test_columns_have_unit_meaning_and_source(told: Description) -> None:
+    columns = {column.name: column for column in told.columns("configuration")}
+    step = columns["step_seconds"]
+    assert (step.type, step.unit) == ("DOUBLE", "seconds")
+    assert step.meaning == COLUMNS["step_seconds"].meaning
+    assert columns["mfu"].source == "arXiv 2204.02311"
+    assert all(column.meaning for column in columns.values())
+
+
+def test_the_columns_of_a_table_macro_are_those_that_it_returns(
+    told: Description, connection: duckdb.DuckDBPyConnection
+) -> None:
+    columns = told.columns("training_run_for")
+    returned = connection.execute("from training_run_for(1e12)").description or []
+    assert [column.name for column in columns] == [column[0] for column in returned]
+    assert told.columns("mfu") == []
+
+
+def test_every_column_that_a_table_macro_returns_has_a_meaning(told: Description) -> None:
+    for thing in told.things.values():
+        if thing.kind == "table macro":
+            columns = told.columns(thing.name)
+            assert columns, thing.name
+            assert [column.name for column in columns if not column.meaning] == [], thing.name
+
+
+def test_arguments_have_their_defaults(told: Description) -> None:
+    assert told.things["training_run_for"].arguments == (
+        Argument("asked_tokens", None),
+        Argument("assumed_goodput", "null"),
+    )
+
+
+def test_every_argument_of_a_macro_has_a_meaning_and_none_is_explained_for_nothing(
+    told: Description,
+) -> None:
+    used = {each.name for thing in told.things.values() for each in thing.arguments}
+    assert {name for name in used if name not in ARGUMENTS and not meaning_of(name)} == set()
+    assert set(ARGUMENTS) - used == set()
+
+
+def test_every_macro_has_an_example_that_calls_it(told: Description) -> None:
+    macros = {thing.name for thing in told.things.values() if "macro" in thing.kind}
+    assert macros == set(EXAMPLES)
+    for name, example in EXAMPLES.items():
+        assert f"{name}(" in example
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_example_of_a_macro_runs(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    connection.execute(EXAMPLES[name]).fetchall()
+
+
+def test_macros_are_read_with_the_text_above_them() -> None:
+    text = (
+        "-- Of the file.\n\n-- Twice.\n-- Not thrice.\ncreate or replace macro twice(x) as\n2 * x;"
+    )
+    (macro,) = macros_in(text)
+    assert (macro.name, macro.comment) == ("twice", "Twice. Not thrice.")
+    found = macros_in("create or replace macro f(\n    a,\n    b := null\n) as table\nselect 1;")
+    assert found[0].arguments == (Argument("a", None), Argument("b", "null"))
+    assert found[0].comment == ""
+
+
+def test_all_macros_of_the_package_are_read(told: Description) -> None:
+    text = (resources.sql_directory() / "macros.sql").read_text("utf-8")
+    names = {macro.name for macro in macros_in(text)}
+    assert names == {thing.name for thing in told.things.values() if thing.kind == "macro"}
+    assert len(names) == text.count("create or replace macro")
+
+
+def test_a_view_of_ones_own_is_described_too() -> None:
+    with packaged() as connection:
+        connection.execute("create view mine as select model, 1 as x from configuration_rank")
+        told = Description(connection)
+        assert told.things["mine"].layer == "own"
+        assert told.reads["mine"] == ("configuration_rank",)
+        assert [column.meaning for column in told.columns("mine")] == ["Name of the model", ""]
+        assert "mine" in told.readers["configuration_rank"]
+
+
+def test_rows_are_counted(told: Description, connection: duckdb.DuckDBPyConnection) -> None:
+    row = connection.execute("select count(*) from accelerator").fetchone()
+    assert told.rows["accelerator"] == (row or ())[0]
+    assert told.rows["cell"] == 0
+    assert "configuration" not in told.rows
+
+
+# ---- lineage ----
+
+
+def test_names_are_found_by_the_parser_and_subqueries_are_none(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
+    select = (
+        "with a as (from b) select f(x), 'from c' from a inner join (select 1 from d) using (x)"
+    )
+    assert names_in(connection, select) == {"b", "d", "f"}
+    assert names_in(connection, "not a select") == set()
+
+
+def test_a_views_reads_are_those_of_its_file(told: Description) -> None:
+    assert told.reads["configuration"] == ("configuration_source", "mfu", "model_flops")
+    assert told.reads["training_cost"] == ("training_cost_for",)
+    assert told.reads["stg_roofline"] == ("current_roofline",)
+    assert told.reads["current_roofline"] == ("current_cell", "problem", "roofline")
+    assert "training_cost" in told.readers["training_cost_for"]
+
+
+def test_a_view_rests_on_tables_only(told: Description) -> None:
+    under = told.tables_under("stg_roofline")
+    assert under == ("cell", "problem", "roofline")
+    assert {told.things[name].kind for name in told.tables_under("training_cost")} == {"table"}
+
+
+def test_a_recursive_or_faulty_graph_is_walked_once() -> None:
+    reads = {"a": ("b", "c"), "b": ("c",), "c": ("d",)}
+    assert rests_on(reads, "a") == ("b", "c", "d")
+    assert rests_on(reads, "d") == ()
+    assert readers_of(reads) == {"b": ("a",), "c": ("a", "b"), "d": ("c",)}
+    assert without(reads, {"b", "c"}) == {"a": ("d",)}
+
+
+def test_every_view_and_table_macro_reads_something(
+    told: Description, connection: duckdb.DuckDBPyConnection
+) -> None:
+    reads = reads_of(connection)
+    for thing in told.things.values():
+        if thing.kind in ("view", "table macro"):
+            assert reads[thing.name], thing.name
+
+
+# ---- finding ----
+
+
+def test_a_name_may_be_a_thing_and_a_column(told: Description) -> None:
+    thing, column, uses = told.find(" Model ")
+    assert thing is not None
+    assert thing.name == "model"
+    assert column is not None
+    assert column.meaning == "Name of the model"
+    assert {"configuration", "problem", "model"} <= {use.thing.name for use in uses}
+
+
+def test_where_a_column_occurs_with_its_types(told: Description) -> None:
+    thing, _, uses = told.find("num_gpus")
+    assert thing is None
+    types = {use.thing.name: use.type for use in uses}
+    assert types["configuration"] == "INTEGER"
+    assert types["training_run"] == "DOUBLE"
+    assert group_of("num_gpus") == "Problem"
+    assert group_of("no_such_column") == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "near"),
+    [
+        ("configuraton_rank", "configuration_rank"),
+        ("trainingcost", "training_cost"),
+        ("step_second", "step_seconds"),
+        ("erratums", "erratum"),
+        ("mart", "marts"),
+        ("carbon", "grid_carbon"),
+    ],
+)
+def test_near_misses_are_named(told: Description, asked: str, near: str) -> None:
+    with pytest.raises(InputError) as caught:
+        told.find(asked)
+    assert f"`{asked}` is no table, view, macro or column" in caught.value.message
+    assert near in caught.value.hint.removeprefix("did you mean ").rstrip("?").split(" or ")
+
+
+def test_a_name_like_nothing_is_told_how_to_see_all(told: Description) -> None:
+    with pytest.raises(InputError, match="`warehouse schema` lists them"):
+        told.find("xyzzyqq")

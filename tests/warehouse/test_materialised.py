@@ -1,0 +1,224 @@
+"""The table of best layouts: as the views would find them, whatever was stored or removed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from warehouse import materialised, sink
+from warehouse.connection import open_for_write
+from warehouse.runner import run_study
+from warehouse.schema import prepare
+from warehouse.studies import Study, load_study
+from warehouse.study_store import drop_study
+
+STUDY = """
+name = "{name}"
+estimator = "{estimator}"
+[space]
+model = "gpt3_13B"
+accelerator = "{accelerator}"
+{domain}
+num_gpus = {num_gpus}
+global_batch_size = 64
+{more}
+"""
+
+
+def study(
+    directory: Path,
+    name: str = "whole",
+    num_gpus: str = "[8, 16]",
+    more: str = "",
+    estimator: str = "roofline",
+    accelerator: str = "A100",
+) -> Study:
+    path = directory / f"{name}.toml"
+    text = STUDY.format(
+        name=name,
+        estimator=estimator,
+        accelerator=accelerator,
+        domain="nvlink_size = 8" if estimator == "roofline" else "",
+        num_gpus=num_gpus,
+        more=more,
+    )
+    path.write_text(text)
+    return load_study(path)
+
+
+def stored(connection: duckdb.DuckDBPyConnection) -> list[Any]:
+    return connection.execute("from stored_best order by cell_id").fetchall()
+
+
+def shown(connection: duckdb.DuckDBPyConnection) -> list[Any]:
+    return connection.execute("from best_of_cell order by cell_id").fetchall()
+
+
+def assert_right(database: Path) -> list[Any]:
+    """Check that the table has all that there is, and that the view shows the same without it."""
+    with open_for_write(database) as connection:
+        table, view = stored(connection), shown(connection)
+        assert connection.execute("from unstored_best").fetchall() == []
+        cells = connection.execute("select cell_id from cell_state order by 1").fetchall()
+        assert [row[0] for row in table] == [row[0] for row in cells]
+        connection.begin()
+        connection.execute("delete from stored_best")
+        assert shown(connection) == view
+        materialised.refresh(connection)
+        assert stored(connection) == table
+        connection.rollback()
+    return table
+
+
+def test_a_sweep_stores_the_best_of_each_cell(database: Path, tmp_path: Path) -> None:
+    run_study(database, study(tmp_path))
+    table = assert_right(database)
+    assert len(table) > 0
+    with open_for_write(database) as connection:
+        expected = connection.execute(
+            "select cell_id, min(step_seconds) from configuration where fits_memory"
+            " group by cell_id order by cell_id"
+        ).fetchall()
+        found = connection.execute(
+            "select cell_id, step_seconds from stored_best where num_fitting_layouts > 0 order by 1"
+        ).fetchall()
+    assert found == expected != []
+
+
+def test_a_forced_sweep_replaces_them(database: Path, tmp_path: Path) -> None:
+    run_study(database, study(tmp_path))
+    before = assert_right(database)
+    run_study(database, study(tmp_path), force=True)
+    after = assert_right(database)
+    assert [row[0] for row in after] == [row[0] for row in before]
+    assert all(new[1] != old[1] for new, old in zip(after, before, strict=True))  # other times
+
+
+def test_a_part_of_a_space_beside_the_whole_counts_no_layout_twice(
+    database: Path, tmp_path: Path
+) -> None:
+    run_study(database, study(tmp_path, "part", more="tensor_parallel = 8"))
+    alone = assert_right(database)
+    assert all(row[2] > 0 for row in alone)
+    run_study(database, study(tmp_path))
+    both = {row[0]: row for row in assert_right(database)}
+    assert len(both) == 2 * len(alone)
+    assert all(both[row[0]][2] == 0 for row in alone)  # the whole space shows them
+    drop_study(database, "whole")
+    assert [row[0::2] for row in assert_right(database)] == [row[0::2] for row in alone]
+
+
+def test_a_dropped_study_takes_its_own_along(database: Path, tmp_path: Path) -> None:
+    run_study(database, study(tmp_path, "first", "[8]"))
+    kept = assert_right(database)
+    run_study(database, study(tmp_path, "second", "[8, 16]"))
+    assert len(assert_right(database)) > len(kept)
+    drop_study(database, "second")
+    assert assert_right(database) == kept
+
+
+def test_what_is_missing_or_old_is_found_by_the_views_and_made_again_by_init(
+    database: Path, tmp_path: Path
+) -> None:
+    run_study(database, study(tmp_path))
+    whole = assert_right(database)
+    with open_for_write(database) as connection:
+        view = shown(connection)
+        connection.execute(
+            "delete from stored_best where cell_id = (select min(cell_id) from cell)"
+        )
+        connection.execute("update stored_best set sibling_record = 'old', step_seconds = 1e-9")
+        assert shown(connection) == view
+        prepare(connection, force=True)
+        assert stored(connection) == whole
+        connection.execute("update stored_best set step_seconds = 1e-9")
+        materialised.rebuild(connection)
+        assert stored(connection) == whole
+
+
+def test_a_transaction_that_fails_leaves_none(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_study(database, study(tmp_path, "first", "[8]"))
+    before = assert_right(database)
+
+    def fail(connection: duckdb.DuckDBPyConnection) -> None:
+        refresh(connection)
+        raise RuntimeError("the power went")
+
+    refresh = materialised.refresh
+    with monkeypatch.context() as patched:
+        patched.setattr(sink.materialised, "refresh", fail)
+        with pytest.raises(RuntimeError):
+            run_study(database, study(tmp_path, "second", "[16]"))
+    assert assert_right(database) == before
+    run_study(database, study(tmp_path, "second", "[16]"))
+    assert len(assert_right(database)) > len(before)
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from warehouse import materialised, runner
+from warehouse.studies import load_study
+
+runner.COMMIT_ROWS = 1
+refresh, calls = materialised.refresh, [0]
+
+def dying(connection):
+    refresh(connection)
+    calls[0] += 1
+    if calls[0] == 2:
+        os._exit(9)
+
+materialised.refresh = dying
+runner.run_study(Path(sys.argv[1]), load_study(Path(sys.argv[2])))
+"""
+
+
+def test_a_killed_sweep_leaves_those_of_its_commits(database: Path, tmp_path: Path) -> None:
+    asked = study(tmp_path)
+    open_for_write(database).close()
+    command = [sys.executable, "-c", KILLED, str(database), str(tmp_path / "whole.toml")]
+    assert subprocess.run(command, check=False).returncode == 9
+    with open_for_write(database) as connection:
+        cells = connection.execute("select count(*) from cell").fetchall()
+    assert len(assert_right(database)) == cells[0][0] == 1
+    run_study(database, asked)
+    assert len(assert_right(database)) > 1
+
+
+def test_operations_and_budgets_have_no_best_layout_and_are_looked_at_once(
+    warehouse_connection: duckdb.DuckDBPyConnection,
+) -> None:
+    warehouse_connection.execute(
+        "insert into problem (problem_id) values (1); insert into cell (cell_id, problem_id,"
+        " estimator, estimator_version, relation, mends, variant, kept, num_rows) values"
+        " (1, 1, 'roofline', 1, 'roofline_operation', '', 'published', '{}', 3)"
+    )
+    assert materialised.refresh(warehouse_connection) == 1
+    assert materialised.refresh(warehouse_connection) == 0
+    assert shown(warehouse_connection) == []
+
+
+def test_estimators_disagree_on_what_both_were_asked(database: Path, tmp_path: Path) -> None:
+    run_study(database, study(tmp_path, num_gpus="[8]"))
+    other = study(tmp_path, "steps", "[8]", estimator="training_step", accelerator="A100 SXM 80GB")
+    run_study(database, other)
+    with open_for_write(database) as connection:
+        found = connection.execute(
+            "select distinct estimator, other_estimator, variant, model, accelerator, num_gpus"
+            " from estimator_disagreement"
+        ).fetchall()
+        ratios = connection.execute(
+            "select min(step_ratio), max(step_ratio), count(*) from estimator_disagreement"
+        ).fetchall()
+    assert found == [("roofline", "training_step", "corrected", "gpt3_13B", "A100 SXM 80GB", 8)]
+    [(low, high, count)] = ratios
+    assert count > 10
+    assert 0.2 < low < high < 5

@@ -1,0 +1,161 @@
+"""Which constants a calibration fits: asked for by name, held to their bounds, tied together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from estimators.columns import COLUMNS
+from estimators.contract import Catalog
+from estimators.training_step.inputs import CONSTANTS
+from warehouse.calibration import MAX_PARAMETERS, Parameter, Steps, is_real
+from warehouse.errors import InputError
+from warehouse.profiles import place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+EXPOSED = "exposed_communication"
+"""What stands for the overlap fractions of collectives: one share of them all may be hidden."""
+
+OVERLAPS = ("tensor_overlap_fraction", "gradient_overlap_fraction", "parameter_overlap_fraction")
+"""Constants behind `EXPOSED`: the exposed share is one less the value that they have in common."""
+
+DEFAULT_FIT = ("gemm_efficiency", EXPOSED)
+"""The constants that are fitted unless others are named."""
+
+
+@dataclass(frozen=True)
+class _Constant:
+    """One constant as the rows of a reference have it."""
+
+    name: str
+    place: str
+    default: float
+    lowest: float
+    highest: float
+    has_effect: bool
+
+
+def find_parameters(
+    asked: Sequence[str], steps: Steps, catalog: Catalog, *, wide: bool
+) -> tuple[Parameter, ...]:
+    """Return the parameters that `asked` names, for rows that are resolved.
+
+    Parameters
+    ----------
+    asked
+        Constants, `EXPOSED`, or constants joined by + that share one value.
+    wide
+        Bound them by the limits of their columns, not by what table `step_constant` admits.
+
+    Raises
+    ------
+    InputError
+        If a name is unknown, is given twice or cannot be fitted to these rows.
+    """
+    if not asked or len(asked) > MAX_PARAMETERS:
+        hint = "tie some together with +: they then share one value"
+        raise InputError(f"`--fit` must name 1 to {MAX_PARAMETERS} constants", hint)
+    parameters = []
+    for text in asked:
+        if text == EXPOSED:
+            found = [_constant(name, steps, catalog, wide=wide) for name in OVERLAPS]
+            free = [each for each in found if each.lowest < each.highest and each.has_effect]
+            if free:
+                parameters.append(_parameter(text, free))
+            elif tuple(asked) != DEFAULT_FIT:
+                raise InputError(
+                    f"`--fit` {EXPOSED}: every overlap is held to one value by its range, or has "
+                    "no effect on these rows",
+                    "leave it out, or name one with --wide",
+                )
+            continue
+        own = [_constant(name.strip(), steps, catalog, wide=wide) for name in text.split("+")]
+        for each in own:
+            _refuse_fixed(each)
+        parameters.append(_parameter(text, own))
+    names = [name for each in parameters for name in each.places]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"`--fit` names `{name}` twice", "keep it once")
+    return tuple(parameters)
+
+
+def _constant(name: str, steps: Steps, catalog: Catalog, *, wide: bool) -> _Constant:
+    known = [one for one in CONSTANTS if is_real(one) and one in catalog.tables["step_constant"]]
+    if name not in known:
+        hint = f"known: {', '.join((EXPOSED, *known))}"
+        raise InputError(f"`--fit` {name} is no constant that can be fitted", hint)
+    pairs = dict.fromkeys(zip(steps.values["accelerator"], steps.values["framework"], strict=True))
+    places = {place_of(catalog, name, *pair): pair for pair in pairs}
+    if len(places) > 1:
+        held = ", ".join(str(place) for place in places)
+        hint = "take rows of one with --rows accelerator=... or --rows framework=..."
+        raise InputError(f"`--fit` {name} has several values among the rows: {held}", hint)
+    [place] = places
+    record: Mapping[str, Any] = catalog.tables["step_constant"][str(place)]
+    default = float(record["constant_value"])
+    given = steps.values[name] != default
+    if given.any():
+        value = steps.values[name][given][0]
+        raise InputError(
+            f"`--fit` {name}: the rows give it themselves, as {value:g}",
+            "remove the column, or fit another constant",
+        )
+    lowest, highest = float(record["lowest_value"]), float(record["highest_value"])
+    if wide:
+        lowest, highest = _limits(name)
+    return _Constant(
+        name,
+        str(place),
+        default,
+        lowest,
+        highest,
+        _has_effect(name, steps, default, lowest, highest),
+    )
+
+
+def _limits(name: str) -> tuple[float, float]:
+    column = COLUMNS[name]
+    lowest = column.minimum if column.minimum is not None else column.above
+    if lowest is None or column.maximum is None:
+        raise InputError(f"`--wide`: column `{name}` has no limits", "leave --wide out")
+    return float(lowest), float(column.maximum)
+
+
+def _has_effect(name: str, steps: Steps, *values: float) -> bool:
+    """Return whether any step changes with the constant."""
+    times = steps.predict({name: np.array(values)})
+    return bool(np.any(np.abs(times - times[0]) > 1e-12 * np.abs(times[0])))
+
+
+def _refuse_fixed(each: _Constant) -> None:
+    if each.lowest == each.highest:
+        raise InputError(
+            f"`--fit` {each.name}: table step_constant admits {each.lowest:g} only for "
+            f"{each.place}",
+            "use --wide to leave that range, or fit another constant",
+        )
+    if not each.has_effect:
+        raise InputError(
+            f"`--fit` {each.name} has no effect on any of the rows",
+            "fit another constant, or take other rows",
+        )
+
+
+def _parameter(name: str, constants: Sequence[_Constant]) -> Parameter:
+    lowest = max(each.lowest for each in constants)
+    highest = min(each.highest for each in constants)
+    if lowest >= highest:
+        hint = "fit them one by one, or use --wide"
+        raise InputError(f"`--fit` {name}: the constants' ranges have nothing in common", hint)
+    return Parameter(
+        name,
+        {each.name: each.place for each in constants},
+        {each.name: each.default for each in constants},
+        lowest,
+        highest,
+    )

@@ -1,0 +1,201 @@
+"""A calibration from its reference to its errors: on its rows, left out, and on other tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from estimators import registry
+from estimators.contract import Array, Catalog, Refusal
+from warehouse.batch_inputs import input_names, read_columns, wrong_types
+from warehouse.calibration import Errors, Fit, Steps, calibrate, errors_of
+from warehouse.calibration_parameters import DEFAULT_FIT, EXPOSED, find_parameters
+from warehouse.catalog import packaged_catalog
+from warehouse.errors import InputError
+from warehouse.published import (
+    IS_OWN,
+    MEASURED,
+    ROW,
+    filtered,
+    load_reference,
+    published_reference,
+    published_tables,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from estimators.contract import Estimator
+    from warehouse.profiles import Profile
+
+ESTIMATOR = "training_step"
+"""The estimator whose constants are calibrated."""
+
+
+@dataclass(frozen=True)
+class Other:
+    """Errors on published steps that had no part in a fit.
+
+    Attributes
+    ----------
+    is_reached
+        Whether any of the fitted constants is taken there.
+    num_refused
+        Rows that the estimator refuses: they are left out.
+    """
+
+    reference: str
+    is_own_framework: bool
+    num_rows: int
+    num_refused: int
+    untuned: Errors
+    fitted: Errors
+    is_reached: bool
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A fit, what it was made from, and what it does elsewhere.
+
+    Attributes
+    ----------
+    filters
+        Conditions that its rows meet.
+    row_names
+        The rows, in the order of the fit's columns.
+    num_foreign
+        Rows of another program that were left out.
+    notes
+        What the reader must know: constants that had no effect, values at a bound.
+    """
+
+    estimator: Estimator
+    reference: str
+    filters: tuple[str, ...]
+    row_names: tuple[str, ...]
+    fit: Fit
+    others: tuple[Other, ...]
+    notes: tuple[str, ...]
+
+
+def run_calibration(
+    reference: str,
+    path: Path,
+    *,
+    asked: Sequence[str] = DEFAULT_FIT,
+    conditions: Sequence[str] = (),
+    wide: bool = False,
+) -> Calibration:
+    """Fit constants to a published table, or to the file at `path`.
+
+    Raises
+    ------
+    InputError
+        If there is no such reference, a row is refused, or the constants cannot be fitted.
+    """
+    estimator, catalog = registry.get(ESTIMATOR), packaged_catalog()
+    source = load_reference(reference, estimator, path)
+    kept = filtered(source.frame, conditions)
+    is_own = kept & source.frame[IS_OWN]
+    num_foreign = int((kept & ~is_own).sum()) if is_own.any() else 0
+    kept = is_own if is_own.any() else kept
+    if not kept.any():
+        raise InputError(
+            f"{source.name}: no row meets {' and '.join(conditions)}", "use other --rows"
+        )
+    frame = source.frame.filter(kept)
+    steps = _steps(estimator, frame, catalog, source.name)
+    parameters = find_parameters(asked, steps, catalog, wide=wide)
+    fit = calibrate(steps, parameters)
+    notes = _notes(fit, asked, num_foreign)
+    profile = fit.profile("", estimator)
+    others = []
+    for name in published_tables():
+        rest = published_reference(name).frame
+        if name == source.name:
+            rest = rest.filter(~kept)
+        others += _others(estimator, name, rest, catalog, profile)
+    names = tuple(frame[ROW].to_list())
+    return Calibration(estimator, source.name, tuple(conditions), names, fit, tuple(others), notes)
+
+
+def _steps(estimator: Estimator, frame: pl.DataFrame, catalog: Catalog, file: str) -> Steps:
+    """Return the rows of a reference as steps; every refused one is told."""
+    steps, refusals = _admitted(estimator, frame, catalog)
+    if refusals:
+        raise InputError.from_refusals(refusals, file)
+    return steps
+
+
+def _admitted(
+    estimator: Estimator, frame: pl.DataFrame, catalog: Catalog
+) -> tuple[Steps, list[Refusal]]:
+    """Return the steps that the estimator admits, and why it refuses the others."""
+    relation = estimator.relations[0]
+    inputs = input_names(estimator, relation)
+    refusals = wrong_types(frame, inputs)
+    if refusals:
+        return Steps(estimator, relation, {}, np.empty(0)), refusals
+    columns, refusals = read_columns(frame, inputs, relation)
+    resolved, refused = estimator.resolve(relation, columns, catalog, frozenset())
+    refusals += refused
+    good = np.ones(frame.height, dtype=bool)
+    for refusal in refusals:
+        good[slice(None) if refusal.row is None else refusal.row] = False
+    published: Array = frame[MEASURED].to_numpy()[good]
+    own = {name: values[good] for name, values in resolved.items()}
+    return Steps(estimator, relation, own, published), refusals
+
+
+def _others(
+    estimator: Estimator, name: str, frame: pl.DataFrame, catalog: Catalog, profile: Profile
+) -> list[Other]:
+    """Return the errors on a table: on rows of our frameworks, and on those of other programs."""
+    found = []
+    for is_own in (True, False):
+        rows = frame.filter(pl.col(IS_OWN) == is_own)
+        if rows.height == 0:
+            continue
+        before, refusals = _admitted(estimator, rows, catalog)
+        after, _ = _admitted(estimator, rows, profile.added_to(catalog))
+        if len(before) == 0:
+            continue
+        pairs = zip(before.values["accelerator"], before.values["framework"], strict=True)
+        found.append(
+            Other(
+                name,
+                is_own,
+                len(before),
+                len({refusal.row for refusal in refusals}),
+                errors_of(before.predict({})[0], before.published),
+                errors_of(after.predict({})[0], after.published),
+                any(profile.reaches(catalog, *pair) for pair in pairs),
+            )
+        )
+    return found
+
+
+def _notes(fit: Fit, asked: Sequence[str], num_foreign: int) -> tuple[str, ...]:
+    notes = []
+    if num_foreign:
+        notes.append(
+            f"{num_foreign} rows of a program that table framework does not have are left out; "
+            "--rows group=... names them"
+        )
+    if EXPOSED in asked and EXPOSED not in {each.name for each in fit.parameters}:
+        notes.append(
+            f"{EXPOSED} is not fitted: every overlap is held to one value by its range, or has "
+            "no effect on these rows"
+        )
+    for place, each in enumerate(fit.parameters):
+        if each.name == EXPOSED:
+            share = 1 - fit.values[place]
+            kinds = " and ".join(name.partition("_")[0] for name in each.places)
+            notes.append(f"{EXPOSED}: {share:.1%} of the {kinds} collectives cannot be hidden")
+        if fit.is_at_bound(place):
+            notes.append(f"{each.name} ended at its bound {fit.values[place]:g}")
+    return tuple(notes)

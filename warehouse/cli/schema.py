@@ -1,0 +1,299 @@
+"""`warehouse schema`: what there is to ask, and what it means."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import textwrap
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from warehouse.cli.common import DEFAULT_DATABASE, Database, say, terminal_width
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from duckdb import DuckDBPyConnection
+
+    from estimators.columns import Column
+    from warehouse.describe import Description, Thing, Use
+
+_GAP = "  "
+_LEAST = 40
+"""Width below which the last column of a list is not wrapped."""
+_SIGNATURE = 40
+"""Characters of a macro's call that a list shows."""
+
+
+def schema(
+    context: typer.Context,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]", help="A table, view, macro or column, or a layer such as marts."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    db: Database = DEFAULT_DATABASE,
+) -> None:
+    """Say what there is to ask, and what it means.
+
+    Without NAME everything by layer, a line each: what it holds, what a row of it is, how many are
+    stored. With one: its columns with type, unit and meaning, the arguments of a macro, what it
+    reads and what reads it, and an example; of a column, where it occurs. Without a database it
+    shows those that the package makes.
+    """
+    from warehouse.describe import Description
+    from warehouse.meanings import LAYERS
+
+    source = context.get_parameter_source("db")
+    is_default = source is not None and source.name.startswith("DEFAULT")
+    with _opened(db, may_be_missing=is_default) as (connection, stored):
+        told = Description(connection)
+        database = str(db) if stored else None
+        layer = name.strip().lower() if name else None
+        if layer is None or (layer in LAYERS and layer not in told.things):
+            things = [t for t in told.things.values() if layer in (None, t.layer)]
+            rows = told.rows if stored else {}
+            if as_json:
+                _put_json({"database": database, "things": _records(things, rows)})
+            else:
+                _put_things(things, rows)
+            return
+        thing, column, uses = told.find(name or "")
+        if as_json:
+            found = {
+                "database": database,
+                "thing": _thing_record(told, thing, stored=stored) if thing else None,
+                "column": _column_record(name or "", column, uses) if uses else None,
+            }
+            _put_json(found)
+            return
+        option = "" if db == DEFAULT_DATABASE else f" --db {shlex.quote(str(db))}"
+        if thing:
+            _put_thing(told, thing, option, stored=stored)
+        if uses:
+            if thing:
+                sys.stdout.write("\n")
+            _put_column(uses, column)
+
+
+@contextmanager
+def _opened(db: Path, *, may_be_missing: bool) -> Iterator[tuple[DuckDBPyConnection, bool]]:
+    """Yield a connection and whether it is that of the database, not of the packaged schema."""
+    from warehouse.connection import open_for_read
+    from warehouse.describe import packaged
+
+    if may_be_missing and not db.exists():
+        say(f"{db}: there is no such database; this is what `warehouse init` would make")
+        with packaged() as connection:
+            yield connection, False
+    else:
+        with open_for_read(db) as connection:
+            yield connection, True
+
+
+# ---- for people ----
+
+
+def _put_things(things: Sequence[Thing], rows: dict[str, int]) -> None:
+    from warehouse.meanings import LAYERS
+
+    layers = dict.fromkeys(thing.layer for thing in things)
+    for number, layer in enumerate(layers):
+        own = [thing for thing in things if thing.layer == layer]
+        sys.stdout.write(("\n" if number else "") + f"{layer}: {LAYERS[layer]}\n")
+        has_rows = any(thing.name in rows for thing in own)
+        cells = []
+        for thing in own:
+            stored = (f"{rows[thing.name]:,}" if thing.name in rows else "",) if has_rows else ()
+            cells.append((_in_short(thing), *stored, _line(thing, is_short=True)))
+        _put_list(cells, numeric={1} if has_rows else set())
+
+
+def _put_thing(told: Description, thing: Thing, option: str, *, stored: bool) -> None:
+    _put_text(f"{_called(thing)}: {thing.kind}, {thing.layer}")
+    _put_text(_line(thing), indent=2)
+    if thing.notes:
+        _put_text(thing.notes, indent=2)
+    if thing.arguments:
+        _put_heading("arguments")
+        _put_list([_argument(each.name, each.default) for each in thing.arguments])
+    columns = told.columns(thing.name)
+    if columns:
+        _put_heading("columns")
+        _put_list(
+            [(each.name, _short(each.type), each.unit, _sourced(*each[3:])) for each in columns]
+        )
+    under = told.tables_under(thing.name)
+    reads = told.reads.get(thing.name, ())
+    found = [
+        ("rows stored", f"{told.rows[thing.name]:,}" if stored and thing.name in told.rows else ""),
+        ("made from", thing.source),
+        ("reads", ", ".join(reads)),
+        ("read by", ", ".join(told.readers.get(thing.name, ()))),
+        ("rests on", ", ".join(under) if under != reads else ""),
+        ("example", f"warehouse sql{option} {_in_quotes(thing.example)}" if thing.example else ""),
+    ]
+    _put_heading("")
+    _put_list([each for each in found if each[1]], indent=0)
+
+
+def _put_column(uses: Sequence[Use], column: Column | None) -> None:
+    from warehouse.describe import group_of
+
+    common = uses[0].type
+    if column is None:
+        _put_text("column: the data dictionary has no such name")
+    else:
+        common = common if common.startswith("STRUCT") else column.duckdb_type
+        group = group_of(column.name)
+        _put_text(f"{column.name}: column" + (f", {group}" if group else ""))
+        found = [
+            ("meaning", column.meaning),
+            ("type", _short(common)),
+            ("unit", column.unit),
+            ("accepted", ", ".join(column.choices)),
+            ("source", column.source),
+        ]
+        _put_list([each for each in found if each[1]])
+    _put_heading("occurs in")
+    by_layer: dict[str, list[str]] = {}
+    for use in uses:
+        differs = use.type != common and not use.type.startswith("STRUCT")
+        kind = f" ({use.type})" if differs else ""
+        by_layer.setdefault(use.thing.layer, []).append(use.thing.name + kind)
+    _put_list([(layer, ", ".join(names)) for layer, names in by_layer.items()])
+
+
+def _called(thing: Thing) -> str:
+    if "macro" not in thing.kind:
+        return thing.name
+    return f"{thing.name}({', '.join(each.name for each in thing.arguments)})"
+
+
+def _in_short(thing: Thing) -> str:
+    """Return its name; of a macro with the arguments that it must have, as far as there is room."""
+    called = _called(thing)
+    if len(called) <= _SIGNATURE:
+        return called
+    needed = [each.name for each in thing.arguments if each.default is None]
+    kept = f"{thing.name}({', '.join([*needed, '...'])})"
+    return kept if len(kept) <= _SIGNATURE else f"{thing.name}(...)"
+
+
+def _line(thing: Thing, *, is_short: bool = False) -> str:
+    what = thing.what
+    if is_short and thing.kind == "macro":
+        what = what.partition(". ")[0]
+    return f"{what.rstrip('.')}: {thing.grain}" if thing.grain else what
+
+
+def _argument(name: str, default: str | None) -> tuple[str, str, str]:
+    from warehouse.describe import argument_meaning
+
+    return name, "" if default is None else f":= {default}", argument_meaning(name)
+
+
+def _sourced(meaning: str, source: str) -> str:
+    return f"{meaning} ({source})" if source else meaning
+
+
+def _short(kind: str) -> str:
+    """Return a DuckDB type without the fields of a struct, which may be dozens."""
+    return f"{kind.partition('(')[0]}(...)" if kind.startswith("STRUCT(") else kind
+
+
+def _in_quotes(query: str) -> str:
+    return f'"{query}"' if not set('"$`\\') & set(query) else shlex.quote(query)
+
+
+def _put_heading(text: str) -> None:
+    sys.stdout.write(f"\n{text}\n" if text else "\n")
+
+
+def _put_text(text: str, indent: int = 0) -> None:
+    _put_list([(text,)], indent=indent)
+
+
+def _put_list(
+    cells: Sequence[Sequence[str]],
+    *,
+    numeric: frozenset[int] | set[int] = frozenset(),
+    indent: int = 2,
+) -> None:
+    """Print rows whose last cell is text; on a terminal it is wrapped, under its own beginning."""
+    if not cells:
+        return
+    *first, _ = zip(*cells, strict=True)
+    widths = [max(map(len, column)) for column in first]
+    used = indent + sum(width + len(_GAP) for width in widths if width)
+    whole = terminal_width()
+    for *row, text in cells:
+        before = " " * indent
+        for place, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            if width:
+                before += (cell.rjust(width) if place in numeric else cell.ljust(width)) + _GAP
+        if whole is None or whole - used < _LEAST:
+            lines = [text]
+        else:
+            lines = textwrap.wrap(text, whole - used, break_on_hyphens=False) or [""]
+        for line in lines:
+            sys.stdout.write((before + line).rstrip() + "\n")
+            before = " " * used
+
+
+# ---- for programs ----
+
+
+def _put_json(found: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
+
+def _records(things: Sequence[Thing], rows: dict[str, int]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": thing.name,
+            "kind": thing.kind,
+            "layer": thing.layer,
+            "what": thing.what,
+            "grain": thing.grain or None,
+            "rows": rows.get(thing.name),
+        }
+        for thing in things
+    ]
+
+
+def _thing_record(told: Description, thing: Thing, *, stored: bool) -> dict[str, Any]:
+    from warehouse.describe import argument_meaning
+
+    (record,) = _records([thing], told.rows if stored else {})
+    return {
+        **record,
+        "notes": thing.notes or None,
+        "arguments": [
+            {**each._asdict(), "meaning": argument_meaning(each.name)} for each in thing.arguments
+        ],
+        "columns": [each._asdict() for each in told.columns(thing.name)],
+        "made_from": thing.source,
+        "reads": told.reads.get(thing.name, ()),
+        "read_by": told.readers.get(thing.name, ()),
+        "rests_on": told.tables_under(thing.name),
+        "example": thing.example or None,
+    }
+
+
+def _column_record(name: str, column: Column | None, uses: Sequence[Use]) -> dict[str, Any]:
+    meaning = {} if column is None else asdict(column)
+    return {
+        "name": name.strip().lower(),
+        **{key: meaning.get(key) for key in ("meaning", "unit", "source", "choices")},
+        "uses": [
+            {"name": use.thing.name, "layer": use.thing.layer, "type": use.type} for use in uses
+        ],
+    }

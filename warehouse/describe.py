@@ -1,0 +1,287 @@
+"""What a database holds, in words: tables, views and macros by layer, columns, and lineage.
+
+Everything comes from the database itself: its catalog, the comments there, its views' SQL. Only
+which layer a thing is of, and where it was made, is asked of the package.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import duckdb
+
+from estimators.columns import GROUPS, Column
+from estimators.registry import all_estimators
+from warehouse import materialised, resources, views
+from warehouse.errors import InputError
+from warehouse.lineage import readers_of, reads_of, rests_on
+from warehouse.macros import Argument, Macro, comment_text, macros_in
+from warehouse.meanings import ARGUMENTS, EXAMPLES, LAYERS, meaning_of
+from warehouse.naming import quoted
+from warehouse.schema import prepare, reference_names
+from warehouse.tables import core_tables, fact_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from duckdb import DuckDBPyConnection
+
+_GRAIN = re.compile(r"\s*(?:\bGrain: )?\b([Oo]ne row\b.*)$", re.DOTALL)
+_META = "warehouse_meta"
+_NEAR = 8
+
+_OBJECTS = """\
+select table_name as name, 'table' as kind, comment, null as parameters from duckdb_tables()
+where not internal
+union all
+select view_name, 'view', comment, null from duckdb_views() where not internal
+union all
+select distinct function_name, replace(function_type, '_', ' '), comment, parameters
+from duckdb_functions() where not internal and function_type in ('macro', 'table_macro')
+order by name"""
+
+
+@dataclass(frozen=True)
+class Thing:
+    """A table, view or macro.
+
+    Attributes
+    ----------
+    kind
+        ``table``, ``view``, ``macro`` or ``table macro``.
+    layer
+        One of `warehouse.meanings.LAYERS`.
+    what, grain
+        What it holds, and what one of its rows is; a macro that gives a value has no grain.
+    source
+        The file that it was made from, or what made it.
+    notes
+        What else its file says of it.
+    arguments
+        Those of a macro.
+    """
+
+    name: str
+    kind: str
+    layer: str
+    what: str
+    grain: str
+    source: str
+    notes: str = ""
+    arguments: tuple[Argument, ...] = ()
+
+    @property
+    def is_relation(self) -> bool:
+        """Whether it has columns."""
+        return self.kind != "macro"
+
+    @property
+    def example(self) -> str:
+        """A SELECT that shows what is in it."""
+        if self.kind in ("table", "view"):
+            return f"from {self.name} limit 5"
+        return EXAMPLES.get(self.name, "")
+
+
+class ColumnOf(NamedTuple):
+    """A column of one table, view or table macro; `meaning` is empty where nothing says it."""
+
+    name: str
+    type: str
+    unit: str
+    meaning: str
+    source: str
+
+
+class Use(NamedTuple):
+    """Where a column occurs, and its type there."""
+
+    thing: Thing
+    type: str
+
+
+class _Origin(NamedTuple):
+    layer: str
+    source: str
+    notes: str = ""
+
+
+class Description:
+    """The tables, views and macros of a database; made once, it answers from what it has read."""
+
+    def __init__(self, connection: DuckDBPyConnection) -> None:
+        self._connection = connection
+        origins = _origins(connection)
+        signatures = {macro.name: macro.arguments for macro in _macros()}
+        found = []
+        for name, kind, comment, parameters in connection.execute(_OBJECTS).fetchall():
+            what, grain = split_comment(comment or "")
+            origin = origins.get(name, _Origin("own", "this database"))
+            known = signatures.get(name)
+            if known is None or [argument.name for argument in known] != parameters:
+                known = tuple(Argument(each, None) for each in parameters or ())
+            arguments = known if "macro" in kind else ()
+            found.append(
+                Thing(name, kind, origin.layer, what, grain, origin.source, origin.notes, arguments)
+            )
+        layers = list(LAYERS)
+        found.sort(key=lambda thing: (layers.index(thing.layer), thing.name))
+        self.things = {thing.name: thing for thing in found}
+
+    @cached_property
+    def reads(self) -> dict[str, tuple[str, ...]]:
+        """What each view and macro reads or calls itself; a table that keeps a view reads it."""
+        found = reads_of(self._connection)
+        if {materialised.TABLE, materialised.SOURCE} <= self.things.keys():
+            found[materialised.TABLE] = (materialised.SOURCE,)
+        return found
+
+    @cached_property
+    def readers(self) -> dict[str, tuple[str, ...]]:
+        """What reads or calls each table, view and macro."""
+        return readers_of(self.reads)
+
+    def tables_under(self, name: str) -> tuple[str, ...]:
+        """Return the stored tables that a view or macro rests on, itself or through others."""
+        return tuple(n for n in rests_on(self.reads, name) if self.things[n].kind == "table")
+
+    @cached_property
+    def rows(self) -> dict[str, int]:
+        """Rows of every stored table."""
+        names = [thing.name for thing in self.things.values() if thing.kind == "table"]
+        counts = (f"select count(*) as rows from {quoted(name)}" for name in names)
+        found = self._connection.execute(" union all ".join(counts)).fetchall() if names else []
+        return {name: rows for name, (rows,) in zip(names, found, strict=True)}
+
+    def columns(self, name: str) -> list[ColumnOf]:
+        """Return the columns of a table, view or table macro, in their order."""
+        thing = self.things[name]
+        if not thing.is_relation:
+            return []
+        if thing.kind == "table macro":
+            described = self._described(thing)
+        else:
+            query = (
+                "select column_name, data_type, comment from duckdb_columns() "
+                "where table_name = ? order by column_index"
+            )
+            described = self._connection.execute(query, [name]).fetchall()
+        return [_column_of(*each) for each in described]
+
+    def _described(self, macro: Thing) -> list[tuple[str, str, str | None]]:
+        """Return the columns of a table macro, which no catalog has: a call of it is bound."""
+        needed = sum(argument.default is None for argument in macro.arguments)
+        for value in ("null", "1"):  # some arguments may not be NULL
+            given = ", ".join([value] * needed)
+            with suppress(duckdb.Error):
+                bound = self._connection.execute(f"describe from {quoted(macro.name)}({given})")
+                return [(row[0], row[1], None) for row in bound.fetchall()]
+        return []
+
+    def uses(self, column: str) -> list[Use]:
+        """Return the tables and views that have a column of that name, in the things' order."""
+        query = "select table_name, data_type from duckdb_columns() where column_name = ?"
+        types = dict(self._connection.execute(query, [column]).fetchall())
+        return [
+            Use(thing, types[thing.name]) for thing in self.things.values() if thing.name in types
+        ]
+
+    def find(self, asked: str) -> tuple[Thing | None, Column | None, list[Use]]:
+        """Return the thing, and the column with its uses, that have the name `asked`.
+
+        Raises
+        ------
+        InputError
+            If there is neither; names that are near are told.
+        """
+        name = asked.strip().lower()
+        thing, uses = self.things.get(name), self.uses(name)
+        if thing or uses:
+            return thing, (meaning_of(name) if uses else None), uses
+        query = "select distinct column_name from duckdb_columns() where not internal"
+        columns = (found for (found,) in self._connection.execute(query).fetchall())
+        near = _near(name, [*self.things, *columns, *LAYERS])
+        hint = f"did you mean {' or '.join(near)}?" if near else "`warehouse schema` lists them"
+        raise InputError(f"`{asked}` is no table, view, macro or column", hint)
+
+
+def packaged() -> DuckDBPyConnection:
+    """Return a database in memory that has everything but rows that are evaluated."""
+    connection = duckdb.connect()
+    prepare(connection)
+    return connection
+
+
+def split_comment(comment: str) -> tuple[str, str]:
+    """Return what a table's, view's or macro's comment says it is, and its grain."""
+    grain = _GRAIN.search(comment)
+    what = comment[: grain.start()] if grain else comment
+    return what.rstrip(), f"one{grain[1].rstrip('.')[3:]}" if grain else ""
+
+
+def argument_meaning(name: str) -> str:
+    """Return what an argument of a macro is, if need be in the words of the column of its name."""
+    column = meaning_of(name)
+    return ARGUMENTS.get(name) or (column.comment if column else "")
+
+
+def group_of(column: str) -> str:
+    """Return the heading under which docs/columns.md has a column, empty if it has none."""
+    return next(
+        (title for title, group in GROUPS.items() if any(each.name == column for each in group)), ""
+    )
+
+
+def _column_of(name: str, kind: str, comment: str | None) -> ColumnOf:
+    known = meaning_of(name)
+    if known is None:
+        return ColumnOf(name, kind, "", comment or "", "")
+    return ColumnOf(name, kind, known.unit, known.meaning, known.source)
+
+
+def _near(name: str, known: Iterable[str]) -> list[str]:
+    """Return the names that are like `name`, or that have it or a word like it in them."""
+    names = sorted(set(known))
+    words = {word for each in names for word in each.split("_")}
+    near = {name, *get_close_matches(name, words, 1, 0.7)} if len(name) > 2 else set()
+    inside = [each for each in names if any(word in each for word in near)]
+    return list(dict.fromkeys([*get_close_matches(name, names, _NEAR), *inside]))[:_NEAR]
+
+
+def _origins(connection: DuckDBPyConnection) -> dict[str, _Origin]:
+    """Return layer and source of everything that the package makes."""
+    estimators = all_estimators()
+    found = {_META: _Origin("records", "warehouse/schema.py")}
+    for table in core_tables(estimators):
+        found[table.name] = _Origin("records", "warehouse/tables.py")
+    for estimator in estimators:
+        for relation in estimator.relations:
+            table = fact_table(estimator, relation)
+            found[table.name] = _Origin("results", f"estimator {estimator.name}")
+    found[materialised.TABLE] = _Origin("intermediate", f"view {materialised.SOURCE}")
+    for name in reference_names(connection):
+        found[name] = _Origin("reference", f"db/reference/{name}.csv")
+    for view in views.packaged():
+        layer = views.layer_of(view)
+        if view.path is None:
+            found[view.name] = _Origin(layer, "warehouse/views.py")
+        else:
+            notes = comment_text(view.path.read_text("utf-8").splitlines()[2:])
+            found[view.name] = _Origin(layer, f"sql/{layer}/{view.path.name}", notes)
+    for macro in _macros():
+        found.setdefault(macro.name, _Origin("macros", "sql/macros.sql"))
+    return found
+
+
+def _macros() -> list[Macro]:
+    files: list[Path] = [resources.sql_directory() / "macros.sql"]
+    files += sorted((resources.sql_directory() / views.FUNCTIONS).glob("*.sql"))
+    return [
+        macro for path in files if path.exists() for macro in macros_in(path.read_text("utf-8"))
+    ]

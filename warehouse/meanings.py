@@ -1,0 +1,153 @@
+"""Words for what the data dictionary does not name: reference tables, layers, macros' arguments.
+
+`estimators/columns` has every column that a table, file or study has. Here stand the few columns
+that only views pass to one another, and those of `warehouse_meta`.
+"""
+
+from __future__ import annotations
+
+from estimators.columns import COLUMNS, Column
+
+LAYERS = {
+    "marts": "Views to ask: ranks, comparisons, costs, accuracy",
+    "functions": "Table macros to ask: views that take arguments",
+    "macros": "Functions for queries: units, FLOPs, utilization",
+    "reference": "Reference tables: published figures, each row with its source",
+    "records": "What was asked and stored: problems, cells, studies, calibrations",
+    "intermediate": "Views that marts share",
+    "staging": "An estimator's rows under the names that all estimators share",
+    "current": "Stored rows of the newest versions, with their problem and choices",
+    "results": "Stored rows, as they were written",
+    "own": "Not of this package: made by hand in this database",
+}
+"""Layers in the order in which people need them, with what they hold."""
+
+REFERENCE_TABLES = {
+    "accelerator": "Accelerators: peak rates, memory, links, power and purchase. "
+    "One row per accelerator",
+    "accelerator_alias": "Other names of accelerators. One row per name",
+    "cost_parameter": "Parameters of cost and power: life of a server, utilization, overheads. "
+    "One row per parameter",
+    "device": "Devices of the simulators. One row per device",
+    "electricity_price": "Prices of electricity. One row per region and year",
+    "erratum": "Faults of the sources, and how they are mended. One row per erratum",
+    "facility_pue": "Energy of data centres over that of their computers. One row per facility",
+    "framework": "Training programs: what each does unless told otherwise. One row per framework",
+    "framework_alias": "Other names of training programs. One row per name",
+    "goodput": "Share of the time of large runs that made progress. One row per run",
+    "gpu_hour_price": "Published prices of an hour of one accelerator. "
+    "One row per quote: date, hardware and vendor",
+    "grid_carbon": "Emissions of electricity. One row per grid",
+    "model": "Models: their shapes. One row per model",
+    "model_alias": "Other names of models. One row per name",
+    "priced_as": "Accelerators of a system that take the price and power of another. "
+    "One row per accelerator",
+    "published_megatron_h100_scaling": "Megatron-Core's published rates on H100s. "
+    "One row per published configuration",
+    "published_megatron_recompute": "Megatron's published step times with full and selective "
+    "recomputation. One row per published configuration",
+    "published_megatron_scaling": "Megatron's published rates on up to 3,072 A100s. "
+    "One row per published configuration",
+    "published_megatron_training_time": "Published times of whole runs, Megatron and ZeRO-3. "
+    "One row per published configuration",
+    "published_training_runs": "Published runs: GPU-hours, power, energy, carbon and cost. "
+    "One row per run or part of one",
+    "published_training_stage": "Published step times and rates of stages of large runs. "
+    "One row per stage",
+    "site": "Sites of clusters that train together. One row per site",
+    "step_constant": "Constants of estimator training_step, with lowest and highest plausible "
+    "value. One row per constant, and accelerator or framework where it differs there",
+    "system": "Systems of estimator roofline: rates, links, latencies. One row per accelerator",
+}
+"""What each reference table holds, and its grain; every row names its source."""
+
+OTHER_COLUMNS = (
+    Column("best", "str", "", "The fastest layout that fits, with its figures, as one struct"),
+    Column("conditions", "str", "", "What else makes up the problem, as one struct"),
+    Column("coverage", "str", "", "What a cell covers of its problem, to compare like with like"),
+    Column(
+        "hardware_flops", "float", "FLOP", "FLOPs of a step, with those that recomputation repeats"
+    ),
+    Column("key", "str", "", "What is told of the database: a version, or whose hash it is"),
+    Column(
+        "least_seconds",
+        "float",
+        "seconds",
+        "Time of the fastest layout were the network without limit; NULL where it is modelled",
+    ),
+    Column("value", "str", "", "The version, hash or list of names"),
+)
+"""Columns that only views pass to one another, or that the database keeps about itself."""
+
+ARGUMENTS = {
+    "asked_model": "Name of a model",
+    "asked_num_gpus": "Number of GPUs; NULL: every one that was evaluated",
+    "asked_tokens": "Tokens to train on; NULL takes each run's own",
+    "assumed_goodput": "Share of the time that makes progress, above 0 to 1; NULL: the run's own",
+    "base_accelerator": "Accelerator of the system to compare with; NULL: the fastest",
+    "base_nvlink_size": "Its GPUs in an NVLink domain; NULL: the fastest",
+    "bytes": "An amount of memory or traffic [bytes]",
+    "erratum": "The id of an erratum, such as 'R2'",
+    "first_name": "A model, an accelerator, or the id of a problem or cell",
+    "flops_per_second": "A rate of arithmetic [FLOP/s]",
+    "fraction": "A ratio, 0.25 for a quarter",
+    "given_kg_co2e_per_kwh": "Emissions of electricity [kg/kWh]; NULL: every published grid's",
+    "given_price": "Price of an hour of one GPU [USD/GPU-hour]; NULL: every published one",
+    "given_pue": "Energy of the facility over that of its computers, 1 to 10; NULL: published",
+    "given_usd_per_kwh": "Price of electricity [USD/kWh]; NULL: the last published one",
+    "given_watts": "Mean power of one accelerator with its server [watts]; NULL: published ones",
+    "mends": "The ids of a row's mends, commas between: column mends",
+    "only_id": "A cell_id or problem_id to keep to; NULL: all",
+    "only_num_gpus": "A number of GPUs to keep to; NULL: all",
+    "percent": "How much slower than the best a layout may be [%]",
+    "run_tokens": "Tokens to train on [tokens]",
+    "second_name": "Another of the same kind",
+    "seconds": "A time [seconds]",
+}
+"""Arguments of macros that are not columns of the data dictionary."""
+
+EXAMPLES = {
+    "best": "select estimator, variant, accelerator, best_layout, best_step_seconds "
+    "from best('gpt3_1T', 4096) limit 5",
+    "compare": "from compare('A100', 'B200') limit 5",
+    "days": "select model, days(training_seconds) as days from published_training_runs",
+    "gb": "select accelerator, gb(hbm_bytes) as gb from accelerator",
+    "has_mend": "select variant, has_mend(mends, 'R2') as mends_r2 from cell group by all",
+    "in_days": "select model, in_days(training_seconds) as days from published_training_runs",
+    "in_gb": "select accelerator, in_gb(hbm_bytes) as gb from accelerator",
+    "in_percent": "select run, in_percent(goodput) as percent from goodput",
+    "in_tflops": "select accelerator, in_tflops(bf16_flops_per_second) as tflops from accelerator",
+    "in_years": "select in_years(1e9) as years",
+    "megatron_flops": "select megatron_flops(1536, 2048, 96, 12288, 51200, 'full') as flops",
+    "megatron_parameters": "select megatron_parameters(96, 12288, 51200, 2048) as parameters",
+    "mfu": "select mfu(4.5e18, 20.0, 1024, 312e12) as mfu",
+    "model_flops": "select model, model_flops(1024, seq_len, num_layers, hidden_size, "
+    "ffn_hidden_size, num_heads, num_kv_heads, vocab_size) as flops from model",
+    "near_optimal_layouts": "select num_gpus, data_parallel, tensor_parallel, pipeline_parallel, "
+    "step_seconds from near_optimal_layouts(1) order by num_gpus, step_seconds limit 5",
+    "optimizer_training_seconds": "select in_days(optimizer_training_seconds(4e26, 10)) as days",
+    "run_of": "select estimator, accelerator, num_gpus, days(training_seconds) as days, cost_usd "
+    "from run_of('gpt3_1T', 20e12, 4096) limit 5",
+    "system_comparison_for": "select model, accelerator, nvlink_size, num_gpus, training_seconds "
+    "from system_comparison_for(1e12) order by all limit 5",
+    "training_cost_for": "select model, accelerator, num_gpus, lowest_cost_usd "
+    "from training_cost_for(1e12, given_price := 2.5) order by lowest_cost_usd limit 5",
+    "training_energy_for": "select model, accelerator, grid, lowest_energy_kwh, lowest_kg_co2e "
+    "from training_energy_for(1e12, given_pue := 1.2) where is_default limit 5",
+    "training_run_for": "select model, num_gpus, in_days(training_seconds) as days, gpu_hours "
+    "from training_run_for(1e12, assumed_goodput := 0.9) where run_note is null limit 5",
+    "usd": "select usd(1024, 30 * 86400, 2.5) as usd",
+}
+"""A SELECT that shows each macro at work."""
+
+_OTHER = {column.name: column for column in OTHER_COLUMNS}
+
+
+def meaning_of(name: str) -> Column | None:
+    """Return what the column `name` is wherever it occurs, None if nothing says so."""
+    return COLUMNS.get(name) or _OTHER.get(name)
+
+
+def reference_comment(name: str) -> str:
+    """Return the comment of the reference table that `name`.csv becomes."""
+    return REFERENCE_TABLES.get(name, f"Reference table, from {name}.csv. One row per source")

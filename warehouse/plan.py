@@ -1,0 +1,188 @@
+"""A run that is to be planned: what is asked, and what follows from it before any layout."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from estimators import registry
+from estimators.contract import PUBLISHED, RefusedError, Scalar
+from estimators.training_step.counts import parameters
+from estimators.training_step.estimator import with_derived
+from warehouse.catalog import packaged_catalog
+from warehouse.errors import InputError
+from warehouse.showing import Shown, show_configuration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from estimators.contract import Catalog, Estimator, Mends
+
+MAX_GPUS = 16_384
+"""Largest number of GPUs that is tried unless asked otherwise."""
+
+BATCH_RULE = "2,048^2 tokens at 1e25 FLOPs, with the sixth root of the FLOPs, to a power of two"
+"""How large a batch is unless it is given; source: davidsj/ml_par_sim run_optimizer2.ipynb."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a run must keep within; None: no such limit."""
+
+    budget_usd: float | None = None
+    days: float | None = None
+    max_mw: float | None = None
+
+    def __bool__(self) -> bool:
+        """Return whether there is any limit."""
+        return any(value is not None for value in vars(self).values())
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked: the run, what it must keep within, and its terms.
+
+    Attributes
+    ----------
+    inputs
+        Columns of the problem that were given, beside model, accelerator, GPUs and batch.
+    batch
+        Sequences of a step; None: by the rule.
+    basis
+        Basis of the price that the budget is held against.
+    goodput, price, pue, usd_per_kwh, kg_co2e_per_kwh, watts
+        As the table macros of costs and energy take them.
+    """
+
+    estimator: str
+    model: str
+    accelerator: str
+    tokens: float
+    num_gpus: int | None = None
+    limits: Limits = field(default_factory=Limits)
+    inputs: Mapping[str, Scalar] = field(default_factory=dict)
+    batch: int | None = None
+    max_gpus: int = MAX_GPUS
+    basis: str = "on_demand"
+    goodput: float | None = None
+    price: float | None = None
+    pue: float | None = None
+    usd_per_kwh: float | None = None
+    kg_co2e_per_kwh: float | None = None
+    watts: float | None = None
+
+    @property
+    def takes_cheapest(self) -> bool:
+        """Whether the cheapest run within the limits is best, not the fastest."""
+        return self.limits.days is not None
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is asked, resolved.
+
+    Attributes
+    ----------
+    facts
+        One GPU with one sequence: the problem's values under their names in the tables.
+    mends
+        Of the variant that is shown unless asked otherwise.
+    batch
+        Sequences of a step.
+    is_default_batch
+        Whether the rule gave them.
+    parameters, active_parameters
+        Of the model without its vocabulary: all of them, and those that a token passes through.
+    """
+
+    asked: Asked
+    estimator: Estimator
+    mends: Mends
+    facts: Shown
+    batch: int
+    is_default_batch: bool
+    parameters: float
+    active_parameters: float
+
+    @property
+    def least_seconds_of_one_gpu(self) -> float:
+        """Time of the run on one GPU at its peak rate: no estimate is below that."""
+        peak = float(self.facts.problem["matrix_flops_per_second"] or 0)
+        goodput = self.asked.goodput or 1.0
+        return 6 * self.active_parameters * self.asked.tokens / peak / goodput
+
+
+def resolve(asked: Asked) -> Run:
+    """Look up model and accelerator, and settle the batch.
+
+    Raises
+    ------
+    RefusedError
+        If the model, the accelerator or another input is not known.
+    """
+    estimator, catalog = registry.get(asked.estimator), packaged_catalog()
+    relation = estimator.relations[0]
+    mends = frozenset(estimator.mends)
+    texts = {
+        "model": asked.model,
+        "accelerator": asked.accelerator,
+        "num_gpus": "1",
+        "global_batch_size": "1",
+        **{name: str(value) for name, value in asked.inputs.items()},
+    }
+    _refuse_foreign_system(asked, estimator, catalog)
+    facts = show_configuration(estimator, relation, texts, mends or PUBLISHED, catalog)
+    whole, active = _parameters(facts.problem)
+    sequences = _default_batch(active, asked.tokens, int(facts.problem["seq_len"] or 1))
+    return Run(
+        asked,
+        estimator,
+        mends,
+        facts,
+        asked.batch or sequences,
+        asked.batch is None,
+        whole,
+        active,
+    )
+
+
+def _refuse_foreign_system(asked: Asked, estimator: Estimator, catalog: Catalog) -> None:
+    """Raise where an estimator needs an accelerator as sold, and the name is that of a system."""
+    if "framework" not in estimator.problem_columns:
+        return
+    try:
+        catalog.find("accelerator", asked.accelerator)
+    except RefusedError:
+        sold = catalog.tables.get("priced_as", {}).get(asked.accelerator)
+        if sold is not None:
+            raise InputError(
+                f"`--accelerator` {asked.accelerator}: is a system of table system, without the "
+                f"constants of an accelerator that {estimator.name} needs",
+                f"use {sold['priced_as']}",
+            ) from None
+
+
+def _parameters(problem: Mapping[str, Scalar]) -> tuple[float, float]:
+    """Return the parameters of all layers, and of those a token passes through."""
+    neutral = {"num_experts": 1, "experts_per_token": 1, "num_shared_experts": 0}
+    neutral |= {"num_dense_layers": 0}
+    shape = {**neutral, **problem, "vocab_size": None}
+    shape.setdefault("num_kv_heads", shape["num_heads"])
+    shape.setdefault("head_size", int(shape["hidden_size"] or 0) // int(shape["num_heads"] or 1))
+    shape.setdefault("expert_ffn_hidden_size", shape["ffn_hidden_size"])
+    for name in ("uses_glu", "uses_dropout", "fuses_elementwise", "ties_embedding"):
+        shape.setdefault(name, False)
+    shape |= {"precision": None, "fp8_flops_per_second": None}
+    count = parameters(with_derived(shape))
+    layers = float(shape["num_layers"] or 0)
+    share = float(shape["experts_per_token"] or 1) / float(shape["num_experts"] or 1)
+    whole, active = count.layer + count.experts, count.layer + share * count.experts
+    return float(layers * whole), float(layers * active)
+
+
+def _default_batch(active_parameters: float, tokens: float, seq_len: int) -> int:
+    """Return the sequences of a step by `BATCH_RULE`."""
+    flops = 6 * active_parameters * tokens
+    sequences = 2048**2 * (flops / 1e25) ** (1 / 6) / seq_len
+    return int(2 ** max(round(math.log2(sequences)), 0))

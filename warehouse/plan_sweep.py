@@ -1,0 +1,107 @@
+"""What a plan has to sweep: the study of its counts of GPUs, and what of it is not stored yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from estimators.contract import Scalar
+from warehouse.catalog import packaged_catalog
+from warehouse.connection import open_for_read
+from warehouse.runner import Plan, run_study
+from warehouse.runner import plan as plan_study
+from warehouse.studies import Study
+from warehouse.whole_space import named_choices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from warehouse.plan import Run
+    from warehouse.runner import SweepReport
+
+
+def study_of(run: Run, counts: Sequence[int]) -> Study:
+    """Return the study that has every layout on these numbers of GPUs."""
+    asked = run.asked
+    space: dict[str, tuple[Scalar, ...]] = {
+        "model": (run.facts.problem["model"],),
+        "accelerator": (run.facts.problem["accelerator"],),
+        **{name: (value,) for name, value in asked.inputs.items()},
+        **named_choices(run.estimator),
+        "num_gpus": tuple(counts),
+        "global_batch_size": (run.batch,),
+    }
+    told = "".join(f", {name} {value}" for name, value in asked.inputs.items())
+    name = (
+        f"plan {run.estimator.name} {space['model'][0]} on {','.join(map(str, counts))} x "
+        f"{space['accelerator'][0]}, batch {run.batch}{told}"
+    )
+    known = run.estimator.mends
+    definition: dict[str, Any] = {
+        "name": name,
+        "description": "asked by `warehouse plan`",
+        "estimator": run.estimator.name,
+        "mends": [[mend for mend in known if mend in run.mends]],
+        "spaces": [{key: list(values) for key, values in space.items()}],
+    }
+    return Study(name, run.estimator.name, (run.mends,), (space,), definition, "plan")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The cells of some numbers of GPUs, and what of them is not stored."""
+
+    study: Study
+    plan: Plan
+    missing_cells: int
+    missing_rows: int
+
+    @property
+    def problems(self) -> dict[int, int]:
+        """Number of GPUs -> id of the problem."""
+        return {
+            int(cell.problem.values["num_gpus"] or 0): cell.problem.id
+            for cell, _ in self.plan.cells
+        }
+
+    def has_layouts(self, num_gpus: int) -> bool:
+        """Return whether there is any layout on so many GPUs."""
+        return any(
+            rows and cell.problem.values["num_gpus"] == num_gpus for cell, rows in self.plan.cells
+        )
+
+
+def wanted(run: Run, counts: Sequence[int], database: Path) -> Wanted:
+    """Return what some numbers of GPUs ask for; nothing is evaluated or written.
+
+    Raises
+    ------
+    InputError
+        If they are refused, or if there is no layout on any of them.
+    """
+    study = study_of(run, counts)
+    asked = plan_study(study, packaged_catalog())
+    stored: set[int] = set()
+    if database.exists():
+        with open_for_read(database) as connection:
+            query = "select cell_id from cell where list_contains(?, cell_id)"
+            ids = [cell.id for cell, _ in asked.cells]
+            stored = {row[0] for row in connection.execute(query, [ids]).fetchall()}
+    missing = [rows for cell, rows in asked.cells if cell.id not in stored]
+    return Wanted(study, asked, len(missing), sum(missing))
+
+
+def swept(
+    wanted: Wanted, database: Path, sweep: Callable[[Path, Study], SweepReport] | None = None
+) -> SweepReport | None:
+    """Evaluate and store what is missing; nothing is opened for writing where nothing is.
+
+    Parameters
+    ----------
+    sweep
+        Runs a study, by default without showing progress.
+    """
+    if not wanted.missing_cells and database.exists():
+        return None
+    return (sweep or run_study)(database, wanted.study)

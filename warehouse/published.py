@@ -1,0 +1,173 @@
+"""Published steps as rows that `evaluate` takes, beside the time that was measured.
+
+They are those of view `published_step`; a microbatch or an interleaving that was not published is
+the estimator's default, one sequence and none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import polars as pl
+
+from estimators.contract import Refusal
+from warehouse import resources
+from warehouse.batch_files import SUFFIXES, read_configs
+from warehouse.batch_inputs import input_names
+from warehouse.errors import InputError
+from warehouse.reference import read_table, reference_files, store_table
+from warehouse.tables import MEASUREMENT_TABLE, create_statement
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from estimators.contract import Estimator, Relation
+
+ROW, MEASURED, IS_OWN = "published_row", "published_step_seconds", "is_own_framework"
+"""Columns of a reference beside the inputs: the row's name, its time, whether the constants are
+those of the program that was measured."""
+
+VIEW = "intermediate/published_step.sql"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Measured steps.
+
+    Attributes
+    ----------
+    name
+        The reference table, or the file as the user named it.
+    frame
+        The inputs of each row, and `ROW`, `MEASURED`, `IS_OWN`.
+    """
+
+    name: str
+    frame: pl.DataFrame
+
+
+def load_reference(name: str, estimator: Estimator, path: Path) -> Reference:
+    """Return the published table called `name`, or else the file at `path`.
+
+    Raises
+    ------
+    InputError
+        If there is neither, or the file has no time of a step in every row.
+    """
+    if name in published_tables():
+        return published_reference(name)
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(
+            f"`REFERENCE` {name} is no table of published steps",
+            f"known: {', '.join(published_tables())}; or name a file that ends in "
+            f"{' or '.join(SUFFIXES)}",
+        )
+    return _file_reference(path, estimator, estimator.relations[0])
+
+
+def published_tables() -> list[str]:
+    """Return the names of the tables of published steps."""
+    return published_steps()["reference"].unique(maintain_order=True).to_list()
+
+
+def published_reference(name: str) -> Reference:
+    """Return the rows of one published table."""
+    return Reference(name, published_steps().filter(pl.col("reference") == name))
+
+
+@lru_cache(maxsize=1)
+def published_steps() -> pl.DataFrame:
+    """Return view `published_step` of the packaged reference tables, without a database.
+
+    Its model is a name within the publication and makes way for what table `model` knows of that
+    shape: whether embedding and output layer are one.
+    """
+    sql = resources.sql_directory()
+    view = (sql / VIEW).read_text(encoding="utf-8")
+    with duckdb.connect(":memory:") as connection:
+        for path in reference_files():
+            if path.stem in view:
+                store_table(connection, read_table(path))
+        connection.execute(create_statement(MEASUREMENT_TABLE))
+        connection.execute((sql / "macros.sql").read_text(encoding="utf-8"))
+        found = connection.execute(f"with step as ({view}\n) {_WITH_MODEL}")
+        names = [column[0] for column in found.description or ()]
+        rows = found.fetchall()
+    return pl.DataFrame(rows, schema=names, orient="row", infer_schema_length=None)
+
+
+_SHAPE = ("num_layers", "hidden_size", "ffn_hidden_size", "num_heads", "seq_len", "vocab_size")
+_WITH_MODEL = f"""\
+select
+    step.* exclude (model),
+    (
+        select any_value(model.ties_embedding) from model
+        where {" and ".join(f"model.{name} = step.{name}" for name in _SHAPE)}
+    ) as ties_embedding
+from step"""
+
+
+def _file_reference(path: Path, estimator: Estimator, relation: Relation) -> Reference:
+    if not path.exists():
+        raise InputError(f"{path}: there is no such file")
+    inputs = input_names(estimator, relation)
+    frame = read_configs(path, (*inputs, "step_seconds"), keep_text=False)
+    if "step_seconds" not in frame.columns:
+        hint = "give what was measured of each row, in seconds"
+        raise InputError(f"{path}: has no column `step_seconds`", hint)
+    times = frame["step_seconds"].cast(pl.Float64, strict=False)
+    seconds = times.fill_null(np.nan).to_numpy()
+    refusals = [
+        Refusal("step_seconds", frame["step_seconds"][row], "must be a positive number", row=row)
+        for row in np.flatnonzero(~(np.isfinite(seconds) & (seconds > 0))).tolist()
+    ]
+    if refusals:
+        raise InputError.from_refusals(refusals, str(path))
+    if ROW not in frame.columns:
+        names = pl.Series(ROW, [f"row {number}" for number in range(1, frame.height + 1)])
+        frame = frame.with_columns(names)
+    measured = pl.Series(MEASURED, seconds)
+    return Reference(
+        str(path),
+        frame.drop("step_seconds").with_columns(
+            pl.col(ROW).cast(pl.String), measured, pl.lit(value=True).alias(IS_OWN)
+        ),
+    )
+
+
+def filtered(frame: pl.DataFrame, conditions: Sequence[str]) -> pl.Series:
+    """Return which rows meet every condition such as ``group=PTD-P`` or ``row!=1.7B,3.6B``.
+
+    Raises
+    ------
+    InputError
+        If one is not of that form, or names no column.
+    """
+    kept = pl.Series([True] * frame.height, dtype=pl.Boolean)
+    for condition in conditions:
+        key, equals, text = condition.partition("=")
+        name, wants = key.removesuffix("!").strip(), not key.endswith("!")
+        name = {"row": ROW, "group": "published_group"}.get(name, name)
+        if not equals or not name:
+            hint = "write --rows group=PTD-P, several values with commas, != for all others"
+            raise InputError(f"`--rows` {condition} is not of the form key=value", hint)
+        if name not in frame.columns:
+            known = ", ".join(c for c in frame.columns if c not in (MEASURED, IS_OWN))
+            raise InputError(f"`--rows` {condition}: there is no column `{name}`", f"has: {known}")
+        values = {_plain(one) for one in text.split(",")}
+        kept &= pl.Series([(_plain(value) in values) == wants for value in frame[name]])
+    return kept
+
+
+def _plain(value: Any) -> Any:
+    """Return a value so that a text compares with what it says: 8 and 8.0, true and True."""
+    text = str(value).strip()
+    try:
+        return float(text)
+    except ValueError:
+        return text.lower()

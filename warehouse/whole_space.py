@@ -1,0 +1,106 @@
+"""Every layout of one problem, evaluated in memory: what a single layout is measured against."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from estimators.columns import COLUMNS
+from estimators.contract import Array, Cell, Mends, Problem, Scalar
+from estimators.roofline.strategies import ATTENTIONS
+from warehouse.record_batches import CHUNK_ROWS, num_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from estimators.contract import Estimator, Relation
+
+_SEARCHED: dict[str, dict[str, tuple[Scalar, ...]]] = {
+    "roofline": {
+        "strategy": tuple(ATTENTIONS),
+        "activation_recompute": ("none", "full"),
+    }
+}
+"""Choices to search over, of estimators that search none unless they are named."""
+
+
+def searched_choices(estimator: Estimator) -> dict[str, tuple[Scalar, ...]]:
+    """Return the choices that a whole space takes every value of, with these values."""
+    own = getattr(estimator.search, "searched", {})
+    return {**{name: tuple(values) for name, values in own.items()}, **named_choices(estimator)}
+
+
+def named_choices(estimator: Estimator) -> dict[str, tuple[Scalar, ...]]:
+    """Return those of the searched choices that a study must name to have them searched."""
+    return dict(_SEARCHED.get(estimator.name, {}))
+
+
+def cells_of_problem(
+    estimator: Estimator, relation: Relation, values: Mapping[str, Scalar], mends: Mends
+) -> list[Cell]:
+    """Return the cells that together have every layout of a problem.
+
+    Parameters
+    ----------
+    values
+        The problem's values and the choices of one of its layouts. Choices that are not searched
+        are kept to, an attention only in the strategies that have it.
+    """
+    problem = Problem({name: _plain(name, values[name]) for name in estimator.problem_columns})
+    own = {name: values[name] for name in estimator.choice_columns}
+    searched = searched_choices(estimator)
+    cells = []
+    for combination in itertools.product(*searched.values()):
+        choices = {**own, **dict(zip(searched, combination, strict=True))}
+        known = ATTENTIONS.get(str(choices.get("strategy")), ())
+        if known and choices["attention"] not in known:
+            choices["attention"] = known[0]
+        cells.append(
+            Cell(
+                estimator.name,
+                estimator.version,
+                relation.name,
+                problem,
+                mends,
+                choices,
+                neutral=estimator.neutral_choices,
+            )
+        )
+    return cells
+
+
+def _plain(name: str, value: Scalar) -> Scalar:
+    """Return a value as a search has it: a whole number is one, also where it may be missing."""
+    return int(value) if isinstance(value, float) and COLUMNS[name].kind == "int" else value
+
+
+def evaluated(
+    estimator: Estimator, relation: Relation, cells: Iterable[Cell], names: Iterable[str]
+) -> dict[str, Array]:
+    """Return columns of every layout of `cells`, in order.
+
+    Parameters
+    ----------
+    names
+        Keys, choices and outputs of the estimator.
+    """
+    names = tuple(names)
+    computed = {n: relation.column(n).dtype for n in names if n not in estimator.choice_columns}
+    parts: dict[str, list[Array]] = {name: [] for name in names}
+    search = estimator.search
+    for cell in cells:
+        if search is None:
+            break
+        for layouts in search.layouts(cell, CHUNK_ROWS):
+            size = num_rows(layouts)
+            out: dict[str, Any] = {name: np.empty(size, dtype) for name, dtype in computed.items()}
+            estimator.estimate(relation, cell.values, layouts, cell.mends, out)
+            for name in names:
+                column = out[name] if name in out else np.full(size, cell.choices[name], object)
+                parts[name].append(column)
+    return {
+        name: np.concatenate(columns) if columns else np.empty(0, computed.get(name, object))
+        for name, columns in parts.items()
+    }
