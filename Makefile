@@ -14,7 +14,7 @@ quickstart: runtime ## Build the database, run the main job and print its result
 	@.venv/bin/warehouse quickstart
 
 test: dev ## Run the tests (ARGS="-k schema -x" to choose)
-	@$(python) -m pytest $(ARGS)
+	@$(python) -m pytest -n auto --dist worksteal $(ARGS)
 
 lint: dev ## Check formatting, style, types and SQL
 	@failed=; for check in "ruff format --check ." "ruff check ." mypy "sqlfluff lint sql"; do \

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from estimators import registry
 from estimators.contract import PUBLISHED, RefusedError, Scalar
 from estimators.training_step.counts import parameters
-from estimators.training_step.estimator import with_derived
+from estimators.training_step.estimator import FLAGS, with_derived
 from warehouse.catalog import packaged_catalog
 from warehouse.errors import InputError
 from warehouse.showing import Shown, show_configuration
@@ -171,7 +171,7 @@ def _parameters(problem: Mapping[str, Scalar]) -> tuple[float, float]:
     shape.setdefault("num_kv_heads", shape["num_heads"])
     shape.setdefault("head_size", int(shape["hidden_size"] or 0) // int(shape["num_heads"] or 1))
     shape.setdefault("expert_ffn_hidden_size", shape["ffn_hidden_size"])
-    for name in ("uses_glu", "uses_dropout", "fuses_elementwise", "ties_embedding"):
+    for name in FLAGS:
         shape.setdefault(name, False)
     shape |= {"precision": None, "fp8_flops_per_second": None}
     count = parameters(with_derived(shape))

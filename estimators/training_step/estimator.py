@@ -120,7 +120,7 @@ def with_derived(values: Values) -> dict[str, Any]:
         for name, value in values.items()
         if np.asarray(value).dtype.kind in "if"
     }
-    flags = {name: np.asarray(values[name], dtype=bool)[()] for name in _FLAGS}
+    flags = {name: np.asarray(values[name], dtype=bool)[()] for name in FLAGS}
     dense = values["num_dense_layers"] / _numbers(values["num_layers"])
     return {
         **values,
@@ -133,10 +133,11 @@ def with_derived(values: Values) -> dict[str, Any]:
     }
 
 
-_FLAGS = (
+FLAGS = (
     *("uses_glu", "ties_embedding"),
     *("uses_dropout", "fuses_elementwise", "reduces_all_gradients"),
 )
+"""Values that are flags."""
 
 
 def _numbers(value: Any) -> Any:

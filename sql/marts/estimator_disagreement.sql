@@ -8,7 +8,6 @@
 with layout as (
     select
         problem_id,
-        model,
         estimator,
         estimator_version,
         variant,

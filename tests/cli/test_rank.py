@@ -109,7 +109,7 @@ def test_csv_has_base_units_and_every_column(warehouse, quickstart):
     ("arguments", "says"),
     [
         (("--model", "gpt3_1t"), "did you mean gpt3_1T?"),
-        (("--accelerator", "TPU"), "stored: A100, A100 SXM 80GB, B200, H200"),
+        (("--accelerator", "TPU"), "stored: A100, A100 SXM 80GB, B200, H100 SXM 80GB, H200"),
         (("--nvlink-size", 32), "stored: 4, 8, 64"),
         (
             ("--model", "gpt3_1T", "--num-gpus", 32, "--accelerator", "A100 SXM 80GB"),

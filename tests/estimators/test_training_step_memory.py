@@ -117,8 +117,8 @@ def test_a_gated_layer_keeps_its_halves_and_their_product() -> None:
     # width, the core's result 2: 14 s b h. Two halves and their product of 2h: 6 x 2. Statistics.
     found = many["activations_bytes"] - few["activations_bytes"]
     assert found == close((8 + 2 + 2 + 2 + 12) * SBH + 4 * A * S * B)
-    # Written out, the gate's activation is kept as well, 2 x 2 s b h of each of five layers, and the
-    # inputs of two norms in 32 bits, 2 x 4.
+    # Written out, the gate's activation is kept as well, 2 x 2 s b h of each of five layers, and
+    # the inputs of two norms in 32 bits, 2 x 4.
     assert more["activations_bytes"] - many["activations_bytes"] == close(5 * (4 + 8) * SBH)
 
 

@@ -67,7 +67,7 @@ def test_a_drop_that_was_killed_before_it_shrank_the_file_is_made_up_for(
         before = drop_study(database, "large").bytes_after
     with pytest.raises(InputError, match='"large" is not in'):
         drop_study(database, "large")
-    assert database.stat().st_size < 0.7 * before
+    assert database.stat().st_size < 0.8 * before  # what is left is an empty warehouse
 
 
 def test_the_file_keeps_its_mode_and_the_link_to_it_stays_a_link(

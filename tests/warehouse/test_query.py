@@ -26,9 +26,9 @@ def rows(empty_warehouse):
 @pytest.mark.parametrize(
     "sql",
     [
-        "select model from model order by model limit 1",
-        "from model select model order by model limit 1;",
-        "with m as (select model from model) select min(model) from m -- least",
+        "select model from model where model = 'gpt3'",
+        "from model select model where model = 'gpt3' limit 1;",
+        "with m as (from model where vocab_size is null) select min(model) from m -- least",
         "values ('gpt3')",
         "select * from query('select ''gpt3''')",
         "/* first */ select 'gpt3' as model",

@@ -15,6 +15,7 @@ from warehouse.views import FUNCTIONS, LAYERS, checks, create_views, definition
 ARGUMENTS = {
     "best": "'gpt3_1T', 64",
     "compare": "'A100', 'B200'",
+    "near_optimal_layouts": "5",
     "run_of": "'gpt3_1T', 20e12, 64",
 }
 """Arguments of macros that take more than tokens."""
