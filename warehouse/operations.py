@@ -36,7 +36,7 @@ from warehouse.batch_inputs import input_names, read_columns, wrong_types
 from warehouse.errors import InputError
 from warehouse.naming import quoted
 from warehouse.ranking import QUESTION, Filters, records, stored_problems, with_known_names
-from warehouse.schema import prepare
+from warehouse.schema import prepare_view
 from warehouse.sink import store_cells
 from warehouse.studies import Study
 from warehouse.study_store import register_study
@@ -178,7 +178,7 @@ def break_down(configurations: Columns, mends: Mends) -> list[tuple[Cell, Column
 def breakdown(cells: Cells) -> tuple[tuple[str, ...], list[Row]]:
     """Return columns and rows of the view `operation_breakdown` over `cells`, in their order."""
     with duckdb.connect() as connection:
-        prepare(connection)
+        prepare_view(connection, "operation_breakdown")
         store_cells(connection, ROOFLINE, RELATION_OPERATION, cells)
         result = connection.execute(
             "select * from operation_breakdown order by list_position(?, cell_id), operation_index",

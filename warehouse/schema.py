@@ -86,6 +86,14 @@ def prepare(
     return True
 
 
+def prepare_view(connection: DuckDBPyConnection, name: str) -> None:
+    """Create all tables and what one view needs, in an empty database made for one question."""
+    _migrate(connection)
+    for path in reference_files():
+        store_table(connection, read_table(path))
+    views.create_needed(connection, name)
+
+
 def is_current(
     connection: DuckDBPyConnection, *, sql: Path | None = None, reference: Path | None = None
 ) -> bool:

@@ -127,7 +127,21 @@ candidate as (
                 fitting.microbatch_size,
                 fitting.nvlink_tensor_parallel,
                 fitting.nvlink_pipeline_parallel,
-                fitting.nvlink_data_parallel
+                fitting.nvlink_data_parallel,
+                fitting.tensor_parallel_2,
+                fitting.tensor_parallel_external,
+                fitting.context_parallel,
+                fitting.sequence_parallel,
+                fitting.expert_parallel,
+                fitting.virtual_pipeline,
+                fitting.uses_sequence_parallel,
+                fitting.zero_stage,
+                fitting.num_microbatches,
+                fitting.summa_panels,
+                fitting.nvlink_tensor_parallel_2,
+                fitting.nvlink_context_parallel,
+                fitting.attention,
+                fitting.cell_id
             rows between unbounded preceding and 1 preceding
         ) as undercut_bytes
     from fitting

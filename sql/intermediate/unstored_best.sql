@@ -72,7 +72,11 @@ layouts as (
                 summa_panels := configuration_source.summa_panels,
                 uses_sequence_parallel := configuration_source.uses_sequence_parallel,
                 zero_stage := configuration_source.zero_stage,
-                num_microbatches := configuration_source.num_microbatches
+                num_microbatches := configuration_source.num_microbatches,
+                tensor_parallel_external := configuration_source.tensor_parallel_external,
+                sequence_parallel := configuration_source.sequence_parallel,
+                nvlink_tensor_parallel_2 := configuration_source.nvlink_tensor_parallel_2,
+                nvlink_context_parallel := configuration_source.nvlink_context_parallel
             )
         ) filter (where configuration_source.fits_memory is distinct from false) as best
     from configuration_source
