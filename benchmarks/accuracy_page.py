@@ -6,7 +6,6 @@ left out, and, where matplotlib is installed (``pip install '.[docs]'``), the pi
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -14,38 +13,18 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
+from benchmarks import pages
 from benchmarks.published import terms_table
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "accuracy.md"
-CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 TERMS = re.compile(r"(<!-- terms -->\n).*?(<!-- end of terms -->)", re.DOTALL)
 
 
 def filled(text: str, database: Path) -> str:
     """Return the page with what its commands print on this database, and the table of terms."""
-
-    def block(found: re.Match[str]) -> str:
-        commands = re.findall(r"^\$ (.*)$", found[1], re.MULTILINE)
-        shown = "\n".join(f"$ {command}\n{printed(command, database)}" for command in commands)
-        return f"```console\n{shown}```"
-
-    text = CONSOLE.sub(block, text)
+    text = pages.filled(text, ROOT, database)
     return TERMS.sub(lambda found: f"{found[1]}\n{terms_table(database)}\n{found[2]}", text)
-
-
-def printed(command: str, database: Path) -> str:
-    """Return what a command of the page prints, without spaces at the ends of lines."""
-    scripts = str(Path(sys.executable).parent)
-    environment = {
-        **os.environ,
-        "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
-        "WAREHOUSE_DB": str(database),
-    }
-    done = subprocess.run(
-        ["bash", "-c", command], env=environment, capture_output=True, text=True, check=True
-    )
-    return "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
 
 
 def main() -> None:

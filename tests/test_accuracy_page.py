@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy_page import CONSOLE, PAGE, filled
+from benchmarks.accuracy_page import PAGE, filled
+from benchmarks.pages import CONSOLE
 from benchmarks.published import published_rows, step_parts
 from estimators.training_step.step import TIMES
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -10,71 +9,31 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.pages import blocks, commands, comparable, printed, write_files
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
-TIMING = re.compile(r"in [\d.,]+ s \([\d,]+ rows/s\)")
-
-
-def _blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
-
-
-def _commands() -> list[tuple[str, str]]:
-    """Return the commands of all console blocks in order, each with what it prints."""
-    found = []
-    for block in _blocks("console"):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, _, printed = part.partition("\n")
-            found.append((command, printed))
-    return found
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A place after `make quickstart`, with the README's own files."""
     place = tmp_path_factory.mktemp("readme")
-    assert _run("warehouse quickstart", place)
-    for block in (*_blocks("toml"), *_blocks("csv")):
-        name, _, content = block.partition("\n")
-        (place / name.removeprefix("# ")).write_text(content if name.endswith("csv") else block)
+    assert printed("warehouse quickstart", place)
+    write_files(README, place)
     return place
 
 
-def _run(command: str, place: Path) -> str:
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("WAREHOUSE_DB", "PYTHONPATH")
-    }
-    scripts = str(Path(sys.executable).parent)
-    done = subprocess.run(
-        ["bash", "-c", command],
-        cwd=place,
-        env={**environment, "PATH": f"{scripts}{os.pathsep}{environment['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    # Where a command has nothing to print, the README shows what it says.
-    return done.stdout or done.stderr
-
-
 def test_every_command_prints_what_the_readme_shows(directory: Path) -> None:
-    commands = _commands()
-    assert len(commands) >= 8
-    for command, shown in commands:
-        printed = _run(command, directory)
-        assert _comparable(printed) == _comparable(shown), command
-
-
-def _comparable(text: str) -> list[str]:
-    lines = [TIMING.sub("in # s (# rows/s)", line).rstrip() for line in text.splitlines()]
-    return [line for line in lines if line]
+    found = [command for block in blocks(README, "console") for command in commands(block)]
+    assert len(found) >= 8
+    for command in found:
+        answer = printed(command.text, directory)
+        assert comparable(answer) == comparable(command.printed), command.text
 
 
 def test_the_python_of_the_readme_runs(directory: Path) -> None:
-    [code] = _blocks("python")
+    [code] = blocks(README, "python")
     done = subprocess.run(
         [sys.executable, "-c", code + "\nassert best.height > 0"],
         cwd=directory,

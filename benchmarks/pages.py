@@ -1,0 +1,122 @@
+"""Pages whose console blocks are real: read, run, compared, and written anew.
+
+``python -m benchmarks.pages README.md docs/planning.md`` runs the commands of the pages, each page
+in an empty directory of its own, and puts in what they print. README.md starts from the
+quickstart, as its reader does. An output that differs in timings only stays as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
+TIMING = re.compile(r"in [\d.,]+ s \([\d,]+ rows/s\)")
+HIDDEN = ("WAREHOUSE_DB", "PYTHONPATH")
+"""Variables that a user's shell does not have, and that would hide faults."""
+
+
+class Command(NamedTuple):
+    """A command of a console block, and what the page says that it prints."""
+
+    text: str
+    printed: str
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """Return the contents of a page's blocks of a language."""
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+
+
+def commands(block: str) -> Iterator[Command]:
+    """Yield a console block's commands; one goes on until its quotes are closed."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        lines = part.splitlines()
+        for number in range(1, len(lines) + 1):
+            text = "\n".join(lines[:number])
+            try:
+                shlex.split(text)
+            except ValueError:
+                continue
+            yield Command(text, "\n".join(lines[number:]))
+            break
+
+
+def write_files(page: str, place: Path) -> None:
+    """Write the studies and tables of a page: blocks whose first line is the name of a file.
+
+    That line is a comment of a study, and no part of a table.
+    """
+    for language in ("toml", "csv"):
+        for block in blocks(page, language):
+            name, _, content = block.partition("\n")
+            (place / name.removeprefix("# ")).write_text(block if language == "toml" else content)
+
+
+def printed(command: str, place: Path, database: Path | None = None) -> str:
+    """Return what a command prints; where that is nothing, what it says.
+
+    Raises
+    ------
+    RuntimeError
+        If it fails.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in HIDDEN}
+    scripts = str(Path(sys.executable).parent)
+    environment["PATH"] = f"{scripts}{os.pathsep}{environment['PATH']}"
+    if database is not None:
+        environment["WAREHOUSE_DB"] = str(database)
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=place,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{command}\n{done.stderr}")
+    return "".join(f"{line.rstrip()}\n" for line in (done.stdout or done.stderr).splitlines())
+
+
+def comparable(text: str) -> list[str]:
+    """Return the lines of an output, without timings, empty lines and spaces at their ends."""
+    lines = [TIMING.sub("in # s (# rows/s)", line).rstrip() for line in text.splitlines()]
+    return [line for line in lines if line]
+
+
+def filled(page: str, place: Path, database: Path | None = None) -> str:
+    """Return a page with what its commands print; an output that is alike stays as it is."""
+
+    def block(found: re.Match[str]) -> str:
+        shown = []
+        for command in commands(found[1]):
+            now = printed(command.text, place, database)
+            is_same = comparable(now) == comparable(command.printed)
+            output = f"{command.printed.rstrip()}\n" if is_same and command.printed else now
+            shown.append(f"$ {command.text}\n{output}")
+        return f"```console\n{''.join(shown)}```"
+
+    return CONSOLE.sub(block, page)
+
+
+def main() -> None:
+    """Write the pages named anew."""
+    for path in map(Path, sys.argv[1:]):
+        with tempfile.TemporaryDirectory() as folder:
+            page, place = path.read_text("utf-8"), Path(folder)
+            write_files(page, place)
+            if path.name == "README.md":
+                printed("warehouse quickstart", place)
+            path.write_text(filled(page, place), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
