@@ -40,7 +40,7 @@ QUESTIONS = (
             *("configuration_pareto", "strong_scaling", "bottleneck", "strategy_comparison"),
             *("system_comparison", "what_would_fit", "near_optimal", "estimator_disagreement"),
             *("erratum_effect", "hardware_sensitivity", "training_cost", "megatron_comparison"),
-            *("megatron_layout_rank", "estimator_accuracy", "training_run"),
+            *("megatron_layout_rank", "estimator_accuracy", "estimated_run"),
         )
     ),
     Question(
@@ -51,7 +51,9 @@ QUESTIONS = (
     Question("from training_cost_for(1e12)"),
     Question("from best('gpt3_1T', null)", "from best('{model}', null)"),
     Question("from compare('A100', 'B200')", "from compare('{model}', 'vit_era5')"),
-    Question("from run_of('gpt3_1T', 20e12, null)", "from run_of('{model}', 20e12, null)"),
+    Question(
+        "from training_run('gpt3_1T', 20e12, null)", "from training_run('{model}', 20e12, null)"
+    ),
 )
 
 

@@ -125,7 +125,7 @@ def _known_filters(connection: DuckDBPyConnection, question: Question) -> dict[s
         If a filter, or the id, leaves no run at all; what there is is named.
     """
     if question.identity is not None:
-        query = "select count(*) from training_run where ? in (cell_id, problem_id)"
+        query = "select count(*) from estimated_run where ? in (cell_id, problem_id)"
         if connection.execute(query, [question.identity]).fetchall() == [(0,)]:
             raise InputError(
                 f"`id` {question.identity}: is neither a cell nor a problem with a run",
@@ -154,8 +154,8 @@ def _known_filters(connection: DuckDBPyConnection, question: Question) -> dict[s
 
 
 def _stored(connection: DuckDBPyConnection, name: str) -> list[str]:
-    """Return the values of a column of training_run, in order."""
-    query = f"select distinct {name} from training_run where {name} is not null order by all"
+    """Return the values of a column of estimated_run, in order."""
+    query = f"select distinct {name} from estimated_run where {name} is not null order by all"
     return [row[0] for row in connection.execute(query).fetchall()]
 
 

@@ -126,14 +126,14 @@ EXAMPLES = {
     "near_optimal_layouts": "select num_gpus, data_parallel, tensor_parallel, pipeline_parallel, "
     "step_seconds from near_optimal_layouts(1) order by num_gpus, step_seconds limit 5",
     "optimizer_training_seconds": "select in_days(optimizer_training_seconds(4e26, 10)) as days",
-    "run_of": "select estimator, accelerator, num_gpus, days(training_seconds) as days, cost_usd "
-    "from run_of('gpt3_1T', 20e12, 4096) limit 5",
     "system_comparison_for": "select model, accelerator, nvlink_size, num_gpus, training_seconds "
     "from system_comparison_for(1e12) order by all limit 5",
     "training_cost_for": "select model, accelerator, num_gpus, lowest_cost_usd "
     "from training_cost_for(1e12, given_price := 2.5) order by lowest_cost_usd limit 5",
     "training_energy_for": "select model, accelerator, grid, lowest_energy_kwh, lowest_kg_co2e "
     "from training_energy_for(1e12, given_pue := 1.2) where is_default limit 5",
+    "training_run": "select estimator, accelerator, num_gpus, days(training_seconds) as days, "
+    "cost_usd from training_run('gpt3_1T', 20e12, 4096) limit 5",
     "training_run_for": "select model, num_gpus, in_days(training_seconds) as days, gpu_hours "
     "from training_run_for(1e12, assumed_goodput := 0.9) where run_note is null limit 5",
     "usd": "select usd(1024, 30 * 86400, 2.5) as usd",

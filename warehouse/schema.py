@@ -76,13 +76,17 @@ def prepare(
     with _transaction(connection):
         for name in stored.get("view_names", "").split():
             connection.execute(f"drop view if exists {quoted(name)}")
+        for name in stored.get("function_names", "").split():
+            connection.execute(f"drop macro table if exists {quoted(name)}")
         if force or stored.get("tables") != wanted["tables"]:
             _migrate(connection)
         _load_references(connection, {} if force else stored, wanted, reference)
         created = views.create_views(connection, sql)
         if materialised.SOURCE in created:
             materialised.rebuild(connection)
-        _write_meta(connection, {**wanted, "view_names": " ".join(created)})
+        functions = [view.name for view in views.packaged(sql) if view.is_function]
+        names = {"view_names": " ".join(created), "function_names": " ".join(functions)}
+        _write_meta(connection, {**wanted, **names})
     return True
 
 

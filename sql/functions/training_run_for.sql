@@ -1,4 +1,4 @@
--- The runs of training_run over asked_tokens tokens, or over their own where that is NULL.
+-- The runs of estimated_run over asked_tokens tokens, or over their own where that is NULL.
 -- Grain: one row per run
 --
 -- Goodput stands between the time of the steps and that of the run: assumed_goodput, or else a
@@ -26,14 +26,14 @@ create or replace macro training_run_for(asked_tokens, assumed_goodput := null) 
 
     asked as (
         select
-            training_run.* exclude (dataset_tokens, goodput, training_seconds),
-            coalesce(argument.tokens, training_run.dataset_tokens) as dataset_tokens,
-            coalesce(argument.goodput, training_run.goodput, 1) as goodput,
+            estimated_run.* exclude (dataset_tokens, goodput, training_seconds),
+            coalesce(argument.tokens, estimated_run.dataset_tokens) as dataset_tokens,
+            coalesce(argument.goodput, estimated_run.goodput, 1) as goodput,
             case
                 when argument.tokens is null
-                    then training_run.training_seconds * coalesce(training_run.goodput, 1)
+                    then estimated_run.training_seconds * coalesce(estimated_run.goodput, 1)
             end as own_seconds
-        from training_run
+        from estimated_run
         cross join argument
     ),
 

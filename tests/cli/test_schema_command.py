@@ -65,7 +65,7 @@ def test_a_column_shows_its_meaning_and_where_it_occurs(warehouse, quickstart):
     assert code == 0
     assert out.startswith("num_gpus: column, Problem\n  meaning  GPUs of the run\n")
     assert re.search(r"^  marts .*configuration_rank", out, re.M)
-    assert re.search(r"^  intermediate .*training_run \(DOUBLE\)", out, re.M)
+    assert re.search(r"^  intermediate .*estimated_run \(DOUBLE\)", out, re.M)
 
 
 def test_a_name_of_both_a_table_and_a_column_shows_both(warehouse, quickstart):

@@ -245,6 +245,22 @@ def test_removed_files_go_and_what_the_user_made_stays(connection, directories):
     assert columns_of(connection, "system") == {}
 
 
+def test_a_table_macro_whose_file_is_gone_goes_and_one_of_the_users_stays(connection, directories):
+    functions = directories["sql"] / "functions"
+    functions.mkdir()
+    text = "create or replace macro wider(least) as table select least as least;"
+    (functions / "wider.sql").write_text(f"-- Rows.\n-- Grain: one row per row\n{text}")
+    prepare(connection, **directories)
+    connection.execute("create macro mine(x) as table select x as x")
+    assert connection.execute("from wider(3)").fetchall() == [(3,)]
+
+    (functions / "wider.sql").unlink()
+    assert prepare(connection, **directories)
+    assert connection.execute("from mine(4)").fetchall() == [(4,)]
+    with pytest.raises(duckdb.CatalogException, match="wider"):
+        connection.execute("from wider(3)")
+
+
 def test_a_reference_table_whose_file_is_gone_goes_alone(connection, directories):
     prepare(connection, **directories)
     (directories["reference"] / "system.csv").unlink()

@@ -16,7 +16,7 @@ ARGUMENTS = {
     "best": "'gpt3_1T', 64",
     "compare": "'A100', 'B200'",
     "near_optimal_layouts": "5",
-    "run_of": "'gpt3_1T', 20e12, 64",
+    "training_run": "'gpt3_1T', 20e12, 64",
 }
 """Arguments of macros that take more than tokens."""
 

@@ -1,10 +1,10 @@
 -- A whole run of a model over so many tokens on so many GPUs: its time, dollars and energy.
 -- Grain: one row per problem, estimator, estimator_version and variant that can be run
 --
--- Shortest first: run_of('gpt3_1T', 20e12, 4096); every number of GPUs where it is NULL. Of each
--- problem the fastest of its runs, as training_run_for has them; at the price and power of
+-- Shortest first: training_run('gpt3_1T', 20e12, 4096); every number of GPUs where it is NULL.
+-- Of each problem the fastest of its runs, as training_run_for has them; at the price and power of
 -- problem_price, NULL where none was published.
-create or replace macro run_of(asked_model, run_tokens, asked_num_gpus) as table
+create or replace macro training_run(asked_model, run_tokens, asked_num_gpus) as table
     with run as (
         select *
         from training_run_for(run_tokens)
