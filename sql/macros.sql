@@ -98,3 +98,12 @@ bytes / 1e9;
 -- Dollars of so many GPUs for so many seconds at a price of an hour of one of them.
 create or replace macro usd(num_gpus, seconds, usd_per_gpu_hour) as
 num_gpus * (seconds / 3600) * usd_per_gpu_hour;
+
+-- What was given for an argument, as a double: NULL where nothing was; an error that names the
+-- argument, the value and the rule where it lies outside lowest to highest, as NaN does.
+create or replace macro argument_within(argument_name, given, lowest, highest, rule) as
+case
+    when given is null then null
+    when cast(given as double) between lowest and highest then cast(given as double)
+    else error('`' || argument_name || '` ' || given || ': ' || rule)
+end;

@@ -80,6 +80,7 @@ OTHER_COLUMNS = (
 """Columns that only views pass to one another, or that the database keeps about itself."""
 
 ARGUMENTS = {
+    "argument_name": "Name of an argument, for the error",
     "asked_model": "Name of a model",
     "asked_num_gpus": "Number of GPUs; NULL: every one that was evaluated",
     "asked_tokens": "Tokens to train on; NULL takes each run's own",
@@ -91,15 +92,19 @@ ARGUMENTS = {
     "first_name": "A model, an accelerator, or the id of a problem or cell",
     "flops_per_second": "A rate of arithmetic [FLOP/s]",
     "fraction": "A ratio, 0.25 for a quarter",
+    "given": "What was given for it; NULL: nothing",
     "given_kg_co2e_per_kwh": "Emissions of electricity [kg/kWh]; NULL: every published grid's",
     "given_price": "Price of an hour of one GPU [USD/GPU-hour]; NULL: every published one",
     "given_pue": "Energy of the facility over that of its computers, 1 to 10; NULL: published",
     "given_usd_per_kwh": "Price of electricity [USD/kWh]; NULL: the last published one",
     "given_watts": "Mean power of one accelerator with its server [watts]; NULL: published ones",
+    "highest": "The highest that may be given",
+    "lowest": "The lowest that may be given",
     "mends": "The ids of a row's mends, commas between: column mends",
     "only_id": "A cell_id or problem_id to keep to; NULL: all",
     "only_num_gpus": "A number of GPUs to keep to; NULL: all",
     "percent": "How much slower than the best a layout may be [%]",
+    "rule": "What the error says that it must be",
     "run_tokens": "Tokens to train on [tokens]",
     "second_name": "Another of the same kind",
     "seconds": "A time [seconds]",
@@ -107,6 +112,7 @@ ARGUMENTS = {
 """Arguments of macros that are not columns of the data dictionary."""
 
 EXAMPLES = {
+    "argument_within": "select argument_within('pue', 1.2, 1, 10, 'must be from 1 to 10') as pue",
     "best": "select estimator, variant, accelerator, best_layout, best_step_seconds "
     "from best('gpt3_1T', 4096) limit 5",
     "compare": "from compare('A100', 'B200') limit 5",
@@ -136,6 +142,8 @@ EXAMPLES = {
     "cost_usd from training_run('gpt3_1T', 20e12, 4096) limit 5",
     "training_run_for": "select model, num_gpus, in_days(training_seconds) as days, gpu_hours "
     "from training_run_for(1e12, assumed_goodput := 0.9) where run_note is null limit 5",
+    "training_run_group_for": "select model, accelerator, num_runs, num_gpus, lowest_gpu_hours "
+    "from training_run_group_for(1e12, only_num_gpus := 4096) order by lowest_gpu_hours limit 5",
     "usd": "select usd(1024, 30 * 86400, 2.5) as usd",
 }
 """A SELECT that shows each macro at work."""

@@ -17,75 +17,26 @@ create or replace macro training_energy_for(
 ) as table
     with argument as (
         select
-            case
-                when given_pue is null then null
-                when cast(given_pue as double) between 1 and 10
-                    then cast(given_pue as double)
-                else error('`given_pue` ' || given_pue || ': must be from 1 to 10')
-            end as pue,
-            case
-                when given_usd_per_kwh is null then null
-                when cast(given_usd_per_kwh as double) between 0 and 1e30
-                    then cast(given_usd_per_kwh as double)
-                else error('`given_usd_per_kwh` ' || given_usd_per_kwh || ': must be at least 0')
-            end as usd_per_kwh,
-            case
-                when given_kg_co2e_per_kwh is null then null
-                when cast(given_kg_co2e_per_kwh as double) between 0 and 1e30
-                    then cast(given_kg_co2e_per_kwh as double)
-                else error(
-                    '`given_kg_co2e_per_kwh` ' || given_kg_co2e_per_kwh || ': must be at least 0'
-                )
-            end as kg_co2e_per_kwh,
-            case
-                when given_watts is null then null
-                when cast(given_watts as double) between 1e-30 and 1e30
-                    then cast(given_watts as double)
-                else error('`given_watts` ' || given_watts || ': must be a number above 0')
-            end as watts
-    ),
-
-    asked as (
-        select
-            *,
-            row_number() over (partition by run_id, dataset_tokens order by cell_id) as place
-        from training_run_for(asked_tokens, assumed_goodput := assumed_goodput)
-        where
-            run_note is null
-            and (only_id is null or only_id in (cell_id, problem_id))
-            and (only_num_gpus is null or only_num_gpus = num_gpus)
+            argument_within('given_pue', given_pue, 1, 10, 'must be from 1 to 10')
+                as pue,
+            argument_within('given_usd_per_kwh', given_usd_per_kwh, 0, 1e30, 'must be at least 0')
+                as usd_per_kwh,
+            argument_within(
+                'given_kg_co2e_per_kwh', given_kg_co2e_per_kwh, 0, 1e30, 'must be at least 0'
+            ) as kg_co2e_per_kwh,
+            argument_within('given_watts', given_watts, 1e-30, 1e30, 'must be a number above 0')
+                as watts
     ),
 
     run_group as (
-        select
-            estimator,
-            variant,
-            model,
-            model_shape,
-            accelerator,
-            is_published_system,
-            system_changes,
-            priced_as,
-            is_lower_bound,
-            dataset_tokens,
-            count(*) as num_runs,
-            min(gpu_hours) as lowest_gpu_hours,
-            quantile_disc(gpu_hours, 0.5) as median_gpu_hours,
-            max(gpu_hours) as highest_gpu_hours,
-            -- of runs that take as long, the one on fewest GPUs
-            min_by(
-                struct_pack(
-                    num_gpus := num_gpus,
-                    training_seconds := training_seconds,
-                    best_layout := best_layout
-                ),
-                struct_pack(
-                    gpu_hours := gpu_hours, num_gpus := num_gpus, best_layout := best_layout
-                )
-            ) as cheapest
-        from asked
-        where place = 1
-        group by all
+        select *
+        from
+            training_run_group_for(
+                asked_tokens,
+                assumed_goodput := assumed_goodput,
+                only_id := only_id,
+                only_num_gpus := only_num_gpus
+            )
     ),
 
     tariff as (
@@ -113,10 +64,7 @@ create or replace macro training_energy_for(
 
     powered as (
         select
-            run_group.* exclude (cheapest),
-            run_group.cheapest.num_gpus,
-            run_group.cheapest.training_seconds,
-            run_group.cheapest.best_layout,
+            run_group.*,
             case when argument.watts is null then gpu_power.power_basis else 'given' end
                 as power_basis,
             case when argument.watts is null then gpu_power.is_default else true end

@@ -8,20 +8,11 @@
 create or replace macro training_run_for(asked_tokens, assumed_goodput := null) as table
     with argument as (
         select
-            case
-                when asked_tokens is null then null
-                when cast(asked_tokens as double) between 1e-30 and 1e30
-                    then cast(asked_tokens as double)
-                else error('`asked_tokens` ' || asked_tokens || ': must be a number above 0')
-            end as tokens,
-            case
-                when assumed_goodput is null then null
-                when cast(assumed_goodput as double) between 1e-30 and 1
-                    then cast(assumed_goodput as double)
-                else error(
-                    '`assumed_goodput` ' || assumed_goodput || ': must be above 0 and at most 1'
-                )
-            end as goodput
+            argument_within('asked_tokens', asked_tokens, 1e-30, 1e30, 'must be a number above 0')
+                as tokens,
+            argument_within(
+                'assumed_goodput', assumed_goodput, 1e-30, 1, 'must be above 0 and at most 1'
+            ) as goodput
     ),
 
     asked as (

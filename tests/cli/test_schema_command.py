@@ -54,7 +54,7 @@ def test_a_macro_shows_its_arguments_and_defaults(warehouse, quickstart):
     assert out.startswith("training_run_for(asked_tokens, assumed_goodput): table macro, functions")
     assert re.search(r"^  asked_tokens +Tokens to train on", out, re.M)
     assert re.search(r"^  assumed_goodput  := null  Share of the time", out, re.M)
-    assert re.search(r"^read by .*training_cost_for", out, re.M)
+    assert re.search(r"^read by .*training_run_group_for", out, re.M)
     _, out, _ = warehouse("schema", "mfu", "--db", quickstart.database)
     assert "\n  peak_flops_per_second" in out
     assert re.search(r"^read by .*\bconfiguration\b", out, re.M)

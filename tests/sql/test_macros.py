@@ -102,3 +102,27 @@ def test_utilization_of_all_gpus_at_half_their_peak_is_a_half(
     warehouse_connection: duckdb.DuckDBPyConnection,
 ) -> None:
     assert value(warehouse_connection, "mfu(3e15, 5, 4, 3e14)") == pytest.approx(0.5, rel=1e-15)
+
+
+@pytest.mark.parametrize(("given", "expected"), [("1", 1), ("'2.5'", 2.5), ("10", 10)])
+def test_an_argument_within_its_limits_is_that_number(
+    warehouse_connection: duckdb.DuckDBPyConnection, given: str, expected: float
+) -> None:
+    found = value(warehouse_connection, f"argument_within('a', {given}, 1, 10, 'is 1 to 10')")
+    assert found == expected
+    assert isinstance(found, float)
+
+
+def test_an_argument_that_is_not_given_is_null(
+    warehouse_connection: duckdb.DuckDBPyConnection,
+) -> None:
+    assert value(warehouse_connection, "argument_within('a', null, 1, 10, 'is 1 to 10')") is None
+
+
+@pytest.mark.parametrize("given", ["0.5", "11", "'nan'::double", "'inf'::double"])
+def test_an_argument_outside_its_limits_is_told_by_name(
+    warehouse_connection: duckdb.DuckDBPyConnection, given: str
+) -> None:
+    told = given.removesuffix("::double").strip("'")
+    with pytest.raises(duckdb.Error, match=f"`a` {told}: is 1 to 10"):
+        value(warehouse_connection, f"argument_within('a', {given}, 1, 10, 'is 1 to 10')")

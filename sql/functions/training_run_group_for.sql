@@ -1,0 +1,62 @@
+-- The runs of training_run_for that can be priced, those of one model on one system together.
+-- Grain: one row per estimator, variant, model, system and tokens
+--
+-- Models are told apart by their shapes. Runs that differ in anything else are counted: the
+-- cheapest (fewest GPU-hours), with its GPUs, time and layout, the one in the middle and the
+-- dearest. A run that several cells hold counts once; runs that run_note speaks of are left out.
+-- only_id keeps those of one cell or problem, only_num_gpus those on so many GPUs.
+create or replace macro training_run_group_for(
+    asked_tokens,
+    assumed_goodput := null,
+    only_id := null,
+    only_num_gpus := null
+) as table
+    with asked as (
+        select
+            *,
+            row_number() over (partition by run_id, dataset_tokens order by cell_id) as place
+        from training_run_for(asked_tokens, assumed_goodput := assumed_goodput)
+        where
+            run_note is null
+            and (only_id is null or only_id in (cell_id, problem_id))
+            and (only_num_gpus is null or only_num_gpus = num_gpus)
+    ),
+
+    run_group as (
+        select
+            estimator,
+            variant,
+            model,
+            model_shape,
+            accelerator,
+            is_published_system,
+            system_changes,
+            priced_as,
+            is_lower_bound,
+            dataset_tokens,
+            count(*) as num_runs,
+            min(gpu_hours) as lowest_gpu_hours,
+            quantile_disc(gpu_hours, 0.5) as median_gpu_hours,
+            max(gpu_hours) as highest_gpu_hours,
+            -- of runs that take as long, the one on fewest GPUs
+            min_by(
+                struct_pack(
+                    num_gpus := num_gpus,
+                    training_seconds := training_seconds,
+                    best_layout := best_layout
+                ),
+                struct_pack(
+                    gpu_hours := gpu_hours, num_gpus := num_gpus, best_layout := best_layout
+                )
+            ) as cheapest
+        from asked
+        where place = 1
+        group by all
+    )
+
+    select
+        * exclude (cheapest),
+        struct_extract(cheapest, 'num_gpus') as num_gpus,
+        struct_extract(cheapest, 'training_seconds') as training_seconds,
+        struct_extract(cheapest, 'best_layout') as best_layout
+    from run_group;
