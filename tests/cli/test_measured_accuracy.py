@@ -1,0 +1,134 @@
+"""One's own measurements count in the views of accuracy as the published steps do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+MODEL, GPUS, BATCH = "gpt3_1.3B", 8, 64
+LAYOUTS = {"slow": 2, "fast": 4}
+"""Name of a run -> its tensor-parallel degree; the rest of its eight GPUs are replicas."""
+
+FACTORS = {"slow": 1.25, "fast": 0.8}
+"""Name of a run -> measured over estimated time of its step."""
+
+
+@pytest.fixture
+def ask(warehouse, empty_warehouse, tmp_path):
+    """Call a command with a database of the test's own; return what it prints as data."""
+    path = tmp_path / "measured.duckdb"
+    shutil.copyfile(empty_warehouse, path)
+
+    def ask(*arguments, form=("--format", "json")):
+        code, out, err = warehouse(*arguments, *form, "--db", path)
+        assert code == 0, err
+        return json.loads(out)
+
+    return ask
+
+
+@pytest.fixture
+def estimated(warehouse):
+    """Return the estimated seconds of a step of each run, of `show`, which knows no database."""
+    found = {}
+    for run, degree in LAYOUTS.items():
+        pairs = (f"model={MODEL}", "accelerator=H100", f"num_gpus={GPUS}")
+        pairs += (f"tensor_parallel={degree}", f"global_batch_size={BATCH}")
+        code, out, err = warehouse("show", "training_step", *pairs, "--json")
+        assert code == 0, err
+        told = json.loads(out)
+        found[run] = told.get("results", told)["step_seconds"]
+    return found
+
+
+@pytest.fixture
+def measured(ask, estimated, tmp_path):
+    """Measure both runs as `FACTORS` has them; return the seconds of each."""
+    seconds = {run: FACTORS[run] * estimated[run] for run in LAYOUTS}
+    lines = ["run,model,accelerator,num_gpus,tensor_parallel,global_batch_size,step_seconds"]
+    lines += [
+        f"{run},{MODEL},H100,{GPUS},{degree},{BATCH},{seconds[run]!r}"
+        for run, degree in LAYOUTS.items()
+    ]
+    file = tmp_path / "ours.csv"
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    ask("measure", file)
+    return seconds
+
+
+def test_a_measured_step_is_compared_as_a_published_one(ask, estimated, measured):
+    found = ask("sql", "from megatron_comparison where reference = 'ours' order by published_row")
+    fast, slow = found
+    assert (fast["published_row"], slow["published_row"]) == ("fast", "slow")
+    # measured 1.25 x the estimate: the estimate takes 1 / 1.25 - 1 = -20 % of the time, and its
+    # rate is 25 % above the measured one; 0.8 x it: + 25 % of the time, - 20 % of the rate
+    assert slow["time_relative_error"] == pytest.approx(-0.2, rel=1e-9)
+    assert slow["relative_error"] == pytest.approx(0.25, rel=1e-9)
+    assert fast["time_relative_error"] == pytest.approx(0.25, rel=1e-9)
+    assert fast["relative_error"] == pytest.approx(-0.2, rel=1e-9)
+    for run, line in (("slow", slow), ("fast", fast)):
+        assert line["estimator"] == "training_step"
+        assert line["step_seconds"] == pytest.approx(estimated[run], rel=1e-12)
+        assert line["published_step_seconds"] == pytest.approx(measured[run], rel=1e-12)
+        # a measurement is not rounded, and says its whole layout: there is no other choice
+        assert (line["published_rounding"], line["num_choices"]) == (0, 1)
+        assert line["error_beyond_rounding"] == pytest.approx(line["relative_error"], rel=1e-12)
+
+
+def test_its_rate_is_the_flops_of_equation_3_over_the_measured_time(ask, measured):
+    # arXiv 2104.04473, equation 3 without recomputation, of 24 layers of width 2048 over 2048
+    # tokens and table `model`'s 50257 words: 72 B s l h^2 (1 + s / 6h) + 6 B s h V
+    layers = 72 * BATCH * 2048 * 24 * 2048**2 * (1 + 2048 / (6 * 2048))
+    flops = layers + 6 * BATCH * 2048 * 2048 * 50257
+    found = ask("sql", "from published_step where reference = 'ours'")
+    assert len(found) == len(LAYOUTS)
+    for line in found:
+        expected = flops / measured[line["published_row"]] / GPUS
+        assert line["published_flops_per_second_per_gpu"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_accuracy_over_all_of_them_is_beside_what_baselines_reach(ask, measured):
+    (line,) = ask("sql", "from estimator_accuracy where reference = 'ours'")
+    assert (line["estimator"], line["published_group"], line["num_rows"]) == (
+        "training_step",
+        "all",
+        2,
+    )
+    # rates are off by + 25 and - 20 %, times by - 20 and + 25 %
+    assert line["mean_absolute_relative_error"] == pytest.approx(0.225, rel=1e-9)
+    assert line["max_absolute_relative_error"] == pytest.approx(0.25, rel=1e-9)
+    assert line["bias"] == pytest.approx(0.025, rel=1e-9)
+    assert line["time_mean_absolute_relative_error"] == pytest.approx(0.225, rel=1e-9)
+    assert line["time_bias"] == pytest.approx(0.025, rel=1e-9)
+    # the rate of the other run: FLOPs are the same, so rates are as the inverse of the times
+    ratio = measured["slow"] / measured["fast"]
+    baseline = (abs(ratio - 1) + abs(1 / ratio - 1)) / 2
+    assert line["baseline_mean_absolute_relative_error"] == pytest.approx(baseline, rel=1e-9)
+    # times the factor of the other run: 1.25 / 0.8 - 1 = 0.5625 and 0.8 / 1.25 - 1 = -0.36
+    assert line["rescaled_mean_absolute_relative_error"] == pytest.approx(0.46125, rel=1e-9)
+    assert line["rescaled_max_absolute_relative_error"] == pytest.approx(0.5625, rel=1e-9)
+    # both are as wide: no line
+    assert line["line_mean_absolute_relative_error"] is None
+
+
+def test_a_measured_mixture_of_experts_is_not_held_against_dense_flops(ask, tmp_path):
+    # equation 3 counts dense layers: such a run is in measurement_comparison alone
+    file = tmp_path / "mixture.csv"
+    file.write_text(
+        "run,model,accelerator,num_gpus,num_experts,experts_per_token,global_batch_size,"
+        "step_seconds\nsparse,gpt3_1.3B,H100,8,4,1,64,0.5\ndense,gpt3_1.3B,H100,8,1,1,64,0.5\n"
+    )
+    ask("measure", file)
+    compared = {
+        view: [line["name"] for line in ask("sql", f"select {name} as name from {view} order by 1")]
+        for view, name in (
+            ("measurement_comparison", "measured_row"),
+            ("megatron_comparison", "published_row"),
+        )
+    }
+    assert compared == {
+        "measurement_comparison": ["dense", "sparse"],
+        "megatron_comparison": ["dense"],
+    }
