@@ -2,8 +2,9 @@
 
 A case is a directory of this one, named after the view or check: a CSV for each table to fill,
 `expected.csv` with the rows it must give in the columns that matter, and `notes.md` with the
-arithmetic where it is not obvious; `arguments.txt` has those of a table macro. Tables without a CSV
-are as in a new warehouse. A new case needs no Python.
+arithmetic where it is not obvious; `arguments.txt` has those of a table macro. Each further call of
+a macro over the same tables is a pair `arguments_<call>.txt`, `expected_<call>.csv`. Tables without
+a CSV are as in a new warehouse. A new case needs no Python.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ from warehouse import resources
 from warehouse.views import LAYERS, checks
 
 CASES = Path(__file__).parent
-NAMES = sorted(path.parent.name for path in CASES.glob("*/expected.csv"))
+NAMES = sorted(
+    path.parent.name + path.stem.removeprefix("expected") for path in CASES.glob("*/expected*.csv")
+)
+"""A case each: its directory, `_<call>` behind it where that is not the only one."""
+
+VIEWS = {path.parent.name for path in CASES.glob("*/expected.csv")}
 SHELL = Path(sys.executable).parent / "duckdb"
 
 
@@ -49,16 +55,23 @@ def fill(connection: duckdb.DuckDBPyConnection, table: str, path: Path) -> None:
         connection.execute(f"insert into {table} ({', '.join(header)}) values ({values})", fields)
 
 
+def parts(case: str) -> tuple[str, Path, Path]:
+    """Return the view of a case, the file of its arguments and that of its expected rows."""
+    view = max((view for view in VIEWS if f"{case}_".startswith(f"{view}_")), key=len)
+    call = case.removeprefix(view)
+    return view, CASES / view / f"arguments{call}.txt", CASES / view / f"expected{call}.csv"
+
+
 def prepared(connection: duckdb.DuckDBPyConnection, name: str) -> str:
     """Fill the tables of case `name` and return the query that its expected rows answer."""
-    for path in sorted((CASES / name).glob("*.csv")):
-        if path.stem != "expected":
+    view, arguments, expected = parts(name)
+    for path in sorted((CASES / view).glob("*.csv")):
+        if not path.stem.startswith("expected"):
             fill(connection, path.stem, path)
-    columns = ", ".join(read(CASES / name / "expected.csv")[0])
+    columns = ", ".join(read(expected)[0])
     texts = {check.name: f"({check.sql})" for check in checks()}
-    arguments = CASES / name / "arguments.txt"
-    call = f"{name}({arguments.read_text().strip()})" if arguments.exists() else name
-    return f"select {columns} from {texts.get(name, call)}"
+    call = f"{view}({arguments.read_text().strip()})" if arguments.exists() else view
+    return f"select {columns} from {texts.get(view, call)}"
 
 
 def as_text(value: Any) -> str:
@@ -84,7 +97,7 @@ def assert_same_rows(found: list[list[str]], name: str) -> None:
     """Check that `found` is a permutation of the rows expected of case `name`."""
     missing = []
     left = list(found)
-    for row in read(CASES / name / "expected.csv")[1]:
+    for row in read(parts(name)[2])[1]:
         same = [r for r in left if all(alike(f, e) for f, e in zip(r, row, strict=True))]
         if same:
             left.remove(same[0])
@@ -98,7 +111,15 @@ def test_every_view_and_every_check_has_a_case() -> None:
     files = {
         path.stem for layer in (*LAYERS, "checks") for path in directory.glob(f"{layer}/*.sql")
     }
-    assert set(NAMES) == files
+    assert files == VIEWS
+
+
+def test_every_further_call_has_both_its_files() -> None:
+    arguments = CASES.glob("*/arguments_*.txt")
+    given = {path.with_name(path.name.replace("arguments", "expected", 1)) for path in arguments}
+    expected = {path.with_suffix(".txt") for path in CASES.glob("*/expected_*.csv")}
+    assert {path.with_suffix(".txt") for path in given} == expected
+    assert given
 
 
 @pytest.mark.parametrize("name", NAMES)
