@@ -89,7 +89,9 @@ def step_parts(rows: list[dict[str, Any]], **changes: Any) -> dict[str, Array]:
     resolved, refusals = TRAINING_STEP.resolve(RELATION, columns, packaged_catalog(), PUBLISHED)
     if refusals:
         raise SystemExit(f"refused: {refusals[0]}")
-    out = {name: np.empty(len(rows), dtype=COLUMNS[name].dtype) for name in RELATION.outputs}
+    out: dict[str, Array] = {
+        name: np.empty(len(rows), dtype=COLUMNS[name].dtype) for name in RELATION.outputs
+    }
     TRAINING_STEP.estimate(RELATION, resolved, resolved, PUBLISHED, out)
     return out
 

@@ -78,6 +78,12 @@ def test_equal_candidates_decide_where_the_path_ends(
     )
 
 
+def whole(value: object) -> int:
+    """Return a value that is a whole number."""
+    assert isinstance(value, int)
+    return value
+
+
 def test_the_exact_search_finds_what_the_path_misses(catalog: Catalog) -> None:
     num_gpus = 14_929_920  # 2^12 x 3^6 x 5, just below 15 million
     [cell] = cells(catalog, accelerator=["H100 SXM5"], num_gpus=[num_gpus])
@@ -94,10 +100,10 @@ def test_the_numbers_of_the_study_are_the_fastest_up_to_each_where_the_network_i
 ) -> None:
     study = load_study(Path(__file__).parents[2] / "studies" / "run_optimizer.toml")
     [space] = study.spaces
-    searched = [int(n) for n in space["num_gpus"] if int(n) <= 8192]  # type: ignore[arg-type]
+    searched = [n for n in map(whole, space["num_gpus"]) if n <= 8192]
     every = {*range(1, 673), *range(221, 8193, 221), *searched}
     seconds = {
-        int(cell.values["num_gpus"]): rows(cell)["training_seconds"].min()  # type: ignore[arg-type]
+        whole(cell.values["num_gpus"]): rows(cell)["training_seconds"].min()
         for cell in cells(catalog, accelerator=DEVICES[2:], num_gpus=sorted(every))
     }
     assert len(searched) == 27
