@@ -7,6 +7,7 @@ layouts of one cell; this module brings the rest of `contract.Search`.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -219,13 +220,15 @@ def resolved_combinations(
 
 def combinations(space: Space) -> dict[str, Array]:
     """Return every combination of values, one column a name, the last name fastest."""
-    sizes = [len(values) for values in space.values()]
-    total = int(np.prod(sizes, dtype=np.int64))
-    indices = np.unravel_index(np.arange(total), sizes or [1])
+    total = math.prod(len(values) for values in space.values())
+    place = np.arange(total)
     columns = {}
-    for (name, some), index in zip(space.items(), indices, strict=False):
+    stride = total
+    for name, some in space.items():  # not unravel_index, which ends at 64 names
+        if total:
+            stride //= len(some)
         values = np.array([*some, None], dtype=object)[:-1]
-        columns[name] = values[index]
+        columns[name] = values[place // stride % len(some)] if total else values[:0]
     return columns
 
 

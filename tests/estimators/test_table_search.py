@@ -21,7 +21,7 @@ from estimators.contract import (
 from estimators.enumeration import Axis, divisors_of, enumerate_layouts, exactly
 from estimators.inputs import Inputs
 from estimators.rules import Rule, divides
-from estimators.table_search import TableSearch
+from estimators.table_search import TableSearch, combinations
 
 CATALOG = Catalog({})
 RULES = (divides("num_heads", "hidden_size"), divides("tensor_parallel", "num_heads"))
@@ -92,6 +92,26 @@ def test_a_kept_value_makes_a_cell_of_its_own() -> None:
 def test_a_space_that_names_only_layouts_takes_every_default() -> None:
     with pytest.raises(RefusedError, match=r"`num_gpus` .*is missing\nhint: say how many"):
         list(SEARCH.cells({"data_parallel": [4]}, CATALOG, PUBLISHED))
+
+
+def test_combinations_have_the_last_name_fastest() -> None:
+    found = combinations({"a": [1, 2], "b": ["x"], "c": [None, 3, (4,)]})
+    assert {name: column.tolist() for name, column in found.items()} == {
+        "a": [1, 1, 1, 2, 2, 2],
+        "b": ["x"] * 6,
+        "c": [None, 3, (4,), None, 3, (4,)],
+    }
+    assert combinations({}) == {}
+    assert [len(column) for column in combinations({"a": [1, 2], "b": []}).values()] == [0, 0]
+
+
+def test_a_space_may_name_more_columns_than_an_array_has_dimensions() -> None:
+    # numpy's arrays end at 64 dimensions
+    space: dict[str, list[Scalar]] = {f"name_{number}": [number] for number in range(100)}
+    found = combinations({"first": [1, 2], **space, "last": [3, 4]})
+    assert len(found) == 102
+    assert (found["first"].tolist(), found["last"].tolist()) == ([1, 1, 2, 2], [3, 4, 3, 4])
+    assert found["name_99"].tolist() == [99] * 4
 
 
 def test_a_fault_is_told_once_however_many_combinations_have_it() -> None:

@@ -179,6 +179,14 @@ def test_lists_of_degrees_make_a_cell_each_and_batches_problems() -> None:
     assert len({cell.id for cell in cells}) == 4
 
 
+def test_a_study_may_name_everything_that_a_problem_is_made_of() -> None:
+    # more names than numpy's arrays have dimensions; None is what is left to its default
+    [cell] = cells_of({**IDEAL, **DENSE})
+    named = {n: v for n, v in {**cell.problem.values, **cell.choices}.items() if v is not None}
+    assert len(named) > 64
+    assert [again.id for again in cells_of(named)] == [cell.id]
+
+
 # ---- defaults ----
 
 
