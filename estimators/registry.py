@@ -18,6 +18,7 @@ ESTIMATORS: dict[str, str] = {
     "pipeline": "estimators.pipeline.estimator:PIPELINE",
     "cluster": "estimators.cluster.estimator:CLUSTER",
     "training_step": "estimators.training_step.estimator:TRAINING_STEP",
+    "megatron_flops": "estimators.megatron_flops.estimator:MEGATRON_FLOPS",
 }
 """Name -> ``module:object``, imported when it is first asked for."""
 

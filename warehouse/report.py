@@ -93,7 +93,11 @@ _UNITS: tuple[tuple[str, str, _Write], ...] = (
 """End of a column's name, the unit it is shown in, and how; the first that fits is used."""
 
 _IN_DAYS = frozenset(
-    f"{which}training_seconds" for which in ("", "path_", "best_", "published_", "measured_")
+    f"{which}training_seconds"
+    for which in (
+        *("", "path_", "best_", "published_", "measured_"),
+        *("approximate_", "lowest_", "highest_"),
+    )
 )
 """Times of a whole run."""
 

@@ -13,6 +13,7 @@ from estimators.columns.costs import COST_VIEWS, COSTS
 from estimators.columns.dataflow import DATAFLOW
 from estimators.columns.layout import LAYOUT, RESULTS
 from estimators.columns.measurements import MEASUREMENTS
+from estimators.columns.megatron_flops import MEGATRON_FLOPS
 from estimators.columns.operations import OPERATIONS
 from estimators.columns.optimizer import OPTIMIZER
 from estimators.columns.pipeline import PIPELINE
@@ -34,6 +35,7 @@ GROUPS: dict[str, tuple[Column, ...]] = {
     "Linear layer and run optimizer": OPTIMIZER,
     "Cluster": CLUSTER,
     "Training step": TRAINING_STEP,
+    "Equations of Megatron": MEGATRON_FLOPS,
     "Prices, power and places": COSTS,
     "Calibrations": CALIBRATION,
     "Measurements": MEASUREMENTS,

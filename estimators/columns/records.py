@@ -66,12 +66,6 @@ REFERENCE = (
     Column("is_mended", "bool", "", "Whether the erratum can be mended by its id"),
     count("model_parallel", "Tensor-parallel times pipeline-parallel degree"),
     positive("peak_flops_per_second", "FLOP/s", "Peak rate the published share refers to"),
-    positive(
-        "achieved_flops_per_second_per_gpu",
-        "FLOP/s",
-        "Published model FLOP/s of one GPU",
-        MEGATRON,
-    ),
     fraction("achieved_fraction_of_peak", "Published share of the peak rate", MEGATRON),
     positive(
         "aggregate_flops_per_second", "FLOP/s", "Published model FLOP/s of all GPUs", MEGATRON

@@ -168,6 +168,10 @@ LEAST = {
     "pipeline": ("num_layers,hidden_size,accelerator", "12,4096,H100"),
     "cluster": ("accelerator", "H100 SXM 80GB"),
     "training_step": ("model,accelerator", "llama3_8B,H100 SXM 80GB"),
+    "megatron_flops": (
+        "model,accelerator,num_gpus,global_batch_size",
+        "megatron_1.7B,A100 SXM 80GB,32,512",
+    ),
 }
 """Estimator -> header and row of the least that it can be told."""
 
@@ -194,6 +198,9 @@ STORED = {
     "run_optimizer": 'accelerator = "A100"\nnum_gpus = 96\n',
     "pipeline": 'accelerator = "A100_40GB"\nnum_layers = 12\nhidden_size = 1024\n'
     "num_gpus = 16\ndata_parallel = 8\nglobal_batch_size = 64\nseq_len = 512\n",
+    "megatron_flops": 'model = ["gpt3_175B", "gpt3"]\naccelerator = "H100"\n'
+    "num_gpus = [8, 16]\nglobal_batch_size = 64\nseq_len = 4096\n"
+    "achieved_flops_per_second_per_gpu = [1e14, 2e14]\n",
 }
 """Estimator -> the space of a study whose rows are not what the defaults say."""
 

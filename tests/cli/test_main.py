@@ -146,7 +146,10 @@ def test_an_error_becomes_its_message_and_exit_code(warehouse, monkeypatch, erro
 def test_an_estimators_refusal_exits_3(warehouse, tmp_path):
     code, out, err = warehouse("evaluate", "nonsense", tmp_path / "a.csv", "--out", "b.csv")
     assert (code, out) == (3, "")
-    known = "roofline, dataflow, linear_layer, run_optimizer, pipeline, cluster, training_step"
+    known = (
+        "roofline, dataflow, linear_layer, run_optimizer, pipeline, cluster, training_step, "
+        "megatron_flops"
+    )
     assert err == f'error: `estimator` "nonsense" is not known\nhint: known: {known}\n'
 
 

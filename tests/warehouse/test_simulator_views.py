@@ -63,6 +63,13 @@ output_size = 4000
 tokens = 65536
 num_gpus = [12, 64]
 """,
+    "megatron_flops": """
+model = ["megatron_1T", "gpt3"]
+accelerator = ["A100 SXM 80GB", "H100 PCIe 80GB"]
+num_gpus = 24
+global_batch_size = [8, 3072]
+dataset_tokens = [3.3e9, 1e15]
+""",
 }
 VIEWS = {
     "dataflow": ("stg_dataflow_traffic", "stg_dataflow"),
@@ -70,6 +77,7 @@ VIEWS = {
     "run_optimizer": ("stg_run_optimizer",),
     "run_optimizer_path": ("stg_run_optimizer_path",),
     "linear_layer": ("stg_linear_layer",),
+    "megatron_flops": ("stg_megatron_flops",),
 }
 
 
