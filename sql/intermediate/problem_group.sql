@@ -47,7 +47,9 @@ select
         problem.framework,
         problem.profile,
         problem.source_version,
-        problem.dataset_tokens
+        problem.dataset_tokens,
+        -- a rate that was given, and not the system's own peak
+        nullif(problem.achieved_flops_per_second_per_gpu, problem.matrix_flops_per_second)
     ) as workload_id
 from problem
 inner join condition on problem.problem_id = condition.problem_id

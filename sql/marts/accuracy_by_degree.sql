@@ -27,4 +27,5 @@ select
     avg(abs(relative_error)) as mean_absolute_relative_error,
     avg(time_relative_error) as time_bias
 from comparison
+where degree_value is not null
 group by estimator, variant, accelerator, degree, degree_value

@@ -7,7 +7,9 @@
 -- evaluated; num_choices, lowest_step_seconds and highest_step_seconds tell how far the other
 -- choices that fit in memory lie. Of several NVLink placements the fastest is taken. A relative
 -- error is of the rate, positive where the estimate is too fast; one that is smaller than the
--- rounding of the published figure is none in error_beyond_rounding.
+-- rounding of the published figure is none in error_beyond_rounding. An estimator that knows no
+-- layout (data_parallel is NULL) has one time for all of them; where the rate that is reached was
+-- given to it, it predicts nothing and is left out.
 with candidate as (
     select * exclude (model, step_flops)
     from configuration
@@ -32,22 +34,27 @@ estimate as (
             and candidate.hidden_size = published.hidden_size
             and candidate.ffn_hidden_size = published.ffn_hidden_size
             and candidate.uses_glu = published.uses_glu
-            and candidate.num_heads = published.num_heads
-            and candidate.num_kv_heads = published.num_kv_heads
+            and coalesce(candidate.num_heads, published.num_heads) = published.num_heads
+            and coalesce(candidate.num_kv_heads, published.num_kv_heads) = published.num_kv_heads
             and candidate.seq_len = published.seq_len
             and coalesce(candidate.vocab_size, published.vocab_size) = published.vocab_size
             and candidate.accelerator = published.accelerator
             and coalesce(candidate.nvlink_size, published.nvlink_size) = published.nvlink_size
             and candidate.num_gpus = published.num_gpus
             and candidate.global_batch_size = published.global_batch_size
-            and candidate.data_parallel = published.data_parallel
-            and candidate.tensor_parallel = published.tensor_parallel
-            and coalesce(candidate.context_parallel, 1) = published.context_parallel
-            and candidate.pipeline_parallel = published.pipeline_parallel
-            and candidate.virtual_pipeline
-            = coalesce(published.virtual_pipeline, candidate.virtual_pipeline)
-            and candidate.microbatch_size
-            = coalesce(published.microbatch_size, candidate.microbatch_size)
+            and (
+                candidate.data_parallel is null
+                or (
+                    candidate.data_parallel = published.data_parallel
+                    and candidate.tensor_parallel = published.tensor_parallel
+                    and coalesce(candidate.context_parallel, 1) = published.context_parallel
+                    and candidate.pipeline_parallel = published.pipeline_parallel
+                    and candidate.virtual_pipeline
+                    = coalesce(published.virtual_pipeline, candidate.virtual_pipeline)
+                    and candidate.microbatch_size
+                    = coalesce(published.microbatch_size, candidate.microbatch_size)
+                )
+            )
             and candidate.activation_recompute = published.activation_recompute
             and coalesce(candidate.framework, published.framework) = published.framework
     left join system on published.accelerator = system.accelerator
@@ -58,11 +65,15 @@ estimate as (
         and coalesce(candidate.expert_parallel, 1) = 1
         and coalesce(candidate.num_experts, 1) = 1
         and coalesce(candidate.bytes_per_element, 2) = 2
+        and (
+            candidate.achieved_flops_per_second_per_gpu is null
+            or candidate.achieved_flops_per_second_per_gpu = candidate.matrix_flops_per_second
+        )
         and case
             when candidate.framework is null
                 then
                     -- one way to shard, whatever the program: not one that gathers weights
-                    published.zero_stage < 3
+                    (published.zero_stage < 3 or candidate.data_parallel is null)
                     and coalesce(
                         candidate.matrix_flops_per_second = system.matrix_flops_per_second, true
                     )

@@ -33,6 +33,8 @@ with evaluated as (
             and megatron_comparison.estimator = configuration.estimator
             and megatron_comparison.estimator_version = configuration.estimator_version
             and megatron_comparison.variant = configuration.variant
+    -- without layouts there is nothing to rank
+    where megatron_comparison.data_parallel is not null
 ),
 
 counted as (

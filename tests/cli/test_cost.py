@@ -315,6 +315,20 @@ def test_each_estimator_is_asked_for_its_default_variant(stored: Any) -> None:
     assert "lower bounds: all hours, dollars and energies of dataflow" in err
 
 
+def test_lower_bounds_are_told_from_times_at_a_rate_that_was_given(stored: Any) -> None:
+    both = (
+        'name = "both"\nestimator = "megatron_flops"\n[space]\nmodel = "megatron_1T"\n'
+        'accelerator = "A100 SXM 80GB"\nnum_gpus = 3072\nglobal_batch_size = 3072\n'
+        'dataset_tokens = 450e9\nactivation_recompute = "full"\n'
+        "achieved_flops_per_second_per_gpu = [163e12, 312e12]\n"
+    )
+    rows, err = stored("cost --price 2", both)
+    assert "lower bounds: some hours, dollars and energies of megatron_flops" in err
+    hours = {row["is_lower_bound"]: row["lowest_gpu_hours"] for row in rows}
+    # equation 3: 3.7e24 FLOPs; 163 of 312 TFLOP/s
+    assert hours[True] / hours[False] == pytest.approx(163 / 312, rel=1e-12)
+
+
 def test_runs_without_a_number_of_gpus_are_counted(stored: Any) -> None:
     rated = FLOW.replace('accelerator = "A100 SXM 80GB"\n', "")
     rated += "[system]\ncluster_flops_per_second = 1e15\n"

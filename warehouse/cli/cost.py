@@ -266,13 +266,16 @@ def _put(answer: Answer, as_json: bool, form: Format, top: int) -> None:
     if form is Format.TABLE:
         for name in names:
             say(title_line(name))
-    bounds = {row[place["estimator"]] for row in answer.rows if row[place["is_lower_bound"]]}
-    for name in (name for name in names if name in bounds):
-        say(f"lower bounds: all hours, dollars and energies of {name}")
+    flags = {(row[place["estimator"]], row[place["is_lower_bound"]]) for row in answer.rows}
+    for name in (name for name in names if (name, True) in flags):
+        which = "some" if (name, False) in flags else "all"
+        say(f"lower bounds: {which} hours, dollars and energies of {name}")
     for reason, number in answer.left_out.items():
         hint = "; give --tokens" if reason == WITHOUT_TOKENS else ""
         say(f"left out, {reason}: {count(number, 'run')}{hint}")
     drop = set(_NOT_SHOWN)
+    if any((name, not flag) in flags for name, flag in flags):
+        drop.discard("is_lower_bound")  # it tells lines of one estimator apart
     same: dict[str, Any] = {}
     for name, number in place.items():
         values = {row[number] for row in answer.rows}
