@@ -122,3 +122,24 @@ def test_another_constant_or_rate_takes_no_part(warehouse, swept, comparison, tm
     assert {tuple(row[name] for name in key) for row in json.loads(out)["megatron_comparison"]} == {
         tuple(row[name] for name in key) for row in comparison["megatron_comparison"]
     }
+
+
+def test_whole_runs_at_published_rates_agree_within_rounding_and_predict_nothing(
+    warehouse, tmp_path
+):
+    database = tmp_path / "w.duckdb"
+    assert warehouse("sweep", "megatron_flops_published", "--db", database)[0] == 0
+    code, out, _ = warehouse("validate", "--json", "--db", database)
+    assert code == 0
+    found = json.loads(out)
+    # table 2 of arXiv 2104.04473
+    runs = found["training_time_at_published_rate"]
+    assert len(runs) == 12
+    assert all(row["is_within_rounding"] for row in runs)
+    # all but 4 steps with selective recomputation, 3 of Nemotron-4 and 2 of Llama 3
+    rows = found["megatron_comparison"]
+    assert len({(row["reference"], row["published_row"]) for row in rows}) == len(rows) == 39
+    # at the peak rate: no step is measured faster than its lower bound
+    rates = {round(row["predicted_flops_per_second_per_gpu"] / 1e11) for row in rows}
+    assert rates == {3120, 9895}
+    assert all(row["step_seconds"] < row["published_step_seconds"] for row in rows)

@@ -57,6 +57,13 @@ select
 from training_time_comparison
 order by estimator, variant, reference, published_row"""
 
+_AT_PUBLISHED_RATE = """\
+select
+    published_row, estimator, variant, num_gpus, published_training_seconds, training_seconds,
+    is_within_rounding, approximate_training_seconds
+from training_time_at_published_rate
+order by estimator, variant, reference, published_row"""
+
 
 def show_comparison(connection: DuckDBPyConnection, *, whole: bool = False) -> None:
     """Print the errors per reference table, estimator and variant, then published steps.
@@ -78,6 +85,10 @@ def show_comparison(connection: DuckDBPyConnection, *, whole: bool = False) -> N
         put_for_people(*fetched(connection, _BY_DEGREE))
         heading("Whole runs: published, at the measured step, at the predicted step")
         put_for_people(*fetched(connection, _WHOLE_RUNS))
+        columns, rows = fetched(connection, _AT_PUBLISHED_RATE)
+        if rows:
+            heading("Whole runs: published, by their FLOPs at the published rate, approximately")
+            put_for_people(columns, rows)
 
 
 def heading(text: str) -> None:

@@ -20,7 +20,7 @@ MAX_SHOWN = 20
 
 TABLES = (
     *("estimator_accuracy", "megatron_comparison"),
-    *("accuracy_by_degree", "training_time_comparison"),
+    *("accuracy_by_degree", "training_time_comparison", "training_time_at_published_rate"),
 )
 
 
