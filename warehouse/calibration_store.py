@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -51,6 +51,56 @@ def store_calibration(
             connection.execute(f"delete from {table} where profile = ?", [name])
             with registered(connection, "incoming_records", pa.Table.from_pylist(records)):
                 connection.execute(f"insert into {table} by name select * from incoming_records")
+
+
+class Dropped(NamedTuple):
+    """A profile that is gone: its constants, and the rows that were evaluated with it and stay."""
+
+    constants: int
+    rows: int
+    studies: tuple[str, ...]
+
+
+def drop_profile(connection: DuckDBPyConnection, name: str) -> Dropped:
+    """Remove profile `name`, in one transaction; what was evaluated with it stays.
+
+    Their problems hold the constants as numbers: such rows are as right, and as comparable, as
+    before. Studies that name the profile are refused from then on.
+
+    Raises
+    ------
+    InputError
+        If there is no such profile, or it is the default.
+    """
+    if name == DEFAULT:
+        raise InputError(
+            f"`--drop` {name}: is table step_constant as it stands, which stays",
+            "name a profile that `warehouse calibrate` stored",
+        )
+    stored = connection.execute("select profile, count(*) from calibration group by all order by 1")
+    known = dict(stored.fetchall())
+    if name not in known:
+        raise InputError(
+            f"`--drop` {name}: is not a stored profile",
+            f"stored: {', '.join(known) or 'none'}",
+        )
+    with transaction(connection):
+        for table in TABLES:
+            connection.execute(f"delete from {table} where profile = ?", [name])
+    [(rows, studies)] = connection.execute(
+        """
+        with evaluated as (
+            select cell_id, num_rows from cell inner join problem using (problem_id)
+            where problem.profile = ?
+        )
+        select
+            (select coalesce(sum(num_rows), 0)::bigint from evaluated),
+            (select coalesce(list(distinct study order by study), [])
+             from study_cell semi join evaluated using (cell_id))
+        """,
+        [name],
+    ).fetchall()
+    return Dropped(known[name], rows, tuple(studies))
 
 
 def constant_records(found: Calibration) -> list[Record]:

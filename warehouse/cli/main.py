@@ -19,6 +19,7 @@ from warehouse.cli.explain import explain
 from warehouse.cli.measure import measure
 from warehouse.cli.operations import operations
 from warehouse.cli.plan import plan
+from warehouse.cli.profiles import profiles
 from warehouse.cli.query import sql
 from warehouse.cli.quickstart import quickstart
 from warehouse.cli.rank import rank
@@ -72,6 +73,7 @@ COMMANDS = (
     ),
     (validate, "warehouse validate"),
     (calibrate, "warehouse calibrate published_megatron_recompute --name megatron_2022"),
+    (profiles, "warehouse profiles"),
     (sql, 'warehouse sql "select model, count(*) from configuration group by model"'),
     (schema, "warehouse schema configuration_rank"),
     (status, "warehouse status"),

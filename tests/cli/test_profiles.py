@@ -1,0 +1,141 @@
+"""`warehouse profiles`: what `calibrate` stored is listed, and can be dropped."""
+
+import csv
+import json
+
+import duckdb
+import pytest
+
+STUDY = """\
+name = "steps"
+estimator = "training_step"
+
+[space]
+model = "gpt3_1.3B"
+accelerator = "A100 SXM 80GB"
+framework = "megatron_lm_2022"
+num_gpus = 8
+global_batch_size = 16
+activation_recompute = "full"
+tensor_parallel = 4
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, program):
+    """A database with two profiles and a study swept under one of them, to copy."""
+    folder = tmp_path_factory.mktemp("profiles")
+    path = folder / "warehouse.duckdb"
+    fit = ("--fit", "gemm_efficiency", "--db", path)
+    for name in ("tuned", "other"):
+        done = program("calibrate", "published_megatron_recompute", "--name", name, *fit)
+        assert done.returncode == 0, done.stderr
+    study = folder / "steps.toml"
+    study.write_text(STUDY)
+    done = program("sweep", study, "--profile", "tuned", "--db", path)
+    assert done.returncode == 0, done.stderr
+    return path, study
+
+
+@pytest.fixture
+def calibrated(made, tmp_path):
+    """A copy of that database."""
+    path = tmp_path / "calibrated.duckdb"
+    path.write_bytes(made[0].read_bytes())
+    return path
+
+
+def rows_of(database, query):
+    with duckdb.connect(str(database), read_only=True) as connection:
+        return connection.execute(query).fetchall()
+
+
+def test_profiles_are_listed_with_what_their_constants_were(warehouse, calibrated):
+    code, out, err = warehouse("profiles", "--format", "json", "--db", calibrated)
+    assert (code, err) == (0, "")
+    listed = json.loads(out)
+    assert [line["profile"] for line in listed] == ["other", "tuned"]
+    for line in listed:
+        assert line["step_constant"] == "gemm_efficiency@A100 SXM 80GB"
+        assert line["reference"] == "published_megatron_recompute"
+        # docs/calibration.md: of one constant, 8 rows, 0.854 to 0.858
+        assert line["num_rows"] == 8
+        assert line["default_constant_value"] == 0.854
+        assert line["fitted_constant_value"] == pytest.approx(0.858, abs=5e-4)
+    assert "tuned" in warehouse("profiles", "--db", calibrated)[1]
+
+
+def test_without_a_profile_it_says_how_to_make_one(warehouse, empty_warehouse):
+    code, _, err = warehouse("profiles", "--db", empty_warehouse)
+    assert code == 0
+    assert "no profile is stored" in err
+    assert "warehouse calibrate" in err
+
+
+def test_a_dropped_profile_is_gone_and_the_rows_of_it_stay(warehouse, calibrated, made):
+    query = "from current_training_step order by all"
+    before = rows_of(calibrated, query)
+    assert before
+    code, out, err = warehouse("profiles", "--drop", "tuned", "--db", calibrated)
+    assert (code, out) == (0, "")
+    assert "dropped profile tuned: 1 constant\n" in err
+    assert f"{len(before)} rows evaluated with it stay as they are (steps tuned)" in err
+    assert rows_of(calibrated, "select distinct profile from calibration") == [("other",)]
+    assert rows_of(calibrated, "select distinct profile from calibration_row") == [("other",)]
+    assert rows_of(calibrated, query) == before
+    # the name is told no more, so that nobody takes constants that are not there
+    code, _, err = warehouse("sweep", made[1], "--profile", "tuned", "--db", calibrated)
+    assert code == 3
+    assert '`profile` "tuned" is not a stored profile' in err
+    assert "known: default, other" in err
+    # and may be given again
+    again = ("calibrate", "published_megatron_recompute", "--name", "tuned")
+    assert warehouse(*again, "--fit", "gemm_efficiency", "--db", calibrated)[0] == 0
+
+
+def test_a_profile_that_nothing_was_evaluated_with_leaves_nothing(warehouse, calibrated):
+    _, _, err = warehouse("profiles", "--drop", "other", "--db", calibrated)
+    assert err == "dropped profile other: 1 constant\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "hint"),
+    [
+        ("default", "is table step_constant as it stands", "that `warehouse calibrate` stored"),
+        ("turned", "`--drop` turned: is not a stored profile", "stored: other, tuned"),
+        ("", "is not a stored profile", "stored: other, tuned"),
+    ],
+)
+def test_only_a_stored_profile_can_be_dropped(warehouse, calibrated, name, said, hint):
+    code, _, err = warehouse("profiles", "--drop", name, "--db", calibrated)
+    assert code == 3
+    assert said in err
+    assert hint in err
+    assert rows_of(calibrated, "select count(*) from calibration") == [(2,)]
+
+
+def test_dropping_makes_no_database(warehouse, tmp_path):
+    assert warehouse("profiles", "--drop", "tuned", "--db", tmp_path / "none.duckdb")[0] != 0
+    assert not (tmp_path / "none.duckdb").exists()
+
+
+def test_rows_of_a_dropped_profile_evaluate_to_themselves_by_their_own_constants(
+    warehouse, calibrated, tmp_path
+):
+    assert warehouse("profiles", "--drop", "tuned", "--db", calibrated)[0] == 0
+    query = "from current_training_step order by all limit 20"
+    out = warehouse(
+        "sql", f"select * exclude (profile) {query}", "--format", "csv", "--db", calibrated
+    )[1]
+    stored, again = tmp_path / "stored.csv", tmp_path / "again.csv"
+    stored.write_text(out)
+    arguments = ("evaluate", "training_step", stored, "--out", again, "--db", calibrated)
+    code, _, err = warehouse(*arguments)
+    assert code == 0, err
+
+    def seconds(path):
+        with path.open(newline="") as file:
+            return [float(row["step_seconds"]) for row in csv.DictReader(file)]
+
+    assert len(seconds(stored)) == 20
+    assert seconds(again) == pytest.approx(seconds(stored), rel=1e-12)

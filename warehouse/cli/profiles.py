@@ -1,0 +1,74 @@
+"""`warehouse profiles`: the constants that `calibrate` stored, and dropping them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warehouse.cli.common import (
+    DEFAULT_DATABASE,
+    Database,
+    FormatOption,
+    count,
+    fetched,
+    put_for_people,
+    say,
+)
+from warehouse.formats import Format
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_STORED = """\
+select profile, reference, row_filters, num_rows, step_constant, default_constant_value,
+    fitted_constant_value, is_at_bound, left_out_mean_absolute_relative_error
+from calibration
+order by profile, step_constant"""
+
+
+def profiles(
+    drop: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Remove this profile: its constants and the steps that it was fitted to. Rows "
+            "that were evaluated with it stay, as they hold the constants themselves.",
+        ),
+    ] = None,
+    form: FormatOption = Format.TABLE,
+    db: Database = DEFAULT_DATABASE,
+) -> None:
+    """Show the calibrated profiles, or drop one.
+
+    A line a constant: what it was, what it was fitted to, and the mean error of steps that the
+    fit had not seen. Dropping a profile leaves the rows that were evaluated with it, and their
+    name in column `profile`: `warehouse drop STUDY` removes those. Profile default, which is
+    table step_constant as it stands, cannot be dropped.
+    """
+    from warehouse.connection import open_for_read
+
+    if drop is not None:
+        _drop(db, drop)
+        return
+    with open_for_read(db) as connection:
+        columns, rows = fetched(connection, _STORED)
+    put_for_people(columns, rows, form)
+    if not rows:
+        say("no profile is stored: `warehouse calibrate REFERENCE --name NAME` stores one")
+
+
+def _drop(db: Path, name: str) -> None:
+    from warehouse.calibration_store import drop_profile
+    from warehouse.connection import open_for_read, open_for_write
+
+    open_for_read(db).close()  # refuses a missing file, where opening for write would make one
+    with open_for_write(db) as connection:
+        dropped = drop_profile(connection, name)
+    say(f"dropped profile {name}: {count(dropped.constants, 'constant')}")
+    if dropped.rows:
+        studies = ", ".join(dropped.studies)
+        say(
+            f"{count(dropped.rows, 'row')} evaluated with it stay as they are ({studies}): "
+            "`warehouse drop STUDY` removes them"
+        )
