@@ -1,5 +1,6 @@
 """Fixtures of the command line's tests: the program as a process, and its commands called here."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from planning import QUESTION
 
 from warehouse.cli.main import run
 
@@ -96,3 +98,44 @@ def tiny(tmp_path):
     path = tmp_path / "tiny.toml"
     path.write_text(TINY_STUDY, encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="session")
+def planned(tmp_path_factory, program):
+    """A database that has a plan for 8 GPUs, and the plan."""
+    path = tmp_path_factory.mktemp("plan") / "warehouse.duckdb"
+    done = program("plan", *QUESTION, "--gpus", 8, "--json", "--db", path)
+    assert done.returncode == 0, done.stderr
+    return path, json.loads(done.stdout), done.stderr
+
+
+@pytest.fixture
+def planned_database(planned, tmp_path):
+    """A copy of that database, to be written to."""
+    path = tmp_path / "copy.duckdb"
+    shutil.copyfile(planned[0], path)
+    return path
+
+
+@pytest.fixture
+def plan(warehouse, planned_database):
+    """Ask for a plan; return its document and what was said."""
+
+    def plan(*options):
+        code, out, err = warehouse("plan", *QUESTION, *options, "--json", "--db", planned_database)
+        assert code == 0, err
+        return json.loads(out), err
+
+    return plan
+
+
+@pytest.fixture
+def refusal(warehouse, planned_database):
+    """Ask for a plan that there is none of; return exit code and error."""
+
+    def refusal(*options):
+        code, out, err = warehouse("plan", *options, "--db", planned_database)
+        assert (code != 0, out) == (True, "")
+        return code, err.partition("error: ")[2]
+
+    return refusal

@@ -1,0 +1,118 @@
+"""`warehouse plan` within dollars, days and megawatts."""
+
+from __future__ import annotations
+
+import duckdb
+from planning import PUE, QUESTION, WATTS
+
+# ---- limits ----
+
+
+def test_in_so_many_days_the_cheapest_count_is_taken(plan):
+    # 8 GPUs take some days; in half the time it takes more than 8 and at most 32
+    base, _ = plan("--gpus", 8)
+    days = base["training_seconds"] / 86400 / 2
+    found, _ = plan("--days", days, "--max-gpus", 64)
+    assert 8 < found["num_gpus"] <= 32
+    assert found["training_seconds"] <= days * 86400
+    kept = [
+        line
+        for line in found["counts"]
+        if line["note"] is None and line["training_seconds"] <= days * 86400
+    ]
+    assert found["gpu_hours"] == min(line["gpu_hours"] for line in kept)
+
+
+def test_for_so_many_dollars_the_fastest_count_is_taken(plan):
+    base, _ = plan("--gpus", 8)
+    budget = 1.05 * base["cost_usd"]
+    found, said = plan("--budget-usd", budget, "--max-gpus", 64)
+    assert found["cost_usd"] <= budget
+    faster = [
+        line
+        for line in found["counts"]
+        if line["note"] is None and line["training_seconds"] < found["training_seconds"]
+    ]
+    assert all(line["cost_usd"] > budget for line in faster)
+    again, said = plan("--budget-usd", budget, "--max-gpus", 64)
+    assert again["swept"] == {"cells": 0, "rows": 0}
+    assert said.count("stored already") == 2
+
+
+def test_with_so_many_megawatts_no_more_gpus_are_taken_than_they_feed(plan):
+    fed = 11.9
+    found, _ = plan("--max-mw", fed * WATTS * PUE / 1e6)
+    assert found["power_watts"] <= fed * WATTS * PUE
+    assert found["num_gpus"] in (8, 10)
+    assert {line["num_gpus"] for line in found["counts"]} >= {8, 10, 12, 14, 16}
+
+
+def test_several_limits_hold_together(plan):
+    base, _ = plan("--gpus", 8)
+    days = base["training_seconds"] / 86400
+    limits = ("--days", days * 1.01, "--max-mw", 8.5 * WATTS * PUE / 1e6)
+    found, _ = plan(*limits, "--budget-usd", 2 * base["cost_usd"])
+    assert found["num_gpus"] <= 8
+    assert found["training_seconds"] <= days * 1.01 * 86400
+
+
+def test_limits_that_only_a_count_between_two_powers_keeps_are_not_refused(plan):
+    # 12 GPUs end in days that 8 do not make, and draw what 16 exceed: no power of two does both
+    base, _ = plan("--gpus", 8)
+    between, _ = plan("--gpus", 12)
+    assert between["training_seconds"] < base["training_seconds"]
+    days = between["training_seconds"] * 1.001 / 86400
+    found, _ = plan("--days", days, "--max-mw", 12.5 * WATTS * PUE / 1e6)
+    assert found["num_gpus"] == 12
+    powers = [line for line in found["counts"] if line["num_gpus"].bit_count() == 1]
+    fed = 12.5 * WATTS * PUE
+    assert not [
+        line
+        for line in powers
+        if line["training_seconds"] <= days * 86400 and line["power_watts"] <= fed
+    ]
+
+
+def test_a_dry_run_of_a_limit_says_that_more_counts_follow(warehouse, planned_database):
+    limit = ("--max-mw", 0.01)
+    code, _, err = warehouse("plan", *QUESTION, *limit, "--dry-run", "--db", planned_database)
+    assert code == 0
+    assert "up to three counts between" in err
+
+
+def test_a_budget_below_the_peak_rate_is_refused_before_a_sweep(refusal, planned_database):
+    with duckdb.connect(str(planned_database), read_only=True) as connection:
+        before = connection.execute("select count(*) from cell").fetchone()
+    code, error = refusal(*QUESTION, "--budget-usd", 100)
+    # 24 layers of 12 x 2048^2 parameters and 36,864 more: 1.209e9; 6 x 1.209e9 x 2e10 FLOPs at
+    # 989.5e12 a second are 40.7 GPU-hours, 134 dollars
+    assert code == 3
+    assert "cost at least 134 USD at 3.29 USD/GPU-hour" in error
+    assert "hint: raise it" in error
+    with duckdb.connect(str(planned_database), read_only=True) as connection:
+        assert connection.execute("select count(*) from cell").fetchone() == before
+
+
+def test_a_budget_that_no_layout_keeps_names_the_cheapest(refusal):
+    code, error = refusal(*QUESTION, "--budget-usd", 140, "--max-gpus", 8)
+    assert code == 3
+    assert "no run that was tried keeps within the limits" in error
+    assert "`--budget-usd` 140: the cheapest costs" in error
+
+
+def test_too_few_gpus_for_the_days_names_how_many_it_takes(refusal):
+    code, error = refusal(*QUESTION, "--days", 0.5, "--max-gpus", 2)
+    # 40.7 GPU-hours at the peak rate in 12 hours
+    assert code == 3
+    assert "at the peak rate of H100 SXM 80GB the run takes 4 GPUs" in error
+    assert "--max-gpus is 2" in error
+    code, error = refusal(*QUESTION, "--days", 0.5, "--max-gpus", 4)
+    assert code == 3
+    assert "`--days` 0.5: the fastest takes" in error
+    assert "on 4 GPUs" in error
+
+
+def test_a_power_that_feeds_no_gpu_is_refused(refusal):
+    code, error = refusal(*QUESTION, "--max-mw", 0.0001)
+    assert code == 3
+    assert "--max-mw feeds 0.1" in error

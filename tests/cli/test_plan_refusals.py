@@ -1,0 +1,136 @@
+"""`warehouse plan` of what does not fit, has no price or makes no sense."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+from planning import MODEL, QUESTION, TOKENS
+
+# ---- what does not fit, and what is not published ----
+
+
+def test_of_gpus_that_do_not_hold_it_the_least_memory_is_told_and_what_would(refusal):
+    big = ("--model", "llama3_70B", "--accelerator", "H100", "--tokens", 1e9, "--batch", 16)
+    code, error = refusal(*big, "--gpus", 3)
+    assert code == 3
+    assert "none of" in error
+    assert "the least takes" in error
+    assert "GPUs hold it" in error
+
+
+def test_a_count_without_any_layout_names_its_neighbours(refusal):
+    code, error = refusal(*QUESTION, "--gpus", 1009)
+    assert code == 3
+    assert "there is no layout of gpt3_1.3B on so many" in error
+    assert "hint: ask for 512" in error
+
+
+def test_three_gpus_are_planned_if_a_layout_divides_by_three(plan):
+    found, _ = plan("--gpus", 3)
+    best = found["layouts"][0]
+    degrees = ("data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel")
+    assert math.prod(best[name] for name in degrees) == 3
+    assert [line["num_gpus"] for line in found["counts"]] == [2, 3, 6]
+
+
+def test_where_no_price_was_published_the_option_that_gives_it_is_named(
+    warehouse, planned_database
+):
+    run = ("plan", "--model", MODEL, "--tokens", TOKENS, "--batch", 64, "--db", planned_database)
+    own = ("--accelerator", "B200 SXM 180GB", "--gpus", 2)
+    code, out, err = warehouse(*run, *own, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["cost_usd"] is None
+    assert found["energy_kwh"] is None
+    lines = {line["basis"]: line for line in found["costs"]}
+    assert lines["on_demand"]["option"] == "--price"
+    assert lines["on_demand"]["price_note"]
+    assert lines["owned"]["option"] == "--watts"
+    assert {line["option"] for line in found["energies"]} == {"--watts"}
+    _, out, _ = warehouse(*run, *own)
+    assert "give one: --price" in out
+    for limit, option in (("--budget-usd", "--price"), ("--max-mw", "--watts")):
+        code, _, err = warehouse(*run, "--accelerator", "B200 SXM 180GB", limit, 1000)
+        assert code == 3
+        assert option in err
+
+
+def test_the_roofline_plans_as_well(plan):
+    found, _ = plan("--gpus", 8, "--estimator", "roofline")
+    assert found["question"]["variant"] == "corrected"
+    assert found["likely_training_seconds"] is None
+    assert "sweep roofline_published" in found["errors_note"]
+    assert found["costs"][0]["cost_usd"] > 0
+
+
+# ---- wrong questions ----
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (("--gpus", 8, "--days", 3), 2, "`--gpus` cannot stand beside a limit"),
+        ((), 2, "neither a number of GPUs nor a limit"),
+        (("--gpus", 0), 2, ""),
+        (("--gpus", 8, "--basis", "gold"), 2, "`--basis` gold is not known"),
+        (("--gpus", 8, "--basis", "owned", "--price", 2), 2, "`--basis` cannot stand beside"),
+        (("--gpus", 8, "--estimator", "pipeline"), 2, "cannot plan a run"),
+        (("--gpus", 8, "--estimator", "roofline", "--framework", "fsdp"), 2, "no such input"),
+        (("--budget-usd", -5), 3, "`budget-usd` -5: cannot be"),
+        (("--budget-usd", "nan"), 3, "`budget-usd` nan: cannot be"),
+        (("--days", "inf"), 3, "`days` inf: cannot be"),
+        (("--max-mw", 0), 3, "`max-mw` 0: cannot be"),
+        (("--gpus", 8, "--goodput", 1.5), 3, "`goodput` 1.5: cannot be"),
+        (("--gpus", 8, "--pue", "nowhere"), 3, '`pue` "nowhere"'),
+        (("--gpus", 8, "--framework", "nope"), 3, '`framework` "nope" is not in'),
+    ],
+)
+def test_a_wrong_question_is_refused(refusal, options, code, said):
+    found, error = refusal(*QUESTION, *options)
+    assert found == code
+    assert said in error
+
+
+@pytest.mark.parametrize(
+    ("model", "accelerator", "tokens", "said"),
+    [
+        ("nosuch", "H100", 1e9, '`model` "nosuch" is not in the `model` table'),
+        (MODEL, "Z100", 1e9, '`accelerator` "Z100" is neither'),
+        (MODEL, "B200", 1e9, "use B200 SXM 180GB"),
+        (MODEL, "H100", 0, "`tokens` 0: cannot be"),
+        (MODEL, "H100", "nan", "`tokens` nan: cannot be"),
+        (MODEL, "H100", -1, "`tokens` -1: cannot be"),
+    ],
+)
+def test_unknown_names_and_impossible_tokens_are_refused(refusal, model, accelerator, tokens, said):
+    asked = ("--model", model, "--accelerator", accelerator, "--tokens", tokens)
+    code, error = refusal(*asked, "--gpus", 8)
+    assert code == 3
+    assert said in error
+
+
+def test_a_database_that_another_process_writes_to_is_told(planned_database, program):
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('ready', flush=True); "
+            "sys.stdin.read()",
+            str(planned_database),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout.readline() == "ready\n"
+        done = program("plan", *QUESTION, "--gpus", 8, "--db", planned_database)
+        assert done.returncode == 5
+        assert f"is in use by process {holder.pid}" in done.stderr
+    finally:
+        holder.communicate("")

@@ -1,0 +1,103 @@
+"""Collectives over a network of two tiers, against figures worked out by hand from the papers.
+
+Expected values are arithmetic on the numbers of the case, written out in comments; none is taken
+from the estimator. Every constant is given (`training_step_cases.IDEAL`).
+"""
+
+from __future__ import annotations
+
+import pytest
+from training_step_figures import close
+
+from estimators.training_step import network
+from estimators.training_step.network import Group
+
+# ---- collectives ----
+
+
+def wires(**changes: float) -> dict[str, float]:
+    return {
+        "nvlink_size": 4,
+        "nvlink_bytes_per_second": 1e11,
+        "nvlink_efficiency": 0.8,
+        "nvlink_latency_seconds": 1e-6,
+        "network_bytes_per_second": 1e10,
+        "network_efficiency": 0.5,
+        "network_latency_seconds": 1e-5,
+        "nics_per_gpu": 2.0,
+        "collective_seconds": 1e-4,
+        **changes,
+    }
+
+
+def test_an_all_reduce_in_a_node_moves_2_n_minus_1_over_n_of_the_volume() -> None:
+    # 2 x 3/4 x 8e9 / 0.8e11 = 0.15 s; one call, three hops up and three down.
+    found = network.reduce_seconds(Group(4, 4), 8e9, wires())
+    assert found == close(0.15 + 1e-4 + 6e-6)
+
+
+def test_an_all_reduce_over_nodes_passes_the_cards_of_its_members_together() -> None:
+    # A GPU's cards: 2 x 0.5 x 1e10 = 1e10. Eight ranks in two nodes: four GPUs' cards, 4e10;
+    # 2 x 7/8 x 8e9 / 4e10 = 0.35 s; up and down a tree of one hop between nodes, three within.
+    found = network.reduce_seconds(Group(8, 4), 8e9, wires())
+    assert found == close(0.35 + 1e-4 + 2 * (1e-5 + 3e-6))
+    # One rank a node: its own cards; three hops deep between 8 nodes.
+    alone = network.reduce_seconds(Group(8, 1), 8e9, wires())
+    assert alone == close(1.4 + 1e-4 + 6e-5)
+    # Cards beyond NVLink do not help: 0.8e11.
+    many = network.reduce_seconds(Group(8, 4), 8e9, wires(nics_per_gpu=100.0))
+    assert many == close(2 * 7 / 8 * 8e9 / 0.8e11 + 1e-4 + 2 * (1e-5 + 3e-6))
+
+
+def test_an_all_gather_moves_half_of_an_all_reduce() -> None:
+    assert network.gather_seconds(Group(4, 4), 8e9, wires()) == close(0.075 + 1e-4 + 3e-6)
+    # Around the ring of eight: one hop between two nodes, six within them; in two calls.
+    found = network.gather_seconds(Group(8, 4), 8e9, wires(), 2)
+    assert found == close(0.175 + 2 * (1e-4 + 1e-5 + 6e-6))
+
+
+def test_an_all_to_all_leaves_the_node_over_the_gpus_own_card() -> None:
+    # Of 8e9 bytes of a GPU 3/8 stay in the node (3e9 / 0.8e11), 4/8 leave it (4e9 / 1e10).
+    found = network.exchange_seconds(Group(8, 4), 8e9, wires())
+    assert found == close(0.4 + 1e-4 + 1e-5)
+    inside = network.exchange_seconds(Group(4, 4), 8e9, wires())
+    assert inside == close(0.075 + 1e-4 + 1e-6)
+    # A node with cards as fast as ten links: NVLink is what is waited for.
+    found = network.exchange_seconds(Group(8, 4), 8e9, wires(nics_per_gpu=1e3))
+    assert found == close(3e9 / 0.8e11 + 1e-4 + 1e-5)
+
+
+def test_a_neighbour_is_reached_over_nvlink_or_a_card() -> None:
+    assert network.neighbour_seconds(Group(4, 4), 8e9, wires()) == close(0.1 + 1e-6)
+    assert network.neighbour_seconds(Group(4, 2), 8e9, wires()) == close(0.8 + 1e-5)
+
+
+@pytest.mark.parametrize("collective", ["reduce", "gather", "exchange", "neighbour"])
+def test_a_group_of_one_waits_for_nothing(collective: str) -> None:
+    assert getattr(network, f"{collective}_seconds")(Group(1, 1), 8e9, wires()) == 0
+
+
+def test_ranks_fill_nodes_tensors_first_then_context_and_data() -> None:
+    # 4 x 2 x 8 x 3 GPUs in nodes of 16: a node holds four tensor groups, that is both context
+    # ranks of two replicas; replicas exchange gradients over context and data together.
+    layout = {
+        "tensor_parallel": 4,
+        "context_parallel": 2,
+        "data_parallel": 8,
+        "pipeline_parallel": 3,
+        "expert_parallel": 2,
+    }
+    found = network.groups({"nvlink_size": 16}, layout)
+    members = {name: (int(group.size), int(group.members)) for name, group in found.items()}
+    assert members == {
+        "tensor": (4, 4),
+        "context": (2, 2),
+        "expert": (2, 2),
+        "data": (16, 4),
+        "expert_data": (8, 2),
+        "pipeline": (3, 1),
+    }
+    # Two tensors of 16 fill no node of 8: eight members of each are in one.
+    wide = network.groups({"nvlink_size": 8}, {**layout, "tensor_parallel": 16})
+    assert (int(wide["tensor"].size), int(wide["tensor"].members)) == (16, 8)
+    assert int(wide["data"].members) == 1

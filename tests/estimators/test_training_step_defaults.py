@@ -1,0 +1,137 @@
+"""What a training step is taken to be where a row or a study leaves it open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from training_step_cases import (
+    CATALOG,
+    GPT,
+    IDEAL,
+    LLAMA,
+    cells_of,
+    resolve,
+)
+from training_step_spaces import DENSE, KEYS
+
+from estimators.contract import Catalog
+
+# ---- defaults ----
+
+
+def test_recomputation_is_searched_where_it_is_not_named_and_attention_is_fused() -> None:
+    silent = {name: v for name, v in IDEAL.items() if name not in ("attention",)}
+    del silent["activation_recompute"]
+    cells = cells_of({**silent, **DENSE})
+    assert [dict(cell.choices) for cell in cells] == [
+        {"attention": "flash", "activation_recompute": recompute}
+        for recompute in ("none", "selective", "full")
+    ]
+
+
+def test_a_row_has_one_of_everything_by_default() -> None:
+    silent = dict(IDEAL)
+    for name in ("attention", "activation_recompute", "precision", "nics_per_gpu"):
+        del silent[name]
+    [row], refusals = _resolved([{**silent, **GPT}])
+    assert not refusals
+    assert (row["attention"], row["activation_recompute"]) == ("flash", "none")
+    assert (row["precision"], row["nics_per_gpu"], row["profile"]) == ("bf16", 1, "default")
+    assert [row[name] for name in KEYS] == [1, 1, 1, False, 1, 1, 1, 1, 0]
+    assert (row["num_gpus"], row["global_batch_size"]) == (1, 1)
+    # Four times the hidden size; as many key heads as heads; h/a; a tied output layer.
+    assert (row["ffn_hidden_size"], row["num_kv_heads"], row["head_size"]) == (2048, 4, 128)
+    assert (row["uses_glu"], row["ties_embedding"]) == (False, True)
+    assert (row["num_experts"], row["experts_per_token"], row["num_dense_layers"]) == (1, 1, 0)
+    assert row["expert_ffn_hidden_size"] == 2048
+
+
+def test_what_is_left_of_the_gpus_are_replicas_and_the_batch_is_theirs() -> None:
+    degrees = {"tensor_parallel": 2, "pipeline_parallel": 2, "context_parallel": 2}
+    rows = [
+        {**IDEAL, **GPT, **degrees, "num_gpus": 32, "global_batch_size": 64},
+        {**IDEAL, **GPT, **degrees, "data_parallel": 4, "microbatch_size": 2},
+        {**IDEAL, **GPT, **degrees, "data_parallel": 4, "num_microbatches": 5},
+    ]
+    found, refusals = _resolved(rows)
+    assert not refusals
+    assert [row["data_parallel"] for row in found] == [4, 4, 4]
+    assert [row["num_gpus"] for row in found] == [32, 32, 32]
+    assert [row["global_batch_size"] for row in found] == [64, 8, 20]
+
+
+def test_a_gated_model_has_an_output_layer_of_its_own() -> None:
+    [row], _ = _resolved([{**IDEAL, **LLAMA}])
+    assert not row["ties_embedding"]
+
+
+def test_a_framework_says_how_it_shards_and_splits() -> None:
+    frameworks = {
+        "given": {
+            "framework": "given",
+            "attention": "unfused",
+            "zero_stage": 2,
+            "uses_sequence_parallel": True,
+        }
+    }
+    catalog = Catalog({"framework": frameworks})
+    silent = {name: value for name, value in IDEAL.items() if name != "attention"}
+    rows = [{**silent, **GPT, "tensor_parallel": t} for t in (1, 2)]
+    columns, refusals = resolve([*rows, {**rows[1], "zero_stage": 0}], catalog)
+    assert not refusals
+    assert columns["zero_stage"].tolist() == [2, 2, 0]
+    # One tensor splits nothing.
+    assert columns["uses_sequence_parallel"].tolist() == [False, True, True]
+    assert columns["attention"].tolist() == ["unfused"] * 3
+
+
+def test_constants_are_those_of_the_framework_on_the_accelerator_before_others() -> None:
+    table = {
+        name: {"constant_value": value}
+        for name, value in {
+            "launch_seconds": 1.0,
+            "launch_seconds@chip": 2.0,
+            "launch_seconds@given": 3.0,
+            "launch_seconds@chip@given": 4.0,
+            "gemm_efficiency": 0.1,
+            "gemm_efficiency@chip": 0.2,
+            "gemm_efficiency@given": 0.3,
+            "hbm_efficiency": 0.1,
+            "hbm_efficiency@chip": 0.2,
+            "collective_seconds": 0.5,
+            "uses_dropout": 1.0,
+            "reduces_all_gradients": 0.0,
+            "fuses_elementwise": 0.0,
+        }.items()
+    }
+    catalog = Catalog(
+        {
+            **CATALOG.tables,
+            "step_constant": table,
+            "accelerator": {"chip": {"accelerator": "chip", "hbm_bytes": 7.0, "num_sms": 9}},
+        }
+    )
+    wanted = {name.split("@")[0] for name in table} | {"num_sms", "hbm_bytes"}
+    silent = {name: value for name, value in IDEAL.items() if name not in wanted}
+    columns, refusals = resolve([{**silent, **GPT, "accelerator": "chip"}], catalog)
+    assert not refusals
+    assert {name: columns[name].item() for name in wanted} == {
+        "launch_seconds": 4.0,
+        "gemm_efficiency": 0.3,
+        "hbm_efficiency": 0.2,
+        "collective_seconds": 0.5,
+        "uses_dropout": True,
+        "reduces_all_gradients": False,
+        "fuses_elementwise": False,
+        "num_sms": 9,
+        "hbm_bytes": 7.0,
+    }
+    # What a row gives is taken.
+    columns, _ = resolve([{**IDEAL, **GPT, "accelerator": "chip"}], catalog)
+    assert columns["launch_seconds"].tolist() == [0.0]
+
+
+def _resolved(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[Any]]:
+    columns, refusals = resolve(rows)
+    found = [{name: column[i] for name, column in columns.items()} for i in range(len(rows))]
+    return found, refusals

@@ -1,0 +1,181 @@
+"""What tensor, context and expert parallelism exchange, against figures worked out by hand.
+
+Expected values are arithmetic on the numbers of the case, written out in comments; none is taken
+from the estimator. Every constant is given (`training_step_cases.IDEAL`).
+"""
+
+from __future__ import annotations
+
+import pytest
+from training_step_cases import (
+    LLAMA,
+    step,
+    step_with,
+)
+from training_step_figures import FAST, FORWARD, HIDDEN, MIXTURE, SMALL, close
+
+# ---- tensor, context and expert parallelism ----
+
+
+def test_tensor_parallelism_reduces_twice_each_way_and_once_at_either_end() -> None:
+    found = step(
+        SMALL, tensor_parallel=4, nvlink_bytes_per_second=1e9, nvlink_efficiency=0.5, **FAST
+    )
+    # 4 layers x 4 all-reduces of T h in 16 bits: 2 x 3/4 x 1,048,576 / 0.5e9. The embedding's
+    # forward pass and the output layer's backward pass reduce as much once each; maximum, sum and
+    # target of the loss (arXiv 1909.08053 section 3) take 3 x 4 bytes a token.
+    whole, small = 1.5 * HIDDEN / 0.5e9, 1.5 * 4 * 1024 / 0.5e9
+    assert found["tensor_comm_seconds"] == close(18 * whole + 3 * small)
+
+
+def test_sequence_parallelism_moves_the_same_volume() -> None:
+    # An all-gather and a reduce-scatter for each all-reduce (arXiv 2205.05198 section 4.2.2); the
+    # backward pass gathers the inputs of both blocks' first products once more: half as much each.
+    slow = {**SMALL, "tensor_parallel": 4, "nvlink_bytes_per_second": 1e9, **FAST}
+    whole, split = step_with(slow, {}, {"uses_sequence_parallel": True})
+    once = 1.5 * HIDDEN / 1e9
+    # Embedding scatters and its gradient is gathered (one all-reduce's volume); so does the output
+    # layer, whose input is gathered once and its gradient scattered.
+    layers = split["tensor_comm_seconds"] - whole["tensor_comm_seconds"]
+    assert layers == pytest.approx(4 * 2 * 0.5 * once)
+
+
+def test_the_second_gathering_runs_beside_the_gradient_of_the_input() -> None:
+    # With products to run beside it is not seen: both ways take the same.
+    slow = {**SMALL, "tensor_parallel": 4, "nvlink_bytes_per_second": 1e9}
+    whole, split = step_with(slow, {}, {"uses_sequence_parallel": True})
+    once = 0.5 * 1.5 * HIDDEN / 1e9
+    assert once < FORWARD / 4 / 2
+    assert split["tensor_comm_seconds"] == pytest.approx(whole["tensor_comm_seconds"])
+
+
+def test_reductions_of_the_backward_pass_hide_behind_weight_gradients() -> None:
+    slow = {**SMALL, "tensor_parallel": 4, "nvlink_bytes_per_second": 1e11}
+    shown, half, hidden = step_with(
+        slow,
+        {},
+        {"tensor_overlap_fraction": 0.5},
+        {"tensor_overlap_fraction": 1.0, "communication_sm_fraction": 0.2},
+    )
+    # 1.5 x 1,048,576 / 1e11 = 1.6e-5 s fits beside 1024 x 384 x 512 weights' gradient, 4.0e-4 s.
+    once = 1.5 * HIDDEN / 1e11
+    assert once < 2 * 1024 * 384 * 512 / 1e12
+    behind = shown["tensor_comm_seconds"] - half["tensor_comm_seconds"]
+    assert behind == pytest.approx(4 * 2 * once * 0.5)
+    behind = shown["tensor_comm_seconds"] - hidden["tensor_comm_seconds"]
+    assert behind == pytest.approx(4 * 2 * once)
+    # A fifth of the multiprocessors is not at the products' disposal meanwhile.
+    assert hidden["gemm_seconds"] - shown["gemm_seconds"] == pytest.approx(4 * 2 * once * 0.2)
+
+
+def test_what_hides_is_limited_by_what_it_hides_behind() -> None:
+    slow = {**SMALL, "tensor_parallel": 4, "nvlink_bytes_per_second": 1e9}
+    shown, hidden = step_with(slow, {}, {"tensor_overlap_fraction": 1.0})
+    # 1.6e-3 s of a reduction against the gradients of h x 3h/4 and of h x 4h/4 weights.
+    column = 2 * 1024 * 512 * (384 + 512) / 1e12
+    behind = shown["tensor_comm_seconds"] - hidden["tensor_comm_seconds"]
+    assert behind == pytest.approx(4 * column)
+
+
+def test_context_parallelism_passes_keys_and_values_around_and_their_gradients_back() -> None:
+    slow = {**SMALL, "context_parallel": 4, "seq_len": 4096, "nvlink_bytes_per_second": 1e9}
+    shown, hidden = step_with(
+        slow, {**FAST}, {"context_overlap_fraction": 1.0, "nvlink_bytes_per_second": 1e11}
+    )
+    # 1024 tokens a rank, keys and values of 512 each in 16 bits: three quarters of 4 x 4096 x 512
+    # bytes arrive; backward keys and values come again and gradients go.
+    assert shown["context_comm_seconds"] == close(4 * 3 * 0.75 * 4 * 4096 * 512 / 1e9)
+    # 6.3e-5 s beside 4 x 1024 x 4096 x 512 / 1e12 / 2 = 4.3e-3 s of attention.
+    assert hidden["context_comm_seconds"] == pytest.approx(0, abs=1e-18)
+
+
+def test_grouped_queries_pass_fewer_keys_around() -> None:
+    slow = {"context_parallel": 2, "nvlink_bytes_per_second": 1e9, **FAST}
+    found = step({**LLAMA, "vocab_size": 512}, **slow)
+    assert found["context_comm_seconds"] == close(4 * 3 * 0.5 * 4 * 1024 * 256 / 1e9)
+
+
+def test_experts_do_the_products_of_the_tokens_they_get() -> None:
+    # A token: attention 512 x 1024 + 512 x 512, two experts of 3 x 512 x 256, a router of 512 x 8.
+    # The router's 8 columns take a tile's 128: sixteen times, but where 8 is its depth.
+    # 1024 tokens x 2 on 8 experts are 256 each: full tiles.
+    attention, experts, router = 786_432, 2 * 393_216, 4_096
+    found = step(MIXTURE)
+    flops = 3 * (attention + experts) + (16 + 1 + 16) * router
+    assert found["gemm_seconds"] == close(4 * 2 * 1024 * flops / 1e12)
+
+
+def test_expert_parallelism_keeps_the_tokens_of_an_expert_but_for_its_group() -> None:
+    # Two ranks of data: 4 experts each, which get the tokens of both: 512. Work stays the same.
+    one, two = step_with(
+        MIXTURE,
+        {"data_parallel": 2, "microbatch_size": 1, "num_microbatches": 1},
+        {
+            "data_parallel": 2,
+            "expert_parallel": 2,
+            "num_microbatches": 1,
+            "network_bytes_per_second": 1e9,
+            "nvlink_bytes_per_second": 1e9,
+        },
+    )
+    assert two["gemm_seconds"] == close(one["gemm_seconds"])
+    # Each token's two copies: half of 2 x 2 x 1024 x 512 bytes leave, there and back, both ways.
+    assert two["expert_comm_seconds"] == close(4 * 4 * 0.5 * 2 * HIDDEN / 1e9)
+    assert one["expert_comm_seconds"] == 0
+
+
+def test_the_exchange_between_nodes_is_that_of_what_leaves_them() -> None:
+    # 4 ranks, 2 a node: half of the copies leave, a quarter stays with the neighbour.
+    found = step(
+        MIXTURE,
+        data_parallel=4,
+        expert_parallel=4,
+        nvlink_size=2,
+        network_bytes_per_second=1e9,
+        nvlink_bytes_per_second=1e10,
+    )
+    assert found["expert_comm_seconds"] == close(4 * 4 * 0.5 * 2 * HIDDEN / 1e9)
+
+
+def test_experts_over_tensors_exchange_copies_of_tokens() -> None:
+    # Around the experts two copies of a token are gathered and scattered where a dense layer has
+    # one: 1 + 2 volumes each way, and half as much again backward (sequence parallelism). The
+    # ends as of a dense model. Each of the four tensors sends its quarter of the tokens to experts.
+    found = step(
+        MIXTURE,
+        **FAST,
+        tensor_parallel=4,
+        uses_sequence_parallel=True,
+        data_parallel=2,
+        expert_parallel=2,
+        nvlink_bytes_per_second=1e9,
+    )
+    once, small = 1.5 * HIDDEN / 1e9, 1.5 * 4 * 1024 / 1e9
+    assert found["tensor_comm_seconds"] == close(4 * 2.5 * 3 * once + 2 * once + 3 * small)
+    assert found["expert_comm_seconds"] == close(4 * 4 * 0.5 * 2 * HIDDEN / 4 / 1e9)
+
+
+def test_keys_and_values_hide_behind_attention_as_far_as_it_goes() -> None:
+    slow = {**SMALL, "context_parallel": 2, "nvlink_bytes_per_second": 1e8}
+    shown, hidden = step_with(slow, {}, {"context_overlap_fraction": 1.0})
+    # 0.5 x 4 x 1024 x 512 bytes take 1.0e-2 s forward and twice that backward; half of 1024
+    # queries against all keys, (1 + 1/4)/2 of it, take 6.7e-4 s and 2.5 times that.
+    core = 4 * 512 * 1024 * 512 / 1e12 * (1 + 1 / 4) / 2
+    behind = shown["context_comm_seconds"] - hidden["context_comm_seconds"]
+    assert behind == pytest.approx(4 * 3.5 * core)
+
+
+def test_first_dense_layers_and_shared_experts_as_of_deepseek() -> None:
+    shape = {**MIXTURE, "num_dense_layers": 1, "num_shared_experts": 1}
+    found = step(shape)
+    # Four layers of attention; one dense of 3 x 512 x 1024; three of 2 + 1 experts and a router.
+    attention, dense, expert, router = 786_432, 3 * 512 * 1024, 393_216, 4_096
+    flops = 3 * (4 * attention + dense + 9 * expert) + 3 * (16 + 1 + 16) * router
+    assert found["gemm_seconds"] == pytest.approx(2 * 1024 * flops / 1e12, rel=1e-12)
+    # Weights, 2 bytes: the same with all 8 + 1 experts, norms, and 2 x 512 x 512 of vocabulary.
+    weights = 4 * (attention + 1024) + dense + 27 * expert + 3 * router + 2 * 512 * 512
+    assert found["weights_bytes"] == pytest.approx(2 * weights, rel=1e-12)
+    # MFU counts what a token passes, and the whole square of attention.
+    model = 6 * (4 * attention + dense + 9 * expert + 3 * router) + 12 * 4 * 1024 * 512
+    model = 1024 * (model + 6 * 512 * 512)
+    assert found["mfu"] == pytest.approx(model / found["step_seconds"] / 1e12, rel=1e-12)

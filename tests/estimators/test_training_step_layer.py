@@ -1,0 +1,249 @@
+"""The products and streams of a layer, against figures worked out by hand from the cited papers.
+
+Expected values are arithmetic on the numbers of the case, written out in comments; none is taken
+from the estimator. Every constant is given (`training_step_cases.IDEAL`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from training_step_cases import (
+    FREE,
+    LLAMA,
+    step,
+    step_with,
+)
+from training_step_figures import CORE, FORWARD, LAYER, OUTPUT, SMALL, close
+
+from estimators.training_step import products
+
+# ---- one product ----
+
+
+CHIP = {
+    "num_sms": 1,
+    "small_tile_efficiency": 0.5,
+    "is_fp8": False,
+    "fp8_peak": 2e12,
+    "fp8_gemm_efficiency": 0.25,
+    "matrix_flops_per_second": 1e12,
+    "gemm_efficiency": 0.5,
+    "gemm_half_depth": 0.0,
+    "hbm_bytes_per_second": FREE,
+    "hbm_efficiency": 1.0,
+    "launch_seconds": 0.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "batch", "chip", "share"),
+    [
+        # 2 x 4 tiles of 256 x 128 on 4 multiprocessors: two waves, both full.
+        (512, 512, 1, {"num_sms": 4}, 1.0),
+        # 8 x 4 tiles on 20: 1.6 waves take the time of two.
+        (1024, 1024, 1, {"num_sms": 20}, 0.8),
+        # 2 x 2 tiles on 8: half a wave takes the time of one.
+        (512, 256, 1, {"num_sms": 8}, 0.5),
+        # ... but 4 x 2 tiles of 128 x 128 fill it, at 0.9 of the rate.
+        (512, 256, 1, {"num_sms": 8, "small_tile_efficiency": 0.9}, 0.9),
+        # Upright 2 x 2 = 4 tiles, lying 3 x 1 = 3, of 32,768 each, for 60,000 entries: the fewer.
+        (300, 200, 1, {}, 60_000 / (3 * 32_768)),
+        # The other way up.
+        (200, 300, 1, {}, 60_000 / (3 * 32_768)),
+        # A column of a vector: 128 x 256 uses 1 of 256 columns, 256 x 128 one of 128.
+        (256, 1, 1, {"small_tile_efficiency": 0.9}, 1 / 128),
+        # Three products in one kernel on 2 multiprocessors: 1.5 waves take two.
+        (256, 128, 3, {"num_sms": 2}, 0.75),
+        # 3 x 1 small tiles of 128 x 128 use 384 x 128 of 512 x 128 (upright) wholly.
+        (384, 128, 1, {"small_tile_efficiency": 0.9}, 0.9),
+    ],
+)
+def test_a_product_loses_to_edges_of_tiles_and_to_waves_that_are_not_full(
+    rows: int, columns: int, batch: int, chip: dict[str, Any], share: float
+) -> None:
+    values = {**CHIP, **chip}
+    assert products.tile_share(rows, columns, batch, values) == close(share)
+    flops = 2 * rows * columns * 1024 * batch
+    assert products.product_seconds(rows, columns, 1024, values, batch) == close(
+        flops / (0.5e12 * share)
+    )
+
+
+def test_a_product_loses_to_a_shallow_inner_dimension() -> None:
+    # K / (K + K0) is 1024 / 1280 = 0.8; 256 / 512 is a half.
+    values = {**CHIP, "gemm_half_depth": 256.0}
+    for depth, share in ((1024, 0.8), (256, 0.5)):
+        assert products.product_seconds(256, 128, depth, values) == close(
+            2 * 256 * 128 * depth / (0.5e12 * share)
+        )
+
+
+def test_a_product_takes_what_its_operands_take_to_read_and_write_if_that_is_longer() -> None:
+    # 2 x (256 + 256) x 64 read and 2 x 256 x 256 written: 196,608 bytes at 0.5e9 B/s.
+    values = {**CHIP, "hbm_bytes_per_second": 1e9, "hbm_efficiency": 0.5, "launch_seconds": 3e-6}
+    assert products.product_seconds(256, 256, 64, values) == close(196_608 / 0.5e9 + 3e-6)
+    # In FP8 the operands take a byte: 32,768 + 131,072, of three products in one launch.
+    low = {**values, "is_fp8": True}
+    assert products.product_seconds(256, 256, 64, low, 3) == close(3 * 163_840 / 0.5e9 + 3e-6)
+    # A product that is kept in 16 bits does not care.
+    assert products.product_seconds(256, 256, 64, low, low=False) == close(196_608 / 0.5e9 + 3e-6)
+
+
+def test_a_product_in_fp8_runs_at_its_own_rate() -> None:
+    values = {**CHIP, "is_fp8": True}
+    # 2 x 256 x 128 x 512 FLOPs at a quarter of 2e12.
+    assert products.product_seconds(256, 128, 512, values) == close(2 * 256 * 128 * 512 / 0.5e12)
+
+
+# ---- a layer ----
+
+
+def test_products_of_a_step_are_three_times_those_of_the_forward_pass() -> None:
+    found = step(SMALL, num_microbatches=3)
+    # 4 layers, 3 microbatches.
+    assert found["gemm_seconds"] == close(12 * 3 * FORWARD)
+    assert found["attention_seconds"] == close(12 * 3.5 * CORE)
+    assert found["vocabulary_seconds"] == close(3 * OUTPUT)
+    assert found["step_seconds"] == close(12 * LAYER + 3 * OUTPUT)
+
+
+def test_products_lose_to_their_efficiency_and_depth() -> None:
+    found = step(SMALL, gemm_efficiency=0.5, gemm_half_depth=512.0)
+    # Inner dimensions of the three ways of a product are its three sides. Of T = 1024, h = 512:
+    # qkv 1024 x 1536 x 512, projection 1024 x 512 x 512, 1024 x 2048 x 512 and back.
+    # Seconds of one of depth K at half the peak: 2 M N K (1 + 512/K) / 0.5e12.
+    seconds = 0.0
+    for m, n, k in (
+        (1024, 1536, 512),
+        (1024, 512, 512),
+        (1024, 2048, 512),
+        (1024, 512, 2048),
+    ):
+        seconds += sum(2 * m * n * k * (1 + 512 / depth) / 0.5e12 for depth in (m, n, k))
+    assert found["gemm_seconds"] == close(4 * seconds)
+
+
+def test_a_tensor_parallel_group_shares_the_products_of_a_layer() -> None:
+    # Tiles stay full: 1536/4 = 384 is 3 x 128 of an upright tile, 512/4 = 128.
+    (found,) = step_with(SMALL, {"tensor_parallel": 4})
+    assert found["gemm_seconds"] == close(4 * 3 * FORWARD / 4)
+    assert found["attention_seconds"] == close(4 * 3.5 * CORE / 4)
+
+
+def test_grouped_queries_and_a_gated_layer_have_their_own_products() -> None:
+    # A token: h x (512 queries + 2 x 256) + 512 x h + 3 x 512 x 1024 weights, two FLOPs each.
+    weights = 512 * (512 + 512) + 512 * 512 + 3 * 512 * 1024
+    found = step({**LLAMA, "vocab_size": 512})
+    assert found["gemm_seconds"] == close(4 * 3 * 2 * 1024 * weights / 1e12)
+    assert found["attention_seconds"] == close(4 * 3.5 * CORE)
+
+
+def test_key_heads_are_copied_where_there_are_fewer_than_tensors() -> None:
+    # Four ranks and two key heads: each has a query head and, not half a key head, a whole one.
+    found = step({**LLAMA, "vocab_size": 512, "tensor_parallel": 4})
+    weights = 512 * (128 + 2 * 128) + 128 * 512 + 3 * 512 * 256
+    assert found["gemm_seconds"] == close(4 * 3 * 2 * 1024 * weights / 1e12)
+
+
+def test_the_core_of_fused_attention_runs_at_its_own_efficiency_and_fills_a_wave_or_not() -> None:
+    rates = {"flash_forward_efficiency": 0.5, "flash_backward_efficiency": 0.25}
+    (found, few) = step_with(SMALL, rates, {**rates, "num_sms": 128})
+    # Forward 1/0.5, backward 2.5/0.25: twelve times.
+    assert found["attention_seconds"] == close(4 * CORE * 12)
+    # 4 heads x 1024/128 blocks of queries are 32 of 128 multiprocessors: a quarter of a wave.
+    assert few["attention_seconds"] == close(4 * CORE * 12 * 4)
+
+
+def test_a_context_parallel_rank_has_its_share_of_the_attention() -> None:
+    # Of 1024 tokens on 2 ranks: half of the queries against all keys, 512/128 = 4 blocks; of the
+    # 4 x 4 blocks on its diagonal 10: (1 + 1/4)/2.
+    found = step(SMALL, context_parallel=2)
+    share = 4 * 512 * 1024 * 512 / 1e12 * (1 + 1 / 4) / 2
+    assert found["attention_seconds"] == close(4 * 3.5 * share)
+    assert found["gemm_seconds"] == close(4 * 3 * FORWARD / 2)
+
+
+def test_unfused_attention_computes_the_whole_square() -> None:
+    # 4 b s^2 h forward (the paper counts no less), twice that backward.
+    found = step(SMALL, attention="unfused")
+    assert found["attention_seconds"] == close(4 * 3 * 4 * 1024 * 1024 * 512 / 1e12)
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_unfused_attention_reads_and_writes_its_scores(drops: bool) -> None:
+    # Memory alone counts: 1e9 B/s. Four heads of 128, 1024 x 1024 scores each in 16 bits.
+    changes = {"matrix_flops_per_second": FREE, "hbm_bytes_per_second": 1e9}
+    found = step(SMALL, attention="unfused", uses_dropout=drops, **changes)
+    square, side = 4 * 1024 * 1024, 4 * 1024 * 128
+    # Products: scores read two sides and write a square, values read a square and a side and
+    # write a side; backward two such each.
+    core = 2 * (2 * side + square) + 2 * (square + 2 * side)
+    # Queries, keys, values and result are turned: read and written, 4 bytes.
+    turned = 4 * 4 * side
+    # Softmax reads and writes scores (4); its gradient reads two squares and writes one (6).
+    # Dropout reads, writes and keeps a mask of a byte (5), both ways.
+    dropped = 5 * drops
+    forward = core + turned + (4 + dropped) * square
+    backward = 2 * core + turned + (6 + dropped) * square
+    assert found["attention_seconds"] == close(4 * (forward + backward) / 1e9)
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_what_streams_between_products_is_counted_byte_by_byte(drops: bool) -> None:
+    found = step(SMALL, hbm_bytes_per_second=1e9, uses_dropout=drops)
+    # Of T h = 524,288 elements, for each of two blocks. Forward: a norm reads and writes (4); bias
+    # and residual read two and write one (6), with a mask of a byte (1). Backward: a norm reads two
+    # and writes one (6), the two gradients of the forking stream are added up (6), the mask is
+    # applied (5), and the bias's gradient read (2).
+    between = 2 * 1024 * 512 * ((4 + 6 + drops) + (6 + 6 + 5 * drops + 2))
+    # Of T 4h elements: bias and GeLU read and write (4); backward read two, write one, read for
+    # the bias (8).
+    inside = 1024 * 2048 * (4 + 8)
+    assert found["elementwise_seconds"] == close(4 * (between + inside) / 1e9)
+
+
+def test_what_streams_in_a_gated_layer() -> None:
+    found = step({**LLAMA, "vocab_size": 512}, hbm_bytes_per_second=1e9)
+    # As above without biases; a gate reads two and writes one (6), backward reads three and
+    # writes two (10); rotary embedding reads and writes queries and keys (4), both ways.
+    between = 2 * 1024 * 512 * ((4 + 6) + (6 + 6))
+    inside = 1024 * 1024 * (6 + 10)
+    turned = 1024 * (512 + 256) * (4 + 4)
+    assert found["elementwise_seconds"] == close(4 * (between + inside + turned) / 1e9)
+
+
+def test_separate_kernels_move_more_than_fused_ones() -> None:
+    for shape in (SMALL, {**LLAMA, "vocab_size": 512}):
+        fused, separate = step_with(
+            {**shape, "hbm_bytes_per_second": 1e9}, {}, {"fuses_elementwise": False}
+        )
+        assert separate["elementwise_seconds"] > fused["elementwise_seconds"]
+
+
+def test_sequence_parallelism_splits_what_lies_between_products() -> None:
+    slow = {"hbm_bytes_per_second": 1e9, "tensor_parallel": 4}
+    whole, split = step_with({**SMALL, **slow}, {}, {"uses_sequence_parallel": True})
+    # As above without dropout: 24 bytes of T h between, 12 bytes of T 4h/4 inside.
+    inside, between = 1024 * 512 * 12, 2 * 1024 * 512 * 24
+    assert whole["elementwise_seconds"] == close(4 * (inside + between) / 1e9)
+    assert split["elementwise_seconds"] == close(4 * (inside + between / 4) / 1e9)
+
+
+def test_launches_count_kernel_by_kernel() -> None:
+    quick, late = step_with(SMALL, {}, {"launch_seconds": 1e-3})
+    # A layer has four products, each forward and twice backward.
+    assert late["gemm_seconds"] - quick["gemm_seconds"] == close(4 * 12 * 1e-3)
+    # The fused core is one kernel forward and three backward (a row sum, the gradients, a sum).
+    assert late["attention_seconds"] - quick["attention_seconds"] == close(4 * 4 * 1e-3)
+
+
+def test_the_host_fills_what_a_pass_is_too_short_for() -> None:
+    # Forward FORWARD + CORE = 7.65e-3 s is too short for 10e-3, backward 15.9e-3 s is not.
+    found, both = step_with(
+        SMALL, {"host_seconds_per_layer": 10e-3}, {"host_seconds_per_layer": 20e-3}
+    )
+    forward, backward = FORWARD + CORE, 2 * FORWARD + 2.5 * CORE
+    assert found["host_seconds"] == close(4 * (10e-3 - forward))
+    assert both["host_seconds"] == close(4 * (40e-3 - forward - backward))

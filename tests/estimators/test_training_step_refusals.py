@@ -1,0 +1,231 @@
+"""What rows, searches and spaces of training steps are refused for, and in which words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from training_step_cases import (
+    GPT,
+    IDEAL,
+    cells_of,
+    resolve,
+)
+
+from estimators.contract import RefusedError
+from estimators.training_step.rules import (
+    LAYER_RULES,
+    PROBLEM_RULES,
+    SHARDING_NEEDS_REPLICAS,
+    SPLIT_RULES,
+)
+
+# ---- refusals ----
+
+
+WIDE = {**GPT, "num_heads": 8, "vocab_size": 512}
+REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
+    (
+        "fp8 has a rate",
+        {"precision": "fp8", "fp8_flops_per_second": None},
+        "precision",
+        '"fp8" has no published peak rate on this accelerator',
+    ),
+    (
+        "key heads divide heads",
+        {"num_kv_heads": 3},
+        "num_kv_heads",
+        "3 does not divide `num_heads` 8",
+    ),
+    (
+        "a token has so many experts",
+        {"num_experts": 4, "experts_per_token": 5},
+        "experts_per_token",
+        "5 is more than `num_experts` 4",
+    ),
+    (
+        "dense layers are layers",
+        {"num_dense_layers": 5},
+        "num_dense_layers",
+        "5 is more than `num_layers` 4",
+    ),
+    (
+        "tensor_parallel divides num_heads",
+        {"tensor_parallel": 16},
+        "tensor_parallel",
+        "16 does not divide `num_heads` 8",
+    ),
+    (
+        "tensor_parallel divides ffn_hidden_size",
+        {"tensor_parallel": 8, "ffn_hidden_size": 1028},
+        "tensor_parallel",
+        "8 does not divide `ffn_hidden_size` 1028",
+    ),
+    (
+        "key heads are split or copied evenly",
+        {"tensor_parallel": 4, "num_heads": 12, "num_kv_heads": 6},
+        "tensor_parallel",
+        "4 neither divides `num_kv_heads` 6 nor is divided by it",
+    ),
+    (
+        "context parallelism needs fused attention",
+        {"context_parallel": 2, "attention": "unfused"},
+        "context_parallel",
+        "2 needs fused attention, not unfused",
+    ),
+    (
+        "shares of a sequence fill blocks of attention",
+        {"context_parallel": 8},
+        "context_parallel",
+        "8 does not split `seq_len` 1024 into two shares a rank of 128 tokens or more",
+    ),
+    (
+        "tensor_parallel divides expert_ffn_hidden_size",
+        {"num_experts": 4, "expert_ffn_hidden_size": 102, "tensor_parallel": 4}
+        | {"uses_sequence_parallel": True},
+        "tensor_parallel",
+        "4 does not divide `expert_ffn_hidden_size` 102",
+    ),
+    (
+        "experts are split evenly",
+        {"num_experts": 4, "expert_parallel": 3, "data_parallel": 3},
+        "expert_parallel",
+        "3 does not divide `num_experts` 4",
+    ),
+    (
+        "sequence parallelism splits over tensors",
+        {"uses_sequence_parallel": True, "tensor_parallel": 4, "seq_len": 1022},
+        "uses_sequence_parallel",
+        "True needs `tensor_parallel` above 1 that splits `seq_len` 1022 evenly; it is 4",
+    ),
+    (
+        "sequence parallelism splits over tensors",
+        {"uses_sequence_parallel": True, "tensor_parallel": 4, "seq_len": 1022},
+        "uses_sequence_parallel",
+        "True needs `tensor_parallel` above 1 that splits `seq_len` 1022 evenly; it is 4",
+    ),
+    (
+        "experts over tensors need sequence parallelism",
+        {"num_experts": 4, "tensor_parallel": 2, "uses_sequence_parallel": False},
+        "uses_sequence_parallel",
+        "False is needed by a mixture of experts under tensor parallelism",
+    ),
+    (
+        "degrees multiply to the GPUs",
+        {"num_gpus": 16, "tensor_parallel": 2, "data_parallel": 4},
+        "num_gpus",
+        "16 is not the product of the degrees, 8",
+    ),
+    (
+        "stages have a layer each",
+        {"pipeline_parallel": 5},
+        "pipeline_parallel",
+        "5 is more than `num_layers` 4",
+    ),
+    (
+        "chunks are even and interleaved over stages",
+        {"virtual_pipeline": 2},
+        "virtual_pipeline",
+        "2 does not split `num_layers` 4 into even chunks on 1 stages",
+    ),
+    (
+        "chunks are even and interleaved over stages",
+        {"virtual_pipeline": 4, "pipeline_parallel": 2},
+        "virtual_pipeline",
+        "4 does not split `num_layers` 4 into even chunks on 2 stages",
+    ),
+    (
+        "expert groups lie within replicas",
+        {"num_experts": 4, "expert_parallel": 4, "data_parallel": 2},
+        "expert_parallel",
+        "4 does not divide `data_parallel` x `context_parallel` 2",
+    ),
+    (
+        "replicas divide the batch",
+        {"data_parallel": 4, "microbatch_size": 3, "global_batch_size": 16},
+        "microbatch_size",
+        "3 times `data_parallel` 4 does not divide `global_batch_size` 16",
+    ),
+]
+SEARCHED_ONLY: dict[str, tuple[dict[str, Any], str]] = {
+    # A batch may have what a search leaves out: a schedule that pads, a stage that shards nothing.
+    "interleaving takes microbatches by stages": (
+        {"virtual_pipeline": 2, "pipeline_parallel": 2, "microbatch_size": 2, "data_parallel": 1},
+        "`virtual_pipeline` 2 needs microbatches in multiples of `pipeline_parallel` 2",
+    ),
+    "sharding needs replicas": (
+        {"zero_stage": 1, "data_parallel": 1, "context_parallel": 1},
+        "`zero_stage` 1 has nothing to shard over: there is one replica",
+    ),
+}
+
+
+def test_every_rule_has_a_case_that_breaks_it() -> None:
+    rules = (*PROBLEM_RULES, *LAYER_RULES, *SPLIT_RULES, SHARDING_NEEDS_REPLICAS)
+    assert {name for name, *_ in REFUSED} | set(SEARCHED_ONLY) == {rule.name for rule in rules}
+
+
+@pytest.mark.parametrize(("rule", "change", "column", "message"), REFUSED)
+def test_a_faulty_row_is_refused_by_its_value_and_the_others_are_not(
+    rule: str, change: dict[str, Any], column: str, message: str
+) -> None:
+    _, refusals = resolve([{**IDEAL, **WIDE}, {**IDEAL, **WIDE, **change}])
+    assert [refusal.row for refusal in refusals] == [1], rule
+    assert str(refusals[0]).split("\n")[0] == f"`{column}` {message}"
+
+
+@pytest.mark.parametrize("rule", SEARCHED_ONLY)
+def test_a_search_leaves_out_what_a_batch_may_have(rule: str) -> None:
+    change, message = SEARCHED_ONLY[rule]
+    # Six sequences: three microbatches of two.
+    base = {**IDEAL, **WIDE, "global_batch_size": 6}
+    gpus = change.get("pipeline_parallel", 1)
+    assert not resolve([{**base, **change}])[1]
+    with pytest.raises(RefusedError) as caught:
+        cells_of({**base, **change, "num_gpus": gpus})
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tensor_parallel": 3}, "`tensor_parallel` 3 does not divide `num_heads` 8"),
+        ({"pipeline_parallel": 8}, "`pipeline_parallel` 8 is more than `num_layers` 4"),
+        ({"microbatch_size": 5}, "`microbatch_size` 5 leaves no layout in any cell"),
+        ({"num_gpus": 7}, "`num_gpus` 7 leaves no layout in the whole space"),
+        ({"num_gpus": None}, "`num_gpus` (none) is missing"),
+        ({"global_batch_size": None}, "`global_batch_size` (none) is missing"),
+        ({"num_sms": None}, "`num_sms` (none) is missing"),
+        ({"framework": "gavin"}, '`framework` "gavin" is not in the `framework` table'),
+        (
+            {"accelerator": "chip"},
+            '`accelerator` "chip" is neither in the `accelerator` nor in the `system` table',
+        ),
+        ({"attention": "sparse"}, '`attention` "sparse" is not known'),
+        ({"precision": "fp4"}, '`precision` "fp4" is not known'),
+        ({"gemm_efficiency": 1.5}, "`gemm_efficiency` 1.5 must be at most 1"),
+        ({"tensor_overlap_fraction": -0.1}, "`tensor_overlap_fraction` -0.1 must be at least 0"),
+    ],
+)
+def test_a_faulty_space_is_refused_with_its_value(change: dict[str, Any], message: str) -> None:
+    base = {**IDEAL, **WIDE, "num_gpus": 8, "global_batch_size": 8}
+    space = {name: value for name, value in {**base, **change}.items() if value is not None}
+    with pytest.raises(RefusedError) as caught:
+        cells_of(space)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"zero_stage": 4}, "`zero_stage` 4 must be at most 3"),
+        ({"tensor_parallel": 0}, "`tensor_parallel` 0 must be at least 1"),
+        ({"microbatch_size": 1.5}, "`microbatch_size` 1.5 must be a whole number"),
+        ({"num_layers": None}, "`num_layers` (none) is missing"),
+        ({"nvlink_bytes_per_second": None}, "`nvlink_bytes_per_second` (none) is missing"),
+        ({"hbm_bytes": -1.0}, "`hbm_bytes` -1.0 must be at least 1"),
+    ],
+)
+def test_values_outside_their_limits_are_refused(change: dict[str, Any], message: str) -> None:
+    _, refusals = resolve([{**IDEAL, **WIDE, **change}])
+    assert message in "\n".join(map(str, refusals))

@@ -1,0 +1,164 @@
+"""What replicas exchange, shard and stream, against figures worked out by hand.
+
+Expected values are arithmetic on the numbers of the case, written out in comments; none is taken
+from the estimator. Every constant is given (`training_step_cases.IDEAL`).
+"""
+
+from __future__ import annotations
+
+import pytest
+from training_step_cases import (
+    LLAMA_LAYER,
+    MOE,
+    step,
+    step_with,
+)
+from training_step_figures import CORE, REPLICAS, SMALL, close
+
+# ---- replicas ----
+
+
+WEIGHTS = 4 * LLAMA_LAYER + 2 * 512 * 512
+"""Parameters of LLAMA with a vocabulary of 512, which it does not tie: 9,965,568."""
+
+
+@pytest.mark.parametrize(
+    ("zero", "volume"),
+    [
+        # Three of four parts; all-reduced gradients twice that; weights gathered once; stage 2
+        # scatters and stage 3 scatters and gathers (twice) for each of three microbatches.
+        (0, 2 * 4),
+        (1, 4 + 2),
+        (2, 3 * 4 + 2),
+        (3, 3 * (4 + 2 + 2)),
+    ],
+)
+def test_replicas_exchange_what_their_zero_stage_says(zero: int, volume: int) -> None:
+    # arXiv 1910.02054 section 7: stages 1 and 2 move as much as an all-reduce, stage 3 half as
+    # much again, where gradients and weights have the same size and there is one microbatch.
+    found = step(REPLICAS, zero_stage=zero, num_microbatches=3)
+    assert found["data_comm_seconds"] == close(0.75 * volume * WEIGHTS / 1e8)
+
+
+def test_zero_moves_as_much_as_the_paper_says() -> None:
+    # 2 psi, 2 psi, 2 psi and 3 psi elements (section 7): of (d - 1)/d of them.
+    rows = [{"zero_stage": zero, "reduced_gradient_bytes": 2.0} for zero in range(4)]
+    found = [each["data_comm_seconds"] for each in step_with(REPLICAS, *rows)]
+    psi = 0.75 * 2 * WEIGHTS / 1e8
+    assert found == [close(2 * psi), close(2 * psi), close(2 * psi), close(3 * psi)]
+
+
+def test_gradients_and_weights_hide_behind_passes_but_for_the_ends() -> None:
+    # Five units: four layers and the vocabulary, exchanged in four calls (`exchange_buckets`).
+    # What runs beside a pass is all but the last call: 3/4. At a network of 1e12 all of that fits.
+    fast = {**REPLICAS, "zero_stage": 1, "network_bytes_per_second": 1e12}
+    rows = [
+        {"gradient_overlap_fraction": 1.0, "exchange_buckets": 4.0},
+        {"parameter_overlap_fraction": 1.0, "exchange_buckets": 4.0},
+        {"gradient_overlap_fraction": 0.5, "exchange_buckets": 100.0},
+        {"gradient_overlap_fraction": 1.0, "exchange_buckets": 1.0},
+        {
+            "gradient_overlap_fraction": 1.0,
+            "exchange_buckets": 4.0,
+            "communication_sm_fraction": 0.25,
+        },
+    ]
+    found = [each["data_comm_seconds"] for each in step_with(fast, *rows)]
+    psi = 0.75 * WEIGHTS / 1e12
+    assert found == [
+        close(psi * (4 / 4 + 2)),
+        close(psi * (4 + 2 / 4)),
+        close(psi * (4 * (1 - 0.5 * 4 / 5) + 2)),
+        close(psi * 6),
+        # The hidden three quarters take a quarter of the multiprocessors.
+        close(psi * (4 * (1 / 4 + 3 / 4 / 4) + 2)),
+    ]
+
+
+@pytest.mark.parametrize(("zero", "times"), [(0, 1), (1, 1), (2, 3), (3, 3)])
+def test_what_hides_is_limited_by_the_pass_beside_it(zero: int, times: int) -> None:
+    # A network of 1e8 B/s takes 0.3 s or more; the backward pass of a microbatch 0.04 s. Stages
+    # below 2 exchange once, beside the last backward pass; stages 2 and 3 beside each of three.
+    rows = [{}, {"gradient_overlap_fraction": 1.0, "exchange_buckets": 100.0}]
+    base = {**REPLICAS, "vocab_size": 1, "zero_stage": zero, "num_microbatches": 3}
+    shown, hidden = step_with(base, *rows)
+    # Passes of a layer: products 1 to 2, core 1 to 2.5.
+    weights = 512 * 1024 + 512 * 512 + 3 * 512 * 1024
+    forward = 2 * 1024 * weights / 1e12
+    backward = 4 * (2 * forward + 2.5 * CORE)
+    # One word takes a tile of 128 columns: its output layer is a 300th of the pass.
+    behind = shown["data_comm_seconds"] - hidden["data_comm_seconds"]
+    assert behind == pytest.approx(times * backward, rel=0.01)
+
+
+def test_context_parallel_ranks_are_replicas_too() -> None:
+    # 2 x 2 ranks have the same weights: three quarters, as of four replicas.
+    found = step(REPLICAS, data_parallel=2, context_parallel=2, zero_stage=0)
+    assert found["data_comm_seconds"] == close(0.75 * 2 * 4 * WEIGHTS / 1e8)
+
+
+def test_experts_are_exchanged_by_the_replicas_that_have_them() -> None:
+    # Four replicas, two that share the experts between them: dense weights over 4, half of the
+    # experts over 2. Each a node of its own.
+    found = step(
+        {**MOE, "vocab_size": 512},
+        data_parallel=4,
+        expert_parallel=2,
+        nvlink_size=1,
+        network_bytes_per_second=1e8,
+        num_microbatches=1,
+    )
+    dense = 4 * (786_432 + 1024 + 4096) + 2 * 512 * 512
+    experts = 4 * 8 * 393_216 / 2
+    assert found["data_comm_seconds"] == close(2 * (2 * 0.75 * dense + 2 * 0.5 * experts) / 1e8)
+
+
+def test_a_shared_embedding_adds_its_gradients_up_between_first_and_last_stage() -> None:
+    # V h / t gradients between two GPUs: an all-reduce of two moves the volume once.
+    tied = {**SMALL, "pipeline_parallel": 2, "tensor_parallel": 4, "nvlink_size": 4}
+    tied["network_bytes_per_second"] = 1e8
+    found, own, one = step_with(
+        tied, {}, {"ties_embedding": False}, {"pipeline_parallel": 1, "ties_embedding": True}
+    )
+    assert found["data_comm_seconds"] == close(2 * 512 * 512 / 4 / 1e8)
+    assert own["data_comm_seconds"] == 0
+    assert one["data_comm_seconds"] == 0
+
+
+def test_the_optimizer_streams_what_a_gpu_keeps_of_it() -> None:
+    traffic = {"optimizer_traffic_bytes": 40.0, "hbm_bytes_per_second": 1e9}
+    rows = [{**traffic, "zero_stage": zero} for zero in range(4)]
+    found = [each["optimizer_seconds"] for each in step_with(REPLICAS, *rows)]
+    every = 40 * WEIGHTS / 1e9
+    assert found == [close(every), close(every / 4), close(every / 4), close(every / 4)]
+    # Half of two stages and of two tensors; the first stage has the embedding, the last as much.
+    found = step(REPLICAS, **traffic, tensor_parallel=2, pipeline_parallel=2)
+    assert found["optimizer_seconds"] == close(40 * (2 * LLAMA_LAYER + 512 * 512) / 2 / 1e9)
+
+
+def test_a_buffer_of_gradients_is_streamed_whole_where_the_optimizer_is_sharded() -> None:
+    # 40 bytes of a quarter of the parameters, 8 of all.
+    traffic = {"optimizer_traffic_bytes": 40.0, "buffer_traffic_bytes": 8.0}
+    found = step(REPLICAS, **traffic, zero_stage=1, hbm_bytes_per_second=1e9)
+    assert found["optimizer_seconds"] == close((40 / 4 + 8) * WEIGHTS / 1e9)
+
+
+def test_experts_of_a_sharded_optimizer_are_split_over_their_own_replicas() -> None:
+    found = step(
+        {**MOE, "vocab_size": 512},
+        data_parallel=4,
+        expert_parallel=2,
+        zero_stage=1,
+        optimizer_traffic_bytes=40.0,
+        hbm_bytes_per_second=1e9,
+    )
+    # Every parameter of the run is kept by one of four.
+    dense = 4 * (786_432 + 1024 + 4096) + 2 * 512 * 512
+    assert found["optimizer_seconds"] == close(40 * (dense + 4 * 8 * 393_216) / 4 / 1e9)
+
+
+def test_adding_up_gradients_streams_every_microbatch() -> None:
+    found = step(
+        REPLICAS, accumulation_traffic_bytes=6.0, hbm_bytes_per_second=1e9, num_microbatches=5
+    )
+    assert found["accumulation_seconds"] == close(5 * 6 * WEIGHTS / 1e9)
