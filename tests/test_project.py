@@ -30,6 +30,21 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 
+# ---- files stay small enough to be read ----
+
+MAX_LINES = 400
+
+
+def test_no_python_file_is_longer_than_400_lines() -> None:
+    folders = ("benchmarks", "estimators", "tests", "warehouse")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text("utf-8").splitlines()) for path in files
+    }
+    assert len(lengths) > 200
+    assert {name: found for name, found in lengths.items() if found > MAX_LINES} == {}
+
+
 # ---- estimators/ knows neither the warehouse nor files ----
 
 FILE_MODULES = {

@@ -35,9 +35,10 @@ from warehouse.batch_files import SUFFIXES, read_configs
 from warehouse.batch_inputs import input_names, read_columns, wrong_types
 from warehouse.errors import InputError
 from warehouse.naming import quoted
-from warehouse.ranking import QUESTION, Filters, records, stored_problems, with_known_names
+from warehouse.ranking import QUESTION, records
 from warehouse.schema import prepare_view
 from warehouse.sink import store_cells
+from warehouse.stored_problems import Filters, stored_problems, with_known_names
 from warehouse.studies import Study
 from warehouse.study_store import register_study
 

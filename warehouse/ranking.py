@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from estimators.registry import all_estimators, get
-from warehouse.catalog import load_catalog
+from estimators.registry import get
 from warehouse.errors import InputError
 from warehouse.naming import quoted
+from warehouse.stored_problems import Filters, stored_problems, with_known_names
 from warehouse.views import CONFIGURATION_SOURCE
 
 if TYPE_CHECKING:
@@ -65,7 +65,6 @@ MORE_IS_BETTER = frozenset(
 DEFAULT_TOP = 10
 """Layouts shown of one problem; of several problems, the best of each."""
 
-Filters = Mapping[str, str | int]
 Record = Mapping[str, Any]
 
 
@@ -250,63 +249,6 @@ def _refuse_unknown_column(connection: DuckDBPyConnection, by: str) -> None:
             f"`by` {by}: is not a column of numbers of configuration",
             f"did you mean {', '.join(near)}?",
         )
-
-
-def with_known_names(connection: DuckDBPyConnection, filters: Filters) -> Filters:
-    """Return the filters with an accelerator's alias replaced by its name.
-
-    A name that problems are stored under stands, even if other tables have it as an alias.
-    """
-    spellings = {
-        alias: name
-        for table in load_catalog(connection).aliases.values()
-        for alias, name in table.items()
-    }
-    accelerator = str(filters.get("accelerator", ""))
-    query = "from problem where accelerator = ? limit 1"
-    if accelerator not in spellings or connection.execute(query, [accelerator]).fetchall():
-        return filters
-    return {**filters, "accelerator": spellings[accelerator]}
-
-
-def stored_problems(connection: DuckDBPyConnection, filters: Filters) -> set[int]:
-    """Return the problems that the filters leave; raise, naming the filter that leaves none."""
-    names = ["problem_id", *filters]
-    # An estimator's first relation has its configurations; others look into some of them.
-    relations = [estimator.relations[0].name for estimator in all_estimators()]
-    columns = ", ".join(quoted(name) for name in names)
-    stored = connection.execute(
-        f"select distinct {columns} from current_cell inner join problem using (problem_id)"
-        " where list_contains(?, relation)",
-        [relations],
-    ).fetchall()
-    if not stored:
-        raise InputError(
-            "no configuration is stored yet",
-            "run `warehouse quickstart`, or sweep a study: warehouse sweep gpt3_1T_1d",
-        )
-    for place, (name, value) in enumerate(filters.items(), start=1):
-        left = [row for row in stored if row[place] == value]
-        if not left:
-            others = [f"{n} {v}" for n, v in list(filters.items())[: place - 1]]
-            known = sorted({row[place] for row in stored if row[place] is not None})
-            raise _unknown(name, value, known, others)
-        stored = left
-    return {row[0] for row in stored}
-
-
-def _unknown(
-    name: str, value: str | int, known: Sequence[Any], others: Sequence[str]
-) -> InputError:
-    near = get_close_matches(str(value), [str(one) for one in known], n=3, cutoff=0.6)
-    of = f" with {', '.join(others)}" if others else ""
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
-    listed = ", ".join(str(one) for one in known[:20]) + (", ..." if len(known) > 20 else "")
-    shown = f'"{value}"' if isinstance(value, str) else value
-    return InputError(
-        f"`{name}` {shown}: no configuration is stored{of}",
-        f"{hint}stored: {listed}; `warehouse sweep` a study that asks for others",
-    )
 
 
 def records(connection: DuckDBPyConnection, query: str, values: Sequence[Any] = ()) -> list[Record]:

@@ -1,5 +1,6 @@
-"""Fixtures of the batch tests: rows in, results or refusals out."""
+"""Fixtures of the warehouse's tests: of batches, rows in, results or refusals out."""
 
+import duckdb
 import polars as pl
 import pytest
 from small_estimator import CATALOG, SmallEstimator
@@ -7,6 +8,13 @@ from small_estimator import CATALOG, SmallEstimator
 from estimators.contract import PUBLISHED
 from warehouse.batch import evaluate_file
 from warehouse.errors import InputError
+
+
+@pytest.fixture
+def connection():
+    """A database in memory, with nothing in it."""
+    with duckdb.connect() as opened:
+        yield opened
 
 
 @pytest.fixture

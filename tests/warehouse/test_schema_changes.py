@@ -1,0 +1,308 @@
+"""What a database becomes when declarations, files or the program change, or it is killed then."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import pytest
+from schema_cases import columns_of
+from toy_estimator import CONFIGURATIONS, PART_ROWS, TOY
+
+from estimators.columns import COLUMNS, Column
+from warehouse import resources
+from warehouse.connection import open_for_write
+from warehouse.errors import InputError
+from warehouse.schema import is_current, prepare, reference_names
+
+DIE_AT = """
+import os, sys
+from pathlib import Path
+import duckdb
+from warehouse import resources
+from warehouse.schema import prepare
+
+class Dying:
+    def __init__(self, connection, statements):
+        self.connection, self.left = connection, statements
+    def __getattr__(self, name):
+        return getattr(self.connection, name)
+    def execute(self, *arguments):
+        if self.left == 0:
+            os.kill(os.getpid(), 9)
+        self.left -= 1
+        return self.connection.execute(*arguments)
+    def commit(self):
+        os.kill(os.getpid(), 9)
+
+path, sql, reference, statements = sys.argv[1:]
+with duckdb.connect(path) as connection:
+    prepare(Dying(connection, int(statements)), sql=Path(sql), reference=Path(reference))
+"""
+
+
+class Counting:
+    """A connection that counts its statements."""
+
+    def __init__(self, connection):
+        self.connection, self.executed = connection, 0
+
+    def __getattr__(self, name):
+        return getattr(self.connection, name)
+
+    def execute(self, *arguments):
+        self.executed += 1
+        return self.connection.execute(*arguments)
+
+
+@pytest.fixture
+def directories(tmp_path):
+    """Two reference tables and two views, in directories of their own, as keywords."""
+    sql, reference = tmp_path / "small_sql", tmp_path / "small_reference"
+    (sql / "marts").mkdir(parents=True)
+    reference.mkdir()
+    (sql / "marts" / "wide.sql").write_text(
+        "-- Wide models.\n-- Grain: one row per model\nselect * from model where hidden_size > 9\n"
+    )
+    (sql / "marts" / "count_wide.sql").write_text(
+        "-- How many.\n-- Grain: one row\nselect count(*) as num_rows from wide\n"
+    )
+    (reference / "model.csv").write_text("model,hidden_size,source\na,8,here\nb,16,there\n")
+    (reference / "system.csv").write_text("accelerator,hbm_bytes,source\nA100,80e9,there\n")
+    return {"sql": sql, "reference": reference}
+
+
+def dump(connection):
+    """Everything a user can see: names, DDL, comments and rows."""
+    parts = [
+        connection.execute(f"from duckdb_{kind}() select {columns} where not internal").fetchall()
+        for kind, columns in (
+            ("tables", "table_name, sql, comment"),
+            ("views", "view_name, sql, comment"),
+            ("columns", "table_name, column_name, data_type, comment"),
+            ("functions", "function_name, macro_definition"),
+        )
+    ]
+    tables = [name for name, *_ in parts[0]]
+    rows = [connection.execute(f"from {name}").fetchall() for name in sorted(tables)]
+    return [sorted(map(repr, part)) for part in (*parts, *rows)]
+
+
+def test_preparing_twice_does_nothing(connection, directories):
+    assert not is_current(connection, **directories)
+    assert prepare(connection, **directories)
+    before = dump(connection)
+
+    assert is_current(connection, **directories)
+    assert not prepare(connection, **directories)
+    assert dump(connection) == before
+
+
+def test_a_changed_file_changes_its_table_or_view_and_nothing_else(connection, directories):
+    prepare(connection, **directories)
+    connection.execute("insert into system values ('mine', 1, 'me')")
+    (directories["reference"] / "model.csv").write_text("model,seq_len,source\nc,4,here\n")
+    (directories["sql"] / "marts" / "wide.sql").write_text(
+        "-- Long models.\n-- Grain: one row per model\nselect * from model where seq_len > 3\n"
+    )
+
+    assert prepare(connection, **directories)
+    assert connection.execute("select model from wide").fetchall() == [("c",)]
+    assert connection.execute("select num_rows from count_wide").fetchall() == [(1,)]
+    assert columns_of(connection, "model") == {
+        "model": "VARCHAR",
+        "seq_len": "INTEGER",
+        "source": "VARCHAR",
+    }
+    assert len(connection.execute("from system").fetchall()) == 2  # its file did not change
+
+
+def test_removed_files_go_and_what_the_user_made_stays(connection, directories):
+    prepare(connection, **directories)
+    connection.execute("create view mine as select 1 as one")
+    (directories["sql"] / "marts" / "count_wide.sql").unlink()
+    (directories["reference"] / "system.csv").unlink()
+
+    assert prepare(connection, **directories)
+    views = connection.execute("select view_name from duckdb_views() where not internal").fetchall()
+    assert {"mine", "wide"} <= {name for (name,) in views}
+    assert ("count_wide",) not in views
+    assert columns_of(connection, "system") == {}
+
+
+def test_a_table_macro_whose_file_is_gone_goes_and_one_of_the_users_stays(connection, directories):
+    functions = directories["sql"] / "functions"
+    functions.mkdir()
+    text = "create or replace macro wider(least) as table select least as least;"
+    (functions / "wider.sql").write_text(f"-- Rows.\n-- Grain: one row per row\n{text}")
+    prepare(connection, **directories)
+    connection.execute("create macro mine(x) as table select x as x")
+    assert connection.execute("from wider(3)").fetchall() == [(3,)]
+
+    (functions / "wider.sql").unlink()
+    assert prepare(connection, **directories)
+    assert connection.execute("from mine(4)").fetchall() == [(4,)]
+    with pytest.raises(duckdb.CatalogException, match="wider"):
+        connection.execute("from wider(3)")
+
+
+def test_a_reference_table_whose_file_is_gone_goes_alone(connection, directories):
+    prepare(connection, **directories)
+    (directories["reference"] / "system.csv").unlink()
+
+    assert prepare(connection, **directories)
+    assert columns_of(connection, "system") == {}
+    assert reference_names(connection) == ["model"]
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_column_the_dictionary_gained_is_added_to_what_is_stored(
+    connection, directories, monkeypatch
+):
+    older = replace(CONFIGURATIONS, measures=("step_seconds",))
+    with monkeypatch.context() as before:
+        before.setattr(TOY, "relations", (older, PART_ROWS), raising=False)
+        before.setattr(TOY, "problem_columns", ("model",), raising=False)
+        prepare(connection, **directories)
+    connection.execute("insert into toy values (1, 2, 3, 0.5)")
+    connection.execute("insert into problem by name select 1 as problem_id, 'gpt' as model")
+
+    assert prepare(connection, **directories)
+    assert connection.execute("select step_seconds, weights_bytes from toy").fetchall() == [
+        (0.5, None)
+    ]
+    assert connection.execute("select model, toy_overlap_fraction from problem").fetchall() == [
+        ("gpt", None)
+    ]
+    connection.execute("select weights_bytes, toy_overlap_fraction from current_toy").fetchall()
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_column_whose_type_changed_is_converted(connection, directories, monkeypatch):
+    prepare(connection, **directories)
+    connection.execute("insert into toy by name select 1 as cell_id, 7 as data_parallel")
+    connection.execute("insert into problem by name select 1 as problem_id, 8 as num_gpus")
+    for name in ("data_parallel", "num_gpus"):
+        monkeypatch.setitem(COLUMNS, name, replace(COLUMNS[name], storage="BIGINT"))
+
+    assert prepare(connection, **directories)
+    assert columns_of(connection, "toy")["data_parallel"] == "BIGINT"
+    assert columns_of(connection, "problem")["num_gpus"] == "BIGINT"
+    assert connection.execute("select data_parallel from toy").fetchall() == [(7,)]
+
+
+def test_a_faulty_file_leaves_the_database_as_it_was(connection, directories):
+    prepare(connection, **directories)
+    before = dump(connection)
+    (directories["reference"] / "model.csv").write_text("model,source\nnew,here\n")
+    (directories["sql"] / "marts" / "wide.sql").write_text(
+        "-- Wide.\n-- Grain: one row\nselect no_such_column from model\n"
+    )
+
+    with pytest.raises(InputError, match="no_such_column"):
+        prepare(connection, **directories)
+    assert dump(connection) == before
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        ({"problem_columns": ("model", "made_up")}, "`made_up` is not in the data dictionary"),
+        ({"choice_columns": ("model",)}, "estimator toy: relation `toy` has `model` twice"),
+        ({"relations": (replace(CONFIGURATIONS, name="cell"),)}, "`cell` names two tables"),
+        ({"relations": (replace(CONFIGURATIONS, name="model"),)}, "`model` names two tables"),
+        (
+            {"relations": (replace(CONFIGURATIONS, keys=("step_seconds",)),)},
+            "relation `toy` has `step_seconds` twice",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("toy")
+def test_a_faulty_declaration_is_refused(connection, directories, monkeypatch, declared, said):
+    for name, value in declared.items():
+        monkeypatch.setattr(TOY, name, value, raising=False)
+
+    with pytest.raises(InputError, match=said):
+        prepare(connection, **directories)
+    assert connection.execute("select count(*) from duckdb_tables()").fetchone() == (0,)
+
+
+def test_a_change_of_the_dictionary_alone_is_noticed(connection, directories, monkeypatch):
+    prepare(connection, **directories)
+    better = replace(COLUMNS["hbm_bytes"], meaning="Memory of one GPU, as sold")
+    monkeypatch.setitem(COLUMNS, "hbm_bytes", better)
+
+    assert prepare(connection, **directories)
+    query = "select distinct comment from duckdb_columns() where column_name = 'hbm_bytes'"
+    assert connection.execute(query).fetchall() == [("Memory of one GPU, as sold [bytes].",)]
+
+
+def test_a_name_with_a_quote_cannot_break_out(connection, directories, monkeypatch):
+    monkeypatch.setitem(COLUMNS, "note", Column("note", "str", "", "It's; drop table cell --"))
+    (directories["reference"] / "model.csv").write_text(
+        'model,hidden_size,source,note\nit\'s,8,"a ""b""",\'); drop table cell; --\n'
+    )
+    prepare(connection, **directories)
+
+    assert connection.execute("from model").fetchall() == [
+        ("it's", 8, 'a "b"', "'); drop table cell; --")
+    ]
+    assert columns_of(connection, "cell")
+
+
+def test_a_kill_at_any_statement_leaves_all_or_nothing(tmp_path, directories):
+    path = tmp_path / "killed.duckdb"
+    with duckdb.connect(str(tmp_path / "undisturbed.duckdb")) as opened:
+        counting = Counting(opened)
+        prepare(counting, **directories)
+        wanted = dump(opened)
+    for statements in (*range(1, counting.executed, 5), counting.executed):
+        arguments = [path, directories["sql"], directories["reference"], statements]
+        killed = subprocess.run([sys.executable, "-c", DIE_AT, *map(str, arguments)])
+        assert killed.returncode == -9
+        with duckdb.connect(str(path)) as opened:
+            assert opened.execute("select count(*) from duckdb_tables()").fetchone() == (0,)
+
+    with duckdb.connect(str(path)) as opened:
+        prepare(opened, **directories)
+        assert dump(opened) == wanted
+
+
+def test_a_kill_while_refreshing_keeps_the_rows(database, empty_warehouse, directories):
+    shutil.copyfile(empty_warehouse, database)
+    with open_for_write(database) as opened:
+        opened.execute("insert into problem by name select 1 as problem_id, 'gpt' as model")
+    with open_for_write(database) as opened:  # read back: DuckDB may write a view differently
+        before = dump(opened)
+    arguments = [database, directories["sql"], directories["reference"], 999]
+    assert subprocess.run([sys.executable, "-c", DIE_AT, *map(str, arguments)]).returncode == -9
+
+    with open_for_write(database) as opened:
+        assert dump(opened) == before
+
+
+def test_the_packaged_resources_are_those_of_the_source_tree():
+    root = Path(__file__).parents[2]
+    found = [
+        resources.sql_directory(),
+        resources.reference_directory(),
+        resources.studies_directory(),
+    ]
+    assert [os.path.relpath(path, root) for path in found] == ["sql", "db/reference", "studies"]
+
+
+def test_real_valued_degrees_stay_real_when_the_dictionary_changes(
+    connection: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(connection)
+    connection.execute("insert into run_optimizer (cell_id, data_parallel) values (1, 1.025)")
+    changed = replace(COLUMNS["tie_rule"], meaning="Another meaning")
+    monkeypatch.setitem(COLUMNS, "tie_rule", changed)
+    prepare(connection)
+    assert columns_of(connection, "run_optimizer")["data_parallel"] == "DOUBLE"
+    assert connection.execute("select data_parallel from run_optimizer").fetchall() == [(1.025,)]
