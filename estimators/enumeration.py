@@ -59,6 +59,19 @@ def exactly(number: Callable[[Values], Any]) -> Callable[[int, Values], Expansio
     return values
 
 
+def left_of(whole: int, degrees: Sequence[str]) -> Callable[[Values], Any]:
+    """Return what is left of `whole` ranks once the degrees that are known have taken theirs."""
+
+    def left(known: Values) -> Any:
+        used = np.ones(1, dtype=np.int64)
+        for name in degrees:
+            if name in known:
+                used = used * known[name]
+        return whole // used
+
+    return left
+
+
 def each_of(numbers: Sequence[int]) -> Callable[[int, Values], Expansion]:
     """Return the values of an axis that takes each of a list, whatever the row."""
 

@@ -39,6 +39,17 @@ class Rule:
     hint: Explanation
 
 
+INTERLEAVING_NEEDS_STAGES = Rule(
+    "interleaving needs stages",
+    "virtual_pipeline",
+    ("virtual_pipeline", "pipeline_parallel"),
+    lambda v: np.less_equal(v["virtual_pipeline"], 1) | np.greater(v["pipeline_parallel"], 1),
+    lambda _: "interleaves a pipeline of one stage",
+    lambda _: "use 1, or more than one stage",
+)
+"""Chunks of a stage are interleaved with those of other stages."""
+
+
 def divides(column: str, whole: str) -> Rule:
     """Return the rule that `column` divides `whole` without remainder."""
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from estimators import registry
 from estimators.columns import COLUMNS
@@ -25,7 +24,7 @@ from warehouse.batch_inputs import input_names, likely_misspelt, read_columns, w
 from warehouse.batch_store import store_batch
 from warehouse.errors import MAX_SHOWN, InputError
 from warehouse.published import published_tables
-from warehouse.sink import registered, transaction
+from warehouse.sink import arrow_table, registered, transaction
 from warehouse.tables import MEASUREMENT_TABLE
 
 if TYPE_CHECKING:
@@ -265,24 +264,6 @@ def store_measurements(
     rows = [{**common, **record} for record in measured.records]
     with transaction(connection):
         connection.execute("delete from measurement where reference = ?", [name])
-        with registered(connection, "incoming_records", _table(rows)):
+        with registered(connection, "incoming_records", arrow_table(rows)):
             connection.execute("insert into measurement by name select * from incoming_records")
     return new
-
-
-_ARROW = {
-    "int": pa.int64(),
-    "float": pa.float64(),
-    "bool": pa.bool_(),
-    "str": pa.string(),
-    "time": pa.timestamp("us"),
-}
-
-
-def _table(rows: Sequence[dict[str, Any]]) -> pa.Table:
-    return pa.table(
-        {
-            name: pa.array([row[name] for row in rows], type=_ARROW[COLUMNS[name].kind])
-            for name in rows[0]
-        }
-    )

@@ -67,14 +67,16 @@ with run as (
 """
 
 
+def _made_by(run: Run, joined: str = " and ") -> str:
+    """Return the condition of the estimates that the plan is made of."""
+    variant = "corrected" if run.mends else "published"
+    return f"estimator = {literal(run.estimator.name)}{joined}variant = {literal(variant)}"
+
+
 def _kept(run: Run, problems: Iterable[int], indent: str = "    ") -> str:
     listed = ", ".join(map(str, problems))
-    variant = "corrected" if run.mends else "published"
-    return (
-        f"problem_id in ({listed})\n"
-        f"{indent}and estimator = {literal(run.estimator.name)}\n"
-        f"{indent}and variant = {literal(variant)}"
-    )
+    joined = f"\n{indent}and "
+    return f"problem_id in ({listed}){joined}{_made_by(run, joined)}"
 
 
 def layouts(run: Run, problem: int, top: int) -> str:
@@ -164,7 +166,6 @@ def costs(run: Run, problem: int) -> str:
         "given_usd_per_kwh": asked.usd_per_kwh,
         "given_watts": asked.watts,
     }
-    variant = "corrected" if run.mends else "published"
     return f"""\
 select
     basis,
@@ -175,7 +176,7 @@ select
     price_source,
     price_note
 from {_macro("training_cost_for", run, problem, given)}
-where estimator = {literal(run.estimator.name)} and variant = {literal(variant)}
+where {_made_by(run)}
 qualify year is null or year = max(year) over (partition by basis)
 order by basis = 'owned', usd_per_gpu_hour"""
 
@@ -189,7 +190,6 @@ def energies(run: Run, problem: int) -> str:
         "given_kg_co2e_per_kwh": asked.kg_co2e_per_kwh,
         "given_watts": asked.watts,
     }
-    variant = "corrected" if run.mends else "published"
     return f"""\
 select
     power_basis,
@@ -206,14 +206,13 @@ select
     power_note
 from {_macro("training_energy_for", run, problem, given)}
 where
-    estimator = {literal(run.estimator.name)} and variant = {literal(variant)}
+    {_made_by(run)}
     and is_default is distinct from false
 order by kg_co2e_per_kwh"""
 
 
 def accuracy(run: Run) -> str:
     """Return the query of the estimator's error on published steps, as far as they are stored."""
-    variant = "corrected" if run.mends else "published"
     return f"""\
 select
     reference,
@@ -223,7 +222,7 @@ select
     time_max_absolute_relative_error,
     time_bias
 from estimator_accuracy
-where estimator = {literal(run.estimator.name)} and variant = {literal(variant)}
+where {_made_by(run)}
 order by reference, published_group"""
 
 

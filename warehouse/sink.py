@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -157,12 +157,12 @@ def delete_cells(connection: duckdb.DuckDBPyConnection, cells: Iterable[int]) ->
 
 def _problem_rows(cells: Iterable[Cell]) -> pa.Table:
     rows = [{"problem_id": cell.problem.id, **cell.problem.values} for cell in cells]
-    return _table(rows)
+    return arrow_table(rows)
 
 
 def _cell_rows(estimator: Estimator, cells: Sequence[tuple[Cell, int]]) -> pa.Table:
     now = datetime.now(UTC).replace(tzinfo=None)
-    return _table(
+    return arrow_table(
         [
             {
                 "cell_id": cell.id,
@@ -191,7 +191,8 @@ _ARROW = {
 }
 
 
-def _table(rows: list[dict[str, Any]]) -> pa.Table:
+def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return records as a table, its columns typed as the dictionary has them; gaps are NULL."""
     names = dict.fromkeys(name for row in rows for name in row)
     return pa.table(
         {

@@ -12,7 +12,7 @@ from estimators.contract import Array, Catalog, Columns, Mends, Refusal, Relatio
 from estimators.dataflow import inputs as given
 from estimators.dataflow.rules import LAYOUT_RULES, PROBLEM_RULES
 from estimators.dataflow.run import derived, efficient_microbatch_sizes, totals
-from estimators.enumeration import Axis, divisors_of, enumerate_layouts, exactly
+from estimators.enumeration import Axis, divisors_of, enumerate_layouts, exactly, left_of
 from estimators.inputs import Inputs
 from estimators.rules import Rule
 from estimators.table_search import TableSearch
@@ -60,13 +60,7 @@ RELATION = Relation(
 def _enumerate(values: Mapping[str, Any], kept: Mapping[str, Scalar], _mends: Mends) -> Columns:
     """Return every layout of a problem; the rules prune as soon as they can be told."""
     tokens = values["seq_len"] // values["num_experts"]
-
-    def left(known: Values) -> Any:
-        used = np.ones(1, dtype=np.int64)
-        for name in given.KEYS:
-            if name in known:
-                used = used * known[name]
-        return values["num_clusters"] // used
+    left = left_of(values["num_clusters"], given.KEYS)
 
     def within(*wholes: int) -> Any:
         common = int(np.gcd.reduce(np.array(wholes, dtype=np.int64)))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Array, Catalog, Columns, Mends, Refusal, Relation, Scalar, Values
-from estimators.enumeration import Axis, divisors_of, enumerate_layouts, exactly
+from estimators.enumeration import Axis, divisors_of, enumerate_layouts, exactly, left_of
 from estimators.inputs import Inputs
 from estimators.pipeline import inputs as given
 from estimators.pipeline.rules import LAYOUT_RULES, NUMBER_OF_RANKS, PROBLEM_RULES
@@ -59,13 +59,7 @@ RELATION = Relation(
 def _enumerate(values: Mapping[str, Any], kept: Mapping[str, Scalar], _mends: Mends) -> Columns:
     """Return every layout of a problem; the rules prune as soon as they can be told."""
     ranks = values["num_gpus"] // values["num_experts"]
-
-    def left(known: Values) -> Any:
-        used = np.ones(1, dtype=np.int64)
-        for name in given.DEGREES:
-            if name in known:
-                used = used * known[name]
-        return ranks // used
+    left = left_of(ranks, given.DEGREES)
 
     def shared(whole: str) -> Any:
         return divisors_of(lambda known: np.gcd(left(known), values[whole]))

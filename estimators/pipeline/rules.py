@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Values
-from estimators.rules import Rule, divides
+from estimators.rules import INTERLEAVING_NEEDS_STAGES, Rule, divides
 
 
 def _tokens(values: Values) -> Any:
@@ -60,14 +60,7 @@ LAYOUT_RULES = (
         ),
         lambda _: "",
     ),
-    Rule(
-        "interleaving needs stages",
-        "virtual_pipeline",
-        ("virtual_pipeline", "pipeline_parallel"),
-        lambda v: np.less_equal(v["virtual_pipeline"], 1) | np.greater(v["pipeline_parallel"], 1),
-        lambda _: "interleaves a pipeline of one stage",
-        lambda _: "use 1, or more than one stage",
-    ),
+    INTERLEAVING_NEEDS_STAGES,
     Rule(
         "replicas divide the tokens",
         "data_parallel",

@@ -13,7 +13,7 @@ import numpy as np
 
 from estimators.contract import Mends, Values
 from estimators.roofline.strategies import ATTENTIONS
-from estimators.rules import Rule, divides, one_of, only
+from estimators.rules import INTERLEAVING_NEEDS_STAGES, Rule, divides, one_of, only
 from estimators.spaces import divisors
 
 DEGREES = {
@@ -121,14 +121,7 @@ SPLIT_RULES = (
         lambda row: f"does not divide the {_stage_layers(row)} layers of a stage",
         lambda row: f"use {one_of(divisors(max(int(_stage_layers(row)), 1)))}",
     ),
-    Rule(
-        "interleaving needs stages",
-        "virtual_pipeline",
-        ("virtual_pipeline", "pipeline_parallel"),
-        lambda v: np.less_equal(v["virtual_pipeline"], 1) | np.greater(v["pipeline_parallel"], 1),
-        lambda _: "interleaves a pipeline of one stage",
-        lambda _: "use 1, or more than one stage",
-    ),
+    INTERLEAVING_NEEDS_STAGES,
 )
 
 ROW_RULES = (

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from evaluation import ALL_MENDS, cells_of, evaluate_cell, relative_error, resolve
+from roofline_names import OPERATIONS
 
 from estimators.columns import COLUMNS
 from estimators.contract import PUBLISHED, Catalog, Mends
@@ -20,24 +21,7 @@ GOLDENS = Path(__file__).parents[1] / "goldens"
 TOLERANCE = 1e-9
 
 OURS = {
-    "fc1": "fc1",
-    "fc1-bias": "fc1_bias",
-    "act1": "activation",
-    "dpr1": "ffn_dropout",
-    "fc2": "fc2",
-    "fc2-bias": "fc2_bias",
-    "dpr2": "ffn_output_dropout",
-    "ln1": "layer_norm_1",
-    "qkv": "qkv",
-    "fusedla": "attention",
-    "logits": "logits",
-    "softmax": "softmax",
-    "dpr_at": "attention_dropout",
-    "attend": "attend",
-    "vproj": "projection",
-    "vproj-bias": "projection_bias",
-    "dpr_v": "attention_output_dropout",
-    "ln2": "layer_norm_2",
+    **OPERATIONS,
     "dp_comms": "data_parallel_exchange",
     "pp_comms": "pipeline_transfer",
 }

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from evaluation import cells_of, evaluate_cell, evaluate_rows, relative_error
+from roofline_names import OPERATIONS
 
 from estimators.contract import PUBLISHED, Catalog
 from estimators.roofline.estimator import RELATION, ROOFLINE
@@ -62,28 +63,6 @@ def test_every_cell_of_the_published_space_has_as_many_candidates(catalog: Catal
         assert ROOFLINE.search.count(cell) == row["candidates"], row
         assert evaluate_cell(cell).height == row["candidates"], row
 
-
-OPERATIONS = {
-    "fc1": "fc1",
-    "fc1-bias": "fc1_bias",
-    "act1": "activation",
-    "dpr1": "ffn_dropout",
-    "fc2": "fc2",
-    "fc2-bias": "fc2_bias",
-    "dpr2": "ffn_output_dropout",
-    "ln1": "layer_norm_1",
-    "qkv": "qkv",
-    "fusedla": "attention",
-    "logits": "logits",
-    "softmax": "softmax",
-    "dpr_at": "attention_dropout",
-    "attend": "attend",
-    "vproj": "projection",
-    "vproj-bias": "projection_bias",
-    "dpr_v": "attention_output_dropout",
-    "ln2": "layer_norm_2",
-}
-"""The source's name of each operation -> ours, in the order of a layer."""
 
 ATTENTION = {
     "flash": "flash",
