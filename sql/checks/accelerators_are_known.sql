@@ -1,19 +1,47 @@
--- Published runs of no system, and aliases of what is neither a system nor an accelerator.
+-- Published runs on no accelerator that is known, and aliases of what is none.
+--
+-- Those of table 1 have to be on one of table system, under which they are swept.
+with named as (
+    select
+        'published_megatron_scaling' as reference,
+        accelerator
+    from published_megatron_scaling
+    union
+    select
+        'published_megatron_recompute' as reference,
+        accelerator
+    from published_megatron_recompute
+    union
+    select
+        'published_megatron_training_time' as reference,
+        accelerator
+    from published_megatron_training_time
+    union
+    select
+        'published_megatron_h100_scaling' as reference,
+        accelerator
+    from published_megatron_h100_scaling
+    union
+    select
+        'published_training_stage' as reference,
+        accelerator
+    from published_training_stage
+    union
+    select
+        'accelerator_alias' as reference,
+        accelerator
+    from accelerator_alias
+)
+
 select
-    'published_megatron_scaling' as reference,
-    published_megatron_scaling.accelerator
-from published_megatron_scaling
-left join accelerator_alias on published_megatron_scaling.accelerator = accelerator_alias.alias
+    named.reference,
+    named.accelerator
+from named
+left join accelerator_alias on named.accelerator = accelerator_alias.alias
 left join system
-    on
-        coalesce(accelerator_alias.accelerator, published_megatron_scaling.accelerator)
-        = system.accelerator
-where system.accelerator is null
-union
-select
-    'accelerator_alias' as reference,
-    accelerator_alias.accelerator
-from accelerator_alias
-left join system on accelerator_alias.accelerator = system.accelerator
-left join accelerator on accelerator_alias.accelerator = accelerator.accelerator
-where system.accelerator is null and accelerator.accelerator is null
+    on coalesce(accelerator_alias.accelerator, named.accelerator) = system.accelerator
+left join accelerator
+    on coalesce(accelerator_alias.accelerator, named.accelerator) = accelerator.accelerator
+where
+    system.accelerator is null
+    and (accelerator.accelerator is null or named.reference = 'published_megatron_scaling')

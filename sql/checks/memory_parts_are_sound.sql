@@ -8,6 +8,9 @@ select
     gradients_bytes,
     optimizer_bytes,
     activations_bytes,
+    logits_bytes,
+    gathered_bytes,
+    framework_bytes,
     memory_bytes
 from configuration_source
 where
@@ -21,3 +24,9 @@ where
     or optimizer_bytes < 0
     or not isfinite(activations_bytes)
     or activations_bytes < 0
+    or not isfinite(logits_bytes)
+    or logits_bytes < 0
+    or not isfinite(gathered_bytes)
+    or gathered_bytes < 0
+    or not isfinite(framework_bytes)
+    or framework_bytes < 0

@@ -1,5 +1,17 @@
 -- What table stored_best has of a cell as it is now, is what its layouts say.
-with layouts as (
+--
+-- Every column is compared: a row of another layout, or of no layout, or one that stands twice, is
+-- a fault like a wrong time.
+with in_force as (
+    select stored_best.*
+    from stored_best
+    semi join cell_state
+        on
+            stored_best.cell_id = cell_state.cell_id
+            and stored_best.sibling_record = cell_state.sibling_record
+),
+
+layouts as (
     select
         cell_id,
         count(*) as num_layouts,
@@ -7,21 +19,81 @@ with layouts as (
         min(step_seconds) filter (where fits_memory is distinct from false) as step_seconds
     from configuration_source
     group by cell_id
+),
+
+-- of the rows of a layout, those that no layout of the cell accounts for
+astray as (
+    select * exclude (sibling_record, num_layouts, num_fitting_layouts)
+    from in_force
+    where num_fitting_layouts > 0
+    except all
+    select
+        configuration_source.cell_id,
+        configuration_source.step_seconds,
+        configuration_source.training_seconds,
+        configuration_source.memory_bytes,
+        configuration_source.strategy,
+        configuration_source.attention,
+        configuration_source.activation_recompute,
+        configuration_source.data_parallel,
+        configuration_source.tensor_parallel,
+        configuration_source.tensor_parallel_2,
+        configuration_source.tensor_parallel_external,
+        configuration_source.context_parallel,
+        configuration_source.sequence_parallel,
+        configuration_source.expert_parallel,
+        configuration_source.pipeline_parallel,
+        configuration_source.virtual_pipeline,
+        configuration_source.uses_sequence_parallel,
+        configuration_source.zero_stage,
+        configuration_source.microbatch_size,
+        configuration_source.num_microbatches,
+        configuration_source.summa_panels,
+        configuration_source.nvlink_data_parallel,
+        configuration_source.nvlink_tensor_parallel,
+        configuration_source.nvlink_tensor_parallel_2,
+        configuration_source.nvlink_context_parallel,
+        configuration_source.nvlink_pipeline_parallel,
+        configuration_source.compute_seconds,
+        configuration_source.memory_seconds,
+        configuration_source.tensor_comm_seconds,
+        configuration_source.pipeline_comm_seconds,
+        configuration_source.bubble_seconds,
+        configuration_source.data_comm_seconds
+    from configuration_source
+    semi join in_force
+        on
+            configuration_source.cell_id = in_force.cell_id
+            and configuration_source.step_seconds = in_force.step_seconds
+    where configuration_source.fits_memory is distinct from false
 )
 
 select
-    stored_best.cell_id,
-    stored_best.num_layouts,
+    in_force.cell_id,
+    in_force.num_layouts,
     layouts.num_layouts as num_layouts_found,
-    stored_best.step_seconds,
-    layouts.step_seconds as step_seconds_found
-from stored_best
-inner join cell_state
-    on
-        stored_best.cell_id = cell_state.cell_id
-        and stored_best.sibling_record = cell_state.sibling_record
-left join layouts on stored_best.cell_id = layouts.cell_id
+    in_force.step_seconds,
+    layouts.step_seconds as step_seconds_found,
+    astray.cell_id is not null as is_no_layout
+from in_force
+left join layouts on in_force.cell_id = layouts.cell_id
+left join astray on in_force.cell_id = astray.cell_id
 where
-    stored_best.num_layouts <> coalesce(layouts.num_layouts, 0)
-    or stored_best.num_fitting_layouts <> coalesce(layouts.num_fitting_layouts, 0)
-    or stored_best.step_seconds is distinct from layouts.step_seconds
+    in_force.num_layouts <> coalesce(layouts.num_layouts, 0)
+    or in_force.num_fitting_layouts <> coalesce(layouts.num_fitting_layouts, 0)
+    or in_force.step_seconds is distinct from layouts.step_seconds
+    or astray.cell_id is not null
+qualify row_number() over (partition by in_force.cell_id order by in_force.step_seconds) = 1
+union all
+-- a cell without layouts that fit, twice
+select
+    cell_id,
+    any_value(num_layouts) as num_layouts,
+    null as num_layouts_found,
+    null as step_seconds,
+    null as step_seconds_found,
+    true as is_no_layout
+from in_force
+where num_fitting_layouts = 0
+group by cell_id
+having count(*) > 1

@@ -1,0 +1,46 @@
+-- Steps of training_step whose wait for the pipeline is not what the schedule can make of it.
+--
+-- The bubble is not stored: it is what the other parts leave of the step. Without a pipeline
+-- nothing is left. In one of even stages each of the others is filled and drained once, in chunks
+-- (arXiv 2104.04473 section 2.2): the bubble is that many microbatches of a stage, which has the
+-- work of the last one but for the output layer; an embedding may take a twentieth longer.
+with waited as (
+    select
+        *,
+        step_seconds
+        - compute_seconds
+        - memory_seconds
+        - tensor_comm_seconds
+        - pipeline_comm_seconds
+        - data_comm_seconds as left_seconds,
+        (compute_seconds + memory_seconds - optimizer_seconds) / num_microbatches
+            as arithmetic_seconds,
+        tensor_comm_seconds / num_microbatches as comm_seconds,
+        vocabulary_seconds / num_microbatches as output_seconds,
+        (pipeline_parallel - 1) / virtual_pipeline as num_waits
+    from stg_training_step
+)
+
+select
+    cell_id,
+    problem_id,
+    data_parallel,
+    tensor_parallel,
+    pipeline_parallel,
+    virtual_pipeline,
+    microbatch_size,
+    step_seconds,
+    left_seconds,
+    num_waits * (arithmetic_seconds - output_seconds) as least_bubble_seconds,
+    num_waits * 1.05 * (arithmetic_seconds + comm_seconds) as most_bubble_seconds
+from waited
+where
+    left_seconds < -1e-9 * step_seconds
+    or (pipeline_parallel = 1 and left_seconds > 1e-9 * step_seconds)
+    or (
+        num_layers % pipeline_parallel = 0
+        and (
+            left_seconds < least_bubble_seconds - 1e-9 * step_seconds
+            or left_seconds > most_bubble_seconds + 1e-9 * step_seconds
+        )
+    )
