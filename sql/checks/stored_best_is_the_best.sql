@@ -65,7 +65,10 @@ astray as (
         on
             configuration_source.cell_id = in_force.cell_id
             and configuration_source.step_seconds = in_force.step_seconds
-    where configuration_source.fits_memory is distinct from false
+    where
+        configuration_source.fits_memory is distinct from false
+        -- always true: tells this scan from that of `layouts`, which wants few columns
+        and abs(configuration_source.cell_id) >= 0
 )
 
 select
