@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -13,10 +13,13 @@ from estimators.inputs import Inputs
 from estimators.training_step import inputs as given
 from estimators.training_step import network
 from estimators.training_step.counts import hardware_flops, model_flops, parameters
+from estimators.training_step.factoring import Gathered, distinct, runs, stacked, taken
 from estimators.training_step.layer import LAYER_KEYS, Layer, Size, layer_of, size_of
 from estimators.training_step.memory import PARTS as MEMORY
-from estimators.training_step.memory import held, memory_parts
+from estimators.training_step.memory import gathered_bytes, held, needs_more, sharded
 from estimators.training_step.replicas import (
+    Exchange,
+    Share,
     exchange_seconds,
     exchanges,
     optimizer_seconds,
@@ -24,10 +27,16 @@ from estimators.training_step.replicas import (
 )
 from estimators.training_step.search import NAME, RELATION_NAME, SEARCH, VERSION
 from estimators.training_step.spellings import SPELLINGS
-from estimators.training_step.step import TIMES, passes, stage_share
+from estimators.training_step.step import TIMES, passes, stage_shares
 from estimators.training_step.vocabulary import Vocabulary, vocabulary_of
 
 SPLIT_KEYS = tuple(name for name in given.KEYS if name != "zero_stage")
+SHARE_KEYS = (
+    *("tensor_parallel", "context_parallel", "expert_parallel"),
+    *("pipeline_parallel", "data_parallel"),
+)
+"""Layout columns that say which parameters a GPU has, and with whom it exchanges them."""
+
 RATES = ("mfu", "hfu", "tokens_per_second_per_gpu")
 
 RELATION = Relation(
@@ -92,27 +101,6 @@ class TrainingStep:
                 column[:] = layouts[name]
 
 
-class Gathered(NamedTuple):
-    """A column as a table and each row's place in it; no place: the table's rows are the rows."""
-
-    table: Any
-    place: Array | None
-
-    @property
-    def rows(self) -> Any:
-        """One element a row."""
-        return _taken(self.table, self.place)
-
-    def write(self, column: Array) -> None:
-        """Write the rows to `column`."""
-        if self.place is None or np.ndim(self.table) == 0:
-            column[:] = self.table
-        elif self.table.dtype == column.dtype:
-            self.table.take(self.place, out=column, mode="clip")
-        else:
-            column[:] = self.table.take(self.place, mode="clip")
-
-
 def with_derived(values: Values) -> dict[str, Any]:
     """Return the values with what follows from them: numbers where texts or NULL may stand."""
     numbers = {
@@ -149,35 +137,79 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
     """Return every stored result by name.
 
     A cell's rows are a product: layers (`LAYER_KEYS`), splits of them over stages and replicas,
-    ZeRO stages. What depends on the first or the first two is computed for those alone.
+    ZeRO stages. What depends on the first or the first two is computed for those alone, and what
+    follows from a GPU's share of the parameters (`SHARE_KEYS`) for each of these: microbatch and
+    chunks do not matter to it. The rows of a batch have values of their own: they stay as they are.
     """
-    split, to_split = _factored(layouts, SPLIT_KEYS, is_cell=is_cell)
-    table, to_layer = _factored(split, LAYER_KEYS, is_cell=is_cell)
+    to_split: Array | None = None
+    to_layer: Array | None = None
+    to_share: Array | None = None
+    if is_cell:
+        split, to_split = runs(layouts, SPLIT_KEYS)
+        table, to_layer = runs(split, LAYER_KEYS)
+        spread, to_share = distinct(split, SHARE_KEYS)
+    else:
+        split = {name: layouts[name].astype(np.float64) for name in SPLIT_KEYS}
+        table = spread = split
     size = size_of(values, table)
     layer = _gathered(layer_of(values, table), to_layer)
-    words = Vocabulary(*(_taken(part, to_layer) for part in vocabulary_of(size, values, table)))
-    size = Size(*(_taken(part, to_layer) for part in vars(size).values()))
+    words = Vocabulary(*(taken(part, to_layer) for part in vocabulary_of(size, values, table)))
+    size = Size(*(taken(part, to_layer) for part in vars(size).values()))
 
     count = parameters(values)
-    share = stage_share(values, split, count)
-    parts, window = passes(layer, size, words, share, values, split)
-    group = network.groups(values, split)
-    stages = held(size, share, count, values, split)
-    whole, tied = sum(parts.values()), tied_seconds(values, split)
-    by_unit = {flag: exchanges(share, group, values, by_unit=flag) for flag in (False, True)}
+    first, last = stage_shares(values, spread, count)
+    own = Share(*(taken(part, to_share) for part in first))
+    parts, window = passes(layer, size, words, own, values, split)
+    group = network.groups(values, spread)
+    by_unit = {
+        flag: Exchange(
+            *(taken(each, to_share) for each in exchanges(first, group, values, by_unit=flag))
+        )
+        for flag in (False, True)
+    }
+    whole, tied = sum(parts.values()), taken(tied_seconds(values, spread), to_share)
+    stages = held(size, values, split)
 
-    def sharded(zero: int) -> dict[str, Any]:
+    def at(zero: int) -> Stage:
         exchange = exchange_seconds(zero, by_unit[zero == 3], values, window) + tied
-        optimizer = optimizer_seconds(zero, share, values, split)
-        return {
-            "step_seconds": whole + exchange + optimizer,
-            "data_comm_seconds": exchange,
-            "optimizer_seconds": optimizer,
-            **memory_parts(zero, stages, count, values, split),
-        }
+        optimizer = optimizer_seconds(zero, first, values, spread)
+        gathered = gathered_bytes(zero, count, values, spread)
+        state = sharded(zero, first, values, spread), sharded(zero, last, values, spread)
+        is_last = needs_more(state, stages, to_share)
+        return Stage(
+            {
+                "step_seconds": whole + exchange + taken(optimizer, to_share),
+                "data_comm_seconds": exchange,
+                **{name: np.where(is_last, stages[1][name], stages[0][name]) for name in stages[0]},
+            },
+            {
+                "optimizer_seconds": (optimizer, optimizer),
+                "gathered_bytes": (gathered, gathered),
+                **{name: (state[0][name], state[1][name]) for name in state[0]},
+            },
+            is_last,
+        )
 
     figures = {name: Gathered(part, to_split) for name, part in parts.items()}
-    return figures | _by_stage(layouts["zero_stage"], sharded, to_split)
+    return figures | _by_stage(layouts["zero_stage"], at, to_split, to_share, np.size(last.dense))
+
+
+class Stage(NamedTuple):
+    """Figures under one ZeRO stage.
+
+    Attributes
+    ----------
+    by_split
+        One element a split.
+    by_share
+        Of the first and of the last stage, one element a share.
+    is_last
+        For each split whether the last stage needs more memory.
+    """
+
+    by_split: dict[str, Any]
+    by_share: dict[str, tuple[Any, Any]]
+    is_last: Array
 
 
 def _derived(figures: Mapping[str, Gathered], values: Values) -> dict[str, Gathered]:
@@ -195,50 +227,43 @@ def _derived(figures: Mapping[str, Gathered], values: Values) -> dict[str, Gathe
     return {name: Gathered(column, None) for name, column in found.items()}
 
 
-def _factored(
-    columns: Columns, names: Sequence[str], *, is_cell: bool
-) -> tuple[dict[str, Array], Array | None]:
-    """Return the distinct rows of successive rows that agree in `names`, and each row's.
-
-    The rows of a batch have values of their own each: they stay as they are.
-    """
-    if not is_cell:
-        return {name: columns[name].astype(np.float64) for name in names}, None
-    changes = np.zeros(len(columns[names[0]]), dtype=bool)
-    changes[:1] = True
-    for name in names:
-        changes[1:] |= columns[name][1:] != columns[name][:-1]
-    starts = np.flatnonzero(changes)
-    return {n: columns[n][starts].astype(np.float64) for n in names}, np.cumsum(changes) - 1
-
-
 def _by_stage(
-    zero: Array, figures: Callable[[int], dict[str, Any]], index: Array | None
+    zero: Array,
+    figures: Callable[[int], Stage],
+    to_split: Array | None,
+    to_share: Array | None,
+    num_shares: int,
 ) -> dict[str, Gathered]:
-    """Return the figures of each row's own ZeRO stage."""
+    """Return the figures of each row's ZeRO stage, and of the stage that needs most memory."""
     stages = np.flatnonzero(np.bincount(zero, minlength=4)).tolist() or [0]
     found = [figures(stage) for stage in stages]
-    size = np.size(found[0]["step_seconds"])
-    rows = np.arange(size) if index is None else index
+    size = len(found[0].is_last)
+    split = np.arange(size) if to_split is None else to_split
+    share = np.arange(size) if to_share is None else to_share
     ordinal = np.zeros(stages[-1] + 1, dtype=np.int64)
-    ordinal[stages] = np.arange(len(stages)) * size
-    place = ordinal.take(zero) + rows
-    return {
-        name: Gathered(np.concatenate([np.broadcast_to(each[name], size) for each in found]), place)
-        for name in found[0]
+    ordinal[stages] = np.arange(len(stages))
+    place = ordinal.take(zero) * size + split
+    of_share = [share + (2 * n + each.is_last) * num_shares for n, each in enumerate(found)]
+    share_place = np.concatenate(of_share).take(place)
+    by_split = {
+        name: Gathered(stacked([each.by_split[name] for each in found], size), place)
+        for name in found[0].by_split
+    }
+    return by_split | {
+        name: Gathered(
+            stacked([part for each in found for part in each.by_share[name]], num_shares),
+            share_place,
+        )
+        for name in found[0].by_share
     }
 
 
 def _gathered(layer: Layer, index: Array | None) -> Layer:
     ways = (layer.forward, layer.backward, layer.recompute)
     forward, backward, recompute = (
-        {name: _taken(part, index) for name, part in way.items()} for way in ways
+        {name: taken(part, index) for name, part in way.items()} for way in ways
     )
     return Layer(forward, backward, recompute)
-
-
-def _taken(part: Any, index: Array | None) -> Any:
-    return part if index is None or np.ndim(part) == 0 else np.take(part, index)
 
 
 TRAINING_STEP = TrainingStep()

@@ -8,12 +8,13 @@ and the next one's weights while they are prefetched.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from estimators.contract import Array, Values
 from estimators.training_step.counts import Parameters
+from estimators.training_step.factoring import taken
 from estimators.training_step.layer import Size
 from estimators.training_step.replicas import Share, kept
 from estimators.training_step.step import stage_layers
@@ -25,68 +26,60 @@ PARTS = (
 """Parts that depend on the layout; `framework_bytes` is the same in all."""
 
 
-class Held(NamedTuple):
-    """What a stage holds whatever ZeRO shards: its parameters, activations, logits."""
-
-    share: Share
-    activations: Any
-    logits: Any
+Held = tuple[dict[str, Any], dict[str, Any]]
+"""Bytes by part, of the first and of the last stage."""
 
 
-def held(
-    size: Size, share: Share, count: Parameters, values: Values, layout: Values
-) -> tuple[Held, Held]:
-    """Return what the first and the last stage hold; of one stage it is the same."""
-    _, layers = stage_layers(values, layout)
+def held(size: Size, values: Values, layout: Values) -> Held:
+    """Return the activations and logits of both stages; one stage is the first, and has both."""
     tensor, several = layout["tensor_parallel"], layout["pipeline_parallel"] > 1
-    own = (layers * count.layer + count.output) / tensor
-    experts = layers * count.experts / (tensor * layout["expert_parallel"])
     logits = size.tokens * values["vocab_size"] / tensor * values["stored_logit_bytes"]
     own_logits = np.where(several, 0.0, logits)
     first = _activations(size, values, layout, own_logits, is_last=False)
     last = _activations(size, values, layout, logits, is_last=True)
     return (
-        Held(share, first, own_logits),
-        Held(Share(own, experts, share.units), np.where(several, last, 0.0), logits),
+        {"activations_bytes": first, "logits_bytes": own_logits},
+        {"activations_bytes": np.where(several, last, 0.0), "logits_bytes": logits},
     )
 
 
-def memory_parts(
-    zero_stage: int,
-    stages: tuple[Held, Held],
-    count: Parameters,
-    values: Values,
-    layout: Values,
-) -> dict[str, Array]:
-    """Return the bytes of each part on the stage that needs most, under a ZeRO stage."""
-    first, last = (_of_stage(zero_stage, stage, values, layout) for stage in stages)
-    is_last = sum(last.values()) > sum(first.values())
-    parts = {name: np.where(is_last, last[name], first[name]) for name in first}
-    parts["gathered_bytes"] = (
-        _gathered(count, values, layout)
-        if zero_stage == 3
-        else (np.zeros_like(parts["weights_bytes"]))
-    )
-    return parts
-
-
-def _of_stage(zero_stage: int, stage: Held, values: Values, layout: Values) -> dict[str, Any]:
+def sharded(zero_stage: int, share: Share, values: Values, layout: Values) -> dict[str, Any]:
+    """Return the bytes of a pipeline stage's state under a ZeRO stage."""
     # what has only sharded weights in 32 bits keeps a gathered copy until stage 3
     weights = values["stored_weight_bytes"]
     if zero_stage < 3:
         weights = np.maximum(weights, values["gathered_weight_bytes"])
-    share = stage.share
     return {
         "weights_bytes": weights * kept(zero_stage, 3, share, layout),
         "gradients_bytes": values["stored_gradient_bytes"] * kept(zero_stage, 2, share, layout),
         "optimizer_bytes": values["stored_optimizer_bytes"] * kept(zero_stage, 1, share, layout),
-        "activations_bytes": stage.activations,
-        "logits_bytes": stage.logits,
     }
 
 
-def _gathered(count: Parameters, values: Values, layout: Values) -> Any:
-    """Return the bytes of two layers' weights and one's gradients, or of the vocabulary's."""
+def needs_more(state: Held, stages: Held, to_share: Array | None) -> Array:
+    """Return whether the last stage needs more than the first.
+
+    Parameters
+    ----------
+    state, stages
+        What ZeRO shards, one element a share of the parameters, and what it does not, one a split.
+    to_share
+        Each split's share; None: a split each.
+    """
+    first, last = (
+        taken(sum(each.values()), to_share) + other["activations_bytes"] + other["logits_bytes"]
+        for each, other in zip(state, stages, strict=True)
+    )
+    return np.asarray(last > first)
+
+
+def gathered_bytes(zero_stage: int, count: Parameters, values: Values, layout: Values) -> Any:
+    """Return the bytes of two layers' weights and one's gradients, or of the vocabulary's.
+
+    None are gathered below ZeRO stage 3.
+    """
+    if zero_stage < 3:
+        return 0.0
     tensor = layout["tensor_parallel"]
     layer = (count.layer + count.experts / layout["expert_parallel"]) / tensor
     weights, gradients = values["gathered_weight_bytes"], values["reduced_gradient_bytes"]

@@ -38,10 +38,13 @@ def stage_layers(values: Values, layout: Values) -> tuple[Any, Any]:
     return most, np.floor(values["num_layers"] / stages)
 
 
-def stage_share(values: Values, layout: Values, count: Parameters) -> Share:
-    """Return the parameters of the stage that has most: the first, with the embedding."""
+def stage_shares(values: Values, layout: Values, count: Parameters) -> tuple[Share, Share]:
+    """Return the parameters of the first stage, which has most, and of the last one.
+
+    The first has the embedding, the last the output layer.
+    """
     tensor = layout["tensor_parallel"]
-    most, _ = stage_layers(values, layout)
+    most, last = stage_layers(values, layout)
     is_whole = layout["pipeline_parallel"] == 1
     own_output = is_whole & ~np.asarray(values["ties_embedding"], dtype=bool)
     vocabulary = count.embedding + np.where(own_output, count.output, 0.0)
@@ -49,10 +52,15 @@ def stage_share(values: Values, layout: Values, count: Parameters) -> Share:
     # heads of keys and values that are copied, as there are fewer than ranks
     copied = np.maximum(1 / values["num_kv_heads"] - 1 / tensor, 0.0)
     keys = 2 * values["hidden_size"] * values["num_kv_heads"] * values["head_size"] * copied
-    return Share(
-        dense=(most * count.layer + vocabulary) / tensor + most * keys,
-        experts=most * count.experts / (tensor * layout["expert_parallel"]),
-        units=most + has_vocabulary,
+    split = tensor * layout["expert_parallel"]
+    units = most + has_vocabulary
+    return (
+        Share(
+            dense=(most * count.layer + vocabulary) / tensor + most * keys,
+            experts=most * count.experts / split,
+            units=units,
+        ),
+        Share((last * count.layer + count.output) / tensor, last * count.experts / split, units),
     )
 
 
