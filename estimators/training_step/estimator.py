@@ -45,6 +45,13 @@ RELATION = Relation(
     keys=given.KEYS,
     measures=("step_seconds", *(name for name in TIMES if name != "bubble_seconds"), *MEMORY),
     derived=("bubble_seconds", "memory_bytes", "fits_memory", *RATES),
+    runs=(
+        *LAYER_KEYS,
+        *("gemm_seconds", "attention_seconds", "elementwise_seconds", "vocabulary_seconds"),
+        *("recompute_seconds", "host_seconds", "accumulation_seconds"),
+        *("tensor_comm_seconds", "context_comm_seconds", "expert_comm_seconds", "logits_bytes"),
+    ),
+    plain=("step_seconds", "data_comm_seconds", "optimizer_seconds"),
     spellings=SPELLINGS,
 )
 
