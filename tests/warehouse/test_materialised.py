@@ -222,3 +222,18 @@ def test_estimators_disagree_on_what_both_were_asked(database: Path, tmp_path: P
     [(low, high, count)] = ratios
     assert count > 10
     assert 0.2 < low < high < 5
+
+
+def test_cells_of_several_estimators_are_found_in_one_go(database: Path, tmp_path: Path) -> None:
+    run_study(database, study(tmp_path, num_gpus="[8]"))
+    other = study(tmp_path, "steps", "[8]", estimator="training_step", accelerator="A100 SXM 80GB")
+    run_study(database, other)
+    with open_for_write(database) as connection:
+        before = stored(connection)
+        assert materialised.rebuild(connection) == len(before)
+        assert stored(connection) == before
+        found = connection.execute(
+            "select distinct estimator from best_of_cell order by 1"
+        ).fetchall()
+    assert found == [("roofline",), ("training_step",)]
+    assert_right(database)
