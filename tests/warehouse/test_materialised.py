@@ -237,3 +237,15 @@ def test_cells_of_several_estimators_are_found_in_one_go(database: Path, tmp_pat
         ).fetchall()
     assert found == [("roofline",), ("training_step",)]
     assert_right(database)
+
+
+def test_finding_the_best_leaves_the_optimizer_as_it_was(database: Path, tmp_path: Path) -> None:
+    run_study(database, study(tmp_path, num_gpus="[8]"))
+    setting = "select current_setting('disabled_optimizers')"
+    with open_for_write(database) as connection:
+        before = connection.execute(setting).fetchall()
+        materialised.rebuild(connection)
+        assert connection.execute(setting).fetchall() == before
+        connection.execute("set disabled_optimizers = 'cte_inlining'")
+        materialised.rebuild(connection)
+        assert connection.execute(setting).fetchall() == [("cte_inlining",)]
