@@ -69,13 +69,16 @@ from {table}
 inner join {CURRENT_CELL} on {table}.cell_id = {CURRENT_CELL}.cell_id
 inner join problem on {CURRENT_CELL}.problem_id = problem.problem_id"""
     own = f"{CURRENT_CELL}.relation = {literal(relation.name)}"
+    # Always true. DuckDB 2 would find the cells of both branches once, in a CTE around the union,
+    # and what a join above it knows of the cells would not get past that to the scan of all rows.
+    alone = f"{own} and length({CURRENT_CELL}.relation) > 0"
     same = "".join(
         f"\n    and {table}.{quoted(key)} is not distinct from earlier.{quoted(key)}"
         for key in relation.keys
     )
     return f"""\
 {rows}
-where {own} and {CURRENT_CELL}.sibling = 1
+where {alone} and {CURRENT_CELL}.sibling = 1
 union all
 {rows}
 anti join (
