@@ -26,13 +26,7 @@ with layout as (
     from configuration_source
     where
         microbatch_size is not null
-        and problem_id in (
-            select problem_pair.problem_id
-            from problem_pair
-            union all
-            select problem_pair.other_problem_id
-            from problem_pair
-        )
+        and cell_id in (select paired_cell.cell_id from paired_cell)
     group by all
 )
 

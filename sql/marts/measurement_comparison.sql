@@ -11,6 +11,7 @@ with candidate as (
         configuration.*,
         problem_system.is_published_system
     from configuration
+    semi join measured_cell on configuration.cell_id = measured_cell.cell_id
     inner join problem_system on configuration.problem_id = problem_system.problem_id
     where
         coalesce(configuration.strategy, 'tensor_1d') = 'tensor_1d'

@@ -13,6 +13,7 @@
 with candidate as (
     select * exclude (model, step_flops)
     from configuration
+    where cell_id in (select measured_cell.cell_id from measured_cell)
 ),
 
 estimate as (

@@ -3,15 +3,33 @@
 --
 -- A rank is one more than the number of faster layouts that fit; it is NULL where the published
 -- layout itself does not fit in memory by the estimate. A layout includes its NVLink placement.
-with evaluated as (
+with published as materialized (
     select
-        megatron_comparison.reference,
-        megatron_comparison.published_row,
-        megatron_comparison.estimator,
-        megatron_comparison.variant,
+        reference,
+        published_row,
+        model,
+        estimator,
+        estimator_version,
+        variant,
+        problem_id,
+        num_gpus,
+        activation_recompute,
+        step_seconds,
+        fits_memory
+    from megatron_comparison
+    -- without layouts there is nothing to rank
+    where data_parallel is not null
+),
+
+evaluated as (
+    select
+        published.reference,
+        published.published_row,
+        published.estimator,
+        published.variant,
         configuration.fits_memory,
-        configuration.step_seconds < megatron_comparison.step_seconds as is_faster,
-        configuration.activation_recompute = megatron_comparison.activation_recompute
+        configuration.step_seconds < published.step_seconds as is_faster,
+        configuration.activation_recompute = published.activation_recompute
             as is_same_recompute,
         -- compared field by field, so that ties are broken the same way every time
         struct_pack(
@@ -26,15 +44,14 @@ with evaluated as (
             microbatch_size := configuration.microbatch_size,
             activation_recompute := configuration.activation_recompute
         ) as layout
-    from megatron_comparison
-    inner join configuration
+    from published
+    inner join measured_cell
         on
-            megatron_comparison.problem_id = configuration.problem_id
-            and megatron_comparison.estimator = configuration.estimator
-            and megatron_comparison.estimator_version = configuration.estimator_version
-            and megatron_comparison.variant = configuration.variant
-    -- without layouts there is nothing to rank
-    where megatron_comparison.data_parallel is not null
+            published.problem_id = measured_cell.problem_id
+            and published.estimator = measured_cell.estimator
+            and published.estimator_version = measured_cell.estimator_version
+            and published.variant = measured_cell.variant
+    inner join configuration on measured_cell.cell_id = configuration.cell_id
 ),
 
 counted as (
@@ -54,23 +71,23 @@ counted as (
 )
 
 select
-    megatron_comparison.reference,
-    megatron_comparison.published_row,
-    megatron_comparison.model,
-    megatron_comparison.estimator,
-    megatron_comparison.estimator_version,
-    megatron_comparison.variant,
-    megatron_comparison.problem_id,
-    megatron_comparison.num_gpus,
+    published.reference,
+    published.published_row,
+    published.model,
+    published.estimator,
+    published.estimator_version,
+    published.variant,
+    published.problem_id,
+    published.num_gpus,
     counted.num_layouts,
     counted.num_fitting_layouts,
-    megatron_comparison.fits_memory,
-    case when megatron_comparison.fits_memory then counted.rank_by_time end as rank_by_time,
-    case when megatron_comparison.fits_memory then counted.rank_in_recompute end
+    published.fits_memory,
+    case when published.fits_memory then counted.rank_by_time end as rank_by_time,
+    case when published.fits_memory then counted.rank_in_recompute end
         as rank_in_recompute,
-    megatron_comparison.step_seconds,
+    published.step_seconds,
     counted.best.step_seconds as best_step_seconds,
-    megatron_comparison.step_seconds / counted.best.step_seconds as speedup_of_best,
+    published.step_seconds / counted.best.step_seconds as speedup_of_best,
     counted.best.strategy as best_strategy,
     counted.best.data_parallel as best_data_parallel,
     counted.best.tensor_parallel as best_tensor_parallel,
@@ -80,10 +97,10 @@ select
     counted.best.virtual_pipeline as best_virtual_pipeline,
     counted.best.microbatch_size as best_microbatch_size,
     counted.best.activation_recompute as best_activation_recompute
-from megatron_comparison
+from published
 inner join counted
     on
-        megatron_comparison.reference = counted.reference
-        and megatron_comparison.published_row = counted.published_row
-        and megatron_comparison.estimator = counted.estimator
-        and megatron_comparison.variant = counted.variant
+        published.reference = counted.reference
+        and published.published_row = counted.published_row
+        and published.estimator = counted.estimator
+        and published.variant = counted.variant
