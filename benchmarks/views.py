@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.views [DATABASE]`` sweeps the whole grid and the grid of training_step first
 where the database does not have them: 33 million rows, half a minute on two cores. A figure is the
-median of three runs after a first one, every column of every row fetched.
+median of three runs after a first one, every column of every row fetched. The last column is the
+same over everything in the shell of DuckDB 1.5, its start included, the rows written to nowhere.
 """
 
 from __future__ import annotations
@@ -10,14 +11,23 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from duckdb import DuckDBPyConnection
+
+    from warehouse.studies import Study
 
 STUDIES = ("paper_grid", "training_step_grid", "megatron", "training_step_published")
 MODELS = ("gpt3_1T", "llama3_405B")
 RUNS = 3
+SHELL = Path(sys.executable).parent / "duckdb"
 
 
 class Question(NamedTuple):
@@ -40,7 +50,8 @@ QUESTIONS = (
             *("configuration_pareto", "strong_scaling", "bottleneck", "strategy_comparison"),
             *("system_comparison", "what_would_fit", "near_optimal", "estimator_disagreement"),
             *("erratum_effect", "hardware_sensitivity", "training_cost", "megatron_comparison"),
-            *("megatron_layout_rank", "estimator_accuracy", "estimated_run"),
+            *("megatron_layout_rank", "measurement_comparison", "estimator_accuracy"),
+            *("accuracy_by_degree", "training_time_comparison", "estimated_run"),
         )
     ),
     Question(
@@ -75,8 +86,9 @@ def main() -> None:
     with open_for_read(options.database) as connection:
         [(rows, cells)] = connection.execute("select sum(num_rows), count(*) from cell").fetchall()
         print(f"{rows:,} rows of {cells:,} cells, {options.cores} cores, median of {RUNS} runs\n")
-        print("| view | everything, s | rows | " + " | ".join(f"{m}, s" for m in MODELS) + " |")
-        print("| --- | ---: | ---: |" + " ---: |" * len(MODELS))
+        models = " | ".join(f"{model}, s" for model in MODELS)
+        print(f"| view | everything, s | rows | {models} | DuckDB 1.5, s |")
+        print("| --- | ---: | ---: |" + " ---: |" * (len(MODELS) + 1))
         for question in QUESTIONS:
             cells_of_row = [f"`{_name(question)}`"]
             for model in ("", *MODELS):
@@ -85,10 +97,11 @@ def main() -> None:
                 cells_of_row.append("" if seconds is None else f"{seconds:.2f}")
                 if not model:
                     cells_of_row.append(f"{num_rows:,}")
+            cells_of_row.append(f"{_timed_in_shell(options.database, question.sql('')):.2f}")
             print(f"| {' | '.join(cells_of_row)} |", flush=True)
 
 
-def _variants(study):  # type: ignore[no-untyped-def]
+def _variants(study: Study) -> Iterator[Study]:
     """Yield the study as it is, and the grid of the paper with its mends as well."""
     from dataclasses import replace
 
@@ -105,7 +118,7 @@ def _name(question: Question) -> str:
     return words.replace("|", "")
 
 
-def _timed(connection, sql: str):  # type: ignore[no-untyped-def]
+def _timed(connection: DuckDBPyConnection, sql: str) -> tuple[float | None, int]:
     """Return the median of the runs and the number of rows; nothing where it has no such column."""
     import duckdb
 
@@ -119,6 +132,19 @@ def _timed(connection, sql: str):  # type: ignore[no-untyped-def]
         print(f"{sql}: {str(error).partition(chr(10))[0]}", file=sys.stderr)
         return None, 0
     return statistics.median(seconds[1:]), len(rows)
+
+
+def _timed_in_shell(database: Path, sql: str) -> float:
+    """Return the median of the runs in the shell of DuckDB 1.5, on as many cores."""
+    threads = len(os.sched_getaffinity(0))
+    script = f"set threads = {threads}; {sql};"
+    command = [str(SHELL), "-readonly", "-csv", "-bail", str(database), script]
+    seconds = []
+    for _ in range(1 + RUNS):
+        started = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds[1:])
 
 
 if __name__ == "__main__":
