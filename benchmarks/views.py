@@ -42,7 +42,6 @@ class Question(NamedTuple):
         return query.format(query=self.query, model=model)
 
 
-RANKED = "problem_id, strategy, step_seconds, memory_bytes, mfu, rank_by_time"
 QUESTIONS = (
     *(
         Question(f"from {view}")
@@ -54,9 +53,12 @@ QUESTIONS = (
             *("accuracy_by_degree", "training_time_comparison", "estimated_run"),
         )
     ),
-    Question(
-        f"select {RANKED} from configuration_rank where rank_by_time = 1",
-        "{query} and model = '{model}'",
+    *(
+        Question(f"from {view} where {rank} = 1", "{query} and model = '{model}'")
+        for view, rank in (
+            ("configuration_rank", "rank_by_time"),
+            ("strategy_rank", "rank_in_strategy"),
+        )
     ),
     Question("from best_of_cell", ""),
     Question("from training_cost_for(1e12)"),

@@ -35,7 +35,7 @@ from warehouse.batch_files import SUFFIXES, read_configs
 from warehouse.batch_inputs import input_names, read_columns, wrong_types
 from warehouse.errors import InputError
 from warehouse.naming import quoted
-from warehouse.ranking import QUESTION, records
+from warehouse.ranking import QUESTION, RANKED, records
 from warehouse.schema import prepare_view
 from warehouse.sink import store_cells
 from warehouse.stored_problems import Filters, stored_problems, with_known_names
@@ -136,8 +136,7 @@ def best_configurations(
     where = " and ".join(f"{quoted(name)} = ?" for name in filters)
     best = records(
         connection,
-        f"select problem_id, {', '.join(layout)} from configuration_rank"
-        f" where {where} and {rank} = 1",
+        f"select problem_id, {', '.join(layout)} from {RANKED[rank]} where {where} and {rank} = 1",
         list(filters.values()),
     )
     if not best:

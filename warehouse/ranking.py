@@ -1,4 +1,4 @@
-"""The best layouts of the problems that a few filters leave, from the view configuration_rank."""
+"""The best layouts of the problems that a few filters leave, from the views of their ranks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ RESULT = (
     *("memory_bytes", "network_bytes_per_flop", "cluster_network_bytes_per_second"),
 )
 TIME = "step_seconds"
-"""What layouts are ranked by unless another column is asked for: the view has that rank."""
+"""What layouts are ranked by unless another column is asked for: views have that rank."""
+
+RANKED = {"rank_by_time": "configuration_rank", "rank_in_strategy": "strategy_rank"}
+"""The views of the ranks by time: each has one."""
 
 MORE_IS_BETTER = frozenset(
     {
@@ -153,13 +156,12 @@ def _ranked(
     connection: DuckDBPyConnection, filters: Filters, rank: str, top: int
 ) -> dict[int, list[Record]]:
     """Return the layouts of each problem up to rank `top`, best first."""
-    # Few columns: with all of them the view takes ten times as long.
     columns = ", ".join(("problem_id", rank, *LAYOUT, *RESULT))
     where = " and ".join(f"{quoted(name)} = ?" for name in filters)
     ranked: dict[int, list[Record]] = {}
     for layout in records(
         connection,
-        f"select {columns} from configuration_rank where {where} and {rank} <= ? order by {rank}",
+        f"select {columns} from {RANKED[rank]} where {where} and {rank} <= ? order by {rank}",
         [*filters.values(), top],
     ):
         ranked.setdefault(layout["problem_id"], []).append(layout)

@@ -50,8 +50,8 @@ select
     nvlink_tensor_parallel_2, nvlink_context_parallel, nvlink_pipeline_parallel,
     step_seconds, tokens_per_second, mfu, memory_bytes
 from configuration_rank
-where rank_in_strategy = 1 and variant = 'corrected' and model = 'gpt3_1T'
-    and num_gpus = {NUM_GPUS}
+where variant = 'corrected' and model = 'gpt3_1T' and num_gpus = {NUM_GPUS}
+qualify row_number() over (partition by problem_id, strategy order by rank_by_time) = 1
 order by accelerator, nvlink_size, rank_by_time"""
 
 ERRATA = f"""\
