@@ -7,17 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from estimators import registry
-from estimators.contract import PUBLISHED, RefusedError, Scalar
+from estimators.contract import PUBLISHED, Scalar
 from estimators.training_step.counts import parameters
 from estimators.training_step.estimator import FLAGS, with_derived
 from warehouse.catalog import packaged_catalog
-from warehouse.errors import InputError
 from warehouse.showing import Shown, show_configuration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from estimators.contract import Catalog, Estimator, Mends
+    from estimators.contract import Estimator, Mends
 
 MAX_GPUS = 16_384
 """Largest number of GPUs that is tried unless asked otherwise."""
@@ -131,7 +130,6 @@ def resolve(asked: Asked) -> Run:
         "global_batch_size": "1",
         **{name: str(value) for name, value in asked.inputs.items()},
     }
-    _refuse_foreign_system(asked, estimator, catalog)
     facts = show_configuration(estimator, relation, texts, mends or PUBLISHED, catalog)
     whole, active = _parameters(facts.problem)
     sequences = _default_batch(active, asked.tokens, int(facts.problem["seq_len"] or 1))
@@ -145,22 +143,6 @@ def resolve(asked: Asked) -> Run:
         whole,
         active,
     )
-
-
-def _refuse_foreign_system(asked: Asked, estimator: Estimator, catalog: Catalog) -> None:
-    """Raise where an estimator needs an accelerator as sold, and the name is that of a system."""
-    if "framework" not in estimator.problem_columns:
-        return
-    try:
-        catalog.find("accelerator", asked.accelerator)
-    except RefusedError:
-        sold = catalog.tables.get("priced_as", {}).get(asked.accelerator)
-        if sold is not None:
-            raise InputError(
-                f"`--accelerator` {asked.accelerator}: is a system of table system, without the "
-                f"constants of an accelerator that {estimator.name} needs",
-                f"use {sold['priced_as']}",
-            ) from None
 
 
 def _parameters(problem: Mapping[str, Scalar]) -> tuple[float, float]:

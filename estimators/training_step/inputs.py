@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -155,16 +156,19 @@ def _resolve_system(inputs: Inputs, catalog: Catalog) -> None:
 
 
 def _system(catalog: Catalog, name: str, systems: Any) -> tuple[Any, dict[str, str]]:
-    """Return the record of an accelerator or of a system, and its columns by attribute."""
-    try:
-        record = catalog.find("accelerator", name)
-    except RefusedError:
-        attributes = (*HARDWARE, "nics_per_gpu")
-        record = systems.get(name)
-        names = {attribute: attribute for attribute in (*attributes, "num_sms")}
-        chip = catalog.tables.get("accelerator", {}).get(chip_of(catalog, name), {})
-        return record and {**record, "num_sms": chip.get("num_sms")}, names
-    return record, {**HARDWARE, "num_sms": "num_sms"}
+    """Return the record of an accelerator or of a system, and its columns by attribute.
+
+    Constants were measured on products. A bare "A100" is one here as "H100" is, and not the system
+    that another estimator knows by that name, which has the bandwidth of another product.
+    """
+    # a system of one's own stands for no product, however alike the names
+    is_own = name in systems and name not in catalog.tables.get("priced_as", {})
+    for table in ("accelerator",) if is_own else ("accelerator", "priced_as"):
+        with suppress(RefusedError):
+            record = catalog.find(table, name)
+            product = catalog.find("accelerator", str(record.get("priced_as", name)))
+            return product, {**HARDWARE, "num_sms": "num_sms"}
+    return systems.get(name), {attribute: attribute for attribute in (*HARDWARE, LINKS[0])}
 
 
 def chip_of(catalog: Catalog, accelerator: Any) -> Any:

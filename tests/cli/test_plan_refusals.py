@@ -101,7 +101,6 @@ def test_a_wrong_question_is_refused(refusal, options, code, said):
     [
         ("nosuch", "H100", 1e9, '`model` "nosuch" is not in the `model` table'),
         (MODEL, "Z100", 1e9, '`accelerator` "Z100" is neither'),
-        (MODEL, "B200", 1e9, "use B200 SXM 180GB"),
         (MODEL, "H100", 0, "`tokens` 0: cannot be"),
         (MODEL, "H100", "nan", "`tokens` nan: cannot be"),
         (MODEL, "H100", -1, "`tokens` -1: cannot be"),
