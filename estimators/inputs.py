@@ -144,7 +144,8 @@ class Inputs:
         for name in names:
             column, values = self._column(name), self[name]
             if column.kind == "int" and name not in optional:
-                values = np.where(np.isfinite(values), values, 0).astype(np.int64)
+                with np.errstate(invalid="ignore"):  # a refused number may be too large
+                    values = np.where(np.isfinite(values), values, 0).astype(np.int64)
             if column.kind == "bool" and not self.missing(name).any():
                 values = values.astype(np.bool_)
             done[name] = values

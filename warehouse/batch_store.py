@@ -28,16 +28,18 @@ def store_batch(
     configs: Path,
     *,
     profile: str | None = None,
+    study: str | None = None,
 ) -> int:
-    """Store `cells` under the study "evaluate <file> <variant>"; return how many were new.
+    """Store `cells` under a study; return how many were new.
 
-    The file is named as the user named it, so that one of the same name in another directory
-    does not take its place; nor does another variant or profile.
+    It is called `study`, or "evaluate <file> <variant>": the file is named as the user named it,
+    so that one of the same name in another directory does not take its place; nor does another
+    variant or profile.
     """
     if not cells:
         return 0
-    name = f"evaluate {configs} {variant_name(mends, estimator.mends)}"
-    if profile not in (None, DEFAULT):
+    name = study or f"evaluate {configs} {variant_name(mends, estimator.mends)}"
+    if study is None and profile not in (None, DEFAULT):
         name += f" {profile}"
     definition = {
         "name": name,
@@ -46,7 +48,7 @@ def store_batch(
         "mends": [[mend for mend in estimator.mends if mend in mends]],
         "file": str(configs),
     }
-    study = Study(name, estimator.name, (mends,), (), definition, str(configs))
+    asked = Study(name, estimator.name, (mends,), (), definition, str(configs))
     sizes = [(cell, len(next(iter(columns.values())))) for cell, columns in cells]
-    register_study(connection, study, sizes)
+    register_study(connection, asked, sizes)
     return len(store_cells(connection, estimator, relation, cells))

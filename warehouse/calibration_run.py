@@ -22,6 +22,7 @@ from warehouse.published import (
     ROW,
     filtered,
     load_reference,
+    names_of_rows,
     published_reference,
     published_tables,
 )
@@ -127,7 +128,7 @@ def _steps(estimator: Estimator, frame: pl.DataFrame, catalog: Catalog, file: st
     """Return the rows of a reference as steps; every refused one is told."""
     steps, refusals = _admitted(estimator, frame, catalog)
     if refusals:
-        raise InputError.from_refusals(refusals, file)
+        raise InputError.from_refusals(refusals, file, names_of_rows(frame))
     return steps
 
 

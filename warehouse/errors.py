@@ -47,17 +47,26 @@ class InputError(WarehouseError):
     exit_code = 3
 
     @classmethod
-    def from_refusals(cls, refusals: Sequence[Refusal], file: str) -> InputError:
+    def from_refusals(
+        cls, refusals: Sequence[Refusal], file: str, names: Sequence[str] = ()
+    ) -> InputError:
         """Return one error that lists what is wrong with `file`.
 
         A hint that all refusals share is given once, at the end; others follow their refusal.
+
+        Parameters
+        ----------
+        names
+            What the rows are called; by default their numbers.
         """
         shown = refusals[:MAX_SHOWN]
         hints = {refusal.hint for refusal in shown}
         shared = hints.pop() if len(hints) == 1 else ""
         lines = []
         for refusal in shown:
-            place = file if refusal.row is None else f"{file}: row {refusal.row + 1}"
+            place = file
+            if refusal.row is not None:
+                place += f": {names[refusal.row] if names else f'row {refusal.row + 1}'}"
             said = replace(refusal, hint="") if shared else refusal
             lines.append(f"{place}: {said}")
         if len(refusals) > len(shown):

@@ -6,9 +6,7 @@ takes; what a run measured stands in `step_seconds`, and in `memory_bytes` where
 
 from __future__ import annotations
 
-import csv
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,26 +18,28 @@ from estimators.contract import Array, Catalog, Cell, Columns, Problem, Refusal,
 from estimators.inputs import records
 from warehouse.batch_cells import cells_of
 from warehouse.batch_files import SUFFIXES, read_configs
-from warehouse.batch_inputs import input_names, likely_misspelt, read_columns, wrong_types
-from warehouse.batch_store import store_batch
-from warehouse.errors import MAX_SHOWN, InputError
-from warehouse.published import published_tables
-from warehouse.sink import arrow_table, registered, transaction
+from warehouse.batch_inputs import input_names, read_columns, wrong_types
+from warehouse.errors import InputError
+from warehouse.measurement_checks import (
+    MEMORY,
+    ROW,
+    SECONDS,
+    check_columns,
+    impossible,
+    missing_cells,
+    read_measured,
+    refusal_of,
+)
 from warehouse.tables import MEASUREMENT_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from duckdb import DuckDBPyConnection
-
     from estimators.contract import Estimator
 
 ESTIMATOR = "training_step"
 """The estimator that completes the layouts, and estimates them when they are stored."""
-
-ROW, SECONDS, MEMORY = "run", "step_seconds", "memory_bytes"
-"""Columns of a file beside the layout: a run's name, its step, its memory."""
 
 _TEXTS = (ROW, "source", "note")
 
@@ -70,7 +70,7 @@ def read_measurements(
     Parameters
     ----------
     warn
-        Called with each column that is not read and whose name is near one that is.
+        Called with what the user should know: columns that are not read.
 
     Raises
     ------
@@ -80,17 +80,16 @@ def read_measurements(
     estimator = registry.get(ESTIMATOR)
     relation = estimator.relations[0]
     inputs = input_names(estimator, relation)
-    frame = _read(path, inputs)
-    for name, near in likely_misspelt(frame.columns, (*inputs, SECONDS, MEMORY, *_TEXTS)).items():
-        warn(f"{path}: column `{name}` is not read; did you mean `{near}`?")
+    frame = _read(path, inputs, warn)
     refusals = wrong_types(frame, inputs)
     if refusals:
         raise InputError.from_refusals(refusals, str(path))
     columns, refusals = read_columns(frame, inputs, relation)
     measured = {}
     for name in (SECONDS, MEMORY):
-        measured[name], faults = _numbers(frame, name)
+        measured[name], faults = read_measured(frame, name)
         refusals += faults
+    refusals += missing_cells(columns)
     names, faults = _names(frame)
     refusals += faults
     mends = frozenset(estimator.mends)
@@ -100,8 +99,11 @@ def read_measurements(
         resolved, faults = {}, list(error.refusals)
     refused = {refusal.row for refusal in refusals}
     refusals += [fault for fault in faults if fault.row is None or fault.row not in refused]
+    if resolved:
+        refused = {refusal.row for refusal in refusals}
+        refusals += [one for one in impossible(resolved, measured) if one.row not in refused]
     if refusals:
-        raise _refused(refusals, path)
+        raise refusal_of(refusals, path)
     out: dict[str, Array] = {n: np.empty(frame.height, COLUMNS[n].dtype) for n in relation.outputs}
     shared = (*estimator.problem_columns, *estimator.choice_columns)
     values = {name: resolved[name] for name in shared}
@@ -112,7 +114,7 @@ def read_measurements(
     return Measured(estimator, path, found, cells)
 
 
-def _read(path: Path, inputs: Sequence[str]) -> pl.DataFrame:
+def _read(path: Path, inputs: Sequence[str], warn: Callable[[str], None]) -> pl.DataFrame:
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(
             f"{path}: is of no known format", f"name a file that ends in {' or '.join(SUFFIXES)}"
@@ -122,34 +124,10 @@ def _read(path: Path, inputs: Sequence[str]) -> pl.DataFrame:
     if not path.exists():
         raise InputError(f"{path}: there is no such file")
     frame = read_configs(path, (*inputs, SECONDS, MEMORY), keep_text=False)
-    if SECONDS not in frame.columns:
-        raise InputError(
-            f"{path}: has no column `{SECONDS}`", "give what was measured of each run, in seconds"
-        )
+    check_columns(frame.columns, inputs, (*inputs, SECONDS, MEMORY, *_TEXTS), path, warn)
     if frame.height == 0:
         raise InputError(f"{path}: has no run", "write one line for each")
-    if not any(name in inputs for name in frame.columns):
-        raise InputError(
-            f"{path}: has no column of a layout", f"known: {', '.join(inputs[:12])} ..."
-        )
     return frame
-
-
-def _numbers(frame: pl.DataFrame, name: str) -> tuple[Array, list[Refusal]]:
-    """Return a measured column, NaN where it is missing; only memory may be."""
-    if name not in frame.columns:
-        return np.full(frame.height, np.nan), []
-    given = frame[name].cast(pl.String).str.strip_chars()
-    given = given.set(given == "", None)
-    numbers = given.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
-    is_missing = given.is_null().to_numpy()
-    is_sound = np.isfinite(numbers) & (numbers > 0) & (numbers < 1e18)
-    wrong = ~is_sound & ~(is_missing & (name == MEMORY))
-    hint = {SECONDS: "in seconds", MEMORY: "in bytes, or leave it empty"}[name]
-    return numbers.copy(), [
-        Refusal(name, given[row], "must be a positive number", f"give it {hint}", row)
-        for row in np.flatnonzero(wrong).tolist()
-    ]
 
 
 def _names(frame: pl.DataFrame) -> tuple[list[str], list[Refusal]]:
@@ -198,72 +176,3 @@ def _records(
 
 def _or_none(value: Any) -> float | None:
     return None if np.isnan(value) else float(value)
-
-
-def _refused(refusals: Sequence[Refusal], path: Path) -> InputError:
-    """Return the error of all refusals, each with its line where the file has lines."""
-    ordered = sorted(refusals, key=lambda one: -1 if one.row is None else one.row)
-    starts = _line_numbers(path) if path.suffix.lower() == ".csv" else []
-    hints = {one.hint for one in ordered[:MAX_SHOWN]}
-    shared = hints.pop() if len(hints) == 1 else ""
-    lines = []
-    for one in ordered[:MAX_SHOWN]:
-        place = ""
-        if one.row is not None:
-            line = starts[one.row] if one.row < len(starts) else None
-            place = f": line {line}" if line is not None else f": row {one.row + 1}"
-        lines.append(f"{path}{place}: {replace(one, hint='') if shared else one}")
-    if len(ordered) > MAX_SHOWN:
-        lines.append(f"... and {len(ordered) - MAX_SHOWN} more")
-    return InputError("\n".join(lines), shared)
-
-
-def _line_numbers(path: Path) -> list[int]:
-    """Return the line of a CSV at which each row begins."""
-    starts, before = [], 0
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file)
-        for _ in reader:
-            starts.append(before + 1)
-            before = reader.line_num
-    return starts[1:]
-
-
-def refuse_name(connection: DuckDBPyConnection, name: str, *, replaces: bool) -> None:
-    """Raise `InputError` if measurements cannot be called `name`, or are there already."""
-    if name != name.strip() or not name.isprintable() or not name:
-        raise InputError(f"`--name` {name!r} cannot name measurements", "use a word of your own")
-    if name in published_tables():
-        raise InputError(
-            f"`--name` {name}: is a table of published steps", "use a word of your own"
-        )
-    query = "select count(*) from measurement where reference = ?"
-    [(stored,)] = connection.execute(query, [name]).fetchall()
-    if stored and not replaces:
-        raise InputError(
-            f"`--name` {name}: {stored:,} runs of that name are stored already",
-            "choose another --name, or --replace them",
-        )
-
-
-def store_measurements(
-    connection: DuckDBPyConnection, name: str, measured: Measured, *, replaces: bool
-) -> int:
-    """Store estimates and measurements; return how many cells of estimates were new.
-
-    The measurements come last and in one transaction: none is ever without its estimate.
-    """
-    refuse_name(connection, name, replaces=replaces)
-    estimator = measured.estimator
-    mends = frozenset(estimator.mends)
-    new = store_batch(
-        connection, estimator, estimator.relations[0], measured.cells, mends, measured.file
-    )
-    created = datetime.now(UTC).replace(tzinfo=None)
-    common = {"reference": name, "measurement_file": str(measured.file), "created_at": created}
-    rows = [{**common, **record} for record in measured.records]
-    with transaction(connection):
-        connection.execute("delete from measurement where reference = ?", [name])
-        with registered(connection, "incoming_records", arrow_table(rows)):
-            connection.execute("insert into measurement by name select * from incoming_records")
-    return new

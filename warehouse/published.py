@@ -32,6 +32,9 @@ ROW, MEASURED, IS_OWN = "published_row", "published_step_seconds", "is_own_frame
 """Columns of a reference beside the inputs: the row's name, its time, whether the constants are
 those of the program that was measured."""
 
+RUN = "run"
+"""What a file of one's own calls that name, as `measure` takes it."""
+
 VIEW = "intermediate/published_step.sql"
 
 
@@ -120,6 +123,10 @@ def _file_reference(path: Path, estimator: Estimator, relation: Relation) -> Ref
     if "step_seconds" not in frame.columns:
         hint = "give what was measured of each row, in seconds"
         raise InputError(f"{path}: has no column `step_seconds`", hint)
+    numbered = pl.Series(ROW, [f"row {number}" for number in range(1, frame.height + 1)])
+    given = next((name for name in (ROW, RUN) if name in frame.columns), None)
+    names = numbered if given is None else frame[given].cast(pl.String).fill_null(numbered)
+    frame = frame.with_columns(names.alias(ROW))
     times = frame["step_seconds"].cast(pl.Float64, strict=False)
     seconds = times.fill_null(np.nan).to_numpy()
     refusals = [
@@ -127,17 +134,17 @@ def _file_reference(path: Path, estimator: Estimator, relation: Relation) -> Ref
         for row in np.flatnonzero(~(np.isfinite(seconds) & (seconds > 0))).tolist()
     ]
     if refusals:
-        raise InputError.from_refusals(refusals, str(path))
-    if ROW not in frame.columns:
-        names = pl.Series(ROW, [f"row {number}" for number in range(1, frame.height + 1)])
-        frame = frame.with_columns(names)
+        raise InputError.from_refusals(refusals, str(path), names_of_rows(frame))
     measured = pl.Series(MEASURED, seconds)
     return Reference(
         str(path),
-        frame.drop("step_seconds").with_columns(
-            pl.col(ROW).cast(pl.String), measured, pl.lit(value=True).alias(IS_OWN)
-        ),
+        frame.drop("step_seconds").with_columns(measured, pl.lit(value=True).alias(IS_OWN)),
     )
+
+
+def names_of_rows(frame: pl.DataFrame) -> list[str]:
+    """Return what errors call the rows of a reference: "run a", "row 2"."""
+    return [name if name.startswith("row ") else f"run {name}" for name in frame[ROW].to_list()]
 
 
 def filtered(frame: pl.DataFrame, conditions: Sequence[str]) -> pl.Series:

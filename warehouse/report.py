@@ -142,6 +142,13 @@ _HEADINGS = {
 }
 """What people call a column; a layout is read as TP, PP and DP."""
 
+
+def column_headed(heading: str) -> str | None:
+    """Return the column that tables show under `heading`, in whatever case; None of others."""
+    called = {short.casefold(): name for name, short in _HEADINGS.items()}
+    return called.get(heading.strip().casefold())
+
+
 _OPTIONAL = frozenset(
     {
         *("model", "nvlink_size", "num_gpus", "num_clusters", "strategy", "attention"),

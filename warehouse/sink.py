@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import duckdb
 import pyarrow as pa
@@ -99,15 +99,27 @@ class _Source:
 
 
 class transaction:  # noqa: N801 - reads as a statement: with transaction(connection)
-    """Commit on leaving, roll back on an error, which stays the one that is told."""
+    """Commit on leaving, roll back on an error, which stays the one that is told.
+
+    One within another on the same connection is a part of it: all is stored, or nothing.
+    """
+
+    _open: ClassVar[set[int]] = set()
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
+        self._is_part = False
 
     def __enter__(self) -> None:
-        self._connection.begin()
+        self._is_part = id(self._connection) in self._open
+        if not self._is_part:
+            self._connection.begin()
+            self._open.add(id(self._connection))
 
     def __exit__(self, kind: object, *_: object) -> None:
+        if self._is_part:
+            return
+        self._open.discard(id(self._connection))
         if kind is None:
             self._connection.commit()
         else:

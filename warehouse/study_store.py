@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,12 +16,15 @@ import pyarrow as pa
 from estimators.contract import Cell
 from warehouse import materialised
 from warehouse.compact import compact
-from warehouse.connection import open_for_write
-from warehouse.errors import DatabaseError, InputError
+from warehouse.connection import open_for_read, open_for_write
+from warehouse.errors import InputError
 from warehouse.sink import delete_cells, registered, transaction
 
 if TYPE_CHECKING:
     from warehouse.studies import Study
+
+MEASURE = "measure "
+"""How the study of measurements is called, before their own name."""
 
 
 def register_study(
@@ -78,28 +81,58 @@ def drop_study(database: Path, name: str) -> DropReport:
     """Remove a study and every cell that no other study asks for, and shrink the file.
 
     Cells that a study no longer asks for, since it was edited or its estimator got another
-    version, go as well. If there is no study of that name, the file is shrunk all the same: an
-    earlier call may have been killed before it got there.
+    version, go as well. A name that is not stored is refused before anything is written.
 
     Raises
     ------
     InputError
-        If there is no study of that name.
+        If there is no study of that name, or measurements rest on what it evaluated.
     """
-    before = database.stat().st_size if database.exists() else 0
+    with open_for_read(database) as connection:
+        _refuse_to_drop(connection, name, database)
+    before = database.stat().st_size
     with open_for_write(database) as connection:
-        studies = [row[0] for row in connection.execute("from study select study").fetchall()]
-        sizes = _delete(connection, name) if name in studies else []
-    if name not in studies:
-        with suppress(DatabaseError):  # the refusal is what matters
-            compact(database)
-        known = ", ".join(sorted(studies)) or "none is stored"
-        raise InputError(f'`study` "{name}" is not in {database}', f"known: {known}")
+        _refuse_to_drop(connection, name, database)  # another process may have been faster
+        sizes = delete_study(connection, name)
     compact(database)
     return DropReport(name, len(sizes), sum(sizes), before, database.stat().st_size)
 
 
-def _delete(connection: duckdb.DuckDBPyConnection, name: str) -> list[int]:
+def _refuse_to_drop(connection: duckdb.DuckDBPyConnection, name: str, database: Path) -> None:
+    studies = [row[0] for row in connection.execute("from study select study").fetchall()]
+    measured = [
+        row[0] for row in connection.execute("select reference from measurement").fetchall()
+    ]
+    if name not in studies:
+        known = ", ".join(sorted(studies)) or "none is stored"
+        hint = f"known: {known}"
+        if name in measured:
+            hint = f"it names measurements: `warehouse measure --drop {shlex.quote(name)}`"
+        raise InputError(f'`study` "{name}" is not in {database}', hint)
+    resting = _resting(connection, name)
+    if resting:
+        commands = " and ".join(f"`warehouse measure --drop {shlex.quote(n)}`" for n in resting)
+        takes = "takes them out with it" if name.startswith(MEASURE) else "first"
+        raise InputError(
+            f'`study` "{name}": the measurements {", ".join(resting)} rest on what it evaluated',
+            f"{commands} {takes}",
+        )
+
+
+def _resting(connection: duckdb.DuckDBPyConnection, name: str) -> list[str]:
+    """Return the measurements that would be without an estimate of their problem, or study."""
+    rows = connection.execute(
+        "select distinct reference from measurement where ? || reference = ? or problem_id in ("
+        "select problem_id from cell where cell_id in"
+        " (select cell_id from study_cell where study = ?)) and problem_id not in ("
+        "select problem_id from cell where cell_id in"
+        " (select cell_id from study_cell where study <> ?)) order by 1",
+        [MEASURE, name, name, name],
+    ).fetchall()
+    return [reference for (reference,) in rows]
+
+
+def delete_study(connection: duckdb.DuckDBPyConnection, name: str) -> list[int]:
     """Delete a study and what no other asks for; return the number of rows of each cell."""
     cells = connection.execute(
         "select cell_id, num_rows from cell"

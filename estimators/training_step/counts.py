@@ -67,6 +67,15 @@ def hardware_flops(values: Values) -> Any:
     return model_flops(values) + _tokens(values) * again
 
 
+def least_flops(values: Values) -> Any:
+    """Return the FLOPs of a step that no program can do without: model FLOPs, attention causal.
+
+    Half of the square of scores lies in the future: a causal mask halves what is counted of
+    attention (arXiv 2307.08691, section 4.1).
+    """
+    return model_flops(values) - _tokens(values) * 1.5 * _scores(values)
+
+
 def _tokens(values: Values) -> Any:
     return values["global_batch_size"] * (1.0 * values["seq_len"])
 

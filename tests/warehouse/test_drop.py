@@ -58,16 +58,32 @@ def test_cells_that_no_study_asks_for_any_more_go_with_the_next_drop(
     assert count(database, "roofline") == kept
 
 
-def test_a_drop_that_was_killed_before_it_shrank_the_file_is_made_up_for(
+def test_a_drop_that_was_killed_before_it_shrank_the_file_is_made_up_for_by_the_next(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_study(database, large(tmp_path))
+    run_study(database, study(tmp_path, "small", "[8]"))
     with monkeypatch.context() as killed:
         killed.setattr("warehouse.study_store.compact", lambda _: None)
         before = drop_study(database, "large").bytes_after
-    with pytest.raises(InputError, match='"large" is not in'):
-        drop_study(database, "large")
+    drop_study(database, "small")
     assert database.stat().st_size < 0.8 * before  # what is left is an empty warehouse
+
+
+def test_an_unknown_name_is_refused_before_anything_is_written(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_study(database, study(tmp_path, "kept", "[8]"))
+    before = database.read_bytes()
+
+    def fail(_: Path) -> None:
+        raise AssertionError("it is opened for writing")
+
+    monkeypatch.setattr("warehouse.study_store.open_for_write", fail)
+    monkeypatch.setattr("warehouse.study_store.compact", fail)
+    with pytest.raises(InputError, match=r'"kep" is not in .*\nhint: known: kept'):
+        drop_study(database, "kep")
+    assert database.read_bytes() == before
 
 
 def test_the_file_keeps_its_mode_and_the_link_to_it_stays_a_link(

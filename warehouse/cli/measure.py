@@ -35,9 +35,9 @@ _TOLD_ONCE = ("variant", "profile", "model", "accelerator", "num_gpus")
 
 def measure(
     file: Annotated[
-        Path,
+        Path | None,
         typer.Argument(metavar="FILE", readable=False, help="A .csv or .parquet file of runs."),
-    ],
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option(metavar="RUN", help="What they are called.", show_default="the file's name"),
@@ -45,26 +45,39 @@ def measure(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace stored runs of that name.")
     ] = False,
+    drop: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Take stored runs of this name out again; no FILE."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     form: FormatOption = Format.TABLE,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Compare runs that you measured.
 
-    Each row of FILE is a run: the columns that `evaluate training_step` takes, `step_seconds` as
-    measured and, where known, `memory_bytes` of the fullest GPU, `run` (its name), `source` and
-    `note`. All rows are checked first: if any is refused, nothing is stored. The layouts are
-    evaluated and stored as by `evaluate --into-db`. Views measurement_comparison, for time and
-    memory, and estimator_accuracy then have them beside the published ones.
+    Each row of FILE is a run: the columns that `evaluate training_step` takes, `num_gpus` and
+    `global_batch_size` among them, `step_seconds` as measured and, where known, `memory_bytes` of
+    the fullest GPU, `run` (its name), `source` and `note`. All rows are checked first: if any is
+    refused, nothing is stored. The layouts are evaluated and stored as by `evaluate --into-db`.
+    Views measurement_comparison, for time and memory, and estimator_accuracy then have them beside
+    the published ones; --drop takes them out again.
     """
+    from warehouse.errors import InputError, UsageError
+
+    if drop is not None:
+        if file is not None or name is not None or replace:
+            raise UsageError("`--drop` takes out what is stored: no FILE, --name or --replace")
+        _drop(db, drop)
+        return
+    if file is None:
+        raise UsageError("Missing argument 'FILE'.", "name a file of runs, or --drop stored ones")
     from warehouse.catalog import load_catalog
     from warehouse.connection import open_for_write
-    from warehouse.measurements import read_measurements, refuse_name, store_measurements
+    from warehouse.measurement_store import not_counted, refuse_name, store_measurements
+    from warehouse.measurements import read_measurements
 
     called = file.stem if name is None else name
     if not file.exists():
-        from warehouse.errors import InputError
-
         raise InputError(f"{file}: there is no such file")
     with open_for_write(db) as connection:
         refuse_name(connection, called, replaces=replace)
@@ -73,10 +86,25 @@ def measure(
         )
         new = store_measurements(connection, called, measured, replaces=replace)
         table = _compared(connection, called)
+        left_out = not_counted(connection, called)
     runs = count(len(measured.records), "run")
     cells = count(len(measured.cells), "cell")
     say(f"{file}: {runs} stored in {db} as {called}, estimated in {cells}, {new:,} of them new")
+    for one in left_out:
+        say(f"not in estimator_accuracy: {', '.join(one.rows)}: {one.reason}")
     _put(table, Format.JSON if as_json else form)
+
+
+def _drop(db: Path, name: str) -> None:
+    from warehouse.measurement_store import drop_measurements
+
+    found = drop_measurements(db, name)
+    report = found.study
+    freed = max(report.bytes_before - report.bytes_after, 0)
+    say(
+        f"dropped {name}: {count(found.runs, 'run')}, with {count(report.cells, 'cell')} evaluated "
+        f"for them alone, {freed / 1e6:,.1f} MB freed"
+    )
 
 
 def _compared(connection: DuckDBPyConnection, name: str) -> Table:

@@ -1,0 +1,170 @@
+"""Measurements in the database: stored whole beside their estimates, and taken out again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from estimators.columns import COLUMNS
+from warehouse.batch_store import store_batch
+from warehouse.compact import compact
+from warehouse.connection import open_for_read, open_for_write
+from warehouse.errors import InputError
+from warehouse.published import published_tables
+from warehouse.sink import registered, transaction
+from warehouse.study_store import MEASURE, DropReport, delete_study
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from duckdb import DuckDBPyConnection
+
+    from warehouse.measurements import Measured
+
+
+def refuse_name(connection: DuckDBPyConnection, name: str, *, replaces: bool) -> None:
+    """Raise `InputError` if measurements cannot be called `name`, or are there already."""
+    if name != name.strip() or not name.isprintable() or not name:
+        raise InputError(f"`--name` {name!r} cannot name measurements", "use a word of your own")
+    if name in published_tables():
+        raise InputError(
+            f"`--name` {name}: is a table of published steps", "use a word of your own"
+        )
+    stored = _count(connection, name)
+    if stored and not replaces:
+        raise InputError(
+            f"`--name` {name}: {stored:,} runs of that name are stored already",
+            "choose another --name, or --replace them",
+        )
+
+
+def store_measurements(
+    connection: DuckDBPyConnection, name: str, measured: Measured, *, replaces: bool
+) -> int:
+    """Store estimates and measurements in one transaction; return how many cells were new."""
+    refuse_name(connection, name, replaces=replaces)
+    estimator = measured.estimator
+    mends = frozenset(estimator.mends)
+    created = datetime.now(UTC).replace(tzinfo=None)
+    common = {"reference": name, "measurement_file": str(measured.file), "created_at": created}
+    rows = [{**common, **record} for record in measured.records]
+    relation = estimator.relations[0]
+    with transaction(connection):
+        new = store_batch(
+            *(connection, estimator, relation, measured.cells, mends, measured.file),
+            study=MEASURE + name,
+        )
+        connection.execute("delete from measurement where reference = ?", [name])
+        with registered(connection, "incoming_records", _table(rows)):
+            connection.execute("insert into measurement by name select * from incoming_records")
+    return new
+
+
+@dataclass(frozen=True)
+class DroppedMeasurements:
+    """What was taken out: runs, and their study with the cells that no other asks for."""
+
+    runs: int
+    study: DropReport
+
+
+def drop_measurements(database: Path, name: str) -> DroppedMeasurements:
+    """Take out the measurements called `name`, with what was evaluated for them alone.
+
+    Raises
+    ------
+    InputError
+        If there are none of that name; nothing is written then.
+    """
+    with open_for_read(database) as connection:
+        runs = _count(connection, name)
+        query = "select distinct reference from measurement order by 1"
+        known = [reference for (reference,) in connection.execute(query).fetchall()]
+    if not runs:
+        raise InputError(
+            f"`--drop` {name}: no measurements of that name are in {database}",
+            f"known: {', '.join(known) or 'none is stored'}",
+        )
+    before = database.stat().st_size
+    with open_for_write(database) as connection, transaction(connection):
+        connection.execute("delete from measurement where reference = ?", [name])
+        sizes = delete_study(connection, MEASURE + name)
+    compact(database)
+    report = DropReport(MEASURE + name, len(sizes), sum(sizes), before, database.stat().st_size)
+    return DroppedMeasurements(runs, report)
+
+
+@dataclass(frozen=True)
+class NotCounted:
+    """Why measured rows are not in view `estimator_accuracy`."""
+
+    reason: str
+    rows: tuple[str, ...]
+
+
+def not_counted(connection: DuckDBPyConnection, name: str) -> list[NotCounted]:
+    """Return the measured rows that have no part in view `estimator_accuracy`, by the reason."""
+    found: dict[str, list[str]] = {}
+    for row, reason in connection.execute(_NOT_COUNTED, {"name": name}).fetchall():
+        found.setdefault(reason, []).append(row)
+    return [NotCounted(reason, tuple(rows)) for reason, rows in found.items()]
+
+
+_NOT_COUNTED = """
+with constants as (
+    select problem_id, string_agg(constant_name, ', ' order by constant_name) as names
+    from changed_constant group by problem_id
+)
+
+select
+    measurement.measured_row,
+    case
+        when measurement.num_experts > 1 or measurement.precision = 'fp8'
+            then 'rates are counted and compared of dense models in 16 bits'
+        when measurement.vocab_size is null
+            then 'without `vocab_size` the FLOPs of the output layer are not known'
+        when accelerator.accelerator is null
+            then 'the accelerator is not one of table accelerator'
+        when constants.names is not null then 'it has its own ' || constants.names
+        when problem.profile <> 'default'
+            then 'it was evaluated with the profile ' || problem.profile
+        else 'no estimate of exactly its configuration is one with published constants'
+    end as reason
+from measurement
+inner join problem using (problem_id)
+left join accelerator on measurement.accelerator = accelerator.accelerator
+left join constants on measurement.problem_id = constants.problem_id
+anti join (
+    select published_row from megatron_comparison where reference = $name
+) as compared on measurement.measured_row = compared.published_row
+where measurement.reference = $name
+order by measurement.measured_row
+"""
+
+
+def _count(connection: DuckDBPyConnection, name: str) -> int:
+    query = "select count(*) from measurement where reference = ?"
+    [(stored,)] = connection.execute(query, [name]).fetchall()
+    return int(stored)
+
+
+_ARROW = {
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "bool": pa.bool_(),
+    "str": pa.string(),
+    "time": pa.timestamp("us"),
+}
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> pa.Table:
+    return pa.table(
+        {
+            name: pa.array([row[name] for row in rows], type=_ARROW[COLUMNS[name].kind])
+            for name in rows[0]
+        }
+    )
