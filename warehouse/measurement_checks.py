@@ -94,7 +94,7 @@ def read_measured(frame: pl.DataFrame, name: str) -> tuple[Array, list[Refusal]]
     is_positive = np.isfinite(numbers) & (numbers > 0)
     is_long = is_positive & (numbers > LONGEST_SECONDS) & (name == SECONDS)
     hint = {SECONDS: "give it in seconds", MEMORY: "give it in bytes, or leave it empty"}[name]
-    limit = f"must be at most {LONGEST_SECONDS:.0e} seconds"
+    limit = f"must be at most {LONGEST_SECONDS:,.0f} seconds"
     refusals = [
         Refusal(name, given[row], reason, hint, row)
         for rows, reason in (
@@ -132,7 +132,7 @@ def impossible(resolved: Columns, measured: Columns) -> list[Refusal]:
     found = [
         Refusal(
             SECONDS,
-            float(seconds[row]),
+            _plain(seconds[row]),
             f"is less than the {least[row]:.3g} s that {flops[row]:.3g} FLOPs of the step take at "
             f"the peak of {resolved['num_gpus'][row]:,} GPUs, {peak[row] / 1e12:,.1f} TFLOP/s each",
             "give the seconds of one whole step, of all its microbatches",
@@ -143,9 +143,9 @@ def impossible(resolved: Columns, measured: Columns) -> list[Refusal]:
     found += [
         Refusal(
             MEMORY,
-            float(memory[row]),
-            f"is less than {LEAST_BYTES:.0e} bytes",
-            f"give it in bytes: {memory[row]:g} GB are {memory[row]:g}e9",
+            _plain(memory[row]),
+            f"is less than {LEAST_BYTES / 1e6:g} MB",
+            _in_bytes(_plain(memory[row])),
             row,
         )
         for row in np.flatnonzero(is_tiny).tolist()
@@ -153,7 +153,7 @@ def impossible(resolved: Columns, measured: Columns) -> list[Refusal]:
     found += [
         Refusal(
             MEMORY,
-            float(memory[row]),
+            _plain(memory[row]),
             f"is more than the {values['hbm_bytes'][row] / 1e9:,.0f} GB that a GPU has",
             "give the bytes of the fullest GPU, not of all; an accelerator of another size has "
             "another name, or give `hbm_bytes`",
@@ -162,6 +162,15 @@ def impossible(resolved: Columns, measured: Columns) -> list[Refusal]:
         for row in np.flatnonzero(is_huge).tolist()
     ]
     return found
+
+
+def _plain(number: float) -> int | float:
+    return int(number) if number == int(number) else float(number)
+
+
+def _in_bytes(number: float) -> str:
+    unit, power = ("GB", 9) if number < 1000 else ("MB", 6)
+    return f"give it in bytes: {number:,} {unit} are {number}e{power}"
 
 
 def refusal_of(refusals: Sequence[Refusal], path: Path) -> InputError:

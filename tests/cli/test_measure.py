@@ -226,12 +226,6 @@ def test_a_missing_file_and_a_taken_name_are_refused(warehouse, measure, runs, t
     assert code == 3
 
 
-def test_a_misspelt_column_is_told(warehouse, measure, runs):
-    text = RUNS.replace("tensor_parallel", "tensor_paralel")
-    _, _, err = warehouse("measure", runs(text), "--db", measure.database)
-    assert "`tensor_paralel` is not read; did you mean `tensor_parallel`?" in err
-
-
 def test_a_database_that_another_process_writes_to_is_told(measure, runs, program):
     holder = subprocess.Popen(
         [

@@ -1,0 +1,159 @@
+"""`warehouse measure` killed, on a full disk, twice at once: nothing is ever half stored."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import duckdb
+import pytest
+
+from warehouse.connection import open_for_write
+
+TEXT = (
+    "run,model,accelerator,num_gpus,global_batch_size,tensor_parallel,step_seconds\n"
+    "a,gpt3_1.3B,H100,8,64,{degree},{seconds}\nb,gpt3_1.3B,H100,16,64,{degree},{seconds}\n"
+)
+
+KILLED = """\
+import os, signal, sys
+from importlib import import_module
+from warehouse.cli.main import run
+module, name = sys.argv[1].rsplit(".", 1)
+setattr(import_module(module), name, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+run(sys.argv[2:])
+"""
+"""The program, killed where it calls a function."""
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Write a file of two runs; return its path."""
+
+    def file(degree=2, seconds=0.5):
+        path = tmp_path / f"runs_{degree}_{seconds}.csv"
+        path.write_text(TEXT.format(degree=degree, seconds=seconds))
+        return path
+
+    return file
+
+
+def contents(database):
+    """Return all that a measurement may change, each row as text."""
+    tables = ("measurement", "study", "study_cell", "cell", "problem", "training_step")
+    with duckdb.connect(str(database)) as connection:  # replays what a killed process left
+        return {
+            table: connection.execute(f"select t::varchar from {table} t order by 1").fetchall()
+            for table in (*tables, "stored_best")
+        }
+
+
+@pytest.fixture
+def before(warehouse, database, file):
+    """Measure two runs; return what is stored then."""
+    code, _, err = warehouse("measure", file(), "--name", "ours", "--db", database)
+    assert code == 0, err
+    return contents(database)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "warehouse.batch_store.register_study",
+        "warehouse.batch_store.store_cells",
+        "warehouse.materialised.refresh",
+        "warehouse.measurement_store.registered",
+        "warehouse.cli.measure.fetched",
+    ],
+)
+def test_a_killed_measure_leaves_all_or_nothing(before, warehouse, database, file, place):
+    new = file(4, 0.7)
+    arguments = ("measure", str(new), "--name", "ours", "--replace", "--db", str(database))
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, place, *arguments], check=False, capture_output=True
+    )
+    assert done.returncode == -signal.SIGKILL
+    found = contents(database)
+    if place == "warehouse.cli.measure.fetched":  # it is stored, and about to be shown
+        assert all("'measured_step_seconds': 0.7," in row[0] for row in found["measurement"])
+        assert [len(found[name]) for name in ("measurement", "study_cell", "cell")] == [2, 2, 4]
+    else:
+        assert found == before
+    code, _, err = warehouse(*arguments)
+    assert code == 0, err
+    assert len(contents(database)["measurement"]) == 2
+
+
+@pytest.mark.parametrize("wait", [0.6, 0.8, 1.0, 1.3])
+def test_a_measure_killed_at_any_time_leaves_all_or_nothing(before, database, file, wait):
+    arguments = ("measure", file(4, 0.7), "--name", "theirs", "--db", database)
+    running = subprocess.Popen(
+        [sys.executable, "-m", "warehouse.cli.main", *map(str, arguments)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    time.sleep(wait)
+    running.kill()
+    running.wait()
+    found = contents(database)
+    if found == before:
+        return
+    sizes = {name: len(rows) - len(before[name]) for name, rows in found.items()}
+    assert sizes["measurement"] == sizes["study_cell"] == sizes["cell"] == 2
+    assert (sizes["study"], sizes["training_step"]) == (1, 2)
+
+
+@pytest.mark.parametrize("size", [0, 2048, 4096, 8192, 65536])
+def test_a_disk_that_is_full_before_the_commit_stores_nothing_and_says_so(
+    before, program, database, file, size
+):
+    resource = pytest.importorskip("resource")
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    arguments = ("measure", file(4, 0.7), "--name", "ours", "--replace", "--db", database)
+    done = program(*arguments, preexec_fn=limit)
+    found = contents(database)
+    if size > 4096 and done.returncode == 0:  # the commit, of a few kilobytes, had room
+        assert all("'measured_step_seconds': 0.7," in row[0] for row in found["measurement"])
+        assert len(found["training_step"]) == 4
+        return
+    assert done.returncode == 5, done.stderr
+    assert f"error: {database}: there is no space left for it" in done.stderr
+    assert found == before
+    assert program(*arguments).returncode == 0
+
+
+def test_of_two_at_once_each_is_stored_whole_or_refused(database, file):
+    open_for_write(database).close()
+    environment = {name: value for name, value in os.environ.items() if name != "WAREHOUSE_DB"}
+    asked = {"first": file(2), "second": file(4, 0.7)}
+    running = {
+        name: subprocess.Popen(
+            [
+                *(sys.executable, "-m", "warehouse.cli.main", "measure", str(path)),
+                *("--name", name, "--db", str(database)),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for name, path in asked.items()
+    }
+    ended = {name: (process.communicate(timeout=120), process) for name, process in running.items()}
+    stored = [name for name, (_, process) in ended.items() if process.returncode == 0]
+    assert stored
+    for name, ((_, err), process) in ended.items():
+        if name not in stored:
+            assert process.returncode == 5
+            assert "is in use by process" in err
+    with duckdb.connect(str(database), read_only=True) as connection:
+        query = "select reference, count(*) from measurement_comparison group by 1 order by 1"
+        assert connection.execute(query).fetchall() == [(name, 2) for name in stored]
+        query = "select study from study order by 1"
+        assert connection.execute(query).fetchall() == [(f"measure {name}",) for name in stored]

@@ -1,0 +1,187 @@
+"""Measurements taken out again, and what `warehouse drop` does with the studies they rest on."""
+
+from __future__ import annotations
+
+import json
+
+import duckdb
+import pytest
+
+TEXT = (
+    "run,model,accelerator,num_gpus,global_batch_size,tensor_parallel,step_seconds\n"
+    "a,gpt3_1.3B,H100,8,64,{},0.5\nb,gpt3_1.3B,H100,16,64,{},0.4\n"
+)
+STUDY = """\
+name = "{}"
+estimator = "training_step"
+[space]
+model = "gpt3_1.3B"
+accelerator = "H100"
+num_gpus = 8
+global_batch_size = 64
+activation_recompute = "none"
+{}
+"""
+
+
+@pytest.fixture
+def measure(warehouse, database, tmp_path):
+    """Measure `runs.csv` of a directory of the team's own under the team's name."""
+
+    def measure(team, degree, *options):
+        (tmp_path / team).mkdir(exist_ok=True)
+        file = tmp_path / team / "runs.csv"
+        file.write_text(TEXT.format(degree, degree))
+        code, _, err = warehouse("measure", file, "--name", team, *options, "--db", database)
+        assert code == 0, err
+
+    return measure
+
+
+@pytest.fixture
+def stored(database):
+    def stored(query):
+        with duckdb.connect(str(database), read_only=True) as connection:
+            return connection.execute(query).fetchall()
+
+    return stored
+
+
+COMPARED = "select reference, count(*) from measurement_comparison group by all order by all"
+COUNTS = "select {}".format(
+    ", ".join(
+        f"(select count(*) from {table})"
+        for table in ("measurement", "study", "study_cell", "cell", "problem", "training_step")
+    )
+)
+
+
+def test_each_name_is_a_study_of_its_own_whatever_the_file_is_called(
+    measure, warehouse, database, stored, tmp_path, monkeypatch
+):
+    for team, degree in (("teamC", 2), ("teamD", 4)):
+        measure(team, degree)
+        monkeypatch.chdir(tmp_path / team)
+        options = ("--name", team, "--replace", "--db", database)
+        assert warehouse("measure", "runs.csv", *options)[0] == 0
+    assert stored("select study, num_cells from study order by all") == [
+        ("measure teamC", 2),
+        ("measure teamD", 2),
+    ]
+    assert stored(COMPARED) == [("teamC", 2), ("teamD", 2)]
+
+
+def test_dropping_takes_out_the_runs_with_what_was_evaluated_for_them_alone(
+    measure, warehouse, database, stored
+):
+    measure("teamC", 2)
+    before = stored(COUNTS)
+    measure("teamD", 4)
+    code, out, err = warehouse("measure", "--drop", "teamD", "--db", database)
+    assert (code, out) == (0, "")
+    assert err.startswith("dropped teamD: 2 runs, with 2 cells evaluated for them alone, ")
+    assert stored(COUNTS) == before
+    assert stored(COMPARED) == [("teamC", 2)]
+    assert warehouse("measure", "--drop", "teamC", "--db", database)[0] == 0
+    assert stored(COUNTS) == [(0,) * 6]
+
+
+def test_cells_that_another_name_asks_for_stay(measure, warehouse, database, stored):
+    measure("teamC", 2)
+    measure("teamD", 2)  # the same layouts
+    assert warehouse("measure", "--drop", "teamC", "--db", database)[0] == 0
+    assert stored(COMPARED) == [("teamD", 2)]
+    assert stored("select study from study") == [("measure teamD",)]
+
+
+def test_an_earlier_file_of_the_name_leaves_nothing_behind(measure, warehouse, database, stored):
+    measure("teamC", 2)
+    measure("teamC", 4, "--replace")
+    assert warehouse("measure", "--drop", "teamC", "--db", database)[0] == 0
+    assert stored(COUNTS) == [(0,) * 6]
+
+
+def test_an_unknown_name_is_refused_before_anything_is_written(measure, warehouse, database):
+    measure("teamC", 2)
+    before = database.read_bytes()
+    code, out, err = warehouse("measure", "--drop", "team", "--db", database)
+    assert (code, out) == (3, "")
+    assert "`--drop` team: no measurements of that name" in err
+    assert "hint: known: teamC" in err
+    code, _, err = warehouse("drop", "measure team", "--db", database)
+    assert (code, "hint: known: measure teamC" in err) == (3, True)
+    assert database.read_bytes() == before
+
+
+def test_nothing_is_made_to_drop_from(warehouse, database):
+    assert warehouse("measure", "--drop", "teamC", "--db", database)[0] == 5
+    assert not database.exists()
+
+
+def test_the_study_of_measurements_is_not_dropped_from_under_them(
+    measure, warehouse, database, stored
+):
+    measure("teamC", 2)
+    before = stored(COUNTS)
+    code, out, err = warehouse("drop", "measure teamC", "--db", database)
+    assert (code, out) == (3, "")
+    assert "the measurements teamC rest on what it evaluated" in err
+    assert "`warehouse measure --drop teamC` takes them out with it" in err
+    code, _, err = warehouse("drop", "teamC", "--db", database)
+    assert code == 3
+    assert "hint: it names measurements: `warehouse measure --drop teamC`" in err
+    assert stored(COUNTS) == before
+
+
+def test_a_sweep_of_the_same_problem_can_be_dropped(measure, warehouse, database, stored, tmp_path):
+    measure("teamC", 2)
+    study = tmp_path / "swept.toml"
+    study.write_text(STUDY.format("swept", ""))
+    assert warehouse("sweep", study, "--db", database)[0] == 0
+    assert warehouse("drop", "swept", "--db", database)[0] == 0
+    assert stored(COMPARED) == [("teamC", 2)]
+
+
+def test_any_other_study_that_alone_holds_a_measured_problem_is_not_dropped_either(
+    measure, warehouse, database
+):
+    measure("teamC", 2)
+    with duckdb.connect(str(database)) as connection:  # as stored by an earlier version
+        connection.execute("update study set study = 'evaluate runs.csv published'")
+        connection.execute("update study_cell set study = 'evaluate runs.csv published'")
+    code, _, err = warehouse("drop", "evaluate runs.csv published", "--db", database)
+    assert code == 3
+    assert "`warehouse measure --drop teamC` first" in err
+    assert warehouse("measure", "--drop", "teamC", "--db", database)[0] == 0
+    assert warehouse("drop", "evaluate runs.csv published", "--db", database)[0] == 0
+
+
+@pytest.mark.parametrize("more", [["runs.csv"], ["--name", "other"], ["--replace"]])
+def test_dropping_takes_no_file_and_no_name(warehouse, database, more):
+    code, out, err = warehouse("measure", *more, "--drop", "a", "--db", database)
+    assert (code, out) == (2, "")
+    assert "`--drop` takes out what is stored" in err
+
+
+def test_a_file_or_a_name_to_drop_is_needed(warehouse, database):
+    code, _, err = warehouse("measure", "--db", database)
+    assert code == 2
+    assert "Missing argument 'FILE'" in err
+
+
+def test_calibrate_calls_the_rows_of_the_file_what_measure_does(warehouse, tmp_path):
+    file = tmp_path / "runs.csv"
+    file.write_text(TEXT.format(3, 2))
+    code, _, err = warehouse("calibrate", file)
+    assert code == 3
+    assert "runs.csv: run a: `tensor_parallel` 3 does not divide" in err
+    code, _, err = warehouse("calibrate", file, "--rows", "row=b", "--rows", "row!=a")
+    assert "run a" not in err
+    file.write_text(TEXT.format(2, 2).replace(",0.4", ",x"))
+    code, _, err = warehouse("calibrate", file)
+    assert code == 3
+    assert 'runs.csv: run b: `step_seconds` "x" must be a positive number' in err
+    file.write_text(TEXT.format(2, 4) + "c,gpt3_1.3B,H100,8,32,1,0.3\n")
+    code, out, err = warehouse("calibrate", file, "--fit", "gemm_efficiency", "--json")
+    assert code == 0, err
+    assert [row["published_row"] for row in json.loads(out)["rows"]] == ["a", "b", "c"]
