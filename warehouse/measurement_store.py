@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from estimators.columns import COLUMNS
 from warehouse.batch_store import store_batch
 from warehouse.compact import compact
 from warehouse.connection import open_for_read, open_for_write
 from warehouse.errors import InputError
 from warehouse.published import published_tables
-from warehouse.sink import registered, transaction
+from warehouse.sink import arrow_table, registered, transaction
 from warehouse.study_store import MEASURE, DropReport, delete_study
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from duckdb import DuckDBPyConnection
@@ -59,7 +55,7 @@ def store_measurements(
             study=MEASURE + name,
         )
         connection.execute("delete from measurement where reference = ?", [name])
-        with registered(connection, "incoming_records", _table(rows)):
+        with registered(connection, "incoming_records", arrow_table(rows)):
             connection.execute("insert into measurement by name select * from incoming_records")
     return new
 
@@ -150,21 +146,3 @@ def _count(connection: DuckDBPyConnection, name: str) -> int:
     query = "select count(*) from measurement where reference = ?"
     [(stored,)] = connection.execute(query, [name]).fetchall()
     return int(stored)
-
-
-_ARROW = {
-    "int": pa.int64(),
-    "float": pa.float64(),
-    "bool": pa.bool_(),
-    "str": pa.string(),
-    "time": pa.timestamp("us"),
-}
-
-
-def _table(rows: Sequence[dict[str, Any]]) -> pa.Table:
-    return pa.table(
-        {
-            name: pa.array([row[name] for row in rows], type=_ARROW[COLUMNS[name].kind])
-            for name in rows[0]
-        }
-    )
