@@ -144,7 +144,8 @@ VIEWS = (
     text("runner_up_resource", "What takes the second largest share of the step"),
     fraction("runner_up_fraction", "Share of the step of runner_up_resource"),
     positive("tensor_1d_ratio", "", "Best time of strategy tensor_1d over the best of all"),
-    Column("is_2d_faster", "bool", "", "Whether a two-dimensional strategy is the fastest"),
+    Column("is_2d_faster", "bool", "", "Whether a two-dimensional strategy beats tensor_1d"),
+    Column("is_searched_alike", "bool", "", "Whether all were searched in full, by equal choices"),
     *(
         column
         for name in ("tensor_1d", "summa_2d", "context_2d")
@@ -153,6 +154,7 @@ VIEWS = (
             text(f"{name}_layout", f"The fastest layout of strategy {name}"),
             positive(f"{name}_memory_bytes", "bytes", "Its memory on one GPU"),
             count(f"{name}_num_layouts", f"Layouts of strategy {name} evaluated"),
+            Column(f"is_{name}_whole_space", "bool", "", f"Whether {name} was searched in full"),
         )
     ),
     positive("ratio_to_fastest", "", "best_step_seconds over that of the fastest system"),

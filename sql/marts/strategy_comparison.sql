@@ -2,8 +2,12 @@
 -- Grain: one row per problem, estimator, estimator_version and variant with two strategies or more
 --
 -- The ratio is the time of the best one-dimensional layout over that of the best of all: 1 where a
--- second dimension wins nothing, NULL where no one-dimensional layout fits. A strategy that was not
--- evaluated has no number of layouts, one of which nothing fits no time.
+-- second dimension wins nothing, NULL where no one-dimensional layout fits. Of strategies that take
+-- as long the one-dimensional comes first: a second axis of one GPU is none. Whether 2D is faster
+-- is NULL where nothing fits or no one-dimensional layout was evaluated. A strategy that was not
+-- evaluated has no number of layouts, one of which nothing fits no time. A few evaluated layouts
+-- beside a whole search show in is_..._whole_space, an attention that only one strategy was
+-- searched with in is_searched_alike.
 with by_strategy as (
     select
         problem_id,
@@ -11,6 +15,17 @@ with by_strategy as (
         estimator_version,
         variant,
         coverage['strategy'] as strategy,
+        bool_or(coverage['kept'] = '{}') as is_whole_space,
+        -- what was searched besides the strategy
+        list_sort(
+            list(
+                distinct struct_pack(
+                    attention := coverage['attention'],
+                    activation_recompute := coverage['activation_recompute'],
+                    virtual_pipeline := coverage['virtual_pipeline']
+                )
+            ) filter (where coverage['kept'] = '{}')
+        ) as searched_choices,
         sum(num_layouts) as num_layouts,
         min(struct_pack(best := best, best_layout := best_layout))
         filter (where best is not null) as fastest
@@ -25,13 +40,25 @@ compared as (
         estimator,
         estimator_version,
         variant,
-        min(struct_pack(step_seconds := fastest['best']['step_seconds'], strategy := strategy))
-        filter (where fastest is not null) as best,
-        min(struct_pack(step_seconds := fastest['best']['step_seconds'], strategy := strategy))
-        filter (where fastest is not null and strategy <> 'tensor_1d') as best_2d,
+        min(
+            struct_pack(
+                step_seconds := fastest['best']['step_seconds'],
+                is_2d := strategy <> 'tensor_1d',
+                strategy := strategy
+            )
+        ) filter (where fastest is not null) as best,
+        min(fastest['best']['step_seconds']) filter (where strategy <> 'tensor_1d')
+            as best_2d_step_seconds,
+        bool_and(is_whole_space) and count(distinct searched_choices) = 1 as is_searched_alike,
         any_value(fastest) filter (where strategy = 'tensor_1d') as tensor_1d,
+        any_value(is_whole_space) filter (where strategy = 'tensor_1d')
+            as is_tensor_1d_whole_space,
         any_value(fastest) filter (where strategy = 'summa_2d') as summa_2d,
+        any_value(is_whole_space) filter (where strategy = 'summa_2d')
+            as is_summa_2d_whole_space,
         any_value(fastest) filter (where strategy = 'context_2d') as context_2d,
+        any_value(is_whole_space) filter (where strategy = 'context_2d')
+            as is_context_2d_whole_space,
         cast(any_value(num_layouts) filter (where strategy = 'tensor_1d') as bigint)
             as tensor_1d_num_layouts,
         cast(any_value(num_layouts) filter (where strategy = 'summa_2d') as bigint)
@@ -61,9 +88,15 @@ select
     compared.best.step_seconds as best_step_seconds,
     compared.tensor_1d.best.step_seconds / compared.best.step_seconds as tensor_1d_ratio,
     case
-        when compared.best is not null
-            then compared.best.strategy <> 'tensor_1d'
+        when compared.tensor_1d_num_layouts > 0
+            then
+                coalesce(
+                    compared.best_2d_step_seconds < compared.tensor_1d.best.step_seconds,
+                    -- of one of the two nothing fits
+                    compared.best.is_2d
+                )
     end as is_2d_faster,
+    compared.is_searched_alike,
 
     compared.tensor_1d.best.step_seconds as tensor_1d_step_seconds,
     compared.summa_2d.best.step_seconds as summa_2d_step_seconds,
@@ -76,6 +109,9 @@ select
     compared.context_2d.best.memory_bytes as context_2d_memory_bytes,
     compared.tensor_1d_num_layouts,
     compared.summa_2d_num_layouts,
-    compared.context_2d_num_layouts
+    compared.context_2d_num_layouts,
+    compared.is_tensor_1d_whole_space,
+    compared.is_summa_2d_whole_space,
+    compared.is_context_2d_whole_space
 from compared
 inner join problem_group on compared.problem_id = problem_group.problem_id
