@@ -3,10 +3,47 @@
 --
 -- A constant holds for an accelerator and a framework, for a framework, for an accelerator, or for
 -- all: the first of these that table step_constant has is the one a problem should have. Of the
--- accelerator its rates and sizes. Problems without a framework have no constants.
-with attribute_of_problem as (
+-- accelerator its rates and sizes, whichever of its names the problem has. Problems without a
+-- framework have no constants.
+with asked as (
     select
         problem.problem_id,
+        problem.framework,
+        coalesce(accelerator_spelling.accelerator, problem.accelerator) as accelerator
+    from problem
+    left join accelerator_spelling on problem.accelerator = accelerator_spelling.spelling
+    where problem.framework is not null
+),
+
+-- few accelerators and frameworks, however many problems
+place as (
+    select distinct
+        framework,
+        accelerator
+    from asked
+),
+
+wanted as (
+    select
+        place.framework,
+        place.accelerator,
+        step_constant.constant as constant_name,
+        arg_max(
+            step_constant.constant_value,
+            case when step_constant.framework is null then 0 else 2 end
+            + case when step_constant.accelerator is null then 0 else 1 end
+        ) as expected_value
+    from place
+    inner join step_constant
+        on
+            coalesce(step_constant.framework, place.framework) = place.framework
+            and coalesce(step_constant.accelerator, place.accelerator, '')
+            = coalesce(place.accelerator, '')
+    group by place.framework, place.accelerator, step_constant.constant
+    union all
+    select
+        place.framework,
+        place.accelerator,
         unnest([
             'num_sms',
             'nvlink_size',
@@ -25,52 +62,38 @@ with attribute_of_problem as (
             cast(accelerator.nvlink_bytes_per_second as double),
             cast(accelerator.nic_bytes_per_second as double)
         ]) as expected_value
-    from problem
-    inner join accelerator on problem.accelerator = accelerator.accelerator
-    where problem.framework is not null
+    from place
+    inner join accelerator on place.accelerator = accelerator.accelerator
 ),
 
-wanted as (
-    select
-        problem.problem_id,
-        step_constant.constant as constant_name,
-        arg_max(
-            step_constant.constant_value,
-            case when step_constant.framework is null then 0 else 2 end
-            + case when step_constant.accelerator is null then 0 else 1 end
-        ) as expected_value
-    from problem
-    inner join step_constant
-        on
-            coalesce(step_constant.framework, problem.framework) = problem.framework
-            and coalesce(step_constant.accelerator, problem.accelerator) = problem.accelerator
-    group by problem.problem_id, step_constant.constant
-    union all
-    select *
-    from attribute_of_problem
-),
-
--- every column of a problem by its name, whichever constants there are
-described as (
+-- every column of a problem that is a number, by its name: whichever constants there are
+number_of_problem as (
     select
         problem_id,
-        to_json(problem) as description
+        try_cast(columns(* exclude (problem_id)) as double)
     from problem
+    where framework is not null
 ),
 
 given as (
     select
-        wanted.*,
-        json_extract_string(described.description, '$.' || wanted.constant_name) as given_text
-    from wanted
-    inner join described on wanted.problem_id = described.problem_id
+        problem_id,
+        constant_name,
+        given_value
+    from number_of_problem
+    unpivot (given_value for constant_name in (columns(* exclude (problem_id))))
 )
 
 select
-    problem_id,
-    constant_name,
-    expected_value,
-    case given_text when 'true' then 1 when 'false' then 0 else cast(given_text as double) end
-        as given_value
-from given
-where given_value is distinct from expected_value
+    asked.problem_id,
+    wanted.constant_name,
+    wanted.expected_value,
+    given.given_value
+from asked
+inner join wanted
+    on
+        asked.framework = wanted.framework
+        and asked.accelerator is not distinct from wanted.accelerator
+left join given
+    on asked.problem_id = given.problem_id and wanted.constant_name = given.constant_name
+where wanted.expected_value is distinct from given.given_value
