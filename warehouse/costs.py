@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 RUN_COLUMNS = (
     *("estimator", "variant", "model", "model_shape", "accelerator", "system_changes"),
-    *("dataset_tokens", "is_lower_bound", "num_runs"),
+    *("assumptions", "dataset_tokens", "is_lower_bound", "num_runs"),
     *("num_gpus", "training_seconds", "best_layout", "lowest_gpu_hours", "highest_gpu_hours"),
 )
+_TOLD_APART = ("system_changes", "assumptions")
 PRICE_COLUMNS = (
     *("basis", "year", "num_quotes", "amortised_usd_per_gpu_hour"),
     *("electricity_usd_per_gpu_hour", "usd_per_gpu_hour"),
@@ -56,7 +57,7 @@ def costs(
     elif not all_years:
         rows = _latest(rows, place)
     order = ("estimator", "variant", "model", "model_shape", "dataset_tokens", "accelerator")
-    keys = [place[name] for name in (*order, "system_changes", "year", "usd_per_gpu_hour")]
+    keys = [place[name] for name in (*order, *_TOLD_APART, "year", "usd_per_gpu_hour")]
     rows = sorted(rows, key=lambda row: [(row[k] is not None, row[k]) for k in keys])
     return Answer(answer.columns, rows, answer.left_out)
 
@@ -80,8 +81,8 @@ def energies(
     answer = answer_of(connection, "training_energy_for", ENERGY_COLUMNS, question, where)
     place = {name: number for number, name in enumerate(ENERGY_COLUMNS)}
     order = ("estimator", "variant", "model", "model_shape", "dataset_tokens", "accelerator")
-    power = ("system_changes", "watts_per_gpu", "kg_co2e_per_kwh", "grid")
-    keys = [place[name] for name in (*order, *power)]
+    power = ("watts_per_gpu", "kg_co2e_per_kwh", "grid")
+    keys = [place[name] for name in (*order, *_TOLD_APART, *power)]
     rows: list[Row] = sorted(
         answer.rows, key=lambda row: [(row[k] is not None, row[k]) for k in keys]
     )

@@ -110,6 +110,10 @@ COST_VIEWS = (
         "Whether the system is the accelerator's as published; NULL where none of that name is",
     ),
     text("system_changes", "Attributes of the system that are not as published, with their values"),
+    text(
+        "assumptions",
+        "What else is not the default, with values: program, number format, constants",
+    ),
     Column("is_lower_bound", "bool", "", "Whether time, and all that follows, is a lower bound"),
     Column(
         "run_id",

@@ -130,16 +130,18 @@ VIEWS = (
         )
     ),
     Column("is_whole_space", "bool", "", "Whether a cell of it has all layouts of its space"),
+    text("searched", "What was searched in full, and what kept; equal where searched as widely"),
     positive("gpu_seconds_per_token", "seconds", "GPU-seconds that a token takes"),
     positive("usd_per_token", "USD", "What a token costs at usd_per_gpu_hour"),
     count("base_num_gpus", "Smallest number of GPUs at which a layout fits"),
     positive("speedup", "", "Best time at base_num_gpus over the best time here"),
     positive("scaling_efficiency", "", "speedup over the ratio of the numbers of GPUs"),
-    count("previous_num_gpus", "Next smaller number of GPUs at which a layout fits"),
-    *(
-        Column(f"marginal_{name}", "float", unit, f"{name} less that at previous_num_gpus")
-        for name, unit in (("gpu_seconds_per_token", "seconds"), ("usd_per_token", "USD"))
+    positive(
+        "marginal_gpu_seconds_per_token",
+        "seconds",
+        "GPUs added to exactly half as many, over the tokens a second that they add",
     ),
+    positive("marginal_usd_per_token", "USD", "What these GPU-seconds cost"),
     fraction("binding_fraction", "Share of the step of binding_resource"),
     text("runner_up_resource", "What takes the second largest share of the step"),
     fraction("runner_up_fraction", "Share of the step of runner_up_resource"),
@@ -183,7 +185,9 @@ VIEWS = (
     Column("other_problem_id", "int", "", "problem_id of the second of two", storage="BIGINT"),
     *(
         text(f"other_{name}", f"{name} of the second of two")
-        for name in ("estimator", "variant", "model", "accelerator", "best_layout")
+        for name in (
+            *("estimator", "variant", "model", "accelerator", "assumptions", "best_layout"),
+        )
     ),
     *(
         count(f"other_{name}", f"{name} of the second of two")

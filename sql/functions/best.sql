@@ -6,10 +6,12 @@
 create or replace macro best(asked_model, asked_num_gpus) as table
     select
         best_of_problem.estimator,
+        best_of_problem.estimator_version,
         best_of_problem.variant,
         problem_group.model,
         problem_group.accelerator,
         problem_group.system_changes,
+        problem_group.assumptions,
         problem_group.nvlink_size,
         problem_group.num_gpus,
         problem_group.global_batch_size,

@@ -2,9 +2,10 @@
 -- Grain: one row per pair of problems, or the pair of cells
 --
 -- compare('gpt3_175B', 'gpt3_1T') pairs problems on the same accelerator, NVLink domain, number of
--- GPUs and batch by the same estimator and variant; compare('A100', 'B200') pairs those of the same
--- model. Two ids of problems, as numbers or text, are paired by the same estimator and variant,
--- two of cells whatever they differ in. Ratios are the second's over the first's.
+-- GPUs and batch, under the same assumptions, by the same estimator and variant;
+-- compare('A100', 'B200') pairs those of the same model. Two ids of problems, as numbers or text,
+-- are paired by the same estimator and variant, two of cells whatever they differ in. Ratios are
+-- the second's over the first's.
 create or replace macro compare(first_name, second_name) as table
     with found as materialized (
         select *
@@ -42,6 +43,7 @@ create or replace macro compare(first_name, second_name) as table
             problem_group.model_shape,
             problem_group.accelerator,
             problem_group.system_changes,
+            problem_group.assumptions,
             problem_group.nvlink_size,
             problem_group.num_gpus,
             problem_group.global_batch_size,
@@ -88,6 +90,8 @@ create or replace macro compare(first_name, second_name) as table
         second_called.model as other_model,
         first_called.accelerator,
         second_called.accelerator as other_accelerator,
+        first_called.assumptions,
+        second_called.assumptions as other_assumptions,
         first_called.nvlink_size,
         second_called.nvlink_size as other_nvlink_size,
         first_called.num_gpus,
@@ -122,6 +126,7 @@ create or replace macro compare(first_name, second_name) as table
                     and first_called.nvlink_size is not distinct from second_called.nvlink_size
                     and first_called.system_changes
                     is not distinct from second_called.system_changes
+                    and first_called.assumptions is not distinct from second_called.assumptions
                     and first_called.global_batch_size
                     is not distinct from second_called.global_batch_size
                     and case first_called.called_as

@@ -19,6 +19,7 @@ create or replace macro near_optimal_layouts(percent) as table
         configuration_source.estimator,
         configuration_source.estimator_version,
         configuration_source.variant,
+        best_of_problem.is_whole_space,
 
         configuration_source.model,
         configuration_source.accelerator,

@@ -29,6 +29,7 @@ create or replace macro system_comparison_for(
             best_of_problem.estimator_version,
             best_of_problem.variant,
             best_of_problem.is_whole_space,
+            best_of_problem.searched,
 
             problem_group.model,
             problem_group.model_shape,
@@ -36,6 +37,7 @@ create or replace macro system_comparison_for(
             problem_group.num_gpus,
             problem_group.accelerator,
             problem_group.system_changes,
+            problem_group.assumptions,
             problem_group.nvlink_size,
 
             best_of_problem.num_layouts,
@@ -76,5 +78,5 @@ create or replace macro system_comparison_for(
         ) over same_work as ratio_to_base
     from system_run
     window same_work as (
-        partition by workload_id, estimator, estimator_version, variant, is_whole_space
+        partition by workload_id, estimator, estimator_version, variant, searched
     );

@@ -1,5 +1,5 @@
 -- Dollars of whole runs over asked_tokens tokens, at every price of an hour, or at given_price.
--- Grain: one row per estimator, variant, model, system, tokens, year and basis of the price
+-- Grain: one row per estimator, variant, model, system, assumptions, tokens, year and price basis
 --
 -- Runs are counted as training_run_group_for has them; only_id keeps those of one cell or problem,
 -- only_num_gpus those on so many GPUs. Where no price was published the cost is NULL and price_note

@@ -1,5 +1,5 @@
 -- Energy and carbon of whole runs over asked_tokens tokens, by basis of the power and by grid.
--- Grain: one row per estimator, variant, model, system, tokens, power basis and grid
+-- Grain: one row per estimator, variant, model, system, assumptions, tokens, power basis and grid
 --
 -- The site's overhead is given_pue, or that of a hyperscaler; electricity costs given_usd_per_kwh,
 -- or the last industrial price known in the United States; given_watts and given_kg_co2e_per_kwh

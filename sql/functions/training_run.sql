@@ -21,10 +21,12 @@ create or replace macro training_run(asked_model, run_tokens, asked_num_gpus) as
 
     select
         run.estimator,
+        run.estimator_version,
         run.variant,
         run.model,
         run.accelerator,
         run.system_changes,
+        run.assumptions,
         problem.nvlink_size,
         run.num_gpus,
         problem.global_batch_size,

@@ -1,5 +1,5 @@
 -- The runs of training_run_for that can be priced, those of one model on one system together.
--- Grain: one row per estimator, variant, model, system and tokens
+-- Grain: one row per estimator, variant, model, system, assumptions and tokens
 --
 -- Models are told apart by their shapes. Runs that differ in anything else are counted: the
 -- cheapest (fewest GPU-hours), with its GPUs, time and layout, the one in the middle and the
@@ -31,6 +31,7 @@ create or replace macro training_run_group_for(
             accelerator,
             is_published_system,
             system_changes,
+            assumptions,
             priced_as,
             is_lower_bound,
             dataset_tokens,

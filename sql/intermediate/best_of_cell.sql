@@ -75,6 +75,7 @@ select
         attention := current_cell.attention,
         activation_recompute := current_cell.activation_recompute,
         virtual_pipeline := current_cell.virtual_pipeline,
+        skip_efficiency_check := current_cell.skip_efficiency_check,
         kept := current_cell.kept
     ) as coverage,
     -- such as tensor_1d dp16 tp8 pp32 micro1 (nvlink tp8)

@@ -2,20 +2,70 @@
 -- Grain: one row per problem, estimator, estimator_version and variant
 --
 -- NULL where no layout fits. Where no cell has the whole space, but evaluated rows or degrees that
--- a study keeps, is_whole_space is false: the best of few layouts is not that of a search.
-with found as (
+-- a study keeps, is_whole_space is false: the best of few layouts is not that of a search. Problems
+-- are searched as widely where `searched` is the same: the choices whose whole space is stored, and
+-- of the others what was kept; attention is fused, nothing recomputed and no stage in chunks where
+-- it does not say so.
+with cell as (
+    select
+        *,
+        coalesce(
+            nullif(
+                concat_ws(
+                    ' ',
+                    coverage['strategy'],
+                    'attention ' || nullif(coverage['attention'], 'flash'),
+                    'recompute ' || case
+                        when
+                            coverage['strategy'] is null
+                            or coverage['activation_recompute'] <> 'none'
+                            then coverage['activation_recompute']
+                    end,
+                    'chunks ' || nullif(coverage['virtual_pipeline'], 1),
+                    case when coverage['skip_efficiency_check'] then 'inefficient ones too' end,
+                    nullif(coverage['kept'], '{}')
+                ),
+                ''
+            ),
+            'all layouts'
+        ) as covered
+    from best_of_cell
+),
+
+-- siblings share their rows: where the whole space is stored, they widen nothing
+question as (
     select
         problem_id,
         estimator,
         estimator_version,
         variant,
+        first_sibling,
         bool_or(coverage['kept'] = '{}') as is_whole_space,
-        cast(sum(num_layouts) as bigint) as num_layouts,
-        cast(sum(num_fitting_layouts) as bigint) as num_fitting_layouts,
+        coalesce(
+            any_value(covered) filter (where coverage['kept'] = '{}'),
+            string_agg(distinct covered, '; ' order by covered)
+        ) as searched,
+        sum(num_layouts) as num_layouts,
+        sum(num_fitting_layouts) as num_fitting_layouts,
         -- the first field of the first field decides: the least time
         min(struct_pack(best := best, best_layout := best_layout, cell_id := cell_id))
         filter (where best is not null) as fastest
-    from best_of_cell
+    from cell
+    group by problem_id, estimator, estimator_version, variant, first_sibling
+),
+
+found as (
+    select
+        problem_id,
+        estimator,
+        estimator_version,
+        variant,
+        bool_or(is_whole_space) as is_whole_space,
+        string_agg(searched, '; ' order by searched) as searched,
+        cast(sum(num_layouts) as bigint) as num_layouts,
+        cast(sum(num_fitting_layouts) as bigint) as num_fitting_layouts,
+        min(fastest) as fastest
+    from question
     group by problem_id, estimator, estimator_version, variant
 )
 
@@ -25,6 +75,7 @@ select
     estimator_version,
     variant,
     is_whole_space,
+    searched,
     num_layouts,
     num_fitting_layouts,
     fastest['best'] as best,

@@ -73,6 +73,7 @@ described as (
         problem_model.model_shape,
         problem_system.is_published_system,
         problem_system.system_changes,
+        problem_assumption.assumptions,
         hash(run.estimator, run.variant, problem_conditions.conditions, run.choices) as run_id,
         case when problem_system.is_published_system then accelerator_spelling.accelerator end
             as priced_as
@@ -80,6 +81,7 @@ described as (
     inner join problem_conditions on run.problem_id = problem_conditions.problem_id
     inner join problem_model on run.problem_id = problem_model.problem_id
     inner join problem_system on run.problem_id = problem_system.problem_id
+    inner join problem_assumption on run.problem_id = problem_assumption.problem_id
     left join accelerator_spelling on run.accelerator = accelerator_spelling.spelling
 )
 

@@ -3,8 +3,8 @@
 --
 -- Problems of one scaling_id differ in nothing but the number of GPUs; those of one capacity_id
 -- may differ in the size of the NVLink domain as well; those of one workload_id ask for the same
--- model and batch on as many GPUs, whatever the system. The number of GPUs is that of all clusters
--- where an estimator counts in clusters.
+-- model and batch on as many GPUs under the same assumptions, whatever the system. The number of
+-- GPUs is that of all clusters where an estimator counts in clusters.
 with condition as (
     select
         problem_id,
@@ -27,6 +27,7 @@ select
     problem_model.model_shape,
     problem_system.is_published_system,
     problem_system.system_changes,
+    problem_assumption.assumptions,
     coalesce(
         problem.num_gpus,
         try_cast(
@@ -41,13 +42,9 @@ select
         problem.global_batch_size,
         problem.num_gpus,
         problem.num_clusters,
-        problem.bytes_per_element,
-        problem.precision,
-        problem.precision_bits,
-        problem.framework,
-        problem.profile,
-        problem.source_version,
+        problem.gpus_per_cluster,
         problem.dataset_tokens,
+        problem_assumption.assumptions,
         -- a rate that was given, and not the system's own peak
         nullif(problem.achieved_flops_per_second_per_gpu, problem.matrix_flops_per_second)
     ) as workload_id
@@ -55,3 +52,4 @@ from problem
 inner join condition on problem.problem_id = condition.problem_id
 inner join problem_model on problem.problem_id = problem_model.problem_id
 inner join problem_system on problem.problem_id = problem_system.problem_id
+inner join problem_assumption on problem.problem_id = problem_assumption.problem_id

@@ -50,6 +50,7 @@ select
     problem_group.model_shape,
     problem_group.accelerator,
     problem_group.system_changes,
+    problem_group.assumptions,
     problem_group.nvlink_size,
     problem_group.num_gpus,
     problem_group.global_batch_size,

@@ -4,7 +4,9 @@
 -- Compared are problems that differ in nothing but the number of GPUs (scaling_id), searched as
 -- widely. The base is the smallest number at which a layout fits; efficiency is the speed-up over
 -- the ratio of GPUs, 1 where twice the GPUs take half the time. The marginal cost of a token is
--- what it costs more than at the next smaller number that fits: 0 where scaling is perfect. Dollars
+-- that of the last doubling: the GPUs that were added to half as many, over the tokens a second
+-- that they add; as much as the cost of a token where scaling is perfect. It is NULL where exactly
+-- half as many were not evaluated or fit nothing, and where twice as many are no faster. Dollars
 -- are NULL where an hour has no published price, tokens where an estimator knows no sequences; a
 -- number of GPUs at which nothing fits has no time.
 with point as (
@@ -14,6 +16,7 @@ with point as (
         best_of_problem.estimator_version,
         best_of_problem.variant,
         best_of_problem.is_whole_space,
+        best_of_problem.searched,
         best_of_problem.num_layouts,
         best_of_problem.num_fitting_layouts,
         best_of_problem.best,
@@ -23,12 +26,14 @@ with point as (
         problem_group.model_shape,
         problem_group.accelerator,
         problem_group.system_changes,
+        problem_group.assumptions,
         problem_group.nvlink_size,
         problem_group.global_batch_size,
         problem_group.num_gpus,
         problem_group.step_tokens,
         problem_price.usd_per_gpu_hour,
         best_of_problem.best.step_seconds as best_step_seconds,
+        problem_group.step_tokens / best_step_seconds as tokens_per_second,
         problem_group.num_gpus * best_step_seconds / problem_group.step_tokens
             as gpu_seconds_per_token,
         gpu_seconds_per_token / 3600 * problem_price.usd_per_gpu_hour as usd_per_token
@@ -37,24 +42,41 @@ with point as (
     left join problem_price on best_of_problem.problem_id = problem_price.problem_id
 ),
 
+half as (
+    select
+        scaling_id,
+        estimator,
+        estimator_version,
+        variant,
+        searched,
+        2 * num_gpus as num_gpus,
+        max(tokens_per_second) as tokens_per_second
+    from point
+    group by scaling_id, estimator, estimator_version, variant, searched, num_gpus
+),
+
 placed as (
     select
-        *,
-        min(struct_pack(num_gpus := num_gpus, step_seconds := best_step_seconds))
-        filter (where best_step_seconds is not null) over points as base,
-        lag(case when best_step_seconds is not null then num_gpus end ignore nulls) over in_order
-            as previous_num_gpus,
-        lag(gpu_seconds_per_token ignore nulls) over in_order as previous_gpu_seconds_per_token,
-        lag(usd_per_token ignore nulls) over in_order as previous_usd_per_token
+        point.*,
+        min(struct_pack(num_gpus := point.num_gpus, step_seconds := point.best_step_seconds))
+        filter (where point.best_step_seconds is not null) over (
+            partition by
+                point.scaling_id,
+                point.estimator,
+                point.estimator_version,
+                point.variant,
+                point.searched
+        ) as base,
+        point.tokens_per_second - half.tokens_per_second as added_tokens_per_second
     from point
-    window
-        points as (
-            partition by scaling_id, estimator, estimator_version, variant, is_whole_space
-        ),
-        in_order as (
-            partition by scaling_id, estimator, estimator_version, variant, is_whole_space
-            order by num_gpus, best_step_seconds
-        )
+    left join half
+        on
+            point.scaling_id = half.scaling_id
+            and point.estimator = half.estimator
+            and point.estimator_version = half.estimator_version
+            and point.variant = half.variant
+            and point.searched = half.searched
+            and point.num_gpus = half.num_gpus
 )
 
 select
@@ -64,11 +86,13 @@ select
     estimator_version,
     variant,
     is_whole_space,
+    searched,
 
     model,
     model_shape,
     accelerator,
     system_changes,
+    assumptions,
     nvlink_size,
     global_batch_size,
     num_gpus,
@@ -78,7 +102,7 @@ select
     best_layout,
     best_step_seconds,
     best['memory_bytes'] as best_memory_bytes,
-    step_tokens / best_step_seconds as tokens_per_second,
+    tokens_per_second,
 
     base['num_gpus'] as base_num_gpus,
     base['step_seconds'] / best_step_seconds as speedup,
@@ -87,7 +111,7 @@ select
     gpu_seconds_per_token,
     usd_per_gpu_hour,
     usd_per_token,
-    case when best_step_seconds is not null then previous_num_gpus end as previous_num_gpus,
-    gpu_seconds_per_token - previous_gpu_seconds_per_token as marginal_gpu_seconds_per_token,
-    usd_per_token - previous_usd_per_token as marginal_usd_per_token
+    case when added_tokens_per_second > 0 then num_gpus / 2 / added_tokens_per_second end
+        as marginal_gpu_seconds_per_token,
+    marginal_gpu_seconds_per_token / 3600 * usd_per_gpu_hour as marginal_usd_per_token
 from placed

@@ -3,7 +3,8 @@
 --
 -- Of the evaluated numbers of GPUs, over all sizes of the NVLink domain that were evaluated; what
 -- differs in any other attribute of the problem stands in a row of its own (capacity_id). Without a
--- number fit_note says why; with the smallest that was evaluated, that fewer may do as well.
+-- number fit_note says why; it says as well that fewer may do, where none was evaluated or one was
+-- not searched as widely as the number that fits. Only a whole space shows that nothing fits.
 with place as (
     select
         best_of_problem.*,
@@ -12,10 +13,12 @@ with place as (
         problem_group.model_shape,
         problem_group.accelerator,
         problem_group.system_changes,
+        problem_group.assumptions,
         problem_group.global_batch_size,
         problem_group.nvlink_size,
         problem_group.num_gpus,
-        problem_group.hbm_bytes
+        problem_group.hbm_bytes,
+        string_split(best_of_problem.searched, '; ') as choices
     from best_of_problem
     inner join problem_group on best_of_problem.problem_id = problem_group.problem_id
 ),
@@ -29,12 +32,15 @@ smallest as (
         any_value(model) as model,
         model_shape,
         accelerator,
+        list(struct_pack(num_gpus := num_gpus, choices := choices)) as places,
         any_value(system_changes) as system_changes,
+        any_value(assumptions) as assumptions,
         any_value(hbm_bytes) as hbm_bytes,
         global_batch_size,
         cast(sum(num_layouts) as bigint) as num_layouts,
         min(num_gpus) filter (where num_layouts > 0) as lowest_num_gpus,
         max(num_gpus) filter (where num_layouts > 0) as highest_num_gpus,
+        bool_and(is_whole_space) filter (where num_layouts > 0) as is_all_whole_space,
         bool_or(best['memory_bytes'] is null and best['step_seconds'] is not null)
             as is_without_memory,
         -- the first field decides, then the time
@@ -46,6 +52,8 @@ smallest as (
                 memory_bytes := best['memory_bytes'],
                 best_layout := best_layout,
                 problem_id := problem_id,
+                is_whole_space := is_whole_space,
+                choices := choices,
                 num_fitting_layouts := num_fitting_layouts
             )
         ) filter (where best['memory_bytes'] is not null and num_gpus is not null) as fit
@@ -58,6 +66,27 @@ smallest as (
         model_shape,
         accelerator,
         global_batch_size
+),
+
+asked as (
+    select
+        *,
+        -- a whole space of a choice has what was kept of it elsewhere
+        list_transform(
+            fit['choices'],
+            lambda choice:
+            coalesce(nullif(regexp_replace(choice, ' ?\{.*$', ''), ''), 'all layouts')
+        ) as whole_choices,
+        list_transform(
+            list_filter(
+                places,
+                lambda place:
+                list_has_all(place['choices'], fit['choices'])
+                or list_has_all(place['choices'], whole_choices)
+            ),
+            lambda place: place['num_gpus']
+        ) as numbers_searched
+    from smallest
 )
 
 select
@@ -68,6 +97,7 @@ select
     model_shape,
     accelerator,
     system_changes,
+    assumptions,
     hbm_bytes,
     global_batch_size,
     capacity_id,
@@ -79,6 +109,7 @@ select
     fit['memory_bytes'] as best_memory_bytes,
     fit['memory_bytes'] / hbm_bytes as memory_use_fraction,
     fit['num_fitting_layouts'] as num_fitting_layouts,
+    fit['is_whole_space'] as is_whole_space,
     fit['problem_id'] as problem_id,
 
     lowest_num_gpus,
@@ -87,11 +118,25 @@ select
     case
         when fit['num_gpus'] = lowest_num_gpus
             then 'the smallest number that was evaluated: fewer may do'
+        when
+            len(
+                list_filter(
+                    places,
+                    lambda place:
+                    place['num_gpus'] < fit['num_gpus']
+                    and not list_contains(numbers_searched, place['num_gpus'])
+                )
+            ) > 0
+            then 'fewer GPUs were not searched as widely: they may do'
         when fit is not null then null
         when is_without_memory then 'the estimator has no model of memory'
         when num_layouts = 0 then 'no layout was evaluated'
-        when lowest_num_gpus = highest_num_gpus
-            then 'no layout fits on ' || lowest_num_gpus || ' GPUs'
-        else 'no layout fits on ' || lowest_num_gpus || ' to ' || highest_num_gpus || ' GPUs'
+        else
+            case
+                when is_all_whole_space then 'no layout fits on '
+                else 'no layout that was evaluated fits on '
+            end
+            || concat_ws(' to ', lowest_num_gpus, nullif(highest_num_gpus, lowest_num_gpus))
+            || ' GPUs'
     end as fit_note
-from smallest
+from asked

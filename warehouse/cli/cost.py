@@ -281,7 +281,7 @@ def _put(answer: Answer, as_json: bool, form: Format, top: int) -> None:
         values = {row[number] for row in answer.rows}
         if name in _COMMON and len(values) == 1:
             same[name] = values.pop()
-        if values == {None} and name == "system_changes":
+        if values == {None} and name in ("system_changes", "assumptions"):
             drop.add(name)
     shapes = {(row[place["model"]], row[place["model_shape"]]) for row in answer.rows}
     if len(shapes) == len({model for model, _ in shapes}):

@@ -1,0 +1,71 @@
+-- What a problem assumes beside model, batch and rates of the system, where it is not the usual.
+-- Grain: one row per problem
+--
+-- The program, the profile of constants, the number format, what a simulator is told of its
+-- arithmetic, and constants that are not those of table step_constant, with their values: NULL
+-- where all are the defaults. An accelerator's own constants are its defaults, and a profile's own
+-- stand in its name, so that problems on several systems assume the same. Rates and sizes that are
+-- not the accelerator's are problem_system's.
+with own_of_profile as (
+    select distinct
+        calibration.profile,
+        step_constant.constant as constant_name,
+        calibration.fitted_constant_value as given_value
+    from calibration
+    inner join step_constant on calibration.step_constant = step_constant.step_constant
+),
+
+constant_of_problem as (
+    select
+        changed_constant.problem_id,
+        string_agg(
+            changed_constant.constant_name
+            || ' '
+            || regexp_replace(cast(changed_constant.given_value as varchar), '\.0$', ''),
+            ', ' order by changed_constant.constant_name
+        ) as changes
+    from changed_constant
+    inner join problem on changed_constant.problem_id = problem.problem_id
+    anti join own_of_profile
+        on
+            problem.profile = own_of_profile.profile
+            and changed_constant.constant_name = own_of_profile.constant_name
+            and changed_constant.given_value = own_of_profile.given_value
+    where
+        changed_constant.constant_name = 'num_sms'
+        or changed_constant.constant_name in (select step_constant.constant from step_constant)
+    group by changed_constant.problem_id
+)
+
+select
+    problem.problem_id,
+    nullif(
+        concat_ws(
+            ', ',
+            'framework ' || nullif(problem.framework, 'megatron_core'),
+            'profile ' || nullif(problem.profile, 'default'),
+            'precision ' || nullif(problem.precision, 'bf16'),
+            'bytes_per_element ' || nullif(problem.bytes_per_element, 2),
+            -- of the simulator of pipelines, whose rates are of 8 bits
+            'precision_bits '
+            || regexp_replace(cast(nullif(problem.precision_bits, 8) as varchar), '\.0$', ''),
+            'source_version ' || nullif(problem.source_version, 'current'),
+            'base_utilization ' || nullif(
+                problem.base_utilization,
+                case problem.source_version
+                    when 'current' then 0.6
+                    when 'readme' then 1
+                    else 0.8
+                end
+            ),
+            'internal_ratio ' || nullif(problem.internal_ratio, 5),
+            'reduces_in_network ' || nullif(problem.reduces_in_network, true),
+            'sequential_attention_ffn ' || nullif(problem.sequential_attention_ffn, false),
+            'forward_only ' || nullif(problem.forward_only, false),
+            'network_bytes_per_element ' || nullif(problem.network_bytes_per_element, 2),
+            constant_of_problem.changes
+        ),
+        ''
+    ) as assumptions
+from problem
+left join constant_of_problem on problem.problem_id = constant_of_problem.problem_id
