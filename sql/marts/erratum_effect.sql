@@ -130,6 +130,8 @@ winner as (
             (problem_id, estimator, estimator_version, variant, searched_strategy),
             (problem_id, estimator, estimator_version, variant)
         )
+    -- an estimator without strategies has the row of all alone
+    having grouping(searched_strategy) = 1 or searched_strategy is not null
 )
 
 select
