@@ -206,6 +206,7 @@ VIEWS = (
             ("tokens_per_second", "tokens/s"),
         )
     ),
+    Column("other_fits_memory", "bool", "", "fits_memory of the second of two"),
     positive("step_ratio", "", "Time of the second of two over that of the first"),
     positive("memory_ratio", "", "Memory of the second of two over that of the first"),
 )

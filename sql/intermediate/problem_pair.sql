@@ -1,9 +1,13 @@
 -- Problems of two estimators that ask the same: shape, accelerator, numbers of GPUs and sequences.
 -- Grain: one row per pair of problems of two estimators, the first of them first by name
 --
--- Everything that both say has to be equal; what only one of them knows (a vocabulary, constants of
--- a framework) tells nothing apart. Left out are systems that are not their accelerator's as
--- published: their attributes do not compare.
+-- Everything that both say has to be equal, rates and sizes of the system among it: a published
+-- A100 has three quarters of the bandwidth of the product. What only one of them knows (a
+-- vocabulary, the constants of a framework) tells nothing apart. Where nothing is said of a gate
+-- there is none: its layer has two matrices, a gated one three, and these times their width are
+-- compared. As many key and value heads as heads, and heads as wide as the model, where nothing
+-- else is said. Left out are systems that are not their accelerator's as published, calibrated
+-- profiles, and constants that are not those of table step_constant.
 with asked as (
     select distinct
         current_cell.estimator,
@@ -13,18 +17,48 @@ with asked as (
         problem.nvlink_size,
         problem.global_batch_size,
         problem.seq_len,
+        problem.vocab_size,
         problem.num_layers,
         problem.hidden_size,
-        coalesce(problem.ffn_hidden_size, problem.internal_size) as ffn_hidden_size,
+        case when coalesce(problem.uses_glu, problem.use_glu, false) then 3 else 2 end
+        * coalesce(problem.ffn_hidden_size, problem.internal_size) as ffn_width,
         problem.num_heads,
-        problem.num_kv_heads,
-        coalesce(problem.uses_glu, problem.use_glu) as uses_glu,
-        coalesce(problem.num_experts, 1) as num_experts
+        coalesce(
+            problem.num_kv_heads,
+            case when problem.multi_query_attention then 1 end,
+            problem.num_heads
+        ) as num_kv_heads,
+        problem.num_heads
+        * coalesce(problem.head_size, problem.hidden_size // problem.num_heads)
+            as attention_width,
+        coalesce(problem.num_experts, 1) as num_experts,
+        problem.experts_per_token,
+        coalesce(
+            problem.bytes_per_element,
+            problem.precision_bits / 8,
+            case problem.precision when 'fp8' then 1 when 'bf16' then 2 when 'fp16' then 2 end
+        ) as element_bytes,
+        problem.matrix_flops_per_second,
+        coalesce(problem.hbm_bytes_per_second, problem.memory_bytes_per_second)
+            as hbm_bytes_per_second,
+        problem.hbm_bytes,
+        problem.nvlink_bytes_per_second,
+        -- table device counts both ways together
+        case when problem.flops_8bit_per_second is null then problem.network_bytes_per_second end
+            as network_bytes_per_second,
+        problem.nics_per_gpu
     from current_cell
     inner join problem on current_cell.problem_id = problem.problem_id
     inner join problem_group on current_cell.problem_id = problem_group.problem_id
     inner join accelerator_spelling on problem.accelerator = accelerator_spelling.spelling
-    where problem_group.is_published_system
+    where
+        problem_group.is_published_system
+        and coalesce(problem.profile, 'default') = 'default'
+        and problem.problem_id not in (
+            select changed_constant.problem_id
+            from changed_constant
+            inner join step_constant on changed_constant.constant_name = step_constant.constant
+        )
 )
 
 select
@@ -45,7 +79,16 @@ inner join asked as another
         and asked.num_experts = another.num_experts
         and asked.estimator < another.estimator
         and coalesce(asked.nvlink_size = another.nvlink_size, true)
-        and coalesce(asked.ffn_hidden_size = another.ffn_hidden_size, true)
+        and coalesce(asked.vocab_size = another.vocab_size, true)
+        and coalesce(asked.ffn_width = another.ffn_width, true)
         and coalesce(asked.num_heads = another.num_heads, true)
         and coalesce(asked.num_kv_heads = another.num_kv_heads, true)
-        and coalesce(asked.uses_glu = another.uses_glu, true)
+        and coalesce(asked.attention_width = another.attention_width, true)
+        and coalesce(asked.experts_per_token = another.experts_per_token, true)
+        and coalesce(asked.element_bytes = another.element_bytes, true)
+        and coalesce(asked.matrix_flops_per_second = another.matrix_flops_per_second, true)
+        and coalesce(asked.hbm_bytes_per_second = another.hbm_bytes_per_second, true)
+        and coalesce(asked.hbm_bytes = another.hbm_bytes, true)
+        and coalesce(asked.nvlink_bytes_per_second = another.nvlink_bytes_per_second, true)
+        and coalesce(asked.network_bytes_per_second = another.network_bytes_per_second, true)
+        and coalesce(asked.nics_per_gpu = another.nics_per_gpu, true)

@@ -8,7 +8,8 @@
 -- mean of published over predicted. An estimator that is no better than the mean has explained
 -- nothing, one that only its factor improves has explained the differences and not the level. A
 -- reference of several groups has a row `all groups` besides; rates of different groups are not
--- compared, so that it has no rank correlation.
+-- compared, so that it has no rank correlation. One's own measurements of mixtures of experts and
+-- in 8 bits do not count (published_step).
 with comparison as (
     select
         reference,

@@ -1,10 +1,10 @@
 -- How far apart two estimators are: step times of the same layout of the same problem.
--- Grain: one row per pair of problems, variants and layout
+-- Grain: one row per pair of problems, estimator versions, variants and layout
 --
 -- Joined on exact keys: the problems as in problem_pair, all degrees, microbatch and recomputation;
 -- a degree that an estimator does not have is 1. What one of them has besides (placement in NVLink
--- domains, sharding, attention) is taken where its step is fastest. The ratio is the other's time
--- over the first's.
+-- domains, sharding, attention) is taken where its step is fastest, and the memory is of that
+-- layout, which may not fit (fits_memory). Ratios are the other's over the first's.
 with layout as (
     select
         problem_id,
@@ -20,8 +20,14 @@ with layout as (
         coalesce(virtual_pipeline, 1) as virtual_pipeline,
         microbatch_size,
         coalesce(activation_recompute, 'none') as activation_recompute,
-        min(step_seconds) as step_seconds,
-        min(memory_bytes) as memory_bytes,
+        -- of layouts that take as long the one that needs less memory
+        min(
+            struct_pack(
+                step_seconds := step_seconds,
+                memory_bytes := memory_bytes,
+                fits_memory := fits_memory
+            )
+        ) as fastest,
         count(*) as num_layouts
     from configuration_source
     where
@@ -42,6 +48,8 @@ select
 
     problem_group.model,
     problem_pair.accelerator,
+    problem_group.assumptions,
+    other_group.assumptions as other_assumptions,
     problem_group.nvlink_size,
     problem_group.num_gpus,
     problem_group.global_batch_size,
@@ -58,12 +66,14 @@ select
 
     layout.num_layouts,
     another.num_layouts as other_num_layouts,
-    layout.step_seconds,
-    another.step_seconds as other_step_seconds,
-    another.step_seconds / layout.step_seconds as step_ratio,
-    layout.memory_bytes,
-    another.memory_bytes as other_memory_bytes,
-    another.memory_bytes / layout.memory_bytes as memory_ratio
+    layout.fastest.step_seconds,
+    another.fastest.step_seconds as other_step_seconds,
+    another.fastest.step_seconds / layout.fastest.step_seconds as step_ratio,
+    layout.fastest.memory_bytes,
+    another.fastest.memory_bytes as other_memory_bytes,
+    another.fastest.memory_bytes / layout.fastest.memory_bytes as memory_ratio,
+    layout.fastest.fits_memory,
+    another.fastest.fits_memory as other_fits_memory
 from problem_pair
 inner join layout
     on
@@ -83,3 +93,5 @@ inner join layout as another
         and layout.microbatch_size = another.microbatch_size
         and layout.activation_recompute = another.activation_recompute
 inner join problem_group on problem_pair.problem_id = problem_group.problem_id
+inner join problem_group as other_group
+    on problem_pair.other_problem_id = other_group.problem_id
