@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -92,7 +93,7 @@ class Catalog:
         """Return the row of `table` that `key` or one of its aliases names.
 
         A name that is neither is taken for the one that differs from it in capitals, spaces and
-        hyphens only, where there is just one.
+        hyphens only, where there is just one; numbers must be the same.
 
         Raises
         ------
@@ -103,7 +104,7 @@ class Catalog:
         aliases = self.aliases.get(table, {})
         row = rows.get(aliases.get(key, key))
         if row is None:
-            alike = {aliases.get(n, n) for n in (*rows, *aliases) if _letters(n) == _letters(key)}
+            alike = {aliases.get(n, n) for n in (*rows, *aliases) if folded(n) == folded(key)}
             row = rows[alike.pop()] if len(alike) == 1 else None
         if row is None:
             near = get_close_matches(str(key), rows, n=3, cutoff=0.4) or sorted(rows)[:8]
@@ -347,8 +348,13 @@ def variant_name(mends: Mends, all_mends: Sequence[str]) -> str:
     return ",".join(mend for mend in all_mends if mend in mends)
 
 
-def _letters(name: object) -> str:
-    return "".join(character for character in str(name).casefold() if character.isalnum())
+def folded(name: object) -> str:
+    """Return a name without capitals and what separates its words; its numbers stay as they are.
+
+    1.7B is not 17B, and 3 1.3B not 31.3B: macro `folded_name` of sql/macros.sql does the same.
+    """
+    words = re.findall(r"\.?[0-9]+(?:\.[0-9]+)*|[^\W\d_]+", str(name).lower())
+    return re.sub(r" ?([^\W\d_]+) ?", r"\1", " ".join(words))
 
 
 def _shown(value: Scalar) -> str:
