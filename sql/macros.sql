@@ -29,14 +29,23 @@ create or replace macro megatron_parameters(num_layers, hidden_size, vocab_size,
 
 -- FLOPs of one step of a GPT whose feed-forward layer is four times as wide as the model, as
 -- Megatron counts them: 96 B s l h^2 with full recomputation, 72 without it. The logits are never
--- recomputed: 6 B s h V in both. In double from the first factor, as 64-bit integers overflow.
+-- recomputed: 6 B s h V in both. In double from the first factor, as 64-bit integers overflow. NULL
+-- with selective recomputation, which the equation does not cover.
 -- Source: arXiv 2104.04473, equation 3, and the appendix that derives it.
 create or replace macro megatron_flops(
     global_batch_size, seq_len, num_layers, hidden_size, vocab_size, activation_recompute
 ) as
 cast(global_batch_size as double) * seq_len * hidden_size
 * (
-    case activation_recompute when 'full' then 96 when 'none' then 72 end
+    case
+        when activation_recompute = 'full' then 96
+        when activation_recompute = 'none' then 72
+        when activation_recompute <> 'selective'
+            then error(
+                '`activation_recompute` "' || activation_recompute
+                || '": must be none, selective or full'
+            )
+    end
     * cast(num_layers as double)
     * (hidden_size + seq_len / 6)
     + 6 * cast(coalesce(vocab_size, 0) as double)
@@ -107,3 +116,13 @@ case
     when cast(given as double) between lowest and highest then cast(given as double)
     else error('`' || argument_name || '` ' || given || ': ' || rule)
 end;
+
+-- A name without capitals and what separates its words; its numbers stay as they are: names that
+-- agree in this are taken for one another, 1.7B and 17B are not.
+create or replace macro folded_name(name) as
+regexp_replace(
+    array_to_string(
+        regexp_extract_all(lower(name), '\.?[0-9]+(?:\.[0-9]+)*|\p{L}+'), ' '
+    ),
+    ' ?(\p{L}+) ?', '\1', 'g'
+);

@@ -69,27 +69,31 @@ OTHER_COLUMNS = (
         "hardware_flops", "float", "FLOP", "FLOPs of a step, with those that recomputation repeats"
     ),
     Column("key", "str", "", "What is told of the database: a version, or whose hash it is"),
+    Column("known_name", "str", "", "The name that it is stored or known under"),
     Column(
         "least_seconds",
         "float",
         "seconds",
         "Time of the fastest layout were the network without limit; NULL where it is modelled",
     ),
+    Column("name_kind", "str", "", "What is called so: a model, an accelerator, a problem, a cell"),
+    Column("spelling_place", "int", "", "Which of a spelling's meanings counts: the least"),
     Column("value", "str", "", "The version, hash or list of names"),
 )
 """Columns that only views pass to one another, or that the database keeps about itself."""
 
 ARGUMENTS = {
     "argument_name": "Name of an argument, for the error",
-    "asked_model": "Name of a model",
+    "asked": "What it was given: a name or an id",
+    "asked_model": "A model, by any of its names",
     "asked_num_gpus": "Number of GPUs; NULL: every one that was evaluated",
     "asked_tokens": "Tokens to train on; NULL takes each run's own",
     "assumed_goodput": "Share of the time that makes progress, above 0 to 1; NULL: the run's own",
-    "base_accelerator": "Accelerator of the system to compare with; NULL: the fastest",
+    "base_accelerator": "Accelerator to compare with, by any of its names; NULL: the fastest",
     "base_nvlink_size": "Its GPUs in an NVLink domain; NULL: the fastest",
     "bytes": "An amount of memory or traffic [bytes]",
     "erratum": "The id of an erratum, such as 'R2'",
-    "first_name": "A model, an accelerator, or the id of a problem or cell",
+    "first_name": "A model or an accelerator by any name, or the id of a problem or cell",
     "flops_per_second": "A rate of arithmetic [FLOP/s]",
     "fraction": "A ratio, 0.25 for a quarter",
     "given": "What was given for it; NULL: nothing",
@@ -101,11 +105,12 @@ ARGUMENTS = {
     "highest": "The highest that may be given",
     "lowest": "The lowest that may be given",
     "mends": "The ids of a row's mends, commas between: column mends",
+    "name": "A name of a model, an accelerator or anything else",
+    "name_kinds": "What it may name: a list of model, accelerator, problem and cell",
     "only_id": "A cell_id or problem_id to keep to; NULL: all",
     "only_num_gpus": "A number of GPUs to keep to; NULL: all",
     "percent": "How much slower than the best a layout may be [%]",
     "rule": "What the error says that it must be",
-    "run_tokens": "Tokens to train on [tokens]",
     "second_name": "Another of the same kind",
     "seconds": "A time [seconds]",
 }
@@ -117,6 +122,7 @@ EXAMPLES = {
     "from best('gpt3_1T', 4096) limit 5",
     "compare": "from compare('A100', 'B200') limit 5",
     "days": "select model, days(training_seconds) as days from published_training_runs",
+    "folded_name": "select model, folded_name(model) as folded from model limit 5",
     "gb": "select accelerator, gb(hbm_bytes) as gb from accelerator",
     "has_mend": "select variant, has_mend(mends, 'R2') as mends_r2 from cell group by all",
     "in_days": "select model, in_days(training_seconds) as days from published_training_runs",
@@ -129,6 +135,7 @@ EXAMPLES = {
     "mfu": "select mfu(4.5e18, 20.0, 1024, 312e12) as mfu",
     "model_flops": "select model, model_flops(1024, seq_len, num_layers, hidden_size, "
     "ffn_hidden_size, num_heads, num_kv_heads, vocab_size) as flops from model",
+    "name_asked": "from name_asked('asked_model', 'GPT3-1t', ['model'])",
     "near_optimal_layouts": "select num_gpus, data_parallel, tensor_parallel, pipeline_parallel, "
     "step_seconds from near_optimal_layouts(1) order by num_gpus, step_seconds limit 5",
     "optimizer_training_seconds": "select in_days(optimizer_training_seconds(4e26, 10)) as days",

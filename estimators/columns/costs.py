@@ -101,7 +101,7 @@ _WHICH = {
 }
 
 COST_VIEWS = (
-    text("spelling", "A name of an accelerator, a system or a device"),
+    text("spelling", "A name of a model, an accelerator, a system or a device"),
     text("model_shape", "What tells a model from others: its sizes, exactly"),
     Column(
         "is_published_system",

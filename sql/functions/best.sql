@@ -1,9 +1,22 @@
 -- The best layout of a model on so many GPUs by every estimator, on every system.
 -- Grain: one row per problem, estimator, estimator_version and variant of which a layout fits
 --
--- Fastest first: best('gpt3_1T', 4096); every number of GPUs where it is NULL. The step's time is
--- that of the best of num_layouts: of an evaluated file that may be one layout (is_whole_space).
+-- Fastest first: best('gpt3_1T', 4096); every number of GPUs where it is NULL. The model by any of
+-- its names; no row where nothing of it is stored. The step's time is that of the best of
+-- num_layouts: of an evaluated file that may be one layout (is_whole_space).
 create or replace macro best(asked_model, asked_num_gpus) as table
+    with argument as materialized (
+        select
+            known_name as model,
+            -- an aggregate, as DuckDB would find out of a constant that nothing has so many GPUs,
+            -- and would not look at the name
+            any_value(
+                argument_within('asked_num_gpus', asked_num_gpus, 1, 1e9, 'must be at least 1')
+            ) as num_gpus
+        from name_asked('asked_model', asked_model, ['model'])
+        group by known_name
+    )
+
     select
         best_of_problem.estimator,
         best_of_problem.estimator_version,
@@ -26,8 +39,9 @@ create or replace macro best(asked_model, asked_num_gpus) as table
         best_of_problem.cell_id
     from best_of_problem
     inner join problem_group on best_of_problem.problem_id = problem_group.problem_id
-    where
-        problem_group.model = asked_model
-        and (asked_num_gpus is null or problem_group.num_gpus = asked_num_gpus)
-        and best_of_problem.best is not null
+    inner join argument
+        on
+            problem_group.model = argument.model
+            and (argument.num_gpus is null or problem_group.num_gpus = argument.num_gpus)
+    where best_of_problem.best is not null
     order by best_of_problem.best.step_seconds;

@@ -4,8 +4,8 @@
 -- compare('gpt3_175B', 'gpt3_1T') pairs problems on the same accelerator, NVLink domain, number of
 -- GPUs and batch, under the same assumptions, by the same estimator and variant;
 -- compare('A100', 'B200') pairs those of the same model. Two ids of problems, as numbers or text,
--- are paired by the same estimator and variant, two of cells whatever they differ in. Ratios are
--- the second's over the first's.
+-- are paired by the same estimator and variant, two of cells whatever they differ in. Names by any
+-- spelling; no row where nothing stored pairs. Ratios are the second's over the first's.
 create or replace macro compare(first_name, second_name) as table
     with found as materialized (
         select *
@@ -68,16 +68,66 @@ create or replace macro compare(first_name, second_name) as table
         inner join problem_group on named.problem_id = problem_group.problem_id
     ),
 
-    first_called as (
+    first_asked as materialized (
         select *
-        from called
-        where called_by = cast(first_name as varchar)
+        from
+            name_asked('first_name', first_name, ['model', 'accelerator', 'problem', 'cell'])
     ),
 
-    second_called as (
+    second_asked as materialized (
         select *
+        from
+            name_asked('second_name', second_name, ['model', 'accelerator', 'problem', 'cell'])
+    ),
+
+    -- what both names are: a model and an accelerator have nothing to compare
+    asked as materialized (
+        select
+            coalesce(
+                list(
+                    struct_pack(
+                        name_kind := first_asked.name_kind,
+                        first_known := first_asked.known_name,
+                        second_known := second_asked.known_name
+                    )
+                ),
+                []
+            ) as pairs
+        from first_asked
+        inner join second_asked on first_asked.name_kind = second_asked.name_kind
+    ),
+
+    asked_pair as materialized (
+        select
+            unnest(
+                case
+                    when len(pairs) > 0 then pairs
+                    else error(
+                        '`second_name` "' || second_name || '": is not what `first_name` "'
+                        || first_name || '" is: a model, an accelerator, a problem or a cell'
+                    )
+                end,
+                recursive := true
+            )
+        from asked
+    ),
+
+    first_called as materialized (
+        select called.*
         from called
-        where called_by = cast(second_name as varchar)
+        inner join asked_pair
+            on
+                called.called_as = asked_pair.name_kind
+                and called.called_by = asked_pair.first_known
+    ),
+
+    second_called as materialized (
+        select called.*
+        from called
+        inner join asked_pair
+            on
+                called.called_as = asked_pair.name_kind
+                and called.called_by = asked_pair.second_known
     )
 
     select

@@ -3,13 +3,13 @@
 --
 -- Compared are problems of one workload_id, searched as widely, by the best layout of each. The
 -- ratio to the fastest is 1 for the fastest system; that to the base, the fastest system of
--- base_accelerator and base_nvlink_size (any where they are NULL), is above 1 where a system is
--- slower than it. A last step that is not full takes as long as any. NULL where no layout fits, and
--- dollars and energy where no price or power was published.
+-- base_accelerator (by any of its names) and base_nvlink_size, any where they are NULL, is above 1
+-- where a system is slower than it. A last step that is not full takes as long as any. NULL where
+-- no layout fits, and dollars and energy where no price or power was published.
 create or replace macro system_comparison_for(
     asked_tokens, base_accelerator := null, base_nvlink_size := null
 ) as table
-    with argument as (
+    with argument as materialized (
         select
             case
                 when cast(asked_tokens as double) between 1e-30 and 1e30
@@ -18,7 +18,12 @@ create or replace macro system_comparison_for(
                     '`asked_tokens` ' || coalesce(cast(asked_tokens as varchar), 'NULL')
                     || ': must be a number above 0'
                 )
-            end as dataset_tokens
+            end as dataset_tokens,
+            (
+                select known_name
+                from name_asked('base_accelerator', base_accelerator, ['accelerator'])
+                where base_accelerator is not null
+            ) as base_name
     ),
 
     system_run as (
@@ -47,6 +52,7 @@ create or replace macro system_comparison_for(
             best_of_problem.best.memory_bytes as best_memory_bytes,
             problem_group.step_tokens / best_step_seconds as tokens_per_second,
 
+            argument.base_name,
             argument.dataset_tokens,
             ceil(argument.dataset_tokens / problem_group.step_tokens) * best_step_seconds
                 as training_seconds,
@@ -66,12 +72,12 @@ create or replace macro system_comparison_for(
     )
 
     select
-        *,
+        * exclude (base_name),
         best_step_seconds / min(best_step_seconds) over same_work as ratio_to_fastest,
         best_step_seconds / min(
             case
                 when
-                    (base_accelerator is null or base_accelerator in (accelerator, priced_as))
+                    (base_name is null or base_name in (accelerator, priced_as))
                     and (base_nvlink_size is null or base_nvlink_size = nvlink_size)
                     then best_step_seconds
             end

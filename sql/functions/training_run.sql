@@ -2,16 +2,30 @@
 -- Grain: one row per problem, estimator, estimator_version and variant that can be run
 --
 -- Shortest first: training_run('gpt3_1T', 20e12, 4096); every number of GPUs where it is NULL.
--- Of each problem the fastest of its runs, as training_run_for has them; at the price and power of
--- problem_price, NULL where none was published.
-create or replace macro training_run(asked_model, run_tokens, asked_num_gpus) as table
-    with run as (
-        select *
-        from training_run_for(run_tokens)
-        where
-            model = asked_model
-            and (asked_num_gpus is null or num_gpus = asked_num_gpus)
-            and run_note is null
+-- The model by any of its names; no row where no run of it is stored. Of each problem the fastest
+-- of its runs, as training_run_for has them; at the price and power of problem_price, NULL where
+-- none was published.
+create or replace macro training_run(asked_model, asked_tokens, asked_num_gpus) as table
+    with argument as materialized (
+        select
+            known_name as model,
+            -- an aggregate, as DuckDB would find out of a constant that nothing has so many GPUs,
+            -- and would not look at the name
+            any_value(
+                argument_within('asked_num_gpus', asked_num_gpus, 1, 1e9, 'must be at least 1')
+            ) as num_gpus
+        from name_asked('asked_model', asked_model, ['model'])
+        group by known_name
+    ),
+
+    run as (
+        select found.*
+        from training_run_for(asked_tokens) as found
+        inner join argument
+            on
+                found.model = argument.model
+                and (argument.num_gpus is null or found.num_gpus = argument.num_gpus)
+        where run_note is null
         qualify
             row_number() over (
                 partition by problem_id, estimator, estimator_version, variant

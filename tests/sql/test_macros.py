@@ -77,6 +77,20 @@ def test_a_recomputation_that_equation_3_does_not_cover_has_no_flops(
     assert value(warehouse_connection, "megatron_flops(8, 6, 2, 8, 10, 'selective')") is None
 
 
+def test_a_recomputation_that_is_not_known_has_no_flops(
+    warehouse_connection: duckdb.DuckDBPyConnection,
+) -> None:
+    assert value(warehouse_connection, "megatron_flops(8, 6, 2, 8, 10, null)") is None
+
+
+def test_a_recomputation_that_does_not_exist_is_told(
+    warehouse_connection: duckdb.DuckDBPyConnection,
+) -> None:
+    told = '`activation_recompute` "selectve": must be none, selective or full'
+    with pytest.raises(duckdb.Error, match=told):
+        value(warehouse_connection, "megatron_flops(8, 6, 2, 8, 10, 'selectve')")
+
+
 @pytest.mark.parametrize("vocab", ["51200", "null"])
 def test_model_flops_of_a_megatron_shape_are_equation_3_without_recomputation(
     warehouse_connection: duckdb.DuckDBPyConnection, vocab: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from estimators.contract import RefusedError
+from estimators.contract import RefusedError, folded
 from warehouse.catalog import load_catalog, packaged_catalog
 from warehouse.schema import prepare
 
@@ -82,3 +82,51 @@ def test_packaged_spellings_lead_to_systems_there_are(warehouse_connection):
     catalog = load_catalog(warehouse_connection)
     for spelling in catalog.aliases["system"]:
         assert catalog.find("system", spelling)
+
+
+def packaged_names():
+    """Every table that is looked up in, with its names and aliases and the keys they mean."""
+    catalog = packaged_catalog()
+    for table, rows in catalog.tables.items():
+        if not table.endswith("_alias"):
+            aliases = catalog.aliases.get(table, {})
+            yield table, {**{name: name for name in rows}, **aliases}
+
+
+@pytest.mark.parametrize(("table", "names"), list(packaged_names()))
+def test_no_two_entries_of_a_reference_table_have_names_that_are_taken_for_one_another(
+    table, names
+):
+    meant = {}
+    for name, key in names.items():
+        meant.setdefault(folded(name), set()).add(key)
+
+    assert {name: keys for name, keys in meant.items() if len(keys) > 1} == {}
+    assert len(meant) >= len(packaged_catalog().tables[table])
+
+
+def test_a_name_whose_decimal_point_is_lost_finds_no_other_model():
+    catalog = packaged_catalog()
+    models = catalog.tables["model"]
+    lost = {name.replace(".", "") for name in models if "." in name} - set(models)
+    assert {"megatron_17B", "megatron_75B"} <= lost  # gpt3_13B is a model of its own
+    for name in lost:
+        with pytest.raises(RefusedError, match="is not in the `model` table"):
+            catalog.find("model", name)
+
+
+def test_a_name_in_other_letters_and_separators_finds_its_entry():
+    catalog = packaged_catalog()
+    for table, names in packaged_names():
+        for name, key in names.items():
+            spelt = name.swapcase().replace("_", " ").replace("-", " ")
+            assert next(iter(catalog.find(table, spelt).values())) == key
+
+
+def test_sql_takes_the_same_names_for_one_another(warehouse_connection):
+    asked = [name for _, names in packaged_names() for name in names]
+    asked += ["gpt3-1-3B", " mpt .7B ", "A..B 1.. 2", "", "3 b 4", "größe 1.5"]
+
+    found = warehouse_connection.execute("select folded_name(unnest(?))", [asked]).fetchall()
+
+    assert [name for (name,) in found] == [folded(name) for name in asked]

@@ -1,0 +1,75 @@
+-- What may be called how: models and accelerators, stored or known, and the ids of what is stored.
+-- Grain: one row per kind of name, spelling and name
+--
+-- Where a spelling has several rows of a kind, the one of the least spelling_place is meant: a name
+-- that problems are stored under stands, even if other tables have it as an alias.
+select
+    'model' as name_kind,
+    model as spelling,
+    model as known_name,
+    1 as spelling_place
+from problem_model
+union
+select
+    'model' as name_kind,
+    model as spelling,
+    model as known_name,
+    2 as spelling_place
+from model
+union
+select
+    'model' as name_kind,
+    alias as spelling,
+    model as known_name,
+    3 as spelling_place
+from model_alias
+union
+select
+    'accelerator' as name_kind,
+    accelerator as spelling,
+    accelerator as known_name,
+    1 as spelling_place
+from problem
+where accelerator is not null
+union
+select
+    'accelerator' as name_kind,
+    accelerator as spelling,
+    accelerator as known_name,
+    2 as spelling_place
+from system
+union
+select
+    'accelerator' as name_kind,
+    accelerator as spelling,
+    accelerator as known_name,
+    2 as spelling_place
+from accelerator
+union
+select
+    'accelerator' as name_kind,
+    alias as spelling,
+    accelerator as known_name,
+    3 as spelling_place
+from accelerator_alias
+union
+select
+    'accelerator' as name_kind,
+    accelerator as spelling,
+    accelerator as known_name,
+    4 as spelling_place
+from device
+union all
+select
+    'problem' as name_kind,
+    cast(problem_id as varchar) as spelling,
+    cast(problem_id as varchar) as known_name,
+    1 as spelling_place
+from problem
+union all
+select
+    'cell' as name_kind,
+    cast(cell_id as varchar) as spelling,
+    cast(cell_id as varchar) as known_name,
+    1 as spelling_place
+from current_cell

@@ -1,0 +1,108 @@
+"""Table macros take names as commands do, and refuse those that are nobody's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+from test_sql_cases import CASES, fill
+
+SHELL = Path(sys.executable).parent / "duckdb"
+KINDS = "names no model or accelerator or problem or cell that is stored or known"
+REFUSED = [
+    (
+        "best('megatron_17B', 4)",
+        '`asked_model` "megatron_17B": names no model that is stored or known',
+        "hint: did you mean megatron_1.7B, megatron_175B,",
+    ),
+    # nothing has 3 GPUs: the name is looked at all the same
+    ("best('nosuch', 3)", '`asked_model` "nosuch": names no model', "hint: known: "),
+    ("best(1, 2)", '`asked_model` "1": names no model', "hint: "),
+    ("best(null, null)", "`asked_model` NULL: names no model", "hint: known: "),
+    ("best('Big', 4)", '`asked_model` "Big": names no model', "hint: "),
+    ("best('tiny', -4)", "`asked_num_gpus` -4: must be at least 1", ""),
+    ("compare('tiny', 'nosuch')", f'`second_name` "nosuch": {KINDS}', "hint: "),
+    ("compare('nosuch', 'tiny')", f'`first_name` "nosuch": {KINDS}', "hint: "),
+    ("compare('H10', 'Big')", f'`first_name` "H10": {KINDS}', "hint: did you mean H100 SXM 80GB"),
+    ("compare(null, null)", f"`first_name` NULL: {KINDS}", "hint: "),
+    ("compare(2, 4711)", f'`second_name` "4711": {KINDS}', "hint: "),
+    ("compare('tiny', 'Big')", '`second_name` "Big": is not what `first_name` "tiny" is', ""),
+    ("training_run('gpt9', 250, 4)", '`asked_model` "gpt9": names no model', "did you mean gpt3"),
+    ("training_run('gpt9', 250, 3)", '`asked_model` "gpt9": names no model', "did you mean gpt3"),
+    ("training_run('tiny', -5, 4)", "`asked_tokens` -5: must be a number above 0", ""),
+    ("training_run('tiny', 250, 0)", "`asked_num_gpus` 0: must be at least 1", ""),
+    (
+        "system_comparison_for(250, base_accelerator := 'H900')",
+        '`base_accelerator` "H900": names no accelerator that is stored or known',
+        "hint: did you mean H100",
+    ),
+]
+
+
+@pytest.fixture
+def stored(warehouse_connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """The problems and layouts of the case `compare`, and the packaged reference tables."""
+    for table in ("problem", "cell", "roofline", "pipeline"):
+        fill(warehouse_connection, table, CASES / "compare" / f"{table}.csv")
+    return warehouse_connection
+
+
+@pytest.mark.parametrize(("call", "told", "hint"), REFUSED)
+def test_a_name_that_is_nobodys_is_told_with_those_that_are_near(
+    stored: duckdb.DuckDBPyConnection, call: str, told: str, hint: str
+) -> None:
+    with pytest.raises(duckdb.Error) as caught:
+        stored.execute(f"from {call}").fetchall()
+    assert told in str(caught.value)
+    assert hint in str(caught.value)
+
+
+def test_the_shell_of_duckdb_1_refuses_the_same(
+    stored: duckdb.DuckDBPyConnection, database: Path
+) -> None:
+    stored.close()
+    for call, told, hint in REFUSED:
+        command = [str(SHELL), "-readonly", str(database), f"from {call}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert told in done.stderr, call
+        assert hint in done.stderr, call
+
+
+def test_a_model_that_is_known_and_not_stored_has_no_row(
+    stored: duckdb.DuckDBPyConnection,
+) -> None:
+    for call in ("best('llama3 70b', null)", "training_run('LLAMA3-70B', 1e12, null)"):
+        assert stored.execute(f"from {call}").fetchall() == []
+
+
+def test_an_alias_finds_the_accelerator_that_problems_are_stored_under(
+    stored: duckdb.DuckDBPyConnection,
+) -> None:
+    stored.execute("update problem set accelerator = 'H100 SXM 80GB' where accelerator = 'Big'")
+    query = "select other_best_step_seconds from compare('Mid', '{}') order by all"
+    expected = stored.execute(query.format("H100 SXM 80GB")).fetchall()
+    assert expected == [(8,)]  # as the case compare has it of Big
+    for spelling in ("H100", "h100-sxm-80gb", "NVIDIA H100 80GB HBM3"):
+        assert stored.execute(query.format(spelling)).fetchall() == expected
+
+
+def test_a_model_of_ones_own_is_found_whatever_its_capitals(
+    stored: duckdb.DuckDBPyConnection,
+) -> None:
+    query = "select distinct model from best('{}', null)"
+    for spelling in ("tiny", "Tiny"):
+        assert stored.execute(query.format(spelling)).fetchall() == [("tiny",)]
+
+
+def test_two_stored_names_that_differ_in_capitals_only_are_kept_apart(
+    stored: duckdb.DuckDBPyConnection,
+) -> None:
+    stored.execute("update problem set model = 'Tiny' where problem_id = 4")
+    query = "select distinct model from best('{}', null)"
+    assert stored.execute(query.format("tiny")).fetchall() == [("tiny",)]
+    assert stored.execute(query.format("Tiny")).fetchall() == [("Tiny",)]
+    with pytest.raises(duckdb.Error, match="TINY"):
+        stored.execute(query.format("TINY")).fetchall()
