@@ -1,4 +1,11 @@
-"""What each part of a step is, in a line, with its source: for explanations and documents."""
+"""What each part of a step is, in a line, with its source: for explanations and documents.
+
+Before the first semicolon of a text stands arithmetic, which a test evaluates; after it, what its
+words are. T are the tokens of a microbatch on a GPU, s the sequence, h the width of the model, a
+the heads, d the width of one, k that of all keys on a GPU; t and c are the sizes of the tensor- and
+context-parallel groups. `memory`, `link` (to one GPU), `card` and `bus` (of a ring) are bytes/s
+with their efficiency, `latency` and `hops` what a transfer takes without bytes.
+"""
 
 from __future__ import annotations
 
@@ -14,65 +21,96 @@ class Formula(NamedTuple):
 
 FORMULAS: dict[str, Formula] = {
     "gemm_seconds": Formula(
-        "microbatches x layers x sum over products, forward and both gradients: max(2 M N K / "
-        "(peak x gemm_efficiency x tiles x K / (K + gemm_half_depth)), bytes / memory) + launch",
+        "microbatches x layers x (sum over products of [max(2 M N K / (peak x gemm_efficiency x "
+        "tiles x K / (K + gemm_half_depth)), bytes / memory) + launch_seconds] + "
+        "communication_sm_fraction x hidden); products: forward and both gradients; tiles: share "
+        "of full tiles and waves; hidden: seconds of transfers beside them",
         "NVIDIA Matrix Multiplication Background User's Guide; roofline",
     ),
     "attention_seconds": Formula(
-        "microbatches x layers x (4 b s^2 d a / t, half of it causal, forward; 2.5 times that "
-        "backward) / (peak x flash efficiency); unfused: products, softmax and dropout in memory",
+        "microbatches x layers x (4 T s a d / t x causal / (peak x busy) x "
+        "(1 / flash_forward_efficiency + 2.5 / flash_backward_efficiency) + 4 launch_seconds); "
+        "causal: (1 + 128 c / s) / 2, half and the blocks on the diagonal whole; busy: share of "
+        "multiprocessors with a block; unfused: products, softmax, dropout, copies in memory",
         "arXiv 2307.08691 section 4.1; arXiv 2205.05198 section 4.1",
     ),
     "elementwise_seconds": Formula(
-        "microbatches x layers x bytes of norms, residuals, dropout, activation, rotary embedding, "
-        "routing / (bandwidth x hbm_efficiency)",
+        "microbatches x layers x (bytes / memory + kernels x launch_seconds); bytes: of norms, "
+        "residuals, dropout, activation, rotary embedding, routing, casts to fp8",
         "counted from the operations; arXiv 2205.05198 figure 2",
     ),
     "vocabulary_seconds": Formula(
-        "microbatches x (three products T x V/t x h + logits x loss_traffic_bytes / memory), where "
-        "the last stage is the slowest",
+        "microbatches x (last x (sum over products of [max(2 M N K / (peak x gemm_efficiency x "
+        "tiles x K / (K + gemm_half_depth)), bytes / memory) + launch_seconds] + (logits x "
+        "loss_traffic_bytes + 10 R h) / memory + 14 launch_seconds) + first x (14 T h / memory + "
+        "4 launch_seconds)); last, first: 1 if the stage that sets the pace has the output layer, "
+        "the embedding; products: T x V/t x h and both gradients; R: T, or T / t with sequence "
+        "parallelism",
         "arXiv 2104.04473 appendix; arXiv 1909.08053 section 3",
     ),
     "recompute_seconds": Formula(
-        "microbatches x layers x the forward pass again (full), or its core (selective)",
+        "microbatches x layers x again; again: the forward pass without what it waits for, with "
+        "what transfers beside it take (full), or the core of attention (selective)",
         "arXiv 2205.05198 section 5",
     ),
     "host_seconds": Formula(
-        "microbatches x layers x what host_seconds_per_layer exceeds a pass by", "definition"
+        "microbatches x layers x (max(host_seconds_per_layer - forward, 0) + "
+        "max(host_seconds_per_layer - backward, 0)); forward, backward: seconds of a layer's pass, "
+        "transfers and recomputation included",
+        "definition",
     ),
     "accumulation_seconds": Formula(
-        "microbatches x parameters of the stage x accumulation_traffic_bytes / memory",
+        "microbatches x parameters x accumulation_traffic_bytes / memory; parameters: of the "
+        "stage, a GPU's share before ZeRO",
         "counted from the operations",
     ),
     "optimizer_seconds": Formula(
-        "parameters on the GPU (sharded from ZeRO 1 on) x optimizer_traffic_bytes / memory",
+        "(owned x optimizer_traffic_bytes + held x buffer_traffic_bytes) / memory; owned: "
+        "parameters of the GPU's optimizer, divided by the replicas from ZeRO 1 on; held: those of "
+        "its gradients, divided from ZeRO 2 on",
         "arXiv 1910.02054; counted from the operations",
     ),
     "tensor_comm_seconds": Formula(
-        "microbatches x layers x (two all-reduces of T h each way: 2 (t-1)/t x bytes / bus "
-        "bandwidth + collective_seconds + hops), less what runs beside weight gradients",
+        "microbatches x (layers x (4 x (2 (t - 1) / t x 2 T h / bus + collective_seconds + 2 hops) "
+        "- hidden + again) + vocabulary); hidden: tensor_overlap_fraction of what weight gradients "
+        "have room for; again: what recomputation repeats; with sequence parallelism "
+        "reduce-scatters and all-gathers of as many bytes; of a mixture its tokens' copies; "
+        "vocabulary: the collectives of embedding and loss",
         "arXiv 1909.08053 section 3; arXiv 2205.05198 section 4.2.2",
     ),
     "context_comm_seconds": Formula(
-        "microbatches x layers x (c-1)/c of all keys and values around the ring, twice that "
-        "backward, less what runs beside attention",
+        "microbatches x layers x (3 (c - 1) x (4 T k / link + latency) - hidden + again); keys and "
+        "values around the ring, their gradients with them backward; hidden: "
+        "context_overlap_fraction of what attention has room for; again: what is recomputed",
         "arXiv 2310.01889",
     ),
     "expert_comm_seconds": Formula(
-        "microbatches x layers x two all-to-alls each way of the tokens' copies",
+        "microbatches x layers x (sparse x 4 x (max(inside / link, outside / card) + "
+        "collective_seconds + latency) - hidden + again); sparse: share of layers that are "
+        "mixtures; inside, outside: bytes of the tokens' copies for GPUs of the node, and others; "
+        "hidden: expert_overlap_fraction of what products have room for; again: what recomputation "
+        "repeats",
         "arXiv 2006.16668",
     ),
     "pipeline_comm_seconds": Formula(
-        "two transfers of T h / t a microbatch and chunk, and those that fill and drain",
+        "2 x (2 T h / t / link + latency + gathering) x (chunks x microbatches x (1 - p) + stages "
+        "- 1 + p x stages x (chunks - 1)); gathering: of T h over the tensor-parallel group, where "
+        "its ranks have it whole; p: pipeline_overlap_fraction of several chunks, else 0; of one "
+        "stage nothing",
         "arXiv 2104.04473 sections 2.2 and 4.1; agrees with a simulation of the schedule",
     ),
     "data_comm_seconds": Formula(
-        "gradients reduced over the replicas (2 (d-1)/d of the bytes, or scattered and weights "
-        "gathered under ZeRO) less what runs beside passes, and the shared embedding",
+        "reduces x gradients + gathers x weights - (1 - communication_sm_fraction) x hidden + "
+        "tied; gradients: an all-reduce over the replicas (ZeRO 0), or a reduce-scatter, for each "
+        "microbatch from ZeRO 2 on; weights: an all-gather a step (ZeRO 1, 2), two a microbatch "
+        "(ZeRO 3); hidden: what passes have room for of the shares that may overlap; tied: a "
+        "shared embedding's gradients between first and last stage",
         "arXiv 1910.02054 section 7",
     ),
     "bubble_seconds": Formula(
-        "(all stages - the slowest) / chunks, once a step", "arXiv 2104.04473 section 2.2"
+        "(stages - 1) x stage / chunks; stage: seconds of a microbatch in one before the last; "
+        "uneven: what the last of the fuller stages waits for the others",
+        "arXiv 2104.04473 section 2.2",
     ),
 }
 """Part of a step -> its formula."""
