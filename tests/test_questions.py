@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from benchmarks.pages import CONSOLE, commands, comparable, printed, write_files
 
-PAGE = Path(__file__).parents[1] / "docs" / "questions.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "questions.md"
 TEXT = PAGE.read_text("utf-8")
 QUESTION = re.compile(r"^### (\d+)\. (.*)$", re.MULTILINE)
 
@@ -60,3 +62,14 @@ def test_there_are_twenty_questions_each_with_its_query_and_how_to_read_its_answ
         reading = re.sub(r"^## .*$", "", CONSOLE.sub("", section), flags=re.MULTILINE)
         assert len(CONSOLE.findall(section)) == 1, title
         assert reading.strip().endswith("."), title
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/questions.md", "docs/planning.md"])
+def test_no_answer_has_two_columns_of_one_name(page: str) -> None:
+    blocks = CONSOLE.findall((ROOT / page).read_text("utf-8"))
+    asked = [command for block in blocks for command in commands(block)]
+    for command in (one for one in asked if one.text.startswith("warehouse sql")):
+        for above, below in pairwise(command.printed.splitlines()):
+            if re.fullmatch(r"-+( +-+)+", below):
+                names = above.split()
+                assert sorted(set(names)) == sorted(names), above

@@ -5,7 +5,8 @@
 -- ratio to the fastest is 1 for the fastest system; that to the base, the fastest system of
 -- base_accelerator (by any of its names) and base_nvlink_size, any where they are NULL, is above 1
 -- where a system is slower than it. A last step that is not full takes as long as any. NULL where
--- no layout fits, and dollars and energy where no price or power was published.
+-- no layout fits, and dollars and energy where no price or power was published. Dollars compare
+-- where prices are of the same basis and of several vendors (num_quotes): ratios are of time alone.
 create or replace macro system_comparison_for(
     asked_tokens, base_accelerator := null, base_nvlink_size := null
 ) as table
@@ -61,6 +62,7 @@ create or replace macro system_comparison_for(
             problem_price.basis,
             problem_price.year,
             problem_price.usd_per_gpu_hour,
+            problem_price.num_quotes,
             gpu_hours * problem_price.usd_per_gpu_hour as cost_usd,
             problem_price.watts_per_gpu,
             problem_price.pue,

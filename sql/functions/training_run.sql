@@ -52,6 +52,7 @@ create or replace macro training_run(asked_model, asked_tokens, asked_num_gpus) 
         problem_price.basis,
         problem_price.year,
         problem_price.usd_per_gpu_hour,
+        problem_price.num_quotes,
         run.gpu_hours * problem_price.usd_per_gpu_hour as cost_usd,
         run.gpu_hours * problem_price.watts_per_gpu / 1000 * problem_price.pue as energy_kwh,
         run.is_lower_bound,

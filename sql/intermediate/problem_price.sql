@@ -3,12 +3,18 @@
 --
 -- The price is the rent on demand of the last year that has one, or else what an owned accelerator
 -- costs; the power that of table gpu_power's usual basis at a hyperscaler's overhead. NULL where
--- nothing was published.
+-- nothing was published. It is the middle one of num_quotes vendors' prices: that of one vendor
+-- does not compare with that of several.
 with last_rate as (
     select
         accelerator,
         max_by(
-            struct_pack(basis := basis, year := year, usd_per_gpu_hour := usd_per_gpu_hour),
+            struct_pack(
+                basis := basis,
+                year := year,
+                usd_per_gpu_hour := usd_per_gpu_hour,
+                num_quotes := num_quotes
+            ),
             struct_pack(is_rent := basis = 'on_demand', year := year)
         ) as rate
     from gpu_hour_rate
@@ -22,6 +28,7 @@ select
     last_rate.rate.basis,
     last_rate.rate.year,
     last_rate.rate.usd_per_gpu_hour,
+    last_rate.rate.num_quotes,
     gpu_power.watts_per_gpu,
     facility_pue.pue
 from problem
