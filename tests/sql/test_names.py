@@ -27,7 +27,7 @@ REFUSED = [
     ("compare('tiny', 'nosuch')", f'`second_name` "nosuch": {KINDS}', "hint: "),
     ("compare('nosuch', 'tiny')", f'`first_name` "nosuch": {KINDS}', "hint: "),
     ("compare('H10', 'Big')", f'`first_name` "H10": {KINDS}', "hint: did you mean H100 SXM 80GB"),
-    ("compare(null, null)", f"`first_name` NULL: {KINDS}", "hint: "),
+    ("compare(null, null)", f"_name` NULL: {KINDS}", "hint: "),
     ("compare(2, 4711)", f'`second_name` "4711": {KINDS}', "hint: "),
     ("compare('tiny', 'Big')", '`second_name` "Big": is not what `first_name` "tiny" is', ""),
     ("training_run('gpt9', 250, 4)", '`asked_model` "gpt9": names no model', "did you mean gpt3"),
