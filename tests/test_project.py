@@ -234,6 +234,26 @@ def test_the_generator_writes_every_page(tmp_path: Path) -> None:
     assert written == {name: text() for name, text in PAGES.items()}
 
 
+def test_lines_of_the_picture_say_what_reads_and_differ_in_colour_from_those_beside_them() -> None:
+    root = ElementTree.fromstring(PAGES["lineage.svg"]())
+    svg, page = "{http://www.w3.org/2000/svg}", lineage_page()
+    colours = {}
+    for group in root.iter(f"{svg}g"):
+        if group.attrib.get("class") == "lines":
+            name, _, readers = (group.findtext(f"{svg}title") or "").partition(" is read by ")
+            (colours[name],) = {path.attrib["stroke"] for path in group.iter(f"{svg}path")}
+            # tables of results are read by the views current_*, which the picture leaves out
+            for reader in readers.split(", ") if name in SQL_FILES else []:
+                row = page.partition(f"\n| `{reader}` |")[2].partition("\n")[0]
+                assert f"`{name}`" in row or reader == CONFIGURATION_SOURCE
+    assert {"problem", "best_of_problem", "configuration"} <= set(colours)
+    tables = {path.stem for path in resources.reference_directory().glob("*.csv")}
+    reference = [colour for name, colour in colours.items() if name in tables]
+    assert len(reference) > 10
+    # as they lie below one another
+    assert all(one != other for one, other in pairwise(reference))
+
+
 def test_the_lists_of_lineage_have_what_the_files_of_sql_read() -> None:
     page = lineage_page()
     for name, path in SQL_FILES.items():

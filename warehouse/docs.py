@@ -68,11 +68,12 @@ _LINEAGE = """\
 What reads what, as DuckDB parses the views. Do not edit this page: `make docs` generates it.
 `warehouse schema NAME` shows the same of one table, view or macro, with all tables it rests on.
 
-![From stored tables to marts](lineage.svg)
+[![From stored tables to marts](lineage.svg)](lineage.svg)
 
 A line goes from what is read to what reads it; broken ones stay within a layer. The picture leaves
 out the views `current_*`, each of which hands on one table of results with columns of `problem` and
-`cell`; macros; and tables that no view reads.
+`cell`; macros; and tables that no view reads. Opened by itself it is twice as wide, and all lines
+of a box stand out under the pointer.
 """
 
 _LAYERS_SHOWN = ("marts", "functions", "intermediate", "staging", CURRENT)

@@ -1,7 +1,8 @@
 """The picture of what reads what: an SVG in columns, from stored tables to marts.
 
 A line that passes a column has a place of its own in it, so that it never runs behind a box; all
-lines of one box share theirs. Places follow from the means of their neighbours', kept apart.
+lines of one box share theirs. Places follow from the means of their neighbours', kept apart. Lines
+of boxes that lie beside each other differ in tone; all lines of a box stand out under the pointer.
 """
 
 from __future__ import annotations
@@ -16,13 +17,17 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_ROW, _BOX, _LANE = 19.0, 15.0, 5.0
+_ROW, _BOX, _LANE = 19.0, 15.0, 6.5
 """Height of a row, of the box in it, and of the place of a line that passes."""
 _TOP, _MARGIN, _GAP = 40.0, 10.0, 62.0
 _GROUP = 24.0
 """Extra height above the second and later groups of a column, for their heading."""
 _FONT, _CHARACTER = 10.5, 5.75
 _SWEEPS = 24
+_SCALE = 2.0
+"""Pixels a unit: the picture is twice as wide as a page, and opens so."""
+_TONES = (0.0, -0.5, 0.35, -0.25, 0.2)
+"""How much darker or brighter than its layer's colour the lines of one box after another are."""
 
 _STYLES = {
     "results": ("#dce9f7", "#3b6ea8"),
@@ -58,6 +63,7 @@ class _Place:
     column: int
     layer: str
     of: Box | None
+    source: str
     y: float = 0.0
     near: list[str] = field(default_factory=list)
 
@@ -75,7 +81,7 @@ def picture(boxes: Sequence[Box], reads: Mapping[str, Iterable[str]]) -> str:
         for source in reads.get(target, ())
         if source in by_name
     ]
-    places = {b.name: _Place(b.name, b.column, b.layer, b) for b in boxes}
+    places = {b.name: _Place(b.name, b.column, b.layer, b, b.name) for b in boxes}
     pieces = _pieces(edges, by_name, places)
     for source, target in pieces:
         places[source].near.append(target)
@@ -94,7 +100,7 @@ def _pieces(
         path = [source]
         for column in range(begin.column + 1, end.column):
             key = f"{source} in {column}"
-            places.setdefault(key, _Place(key, column, begin.layer, None))
+            places.setdefault(key, _Place(key, column, begin.layer, None, source))
             path.append(key)
         found.update(dict.fromkeys(_Edge(*piece) for piece in pairwise([*path, target])))
     return list(found)
@@ -161,12 +167,15 @@ def _drawn(places: Mapping[str, _Place], pieces: Iterable[_Edge]) -> str:
     width = lefts[-1] + widths[-1] + _GAP * 0.6
     height = max(place.y + place.height for place in places.values()) + _MARGIN
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width * _SCALE:.0f}" '
+        f'height="{height * _SCALE:.0f}" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'font-family="Helvetica, Arial, sans-serif" font-size="{_FONT}">',
         "<title>What reads what, from stored tables to marts</title>",
+        "<style>.lines path { stroke-width: 0.9; stroke-opacity: 0.75 } "
+        ".lines:hover path { stroke-width: 2.5; stroke-opacity: 1 }</style>",
         f'<rect width="{width:.0f}" height="{height:.0f}" fill="#ffffff"/>',
     ]
-    parts += [_line(places[source], places[target], lefts, widths) for source, target in pieces]
+    parts += _lines(places, pieces, lefts, widths)
     for column, left in enumerate(lefts):
         own = sorted((p for p in boxes if p.column == column), key=lambda place: place.y)
         layers = Counter(place.layer for place in own)
@@ -197,14 +206,45 @@ def _box(place: _Place, left: float, width: float) -> str:
     )
 
 
-def _line(source: _Place, target: _Place, lefts: Sequence[float], widths: Sequence[float]) -> str:
+def _lines(
+    places: Mapping[str, _Place],
+    pieces: Iterable[_Edge],
+    lefts: Sequence[float],
+    widths: Sequence[float],
+) -> list[str]:
+    """Return the lines, a group of elements for each box that is read."""
+    found: dict[str, list[_Edge]] = {}
+    for piece in pieces:
+        found.setdefault(places[piece.source].source, []).append(piece)
+    groups, seen = [], Counter[str]()
+    for name in sorted(found, key=lambda name: (places[name].column, places[name].y)):
+        layer = places[name].layer
+        colour = _toned(_STYLES[layer][1], _TONES[seen[layer] % len(_TONES)])
+        seen[layer] += 1
+        readers = [target for _, target in found[name] if places[target].of]
+        title = escape(f"{name} is read by {', '.join(sorted(readers))}")
+        drawn = [_line(places[a], places[b], lefts, widths, colour) for a, b in found[name]]
+        groups += [f'<g class="lines"><title>{title}</title>', *drawn, "</g>"]
+    return groups
+
+
+def _toned(colour: str, tone: float) -> str:
+    """Return a colour, mixed with black (a tone below 0) or white."""
+    parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    end = 255 if tone > 0 else 0
+    return "#" + "".join(f"{round(part + abs(tone) * (end - part)):02x}" for part in parts)
+
+
+def _line(
+    source: _Place, target: _Place, lefts: Sequence[float], widths: Sequence[float], colour: str
+) -> str:
     begin = lefts[source.column] + widths[source.column]
-    style = f'fill="none" stroke="{_STYLES[source.layer][1]}" stroke-opacity="0.6"'
+    style = f'fill="none" stroke="{colour}"'
     if source.column == target.column:  # round the right-hand side
         out = begin + min(10 + abs(target.y - source.y) * 0.12, _GAP * 0.55)
         path = f"C{out:.1f} {source.y:.1f} {out:.1f} {target.y:.1f} {begin:.1f} {target.y:.1f}"
         start = f"M{begin:.1f} {source.y:.1f}"
-        head = _head(begin, target.y, 1, source)
+        head = _head(begin, target.y, 1, colour)
         return f'<path d="{start} {path}" {style} stroke-dasharray="3 2"/>{head}'
     end = lefts[target.column]
     middle = (begin + end) / 2
@@ -215,9 +255,9 @@ def _line(source: _Place, target: _Place, lefts: Sequence[float], widths: Sequen
     if target.of is None:  # on through the column
         path += f" H{end + widths[target.column]:.1f}"
         return f'<path d="{path}" {style}/>'
-    return f'<path d="{path}" {style}/>{_head(end, target.y, -1, source)}'
+    return f'<path d="{path}" {style}/>{_head(end, target.y, -1, colour)}'
 
 
-def _head(x: float, y: float, side: int, source: _Place) -> str:
+def _head(x: float, y: float, side: int, colour: str) -> str:
     points = f"{x:.1f},{y:.1f} {x + side * 5:.1f},{y - 2.4:.1f} {x + side * 5:.1f},{y + 2.4:.1f}"
-    return f'<polygon points="{points}" fill="{_STYLES[source.layer][1]}"/>'
+    return f'<polygon points="{points}" fill="{colour}"/>'
