@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from estimators import registry
-from estimators.contract import PUBLISHED, Scalar
+from estimators.contract import PUBLISHED, RefusedError, Scalar
 from estimators.training_step.counts import parameters
 from estimators.training_step.estimator import FLAGS, with_derived
+from estimators.training_step.inputs import NEEDED as SHAPE
 from warehouse.catalog import packaged_catalog
 from warehouse.showing import Shown, show_configuration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from estimators.contract import Estimator, Mends
 
 MAX_GPUS = 16_384
 """Largest number of GPUs that is tried unless asked otherwise."""
+
+OWN_MODEL = "a model of one's own"
+"""What a model is called that is given by its shape alone."""
 
 BATCH_RULE = "2,048^2 tokens at 1e25 FLOPs, with the sixth root of the FLOPs, to a power of two"
 """How large a batch is unless it is given; source: davidsj/ml_par_sim run_optimizer2.ipynb."""
@@ -44,8 +48,14 @@ class Asked:
 
     Attributes
     ----------
+    model
+        Its name in table `model`, or a label beside a shape; None: the shape says all.
     inputs
         Columns of the problem that were given, beside model, accelerator, GPUs and batch.
+    held
+        Choices and layout columns of which every layout has this value.
+    headroom_bytes
+        Memory that a layout must leave to be a candidate.
     batch
         Sequences of a step; None: by the rule.
     basis
@@ -55,12 +65,14 @@ class Asked:
     """
 
     estimator: str
-    model: str
+    model: str | None
     accelerator: str
     tokens: float
     num_gpus: int | None = None
     limits: Limits = field(default_factory=Limits)
     inputs: Mapping[str, Scalar] = field(default_factory=dict)
+    held: Mapping[str, Scalar] = field(default_factory=dict)
+    headroom_bytes: float = 0.0
     batch: int | None = None
     max_gpus: int = MAX_GPUS
     basis: str = "on_demand"
@@ -105,6 +117,16 @@ class Run:
     active_parameters: float
 
     @property
+    def variant(self) -> str:
+        """What the views call the mends."""
+        return "corrected" if self.mends else "published"
+
+    @property
+    def model(self) -> str:
+        """What the model is called where people read."""
+        return str(self.facts.problem["model"] or OWN_MODEL)
+
+    @property
     def least_seconds_of_one_gpu(self) -> float:
         """Time of the run on one GPU at its peak rate: no estimate is below that."""
         peak = float(self.facts.problem["matrix_flops_per_second"] or 0)
@@ -124,15 +146,18 @@ def resolve(asked: Asked) -> Run:
     relation = estimator.relations[0]
     mends = frozenset(estimator.mends)
     texts = {
-        "model": asked.model,
+        **({} if asked.model is None else {"model": asked.model}),
         "accelerator": asked.accelerator,
         "num_gpus": "1",
         "global_batch_size": "1",
         **{name: str(value) for name, value in asked.inputs.items()},
     }
-    facts = show_configuration(estimator, relation, texts, mends or PUBLISHED, catalog)
-    whole, active = _parameters(facts.problem)
-    sequences = _default_batch(active, asked.tokens, int(facts.problem["seq_len"] or 1))
+    try:
+        facts = show_configuration(estimator, relation, texts, mends or PUBLISHED, catalog)
+    except RefusedError as error:
+        raise with_model_hint(error, texts) from None
+    whole, active = layer_parameters(facts.problem)
+    sequences = default_batch(active, asked.tokens, int(facts.problem["seq_len"] or 1))
     return Run(
         asked,
         estimator,
@@ -145,7 +170,30 @@ def resolve(asked: Asked) -> Run:
     )
 
 
-def _parameters(problem: Mapping[str, Scalar]) -> tuple[float, float]:
+def with_model_hint(error: RefusedError, given: Iterable[str]) -> RefusedError:
+    """Return the error of an unknown model or an incomplete shape with what to do about it.
+
+    Parameters
+    ----------
+    given
+        Names of the inputs that were given.
+    """
+    missing = [name for name in SHAPE if name not in given]
+    shape = f"or give its shape: {' '.join(f'{name}=...' for name in missing)}"
+    listing = '`warehouse sql "select model from model"` lists all'
+    refusals = []
+    for one in error.refusals:
+        if one.column == "model" and "table" in one.reason:
+            own = shape if missing else "or leave it out beside the shape"
+            refusals.append(replace(one, hint=f"{one.hint}; {listing}; {own}"))
+        elif one.column in SHAPE and one.reason == "is missing":
+            refusals.append(replace(one, hint=f"name a model: {listing}; {shape}"))
+        else:
+            refusals.append(one)
+    return RefusedError(refusals)
+
+
+def layer_parameters(problem: Mapping[str, Scalar]) -> tuple[float, float]:
     """Return the parameters of all layers, and of those a token passes through."""
     neutral = {"num_experts": 1, "experts_per_token": 1, "num_shared_experts": 0}
     neutral |= {"num_dense_layers": 0}
@@ -163,7 +211,7 @@ def _parameters(problem: Mapping[str, Scalar]) -> tuple[float, float]:
     return float(layers * whole), float(layers * active)
 
 
-def _default_batch(active_parameters: float, tokens: float, seq_len: int) -> int:
+def default_batch(active_parameters: float, tokens: float, seq_len: int) -> int:
     """Return the sequences of a step by `BATCH_RULE`."""
     flops = 6 * active_parameters * tokens
     sequences = 2048**2 * (flops / 1e25) ** (1 / 6) / seq_len

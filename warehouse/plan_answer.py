@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from warehouse import plan_queries as queries
 from warehouse.connection import open_for_read
-from warehouse.errors import InputError
 from warehouse.plan import Run
 from warehouse.plan_counts import counts_beside, first_counts, nearest_count, within
 from warehouse.plan_queries import Terms
-from warehouse.plan_refusals import nothing_fits, nothing_within
+from warehouse.plan_refusals import nothing_fits, nothing_within, refuse_without_terms
 from warehouse.plan_sureness import Sureness, sureness
 from warehouse.plan_sweep import Wanted, swept, wanted
 from warehouse.ranking import records
@@ -27,6 +26,10 @@ if TYPE_CHECKING:
 
 Line = Mapping[str, Any]
 
+NEAR_CAPACITY = 0.05
+"""Share of the memory below which a layout's headroom is told to be small: fragmentation, buffers
+of libraries and what the estimate leaves out are not in it. Assumed; no source gives a figure."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -38,6 +41,12 @@ class Answer:
         As many as were asked for, or the best count of those tried.
     layouts
         The best layouts on them, best first.
+    other
+        The best layout that differs from the best in a degree, recomputation or ZeRO stage; None
+        where there is none.
+    roomier
+        Where the best leaves less than `NEAR_CAPACITY` of the memory, the best that leaves that
+        much; None where none does.
     counts
         Every count tried, with its best layout's figures; None where nothing fits.
     kept
@@ -52,6 +61,8 @@ class Answer:
     num_gpus: int
     problem_id: int
     layouts: Sequence[Line]
+    other: Line | None
+    roomier: Line | None
     counts: Sequence[Line]
     kept: frozenset[int]
     costs: Sequence[Line]
@@ -64,6 +75,17 @@ class Answer:
     def runner_up(self) -> Line | None:
         """The second best layout."""
         return self.layouts[1] if len(self.layouts) > 1 else None
+
+    @property
+    def is_near_capacity(self) -> bool:
+        """Whether the best layout leaves little memory."""
+        return is_near_capacity(self.layouts[0])
+
+
+def is_near_capacity(layout: Line) -> bool:
+    """Return whether a layout leaves less than `NEAR_CAPACITY` of the memory."""
+    spare, memory = layout["headroom_bytes"], layout["hbm_bytes"]
+    return spare is not None and memory is not None and spare < NEAR_CAPACITY * memory
 
 
 def make_plan(
@@ -90,7 +112,7 @@ def make_plan(
     InputError
         If no run keeps within the limits, or nothing fits; the hint says what would.
     """
-    power = _refuse_without_terms(run, reference)
+    power = refuse_without_terms(run, reference)
     reference.close()
     asked = wanted(run, first_counts(run, power), database)
     tell(asked)
@@ -131,46 +153,6 @@ class _Told:
         if query not in self._answers:
             self._answers[query] = records(self.connection, query)
         return self._answers[query]
-
-
-def _refuse_without_terms(run: Run, connection: DuckDBPyConnection) -> float | None:
-    """Return the power of one GPU; raise where a limit needs a price or power that is not known.
-
-    A budget that no layout could keep, even at the peak rate, is refused here as well.
-    """
-    asked = run.asked
-    name = str(run.facts.problem["accelerator"])
-
-    def first(query: str, *values: Any) -> float | None:
-        row = connection.execute(query, list(values)).fetchone()
-        return None if row is None else row[0]
-
-    watts = asked.watts or first(queries.POWER_OF, name)
-    pue = asked.pue or first(queries.PUE)
-    price = asked.price or first(queries.PRICE_OF, name, asked.basis)
-    if asked.limits.max_mw is not None and watts is None:
-        raise InputError(
-            f"`--max-mw` {asked.limits.max_mw:g}: no power of a server with {name} was published",
-            "give the power of one GPU with its server, in watts: --watts",
-        )
-    if asked.limits.budget_usd is not None:
-        is_computed = asked.basis == "owned" and asked.watts is not None
-        if price is None and not is_computed:
-            option = " or --watts" if asked.basis == "owned" else ""
-            raise InputError(
-                f"`--budget-usd` {asked.limits.budget_usd:,.0f}: no price of an hour of {name} was "
-                f"published on the basis {asked.basis}",
-                f"give the price of an hour of one GPU: --price{option}; or another --basis",
-            )
-        least = run.least_seconds_of_one_gpu / 3600 * (price or 0.0)
-        if price is not None and asked.basis != "owned" and least > asked.limits.budget_usd:
-            raise InputError(
-                f"`--budget-usd` {asked.limits.budget_usd:,.0f}: {asked.tokens:.4g} tokens of "
-                f"{asked.model} cost at least {least:,.0f} USD at {price:.2f} USD/GPU-hour, even "
-                f"at the peak rate of {name}",
-                "raise it, ask for fewer --tokens, or give another --basis or --price",
-            )
-    return None if watts is None or pue is None else watts * pue
 
 
 def _lines(run: Run, told: _Told, asked: Wanted) -> tuple[list[Line], Terms]:
@@ -220,15 +202,20 @@ def _answer(
         "counts": queries.counts(run, problems.values(), terms),
         "least_memory": queries.least_memory(run, problems.values()),
     }
+    best = told(asked["layouts"])[0]
+    asked["other_kind"] = queries.layouts(run, problem, 1, unlike=best)
+    if is_near_capacity(best):
+        asked["roomier"] = queries.layouts(run, problem, 1, NEAR_CAPACITY)
     found = {name: told(query) for name, query in asked.items()}
-    sure = sureness(run, told.connection, found["layouts"][0], num_gpus)
-    if sure.query:
-        asked["accuracy"] = sure.query
+    sure = sureness(run, told.connection, best, num_gpus)
+    asked |= sure.queries
     return Answer(
         run,
         num_gpus,
         problem,
         found["layouts"],
+        next(iter(found["other_kind"]), None),
+        next(iter(found.get("roomier", ())), None),
         _all_counts(found["counts"], found["least_memory"], sweeps[-1]),
         frozenset(line["num_gpus"] for line in within(run.asked, lines)),
         [{**line, "option": _option_of_price(line)} for line in found["costs"]],

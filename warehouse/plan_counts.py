@@ -64,7 +64,7 @@ def _no_counts(run: Run, by_memory: float, by_days: float, by_power: float) -> I
         hint = "raise --days or --max-gpus"
     elif by_memory > min(by_power, asked.max_gpus):
         why = (
-            f"`--model` {asked.model}: its weights, gradients and optimizer state alone fill "
+            f"`--model` {run.model}: its weights, gradients and optimizer state alone fill "
             f"{math.ceil(by_memory):,} GPUs"
         )
     else:
@@ -82,6 +82,7 @@ def least_gpus_by_memory(run: Run) -> float:
         return 1.0
     state = run.parameters * sum(float(values[name] or 0) for name in parts)
     room = float(values["hbm_bytes"] or 0) - float(values["framework_bytes"] or 0)
+    room -= run.asked.headroom_bytes
     return state / room if room > 0 else math.inf
 
 

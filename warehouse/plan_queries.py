@@ -9,8 +9,9 @@ from warehouse.naming import literal
 from warehouse.ranking import LAYOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+    from estimators.contract import Scalar
     from warehouse.plan import Run
 
 
@@ -43,14 +44,38 @@ _DISTINCT = tuple(
 )
 
 
+KIND = (
+    *("data_parallel", "tensor_parallel", "tensor_parallel_2", "context_parallel"),
+    *("expert_parallel", "pipeline_parallel", "activation_recompute", "zero_stage"),
+)
+"""What layouts of one kind have in common: degrees, recomputation, ZeRO stage. Those of one kind
+differ in chunks, microbatches, panels or placements."""
+
+
 def _double(value: float) -> str:
     """Return a number that SQL takes for a DOUBLE, not for a DECIMAL."""
     text = repr(float(value))
     return text if "e" in text else f"{text}e0"
 
 
-def _runs(run: Run, problems: Iterable[int]) -> str:
-    """Return the beginning of a query: the layouts that fit, as runs over the tokens."""
+def _value(value: Scalar) -> str:
+    """Return what a layout is held to as SQL."""
+    return literal(value) if isinstance(value, str) else str(value).lower()
+
+
+def _runs(run: Run, problems: Iterable[int], spare_fraction: float = 0.0) -> str:
+    """Return the beginning of a query: the layouts that fit, as runs over the tokens.
+
+    Parameters
+    ----------
+    spare_fraction
+        Of the memory, what they leave at least, beside the headroom that is asked for.
+    """
+    spare = ""
+    if run.asked.headroom_bytes:
+        spare = f"\n        and hbm_bytes - memory_bytes >= {_double(run.asked.headroom_bytes)}"
+    if spare_fraction:
+        spare += f"\n        and hbm_bytes - memory_bytes >= {spare_fraction!r} * hbm_bytes"
     goodput = 1.0 if run.asked.goodput is None else run.asked.goodput
     return f"""\
 with run as (
@@ -61,7 +86,7 @@ with run as (
     from configuration
     where
         {_kept(run, problems, "        ")}
-        and fits_memory is distinct from false
+        and fits_memory is distinct from false{spare}
         and step_seconds is not null
 )
 """
@@ -69,25 +94,44 @@ with run as (
 
 def _made_by(run: Run, joined: str = " and ") -> str:
     """Return the condition of the estimates that the plan is made of."""
-    variant = "corrected" if run.mends else "published"
-    return f"estimator = {literal(run.estimator.name)}{joined}variant = {literal(variant)}"
+    return f"estimator = {literal(run.estimator.name)}{joined}variant = {literal(run.variant)}"
 
 
 def _kept(run: Run, problems: Iterable[int], indent: str = "    ") -> str:
     listed = ", ".join(map(str, problems))
     joined = f"\n{indent}and "
-    return f"problem_id in ({listed}){joined}{_made_by(run, joined)}"
+    held = [f"{name} = {_value(value)}" for name, value in run.asked.held.items()]
+    return joined.join([f"problem_id in ({listed})", _made_by(run, joined), *held])
 
 
-def layouts(run: Run, problem: int, top: int) -> str:
+def layouts(
+    run: Run,
+    problem: int,
+    top: int,
+    spare_fraction: float = 0.0,
+    unlike: Mapping[str, Scalar] | None = None,
+) -> str:
     """Return the query of the best layouts of one problem that fit in memory.
 
     Layouts that differ in what changes nothing (recomputing what was never kept, a placement that
     takes as long) are one.
+
+    Parameters
+    ----------
+    spare_fraction
+        Of the memory, what a layout leaves at least.
+    unlike
+        A layout: only those of another kind, that differ from it in one of `KIND`.
     """
     ties = ", ".join(("step_seconds", "memory_bytes", *_DISTINCT))
+    others = ""
+    if unlike is not None:
+        same = " and ".join(
+            f"{name} = {_value(unlike[name])}" for name in KIND if unlike[name] is not None
+        )
+        others = f"\n    and not ({same})"
     return f"""\
-{_runs(run, [problem])}
+{_runs(run, [problem], spare_fraction)}
 select
     {", ".join(_TOLD)},
     step_seconds,
@@ -104,7 +148,7 @@ qualify
     row_number() over (
         partition by {ties}
         order by activation_recompute = 'none' desc, activation_recompute
-    ) = 1
+    ) = 1{others}
 order by step_seconds, memory_bytes, data_parallel, tensor_parallel
 limit {top}"""
 
@@ -157,6 +201,21 @@ def _macro(name: str, run: Run, problem: int, given: dict[str, float | None]) ->
     return f"{name}({_double(asked.tokens)}, only_id := {problem}{arguments})"
 
 
+def _best(run: Run, problem: int) -> str:
+    """Return the beginning of a query: the GPU-hours of the best candidate of one problem.
+
+    Not those of the macros, which know neither a headroom nor what layouts are held to.
+    """
+    return f"""\
+{_runs(run, [problem]).rstrip()},
+
+best as (
+    select min(num_gpus * training_seconds / 3600) as gpu_hours
+    from run
+)
+"""
+
+
 def costs(run: Run, problem: int) -> str:
     """Return the query of the dollars of the best layout, by basis of the price."""
     asked = run.asked
@@ -167,15 +226,17 @@ def costs(run: Run, problem: int) -> str:
         "given_watts": asked.watts,
     }
     return f"""\
+{_best(run, problem)}
 select
     basis,
     year,
     num_quotes,
     usd_per_gpu_hour,
-    lowest_gpu_hours * usd_per_gpu_hour as cost_usd,
+    best.gpu_hours * usd_per_gpu_hour as cost_usd,
     price_source,
     price_note
 from {_macro("training_cost_for", run, problem, given)}
+cross join best
 where {_made_by(run)}
 qualify year is null or year = max(year) over (partition by basis)
 order by basis = 'owned', usd_per_gpu_hour"""
@@ -191,39 +252,26 @@ def energies(run: Run, problem: int) -> str:
         "given_watts": asked.watts,
     }
     return f"""\
+{_best(run, problem)}
 select
     power_basis,
     watts_per_gpu,
     pue,
     power_watts,
-    lowest_energy_kwh as energy_kwh,
+    best.gpu_hours * watts_per_gpu / 1000 * pue as energy_kwh,
     usd_per_kwh,
-    lowest_electricity_usd as electricity_usd,
+    energy_kwh * usd_per_kwh as electricity_usd,
     grid,
     kg_co2e_per_kwh,
-    lowest_kg_co2e as kg_co2e,
+    energy_kwh * kg_co2e_per_kwh as kg_co2e,
     power_source,
     power_note
 from {_macro("training_energy_for", run, problem, given)}
+cross join best
 where
     {_made_by(run)}
     and is_default is distinct from false
 order by kg_co2e_per_kwh"""
-
-
-def accuracy(run: Run) -> str:
-    """Return the query of the estimator's error on published steps, as far as they are stored."""
-    return f"""\
-select
-    reference,
-    published_group,
-    num_rows,
-    time_mean_absolute_relative_error,
-    time_max_absolute_relative_error,
-    time_bias
-from estimator_accuracy
-where {_made_by(run)}
-order by reference, published_group"""
 
 
 PRICE_OF = """\

@@ -10,18 +10,22 @@ import duckdb
 
 from estimators import registry
 from estimators.contract import RefusedError, Scalar
+from estimators.training_step.inputs import chip_of
 from warehouse.catalog import packaged_catalog
 from warehouse.connection import open_for_read
 from warehouse.costs import above_zero, not_negative, number_or_name
 from warehouse.errors import UsageError
 from warehouse.plan import Asked, Limits
 from warehouse.schema import prepare
+from warehouse.showing import read_pairs, read_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from duckdb import DuckDBPyConnection
+
+    from estimators.contract import Estimator
 
 _NEEDED = ("model", "accelerator", "num_gpus", "global_batch_size", "seq_len")
 """Problem columns of an estimator that can plan a run."""
@@ -38,6 +42,7 @@ class Given:
     carbon: str | None
     watts: float | None
     basis: str
+    headroom_gb: float = 0.0
 
     @property
     def grid(self) -> str | None:
@@ -69,6 +74,7 @@ def asked_of(connection: DuckDBPyConnection, asked: Asked, given: Given) -> Aske
             above_zero("max-mw", limits.max_mw),
         ),
         basis=given.basis,
+        headroom_bytes=1e9 * (not_negative("headroom-gb", given.headroom_gb) or 0.0),
         goodput=number_or_name(
             connection, given.goodput, "goodput", "goodput", "$value > 0 and $value <= 1"
         ),
@@ -84,15 +90,53 @@ def asked_of(connection: DuckDBPyConnection, asked: Asked, given: Given) -> Aske
     )
 
 
+_SAID_BY = {
+    "num_gpus": "--gpus",
+    "global_batch_size": "--batch",
+    "num_microbatches": "--batch",
+}
+"""What a plan settles by an option, and what follows from it."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What is given of the problem and of its layouts, each as its column has it.
+
+    Attributes
+    ----------
+    model, accelerator
+        By their names; None where they were not given.
+    problem
+        Other columns of the problem: a shape, attributes of the system, the framework ...
+    held
+        Choices and layout columns of which every layout is to have this value.
+    """
+
+    model: str | None
+    accelerator: str | None
+    problem: Mapping[str, Scalar]
+    held: Mapping[str, Scalar]
+
+
 def given_inputs(
-    estimator: str, accelerator: str, given: Mapping[str, Scalar]
-) -> dict[str, Scalar]:
-    """Return the columns of the problem that are given; domains are as the accelerator is sold.
+    estimator: str, options: Mapping[str, Scalar], pairs: Sequence[str] = ()
+) -> Inputs:
+    """Return what options and texts such as ``num_layers=80`` give.
+
+    A domain that is not given is as the accelerator is sold, for estimators that know no such
+    default themselves.
+
+    Parameters
+    ----------
+    options
+        Column -> value of its option, None where it was not given.
 
     Raises
     ------
     UsageError
-        If the estimator cannot plan a run, or has no such input.
+        If the estimator cannot plan a run, has no such input, or something is said twice.
+    RefusedError
+        If a key is not an input, or a value none that its column may hold.
     """
     model = registry.get(estimator)
     if model.search is None or any(name not in model.problem_columns for name in _NEEDED):
@@ -101,25 +145,52 @@ def given_inputs(
             "number of GPUs",
             "use training_step or roofline",
         )
-    found: dict[str, Scalar] = {n: value for n, value in given.items() if value is not None}
-    for name, value in found.items():
+    relation = model.relations[0]
+    texts = read_pairs(model, relation, pairs)
+    for name, option in _SAID_BY.items():
+        if name in texts:
+            raise UsageError(f"`{name}={texts[name]}`: has an option of its own", f"give {option}")
+    if texts.pop("profile", "default") != "default":
+        hint = "`warehouse show training_step ... --profile NAME` shows a calibrated step"
+        raise UsageError("`profile`: a plan is of the constants with their sources", hint)
+    for name, value in options.items():
+        option = "--" + name.replace("_", "-")
+        if value is None:
+            continue
         if name not in model.problem_columns:
-            option = name.replace("_", "-")
-            raise UsageError(f"`--{option}` {value}: {estimator} has no such input", "leave it out")
-    if "nvlink_size" not in found and "framework" not in model.problem_columns:
-        sold = _gpus_per_node(accelerator)
+            raise UsageError(f"`{option}` {value}: {estimator} has no such input", "leave it out")
+        if name in texts:
+            raise UsageError(f"`{option}` {value}: stands beside `{name}={texts[name]}`", "say one")
+        texts[name] = str(value)
+    values = read_values(relation, texts)
+    called, chip = (
+        None if name not in values else str(values.pop(name)) for name in ("model", "accelerator")
+    )
+    layout = (*relation.keys, *model.choice_columns)
+    held = {name: values.pop(name) for name in layout if name in values}
+    if "nvlink_size" not in values and chip is not None:
+        values |= sold_domain(model, chip)
+    return Inputs(called, chip, values, held)
+
+
+def sold_domain(estimator: Estimator, accelerator: str) -> dict[str, Scalar]:
+    """Return the GPUs of a domain as an accelerator, or what a system stands for, is sold.
+
+    Empty of a system that is no product, and for an estimator that takes it from there itself.
+    """
+    if "framework" in estimator.problem_columns:
+        return {}
+    catalog = packaged_catalog()
+    records = catalog.tables["accelerator"]
+    for table in ("accelerator", "system"):
+        try:
+            name = catalog.find(table, accelerator)["accelerator"]
+        except RefusedError:
+            continue
+        sold = records.get(chip_of(catalog, name), {}).get("gpus_per_node")
         if sold is not None:
-            found["nvlink_size"] = sold
-    return found
-
-
-def _gpus_per_node(accelerator: str) -> int | None:
-    """Return the GPUs of a domain as sold; None of a system of an estimator's own."""
-    try:
-        sold = packaged_catalog().find("accelerator", accelerator)["gpus_per_node"]
-    except RefusedError:
-        return None
-    return None if sold is None else int(sold)
+            return {"nvlink_size": int(sold)}
+    return {}
 
 
 @contextmanager

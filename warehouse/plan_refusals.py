@@ -28,27 +28,24 @@ def nothing_fits(
     """Return the error of counts without a layout that fits: the least memory, and what fits."""
     counts = sorted(asked.problems)
     wants = run.asked.num_gpus or counts[-1]
-    if not asked.has_layouts(wants):
-        others = [f"{count:,}" for count in counts if asked.has_layouts(count)]
-        near = f"ask for {' or '.join(others)}, or for another --batch"
-        return InputError(
-            f"`--gpus` {wants:,}: there is no layout of {run.asked.model} on so many with batches "
-            f"of {run.batch:,}: degrees must multiply to it and divide heads, layers and batch",
-            near,
-        )
     memory = records(connection, queries.least_memory(run, asked.problems.values()))
-    least = next(line for line in memory if line["num_gpus"] == wants)
+    # of several counts, the largest that has a layout at all
+    least = next((line for line in memory if line["num_gpus"] == wants), memory[-1])
     enough = next((line["num_gpus"] for line in fitting if line["num_gpus"] > wants), None)
     enough = enough or smallest_that_fits(run, counts[-1] * 2)
     said = (
-        f"`--gpus` {wants:,}: none of {least['num_layouts']:,} layouts of {run.asked.model} fits: "
+        f"`--gpus` {wants:,}: none of {least['num_layouts']:,} layouts of {run.model} fits: "
         f"the least takes {least['least_memory_bytes'] / 1e9:,.1f} GB of "
         f"{least['hbm_bytes'] / 1e9:,.1f} GB"
     )
+    if run.asked.headroom_bytes:
+        said += f", of which --headroom-gb {run.asked.headroom_bytes / 1e9:g} are to be left"
     if run.asked.num_gpus is None:
         said = said.replace(f"`--gpus` {wants:,}", f"up to {wants:,} GPUs")
     hint = f"{enough:,} GPUs hold it" if enough else "ask for an accelerator with more memory"
-    return InputError(said, f"{hint}, or a smaller --batch or --seq-len" if enough else hint)
+    smaller = ["--headroom-gb"] if run.asked.headroom_bytes else []
+    smaller += ["--batch", "--seq-len"] if enough else []
+    return InputError(said, f"{hint}, or a smaller {' or '.join(smaller)}" if smaller else hint)
 
 
 def smallest_that_fits(run: Run, first: int) -> int | None:
@@ -57,8 +54,9 @@ def smallest_that_fits(run: Run, first: int) -> int | None:
     count = first
     while count <= _LARGEST:
         values = {**run.facts.problem, "num_gpus": count, "global_batch_size": run.batch}
-        cells = cells_of_problem(run.estimator, relation, values, run.mends)
-        if evaluated(run.estimator, relation, cells, ["fits_memory"])["fits_memory"].any():
+        cells = cells_of_problem(run.estimator, relation, values, run.mends, run.asked.held)
+        memory = evaluated(run.estimator, relation, cells, ["memory_bytes"])["memory_bytes"]
+        if (memory <= float(values["hbm_bytes"] or 0) - run.asked.headroom_bytes).any():
             return count
         count *= 2
     return None
@@ -97,3 +95,43 @@ def nothing_within(run: Run, lines: Sequence[Mapping[str, Any]], terms: Terms) -
     tried = ", ".join(f"{line['num_gpus']:,}" for line in lines)
     hint = f"raise a limit, or ask for fewer --tokens; tried on {tried} GPUs, others may do"
     return InputError("no run that was tried keeps within the limits\n" + "\n".join(told), hint)
+
+
+def refuse_without_terms(run: Run, connection: DuckDBPyConnection) -> float | None:
+    """Return the power of one GPU; raise where a limit needs a price or power that is not known.
+
+    A budget that no layout could keep, even at the peak rate, is refused here as well.
+    """
+    asked = run.asked
+    name = str(run.facts.problem["accelerator"])
+
+    def first(query: str, *values: Any) -> float | None:
+        row = connection.execute(query, list(values)).fetchone()
+        return None if row is None else row[0]
+
+    watts = asked.watts or first(queries.POWER_OF, name)
+    pue = asked.pue or first(queries.PUE)
+    price = asked.price or first(queries.PRICE_OF, name, asked.basis)
+    if asked.limits.max_mw is not None and watts is None:
+        raise InputError(
+            f"`--max-mw` {asked.limits.max_mw:g}: no power of a server with {name} was published",
+            "give the power of one GPU with its server, in watts: --watts",
+        )
+    if asked.limits.budget_usd is not None:
+        is_computed = asked.basis == "owned" and asked.watts is not None
+        if price is None and not is_computed:
+            option = " or --watts" if asked.basis == "owned" else ""
+            raise InputError(
+                f"`--budget-usd` {asked.limits.budget_usd:,.0f}: no price of an hour of {name} was "
+                f"published on the basis {asked.basis}",
+                f"give the price of an hour of one GPU: --price{option}; or another --basis",
+            )
+        least = run.least_seconds_of_one_gpu / 3600 * (price or 0.0)
+        if price is not None and asked.basis != "owned" and least > asked.limits.budget_usd:
+            raise InputError(
+                f"`--budget-usd` {asked.limits.budget_usd:,.0f}: {asked.tokens:.4g} tokens of "
+                f"{run.model} cost at least {least:,.0f} USD at {price:.2f} USD/GPU-hour, even "
+                f"at the peak rate of {name}",
+                "raise it, ask for fewer --tokens, or give another --basis or --price",
+            )
+    return None if watts is None or pue is None else watts * pue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -102,11 +102,7 @@ def show_configuration(
     RefusedError
         If it is refused; every reason is told once.
     """
-    # 1_000_000 is read as people write it.
-    texts = {
-        name: text if relation.column(name).kind == "str" else re.sub(r"(?<=\d)_(?=\d)", "", text)
-        for name, text in given.items()
-    }
+    texts = _without_grouping(relation, given)
     names = input_names(estimator, relation)
     frame = pl.DataFrame({name: [text] for name, text in texts.items()} or {"": [""]})
     columns, refusals = read_columns(frame, names, relation)
@@ -133,6 +129,33 @@ def show_configuration(
         results=_scalars(out, relation.outputs),
         given=frozenset(given),
     )
+
+
+def read_values(relation: Relation, given: Mapping[str, str]) -> dict[str, Scalar]:
+    """Return the values that texts hold, each as its column has it; empty ones are left out.
+
+    Raises
+    ------
+    RefusedError
+        If one is none that its column may hold.
+    """
+    texts = {name: text for name, text in _without_grouping(relation, given).items() if text}
+    if not texts:
+        return {}
+    frame = pl.DataFrame({name: [text] for name, text in texts.items()})
+    columns, refusals = read_columns(frame, tuple(texts), relation)
+    if refusals:
+        raise RefusedError(replace(refusal, row=None) for refusal in refusals)
+    read = {name: columns[name].tolist()[0] for name in texts}
+    return {n: int(v) if relation.column(n).kind == "int" else v for n, v in read.items()}
+
+
+def _without_grouping(relation: Relation, given: Mapping[str, str]) -> dict[str, str]:
+    """Return texts with numbers such as 1_000_000 as a program writes them."""
+    return {
+        name: text if relation.column(name).kind == "str" else re.sub(r"(?<=\d)_(?=\d)", "", text)
+        for name, text in given.items()
+    }
 
 
 def _scalars(columns: Columns, names: Sequence[str]) -> dict[str, Scalar]:

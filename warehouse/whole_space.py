@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +39,11 @@ def named_choices(estimator: Estimator) -> dict[str, tuple[Scalar, ...]]:
 
 
 def cells_of_problem(
-    estimator: Estimator, relation: Relation, values: Mapping[str, Scalar], mends: Mends
+    estimator: Estimator,
+    relation: Relation,
+    values: Mapping[str, Scalar],
+    mends: Mends,
+    held: Mapping[str, Scalar] = MappingProxyType({}),
 ) -> list[Cell]:
     """Return the cells that together have every layout of a problem.
 
@@ -47,10 +52,13 @@ def cells_of_problem(
     values
         The problem's values and the choices of one of its layouts. Choices that are not searched
         are kept to, an attention only in the strategies that have it.
+    held
+        Choices and layout columns of which every layout has this value.
     """
     problem = Problem({name: _plain(name, values[name]) for name in estimator.problem_columns})
-    own = {name: values[name] for name in estimator.choice_columns}
-    searched = searched_choices(estimator)
+    own = {name: held.get(name, values[name]) for name in estimator.choice_columns}
+    every = searched_choices(estimator)
+    searched = {name: some for name, some in every.items() if name not in held}
     cells = []
     for combination in itertools.product(*searched.values()):
         choices = {**own, **dict(zip(searched, combination, strict=True))}
@@ -65,6 +73,7 @@ def cells_of_problem(
                 problem,
                 mends,
                 choices,
+                {name: held[name] for name in relation.keys if name in held},
                 neutral=estimator.neutral_choices,
             )
         )

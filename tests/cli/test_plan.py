@@ -221,8 +221,8 @@ def test_a_table_that_is_stored_whole_is_taken_from_the_view(
 ):
     assert warehouse("sweep", "training_step_published", "--db", planned_database)[0] == 0
     found, _ = plan("--gpus", 8)
-    assert "estimator_accuracy" in found["queries"]["accuracy"]
-    stored = rows_of(found, "published_megatron_recompute")["all groups"]
+    assert "megatron_comparison" in found["queries"]["accuracy"]
+    stored = rows_of(found, "published_megatron_recompute")["its own programs"]
     assert (stored["num_rows"], stored["num_published"], stored["is_stored"]) == (8, 8, True)
     # the same rows evaluated now have the same error
     [now] = rows_of(planned[1], "published_megatron_recompute").values()

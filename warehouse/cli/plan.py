@@ -11,6 +11,7 @@ import typer
 
 from warehouse.cli.common import DEFAULT_DATABASE, Database, count, say, title_line
 from warehouse.cli.cost import Electricity, Goodput, Pue, Watts
+from warehouse.cli.plan_question import question_lines
 
 if TYPE_CHECKING:
     from warehouse.plan import Run
@@ -23,11 +24,24 @@ BASES = ("on_demand", "one_year", "three_year", "owned")
 
 
 def plan(
-    model: Annotated[str, typer.Option(metavar="NAME", help="The model to train.")],
     tokens: Annotated[float, typer.Option(metavar="N", help="Tokens of the run, such as 15e12.")],
+    pairs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="A shape, attributes of the system, and what every layout is to have, as `why` "
+            "takes them: num_layers=48, hbm_bytes=120e9, tensor_parallel=8.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The model to train, of table model; or give a shape instead."
+        ),
+    ] = None,
     accelerator: Annotated[
-        str, typer.Option(metavar="NAME", help="The accelerator, by any of its names.")
-    ],
+        str | None, typer.Option(metavar="NAME", help="The accelerator, by any of its names.")
+    ] = None,
     gpus: Annotated[
         int | None, typer.Option("--gpus", min=1, metavar="N", help="On so many GPUs.")
     ] = None,
@@ -93,6 +107,10 @@ def plan(
             metavar="KG|NAME", help="kg CO2e of a kWh, or one of table grid_carbon; default: all."
         ),
     ] = None,
+    headroom_gb: Annotated[
+        float,
+        typer.Option(metavar="GB", help="Memory that a layout must leave to be a candidate."),
+    ] = 0.0,
     max_gpus: Annotated[
         int, typer.Option(min=1, metavar="N", help="GPUs that are tried at most.")
     ] = DEFAULT_MAX_GPUS,
@@ -116,6 +134,10 @@ def plan(
     count, after saying how much; asked again, nothing is. Prices and power are the published ones
     unless given; where none was published the figure is missing and the note names the option
     that gives it. Every figure is the result of a query: --show-sql.
+
+    A model of one's own is given by its shape instead of --model: num_layers, hidden_size,
+    num_heads and seq_len at least. What names a degree, a ZeRO stage, recomputation or another
+    choice holds every layout to it.
     """
     from warehouse.errors import UsageError
     from warehouse.plan import Asked, Limits, resolve
@@ -136,18 +158,31 @@ def plan(
         raise UsageError(f"`--basis` {basis} is not known", f"use {', '.join(BASES)}")
     if basis is not None and price is not None:
         raise UsageError("`--basis` cannot stand beside --price", "use one of them")
-    given = {"seq_len": seq_len, "framework": framework, "nvlink_size": nvlink_size}
-    inputs = given_inputs(estimator, accelerator, given)
-    terms = Given(goodput, price, pue, electricity_price, carbon, watts, basis or BASES[0])
+    options = {"model": model, "accelerator": accelerator, "seq_len": seq_len}
+    options |= {"framework": framework, "nvlink_size": nvlink_size}
+    given = given_inputs(estimator, options, pairs or [])
+    if given.accelerator is None:
+        raise UsageError("no accelerator is given", "give --accelerator, such as H100")
+    terms = Given(
+        goodput, price, pue, electricity_price, carbon, watts, basis or BASES[0], headroom_gb
+    )
+    bare = Asked(
+        estimator,
+        given.model,
+        given.accelerator,
+        tokens,
+        gpus,
+        limits,
+        given.problem,
+        given.held,
+        batch=batch,
+        max_gpus=max_gpus,
+    )
     with reference_tables(db) as reference:
-        asked = asked_of(
-            reference,
-            Asked(estimator, model, accelerator, tokens, gpus, limits, inputs, batch, max_gpus),
-            terms,
-        )
-        run = resolve(asked)
+        run = resolve(asked_of(reference, bare, terms))
         say(title_line(estimator))
-        say(_question(run))
+        for line in question_lines(run):
+            say(line)
         answer = make_plan(
             run,
             db,
@@ -159,7 +194,8 @@ def plan(
         )
     if answer is None:
         return
-    from warehouse.cli.plan_report import document, put_answer
+    from warehouse.cli.plan_document import document
+    from warehouse.cli.plan_report import put_answer
 
     grid = terms.grid
     if as_json:
@@ -169,24 +205,6 @@ def plan(
         if show_sql:
             for name, query in answer.queries.items():
                 sys.stdout.write(f"\n-- {name}\n{query};\n")
-
-
-def _question(run: Run) -> str:
-    """Return the run in a line, with what was taken where nothing was given."""
-    from warehouse.plan import BATCH_RULE
-
-    asked, values = run.asked, run.facts.problem
-    seq_len = int(values["seq_len"] or 0)
-    rule = f", by the rule {BATCH_RULE}; --batch gives another" if run.is_default_batch else ""
-    inputs = "".join(f", {name} {value}" for name, value in asked.inputs.items())
-    if "framework" in values and "framework" not in asked.inputs:
-        inputs += f", framework {values['framework']}"
-    goodput = 1 if asked.goodput is None else asked.goodput
-    return (
-        f"{values['model']} on {values['accelerator']}, {asked.tokens / 1e12:,.4g} T tokens"
-        f"{inputs}, goodput {goodput:g}\n"
-        f"batch {count(run.batch, 'sequence')} ({run.batch * seq_len:,} tokens){rule}"
-    )
 
 
 def _tell(wanted: Wanted, run: Run, *, dry_run: bool) -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from warehouse.cli.common import put, put_for_people
-from warehouse.formats import Format, json_value
+from warehouse.cli.common import count, put, put_for_people
+from warehouse.cli.plan_document import energies
+from warehouse.cli.plan_question import question_lines
+from warehouse.cli.words import layout_in_words, unless_rounding
+from warehouse.formats import Format
+from warehouse.plan_answer import NEAR_CAPACITY
 from warehouse.plan_queries import SHARES
 
 if TYPE_CHECKING:
@@ -23,6 +27,8 @@ _NOT_SHOWN = frozenset(
 def put_answer(answer: Answer, top: int, grid: str | None) -> None:
     """Print the report to stdout."""
     best = answer.layouts[0]
+    for line in question_lines(answer.run):
+        _line(line)
     _heading(f"The best layouts on {answer.num_gpus:,} GPUs")
     rows = [{"rank": place, **line} for place, line in enumerate(answer.layouts[:top], start=1)]
     _table(rows, _LAYOUT_DROPPED | _same(rows, ("strategy", "attention")))
@@ -31,34 +37,82 @@ def put_answer(answer: Answer, top: int, grid: str | None) -> None:
         f"{days:,.1f} days, {best['gpu_hours']:,.0f} GPU-hours; memory {_gb(best['memory_bytes'])} "
         f"of {_gb(best['hbm_bytes'])}, {_gb(best['headroom_bytes'])} are left"
     )
+    if answer.is_near_capacity:
+        _line(roomier_line(answer))
     _heading("Dollars of the best")
     _table(_with_options(answer.costs, "price_note"), _NOT_SHOWN)
+    if dearer := dearer_commitments(answer.costs):
+        _line(
+            f"{' and '.join(dearer)} above on_demand: lines with different vendors do not compare"
+        )
     _heading("Energy and carbon of the best")
-    _table(_with_options(_energies(answer, grid), "power_note"), _NOT_SHOWN)
+    _table(_with_options(energies(answer, grid), "power_note"), _NOT_SHOWN)
     _put_limits(answer)
     _put_counts(answer)
     _put_sureness(answer)
 
 
+def roomier_line(answer: Answer) -> str:
+    """Return what it costs in time to leave `NEAR_CAPACITY` of the memory."""
+    best, roomy = answer.layouts[0], answer.roomier
+    room = f"with {_gb(NEAR_CAPACITY * best['hbm_bytes'])} to spare"
+    if roomy is None:
+        return f"{room}: no layout"
+    slower = 100 * (roomy["step_seconds"] / best["step_seconds"] - 1)
+    return (
+        f"{room}: {roomy['training_seconds'] / 86400:,.1f} days, {slower:+.1f} %, "
+        f"{_words(answer, roomy)}"
+    )
+
+
+def dearer_commitments(costs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the committed prices above that on demand: they are those of other vendors."""
+    rates = {line["basis"]: line["usd_per_gpu_hour"] for line in costs}
+    on_demand = rates.get("on_demand")
+    if on_demand is None:
+        return []
+    return [basis for basis in ("three_year", "one_year") if (rates.get(basis) or 0) > on_demand]
+
+
 def _put_limits(answer: Answer) -> None:
-    """Print the parts of the step of the best layout and of the runner-up side by side."""
-    best, second = answer.layouts[0], answer.runner_up
+    """Print the parts of the step of the best layout and of the best of another kind."""
+    best, other = answer.layouts[0], answer.other
+    step = best["step_seconds"]
     _heading("What limits it: parts of the step")
-    header = ["part", "s", "%"] + (["runner-up s", "%", "more s"] if second else [])
+    header = ["part", "s", "%"] + (["other kind s", "%", "more s"] if other else [])
     rows = []
     for name in (*SHARES, "step_seconds"):
         if best[name] is None:
             continue
-        row = [name.removesuffix("_seconds"), _short(best[name]), _share(best, name)]
-        if second:
-            difference = second[name] - best[name]
-            row += [_short(second[name]), _share(second, name), f"{difference:+.3g}"]
+        own = unless_rounding(best[name], step)
+        row = [name.removesuffix("_seconds"), _short(own), _share(best, name)]
+        if other:
+            difference = unless_rounding(other[name] - best[name], step)
+            told = unless_rounding(other[name], step)
+            row += [_short(told), _share(other, name), f"{difference:+.3g}"]
         rows.append(row)
     put(header, [_figures(rows)])
     _line(binding(best))
-    if second:
-        slower = second["step_seconds"] / best["step_seconds"] - 1
-        _line(f"the runner-up takes {100 * slower:.2f} % longer")
+    second = answer.runner_up
+    if second and second != other:
+        _line(f"rank 2 takes {_longer(second, best)} and is of the same kind as the best")
+    if other:
+        _line(
+            f"the best of another kind (degrees, recomputation or ZeRO stage) takes "
+            f"{_longer(other, best)}: {_words(answer, other)}"
+        )
+
+
+def _words(answer: Answer, layout: Mapping[str, Any]) -> str:
+    """Return a layout in words; its strategy where the estimator has a choice of it."""
+    has_strategy = "strategy" in answer.run.estimator.choice_columns
+    told = {n: v for n, v in layout.items() if n != "strategy" or has_strategy}
+    return layout_in_words(told)
+
+
+def _longer(layout: Mapping[str, Any], best: Mapping[str, Any]) -> str:
+    percent = f"{100 * (layout['step_seconds'] / best['step_seconds'] - 1):.2f}"
+    return "as long" if percent == "0.00" else f"{percent} % longer"
 
 
 def binding(layout: Mapping[str, Any]) -> str:
@@ -116,102 +170,76 @@ def _neighbours(answer: Answer) -> list[Mapping[str, Any]]:
 
 
 def _put_sureness(answer: Answer) -> None:
-    sure, best = answer.sureness, answer.layouts[0]
+    sure = answer.sureness
     _heading("How sure that is")
     if sure.likely and sure.extreme:
+        best = answer.layouts[0]
         factor = best["training_seconds"] / best["step_seconds"] / 86400
         for (low, high), why in (
             (sure.likely, "the constants' errors taken as independent"),
             (sure.extreme, "all constants at their worst together"),
         ):
             _line(f"{low * factor:,.1f} to {high * factor:,.1f} days: {why}")
-        limit = answer.run.asked.limits.days
-        if limit is not None and sure.likely[1] * factor > limit:
-            _line(f"the slow end of the first is beyond --days {limit:g}")
+        for line in warnings(answer):
+            _line(line)
         _line(f"why: {sure.explain_command}")
+    for line in memory_lines(answer):
+        _line(line)
+    for line in sure.unlike:
+        _line(line)
     if sure.errors:
-        _line("error of the step's time on published steps, + too slow:")
+        _line("error of the rate on published steps, + too fast (the days come out too short):")
         rows = [
             {
                 **{n: e[n] for n in ("reference", "published_group", "num_rows", "num_published")},
-                "mean_absolute_relative_error": e["time_mean_absolute_relative_error"],
-                "max_absolute_relative_error": e["time_max_absolute_relative_error"],
-                "bias": e["time_bias"],
+                "mean_absolute_relative_error": e["mean_absolute_relative_error"],
+                "max_absolute_relative_error": e["max_absolute_relative_error"],
+                "bias": e["bias"],
                 "figures": "stored" if e["is_stored"] else "evaluated now",
             }
             for e in sure.errors
         ]
-        _table(rows, _same(rows, ("published_group",)))
+        _table(rows, frozenset())
     if sure.note:
         _line(sure.note)
 
 
-def document(answer: Answer, top: int, grid: str | None) -> dict[str, Any]:
-    """Return the answer in base units."""
-    run, best = answer.run, answer.layouts[0]
-    asked, sure = run.asked, answer.sureness
-    place = [line["num_gpus"] for line in answer.counts].index(answer.num_gpus)
-    energy = answer.energies[0] if answer.energies else {}
-    terms = next(line for line in answer.counts if line["num_gpus"] == answer.num_gpus)
-    factor = best["training_seconds"] / best["step_seconds"]
-    plain: dict[str, Any] = _plain(
-        {
-            "question": {
-                "estimator": run.estimator.name,
-                "variant": "corrected" if run.mends else "published",
-                "model": run.facts.problem["model"],
-                "accelerator": run.facts.problem["accelerator"],
-                "dataset_tokens": asked.tokens,
-                "global_batch_size": run.batch,
-                "is_default_batch": run.is_default_batch,
-                "seq_len": run.facts.problem["seq_len"],
-                "framework": run.facts.problem.get("framework"),
-                "goodput": asked.goodput or 1.0,
-                **vars(asked.limits),
-            },
-            "swept": {
-                "cells": sum(one.missing_cells for one in answer.sweeps),
-                "rows": sum(one.missing_rows for one in answer.sweeps),
-            },
-            "num_gpus": answer.num_gpus,
-            "problem_id": answer.problem_id,
-            "training_seconds": best["training_seconds"],
-            "gpu_hours": best["gpu_hours"],
-            "cost_usd": terms["cost_usd"],
-            "energy_kwh": energy.get("energy_kwh"),
-            "power_watts": energy.get("power_watts"),
-            "headroom_bytes": best["headroom_bytes"],
-            "limited_by": max(
-                (name for name in SHARES if best[name] is not None), key=lambda name: best[name]
-            ),
-            "layouts": list(answer.layouts[:top]),
-            "runner_up": answer.runner_up,
-            "costs": list(answer.costs),
-            "energies": _energies(answer, grid),
-            "counts": list(answer.counts),
-            "next_smaller": answer.counts[place - 1] if place else None,
-            "next_larger": answer.counts[place + 1] if place + 1 < len(answer.counts) else None,
-            "likely_training_seconds": sure.likely and [factor * end for end in sure.likely],
-            "extreme_training_seconds": sure.extreme and [factor * end for end in sure.extreme],
-            "errors": list(sure.errors),
-            "errors_note": sure.note or None,
-            "queries": dict(answer.queries),
-        }
-    )
-    return plain
+def warnings(answer: Answer) -> list[str]:
+    """Return the limits that the slow end of the likely interval exceeds.
+
+    Power is that of the GPUs, however long they run: no interval of the time moves it.
+    """
+    limits, likely = answer.run.asked.limits, answer.sureness.likely
+    if likely is None:
+        return []
+    best = answer.layouts[0]
+    slower = likely[1] / best["step_seconds"]
+    told = []
+    if limits.days is not None and slower * best["training_seconds"] > limits.days * 86400:
+        told.append(f"the slow end of the first is beyond --days {limits.days:g}")
+    own = next(line for line in answer.counts if line["num_gpus"] == answer.num_gpus)
+    if limits.budget_usd is not None and slower * own["cost_usd"] > limits.budget_usd:
+        told.append(
+            f"the slow end of the first costs {slower * own['cost_usd']:,.0f} USD, beyond "
+            f"--budget-usd {limits.budget_usd:,.0f}"
+        )
+    return told
 
 
-def _energies(answer: Answer, grid: str | None) -> list[Mapping[str, Any]]:
-    """Return the energies; carbon that was given by the name of a grid has that name."""
-    return [{**line, "grid": grid or line["grid"]} for line in answer.energies]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return json_value(value)
+def memory_lines(answer: Answer) -> list[str]:
+    """Return how sure the memory is: the errors on one's own runs, or that there is no figure."""
+    if not answer.sureness.memory:
+        return [
+            "memory: no published figure validates it; `warehouse measure` compares that of your "
+            "own runs"
+        ]
+    return [
+        f"memory, + too large, on {count(line['num_rows'], 'run')} of {line['reference']}: "
+        f"mean |error| {100 * line['memory_mean_absolute_relative_error']:.1f} %, "
+        f"max {100 * line['memory_max_absolute_relative_error']:.1f} %, "
+        f"bias {100 * line['memory_bias']:+.1f} %"
+        for line in answer.sureness.memory
+    ]
 
 
 def _same(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> frozenset[str]:

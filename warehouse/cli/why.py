@@ -18,14 +18,18 @@ from warehouse.cli.common import (
     say,
     title_line,
 )
+from warehouse.cli.plan_question import batch_in_words, domain_in_words
+from warehouse.cli.words import layout_in_words, unless_rounding
 from warehouse.formats import Figure, json_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from warehouse.why import Why
+    from warehouse.why_question import Question
 
 SHOWN_NEIGHBOURS = 5
+OWN_SYSTEM = "a system of one's own"
 
 
 def why(
@@ -36,6 +40,14 @@ def why(
     estimator: Annotated[
         str, typer.Option(metavar="NAME", help="Whose estimates: training_step or roofline.")
     ] = "training_step",
+    tokens: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N",
+            help="Tokens of the run: where no batch is given, it is that of `plan` for them.",
+            show_default="20 for each active parameter",
+        ),
+    ] = None,
     profile: ProfileOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object, in base units.")
@@ -48,15 +60,19 @@ def why(
     stored. Shown are its rank, its step beside that of the best one part by part, and the changes
     of one choice that would help most (data parallelism follows). Of a layout that does not fit:
     by how much, and what takes the memory. Of one that no rule admits: the rule, with the values
-    that it read. What is not given is a default.
+    that it read. What is not given is a default, and is told; the batch is that of `plan`.
     """
     from estimators import registry
+    from estimators.contract import RefusedError
     from warehouse.catalog import packaged_catalog
+    from warehouse.costs import above_zero
     from warehouse.errors import UsageError
+    from warehouse.plan import with_model_hint
     from warehouse.profiles import load_profiles, profiled
     from warehouse.showing import read_pairs
     from warehouse.why import ESTIMATORS
     from warehouse.why import why as found_why
+    from warehouse.why_question import completed
 
     model = registry.get(estimator)
     if estimator not in ESTIMATORS:
@@ -66,15 +82,69 @@ def why(
         )
     given = read_pairs(model, model.relations[0], pairs)
     model = profiled(model, lambda: load_profiles(db), profile)
-    found = found_why(model, given, frozenset(model.mends), packaged_catalog())
+    mends, catalog = frozenset(model.mends), packaged_catalog()
+    question = completed(model, given, mends, catalog, above_zero("tokens", tokens))
+    try:
+        found = found_why(model, question.given, mends, catalog)
+    except RefusedError as error:
+        raise with_model_hint(error, given) from None
     if as_json:
-        sys.stdout.write(json.dumps(_document(found), indent=1) + "\n")
+        document = {"question": _question(question), **_document(found)}
+        sys.stdout.write(json.dumps(document, indent=1) + "\n")
         return
     say(title_line(estimator))
+    for line in question_lines(question, found):
+        _line(line)
     if found.shown is None:
         _put_broken(found)
     else:
         _put_compared(found)
+
+
+def question_lines(question: Question, found: Why) -> list[str]:
+    """Return what is asked: the problem, the batch and where it is from, the layout."""
+    from warehouse.plan import OWN_MODEL
+
+    shown = found.shown
+    values = question.problem if shown is None else shown.problem
+    if not values:
+        return []
+    num_gpus = question.num_gpus if shown is None else shown.problem["num_gpus"]
+    gpus = "" if num_gpus is None else f"{num_gpus:,} x "
+    framework = f", framework {values['framework']}" if values.get("framework") else ""
+    lines = [
+        f"{values['model'] or OWN_MODEL} on {gpus}"
+        f"{values['accelerator'] or OWN_SYSTEM} in "
+        f"{domain_in_words(values)}, sequences of {values['seq_len']:,}{framework}"
+    ]
+    batch = question.batch
+    if shown is not None:
+        batch = int(shown.problem["global_batch_size"] or 0)
+    if batch is not None:
+        lines.append(batch_in_words(batch, values) + _rule(question))
+    if shown is not None:
+        choices = {name: shown.problem[name] for name in shown.estimator.choice_columns}
+        lines.append(f"layout {layout_in_words({**shown.layout, **choices})}")
+    return lines
+
+
+def _rule(question: Question) -> str:
+    if not question.is_default_batch:
+        return ""
+    told = f", that of `plan` for {(question.dataset_tokens or 0) / 1e12:,.3g} T tokens"
+    if question.multiple is not None:
+        told += f", to a multiple of the {question.multiple:,} that the layout takes at once"
+    return f"{told}; global_batch_size= or --tokens gives another"
+
+
+def _question(question: Question) -> dict[str, Any]:
+    return {
+        **{name: json_value(value) for name, value in question.problem.items()},
+        "num_gpus": question.num_gpus,
+        "global_batch_size": question.batch,
+        "is_default_batch": question.is_default_batch,
+        "dataset_tokens": question.dataset_tokens,
+    }
 
 
 def _put_broken(found: Why) -> None:
@@ -113,8 +183,8 @@ def _put_compared(found: Why) -> None:
         _line("no layout of this problem fits: ask for more GPUs")
         return
     best = float(str(found.best["step_seconds"]))
-    _line(f"the best takes {best:.4g} s, {_words(found.best)}")
-    if seconds > best:
+    _line(f"the best takes {best:.4g} s, {layout_in_words(found.best)}")
+    if unless_rounding(seconds - best, best) > 0:
         _line(f"it loses {seconds - best:.4g} s, {100 * (seconds / best - 1):.1f} % of the best")
     _put_parts(found, seconds, best)
     _put_neighbours(found, seconds)
@@ -124,14 +194,15 @@ def _put_parts(found: Why, seconds: float, best: float) -> None:
     rows: list[tuple[str, ...]] = [
         (
             part.name.removesuffix("_seconds"),
-            Figure(f"{part.seconds:.4g}"),
-            Figure(f"{part.best_seconds:.4g}"),
-            Figure(f"{part.difference_seconds:+.3g}"),
-            Figure(f"{100 * part.difference_seconds / best:+.1f}"),
+            Figure(f"{unless_rounding(part.seconds, best):.4g}"),
+            Figure(f"{unless_rounding(part.best_seconds, best):.4g}"),
+            Figure(f"{unless_rounding(part.difference_seconds, best):+.3g}"),
+            Figure(f"{100 * unless_rounding(part.difference_seconds, best) / best:+.1f}"),
         )
         for part in found.parts
     ]
-    total = (seconds, best, seconds - best, 100 * (seconds / best - 1))
+    more = unless_rounding(seconds - best, best)
+    total = (seconds, best, more, 100 * more / best)
     rows.append(
         (
             "step",
@@ -163,41 +234,11 @@ def _put_neighbours(found: Why, seconds: float) -> None:
             Figure(f"{one.step_seconds:.4g}"),
             Figure(f"{100 * (one.step_seconds / seconds - 1):+.1f}"),
             Figure(f"{one.memory_bytes / 1e9:,.1f}"),
-            _words(one.layout),
+            layout_in_words(one.layout),
         )
         for one in found.neighbours[:SHOWN_NEIGHBOURS]
     ]
     put(("change", "from", "to", "step s", "%", "memory GB", "layout"), [rows])
-
-
-_SHORT = {
-    "data_parallel": "dp",
-    "tensor_parallel": "tp",
-    "tensor_parallel_2": "x",
-    "context_parallel": "cp",
-    "expert_parallel": "ep",
-    "pipeline_parallel": "pp",
-    "virtual_pipeline": "chunks",
-    "microbatch_size": "micro",
-    "zero_stage": "zero",
-    "summa_panels": "panels",
-}
-
-
-def _words(layout: Mapping[str, Any]) -> str:
-    """Return a layout in words, as view best_of_cell has them."""
-    words = [str(layout["strategy"])] if "strategy" in layout else []
-    always = ("data_parallel", "tensor_parallel", "pipeline_parallel", "microbatch_size")
-    for name, short in _SHORT.items():
-        if name in layout and (name in always or layout[name] not in (0, 1)):
-            words.append(f"{short}{layout[name]}")
-    if layout.get("zero_stage") == 1:
-        words.append("zero1")
-    if layout.get("uses_sequence_parallel"):
-        words.append("sp")
-    if layout["activation_recompute"] != "none":
-        words.append(f"recompute {layout['activation_recompute']}")
-    return " ".join(words)
 
 
 def _table(rows: list[dict[str, Any]]) -> None:
