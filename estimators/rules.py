@@ -88,6 +88,14 @@ def keeps(rules: Iterable[Rule], values: Values, num_rows: int) -> Array:
     return kept
 
 
+def nearest(numbers: Iterable[int], value: int) -> str:
+    """Return the numbers next to `value`, ``4 or 8``; where there is none, ``another``."""
+    known = sorted(set(numbers))
+    below = [number for number in known if number < value][-1:]
+    above = [number for number in known if number > value][:1]
+    return one_of(below + above) if below + above else "another"
+
+
 def one_of(numbers: Iterable[int]) -> str:
     """Return ``1, 2, 4 or 8``; long lists are cut in the middle."""
     words = [str(number) for number in numbers]

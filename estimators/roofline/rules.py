@@ -13,7 +13,7 @@ import numpy as np
 
 from estimators.contract import Mends, Values
 from estimators.roofline.strategies import ATTENTIONS
-from estimators.rules import INTERLEAVING_NEEDS_STAGES, Rule, divides, one_of, only
+from estimators.rules import INTERLEAVING_NEEDS_STAGES, Rule, divides, nearest, one_of, only
 from estimators.spaces import divisors
 
 DEGREES = {
@@ -49,7 +49,7 @@ def _divides_tokens(column: str) -> Rule:
         (column, "microbatch_size", "seq_len"),
         lambda v: np.equal(_tokens(v) % np.maximum(v[column], 1), 0),
         lambda row: f"does not divide the {_tokens(row)} tokens of a microbatch",
-        lambda _: "",
+        lambda row: f"use {nearest(divisors(max(int(_tokens(row)), 1)).tolist(), row[column])}",
     )
 
 
@@ -70,6 +70,14 @@ def _unused(column: str, neutral: int, *strategies: str) -> tuple[Rule, ...]:
     return tuple(_in(strategy, rule) for strategy in strategies)
 
 
+def _context_hint(row: Values, tokens: int) -> str:
+    """Return the context degrees that divide what the tensor axis leaves of the tokens."""
+    rest, lost = divmod(tokens, max(int(row["tensor_parallel"]), 1))
+    if lost or rest < 1:
+        return f"use a `tensor_parallel` that divides {tokens}"
+    return f"use {nearest(divisors(rest).tolist(), row['context_parallel'])}"
+
+
 def _context_divides(whole: str, tokens: Callable[[Values], Any]) -> Rule:
     """Return the rule that tensor and context axis together divide `tokens`."""
     return Rule(
@@ -83,7 +91,7 @@ def _context_divides(whole: str, tokens: Callable[[Values], Any]) -> Rule:
             f"times `tensor_parallel` {row['tensor_parallel']} does not divide "
             f"{whole} {tokens(row)}"
         ),
-        lambda _: "",
+        lambda row: _context_hint(row, int(tokens(row))),
     )
 
 

@@ -8,14 +8,8 @@ import numpy as np
 
 from estimators.contract import Values
 from estimators.rules import Rule, divides
-
-FLASH_BLOCK = 128
-"""Tokens below which a share of a sequence would not fill a block of fused attention."""
-
-
-def _none(_row: Values) -> str:
-    return ""
-
+from estimators.training_step import hints
+from estimators.training_step.attention import FLASH_BLOCK
 
 PROBLEM_RULES = (
     Rule(
@@ -34,7 +28,7 @@ PROBLEM_RULES = (
         ("num_kv_heads", "num_heads"),
         lambda v: np.equal(np.remainder(v["num_heads"], np.maximum(v["num_kv_heads"], 1)), 0),
         lambda row: f"does not divide `num_heads` {row['num_heads']}",
-        _none,
+        hints.divisor_of("num_kv_heads", "num_heads"),
     ),
     Rule(
         "a token has so many experts",
@@ -42,7 +36,7 @@ PROBLEM_RULES = (
         ("experts_per_token", "num_experts"),
         lambda v: np.less_equal(v["experts_per_token"], v["num_experts"]),
         lambda row: f"is more than `num_experts` {row['num_experts']}",
-        _none,
+        hints.at_most("num_experts"),
     ),
     Rule(
         "dense layers are layers",
@@ -50,7 +44,7 @@ PROBLEM_RULES = (
         ("num_dense_layers", "num_layers"),
         lambda v: np.less_equal(v["num_dense_layers"], v["num_layers"]),
         lambda row: f"is more than `num_layers` {row['num_layers']}",
-        _none,
+        hints.at_most("num_layers"),
     ),
 )
 
@@ -84,7 +78,7 @@ LAYER_RULES = (
             )
         ),
         lambda row: f"does not divide `expert_ffn_hidden_size` {row['expert_ffn_hidden_size']}",
-        _none,
+        hints.divisor_of("tensor_parallel", "expert_ffn_hidden_size"),
     ),
     Rule(
         "key heads are split or copied evenly",
@@ -95,7 +89,7 @@ LAYER_RULES = (
             | (np.remainder(v["tensor_parallel"], np.maximum(v["num_kv_heads"], 1)) == 0)
         ),
         lambda row: f"neither divides `num_kv_heads` {row['num_kv_heads']} nor is divided by it",
-        _none,
+        hints.key_head_shares,
     ),
     Rule(
         "context parallelism needs fused attention",
@@ -121,7 +115,7 @@ LAYER_RULES = (
             f"does not split `seq_len` {row['seq_len']} into two shares a rank of "
             f"{FLASH_BLOCK} tokens or more"
         ),
-        _none,
+        hints.sequence_shares,
     ),
     Rule(
         "experts are split evenly",
@@ -129,7 +123,7 @@ LAYER_RULES = (
         ("expert_parallel", "num_experts"),
         lambda v: np.equal(np.remainder(v["num_experts"], np.maximum(v["expert_parallel"], 1)), 0),
         lambda row: f"does not divide `num_experts` {row['num_experts']}",
-        _none,
+        hints.divisor_of("expert_parallel", "num_experts"),
     ),
     Rule(
         "sequence parallelism splits over tensors",
@@ -151,7 +145,7 @@ LAYER_RULES = (
             f"needs `tensor_parallel` above 1 that splits `seq_len` {row['seq_len']} evenly; it is "
             f"{row['tensor_parallel']}"
         ),
-        _none,
+        hints.sequence_parallel,
     ),
     Rule(
         "experts over tensors need sequence parallelism",
@@ -175,7 +169,7 @@ SPLIT_RULES = (
         ("num_gpus", *_DEGREES),
         lambda v: np.equal(_product(v), v["num_gpus"]),
         lambda row: f"is not the product of the degrees, {_product(row)}",
-        _none,
+        hints.product_of_degrees,
     ),
     Rule(
         "stages have a layer each",
@@ -183,7 +177,7 @@ SPLIT_RULES = (
         ("pipeline_parallel", "num_layers"),
         lambda v: np.less_equal(v["pipeline_parallel"], v["num_layers"]),
         lambda row: f"is more than `num_layers` {row['num_layers']}",
-        _none,
+        hints.at_most("num_layers"),
     ),
     Rule(
         "chunks are even and interleaved over stages",
@@ -206,7 +200,7 @@ SPLIT_RULES = (
             f"does not split `num_layers` {row['num_layers']} into even chunks on "
             f"{row['pipeline_parallel']} stages"
         ),
-        lambda _row: "use 1 on one stage",
+        hints.chunks_of_stages,
     ),
     Rule(
         "expert groups lie within replicas",
@@ -222,7 +216,7 @@ SPLIT_RULES = (
             f"does not divide `data_parallel` x `context_parallel` "
             f"{row['data_parallel'] * row['context_parallel']}"
         ),
-        _none,
+        hints.expert_groups,
     ),
     Rule(
         "replicas divide the batch",
@@ -238,7 +232,7 @@ SPLIT_RULES = (
             f"times `data_parallel` {row['data_parallel']} does not divide `global_batch_size` "
             f"{row['global_batch_size']}"
         ),
-        _none,
+        hints.batch_of_replicas,
     ),
     Rule(
         "interleaving takes microbatches by stages",
@@ -261,7 +255,7 @@ SPLIT_RULES = (
         lambda row: (
             f"needs microbatches in multiples of `pipeline_parallel` {row['pipeline_parallel']}"
         ),
-        _none,
+        hints.rounds_of_stages,
     ),
 )
 """Rules of how layers and batch are split over stages and replicas."""
@@ -272,7 +266,7 @@ SHARDING_NEEDS_REPLICAS = Rule(
     ("zero_stage", "data_parallel", "context_parallel"),
     lambda v: np.equal(v["zero_stage"], 0) | (v["data_parallel"] * v["context_parallel"] > 1),
     lambda _row: "has nothing to shard over: there is one replica",
-    _none,
+    lambda _row: "use 0, or more replicas",
 )
 """Kept by searches, so that a layout is there once; a batch may say it."""
 

@@ -1,0 +1,271 @@
+"""`warehouse plan`: a model of one's own, layouts held to a choice, and the question told."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import duckdb
+import pytest
+
+ACCELERATOR = "H100 SXM 80GB"
+RUN = ("--accelerator", ACCELERATOR, "--tokens", 2e10, "--batch", 8, "--gpus", 4)
+# GPT-3 1.3B, table 2.1 of arXiv 2005.14165, and the vocabulary of GPT-2
+SHAPE = {
+    "num_layers": 24,
+    "hidden_size": 2048,
+    "ffn_hidden_size": 8192,
+    "num_heads": 16,
+    "seq_len": 2048,
+    "vocab_size": 50257,
+}
+PAIRS = tuple(f"{name}={value}" for name, value in SHAPE.items())
+USD_PER_GPU_HOUR = 3.29
+"""On demand, of the last year in table gpu_hour_quote."""
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory, program):
+    """A database that has the plan of a shape without a name, and the plan."""
+    path = tmp_path_factory.mktemp("own") / "warehouse.duckdb"
+    done = program("plan", *RUN, *PAIRS, "--json", "--db", path)
+    assert done.returncode == 0, done.stderr
+    return path, json.loads(done.stdout)
+
+
+@pytest.fixture
+def database(planned, tmp_path):
+    """A copy of that database, to be written to."""
+    path = tmp_path / "copy.duckdb"
+    shutil.copyfile(planned[0], path)
+    return path
+
+
+@pytest.fixture
+def plan(warehouse, database):
+    """Ask for a plan; return its document."""
+
+    def plan(*options):
+        code, out, err = warehouse("plan", *options, "--json", "--db", database)
+        assert code == 0, err
+        return json.loads(out)
+
+    return plan
+
+
+@pytest.fixture
+def refusal(warehouse, tmp_path):
+    """Ask for a plan that there is none of; return exit code and error; nothing is stored."""
+    path = tmp_path / "none.duckdb"
+
+    def refusal(*options):
+        code, out, err = warehouse("plan", *options, "--db", path)
+        assert (code != 0, out, path.exists()) == (True, "", False)
+        return code, err.partition("error: ")[2]
+
+    return refusal
+
+
+# ---- a model of one's own ----
+
+
+def test_a_shape_is_planned_as_the_model_of_that_shape(planned, plan):
+    _, own = planned
+    named = plan(*RUN, "--model", "gpt3_1.3B")
+    assert own["question"]["model"] is None
+    assert named["question"]["model"] == "gpt3_1.3B"
+    assert own["question"]["shape"] == named["question"]["shape"]
+    for name in ("training_seconds", "cost_usd", "energy_kwh", "headroom_bytes"):
+        assert own[name] == pytest.approx(named[name], rel=1e-12)
+
+
+def test_a_name_beside_a_whole_shape_is_its_label(plan):
+    found = plan(*RUN, *PAIRS, "--model", "mine")
+    assert found["question"]["model"] == "mine"
+
+
+def test_a_shape_changes_a_model_that_is_named(plan):
+    found = plan(*RUN, "--model", "gpt3_1.3B", "num_layers=12")
+    assert found["question"]["shape"]["num_layers"] == 12
+    assert found["question"]["shape"]["hidden_size"] == 2048
+
+
+def test_the_roofline_takes_a_shape_as_well(plan):
+    found = plan(*RUN, *PAIRS, "--estimator", "roofline")
+    assert found["question"]["shape"]["num_layers"] == 24
+    assert found["layouts"][0]["memory_bytes"] < 80e9
+
+
+def test_an_unknown_model_names_the_closest_ones_the_list_and_the_shape(refusal):
+    code, error = refusal(*RUN, "--model", "lama3_70B")
+    assert code == 3
+    assert '`model` "lama3_70B" is not in the `model` table' in error
+    assert "hint: known: llama3_70B" in error
+    assert 'warehouse sql "select model from model"' in error
+    assert "num_layers=... hidden_size=... num_heads=... seq_len=..." in error
+
+
+def test_an_incomplete_shape_names_what_is_missing(refusal):
+    code, error = refusal(*RUN, "num_layers=24", "hidden_size=2048")
+    assert code == 3
+    assert "`num_heads` (none) is missing" in error
+    assert "or give its shape: num_heads=... seq_len=..." in error
+
+
+# ---- layouts held to a choice, a system changed ----
+
+
+def test_layouts_are_held_to_what_is_named_even_where_all_are_stored(plan, planned, database):
+    _, free = planned
+    held = {"tensor_parallel": 2, "zero_stage": 1, "activation_recompute": "full"}
+    found = plan(*RUN, *PAIRS, *(f"{name}={value}" for name, value in held.items()))
+    assert found["question"]["held"] == held
+    assert found["problem_id"] == free["problem_id"]
+    assert found["layouts"]
+    for layout in (*found["layouts"], found["other_kind"]):
+        assert {name: layout[name] for name in held} == held
+    with duckdb.connect(str(database), read_only=True) as connection:
+        [(best,)] = connection.execute(
+            "select min(step_seconds) from configuration where problem_id = ? and fits_memory "
+            "and tensor_parallel = 2 and zero_stage = 1 and activation_recompute = 'full'",
+            [found["problem_id"]],
+        ).fetchall()
+    assert found["layouts"][0]["step_seconds"] == best > free["layouts"][0]["step_seconds"]
+    # its dollars are those of its own step: 8 x 2,048 tokens a step, 1,220,704 steps
+    hours = 4 * 1_220_704 * best / 3600
+    assert found["gpu_hours"] == pytest.approx(hours)
+    assert found["cost_usd"] == pytest.approx(hours * USD_PER_GPU_HOUR)
+    assert {c["basis"]: c["cost_usd"] for c in found["costs"]}["on_demand"] == pytest.approx(
+        hours * USD_PER_GPU_HOUR
+    )
+    # 10.2 kW a server of eight at three quarters, 10 % for the site
+    assert found["energy_kwh"] == pytest.approx(hours * 10.2 / 8 * 0.75 * 1.1)
+
+
+def test_an_attribute_of_the_system_is_taken_in_place_of_the_accelerators(plan):
+    found = plan(*RUN, *PAIRS, "hbm_bytes=40e9")
+    assert found["question"]["inputs"]["hbm_bytes"] == 40e9
+    assert found["layouts"][0]["hbm_bytes"] == 40e9
+
+
+def test_a_value_that_no_layout_can_have_is_told_by_its_rule(refusal):
+    code, error = refusal(*RUN, *PAIRS, "tensor_parallel=3")
+    assert code == 3
+    assert "`tensor_parallel` 3 does not divide `num_heads` 16" in error
+    assert "hint: use 1, 2, 4, 8 or 16" in error
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "said"),
+    [
+        (("num_gpus=8",), 2, "give --gpus"),
+        (("global_batch_size=8",), 2, "give --batch"),
+        (("num_microbatches=8",), 2, "give --batch"),
+        (("seq_len=1024", "--seq-len", 1024), 2, "stands beside `seq_len=1024`"),
+        (("accelerator=A100",), 2, "stands beside `accelerator=A100`"),
+        (("profile=ours",), 2, "a plan is of the constants with their sources"),
+        (("tensor_parallel=2", "tensor_parallel=4"), 3, "is given twice"),
+        (("tensr_parallel=2",), 3, "did you mean tensor_parallel"),
+        (("step_seconds=2",), 3, "is computed, not given"),
+        (("tensor_parallel=two",), 3, '`tensor_parallel` "two" must be a whole number'),
+        (("tensor_parallel",), 2, "is not of the form key=value"),
+        (("framework=nope",), 3, '`framework` "nope" is not in'),
+    ],
+)
+def test_a_wrong_pair_is_refused(refusal, given, code, said):
+    found, error = refusal(*RUN, "--model", "gpt3_1.3B", *given)
+    assert found == code
+    assert said in error
+
+
+def test_an_accelerator_is_needed_and_may_be_a_pair(refusal, plan):
+    code, error = refusal("--tokens", 1e9, "--gpus", 4, "--model", "gpt3_1.3B")
+    assert code == 2
+    assert "give --accelerator" in error
+    options = ("--tokens", 2e10, "--batch", 8, "--gpus", 4)
+    assert plan(*options, *PAIRS, "accelerator=H100")["question"]["accelerator"] == ACCELERATOR
+
+
+# ---- numbers of GPUs without a layout ----
+
+
+@pytest.mark.parametrize(
+    ("gpus", "told", "hint"),
+    [
+        # a prime beyond the heads, layers and sequences of the batch
+        (1009, "`--gpus` 1,009: there is no layout", "ask for 512 or 1,024"),
+        (100_000_000, "`--gpus` 100,000,000: there is no layout", "or for another --batch"),
+    ],
+)
+def test_a_number_of_gpus_without_a_layout_is_refused_before_anything_is_stored(
+    refusal, gpus, told, hint
+):
+    run = ("--model", "gpt3_1.3B", "--accelerator", "H100", "--tokens", 2e10, "--batch", 64)
+    code, error = refusal(*run, "--gpus", gpus)
+    assert code == 3
+    assert told in error
+    assert hint in error
+    assert "50000000" not in error
+
+
+# ---- the question ----
+
+
+def test_the_question_stands_above_the_answer(warehouse, database):
+    options = (*RUN, "--model", "mine", *PAIRS, "--goodput", 0.9, "tensor_parallel=2")
+    code, out, err = warehouse("plan", *options, "--headroom-gb", 2, "--db", database)
+    assert code == 0, err
+    question, _, answer = out.partition("\n\n")
+    assert answer.startswith("The best layouts on 4 GPUs")
+    # 24 layers of 12 x 2048^2 weights, 1.208 G, and 36,864 biases and norms, 0.9 M
+    assert question.splitlines() == [
+        "mine: 24 layers of 2,048, feed-forward 8,192, 16 heads, sequences of 2,048, vocabulary "
+        "50,257; 1.209 G parameters in its layers",
+        "0.02 T tokens on H100 SXM 80GB in NVLink domains of 8, goodput 0.9",
+        "batch 8 sequences (16,384 tokens)",
+        "estimator training_step, framework megatron_core",
+        "every layout has tensor_parallel 2",
+        "every layout leaves 2 GB of memory",
+    ]
+    for line in question.splitlines():
+        assert line in err
+
+
+def test_the_document_has_the_terms_of_the_question(plan):
+    terms = ("--price", 2, "--pue", 1.5, "--watts", 900, "--carbon", 0.1, "--goodput", 0.8)
+    found = plan(*RUN, *PAIRS, *terms, "--electricity-price", 0.07)
+    question = found["question"]
+    assert found["cost_basis"] == question["basis"] == "given"
+    assert question["usd_per_gpu_hour"] == 2
+    assert question["pue"] == 1.5
+    assert question["watts_per_gpu"] == 900
+    assert question["kg_co2e_per_kwh"] == 0.1
+    assert question["usd_per_kwh"] == 0.07
+    assert question["goodput"] == 0.8
+    assert question["nvlink_size"] == 8
+    other = plan(*RUN, *PAIRS, "--basis", "owned")
+    assert other["cost_basis"] == other["question"]["basis"] == "owned"
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "given", "size"),
+    [
+        # a system of the paper is sold as a board of eight; a projection is not sold
+        ("B200", (), 8),
+        ("B200-next", (), 4),
+        ("B200", ("--nvlink-size", 4), 4),
+        ("B200", ("nvlink_size=2",), 2),
+    ],
+)
+def test_a_domain_is_as_the_accelerator_is_sold(warehouse, tmp_path, accelerator, given, size):
+    run = ("--model", "gpt3_1.3B", "--accelerator", accelerator, "--tokens", 2e10, "--batch", 8)
+    options = (*run, "--gpus", 8, "--estimator", "roofline", *given)
+    path = tmp_path / "domains.duckdb"
+    code, out, err = warehouse("plan", *options, "--json", "--db", path)
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["question"]["nvlink_size"] == size
+    with duckdb.connect(str(path), read_only=True) as connection:
+        assert connection.execute("select distinct nvlink_size from problem").fetchall() == [
+            (size,)
+        ]

@@ -1,0 +1,105 @@
+"""`warehouse why`: the batch and the domain that are taken where none is given, and told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+LARGE = ("model=llama3_70B", "accelerator=H100", "num_gpus=1024", "tensor_parallel=8")
+
+
+@pytest.fixture
+def why(warehouse):
+    def why(*arguments):
+        code, out, err = warehouse("why", *arguments, "--json")
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    return why
+
+
+def test_the_batch_is_that_of_a_plan(why):
+    # 80 layers of 855,654,400 parameters, 20 tokens for each: 6 x 68.45e9 x 1.369e12 = 5.62e23
+    # FLOPs; (0.0562)^(1/6) x 2048^2 / 8192 = 317 sequences, of powers of two nearest 256
+    found = why(*LARGE, "pipeline_parallel=8")
+    question = found["question"]
+    assert (question["global_batch_size"], question["is_default_batch"]) == (256, True)
+    assert question["dataset_tokens"] == 20 * 80 * 855_654_400
+    assert found["inputs"]["global_batch_size"] == 256
+    # 15e12 tokens: (0.616)^(1/6) x 512 = 472 sequences
+    found = why(*LARGE, "pipeline_parallel=8", "--tokens", 15e12)
+    assert found["question"]["global_batch_size"] == 512
+
+
+def test_a_batch_that_the_layout_cannot_take_becomes_a_multiple_that_it_can(why, warehouse):
+    # 48 replicas; 6.98e9 parameters, 1.396e11 tokens: 148 sequences, 128; 2.7 rounds, 3 x 48
+    pairs = ("model=llama3_8B", "accelerator=H100", "num_gpus=96", "tensor_parallel=2")
+    found = why(*pairs)
+    assert found["inputs"]["global_batch_size"] == 144
+    assert found["is_admitted"]
+    _, out, _ = warehouse("why", *pairs)
+    assert "to a multiple of the 48 that the layout takes at once" in out
+
+
+@pytest.mark.parametrize(
+    ("pairs", "batch"),
+    [(("global_batch_size=128",), 128), (("num_microbatches=4",), 64)],
+)
+def test_a_batch_that_is_given_is_taken_without_a_rule(why, warehouse, pairs, batch):
+    # 1,024 GPUs over 8 x 8: 16 replicas
+    found = why(*LARGE, "pipeline_parallel=8", *pairs)
+    assert found["inputs"]["global_batch_size"] == batch
+    assert found["question"]["is_default_batch"] is False
+    _, out, _ = warehouse("why", *LARGE, "pipeline_parallel=8", *pairs)
+    assert f"batch {batch} sequences" in out
+    assert "that of `plan`" not in out
+
+
+def test_what_was_asked_stands_above_the_answer(warehouse):
+    code, out, _ = warehouse("why", *LARGE, "pipeline_parallel=8", "global_batch_size=512")
+    assert code == 0
+    assert out.splitlines()[:3] == [
+        "llama3_70B on 1,024 x H100 SXM 80GB in NVLink domains of 8, sequences of 8,192, "
+        "framework megatron_core",
+        "batch 512 sequences (4,194,304 tokens)",
+        "layout dp16 tp8 pp8 micro1 zero1 sp",
+    ]
+    # also where a rule excludes the layout
+    code, out, _ = warehouse("why", *LARGE, "pipeline_parallel=90", "global_batch_size=512")
+    assert code == 0
+    assert out.startswith("llama3_70B on 1,024 x H100 SXM 80GB")
+
+
+def test_the_domain_of_a_system_is_as_it_is_sold(why):
+    pairs = ("model=gpt3_1T", "accelerator=B200", "num_gpus=64", "tensor_parallel=8")
+    assert why(*pairs, "--estimator", "roofline")["inputs"]["nvlink_size"] == 8
+    given = why(*pairs, "nvlink_size=4", "--estimator", "roofline")
+    assert given["inputs"]["nvlink_size"] == 4
+
+
+def test_an_unknown_model_says_how_to_find_one_or_to_give_a_shape(warehouse):
+    code, out, err = warehouse("why", "model=lama3_70B", "num_gpus=8", "accelerator=H100")
+    assert (code, out) == (3, "")
+    assert "known: llama3_70B" in err
+    assert 'warehouse sql "select model from model"' in err
+
+
+def test_rounding_is_told_as_none():
+    from warehouse.cli.words import unless_rounding
+
+    assert unless_rounding(1.11e-16, 3.5) == 0
+    assert unless_rounding(-4.4e-16, 1.2) == 0
+    assert unless_rounding(2.2e-5, 3.5) == 2.2e-5
+    assert unless_rounding(-0.1, 3.5) == -0.1
+
+
+def test_no_rounding_is_printed_of_the_best_layout(why, warehouse):
+    pairs = ("model=gpt3_1.3B", "accelerator=H100 SXM 80GB", "num_gpus=8", "global_batch_size=64")
+    best = why(*pairs)["best"]
+    names = ("tensor_parallel", "context_parallel", "pipeline_parallel", "microbatch_size")
+    names = (*names, "virtual_pipeline", "zero_stage", "activation_recompute")
+    own = [f"{name}={best[name]}" for name in names]
+    _, out, _ = warehouse("why", *pairs, *own)
+    assert "rank 1 of" in out
+    assert "e-1" not in out

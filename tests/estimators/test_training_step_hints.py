@@ -1,0 +1,214 @@
+"""Hints of the rules of layouts: the nearest values that would be allowed, worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from estimators.roofline import rules as roofline
+from estimators.rules import nearest
+from estimators.training_step import rules as step
+
+STEP = {r.name: r for r in (*step.PROBLEM_RULES, *step.LAYER_RULES, *step.SPLIT_RULES)}
+STEP[step.SHARDING_NEEDS_REPLICAS.name] = step.SHARDING_NEEDS_REPLICAS
+ROOFLINE = {
+    rule.name: rule
+    for rule in (
+        *roofline.PROBLEM_RULES,
+        *roofline.split_rules(frozenset({"R4"})),
+        *roofline.row_rules(frozenset({"R11"})),
+        *roofline.BATCH_RULES,
+    )
+}
+
+
+def test_the_nearest_are_one_to_either_side():
+    assert nearest([1, 2, 4, 8], 3) == "2 or 4"
+    assert nearest([1, 2, 4, 8], 9) == "8"
+    assert nearest([4, 8], 1) == "4"
+    # the value itself did not do
+    assert nearest([1, 2, 4], 2) == "1 or 4"
+    assert nearest([2], 2) == "another"
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "hint"),
+    [
+        ("key heads divide heads", {"num_kv_heads": 5, "num_heads": 64}, "use 4 or 8"),
+        (
+            "a token has so many experts",
+            {"experts_per_token": 9, "num_experts": 8},
+            "use at most 8",
+        ),
+        ("dense layers are layers", {"num_dense_layers": 9, "num_layers": 8}, "use at most 8"),
+        (
+            "tensor_parallel divides expert_ffn_hidden_size",
+            {"tensor_parallel": 16, "expert_ffn_hidden_size": 1400, "num_experts": 8},
+            # 1,400 = 2^3 x 5^2 x 7
+            "use 14 or 20",
+        ),
+        # a group of eight: shares of 1, 2, 4, 8, or copies on 16, 24 ...
+        (
+            "key heads are split or copied evenly",
+            {"tensor_parallel": 6, "num_kv_heads": 8},
+            "use 4 or 8",
+        ),
+        (
+            "key heads are split or copied evenly",
+            {"tensor_parallel": 20, "num_kv_heads": 8},
+            "use 16 or 24",
+        ),
+        # 8,192 tokens are 32 ranks with two blocks of 128 each
+        (
+            "shares of a sequence fill blocks of attention",
+            {"context_parallel": 128, "seq_len": 8192},
+            "use 32",
+        ),
+        (
+            "shares of a sequence fill blocks of attention",
+            {"context_parallel": 3, "seq_len": 8192},
+            "use 2 or 4",
+        ),
+        ("experts are split evenly", {"expert_parallel": 3, "num_experts": 8}, "use 2 or 4"),
+        (
+            "sequence parallelism splits over tensors",
+            {"tensor_parallel": 1, "context_parallel": 1, "seq_len": 2048},
+            "use false, or `tensor_parallel` 2",
+        ),
+        (
+            "degrees multiply to the GPUs",
+            {
+                "num_gpus": 64,
+                "tensor_parallel": 4,
+                "context_parallel": 1,
+                "pipeline_parallel": 2,
+                "data_parallel": 4,
+            },
+            "use 32, or `data_parallel` 8",
+        ),
+        (
+            "degrees multiply to the GPUs",
+            {
+                "num_gpus": 64,
+                "tensor_parallel": 3,
+                "context_parallel": 1,
+                "pipeline_parallel": 1,
+                "data_parallel": 21,
+            },
+            "use 63, or degrees that divide 64",
+        ),
+        ("stages have a layer each", {"pipeline_parallel": 90, "num_layers": 80}, "use at most 80"),
+        # ten layers a stage
+        (
+            "chunks are even and interleaved over stages",
+            {"virtual_pipeline": 4, "pipeline_parallel": 8, "num_layers": 80},
+            "use 2 or 5",
+        ),
+        (
+            "chunks are even and interleaved over stages",
+            {"virtual_pipeline": 2, "pipeline_parallel": 1, "num_layers": 80},
+            "use 1 on one stage",
+        ),
+        (
+            "chunks are even and interleaved over stages",
+            {"virtual_pipeline": 2, "pipeline_parallel": 3, "num_layers": 80},
+            "use 1, or `pipeline_parallel` 2 or 4",
+        ),
+        (
+            "expert groups lie within replicas",
+            {"expert_parallel": 8, "data_parallel": 6, "context_parallel": 2},
+            "use 6 or 12",
+        ),
+        # two sequences a replica
+        (
+            "replicas divide the batch",
+            {"global_batch_size": 512, "data_parallel": 256, "microbatch_size": 4},
+            "use 2, or `global_batch_size` 1024",
+        ),
+        (
+            "replicas divide the batch",
+            {"global_batch_size": 512, "data_parallel": 48, "microbatch_size": 1},
+            "use `global_batch_size` 480 or 528, or `data_parallel` 32 or 64",
+        ),
+        # rounds of 4 x 2 x 8 sequences
+        (
+            "interleaving takes microbatches by stages",
+            {
+                "virtual_pipeline": 2,
+                "global_batch_size": 96,
+                "data_parallel": 4,
+                "microbatch_size": 2,
+                "pipeline_parallel": 8,
+            },
+            "use 1, or `global_batch_size` 64 or 128",
+        ),
+    ],
+)
+def test_a_hint_has_the_nearest_values_that_keep_the_rule(name, row, hint):
+    assert STEP[name].hint(row) == hint
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "hint"),
+    [
+        (
+            "tensor_parallel divides the tokens of a microbatch (tensor_1d)",
+            {"tensor_parallel": 3, "microbatch_size": 1, "seq_len": 2048},
+            "use 2 or 4",
+        ),
+        # 2,048 tokens over a tensor axis of 2 leave 1,024
+        (
+            "both axes divide the tokens of a microbatch (context_2d)",
+            {"context_parallel": 3, "tensor_parallel": 2, "microbatch_size": 1, "seq_len": 2048},
+            "use 2 or 4",
+        ),
+        (
+            "both axes divide `seq_len` (context_2d)",
+            {"context_parallel": 2, "tensor_parallel": 3, "microbatch_size": 1, "seq_len": 2048},
+            "use a `tensor_parallel` that divides 2048",
+        ),
+    ],
+)
+def test_the_roofline_says_what_divides_the_tokens(name, row, hint):
+    assert ROOFLINE[name].hint(row) == hint
+
+
+ROW = {
+    "precision": "fp8",
+    "fp8_flops_per_second": None,
+    "num_kv_heads": 5,
+    "num_heads": 64,
+    "experts_per_token": 9,
+    "num_experts": 8,
+    "num_dense_layers": 9,
+    "num_layers": 8,
+    "tensor_parallel": 3,
+    "tensor_parallel_2": 3,
+    "context_parallel": 3,
+    "attention": "flash",
+    "expert_parallel": 3,
+    "expert_ffn_hidden_size": 512,
+    "ffn_hidden_size": 512,
+    "seq_len": 2048,
+    "hidden_size": 512,
+    "pipeline_parallel": 9,
+    "virtual_pipeline": 2,
+    "data_parallel": 7,
+    "num_gpus": 64,
+    "global_batch_size": 32,
+    "microbatch_size": 3,
+    "zero_stage": 1,
+    "uses_sequence_parallel": True,
+    "strategy": "tensor_1d",
+    "summa_panels": 3,
+    "nvlink_size": 8,
+    "nvlink_tensor_parallel": 2,
+    "nvlink_tensor_parallel_2": 2,
+    "nvlink_context_parallel": 2,
+    "nvlink_data_parallel": 2,
+    "nvlink_pipeline_parallel": 2,
+}
+
+
+@pytest.mark.parametrize("rule", [*STEP.values(), *ROOFLINE.values()], ids=lambda rule: rule.name)
+def test_no_rule_is_without_a_hint(rule):
+    assert rule.hint({name: ROW[name] for name in rule.needs})
