@@ -87,7 +87,7 @@ def published_reference(name: str) -> Reference:
 def published_steps() -> pl.DataFrame:
     """Return view `published_step` of the packaged reference tables, without a database.
 
-    Its model is a name within the publication and makes way for what table `model` knows of that
+    Its model is a name within the publication and makes way for what the tables know of that
     shape: whether embedding and output layer are one.
     """
     sql = resources.sql_directory()
@@ -105,13 +105,18 @@ def published_steps() -> pl.DataFrame:
 
 
 _SHAPE = ("num_layers", "hidden_size", "ffn_hidden_size", "num_heads", "seq_len", "vocab_size")
+_WITH_TIES = ("model", "published_training_stage")
+"""Tables that know of a shape whether embedding and output layer are one."""
+
+_TIES = (
+    "(select any_value(shape.ties_embedding) from {table} as shape where "
+    + " and ".join(f"shape.{name} = step.{name}" for name in _SHAPE)
+    + ")"
+)
 _WITH_MODEL = f"""\
 select
     step.* exclude (model),
-    (
-        select any_value(model.ties_embedding) from model
-        where {" and ".join(f"model.{name} = step.{name}" for name in _SHAPE)}
-    ) as ties_embedding
+    coalesce({", ".join(_TIES.format(table=table) for table in _WITH_TIES)}) as ties_embedding
 from step"""
 
 
