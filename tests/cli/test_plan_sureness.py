@@ -1,0 +1,294 @@
+"""`warehouse plan`: how much memory is left, how sure the answer is, and what else there is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import duckdb
+import numpy as np
+import pytest
+
+from estimators import registry
+from warehouse.catalog import packaged_catalog
+from warehouse.showing import show_configuration
+from warehouse.whole_space import cells_of_problem, evaluated
+
+MODEL = "gpt3_1.3B"
+RUN = ("--model", MODEL, "--accelerator", "H100 SXM 80GB", "--tokens", 2e10, "--batch", 8)
+GPUS = ("--gpus", 4)
+KIND = (
+    *("data_parallel", "tensor_parallel", "context_parallel", "expert_parallel"),
+    *("pipeline_parallel", "activation_recompute", "zero_stage"),
+)
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory, program):
+    """A database that has a plan for 4 GPUs, and the plan."""
+    path = tmp_path_factory.mktemp("sure") / "warehouse.duckdb"
+    done = program("plan", *RUN, *GPUS, "--json", "--db", path)
+    assert done.returncode == 0, done.stderr
+    return path, json.loads(done.stdout)
+
+
+@pytest.fixture
+def database(planned, tmp_path):
+    """A copy of that database, to be written to."""
+    path = tmp_path / "copy.duckdb"
+    shutil.copyfile(planned[0], path)
+    return path
+
+
+@pytest.fixture
+def plan(warehouse, database):
+    """Ask for a plan; return its document."""
+
+    def plan(*options):
+        code, out, err = warehouse("plan", *RUN, *options, "--json", "--db", database)
+        assert code == 0, err
+        return json.loads(out)
+
+    return plan
+
+
+@pytest.fixture
+def report(warehouse, database):
+    """Ask for a plan; return what people read."""
+
+    def report(*options):
+        code, out, err = warehouse("plan", *RUN, *options, "--db", database)
+        assert code == 0, err
+        return out
+
+    return report
+
+
+@pytest.fixture(scope="module")
+def space():
+    """Every layout on 4 GPUs, evaluated without a database."""
+    estimator = registry.get("training_step")
+    relation = estimator.relations[0]
+    given = {"model": MODEL, "accelerator": "H100 SXM 80GB", "num_gpus": "4"}
+    given["global_batch_size"] = "8"
+    shown = show_configuration(estimator, relation, given, frozenset(), packaged_catalog())
+    cells = cells_of_problem(estimator, relation, shown.problem, frozenset())
+    names = (*relation.keys, "activation_recompute", "step_seconds", "memory_bytes")
+    return evaluated(estimator, relation, cells, names)
+
+
+def fastest_within(space, memory_bytes):
+    return space["step_seconds"][space["memory_bytes"] <= memory_bytes].min()
+
+
+# ---- memory ----
+
+
+def test_layouts_that_leave_less_than_the_headroom_are_no_candidates(plan, planned, space):
+    _, free = planned
+    spare_gb = (free["headroom_bytes"] + 5e9) / 1e9
+    found = plan(*GPUS, "--headroom-gb", spare_gb)
+    assert found["question"]["headroom_bytes"] == pytest.approx(spare_gb * 1e9)
+    best = found["layouts"][0]
+    assert best["step_seconds"] == fastest_within(space, 80e9 - spare_gb * 1e9)
+    assert best["step_seconds"] > free["layouts"][0]["step_seconds"]
+    assert all(line["headroom_bytes"] >= spare_gb * 1e9 for line in found["layouts"])
+    # its dollars are those of its own hours, not those of the fastest layout that fits
+    assert found["cost_usd"] == pytest.approx(found["gpu_hours"] * 3.29)
+    assert {line["basis"]: line["cost_usd"] for line in found["costs"]}["on_demand"] == (
+        pytest.approx(found["cost_usd"])
+    )
+
+
+def test_a_headroom_that_nothing_leaves_is_refused_with_what_is_left(warehouse, database):
+    code, out, err = warehouse("plan", *RUN, *GPUS, "--headroom-gb", 79.9, "--db", database)
+    assert (code, out) == (3, "")
+    assert "of which --headroom-gb 79.9 are to be left" in err
+    assert "a smaller --headroom-gb" in err
+    code, _, err = warehouse("plan", *RUN, *GPUS, "--headroom-gb", -1, "--db", database)
+    assert code == 3
+    assert "`headroom-gb` -1: cannot be" in err
+
+
+def test_at_the_memory_cliff_the_best_layout_with_room_is_named(plan, report, planned, space):
+    best = planned[1]["layouts"][0]
+    # memory of which the best leaves 3 %
+    capacity = round(best["memory_bytes"] / 0.97)
+    found = plan(*GPUS, f"hbm_bytes={capacity}")
+    assert found["layouts"][0]["step_seconds"] == best["step_seconds"]
+    roomy = fastest_within(space, 0.95 * capacity)
+    assert found["roomier"]["step_seconds"] == roomy > best["step_seconds"]
+    slower = 100 * (roomy / best["step_seconds"] - 1)
+    line = f"with {0.05 * capacity / 1e9:,.1f} GB to spare: "
+    [told] = [each for each in report(*GPUS, f"hbm_bytes={capacity}").splitlines() if line in each]
+    assert f"days, {slower:+.1f} %, dp" in told
+
+
+def test_a_layout_with_room_enough_needs_no_other(planned, report):
+    _, found = planned
+    assert found["headroom_bytes"] > 4e9
+    assert found["roomier"] is None
+    assert "to spare" not in report(*GPUS)
+
+
+def test_memory_is_told_to_be_without_a_published_figure(planned, report):
+    assert planned[1]["memory_errors"] == []
+    assert "memory: no published figure validates it" in report(*GPUS)
+
+
+def test_memory_that_was_measured_tells_its_error(warehouse, database, tmp_path, plan, report):
+    pairs = (f"model={MODEL}", "accelerator=H100", "num_gpus=8", "global_batch_size=64")
+    lines = [
+        "model,accelerator,num_gpus,global_batch_size,tensor_parallel,step_seconds,memory_bytes"
+    ]
+    # the estimate is a quarter above the one, a tenth below the other; the third says nothing
+    for degree, factor in ((1, 1.25), (2, 0.9), (4, None)):
+        _, out, _ = warehouse(
+            "show", "training_step", *pairs, f"tensor_parallel={degree}", "--json"
+        )
+        memory = json.loads(out)["results"]["memory_bytes"]
+        told = "" if factor is None else repr(memory / factor)
+        lines.append(f"{MODEL},H100,8,64,{degree},1.0,{told}")
+    file = tmp_path / "ours.csv"
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert warehouse("measure", file, "--db", database)[0] == 0
+    [line] = plan(*GPUS)["memory_errors"]
+    assert (line["reference"], line["num_rows"]) == ("ours", 2)
+    assert line["memory_mean_absolute_relative_error"] == pytest.approx((0.25 + 0.1) / 2)
+    assert line["memory_max_absolute_relative_error"] == pytest.approx(0.25)
+    assert line["memory_bias"] == pytest.approx((0.25 - 0.1) / 2)
+    said = report(*GPUS)
+    assert (
+        "memory, + too large, on 2 runs of ours: mean |error| 17.5 %, max 25.0 %, bias +7.5 %"
+    ) in said
+    assert "no published figure" not in said
+
+
+# ---- errors on published steps ----
+
+
+def by_group(found):
+    return {(e["reference"], e["published_group"]): e for e in found["errors"]}
+
+
+def test_the_lines_and_their_figures_are_the_same_whatever_is_stored(
+    warehouse, database, plan, planned
+):
+    now = by_group(planned[1])
+    assert warehouse("sweep", "training_step_published", "--db", database)[0] == 0
+    found = plan(*GPUS)
+    stored = by_group(found)
+    assert now.keys() == stored.keys()
+    assert {line["is_stored"] for line in now.values()} == {False}
+    assert {line["is_stored"] for line in stored.values()} == {True}
+    names = ("num_rows", "num_published", "mean_absolute_relative_error", "bias")
+    for key, line in now.items():
+        for name in (*names, "max_absolute_relative_error", "time_bias"):
+            assert line[name] == pytest.approx(stored[key][name], rel=1e-9)
+    # the convention is that of view estimator_accuracy: of the rate, + too fast
+    with duckdb.connect(str(database), read_only=True) as connection:
+        view = dict(
+            connection.execute(
+                "select published_group, bias from estimator_accuracy where "
+                "estimator = 'training_step' and reference = 'published_megatron_training_time'"
+            ).fetchall()
+        )
+    # the runs of PTD-P are those of a program of its own
+    own = now["published_megatron_training_time", "its own programs"]
+    assert own["bias"] == pytest.approx(view["PTD-P"], rel=1e-9)
+    assert own["bias"] > 0 > own["time_bias"]
+
+
+def test_of_the_roofline_every_table_is_told_and_the_partial_ones_are_named(
+    warehouse, database, plan
+):
+    roofline = (*GPUS, "--estimator", "roofline")
+    assert plan(*roofline)["errors"] == []
+    assert warehouse("sweep", "roofline_published", "--db", database)[0] == 0
+    found = plan(*roofline)
+    rows = {key[0]: (e["num_rows"], e["num_published"]) for key, e in by_group(found).items()}
+    # full recomputation is one of two groups, PTD-P one of two schemes
+    assert rows["published_megatron_recompute"] == (4, 8)
+    assert rows["published_megatron_training_time"] == (6, 12)
+    assert rows["published_megatron_h100_scaling"] == (9, 9)
+    note = found["errors_note"]
+    assert "in part only: published_megatron_recompute (4 of 8 rows)" in note
+    assert "published_megatron_training_time (6 of 12 rows)" in note
+    assert "not compared with published_megatron_scaling, published_training_stage" in note
+    assert "`warehouse sweep megatron`" in note
+
+
+def test_what_no_published_step_is_like_is_said():
+    from warehouse.plan import Asked, resolve
+    from warehouse.plan_errors import unlike_published
+
+    def told(model, accelerator, estimator="training_step", **inputs):
+        run = resolve(Asked(estimator, model, accelerator, 1e12, num_gpus=8, inputs=inputs))
+        return " | ".join(unlike_published(run, packaged_catalog()))
+
+    # Megatron's programs on A100 and H100 were measured, with dense models
+    assert told("llama3_8B", "H100") == ""
+    assert told("llama3_8B", "A100 SXM 80GB", framework="megatron_lm_2022") == ""
+    assert told("gpt3", "A100", "roofline") == ""  # a system that stands for that board
+    assert "no published step is of a mixture of experts" in told("mixtral_8x7B", "H100")
+    assert told("llama3_8B", "MI300X") == (
+        "no published step is on MI300X: all are on A100 SXM 80GB or H100 SXM 80GB"
+    )
+    assert "no published step is by fsdp" in told("llama3_8B", "H100", framework="fsdp")
+    assert "no published step is in fp8" in told("llama3_8B", "H100", precision="fp8")
+
+
+# ---- limits at the slow end ----
+
+
+def test_a_budget_that_the_slow_end_exceeds_is_warned_of(plan, report):
+    limits = ("--max-gpus", 8, "--price", 2)
+    base = plan("--gpus", 8, "--price", 2)
+    slow = base["likely_training_seconds"][1] / base["training_seconds"]
+    within = report("--budget-usd", 1.01 * slow * base["cost_usd"], *limits)
+    assert "beyond --budget-usd" not in within
+    budget = 0.99 * slow * base["cost_usd"]
+    warned = report("--budget-usd", budget, *limits)
+    told = f"costs {slow * base['cost_usd']:,.0f} USD, beyond --budget-usd {budget:,.0f}"
+    assert f"the slow end of the first {told}" in warned
+
+
+# ---- other layouts, other prices ----
+
+
+def test_the_best_of_another_kind_differs_in_more_than_chunks(planned, space):
+    _, found = planned
+    best, other = found["layouts"][0], found["other_kind"]
+    differs = np.any([space[name] != best[name] for name in KIND], axis=0)
+    # a twin that takes as long and as much memory is the same layout in other words
+    twin = (space["step_seconds"] == best["step_seconds"]) & (
+        space["memory_bytes"] == best["memory_bytes"]
+    )
+    fits = space["memory_bytes"] <= 80e9
+    assert other["step_seconds"] == space["step_seconds"][differs & fits & ~twin].min()
+    assert any(other[name] != best[name] for name in KIND)
+    # rank 2 stays what it is
+    assert found["runner_up"] == found["layouts"][1]
+    assert found["runner_up"]["step_seconds"] <= other["step_seconds"]
+
+
+def test_the_comparison_names_the_other_kind_and_rank_2(report):
+    out = report(*GPUS)
+    assert "other kind s" in out
+    assert "the best of another kind (degrees, recomputation or ZeRO stage) takes" in out
+
+
+def test_commitments_dearer_than_on_demand_are_those_of_other_vendors(report):
+    from warehouse.cli.plan_report import dearer_commitments
+
+    def costs(**rates):
+        return [{"basis": n, "usd_per_gpu_hour": rate} for n, rate in rates.items()]
+
+    assert dearer_commitments(costs(on_demand=3.0, one_year=2.5, three_year=2.0)) == []
+    assert dearer_commitments(costs(on_demand=3.0, one_year=3.5, three_year=2.0)) == ["one_year"]
+    assert dearer_commitments(costs(on_demand=None, one_year=3.5)) == []
+    assert dearer_commitments(costs(given=3.0)) == []
+    # of the last year: 3.29 on demand, 4.86 and 7.67 committed
+    assert (
+        "three_year and one_year above on_demand: lines with different vendors do not compare"
+    ) in report(*GPUS)
