@@ -231,6 +231,17 @@ def test_the_question_stands_above_the_answer(warehouse, database):
         assert line in err
 
 
+def test_what_takes_the_place_of_a_default_is_told(warehouse, tmp_path):
+    given = ("precision=fp16", "nvlink_bytes_per_second=900e9", "uses_glu=false")
+    options = (*RUN, "--model", "gpt3_1.3B", *given, "uses_sequence_parallel=true")
+    code, _, err = warehouse("plan", *options, "--dry-run", "--db", tmp_path / "none.duckdb")
+    assert code == 0
+    assert (
+        "in place of what is known or usual: precision fp16, nvlink_bytes_per_second 9e+11\n"
+    ) in err
+    assert "every layout has uses_sequence_parallel true\n" in err
+
+
 def test_the_document_has_the_terms_of_the_question(plan):
     terms = ("--price", 2, "--pue", 1.5, "--watts", 900, "--carbon", 0.1, "--goodput", 0.8)
     found = plan(*RUN, *PAIRS, *terms, "--electricity-price", 0.07)

@@ -31,7 +31,7 @@ def question_lines(run: Run) -> list[str]:
     ]
     changed = {n: v for n, v in asked.inputs.items() if n not in _TOLD and n not in _SHAPE}
     if changed:
-        lines.append(f"of the system: {pairs_in_words(changed)}")
+        lines.append(f"in place of what is known or usual: {pairs_in_words(changed)}")
     if asked.held:
         lines.append(f"every layout has {pairs_in_words(asked.held)}")
     if asked.headroom_bytes:
@@ -82,10 +82,13 @@ def batch_in_words(batch: int, values: Mapping[str, Scalar]) -> str:
 
 def pairs_in_words(pairs: Mapping[str, Scalar]) -> str:
     """Return names with their values."""
-    return ", ".join(
-        f"{name} {str(value).lower() if isinstance(value, bool) else value}"
-        for name, value in pairs.items()
-    )
+    return ", ".join(f"{name} {_value(value)}" for name, value in pairs.items())
+
+
+def _value(value: Scalar) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
 def _parameters(run: Run) -> str:
