@@ -63,6 +63,13 @@ select
             'sequential_attention_ffn ' || nullif(problem.sequential_attention_ffn, false),
             'forward_only ' || nullif(problem.forward_only, false),
             'network_bytes_per_element ' || nullif(problem.network_bytes_per_element, 2),
+            -- a rate that was given, and not the system's own peak
+            'achieved_flops_per_second_per_gpu ' || printf(
+                '%.17g',
+                nullif(
+                    problem.achieved_flops_per_second_per_gpu, problem.matrix_flops_per_second
+                )
+            ),
             constant_of_problem.changes
         ),
         ''

@@ -44,9 +44,7 @@ select
         problem.num_clusters,
         problem.gpus_per_cluster,
         problem.dataset_tokens,
-        problem_assumption.assumptions,
-        -- a rate that was given, and not the system's own peak
-        nullif(problem.achieved_flops_per_second_per_gpu, problem.matrix_flops_per_second)
+        problem_assumption.assumptions
     ) as workload_id
 from problem
 inner join condition on problem.problem_id = condition.problem_id

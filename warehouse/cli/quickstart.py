@@ -34,6 +34,7 @@ MEASURED: Plan = (
     ("megatron", None),
     ("roofline_published", None),
     ("training_step_published", None),
+    ("megatron_flops_published", None),
 )
 """Studies of what was measured."""
 
