@@ -27,7 +27,8 @@ order by reference, published_group, estimator, variant"""
 _HOW = """\
 How far the estimates are from published steps
 (errors of the predicted FLOP/s, positive where too fast; baselines, each from the other rows of the
-group: their mean, a line in ln(hidden size), the estimator's own predictions times a factor)"""
+group: their mean, a line in ln(hidden size), the estimator's own predictions times a factor;
+megatron_flops takes the peak rate: how far below it runs are, no prediction)"""
 
 _REFERENCES = "select distinct reference from megatron_comparison order by reference"
 
