@@ -130,7 +130,7 @@ VIEWS = (
         )
     ),
     Column("is_whole_space", "bool", "", "Whether a cell of it has all layouts of its space"),
-    text("searched", "What was searched in full, and what kept; equal where searched as widely"),
+    text("searched", "What was searched in full, or else kept; equal where searched as widely"),
     positive("gpu_seconds_per_token", "seconds", "GPU-seconds that a token takes"),
     positive("usd_per_token", "USD", "What a token costs at usd_per_gpu_hour"),
     count("base_num_gpus", "Smallest number of GPUs at which a layout fits"),

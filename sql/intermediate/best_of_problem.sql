@@ -3,9 +3,9 @@
 --
 -- NULL where no layout fits. Where no cell has the whole space, but evaluated rows or degrees that
 -- a study keeps, is_whole_space is false: the best of few layouts is not that of a search. Problems
--- are searched as widely where `searched` is the same: the choices whose whole space is stored, and
--- of the others what was kept; attention is fused, nothing recomputed and no stage in chunks where
--- it does not say so.
+-- are searched as widely where `searched` is the same: the choices whose whole space is stored, or,
+-- where there is none, what was kept; attention is fused, nothing recomputed and no stage in chunks
+-- where it does not say so.
 with cell as (
     select
         *,
@@ -61,7 +61,10 @@ found as (
         estimator_version,
         variant,
         bool_or(is_whole_space) as is_whole_space,
-        string_agg(searched, '; ' order by searched) as searched,
+        coalesce(
+            string_agg(searched, '; ' order by searched) filter (where is_whole_space),
+            string_agg(searched, '; ' order by searched)
+        ) as searched,
         cast(sum(num_layouts) as bigint) as num_layouts,
         cast(sum(num_fitting_layouts) as bigint) as num_fitting_layouts,
         min(fastest) as fastest
