@@ -115,7 +115,7 @@ def test_csv_has_base_units_and_every_column(warehouse, quickstart):
             ("--model", "gpt3_1T", "--num-gpus", 32, "--accelerator", "A100 SXM 80GB"),
             "model gpt3_1T",
         ),
-        (("--estimator", "dataflow"), "stored: roofline"),
+        (("--estimator", "dataflow"), "stored: megatron_flops, roofline, training_step"),
         (("--variant", "R2"), "stored: corrected, published"),
         (("--strategy", "summa_2d"), "stored: tensor_1d"),
     ],

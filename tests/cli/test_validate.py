@@ -27,8 +27,8 @@ def test_a_sound_database_passes_every_check_and_shows_the_comparison(program, q
     assert "Whole runs" in done.stdout
     [_, _, table] = done.stdout.partition("steps of published_megatron_scaling\n")
     rows = table.split("\n\n")[0].splitlines()
-    # the estimator with constants, and the roofline in both variants
-    assert sum(line.startswith("530B ") for line in rows) == 3
+    # the peak rate, the estimator with constants, and the roofline in both variants
+    assert sum(line.startswith("530B ") for line in rows) == 4
 
 
 def test_a_check_that_finds_rows_exits_4_and_shows_them(warehouse, swept):
@@ -59,7 +59,7 @@ def test_json_names_failed_checks_and_has_base_units(warehouse, swept):
         for row in found["megatron_comparison"]
         if row["reference"] == "published_megatron_scaling"
     ]
-    assert len(comparison) == 27
+    assert len(comparison) == 36
     assert all(1e14 < row["predicted_flops_per_second_per_gpu"] < 1e15 for row in comparison)
     assert found["accuracy_by_degree"]
     assert found["training_time_comparison"]

@@ -13,6 +13,7 @@ from warehouse.schema import prepare
 from warehouse.views import FUNCTIONS, LAYERS, checks, create_views, definition
 
 ARGUMENTS = {
+    "name_asked": "'asked_model', 'gpt3', ['model']",
     "best": "'gpt3_1T', 64",
     "compare": "'A100', 'B200'",
     "near_optimal_layouts": "5",
