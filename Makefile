@@ -27,7 +27,7 @@ format: dev ## Format Python and SQL, and mend what can be mended
 	@$(python) -m sqlfluff fix sql
 
 docs: dev ## Generate the references of columns, errata and lineage
-	@$(python) -m warehouse.docs docs
+	@$(python) -m docs.build.pages docs
 
 bench: dev ## Measure rows/s evaluated and stored, against the bare ingest
 	@$(python) -m benchmarks

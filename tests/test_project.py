@@ -17,11 +17,11 @@ from xml.etree import ElementTree
 import duckdb
 import pytest
 
+from docs.build.pages import PAGES, columns_page, errata_page, lineage_page, main
 from estimators.columns import COLUMNS, GROUPS
 from estimators.registry import ESTIMATORS, all_estimators
 from warehouse import resources
 from warehouse.current import current_view_name
-from warehouse.docs import PAGES, columns_page, errata_page, lineage_page, main
 from warehouse.reference import read_table
 from warehouse.views import CONFIGURATION_SOURCE, LAYERS
 

@@ -1,4 +1,4 @@
-"""Generated pages: ``python -m warehouse.docs docs``.
+"""Generated pages: ``python -m docs.build.pages docs``.
 
 From the data dictionary, the reference tables, and the views of an empty database.
 """
@@ -10,11 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from docs.build.lineage_picture import Box, picture
 from estimators.columns import GROUPS
 from warehouse import resources
 from warehouse.describe import Description, packaged
 from warehouse.lineage import readers_of, without
-from warehouse.lineage_picture import Box, picture
 from warehouse.meanings import LAYERS
 from warehouse.reference import read_table
 from warehouse.views import CONFIGURATION_SOURCE, CURRENT
@@ -234,7 +234,7 @@ PAGES = {
 def main(arguments: list[str]) -> None:
     """Write every page into the directory that the one argument names."""
     if len(arguments) != 1:
-        raise SystemExit("usage: python -m warehouse.docs DIRECTORY")
+        raise SystemExit("usage: python -m docs.build.pages DIRECTORY")
     for name, text in PAGES.items():
         page = Path(arguments[0]) / name
         page.write_text(text(), encoding="utf-8")
