@@ -16,12 +16,12 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.tasks import Measured, evaluate, ingest, sweep
-from warehouse.resources import studies_directory
+from warehouse.database.resources import studies_directory
 
 
 def alone(task: Callable[[Path, Path], Measured], study_file: Path, directory: Path) -> Measured:
     """Run `task` on a fresh, prepared database in a fresh process."""
-    from warehouse.connection import open_for_write
+    from warehouse.database.connection import open_for_write
 
     database = directory / "benchmark.duckdb"
     database.unlink(missing_ok=True)

@@ -16,7 +16,7 @@ import numpy as np
 from estimators.columns import COLUMNS
 from estimators.contract import PUBLISHED, Array
 from estimators.training_step.estimator import RELATION, TRAINING_STEP
-from warehouse.catalog import packaged_catalog
+from warehouse.database.catalog import packaged_catalog
 
 GROUPS = (
     ("table 1", "published_megatron_scaling", "all"),

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.__main__ import alone
 from benchmarks.tasks import sweep
-from warehouse.resources import studies_directory
+from warehouse.database.resources import studies_directory
 
 EXAMPLES = {
     "dataflow_bandwidth": (

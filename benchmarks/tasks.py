@@ -25,7 +25,7 @@ class Measured(NamedTuple):
 
 def evaluate(study_file: Path, _database: Path) -> Measured:
     """Evaluate every row into record batches, and drop them."""
-    from warehouse.record_batches import record_batches, searched
+    from warehouse.database.record_batches import record_batches, searched
 
     estimator, groups = _groups(study_file)
     started = time.perf_counter()
@@ -52,8 +52,8 @@ def ingest(study_file: Path, database: Path) -> Measured:
     """Store the same batches, evaluated beforehand, in the same transactions."""
     import pyarrow as pa
 
-    from warehouse.connection import open_for_write
-    from warehouse.record_batches import record_batches, schema_of, searched
+    from warehouse.database.connection import open_for_write
+    from warehouse.database.record_batches import record_batches, schema_of, searched
 
     estimator, groups = _groups(study_file)
     batches = [
@@ -75,9 +75,9 @@ def ingest(study_file: Path, database: Path) -> Measured:
 
 
 def _groups(study_file: Path) -> tuple[Any, list[Any]]:
-    from warehouse.catalog import packaged_catalog
+    from warehouse.database.catalog import packaged_catalog
+    from warehouse.database.sink import commit_groups
     from warehouse.runner import COMMIT_ROWS, plan
-    from warehouse.sink import commit_groups
     from warehouse.studies import load_study
 
     asked = plan(load_study(study_file), packaged_catalog())

@@ -77,8 +77,8 @@ def main() -> None:
     options = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
 
-    from warehouse.connection import open_for_read
-    from warehouse.resources import studies_directory
+    from warehouse.database.connection import open_for_read
+    from warehouse.database.resources import studies_directory
     from warehouse.runner import run_study
     from warehouse.studies import load_study
 

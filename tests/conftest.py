@@ -12,8 +12,8 @@ from toy_estimator import TOY_COLUMNS, TOY_ENTRY
 
 from estimators.columns import COLUMNS
 from estimators.registry import ESTIMATORS
-from warehouse import connection, resources
-from warehouse.connection import open_for_write
+from warehouse.database import connection, resources
+from warehouse.database.connection import open_for_write
 
 TOY_SQL = Path(__file__).parent / "toy_sql"
 

@@ -20,10 +20,10 @@ import pytest
 from docs.build.pages import PAGES, columns_page, errata_page, lineage_page, main
 from estimators.columns import COLUMNS, GROUPS
 from estimators.registry import ESTIMATORS, all_estimators
-from warehouse import resources
-from warehouse.current import current_view_name
-from warehouse.reference import read_table
-from warehouse.views import CONFIGURATION_SOURCE, LAYERS
+from warehouse.database import resources
+from warehouse.database.current import current_view_name
+from warehouse.database.reference import read_table
+from warehouse.database.views import CONFIGURATION_SOURCE, LAYERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +94,7 @@ def test_estimators_import_only_numpy_and_pure_modules(path: Path) -> None:
         "import duckdb",
         "import os.path",
         "from pathlib import Path",
-        "from warehouse.views import checks",
+        "from warehouse.database.views import checks",
         "def f():\n    import polars as pl",
         "text = open('x').read()",
         "import numpy as np\nx = np.load('x.npy')",
@@ -341,7 +341,7 @@ def test_the_installed_wheel_builds_a_database_from_its_own_files(
     code = """if True:
         import os, sys
         sys.path.remove("")  # the current directory may be the source tree
-        from warehouse import resources
+        from warehouse.database import resources
         from warehouse.cli.main import run
         for directory in (
             resources.sql_directory(),

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from warehouse.calibration import errors_of
+from warehouse.database.sink import registered, transaction
 from warehouse.errors import InputError
 from warehouse.profiles import DEFAULT
-from warehouse.sink import registered, transaction
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

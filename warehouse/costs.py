@@ -7,8 +7,8 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from warehouse.asked_runs import Answer, Question, answer_of
+from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
-from warehouse.naming import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

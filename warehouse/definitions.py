@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from estimators.columns import COLUMNS
 from estimators.contract import Catalog, Record, RefusedError, Scalar
-from warehouse import resources
-from warehouse.catalog import extended
+from warehouse.database import resources
+from warehouse.database.catalog import extended
+from warehouse.database.reference import read_table
 from warehouse.errors import InputError
 from warehouse.limits import accept
-from warehouse.reference import read_table
 from warehouse.toml_files import Faults, nearest, read_toml
 
 if TYPE_CHECKING:

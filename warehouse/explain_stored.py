@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from estimators.registry import get
 from warehouse.batch_inputs import input_names
+from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
-from warehouse.naming import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warehouse.connection import DEFAULT_DATABASE, open_for_read
+from warehouse.database.connection import DEFAULT_DATABASE, open_for_read
 
 if TYPE_CHECKING:
     import polars

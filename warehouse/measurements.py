@@ -19,6 +19,7 @@ from estimators.inputs import records
 from warehouse.batch_cells import cells_of
 from warehouse.batch_files import SUFFIXES, read_configs
 from warehouse.batch_inputs import input_names, read_columns, wrong_types
+from warehouse.database.tables import MEASUREMENT_TABLE
 from warehouse.errors import InputError
 from warehouse.measurement_checks import (
     MEMORY,
@@ -30,7 +31,6 @@ from warehouse.measurement_checks import (
     read_measured,
     refusal_of,
 )
-from warehouse.tables import MEASUREMENT_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -33,11 +33,11 @@ from estimators.roofline.estimator import RELATION, RELATION_OPERATION
 from warehouse.batch_cells import cells_of
 from warehouse.batch_files import SUFFIXES, read_configs
 from warehouse.batch_inputs import input_names, read_columns, wrong_types
+from warehouse.database.schema import prepare_view
+from warehouse.database.sink import store_cells
+from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
-from warehouse.naming import quoted
 from warehouse.ranking import QUESTION, RANKED, records
-from warehouse.schema import prepare_view
-from warehouse.sink import store_cells
 from warehouse.stored_problems import Filters, stored_problems, with_known_names
 from warehouse.studies import Study
 from warehouse.study_store import register_study

@@ -11,7 +11,7 @@ from estimators.contract import PUBLISHED, RefusedError, Scalar
 from estimators.training_step.counts import parameters
 from estimators.training_step.estimator import FLAGS, with_derived
 from estimators.training_step.inputs import NEEDED as SHAPE
-from warehouse.catalog import packaged_catalog
+from warehouse.database.catalog import packaged_catalog
 from warehouse.showing import Shown, show_configuration
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from warehouse import plan_queries as queries
-from warehouse.connection import open_for_read
+from warehouse.database.connection import open_for_read
 from warehouse.plan import Run
 from warehouse.plan_counts import counts_beside, first_counts, nearest_count, within
 from warehouse.plan_queries import Terms

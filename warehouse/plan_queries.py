@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warehouse.naming import literal
+from warehouse.database.sql_text import literal
 from warehouse.ranking import LAYOUT
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ import duckdb
 from estimators import registry
 from estimators.contract import RefusedError, Scalar
 from estimators.training_step.inputs import chip_of
-from warehouse.catalog import packaged_catalog
-from warehouse.connection import open_for_read
 from warehouse.costs import above_zero, not_negative, number_or_name
+from warehouse.database.catalog import packaged_catalog
+from warehouse.database.connection import open_for_read
+from warehouse.database.schema import prepare
 from warehouse.errors import UsageError
 from warehouse.plan import Asked, Limits
-from warehouse.schema import prepare
 from warehouse.showing import read_pairs, read_values
 
 if TYPE_CHECKING:

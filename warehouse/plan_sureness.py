@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warehouse.catalog import packaged_catalog
+from warehouse.database.catalog import packaged_catalog
 from warehouse.explain import explain
 from warehouse.plan_errors import errors_of, memory_query, stored_query, unlike_published
 from warehouse.ranking import records

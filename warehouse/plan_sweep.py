@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from estimators.contract import EmptySpaceError, Scalar
-from warehouse.catalog import packaged_catalog
-from warehouse.connection import open_for_read
+from warehouse.database.catalog import packaged_catalog
+from warehouse.database.connection import open_for_read
 from warehouse.errors import InputError
 from warehouse.runner import Plan, run_study
 from warehouse.runner import plan as plan_study

@@ -110,7 +110,7 @@ def load_profiles(database: Path) -> Profiles:
     """Return the profiles of the database at a path, none where there is no such file."""
     if not database.exists():
         return NO_PROFILES
-    from warehouse.connection import open_for_read
+    from warehouse.database.connection import open_for_read
 
     with open_for_read(database) as connection:
         return read_profiles(connection)

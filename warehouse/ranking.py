@@ -9,10 +9,10 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from estimators.registry import get
+from warehouse.database.sql_text import quoted
+from warehouse.database.views import CONFIGURATION_SOURCE
 from warehouse.errors import InputError
-from warehouse.naming import quoted
 from warehouse.stored_problems import Filters, stored_problems, with_known_names
-from warehouse.views import CONFIGURATION_SOURCE
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -7,9 +7,9 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from estimators.registry import all_estimators
-from warehouse.catalog import load_catalog
+from warehouse.database.catalog import load_catalog
+from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
-from warehouse.naming import quoted
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -14,11 +14,11 @@ import duckdb
 import pyarrow as pa
 
 from estimators.contract import Cell
-from warehouse import materialised
-from warehouse.compact import compact
-from warehouse.connection import open_for_read, open_for_write
+from warehouse.database import stored_best
+from warehouse.database.compact import compact
+from warehouse.database.connection import open_for_read, open_for_write
+from warehouse.database.sink import delete_cells, registered, transaction
 from warehouse.errors import InputError
-from warehouse.sink import delete_cells, registered, transaction
 
 if TYPE_CHECKING:
     from warehouse.studies import Study
@@ -146,5 +146,5 @@ def delete_study(connection: duckdb.DuckDBPyConnection, name: str) -> list[int]:
         connection.execute(
             "delete from problem where problem_id not in (select problem_id from cell)"
         )
-        materialised.refresh(connection)
+        stored_best.refresh(connection)
     return [rows for _, rows in cells]

@@ -11,7 +11,7 @@ import numpy as np
 from estimators.columns import COLUMNS
 from estimators.contract import Array, Cell, Mends, Problem, Scalar
 from estimators.roofline.strategies import ATTENTIONS
-from warehouse.record_batches import CHUNK_ROWS, num_rows
+from warehouse.database.record_batches import CHUNK_ROWS, num_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

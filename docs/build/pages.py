@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from docs.build.lineage_picture import Box, picture
 from estimators.columns import GROUPS
-from warehouse import resources
-from warehouse.describe import Description, packaged
-from warehouse.lineage import readers_of, without
-from warehouse.meanings import LAYERS
-from warehouse.reference import read_table
-from warehouse.views import CONFIGURATION_SOURCE, CURRENT
+from warehouse.database import resources
+from warehouse.database.describe import Description, packaged
+from warehouse.database.lineage import readers_of, without
+from warehouse.database.meanings import LAYERS
+from warehouse.database.reference import read_table
+from warehouse.database.views import CONFIGURATION_SOURCE, CURRENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from warehouse.connection import open_for_write
+from warehouse.database.connection import open_for_write
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_what_duckdb_raises_anywhere_exits_5_and_names_the_file(warehouse, monke
     def fail(*_):
         raise duckdb.FatalException("FATAL Error: Failed to create checkpoint\nand a long trace")
 
-    monkeypatch.setattr("warehouse.connection.open_for_write", fail)
+    monkeypatch.setattr("warehouse.database.connection.open_for_write", fail)
     code, out, err = warehouse("init", "--db", database)
     assert (code, out) == (5, "")
     said = f"error: {database}: cannot be used: FATAL Error: Failed to create checkpoint\nhint: "

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from warehouse.cli.main import run
-from warehouse.connection import open_for_write
+from warehouse.database.connection import open_for_write
 
 BUDGET = """
 name = "budget"

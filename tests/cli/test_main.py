@@ -13,7 +13,7 @@ import pytest
 from warehouse import __version__
 from warehouse.cli import main
 from warehouse.cli.common import DEFAULT_DATABASE
-from warehouse.connection import DEFAULT_DATABASE as OPENED_BY_DEFAULT
+from warehouse.database.connection import DEFAULT_DATABASE as OPENED_BY_DEFAULT
 from warehouse.errors import CheckError, DatabaseError, InputError, UsageError
 
 WITHOUT_DATABASE: set[str] = set()
@@ -139,7 +139,7 @@ def test_an_error_becomes_its_message_and_exit_code(warehouse, monkeypatch, erro
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("warehouse.connection.open_for_write", fail)
+    monkeypatch.setattr("warehouse.database.connection.open_for_write", fail)
     assert warehouse("init") == (code, "", "error: wrong\nhint: right\n")
 
 
@@ -157,7 +157,7 @@ def test_a_fault_of_the_program_is_not_hidden(warehouse, monkeypatch):
     def fail(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("warehouse.connection.open_for_write", fail)
+    monkeypatch.setattr("warehouse.database.connection.open_for_write", fail)
     with pytest.raises(ZeroDivisionError):
         warehouse("init")
 
@@ -166,7 +166,7 @@ def test_an_interrupt_exits_130_with_a_word(warehouse, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("warehouse.connection.open_for_write", interrupted)
+    monkeypatch.setattr("warehouse.database.connection.open_for_write", interrupted)
     assert warehouse("init") == (130, "", "interrupted\n")
 
 

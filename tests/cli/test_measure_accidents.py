@@ -11,7 +11,7 @@ import time
 import duckdb
 import pytest
 
-from warehouse.connection import open_for_write
+from warehouse.database.connection import open_for_write
 
 TEXT = (
     "run,model,accelerator,num_gpus,global_batch_size,tensor_parallel,step_seconds\n"
@@ -64,7 +64,7 @@ def before(warehouse, database, file):
     [
         "warehouse.batch_store.register_study",
         "warehouse.batch_store.store_cells",
-        "warehouse.materialised.refresh",
+        "warehouse.database.stored_best.refresh",
         "warehouse.measurement_store.registered",
         "warehouse.cli.measure.fetched",
     ],

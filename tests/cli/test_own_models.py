@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from warehouse.resources import studies_directory
+from warehouse.database.resources import studies_directory
 
 EXAMPLE = studies_directory() / "my_cluster.toml"
 CONFIGS = (

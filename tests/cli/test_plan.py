@@ -14,7 +14,7 @@ import pytest
 from planning import ACCELERATOR, MODEL, PUE, QUESTION, WATTS
 
 from estimators import registry
-from warehouse.catalog import packaged_catalog
+from warehouse.database.catalog import packaged_catalog
 from warehouse.showing import show_configuration
 from warehouse.whole_space import cells_of_problem, evaluated
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from estimators import registry
-from warehouse.catalog import packaged_catalog
+from warehouse.database.catalog import packaged_catalog
 from warehouse.showing import show_configuration
 from warehouse.whole_space import cells_of_problem, evaluated
 

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from warehouse.meanings import LAYERS
+from warehouse.database.meanings import LAYERS
 
 
 def test_everything_is_listed_by_layer_with_what_it_is_and_its_rows(warehouse, quickstart):

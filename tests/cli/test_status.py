@@ -9,7 +9,7 @@ import pytest
 HOLD = """
 import sys
 from pathlib import Path
-from warehouse.connection import open_for_write
+from warehouse.database.connection import open_for_write
 from warehouse.progress import Progress, ProgressFile
 path = Path(sys.argv[1])
 with open_for_write(path):

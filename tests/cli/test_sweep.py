@@ -10,7 +10,7 @@ from contextlib import suppress
 import duckdb
 import pytest
 
-from warehouse.resources import studies_directory
+from warehouse.database.resources import studies_directory
 
 PACKAGED = ", ".join(sorted(path.stem for path in studies_directory().glob("*.toml")))
 

@@ -8,8 +8,8 @@ import duckdb
 import pytest
 
 from estimators.contract import Catalog
-from warehouse import resources
-from warehouse.catalog import packaged_catalog
+from warehouse.database import resources
+from warehouse.database.catalog import packaged_catalog
 
 
 @pytest.fixture(scope="session")

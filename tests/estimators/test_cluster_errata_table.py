@@ -16,8 +16,8 @@ from estimators.cluster.relations import (
     MEMORY,
 )
 from estimators.contract import PUBLISHED, Catalog, Mends, Relation
-from warehouse import resources
-from warehouse.reference import read_table
+from warehouse.database import resources
+from warehouse.database.reference import read_table
 
 DAY, GIGA = 86400, 1e9
 FP8 = {**LONG, "gradient_bytes_per_parameter": 1.0}

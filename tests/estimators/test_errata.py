@@ -18,8 +18,8 @@ from estimators.contract import PUBLISHED, Catalog, Mends, RefusedError
 from estimators.registry import ESTIMATORS, all_estimators
 from estimators.roofline.breakdown import RELATION_OPERATION
 from estimators.roofline.estimator import RELATION, ROOFLINE
-from warehouse import resources
-from warehouse.reference import read_table
+from warehouse.database import resources
+from warehouse.database.reference import read_table
 
 TOKENS, WIDTH, FFN, HEADS, HEAD = 1024, 2048, 8192, 16, 128
 MATRIX, VECTOR, NVLINK, NETWORK, LAUNCH = 8e14, 1e14, 1e10, 1e9, 1e-6

@@ -16,7 +16,7 @@ from estimators.contract import Catalog
 from estimators.megatron_flops.estimator import MEGATRON_FLOPS, RELATION
 from estimators.training_step.estimator import RELATION as STEP_RELATION
 from estimators.training_step.estimator import TRAINING_STEP
-from warehouse import resources
+from warehouse.database import resources
 
 TINY = {
     "num_layers": 2,

@@ -12,7 +12,7 @@ import duckdb
 import pytest
 from test_sql_cases import CASES, fill
 
-from warehouse.connection import open_for_read, open_for_write
+from warehouse.database.connection import open_for_read, open_for_write
 
 NUM_CELLS, CELL_ROWS = 300, 2000
 MARTS = {

@@ -9,8 +9,8 @@ import duckdb
 import pytest
 
 from estimators.registry import all_estimators, get
-from warehouse import resources
-from warehouse.catalog import packaged_catalog
+from warehouse.database import resources
+from warehouse.database.catalog import packaged_catalog
 
 if TYPE_CHECKING:
     from pathlib import Path

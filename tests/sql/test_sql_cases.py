@@ -21,8 +21,8 @@ import duckdb
 import pytest
 
 from estimators.registry import all_estimators
-from warehouse import resources
-from warehouse.views import LAYERS, checks
+from warehouse.database import resources
+from warehouse.database.views import LAYERS, checks
 
 CASES = Path(__file__).parent
 NAMES = sorted(

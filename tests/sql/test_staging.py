@@ -13,8 +13,8 @@ import duckdb
 import pytest
 
 from estimators.registry import all_estimators
-from warehouse import resources
-from warehouse.views import packaged
+from warehouse.database import resources
+from warehouse.database.views import packaged
 
 OF_CELL = ("strategy", "attention", "activation_recompute")
 OF_PROBLEM = ("num_layers", "hidden_size", "accelerator", "num_gpus", "global_batch_size")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from estimators.registry import get
-from warehouse.catalog import packaged_catalog
+from warehouse.database.catalog import packaged_catalog
 
 TRAINING_STEP = get("training_step")
 CATALOG = packaged_catalog()

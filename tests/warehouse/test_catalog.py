@@ -6,8 +6,8 @@ import duckdb
 import pytest
 
 from estimators.contract import RefusedError, folded
-from warehouse.catalog import load_catalog, packaged_catalog
-from warehouse.schema import prepare
+from warehouse.database.catalog import load_catalog, packaged_catalog
+from warehouse.database.schema import prepare
 
 FILES = {
     "model": "model,seq_len,hbm_bytes,is_mended,evaluated_at,source\n"

@@ -20,7 +20,7 @@ from estimators.cluster.relations import (
 )
 from estimators.contract import Relation
 from estimators.registry import get
-from warehouse.connection import open_for_read
+from warehouse.database.connection import open_for_read
 from warehouse.runner import run_study
 from warehouse.studies import load_study
 from warehouse.variants import mends_of_variant

@@ -12,8 +12,8 @@ import duckdb
 import pytest
 
 import warehouse
-from warehouse import connection
-from warehouse.connection import database_error, open_for_read, open_for_write
+from warehouse.database import connection
+from warehouse.database.connection import database_error, open_for_read, open_for_write
 from warehouse.errors import DatabaseError, InputError
 
 SHELL = Path(sysconfig.get_path("scripts")) / "duckdb"
@@ -21,7 +21,7 @@ SHELL = Path(sysconfig.get_path("scripts")) / "duckdb"
 HOLD = """
 import sys
 from pathlib import Path
-from warehouse.connection import open_for_write
+from warehouse.database.connection import open_for_write
 with open_for_write(Path(sys.argv[1])) as connection:
     print("open", flush=True)
     sys.stdin.read()
@@ -30,7 +30,7 @@ with open_for_write(Path(sys.argv[1])) as connection:
 DIE_WRITING = """
 import os, sys
 from pathlib import Path
-from warehouse.connection import open_for_write
+from warehouse.database.connection import open_for_write
 connection = open_for_write(Path(sys.argv[1]))
 connection.execute("insert into study by name select 'kept' as study, 'e' as estimator, "
                    "'{}' as definition")
@@ -281,7 +281,9 @@ def test_a_faulty_resource_closes_the_connection_and_writes_nothing(made, tmp_pa
     (tmp_path / "reference").mkdir()
     (tmp_path / "reference" / "model.csv").write_text("model,source\ngpt,\n")
     before = made.read_bytes()
-    monkeypatch.setattr("warehouse.resources.reference_directory", lambda: tmp_path / "reference")
+    monkeypatch.setattr(
+        "warehouse.database.resources.reference_directory", lambda: tmp_path / "reference"
+    )
     caught = []  # a caught error keeps the frames it went through, and what they hold, alive
     for opener in (open_for_read, open_for_write):
         with pytest.raises(InputError, match="every row needs a source") as error:

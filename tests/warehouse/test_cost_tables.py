@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from warehouse import resources
-from warehouse.catalog import packaged_catalog
-from warehouse.reference import read_table
+from warehouse.database import resources
+from warehouse.database.catalog import packaged_catalog
+from warehouse.database.reference import read_table
 
 
 def rows(name: str) -> list[dict[str, Any]]:

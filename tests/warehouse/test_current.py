@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from toy_estimator import TOY
 
-from warehouse.schema import prepare
+from warehouse.database.schema import prepare
 
 
 @dataclass(frozen=True)

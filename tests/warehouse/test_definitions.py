@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from estimators.contract import Catalog, RefusedError
-from warehouse import resources
-from warehouse.catalog import extended, packaged_catalog
+from warehouse.database import resources
+from warehouse.database.catalog import extended, packaged_catalog
+from warehouse.database.reference import read_table
 from warehouse.definitions import OPTIONAL, load_definitions
 from warehouse.errors import InputError
-from warehouse.reference import read_table
 from warehouse.runner import plan
 from warehouse.studies import load_study
 

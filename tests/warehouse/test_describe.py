@@ -9,12 +9,10 @@ import duckdb
 import pytest
 
 from estimators.columns import COLUMNS
-from warehouse import resources
-from warehouse.describe import Description, group_of, packaged, split_comment
-from warehouse.errors import InputError
-from warehouse.lineage import names_in, readers_of, reads_of, rests_on, without
-from warehouse.macros import Argument, macros_in
-from warehouse.meanings import (
+from warehouse.database import resources
+from warehouse.database.describe import Description, group_of, packaged, split_comment
+from warehouse.database.lineage import names_in, readers_of, reads_of, rests_on, without
+from warehouse.database.meanings import (
     ARGUMENTS,
     EXAMPLES,
     LAYERS,
@@ -22,7 +20,9 @@ from warehouse.meanings import (
     REFERENCE_TABLES,
     meaning_of,
 )
-from warehouse.reference import reference_files
+from warehouse.database.reference import reference_files
+from warehouse.errors import InputError
+from warehouse.macros import Argument, macros_in
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from warehouse.connection import open_for_write
+from warehouse.database.connection import open_for_write
 from warehouse.errors import InputError
 from warehouse.runner import run_study
 from warehouse.studies import Study, load_study

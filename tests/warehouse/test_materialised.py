@@ -10,10 +10,10 @@ from typing import Any
 import duckdb
 import pytest
 
-from warehouse import materialised, sink
-from warehouse.connection import open_for_write
+from warehouse.database import sink, stored_best
+from warehouse.database.connection import open_for_write
+from warehouse.database.schema import prepare
 from warehouse.runner import run_study
-from warehouse.schema import prepare
 from warehouse.studies import Study, load_study
 from warehouse.study_store import drop_study
 
@@ -69,7 +69,7 @@ def assert_right(database: Path) -> list[Any]:
         connection.begin()
         connection.execute("delete from stored_best")
         assert shown(connection) == view
-        materialised.refresh(connection)
+        stored_best.refresh(connection)
         assert stored(connection) == table
         connection.rollback()
     return table
@@ -137,7 +137,7 @@ def test_what_is_missing_or_old_is_found_by_the_views_and_made_again_by_init(
         prepare(connection, force=True)
         assert stored(connection) == whole
         connection.execute("update stored_best set step_seconds = 1e-9")
-        materialised.rebuild(connection)
+        stored_best.rebuild(connection)
         assert stored(connection) == whole
 
 
@@ -151,7 +151,7 @@ def test_a_transaction_that_fails_leaves_none(
         refresh(connection)
         raise RuntimeError("the power went")
 
-    refresh = materialised.refresh
+    refresh = stored_best.refresh
     with monkeypatch.context() as patched:
         patched.setattr(sink.materialised, "refresh", fail)
         with pytest.raises(RuntimeError):
@@ -164,11 +164,12 @@ def test_a_transaction_that_fails_leaves_none(
 KILLED = """
 import os, sys
 from pathlib import Path
-from warehouse import materialised, runner
+from warehouse import runner
+from warehouse.database import stored_best
 from warehouse.studies import load_study
 
 runner.COMMIT_ROWS = 1
-refresh, calls = materialised.refresh, [0]
+refresh, calls = stored_best.refresh, [0]
 
 def dying(connection):
     refresh(connection)
@@ -176,7 +177,7 @@ def dying(connection):
     if calls[0] == 2:
         os._exit(9)
 
-materialised.refresh = dying
+stored_best.refresh = dying
 runner.run_study(Path(sys.argv[1]), load_study(Path(sys.argv[2])))
 """
 
@@ -201,8 +202,8 @@ def test_operations_and_budgets_have_no_best_layout_and_are_looked_at_once(
         " estimator, estimator_version, relation, mends, variant, kept, num_rows) values"
         " (1, 1, 'roofline', 1, 'roofline_operation', '', 'published', '{}', 3)"
     )
-    assert materialised.refresh(warehouse_connection) == 1
-    assert materialised.refresh(warehouse_connection) == 0
+    assert stored_best.refresh(warehouse_connection) == 1
+    assert stored_best.refresh(warehouse_connection) == 0
     assert shown(warehouse_connection) == []
 
 
@@ -235,7 +236,7 @@ def test_cells_of_several_estimators_are_found_in_one_go(database: Path, tmp_pat
     run_study(database, other)
     with open_for_write(database) as connection:
         before = stored(connection)
-        assert materialised.rebuild(connection) == len(before)
+        assert stored_best.rebuild(connection) == len(before)
         assert stored(connection) == before
         found = connection.execute(
             "select distinct estimator from best_of_cell order by 1"
@@ -249,8 +250,8 @@ def test_finding_the_best_leaves_the_optimizer_as_it_was(database: Path, tmp_pat
     setting = "select current_setting('disabled_optimizers')"
     with open_for_write(database) as connection:
         before = connection.execute(setting).fetchall()
-        materialised.rebuild(connection)
+        stored_best.rebuild(connection)
         assert connection.execute(setting).fetchall() == before
         connection.execute("set disabled_optimizers = 'cte_inlining'")
-        materialised.rebuild(connection)
+        stored_best.rebuild(connection)
         assert connection.execute(setting).fetchall() == [("cte_inlining",)]

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from warehouse.catalog import packaged_catalog
-from warehouse.resources import reference_directory, studies_directory
+from warehouse.database.catalog import packaged_catalog
+from warehouse.database.resources import reference_directory, studies_directory
 from warehouse.runner import plan
 from warehouse.studies import load_study
 

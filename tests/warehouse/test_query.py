@@ -8,8 +8,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from warehouse.database.sandbox import Limits, select
 from warehouse.errors import DatabaseError, InputError, UsageError
-from warehouse.query import Limits, select
 
 
 @pytest.fixture

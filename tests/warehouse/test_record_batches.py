@@ -18,7 +18,7 @@ import sys
 from resource import RUSAGE_SELF, getrusage
 from threading import Thread
 import numpy as np
-from warehouse.record_batches import record_batches
+from warehouse.database.record_batches import record_batches
 from estimators.registry import get
 if sys.argv[1] == "evaluating":
     list(record_batches(get("training_step").relations[0], iter(()), print))

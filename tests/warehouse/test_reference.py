@@ -9,9 +9,9 @@ import duckdb
 import pytest
 
 from estimators.columns import COLUMNS, Column
-from warehouse import resources
+from warehouse.database import resources
+from warehouse.database.reference import read_table, reference_files, store_table
 from warehouse.errors import InputError
-from warehouse.reference import read_table, reference_files, store_table
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 from estimators.registry import get
 from estimators.roofline.estimator import Roofline
 from warehouse import runner
-from warehouse.connection import open_for_write
+from warehouse.database.connection import open_for_write
 from warehouse.errors import DatabaseError, InputError
 from warehouse.progress import Progress, ProgressFile, progress_path, read_progress
 from warehouse.runner import run_study

@@ -10,9 +10,9 @@ from toy_estimator import CONFIGURATIONS, PART_ROWS, TOY
 from estimators import registry
 from estimators.columns import COLUMNS
 from estimators.contract import Relation
-from warehouse.connection import open_for_write
-from warehouse.schema import prepare
-from warehouse.tables import fact_ddl
+from warehouse.database.connection import open_for_write
+from warehouse.database.schema import prepare
+from warehouse.database.tables import fact_ddl
 
 
 @pytest.mark.usefixtures("toy")

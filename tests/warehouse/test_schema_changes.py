@@ -15,17 +15,17 @@ from schema_cases import columns_of
 from toy_estimator import CONFIGURATIONS, PART_ROWS, TOY
 
 from estimators.columns import COLUMNS, Column
-from warehouse import resources
-from warehouse.connection import open_for_write
+from warehouse.database import resources
+from warehouse.database.connection import open_for_write
+from warehouse.database.schema import is_current, prepare, reference_names
 from warehouse.errors import InputError
-from warehouse.schema import is_current, prepare, reference_names
 
 DIE_AT = """
 import os, sys
 from pathlib import Path
 import duckdb
-from warehouse import resources
-from warehouse.schema import prepare
+from warehouse.database import resources
+from warehouse.database.schema import prepare
 
 class Dying:
     def __init__(self, connection, statements):

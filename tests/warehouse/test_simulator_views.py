@@ -12,7 +12,7 @@ import pytest
 
 from estimators.contract import Array, Estimator, Relation
 from estimators.registry import get
-from warehouse.connection import open_for_read
+from warehouse.database.connection import open_for_read
 from warehouse.runner import run_study
 from warehouse.studies import load_study
 

@@ -19,7 +19,7 @@ from warehouse.batch import evaluate_file
 from warehouse.calibration import errors_of
 from warehouse.calibration_run import Calibration, run_calibration
 from warehouse.calibration_store import store_calibration
-from warehouse.connection import open_for_write
+from warehouse.database.connection import open_for_write
 from warehouse.errors import InputError
 from warehouse.profiles import Profile, place_of, profiled, read_profiles
 
@@ -161,7 +161,7 @@ import os, signal, sys
 from pathlib import Path
 from warehouse import calibration_store as store
 from warehouse.calibration_run import run_calibration
-from warehouse.connection import open_for_write
+from warehouse.database.connection import open_for_write
 
 name = "published_megatron_scaling"
 found = run_calibration(name, Path(name), asked=["gemm_efficiency"])

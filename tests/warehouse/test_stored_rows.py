@@ -10,8 +10,8 @@ import pytest
 
 from estimators.columns import COLUMNS
 from estimators.registry import get
-from warehouse.catalog import packaged_catalog
-from warehouse.connection import open_for_write
+from warehouse.database.catalog import packaged_catalog
+from warehouse.database.connection import open_for_write
 from warehouse.runner import run_study
 from warehouse.studies import load_study
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from warehouse import resources
+from warehouse.database import resources
+from warehouse.database.schema import prepare
+from warehouse.database.views import FUNCTIONS, LAYERS, checks, create_views, definition
 from warehouse.errors import InputError
-from warehouse.schema import prepare
-from warehouse.views import FUNCTIONS, LAYERS, checks, create_views, definition
 
 ARGUMENTS = {
     "name_asked": "'asked_model', 'gpt3', ['model']",

@@ -114,7 +114,7 @@ def calibrate(
 def _stored(db: Path, name: str, run: Any, *, replace: bool) -> Calibration:
     """Calibrate and store; a name that is taken is told before the fit."""
     from warehouse.calibration_store import refuse_name, store_calibration
-    from warehouse.connection import open_for_write
+    from warehouse.database.connection import open_for_write
 
     with open_for_write(db) as connection:
         refuse_name(connection, name, replace=replace)

@@ -156,7 +156,7 @@ def study_path(study: str) -> Path:
     path = Path(study)
     if path.suffix or path.exists() or len(path.parts) != 1:
         return path  # a path that leads nowhere is refused by name when it is read
-    from warehouse import resources
+    from warehouse.database import resources
     from warehouse.errors import InputError
 
     directory = resources.studies_directory()

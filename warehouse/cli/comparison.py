@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from warehouse.cli.common import fetched, put_for_people
-from warehouse.naming import literal
+from warehouse.database.sql_text import literal
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -129,8 +129,8 @@ def cost(
     yours, and --watts the power of what is owned. A system that is not as published has none.
     A table is in days, GPU-hours and dollars; JSON in base units.
     """
-    from warehouse.connection import open_for_read
     from warehouse.costs import above_zero, costs, not_negative
+    from warehouse.database.connection import open_for_read
     from warehouse.errors import UsageError
 
     if year is not None and (all_years or price is not None):
@@ -189,8 +189,8 @@ def energy(
     tables. Where no power was published there is no energy, and --watts gives yours. A table is
     in MW, MWh and tons; JSON in base units.
     """
-    from warehouse.connection import open_for_read
     from warehouse.costs import above_zero, energies, not_negative, number_or_name
+    from warehouse.database.connection import open_for_read
 
     filters = {
         "estimator": estimator,

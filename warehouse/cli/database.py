@@ -15,8 +15,8 @@ def init(db: Database = DEFAULT_DATABASE) -> None:
     Tables, reference tables and views become those of this version, and what is missing comes
     back. Not needed before other commands: each does the same where it has to.
     """
-    from warehouse.connection import open_for_write
-    from warehouse.schema import prepare
+    from warehouse.database.connection import open_for_write
+    from warehouse.database.schema import prepare
 
     existed = db.exists()
     with open_for_write(db) as connection:
@@ -38,7 +38,7 @@ def drop(
 
     The file shrinks by as much.
     """
-    from warehouse.connection import open_for_read
+    from warehouse.database.connection import open_for_read
     from warehouse.study_store import drop_study
 
     open_for_read(db).close()  # refuses a missing file, where opening for write would make one

@@ -46,7 +46,7 @@ def explain(
     """
     from estimators import registry
     from estimators.contract import PUBLISHED
-    from warehouse.catalog import packaged_catalog
+    from warehouse.database.catalog import packaged_catalog
     from warehouse.errors import InputError
     from warehouse.explain import explain as explained
     from warehouse.showing import read_pairs, show_configuration
@@ -73,7 +73,7 @@ def explain(
 
 def _best(db: Path, given: dict[str, str]) -> dict[str, str]:
     """Return the fastest stored configuration that has the values given, as texts."""
-    from warehouse.connection import open_for_read
+    from warehouse.database.connection import open_for_read
     from warehouse.explain_stored import best_configuration
 
     with open_for_read(db) as connection:

@@ -161,7 +161,7 @@ def _explained(error: Exception, database: Path | None) -> tuple[str, int] | Non
         return f"{name}{error.strerror or error}", WarehouseError.exit_code
     duckdb = sys.modules.get("duckdb")
     if duckdb and isinstance(error, duckdb.Error):
-        from warehouse.connection import database_error
+        from warehouse.database.connection import database_error
 
         told = database_error(error, database or Path("the database"))
         return str(told), told.exit_code

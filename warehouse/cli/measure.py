@@ -71,8 +71,8 @@ def measure(
         return
     if file is None:
         raise UsageError("Missing argument 'FILE'.", "name a file of runs, or --drop stored ones")
-    from warehouse.catalog import load_catalog
-    from warehouse.connection import open_for_write
+    from warehouse.database.catalog import load_catalog
+    from warehouse.database.connection import open_for_write
     from warehouse.measurement_store import not_counted, refuse_name, store_measurements
     from warehouse.measurements import read_measurements
 
@@ -108,7 +108,7 @@ def _drop(db: Path, name: str) -> None:
 
 
 def _compared(connection: DuckDBPyConnection, name: str) -> Table:
-    from warehouse.naming import literal
+    from warehouse.database.sql_text import literal
 
     return fetched(
         connection,

@@ -128,12 +128,12 @@ def operations(
     if best:
         configurations = _best(db, given, mends)
     elif not into_db:
-        from warehouse.catalog import packaged_catalog
+        from warehouse.database.catalog import packaged_catalog
 
         configurations = _asked(given, config, row, packaged_catalog(), mends)
     else:
-        from warehouse.catalog import load_catalog
-        from warehouse.connection import open_for_write
+        from warehouse.database.catalog import load_catalog
+        from warehouse.database.connection import open_for_write
 
         with open_for_write(db) as connection:
             configurations = _asked(given, config, row, load_catalog(connection), mends)
@@ -197,7 +197,7 @@ def _mends(variant: str | None, mend: str | None) -> Mends:
 def _best(db: Path, filters: dict[str, Any], mends: Mends) -> Columns:
     from estimators.contract import variant_name
     from estimators.registry import get
-    from warehouse.connection import open_for_read
+    from warehouse.database.connection import open_for_read
     from warehouse.operations import best_configurations
 
     filters = {**filters, "variant": variant_name(mends, get("roofline").mends)}
@@ -220,7 +220,7 @@ def _asked(
 
 def _show(configurations: Columns, mends: Mends, form: Format, db: Path | None) -> None:
     """Print the operations of each configuration, after they were stored where asked for."""
-    from warehouse.connection import open_for_write
+    from warehouse.database.connection import open_for_write
     from warehouse.operations import break_down, breakdown, store_breakdown
 
     cells = break_down(configurations, mends)

@@ -46,7 +46,7 @@ def profiles(
     name in column `profile`: `warehouse drop STUDY` removes those. Profile default, which is
     table step_constant as it stands, cannot be dropped.
     """
-    from warehouse.connection import open_for_read
+    from warehouse.database.connection import open_for_read
 
     if drop is not None:
         _drop(db, drop)
@@ -60,7 +60,7 @@ def profiles(
 
 def _drop(db: Path, name: str) -> None:
     from warehouse.calibration_store import drop_profile
-    from warehouse.connection import open_for_read, open_for_write
+    from warehouse.database.connection import open_for_read, open_for_write
 
     open_for_read(db).close()  # refuses a missing file, where opening for write would make one
     with open_for_write(db) as connection:

@@ -30,8 +30,8 @@ def sql(
     WITH, VALUES, DESCRIBE, SUMMARIZE and SHOW TABLES count as SELECT. In JSON, NaN and
     infinities are null.
     """
+    from warehouse.database.sandbox import Limits, select
     from warehouse.errors import InputError
-    from warehouse.query import Limits, select
 
     try:
         text = sys.stdin.read() if query == "-" else query

@@ -109,7 +109,7 @@ def quickstart(
     around the ten configurations that Megatron published (arXiv 2104.04473); and every published
     step by the estimators that can represent it. A second run evaluates nothing again.
     """
-    from warehouse.connection import open_for_read
+    from warehouse.database.connection import open_for_read
     from warehouse.studies import load_study
 
     started = time.perf_counter()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from estimators.columns import Column
-    from warehouse.describe import Description, Thing, Use
+    from warehouse.database.describe import Description, Thing, Use
 
 _GAP = "  "
 _LEAST = 40
@@ -48,8 +48,8 @@ def schema(
     reads and what reads it, and an example; of a column, where it occurs. Without a database it
     shows those that the package makes.
     """
-    from warehouse.describe import Description
-    from warehouse.meanings import LAYERS
+    from warehouse.database.describe import Description
+    from warehouse.database.meanings import LAYERS
 
     source = context.get_parameter_source("db")
     is_default = source is not None and source.name.startswith("DEFAULT")
@@ -86,8 +86,8 @@ def schema(
 @contextmanager
 def _opened(db: Path, *, may_be_missing: bool) -> Iterator[tuple[DuckDBPyConnection, bool]]:
     """Yield a connection and whether it is that of the database, not of the packaged schema."""
-    from warehouse.connection import open_for_read
-    from warehouse.describe import packaged
+    from warehouse.database.connection import open_for_read
+    from warehouse.database.describe import packaged
 
     if may_be_missing and not db.exists():
         say(f"{db}: there is no such database; this is what `warehouse init` would make")
@@ -102,7 +102,7 @@ def _opened(db: Path, *, may_be_missing: bool) -> Iterator[tuple[DuckDBPyConnect
 
 
 def _put_things(things: Sequence[Thing], rows: dict[str, int]) -> None:
-    from warehouse.meanings import LAYERS
+    from warehouse.database.meanings import LAYERS
 
     layers = dict.fromkeys(thing.layer for thing in things)
     for number, layer in enumerate(layers):
@@ -145,7 +145,7 @@ def _put_thing(told: Description, thing: Thing, option: str, *, stored: bool) ->
 
 
 def _put_column(uses: Sequence[Use], column: Column | None) -> None:
-    from warehouse.describe import group_of
+    from warehouse.database.describe import group_of
 
     common = uses[0].type
     if column is None:
@@ -195,7 +195,7 @@ def _line(thing: Thing, *, is_short: bool = False) -> str:
 
 
 def _argument(name: str, default: str | None) -> tuple[str, str, str]:
-    from warehouse.describe import argument_meaning
+    from warehouse.database.describe import argument_meaning
 
     return name, "" if default is None else f":= {default}", argument_meaning(name)
 
@@ -270,7 +270,7 @@ def _records(things: Sequence[Thing], rows: dict[str, int]) -> list[dict[str, An
 
 
 def _thing_record(told: Description, thing: Thing, *, stored: bool) -> dict[str, Any]:
-    from warehouse.describe import argument_meaning
+    from warehouse.database.describe import argument_meaning
 
     (record,) = _records([thing], told.rows if stored else {})
     return {

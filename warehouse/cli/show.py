@@ -72,8 +72,8 @@ def show(
     from estimators import registry
     from estimators.contract import PUBLISHED, RefusedError
     from warehouse.batch import find_relation
-    from warehouse.catalog import packaged_catalog
     from warehouse.cli.evaluate import asked_mends
+    from warehouse.database.catalog import packaged_catalog
     from warehouse.definitions import Definitions, load_definitions
     from warehouse.profiles import load_profiles, profiled
     from warehouse.show_report import report

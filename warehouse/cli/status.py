@@ -51,7 +51,7 @@ def status(
 
 
 def _show_stored(db: Path, *, as_json: bool) -> None:
-    from warehouse.connection import open_for_read
+    from warehouse.database.connection import open_for_read
 
     with open_for_read(db) as connection:
         studies = fetched(connection, _STUDIES)

@@ -134,7 +134,7 @@ def summary(report: SweepReport) -> str:
 
 
 def _count_rows(study: Study, db: Path) -> None:
-    from warehouse.catalog import packaged_catalog
+    from warehouse.database.catalog import packaged_catalog
     from warehouse.profiles import load_profiles
     from warehouse.runner import plan
 

@@ -36,7 +36,7 @@ def validate(
     goes to stdout: the errors per reference table, estimator and variant beside baselines, each
     published step, the errors by degree, and the times of whole runs.
     """
-    from warehouse.connection import open_for_read
+    from warehouse.database.connection import open_for_read
     from warehouse.errors import CheckError
 
     with open_for_read(db) as connection:
@@ -55,7 +55,7 @@ def validate(
 
 def run_checks(connection: DuckDBPyConnection) -> list[str]:
     """Run every check, tell its result on stderr, and return the names of those that failed."""
-    from warehouse.views import checks
+    from warehouse.database.views import checks
 
     failed = []
     for check in checks():

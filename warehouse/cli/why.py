@@ -64,8 +64,8 @@ def why(
     """
     from estimators import registry
     from estimators.contract import RefusedError
-    from warehouse.catalog import packaged_catalog
     from warehouse.costs import above_zero
+    from warehouse.database.catalog import packaged_catalog
     from warehouse.errors import UsageError
     from warehouse.plan import with_model_hint
     from warehouse.profiles import load_profiles, profiled

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from warehouse.naming import literal
+from warehouse.database.sql_text import literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,9 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from estimators.contract import Catalog, Record, Refusal, RefusedError, Scalar
-from warehouse.naming import quoted
-from warehouse.reference import read_table, reference_files
-from warehouse.schema import reference_names
+from warehouse.database.reference import read_table, reference_files
+from warehouse.database.schema import reference_names
+from warehouse.database.sql_text import quoted
 
 if TYPE_CHECKING:
     from pathlib import Path

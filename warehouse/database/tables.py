@@ -9,8 +9,8 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from estimators.columns import COLUMNS, Column
+from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
-from warehouse.naming import quoted
 
 if TYPE_CHECKING:
     from estimators.contract import Estimator, Relation

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
-from warehouse.connection import database_error, open_for_read
+from warehouse.database.connection import database_error, open_for_read
+from warehouse.database.sql_text import literal, quoted
 from warehouse.errors import InputError, UsageError, WarehouseError
-from warehouse.naming import literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,9 +14,9 @@ import pyarrow as pa
 from estimators.columns import COLUMNS
 from estimators.contract import Cell, Columns, Estimator, Relation, variant_name
 from estimators.registry import all_estimators
-from warehouse import materialised
-from warehouse.naming import quoted
-from warehouse.record_batches import given, record_batches, schema_of
+from warehouse.database import stored_best
+from warehouse.database.record_batches import given, record_batches, schema_of
+from warehouse.database.sql_text import quoted
 
 
 class Sink(Protocol):
@@ -74,7 +74,7 @@ class DuckDBSink:
             problems = {cell.problem.id: cell for cell, _ in cells}.values()
             self._insert("problem", _problem_rows(problems), "or ignore")
             self._insert("cell", _cell_rows(estimator, cells))
-            materialised.refresh(self._connection)
+            stored_best.refresh(self._connection)
 
     def _insert(self, table: str, rows: Any, conflict: str = "") -> None:
         with registered(self._connection, "incoming_rows", rows):

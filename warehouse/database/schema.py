@@ -16,12 +16,18 @@ import warehouse
 from estimators.columns import COLUMNS
 from estimators.contract import content_id
 from estimators.registry import all_estimators
-from warehouse import materialised, views
+from warehouse.database import stored_best, views
+from warehouse.database.meanings import meaning_of, reference_comment
+from warehouse.database.reference import read_table, reference_files, store_table
+from warehouse.database.sql_text import literal, quoted
+from warehouse.database.tables import (
+    all_tables,
+    column,
+    create_statement,
+    fact_ddl,
+    refuse_shared_names,
+)
 from warehouse.errors import DatabaseError
-from warehouse.meanings import meaning_of, reference_comment
-from warehouse.naming import literal, quoted
-from warehouse.reference import read_table, reference_files, store_table
-from warehouse.tables import all_tables, column, create_statement, fact_ddl, refuse_shared_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,8 +88,8 @@ def prepare(
             _migrate(connection)
         _load_references(connection, {} if force else stored, wanted, reference)
         created = views.create_views(connection, sql)
-        if materialised.SOURCE in created:
-            materialised.rebuild(connection)
+        if stored_best.SOURCE in created:
+            stored_best.rebuild(connection)
         functions = [view.name for view in views.packaged(sql) if view.is_function]
         names = {"view_names": " ".join(created), "function_names": " ".join(functions)}
         _write_meta(connection, {**wanted, **names})

@@ -10,8 +10,8 @@ from typing import Any
 
 import duckdb
 
+from warehouse.database.schema import is_current, prepare
 from warehouse.errors import DatabaseError
-from warehouse.schema import is_current, prepare
 
 DEFAULT_DATABASE = Path("db/warehouse.duckdb")
 

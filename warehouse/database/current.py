@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from warehouse.naming import literal, quoted
+from warehouse.database.sql_text import literal, quoted
 
 if TYPE_CHECKING:
     from estimators.contract import Estimator, Relation

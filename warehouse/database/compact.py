@@ -9,9 +9,9 @@ from pathlib import Path
 
 import duckdb
 
-from warehouse.connection import STORAGE_VERSION, open_for_write
+from warehouse.database.connection import STORAGE_VERSION, open_for_write
+from warehouse.database.sql_text import literal, quoted
 from warehouse.errors import DatabaseError
-from warehouse.naming import literal, quoted
 
 MIN_FREE_BYTES = 1 << 20
 """Less than this is not worth a copy."""

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import duckdb
 
 from estimators.registry import all_estimators
-from warehouse import resources
-from warehouse.current import (
+from warehouse.database import resources
+from warehouse.database.current import (
     CURRENT_CELL,
     FACT_COUNT,
     current_cell_sql,
@@ -24,10 +24,10 @@ from warehouse.current import (
     current_view_sql,
     fact_count_sql,
 )
+from warehouse.database.meanings import OTHER_COLUMNS, meaning_of
+from warehouse.database.sql_text import is_name, literal, quoted
 from warehouse.errors import InputError
 from warehouse.macros import macros_in
-from warehouse.meanings import OTHER_COLUMNS, meaning_of
-from warehouse.naming import is_name, literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

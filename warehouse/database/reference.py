@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from estimators.columns import COLUMNS, Column
 from estimators.contract import Refusal, RefusedError
-from warehouse import resources
+from warehouse.database import resources
+from warehouse.database.sql_text import is_name, quoted
 from warehouse.errors import InputError
 from warehouse.limits import accept
-from warehouse.naming import is_name, quoted
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,14 +17,14 @@ import duckdb
 
 from estimators.columns import GROUPS, Column
 from estimators.registry import all_estimators
-from warehouse import materialised, resources, views
+from warehouse.database import resources, stored_best, views
+from warehouse.database.lineage import readers_of, reads_of, rests_on
+from warehouse.database.meanings import ARGUMENTS, EXAMPLES, LAYERS, meaning_of
+from warehouse.database.schema import prepare, reference_names
+from warehouse.database.sql_text import quoted
+from warehouse.database.tables import core_tables, fact_table
 from warehouse.errors import InputError
-from warehouse.lineage import readers_of, reads_of, rests_on
 from warehouse.macros import Argument, Macro, comment_text, macros_in
-from warehouse.meanings import ARGUMENTS, EXAMPLES, LAYERS, meaning_of
-from warehouse.naming import quoted
-from warehouse.schema import prepare, reference_names
-from warehouse.tables import core_tables, fact_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,7 +56,7 @@ class Thing:
     kind
         ``table``, ``view``, ``macro`` or ``table macro``.
     layer
-        One of `warehouse.meanings.LAYERS`.
+        One of `warehouse.database.meanings.LAYERS`.
     what, grain
         What it holds, and what one of its rows is; a macro that gives a value has no grain.
     source
@@ -138,8 +138,8 @@ class Description:
     def reads(self) -> dict[str, tuple[str, ...]]:
         """What each view and macro reads or calls itself; a table that keeps a view reads it."""
         found = reads_of(self._connection)
-        if {materialised.TABLE, materialised.SOURCE} <= self.things.keys():
-            found[materialised.TABLE] = (materialised.SOURCE,)
+        if {stored_best.TABLE, stored_best.SOURCE} <= self.things.keys():
+            found[stored_best.TABLE] = (stored_best.SOURCE,)
         return found
 
     @cached_property
@@ -257,20 +257,20 @@ def _near(name: str, known: Iterable[str]) -> list[str]:
 def _origins(connection: DuckDBPyConnection) -> dict[str, _Origin]:
     """Return layer and source of everything that the package makes."""
     estimators = all_estimators()
-    found = {_META: _Origin("records", "warehouse/schema.py")}
+    found = {_META: _Origin("records", "warehouse/database/schema.py")}
     for table in core_tables(estimators):
-        found[table.name] = _Origin("records", "warehouse/tables.py")
+        found[table.name] = _Origin("records", "warehouse/database/tables.py")
     for estimator in estimators:
         for relation in estimator.relations:
             table = fact_table(estimator, relation)
             found[table.name] = _Origin("results", f"estimator {estimator.name}")
-    found[materialised.TABLE] = _Origin("intermediate", f"view {materialised.SOURCE}")
+    found[stored_best.TABLE] = _Origin("intermediate", f"view {stored_best.SOURCE}")
     for name in reference_names(connection):
         found[name] = _Origin("reference", f"db/reference/{name}.csv")
     for view in views.packaged():
         layer = views.layer_of(view)
         if view.path is None:
-            found[view.name] = _Origin(layer, "warehouse/views.py")
+            found[view.name] = _Origin(layer, "warehouse/database/views.py")
         else:
             notes = comment_text(view.path.read_text("utf-8").splitlines()[2:])
             found[view.name] = _Origin(layer, f"sql/{layer}/{view.path.name}", notes)

@@ -1,0 +1,1 @@
+"""The DuckDB file: connections, schema, reference tables, views and the sink for rows."""
