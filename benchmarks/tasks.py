@@ -39,7 +39,7 @@ def evaluate(study_file: Path, _database: Path) -> Measured:
 def sweep(study_file: Path, database: Path) -> Measured:
     """Run the study: plan, evaluate, store, commit, checkpoint."""
     from warehouse.runner import run_study
-    from warehouse.studies import load_study
+    from warehouse.studies.study import load_study
 
     study = load_study(study_file)
     started = time.perf_counter()
@@ -78,7 +78,7 @@ def _groups(study_file: Path) -> tuple[Any, list[Any]]:
     from warehouse.database.catalog import packaged_catalog
     from warehouse.database.sink import commit_groups
     from warehouse.runner import COMMIT_ROWS, plan
-    from warehouse.studies import load_study
+    from warehouse.studies.study import load_study
 
     asked = plan(load_study(study_file), packaged_catalog())
     return asked.estimator, list(commit_groups(asked.cells, COMMIT_ROWS))

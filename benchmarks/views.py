@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from warehouse.studies import Study
+    from warehouse.studies.study import Study
 
 STUDIES = ("paper_grid", "training_step_grid", "megatron", "training_step_published")
 MODELS = ("gpt3_1T", "llama3_405B")
@@ -80,7 +80,7 @@ def main() -> None:
     from warehouse.database.connection import open_for_read
     from warehouse.database.resources import studies_directory
     from warehouse.runner import run_study
-    from warehouse.studies import load_study
+    from warehouse.studies.study import load_study
 
     for name in STUDIES:
         for study in _variants(load_study(studies_directory() / f"{name}.toml")):

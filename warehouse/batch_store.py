@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from estimators.contract import variant_name
 from warehouse.database.sink import store_cells
 from warehouse.profiles import DEFAULT
-from warehouse.studies import Study
+from warehouse.studies.study import Study
 from warehouse.study_store import register_study
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
 from warehouse.ranking import QUESTION, RANKED, records
 from warehouse.stored_problems import Filters, stored_problems, with_known_names
-from warehouse.studies import Study
+from warehouse.studies.study import Study
 from warehouse.study_store import register_study
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from warehouse.runner import SweepReport
-    from warehouse.studies import Study
+    from warehouse.studies.study import Study
 
 Line = Mapping[str, Any]
 

@@ -11,7 +11,7 @@ from warehouse.database.connection import open_for_read
 from warehouse.errors import InputError
 from warehouse.runner import Plan, run_study
 from warehouse.runner import plan as plan_study
-from warehouse.studies import Study
+from warehouse.studies.study import Study
 from warehouse.whole_space import named_choices
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from estimators.contract import Estimator
-    from warehouse.studies import Study
+    from warehouse.studies.study import Study
 
 DEFAULT = "default"
 """The profile of table `step_constant` as it stands."""

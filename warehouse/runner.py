@@ -32,7 +32,7 @@ from warehouse.progress import Progress, ProgressFile
 from warehouse.study_store import register_study
 
 if TYPE_CHECKING:
-    from warehouse.studies import Study
+    from warehouse.studies.study import Study
 
 COMMIT_ROWS = 32 * BATCH_ROWS
 """Rows after which finished cells are committed, a second or two of work. A commit for each cell

@@ -21,7 +21,7 @@ from warehouse.database.sink import delete_cells, registered, transaction
 from warehouse.errors import InputError
 
 if TYPE_CHECKING:
-    from warehouse.studies import Study
+    from warehouse.studies.study import Study
 
 MEASURE = "measure "
 """How the study of measurements is called, before their own name."""

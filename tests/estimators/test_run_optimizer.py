@@ -18,7 +18,7 @@ from estimators.contract import PUBLISHED, Array, Catalog, Cell, RefusedError, S
 from estimators.run_optimizer.estimator import RELATION, RELATION_PATH, RUN_OPTIMIZER
 from estimators.run_optimizer.exact import best_microbatches
 from estimators.run_optimizer.step import DEGREES, PHASES, RESOURCES, model_of, step_of
-from warehouse.studies import load_study
+from warehouse.studies.study import load_study
 
 DEVICES = ("A100", "H100 SXM5", "32 x H100 SXM5 5.0 GB/s limit")
 KEYS = RELATION.keys

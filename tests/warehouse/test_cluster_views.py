@@ -22,8 +22,8 @@ from estimators.contract import Relation
 from estimators.registry import get
 from warehouse.database.connection import open_for_read
 from warehouse.runner import run_study
-from warehouse.studies import load_study
-from warehouse.variants import mends_of_variant
+from warehouse.studies.study import load_study
+from warehouse.studies.variants import mends_of_variant
 
 CLUSTER = get("cluster")
 SPACES = {

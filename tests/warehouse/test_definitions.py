@@ -11,10 +11,10 @@ from estimators.contract import Catalog, RefusedError
 from warehouse.database import resources
 from warehouse.database.catalog import extended, packaged_catalog
 from warehouse.database.reference import read_table
-from warehouse.definitions import OPTIONAL, load_definitions
 from warehouse.errors import InputError
 from warehouse.runner import plan
-from warehouse.studies import load_study
+from warehouse.studies.definitions import OPTIONAL, load_definitions
+from warehouse.studies.study import load_study
 
 STUDY = """
 name = "own"

@@ -12,7 +12,7 @@ import pytest
 from warehouse.database.connection import open_for_write
 from warehouse.errors import InputError
 from warehouse.runner import run_study
-from warehouse.studies import Study, load_study
+from warehouse.studies.study import Study, load_study
 from warehouse.study_store import drop_study
 
 STUDY = """

@@ -14,7 +14,7 @@ from warehouse.database import sink, stored_best
 from warehouse.database.connection import open_for_write
 from warehouse.database.schema import prepare
 from warehouse.runner import run_study
-from warehouse.studies import Study, load_study
+from warehouse.studies.study import Study, load_study
 from warehouse.study_store import drop_study
 
 STUDY = """
@@ -166,7 +166,7 @@ import os, sys
 from pathlib import Path
 from warehouse import runner
 from warehouse.database import stored_best
-from warehouse.studies import load_study
+from warehouse.studies.study import load_study
 
 runner.COMMIT_ROWS = 1
 refresh, calls = stored_best.refresh, [0]

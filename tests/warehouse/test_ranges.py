@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from estimators.columns import COLUMNS, Column
 from estimators.contract import RefusedError
 from estimators.limits import LARGEST_WHOLE
-from warehouse.ranges import MAX_POINTS, expand
+from warehouse.studies.values import MAX_POINTS, expand
 
 GPUS = COLUMNS["num_gpus"]
 BYTES = COLUMNS["parameters"]

@@ -22,7 +22,7 @@ from warehouse.database.connection import open_for_write
 from warehouse.errors import DatabaseError, InputError
 from warehouse.progress import Progress, ProgressFile, progress_path, read_progress
 from warehouse.runner import run_study
-from warehouse.studies import Study, load_study
+from warehouse.studies.study import Study, load_study
 from warehouse.study_store import drop_study
 
 STUDY = """
@@ -125,7 +125,7 @@ KILLED = """
     from pathlib import Path
     from estimators.roofline.estimator import Roofline
     from warehouse import progress, runner
-    from warehouse.studies import load_study
+    from warehouse.studies.study import load_study
 
     progress.INTERVAL_SECONDS = 0
     runner.COMMIT_ROWS = 1000

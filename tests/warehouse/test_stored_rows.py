@@ -13,7 +13,7 @@ from estimators.registry import get
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_write
 from warehouse.runner import run_study
-from warehouse.studies import load_study
+from warehouse.studies.study import load_study
 
 STUDY = """
 name = "stored"

@@ -7,8 +7,8 @@ from small_estimator import SmallEstimator
 
 from estimators import registry
 from warehouse.errors import InputError
-from warehouse.studies import MAX_COMBINATIONS, load_study, under
-from warehouse.variants import mends_of_variant
+from warehouse.studies.study import MAX_COMBINATIONS, load_study, under
+from warehouse.studies.variants import mends_of_variant
 
 HEAD = 'name = "a question"\nestimator = "small"\n'
 GOOD = HEAD + '[space]\nmodel = "tiny"\nnum_gpus = [2, 4]\n'

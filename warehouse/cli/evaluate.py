@@ -12,7 +12,7 @@ from warehouse.cli.common import DEFAULT_DATABASE, Database, ProfileOption, coun
 if TYPE_CHECKING:
     from estimators.contract import Catalog, Estimator, Mends, Relation
     from warehouse.batch import BatchReport
-    from warehouse.definitions import Definitions
+    from warehouse.studies.definitions import Definitions
 
 
 def evaluate(
@@ -66,7 +66,7 @@ def evaluate(
     """
     from estimators import registry
     from warehouse.batch import find_relation
-    from warehouse.definitions import Definitions, load_definitions
+    from warehouse.studies.definitions import Definitions, load_definitions
 
     model = registry.get(estimator)
     mends = asked_mends(model, variant, mend)
@@ -87,7 +87,7 @@ def evaluate(
 def asked_mends(model: Estimator, variant: str | None, mend: str | None) -> Mends:
     """Return what --variant and --mend ask for; by default every mend."""
     from warehouse.errors import UsageError
-    from warehouse.variants import DEFAULT_VARIANT, chosen_mends, mends_of_variant
+    from warehouse.studies.variants import DEFAULT_VARIANT, chosen_mends, mends_of_variant
 
     if mend is not None:
         ids = [name.strip() for name in mend.split(",") if name.strip()]

@@ -184,7 +184,7 @@ def _settings(settings: list[str]) -> dict[str, str]:
 def _mends(variant: str | None, mend: str | None) -> Mends:
     from estimators.registry import get
     from warehouse.errors import UsageError
-    from warehouse.variants import DEFAULT_VARIANT, chosen_mends, mends_of_variant
+    from warehouse.studies.variants import DEFAULT_VARIANT, chosen_mends, mends_of_variant
 
     if variant is not None and mend is not None:
         raise UsageError("`--mend` cannot stand beside `--variant`", "use one of them")

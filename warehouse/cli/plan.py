@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from warehouse.plan import Run
     from warehouse.plan_sweep import Wanted
     from warehouse.runner import SweepReport
-    from warehouse.studies import Study
+    from warehouse.studies.study import Study
 
 DEFAULT_MAX_GPUS = 16_384
 BASES = ("on_demand", "one_year", "three_year", "owned")

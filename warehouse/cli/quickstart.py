@@ -110,7 +110,7 @@ def quickstart(
     step by the estimators that can represent it. A second run evaluates nothing again.
     """
     from warehouse.database.connection import open_for_read
-    from warehouse.studies import load_study
+    from warehouse.studies.study import load_study
 
     started = time.perf_counter()
     init(db)

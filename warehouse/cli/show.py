@@ -74,10 +74,10 @@ def show(
     from warehouse.batch import find_relation
     from warehouse.cli.evaluate import asked_mends
     from warehouse.database.catalog import packaged_catalog
-    from warehouse.definitions import Definitions, load_definitions
     from warehouse.profiles import load_profiles, profiled
     from warehouse.show_report import report
     from warehouse.showing import read_pairs, show_configuration
+    from warehouse.studies.definitions import Definitions, load_definitions
 
     model = profiled(registry.get(estimator), lambda: load_profiles(db), profile)
     mends = asked_mends(model, variant, mend)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from warehouse.runner import OnProgress, SweepReport
-    from warehouse.studies import Study
+    from warehouse.studies.study import Study
 
 
 def sweep(
@@ -60,7 +60,7 @@ def sweep(
     stopped. Under another variant than its own, or a profile, the study is stored under a name
     that ends in it, beside the original.
     """
-    from warehouse.studies import load_study
+    from warehouse.studies.study import load_study
 
     loaded = under_options(load_study(study_path(study)), variant, mend)
     if profile is not None:
@@ -87,8 +87,8 @@ def under_options(study: Study, variant: str | None, mend: str | None) -> Study:
     from estimators import registry
     from estimators.contract import RefusedError, variant_name
     from warehouse.errors import UsageError
-    from warehouse.studies import under
-    from warehouse.variants import chosen_mends, mends_of_variant
+    from warehouse.studies.study import under
+    from warehouse.studies.variants import chosen_mends, mends_of_variant
 
     if variant is not None and mend is not None:
         raise UsageError(f"`--mend` {mend} cannot stand beside --variant", "keep one of them")

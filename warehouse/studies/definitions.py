@@ -18,7 +18,7 @@ from warehouse.database.catalog import extended
 from warehouse.database.reference import read_table
 from warehouse.errors import InputError
 from warehouse.limits import accept
-from warehouse.toml_files import Faults, nearest, read_toml
+from warehouse.studies.toml_files import Faults, nearest, read_toml
 
 if TYPE_CHECKING:
     from pathlib import Path

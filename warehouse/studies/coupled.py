@@ -9,12 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from estimators.columns import COLUMNS
-from warehouse.ranges import expand
-from warehouse.toml_files import nearest
+from warehouse.studies.toml_files import nearest
+from warehouse.studies.values import expand
 
 if TYPE_CHECKING:
     from estimators.contract import Scalar
-    from warehouse.toml_files import Faults
+    from warehouse.studies.toml_files import Faults
 
 MAX_STEPS = 10_000
 """Most combinations of steps: each becomes a space of its own."""

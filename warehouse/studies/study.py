@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from estimators import registry
 from estimators.columns import COLUMNS
 from estimators.contract import Mends, Scalar, Search, Space
-from warehouse.coupled import coupled_steps
-from warehouse.definitions import SECTIONS, Definitions, read_definitions
 from warehouse.errors import InputError
-from warehouse.ranges import expand
-from warehouse.toml_files import Faults, nearest, read_toml
-from warehouse.variants import DEFAULT_VARIANT, chosen_mends, mends_of_variant
+from warehouse.studies.coupled import coupled_steps
+from warehouse.studies.definitions import SECTIONS, Definitions, read_definitions
+from warehouse.studies.toml_files import Faults, nearest, read_toml
+from warehouse.studies.values import expand
+from warehouse.studies.variants import DEFAULT_VARIANT, chosen_mends, mends_of_variant
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,1 @@
+"""Studies: files and flags that say which search spaces to evaluate."""
