@@ -11,11 +11,11 @@ import polars as pl
 
 from estimators import registry
 from estimators.contract import Array, Catalog, Refusal
-from warehouse.batch_inputs import input_names, read_columns, wrong_types
 from warehouse.calibration import Errors, Fit, Steps, calibrate, errors_of
 from warehouse.calibration_parameters import DEFAULT_FIT, EXPOSED, find_parameters
 from warehouse.database.catalog import packaged_catalog
 from warehouse.errors import InputError
+from warehouse.evaluate.inputs import input_names, read_columns, wrong_types
 from warehouse.published import (
     IS_OWN,
     MEASURED,

@@ -19,7 +19,7 @@ from estimators.training_step.formulas import FORMULAS, Formula
 from estimators.training_step.inputs import CONSTANTS, HARDWARE, places
 
 if TYPE_CHECKING:
-    from warehouse.showing import Shown
+    from warehouse.evaluate.one import Shown
 
 NUDGE = 0.01
 """Relative change for an elasticity."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from estimators.registry import get
-from warehouse.batch_inputs import input_names
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
+from warehouse.evaluate.inputs import input_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,8 +12,8 @@ import polars as pl
 from estimators.contract import Array, Columns, Refusal
 from estimators.training_step.counts import least_flops
 from estimators.training_step.estimator import with_derived
-from warehouse.batch_inputs import likely_misspelt
 from warehouse.errors import MAX_SHOWN, InputError
+from warehouse.evaluate.inputs import likely_misspelt
 from warehouse.report import column_headed
 
 if TYPE_CHECKING:

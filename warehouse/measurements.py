@@ -16,11 +16,11 @@ from estimators import registry
 from estimators.columns import COLUMNS
 from estimators.contract import Array, Catalog, Cell, Columns, Problem, Refusal, RefusedError
 from estimators.inputs import records
-from warehouse.batch_cells import cells_of
-from warehouse.batch_files import SUFFIXES, read_configs
-from warehouse.batch_inputs import input_names, read_columns, wrong_types
 from warehouse.database.tables import MEASUREMENT_TABLE
 from warehouse.errors import InputError
+from warehouse.evaluate.cells import cells_of
+from warehouse.evaluate.formats import SUFFIXES, read_configs
+from warehouse.evaluate.inputs import input_names, read_columns, wrong_types
 from warehouse.measurement_checks import (
     MEMORY,
     ROW,

@@ -30,13 +30,13 @@ from estimators.contract import (
 from estimators.registry import get
 from estimators.roofline.breakdown import with_operations
 from estimators.roofline.estimator import RELATION, RELATION_OPERATION
-from warehouse.batch_cells import cells_of
-from warehouse.batch_files import SUFFIXES, read_configs
-from warehouse.batch_inputs import input_names, read_columns, wrong_types
 from warehouse.database.schema import prepare_view
 from warehouse.database.sink import store_cells
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
+from warehouse.evaluate.cells import cells_of
+from warehouse.evaluate.formats import SUFFIXES, read_configs
+from warehouse.evaluate.inputs import input_names, read_columns, wrong_types
 from warehouse.ranking import QUESTION, RANKED, records
 from warehouse.stored_problems import Filters, stored_problems, with_known_names
 from warehouse.studies.study import Study

@@ -12,7 +12,7 @@ from estimators.training_step.counts import parameters
 from estimators.training_step.estimator import FLAGS, with_derived
 from estimators.training_step.inputs import NEEDED as SHAPE
 from warehouse.database.catalog import packaged_catalog
-from warehouse.showing import Shown, show_configuration
+from warehouse.evaluate.one import Shown, show_configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

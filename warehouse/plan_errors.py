@@ -15,8 +15,8 @@ import polars as pl
 
 from estimators.contract import Array, RefusedError
 from estimators.training_step.inputs import chip_of
-from warehouse.batch_inputs import input_names, read_columns
 from warehouse.database.sql_text import literal
+from warehouse.evaluate.inputs import input_names, read_columns
 from warehouse.published import (
     IS_OWN,
     MEASURED,

@@ -16,8 +16,8 @@ from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read
 from warehouse.database.schema import prepare
 from warehouse.errors import UsageError
+from warehouse.evaluate.one import read_pairs, read_values
 from warehouse.plan import Asked, Limits
-from warehouse.showing import read_pairs, read_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

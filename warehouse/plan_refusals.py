@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from warehouse import plan_queries as queries
 from warehouse.errors import InputError
+from warehouse.evaluate.space import cells_of_problem, evaluated
 from warehouse.ranking import records
-from warehouse.whole_space import cells_of_problem, evaluated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

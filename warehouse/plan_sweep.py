@@ -9,10 +9,10 @@ from estimators.contract import EmptySpaceError, Scalar
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read
 from warehouse.errors import InputError
+from warehouse.evaluate.space import named_choices
 from warehouse.runner import Plan, run_study
 from warehouse.runner import plan as plan_study
 from warehouse.studies.study import Study
-from warehouse.whole_space import named_choices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

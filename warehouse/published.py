@@ -15,12 +15,12 @@ import numpy as np
 import polars as pl
 
 from estimators.contract import Refusal
-from warehouse.batch_files import SUFFIXES, read_configs
-from warehouse.batch_inputs import input_names
 from warehouse.database import resources
 from warehouse.database.reference import read_table, reference_files, store_table
 from warehouse.database.tables import MEASUREMENT_TABLE, create_statement
 from warehouse.errors import InputError
+from warehouse.evaluate.formats import SUFFIXES, read_configs
+from warehouse.evaluate.inputs import input_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from estimators.contract import Scalar
-    from warehouse.showing import Shown
+    from warehouse.evaluate.one import Shown
 
 PARTS = (
     *("compute_seconds", "memory_seconds", "tensor_comm_seconds", "pipeline_comm_seconds"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from estimators.cluster.relations import RELATIONS
 from estimators.contract import Refusal, RefusedError
-from warehouse.showing import show_configuration
+from warehouse.evaluate.one import show_configuration
 
 if TYPE_CHECKING:
     from estimators.contract import Catalog, Estimator, Mends, Scalar

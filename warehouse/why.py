@@ -15,8 +15,8 @@ import numpy as np
 from estimators.contract import Array, Catalog, Columns, Mends, RefusedError, Scalar
 from estimators.training_step.memory import PARTS as STEP_MEMORY
 from estimators.training_step.step import TIMES as STEP_TIMES
-from warehouse.showing import Shown, show_configuration
-from warehouse.whole_space import cells_of_problem, evaluated
+from warehouse.evaluate.one import Shown, show_configuration
+from warehouse.evaluate.space import cells_of_problem, evaluated
 from warehouse.why_rules import Broken, broken_rules
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from estimators.contract import RefusedError, Scalar
+from warehouse.evaluate.one import read_values, show_configuration
 from warehouse.plan import default_batch, layer_parameters
 from warehouse.plan_question import sold_domain
-from warehouse.showing import read_values, show_configuration
 
 if TYPE_CHECKING:
     from estimators.contract import Catalog, Estimator, Mends

@@ -12,7 +12,7 @@ import polars as pl
 from estimators.contract import Catalog, Mends, RefusedError, Scalar
 from estimators.roofline import rules as roofline_rules
 from estimators.training_step import rules as step_rules
-from warehouse.batch_inputs import input_names, read_columns
+from warehouse.evaluate.inputs import input_names, read_columns
 
 if TYPE_CHECKING:
     from estimators.contract import Estimator, Relation

@@ -15,8 +15,8 @@ from planning import ACCELERATOR, MODEL, PUE, QUESTION, WATTS
 
 from estimators import registry
 from warehouse.database.catalog import packaged_catalog
-from warehouse.showing import show_configuration
-from warehouse.whole_space import cells_of_problem, evaluated
+from warehouse.evaluate.one import show_configuration
+from warehouse.evaluate.space import cells_of_problem, evaluated
 
 SHELL = Path(sys.executable).parent / "duckdb"
 

@@ -11,8 +11,8 @@ import pytest
 
 from estimators import registry
 from warehouse.database.catalog import packaged_catalog
-from warehouse.showing import show_configuration
-from warehouse.whole_space import cells_of_problem, evaluated
+from warehouse.evaluate.one import show_configuration
+from warehouse.evaluate.space import cells_of_problem, evaluated
 
 MODEL = "gpt3_1.3B"
 RUN = ("--model", MODEL, "--accelerator", "H100 SXM 80GB", "--tokens", 2e10, "--batch", 8)

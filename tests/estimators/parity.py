@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from estimators.contract import PUBLISHED, Array, Catalog, Estimator, Mends, Refusal, Relation
-from warehouse.batch_inputs import input_names, read_columns
+from warehouse.evaluate.inputs import input_names, read_columns
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 

@@ -22,7 +22,7 @@ from estimators.cluster.relations import (
 )
 from estimators.columns import COLUMNS
 from estimators.contract import PUBLISHED, Catalog, Mends, Relation
-from warehouse.batch_inputs import input_names
+from warehouse.evaluate.inputs import input_names
 
 
 def refusals(

@@ -6,8 +6,8 @@ import pytest
 from small_estimator import CATALOG, SmallEstimator
 
 from estimators.contract import PUBLISHED
-from warehouse.batch import evaluate_file
 from warehouse.errors import InputError
+from warehouse.evaluate.file import evaluate_file
 
 
 @pytest.fixture

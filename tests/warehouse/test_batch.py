@@ -8,8 +8,8 @@ import pytest
 from small_estimator import CATALOG, OTHER_RELATION, SMALL_RELATION
 
 from estimators.contract import RefusedError
-from warehouse import batch
-from warehouse.batch import find_relation
+from warehouse.evaluate import file
+from warehouse.evaluate.file import find_relation
 
 RESULTS = ["step_seconds", "flops_per_gpu", "fits_memory"]
 ROWS = "hidden_size,num_layers,num_gpus,tensor_parallel\n8,2,4,2\n8,3,1,1\n16,2,2,1\n"
@@ -51,7 +51,7 @@ def test_missing_columns_and_empty_cells_take_the_estimators_defaults(run):
 def test_results_do_not_depend_on_the_size_of_blocks(run, small, monkeypatch):
     rows = "".join(f"{8 * i},{i}\n" for i in range(1, 24))
     whole = run("hidden_size,num_layers\n" + rows)
-    monkeypatch.setattr(batch, "BLOCK_ROWS", 5)
+    monkeypatch.setattr(file, "BLOCK_ROWS", 5)
     small.block_sizes.clear()
     assert run("hidden_size,num_layers\n" + rows, "blocks.csv").equals(whole)
     assert small.block_sizes == [5, 5, 5, 5, 3]
@@ -102,7 +102,7 @@ def test_a_faulty_file_is_refused_with_row_column_value_and_reason(refusal, rows
 
 
 def test_all_refusals_are_told_in_order_of_rows(refusal, monkeypatch):
-    monkeypatch.setattr(batch, "BLOCK_ROWS", 2)
+    monkeypatch.setattr(file, "BLOCK_ROWS", 2)
     message = refusal(
         "model,num_gpus,tensor_parallel,hbm_bytes\n"
         "huge,4,2,\ntiny,4,2,\ntiny,0,2,-1\ntiny,4,3,\ntiny,4,4,x\n"
@@ -125,7 +125,7 @@ def test_a_parquet_column_of_another_kind_is_refused(refusal):
 
 
 def test_valid_rows_can_be_kept(run, monkeypatch):
-    monkeypatch.setattr(batch, "BLOCK_ROWS", 2)
+    monkeypatch.setattr(file, "BLOCK_ROWS", 2)
     found = run(
         "id,model,hbm_bytes\na,tiny,1\nb,huge,1\nc,tiny,x\nd,tiny,-1\ne,tiny,\nf,tiny,5\n",
         keep_valid=True,
@@ -145,7 +145,7 @@ def test_keeping_valid_rows_of_none_gives_no_rows(run):
 
 
 def test_a_refusal_without_a_row_refuses_every_row_and_is_told_once(refusal, small, monkeypatch):
-    monkeypatch.setattr(batch, "BLOCK_ROWS", 1)
+    monkeypatch.setattr(file, "BLOCK_ROWS", 1)
 
     monkeypatch.setattr(small, "resolve", lambda *_: CATALOG.find("model", "none such"))
     message = refusal("model\ntiny\ntiny\n")

@@ -3,8 +3,8 @@
 import polars as pl
 import pytest
 
-from warehouse import batch_files
 from warehouse.errors import InputError
+from warehouse.evaluate import formats
 
 RESULTS = ["step_seconds", "flops_per_gpu", "fits_memory"]
 ROWS = "hidden_size,num_layers,num_gpus,tensor_parallel\n8,2,4,2\n8,3,1,1\n16,2,2,1\n"
@@ -45,13 +45,13 @@ def test_formats_may_be_mixed(run):
 
 
 def test_text_columns_of_a_csv_keep_their_text_after_ten_thousand_numbers(run):
-    rows = "".join(f"{i},8,2\n" for i in range(batch_files.INFERRED_ROWS))
+    rows = "".join(f"{i},8,2\n" for i in range(formats.INFERRED_ROWS))
     found = run("id,hidden_size,num_layers\n" + rows + "last,8,2\n", "out.parquet")
     assert found["id"][-1] == "last"
 
 
 def test_a_column_that_starts_with_ten_thousand_empty_cells_is_typed_by_the_rest(run):
-    rows = ",8,2\n" * batch_files.INFERRED_ROWS
+    rows = ",8,2\n" * formats.INFERRED_ROWS
     found = run("id,hidden_size,num_layers\n" + rows + "5,8,2\n", "out.parquet")
     assert found.schema["id"] == pl.Int64
 

@@ -12,10 +12,10 @@ import pytest
 from calibration_cases import ACCELERATOR, CATALOG, FRAMEWORK, ROWS, TRAINING_STEP
 
 from estimators.contract import Array
-from warehouse.batch import evaluate_file
 from warehouse.calibration import Parameter, Steps, errors_of, fit
 from warehouse.calibration_run import Calibration, run_calibration
 from warehouse.errors import InputError
+from warehouse.evaluate.file import evaluate_file
 
 
 def predicted(directory: Path, **constants: float) -> pl.DataFrame:

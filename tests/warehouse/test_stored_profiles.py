@@ -15,12 +15,12 @@ from calibration_cases import ACCELERATOR, CATALOG, FRAMEWORK, ROWS, TRAINING_ST
 
 from estimators.columns import COLUMNS
 from estimators.training_step.inputs import CONSTANTS
-from warehouse.batch import evaluate_file
 from warehouse.calibration import errors_of
 from warehouse.calibration_run import Calibration, run_calibration
 from warehouse.calibration_store import store_calibration
 from warehouse.database.connection import open_for_write
 from warehouse.errors import InputError
+from warehouse.evaluate.file import evaluate_file
 from warehouse.profiles import Profile, place_of, profiled, read_profiles
 
 # ---- profiles ----

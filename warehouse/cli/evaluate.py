@@ -11,7 +11,7 @@ from warehouse.cli.common import DEFAULT_DATABASE, Database, ProfileOption, coun
 
 if TYPE_CHECKING:
     from estimators.contract import Catalog, Estimator, Mends, Relation
-    from warehouse.batch import BatchReport
+    from warehouse.evaluate.file import BatchReport
     from warehouse.studies.definitions import Definitions
 
 
@@ -65,7 +65,7 @@ def evaluate(
     a result without rows. The file given by --out is replaced if it exists.
     """
     from estimators import registry
-    from warehouse.batch import find_relation
+    from warehouse.evaluate.file import find_relation
     from warehouse.studies.definitions import Definitions, load_definitions
 
     model = registry.get(estimator)
@@ -111,7 +111,7 @@ def _evaluate(
     keep_valid: bool,
     with_cells: bool,
 ) -> BatchReport:
-    from warehouse.batch import evaluate_file
+    from warehouse.evaluate.file import evaluate_file
 
     return evaluate_file(
         model,

@@ -48,8 +48,8 @@ def explain(
     from estimators.contract import PUBLISHED
     from warehouse.database.catalog import packaged_catalog
     from warehouse.errors import InputError
+    from warehouse.evaluate.one import read_pairs, show_configuration
     from warehouse.explain import explain as explained
-    from warehouse.showing import read_pairs, show_configuration
 
     model = registry.get(ESTIMATOR)
     relation = model.relations[0]

@@ -71,12 +71,12 @@ def show(
     """
     from estimators import registry
     from estimators.contract import PUBLISHED, RefusedError
-    from warehouse.batch import find_relation
     from warehouse.cli.evaluate import asked_mends
     from warehouse.database.catalog import packaged_catalog
+    from warehouse.evaluate.file import find_relation
+    from warehouse.evaluate.one import read_pairs, show_configuration
     from warehouse.profiles import load_profiles, profiled
     from warehouse.show_report import report
-    from warehouse.showing import read_pairs, show_configuration
     from warehouse.studies.definitions import Definitions, load_definitions
 
     model = profiled(registry.get(estimator), lambda: load_profiles(db), profile)
@@ -135,7 +135,7 @@ def _show_table(
     """Print a table of the estimator's source, whatever its relations read of what was given."""
     from estimators.contract import Refusal, RefusedError
     from warehouse.cli.common import put, say
-    from warehouse.showing import read_pairs
+    from warehouse.evaluate.one import read_pairs
     from warehouse.source_tables import NEVER_PRINTED, Evaluator, source_table
 
     if model.name != "cluster":

@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 
 from estimators.contract import Array, Catalog, Columns, Mends, Refusal, RefusedError, Scalar
-from warehouse.batch_inputs import input_names, read_columns
 from warehouse.errors import UsageError
+from warehouse.evaluate.inputs import input_names, read_columns
 
 if TYPE_CHECKING:
     from estimators.contract import Estimator, Relation

@@ -11,9 +11,10 @@ import polars as pl
 
 from estimators.columns import COLUMNS
 from estimators.contract import Array, Catalog, Columns, Mends, Refusal, RefusedError
-from warehouse.batch_cells import cells_of
-from warehouse.batch_files import check_paths, read_configs, write_results
-from warehouse.batch_inputs import (
+from warehouse.errors import InputError
+from warehouse.evaluate.cells import cells_of
+from warehouse.evaluate.formats import check_paths, read_configs, write_results
+from warehouse.evaluate.inputs import (
     columns_of_other_views,
     input_names,
     likely_misspelt,
@@ -21,7 +22,6 @@ from warehouse.batch_inputs import (
     source_spellings,
     wrong_types,
 )
-from warehouse.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
