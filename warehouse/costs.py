@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from warehouse.formats import Row
+    from warehouse.show.formats import Row
 
 RUN_COLUMNS = (
     *("estimator", "variant", "model", "model_shape", "accelerator", "system_changes"),

@@ -14,7 +14,7 @@ from estimators.training_step.counts import least_flops
 from estimators.training_step.estimator import with_derived
 from warehouse.errors import MAX_SHOWN, InputError
 from warehouse.evaluate.inputs import likely_misspelt
-from warehouse.report import column_headed
+from warehouse.show.units import column_headed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from warehouse.formats import Row
+    from warehouse.show.formats import Row
 
     Cells = Sequence[tuple[Cell, Columns]]
 

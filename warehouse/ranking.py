@@ -17,7 +17,7 @@ from warehouse.stored_problems import Filters, stored_problems, with_known_names
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-    from warehouse.formats import Row
+    from warehouse.show.formats import Row
 
 QUESTION = (
     *("model", "accelerator", "nvlink_size", "num_gpus", "num_clusters"),

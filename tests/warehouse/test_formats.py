@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warehouse.formats import Figure, Format, json_value, shown, write
+from warehouse.show.formats import Figure, Format, json_value, shown, write
 
 
 def written(columns, *blocks, form=Format.TABLE, width=None):

@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 
 from estimators.columns import COLUMNS
-from warehouse.report import for_people
+from warehouse.show.units import for_people
 
 
 @pytest.mark.parametrize(

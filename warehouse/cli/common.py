@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warehouse.formats import Format, json_value, write
+from warehouse.show.formats import Format, json_value, write
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from warehouse.formats import Blocks, Row
+    from warehouse.show.formats import Blocks, Row
 
     Table = tuple[tuple[str, ...], list[Row]]
 
@@ -117,7 +117,7 @@ def put_for_people(
         Columns that a table leaves out.
     """
     if form in (Format.TABLE, Format.MARKDOWN):
-        from warehouse.report import for_people
+        from warehouse.show.units import for_people
 
         columns, rows = for_people(columns, rows, drop)
     write(sys.stdout, columns, [rows], form, terminal_width())

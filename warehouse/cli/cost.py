@@ -15,7 +15,7 @@ from warehouse.cli.common import (
     say,
     title_line,
 )
-from warehouse.formats import Format
+from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -287,7 +287,7 @@ def _put(answer: Answer, as_json: bool, form: Format, top: int) -> None:
     if len(shapes) == len({model for model, _ in shapes}):
         drop.add("model_shape")  # the name tells them apart
     if form is Format.TABLE:
-        from warehouse.report import in_words
+        from warehouse.show.units import in_words
 
         told = [f"{n} {in_words(n, value)}" for n, value in same.items() if value is not None]
         if told:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warehouse.cli.common import DEFAULT_DATABASE, Database, put, say
-from warehouse.formats import Format, json_value
+from warehouse.show.formats import Format, json_value
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,7 +81,7 @@ def _best(db: Path, given: dict[str, str]) -> dict[str, str]:
 
 
 def _headline(found: Explanation) -> list[str]:
-    from warehouse.report import in_words
+    from warehouse.show.units import in_words
 
     values, results = found.shown.problem, found.shown.results
     names = ("model", "accelerator", "num_gpus", "global_batch_size", "framework")

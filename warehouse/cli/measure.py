@@ -16,7 +16,7 @@ from warehouse.cli.common import (
     put_for_people,
     say,
 )
-from warehouse.formats import Format
+from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -15,13 +15,13 @@ from warehouse.cli.common import (
     put_for_people,
     say,
 )
-from warehouse.formats import Format
+from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from estimators.contract import Catalog, Columns, Mends
-    from warehouse.formats import Row
+    from warehouse.show.formats import Row
 
 _FILTERS = (
     *("model", "accelerator", "nvlink_size", "num_gpus", "global_batch_size", "strategy"),

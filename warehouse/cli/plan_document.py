@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from estimators.training_step.inputs import SHAPE
-from warehouse.formats import json_value
 from warehouse.plan_queries import SHARES
+from warehouse.show.formats import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,9 +9,9 @@ from warehouse.cli.common import count, put, put_for_people
 from warehouse.cli.plan_document import energies
 from warehouse.cli.plan_question import question_lines
 from warehouse.cli.words import layout_in_words, unless_rounding
-from warehouse.formats import Format
 from warehouse.plan_answer import NEAR_CAPACITY
 from warehouse.plan_queries import SHARES
+from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -255,7 +255,7 @@ def _table(rows: Sequence[Mapping[str, Any]], drop: frozenset[str]) -> None:
 
 
 def _figures(rows: Sequence[Sequence[str]]) -> list[list[Any]]:
-    from warehouse.formats import Figure
+    from warehouse.show.formats import Figure
 
     return [[row[0], *map(Figure, row[1:])] for row in rows]
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from warehouse.cli.common import DEFAULT_DATABASE, Database, FormatOption, put
-from warehouse.formats import Format
+from warehouse.show.formats import Format
 
 
 def sql(

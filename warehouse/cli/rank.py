@@ -15,7 +15,7 @@ from warehouse.cli.common import (
     say,
     title_line,
 )
-from warehouse.formats import Format
+from warehouse.show.formats import Format
 
 
 def rank(

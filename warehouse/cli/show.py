@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warehouse.cli.common import DEFAULT_DATABASE, Database, ProfileOption
-from warehouse.formats import Format, json_value
+from warehouse.show.formats import Format, json_value
 
 if TYPE_CHECKING:
     from estimators.contract import Catalog, Estimator, Mends
@@ -76,7 +76,7 @@ def show(
     from warehouse.evaluate.file import find_relation
     from warehouse.evaluate.one import read_pairs, show_configuration
     from warehouse.profiles import load_profiles, profiled
-    from warehouse.show_report import report
+    from warehouse.show.configuration import report
     from warehouse.studies.definitions import Definitions, load_definitions
 
     model = profiled(registry.get(estimator), lambda: load_profiles(db), profile)
@@ -136,7 +136,7 @@ def _show_table(
     from estimators.contract import Refusal, RefusedError
     from warehouse.cli.common import put, say
     from warehouse.evaluate.one import read_pairs
-    from warehouse.source_tables import NEVER_PRINTED, Evaluator, source_table
+    from warehouse.show.cluster_notebook import NEVER_PRINTED, Evaluator, source_table
 
     if model.name != "cluster":
         hint = "use cluster, or leave --table out"

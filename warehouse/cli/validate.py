@@ -10,7 +10,7 @@ import typer
 
 from warehouse.cli.common import DEFAULT_DATABASE, Database, count, fetched, records, say
 from warehouse.cli.comparison import show_comparison
-from warehouse.formats import write
+from warehouse.show.formats import write
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

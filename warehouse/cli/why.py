@@ -20,7 +20,7 @@ from warehouse.cli.common import (
 )
 from warehouse.cli.plan_question import batch_in_words, domain_in_words
 from warehouse.cli.words import layout_in_words, unless_rounding
-from warehouse.formats import Figure, json_value
+from warehouse.show.formats import Figure, json_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

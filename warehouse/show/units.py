@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from estimators.columns import COLUMNS
-from warehouse.formats import Figure, Row
+from warehouse.show.formats import Figure, Row
 
 _Write = Callable[[float], str]
 

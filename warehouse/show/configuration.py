@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from estimators.columns import COLUMNS
-from warehouse.report import in_words
+from warehouse.show.units import in_words
 from warehouse.show_sources import SOURCE_LINES
 
 if TYPE_CHECKING:
