@@ -15,15 +15,15 @@ import polars as pl
 
 from estimators.contract import Array, RefusedError
 from estimators.training_step.inputs import chip_of
-from warehouse.database.sql_text import literal
-from warehouse.evaluate.inputs import input_names, read_columns
-from warehouse.published import (
+from warehouse.calibrate.published import (
     IS_OWN,
     MEASURED,
     published_reference,
     published_steps,
     published_tables,
 )
+from warehouse.database.sql_text import literal
+from warehouse.evaluate.inputs import input_names, read_columns
 
 if TYPE_CHECKING:
     from estimators.contract import Catalog

@@ -22,12 +22,12 @@ from estimators.contract import (
     Space,
 )
 from estimators.registry import get
+from warehouse.calibrate.profiles import NO_PROFILES, Profiles, cells_of_profiles, load_profiles
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_write
 from warehouse.database.record_batches import BATCH_ROWS, record_batches, searched
 from warehouse.database.sink import DuckDBSink, Sink, commit_groups
 from warehouse.errors import InputError
-from warehouse.profiles import NO_PROFILES, Profiles, cells_of_profiles, load_profiles
 from warehouse.progress import Progress, ProgressFile
 from warehouse.study_store import register_study
 

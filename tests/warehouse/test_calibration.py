@@ -12,8 +12,8 @@ import pytest
 from calibration_cases import ACCELERATOR, CATALOG, FRAMEWORK, ROWS, TRAINING_STEP
 
 from estimators.contract import Array
-from warehouse.calibration import Parameter, Steps, errors_of, fit
-from warehouse.calibration_run import Calibration, run_calibration
+from warehouse.calibrate.fit import Parameter, Steps, errors_of, fit
+from warehouse.calibrate.run import Calibration, run_calibration
 from warehouse.errors import InputError
 from warehouse.evaluate.file import evaluate_file
 

@@ -7,9 +7,14 @@ from pathlib import Path
 import duckdb
 import polars as pl
 
-from warehouse.calibration import errors_of
-from warehouse.calibration_run import run_calibration
-from warehouse.published import filtered, published_reference, published_steps, published_tables
+from warehouse.calibrate.fit import errors_of
+from warehouse.calibrate.published import (
+    filtered,
+    published_reference,
+    published_steps,
+    published_tables,
+)
+from warehouse.calibrate.run import run_calibration
 
 # ---- published tables ----
 

@@ -15,13 +15,13 @@ from calibration_cases import ACCELERATOR, CATALOG, FRAMEWORK, ROWS, TRAINING_ST
 
 from estimators.columns import COLUMNS
 from estimators.training_step.inputs import CONSTANTS
-from warehouse.calibration import errors_of
-from warehouse.calibration_run import Calibration, run_calibration
-from warehouse.calibration_store import store_calibration
+from warehouse.calibrate.fit import errors_of
+from warehouse.calibrate.profiles import Profile, place_of, profiled, read_profiles
+from warehouse.calibrate.run import Calibration, run_calibration
+from warehouse.calibrate.store import store_calibration
 from warehouse.database.connection import open_for_write
 from warehouse.errors import InputError
 from warehouse.evaluate.file import evaluate_file
-from warehouse.profiles import Profile, place_of, profiled, read_profiles
 
 # ---- profiles ----
 
@@ -159,8 +159,8 @@ def test_a_name_that_would_mislead_is_refused(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from warehouse import calibration_store as store
-from warehouse.calibration_run import run_calibration
+from warehouse.calibrate import store
+from warehouse.calibrate.run import run_calibration
 from warehouse.database.connection import open_for_write
 
 name = "published_megatron_scaling"

@@ -14,7 +14,7 @@ from warehouse.cli.common import DEFAULT_DATABASE, Database, count, put_for_peop
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warehouse.calibration_run import Calibration
+    from warehouse.calibrate.run import Calibration
 
 _CONSTANTS = {
     "step_constant": "constant",
@@ -86,7 +86,7 @@ def calibrate(
     tables. With --name the constants are stored as a profile, which `sweep`, `evaluate` and
     `show` take with --profile. The uncalibrated constants stay the default.
     """
-    from warehouse.calibration_run import run_calibration
+    from warehouse.calibrate.run import run_calibration
     from warehouse.errors import UsageError
 
     if replace and name is None:
@@ -113,7 +113,7 @@ def calibrate(
 
 def _stored(db: Path, name: str, run: Any, *, replace: bool) -> Calibration:
     """Calibrate and store; a name that is taken is told before the fit."""
-    from warehouse.calibration_store import refuse_name, store_calibration
+    from warehouse.calibrate.store import refuse_name, store_calibration
     from warehouse.database.connection import open_for_write
 
     with open_for_write(db) as connection:
@@ -124,7 +124,7 @@ def _stored(db: Path, name: str, run: Any, *, replace: bool) -> Calibration:
 
 
 def _show(found: Calibration) -> None:
-    from warehouse.calibration_store import (
+    from warehouse.calibrate.store import (
         constant_records,
         error_records,
         other_records,
@@ -161,7 +161,7 @@ def _table(
 
 
 def _document(found: Calibration, name: str | None) -> dict[str, Any]:
-    from warehouse.calibration_store import (
+    from warehouse.calibrate.store import (
         constant_records,
         error_records,
         other_records,

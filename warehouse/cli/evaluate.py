@@ -75,8 +75,8 @@ def evaluate(
     if into_db:
         report = _evaluate_into(db, model, configs, out, mends, defined, grain, keep_valid, profile)
     else:
+        from warehouse.calibrate.profiles import load_profiles, profiled
         from warehouse.database.catalog import packaged_catalog
-        from warehouse.profiles import load_profiles, profiled
 
         known = defined.added_to(packaged_catalog())
         model = profiled(model, lambda: load_profiles(db), profile)
@@ -139,9 +139,9 @@ def _evaluate_into(
 ) -> BatchReport:
     """Evaluate and store; the database is opened first, so that a lock is told at once."""
     from warehouse.batch_store import store_batch
+    from warehouse.calibrate.profiles import profiled, read_profiles
     from warehouse.database.catalog import load_catalog
     from warehouse.database.connection import open_for_write
-    from warehouse.profiles import profiled, read_profiles
 
     with open_for_write(db) as connection:
         model = profiled(model, lambda: read_profiles(connection), profile)

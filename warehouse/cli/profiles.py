@@ -59,7 +59,7 @@ def profiles(
 
 
 def _drop(db: Path, name: str) -> None:
-    from warehouse.calibration_store import drop_profile
+    from warehouse.calibrate.store import drop_profile
     from warehouse.database.connection import open_for_read, open_for_write
 
     open_for_read(db).close()  # refuses a missing file, where opening for write would make one

@@ -71,11 +71,11 @@ def show(
     """
     from estimators import registry
     from estimators.contract import PUBLISHED, RefusedError
+    from warehouse.calibrate.profiles import load_profiles, profiled
     from warehouse.cli.evaluate import asked_mends
     from warehouse.database.catalog import packaged_catalog
     from warehouse.evaluate.file import find_relation
     from warehouse.evaluate.one import read_pairs, show_configuration
-    from warehouse.profiles import load_profiles, profiled
     from warehouse.show.configuration import report
     from warehouse.studies.definitions import Definitions, load_definitions
 

@@ -64,12 +64,12 @@ def why(
     """
     from estimators import registry
     from estimators.contract import RefusedError
+    from warehouse.calibrate.profiles import load_profiles, profiled
     from warehouse.costs import above_zero
     from warehouse.database.catalog import packaged_catalog
     from warehouse.errors import UsageError
     from warehouse.evaluate.one import read_pairs
     from warehouse.plan import with_model_hint
-    from warehouse.profiles import load_profiles, profiled
     from warehouse.why import ESTIMATORS
     from warehouse.why import why as found_why
     from warehouse.why_question import completed

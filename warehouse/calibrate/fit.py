@@ -17,8 +17,8 @@ import numpy as np
 
 from estimators.columns import COLUMNS
 from estimators.contract import Array, Columns, Mends
+from warehouse.calibrate.profiles import Profile
 from warehouse.errors import InputError
-from warehouse.profiles import Profile
 
 if TYPE_CHECKING:
     from estimators.contract import Estimator, Relation

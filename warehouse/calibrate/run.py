@@ -11,12 +11,9 @@ import polars as pl
 
 from estimators import registry
 from estimators.contract import Array, Catalog, Refusal
-from warehouse.calibration import Errors, Fit, Steps, calibrate, errors_of
-from warehouse.calibration_parameters import DEFAULT_FIT, EXPOSED, find_parameters
-from warehouse.database.catalog import packaged_catalog
-from warehouse.errors import InputError
-from warehouse.evaluate.inputs import input_names, read_columns, wrong_types
-from warehouse.published import (
+from warehouse.calibrate.fit import Errors, Fit, Steps, calibrate, errors_of
+from warehouse.calibrate.parameters import DEFAULT_FIT, EXPOSED, find_parameters
+from warehouse.calibrate.published import (
     IS_OWN,
     MEASURED,
     ROW,
@@ -26,12 +23,15 @@ from warehouse.published import (
     published_reference,
     published_tables,
 )
+from warehouse.database.catalog import packaged_catalog
+from warehouse.errors import InputError
+from warehouse.evaluate.inputs import input_names, read_columns, wrong_types
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from estimators.contract import Estimator
-    from warehouse.profiles import Profile
+    from warehouse.calibrate.profiles import Profile
 
 ESTIMATOR = "training_step"
 """The estimator whose constants are calibrated."""

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from warehouse.calibration import errors_of
+from warehouse.calibrate.fit import errors_of
+from warehouse.calibrate.profiles import DEFAULT
 from warehouse.database.sink import registered, transaction
 from warehouse.errors import InputError
-from warehouse.profiles import DEFAULT
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-    from warehouse.calibration_run import Calibration
+    from warehouse.calibrate.run import Calibration
 
 Record = dict[str, Any]
 

@@ -10,9 +10,9 @@ import numpy as np
 from estimators.columns import COLUMNS
 from estimators.contract import Catalog
 from estimators.training_step.inputs import CONSTANTS
-from warehouse.calibration import MAX_PARAMETERS, Parameter, Steps, is_real
+from warehouse.calibrate.fit import MAX_PARAMETERS, Parameter, Steps, is_real
+from warehouse.calibrate.profiles import place_of
 from warehouse.errors import InputError
-from warehouse.profiles import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,0 +1,1 @@
+"""Calibration: constants fitted to measured runs, and the profiles that hold them."""
