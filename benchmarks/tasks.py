@@ -38,8 +38,8 @@ def evaluate(study_file: Path, _database: Path) -> Measured:
 
 def sweep(study_file: Path, database: Path) -> Measured:
     """Run the study: plan, evaluate, store, commit, checkpoint."""
-    from warehouse.runner import run_study
     from warehouse.studies.study import load_study
+    from warehouse.sweep.runner import run_study
 
     study = load_study(study_file)
     started = time.perf_counter()
@@ -77,8 +77,8 @@ def ingest(study_file: Path, database: Path) -> Measured:
 def _groups(study_file: Path) -> tuple[Any, list[Any]]:
     from warehouse.database.catalog import packaged_catalog
     from warehouse.database.sink import commit_groups
-    from warehouse.runner import COMMIT_ROWS, plan
     from warehouse.studies.study import load_study
+    from warehouse.sweep.runner import COMMIT_ROWS, plan
 
     asked = plan(load_study(study_file), packaged_catalog())
     return asked.estimator, list(commit_groups(asked.cells, COMMIT_ROWS))

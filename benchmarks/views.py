@@ -79,8 +79,8 @@ def main() -> None:
 
     from warehouse.database.connection import open_for_read
     from warehouse.database.resources import studies_directory
-    from warehouse.runner import run_study
     from warehouse.studies.study import load_study
+    from warehouse.sweep.runner import run_study
 
     for name in STUDIES:
         for study in _variants(load_study(studies_directory() / f"{name}.toml")):

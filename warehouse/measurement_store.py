@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from warehouse.batch_store import store_batch
 from warehouse.calibrate.published import published_tables
 from warehouse.database.compact import compact
 from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.sink import arrow_table, registered, transaction
 from warehouse.errors import InputError
-from warehouse.study_store import MEASURE, DropReport, delete_study
+from warehouse.sweep.batch import store_batch
+from warehouse.sweep.record import MEASURE, DropReport, delete_study
 
 if TYPE_CHECKING:
     from pathlib import Path

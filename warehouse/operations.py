@@ -40,7 +40,7 @@ from warehouse.evaluate.inputs import input_names, read_columns, wrong_types
 from warehouse.ranking import QUESTION, RANKED, records
 from warehouse.stored_problems import Filters, stored_problems, with_known_names
 from warehouse.studies.study import Study
-from warehouse.study_store import register_study
+from warehouse.sweep.record import register_study
 
 if TYPE_CHECKING:
     from pathlib import Path

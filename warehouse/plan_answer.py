@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from warehouse.runner import SweepReport
     from warehouse.studies.study import Study
+    from warehouse.sweep.runner import SweepReport
 
 Line = Mapping[str, Any]
 

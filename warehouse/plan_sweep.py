@@ -10,16 +10,16 @@ from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read
 from warehouse.errors import InputError
 from warehouse.evaluate.space import named_choices
-from warehouse.runner import Plan, run_study
-from warehouse.runner import plan as plan_study
 from warehouse.studies.study import Study
+from warehouse.sweep.runner import Plan, run_study
+from warehouse.sweep.runner import plan as plan_study
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from warehouse.plan import Run
-    from warehouse.runner import SweepReport
+    from warehouse.sweep.runner import SweepReport
 
 
 def study_of(run: Run, counts: Sequence[int]) -> Study:

@@ -99,7 +99,7 @@ def interrupted(*_, **__):
 def test_an_interrupt_that_duckdb_turned_into_its_own_error_stops_a_sweep(
     warehouse, tiny, database, monkeypatch
 ):
-    monkeypatch.setattr("warehouse.runner.run_study", interrupted)
+    monkeypatch.setattr("warehouse.sweep.runner.run_study", interrupted)
     code, out, err = warehouse("sweep", tiny, "--db", database)
     assert (code, out) == (130, "")
     assert err.startswith("tiny: stopped; what is stored stays")

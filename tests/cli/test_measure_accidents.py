@@ -62,8 +62,8 @@ def before(warehouse, database, file):
 @pytest.mark.parametrize(
     "place",
     [
-        "warehouse.batch_store.register_study",
-        "warehouse.batch_store.store_cells",
+        "warehouse.sweep.batch.register_study",
+        "warehouse.sweep.batch.store_cells",
         "warehouse.database.stored_best.refresh",
         "warehouse.measurement_store.registered",
         "warehouse.cli.measure.fetched",

@@ -10,7 +10,7 @@ HOLD = """
 import sys
 from pathlib import Path
 from warehouse.database.connection import open_for_write
-from warehouse.progress import Progress, ProgressFile
+from warehouse.sweep.progress import Progress, ProgressFile
 path = Path(sys.argv[1])
 with open_for_write(path):
     if sys.argv[2] == "sweeping":

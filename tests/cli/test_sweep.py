@@ -165,7 +165,7 @@ def test_an_interrupted_sweep_says_that_it_can_be_resumed(warehouse, database, t
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("warehouse.runner.run_study", interrupted)
+    monkeypatch.setattr("warehouse.sweep.runner.run_study", interrupted)
     code, out, err = warehouse("sweep", tiny, "--db", database)
     assert (code, out) == (130, "")
     assert err.startswith("tiny: stopped; what is stored stays, the same command resumes\n")

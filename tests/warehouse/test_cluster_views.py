@@ -21,9 +21,9 @@ from estimators.cluster.relations import (
 from estimators.contract import Relation
 from estimators.registry import get
 from warehouse.database.connection import open_for_read
-from warehouse.runner import run_study
 from warehouse.studies.study import load_study
 from warehouse.studies.variants import mends_of_variant
+from warehouse.sweep.runner import run_study
 
 CLUSTER = get("cluster")
 SPACES = {

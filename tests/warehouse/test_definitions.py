@@ -12,9 +12,9 @@ from warehouse.database import resources
 from warehouse.database.catalog import extended, packaged_catalog
 from warehouse.database.reference import read_table
 from warehouse.errors import InputError
-from warehouse.runner import plan
 from warehouse.studies.definitions import OPTIONAL, load_definitions
 from warehouse.studies.study import load_study
+from warehouse.sweep.runner import plan
 
 STUDY = """
 name = "own"

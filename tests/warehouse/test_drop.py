@@ -11,9 +11,9 @@ import pytest
 
 from warehouse.database.connection import open_for_write
 from warehouse.errors import InputError
-from warehouse.runner import run_study
 from warehouse.studies.study import Study, load_study
-from warehouse.study_store import drop_study
+from warehouse.sweep.record import drop_study
+from warehouse.sweep.runner import run_study
 
 STUDY = """
 name = "{name}"
@@ -64,7 +64,7 @@ def test_a_drop_that_was_killed_before_it_shrank_the_file_is_made_up_for_by_the_
     run_study(database, large(tmp_path))
     run_study(database, study(tmp_path, "small", "[8]"))
     with monkeypatch.context() as killed:
-        killed.setattr("warehouse.study_store.compact", lambda _: None)
+        killed.setattr("warehouse.sweep.record.compact", lambda _: None)
         before = drop_study(database, "large").bytes_after
     drop_study(database, "small")
     assert database.stat().st_size < 0.8 * before  # what is left is an empty warehouse
@@ -79,8 +79,8 @@ def test_an_unknown_name_is_refused_before_anything_is_written(
     def fail(_: Path) -> None:
         raise AssertionError("it is opened for writing")
 
-    monkeypatch.setattr("warehouse.study_store.open_for_write", fail)
-    monkeypatch.setattr("warehouse.study_store.compact", fail)
+    monkeypatch.setattr("warehouse.sweep.record.open_for_write", fail)
+    monkeypatch.setattr("warehouse.sweep.record.compact", fail)
     with pytest.raises(InputError, match=r'"kep" is not in .*\nhint: known: kept'):
         drop_study(database, "kep")
     assert database.read_bytes() == before

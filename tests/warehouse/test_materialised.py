@@ -13,9 +13,9 @@ import pytest
 from warehouse.database import sink, stored_best
 from warehouse.database.connection import open_for_write
 from warehouse.database.schema import prepare
-from warehouse.runner import run_study
 from warehouse.studies.study import Study, load_study
-from warehouse.study_store import drop_study
+from warehouse.sweep.record import drop_study
+from warehouse.sweep.runner import run_study
 
 STUDY = """
 name = "{name}"
@@ -164,7 +164,7 @@ def test_a_transaction_that_fails_leaves_none(
 KILLED = """
 import os, sys
 from pathlib import Path
-from warehouse import runner
+from warehouse.sweep import runner
 from warehouse.database import stored_best
 from warehouse.studies.study import load_study
 

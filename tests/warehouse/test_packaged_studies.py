@@ -7,8 +7,8 @@ import pytest
 
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.resources import reference_directory, studies_directory
-from warehouse.runner import plan
 from warehouse.studies.study import load_study
+from warehouse.sweep.runner import plan
 
 
 def packaged_studies():

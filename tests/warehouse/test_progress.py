@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from warehouse import progress
-from warehouse.progress import Progress, ProgressFile, progress_path, read_progress
+from warehouse.sweep import progress
+from warehouse.sweep.progress import Progress, ProgressFile, progress_path, read_progress
 
 
 def test_a_number_that_another_process_has_by_now_does_not_count(database: Path) -> None:

@@ -17,13 +17,13 @@ import pytest
 
 from estimators.registry import get
 from estimators.roofline.estimator import Roofline
-from warehouse import runner
 from warehouse.database.connection import open_for_write
 from warehouse.errors import DatabaseError, InputError
-from warehouse.progress import Progress, ProgressFile, progress_path, read_progress
-from warehouse.runner import run_study
 from warehouse.studies.study import Study, load_study
-from warehouse.study_store import drop_study
+from warehouse.sweep import runner
+from warehouse.sweep.progress import Progress, ProgressFile, progress_path, read_progress
+from warehouse.sweep.record import drop_study
+from warehouse.sweep.runner import run_study
 
 STUDY = """
 name = "{name}"
@@ -124,7 +124,8 @@ KILLED = """
     import sys, time
     from pathlib import Path
     from estimators.roofline.estimator import Roofline
-    from warehouse import progress, runner
+    from warehouse.sweep import progress
+    from warehouse.sweep import runner
     from warehouse.studies.study import load_study
 
     progress.INTERVAL_SECONDS = 0

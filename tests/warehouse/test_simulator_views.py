@@ -13,8 +13,8 @@ import pytest
 from estimators.contract import Array, Estimator, Relation
 from estimators.registry import get
 from warehouse.database.connection import open_for_read
-from warehouse.runner import run_study
 from warehouse.studies.study import load_study
+from warehouse.sweep.runner import run_study
 
 STUDY = """
 name = "small"

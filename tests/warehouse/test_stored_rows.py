@@ -12,8 +12,8 @@ from estimators.columns import COLUMNS
 from estimators.registry import get
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_write
-from warehouse.runner import run_study
 from warehouse.studies.study import load_study
+from warehouse.sweep.runner import run_study
 
 STUDY = """
 name = "stored"

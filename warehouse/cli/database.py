@@ -39,7 +39,7 @@ def drop(
     The file shrinks by as much.
     """
     from warehouse.database.connection import open_for_read
-    from warehouse.study_store import drop_study
+    from warehouse.sweep.record import drop_study
 
     open_for_read(db).close()  # refuses a missing file, where opening for write would make one
     report = drop_study(db, study)

@@ -138,10 +138,10 @@ def _evaluate_into(
     profile: str | None,
 ) -> BatchReport:
     """Evaluate and store; the database is opened first, so that a lock is told at once."""
-    from warehouse.batch_store import store_batch
     from warehouse.calibrate.profiles import profiled, read_profiles
     from warehouse.database.catalog import load_catalog
     from warehouse.database.connection import open_for_write
+    from warehouse.sweep.batch import store_batch
 
     with open_for_write(db) as connection:
         model = profiled(model, lambda: read_profiles(connection), profile)

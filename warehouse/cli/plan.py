@@ -16,8 +16,8 @@ from warehouse.cli.plan_question import question_lines
 if TYPE_CHECKING:
     from warehouse.plan import Run
     from warehouse.plan_sweep import Wanted
-    from warehouse.runner import SweepReport
     from warehouse.studies.study import Study
+    from warehouse.sweep.runner import SweepReport
 
 DEFAULT_MAX_GPUS = 16_384
 BASES = ("on_demand", "one_year", "three_year", "owned")

@@ -39,7 +39,7 @@ def status(
     well: then from the progress file beside it.
     """
     from warehouse.errors import DatabaseError
-    from warehouse.progress import read_progress
+    from warehouse.sweep.progress import read_progress
 
     try:
         _show_stored(db, as_json=as_json)  # whoever can read it knows that no sweep is running

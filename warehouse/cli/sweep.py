@@ -23,8 +23,8 @@ from warehouse.cli.common import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warehouse.runner import OnProgress, SweepReport
     from warehouse.studies.study import Study
+    from warehouse.sweep.runner import OnProgress, SweepReport
 
 
 def sweep(
@@ -111,7 +111,7 @@ def under_options(study: Study, variant: str | None, mend: str | None) -> Study:
 
 def run_with_progress(db: Path, study: Study, *, force: bool = False) -> SweepReport:
     """Run a study, with a progress bar where stderr is a terminal."""
-    from warehouse.runner import run_study
+    from warehouse.sweep.runner import run_study
 
     try:
         with interruptible(), _progress_bar(study.name) as on_progress:
@@ -136,7 +136,7 @@ def summary(report: SweepReport) -> str:
 def _count_rows(study: Study, db: Path) -> None:
     from warehouse.calibrate.profiles import load_profiles
     from warehouse.database.catalog import packaged_catalog
-    from warehouse.runner import plan
+    from warehouse.sweep.runner import plan
 
     planned = plan(study, packaged_catalog(), lambda: load_profiles(db))
     put_for_people(("study", "cells", "rows"), [[study.name, len(planned.cells), planned.num_rows]])

@@ -28,8 +28,8 @@ from warehouse.database.connection import open_for_write
 from warehouse.database.record_batches import BATCH_ROWS, record_batches, searched
 from warehouse.database.sink import DuckDBSink, Sink, commit_groups
 from warehouse.errors import InputError
-from warehouse.progress import Progress, ProgressFile
-from warehouse.study_store import register_study
+from warehouse.sweep.progress import Progress, ProgressFile
+from warehouse.sweep.record import register_study
 
 if TYPE_CHECKING:
     from warehouse.studies.study import Study

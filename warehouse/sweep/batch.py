@@ -8,7 +8,7 @@ from estimators.contract import variant_name
 from warehouse.calibrate.profiles import DEFAULT
 from warehouse.database.sink import store_cells
 from warehouse.studies.study import Study
-from warehouse.study_store import register_study
+from warehouse.sweep.record import register_study
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,1 @@
+"""Sweeps: every configuration of a study, evaluated and stored."""
