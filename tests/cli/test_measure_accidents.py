@@ -65,7 +65,7 @@ def before(warehouse, database, file):
         "warehouse.sweep.batch.register_study",
         "warehouse.sweep.batch.store_cells",
         "warehouse.database.stored_best.refresh",
-        "warehouse.measurement_store.registered",
+        "warehouse.measure.store.registered",
         "warehouse.cli.measure.fetched",
     ],
 )

@@ -73,8 +73,8 @@ def measure(
         raise UsageError("Missing argument 'FILE'.", "name a file of runs, or --drop stored ones")
     from warehouse.database.catalog import load_catalog
     from warehouse.database.connection import open_for_write
-    from warehouse.measurement_store import not_counted, refuse_name, store_measurements
-    from warehouse.measurements import read_measurements
+    from warehouse.measure.read import read_measurements
+    from warehouse.measure.store import not_counted, refuse_name, store_measurements
 
     called = file.stem if name is None else name
     if not file.exists():
@@ -96,7 +96,7 @@ def measure(
 
 
 def _drop(db: Path, name: str) -> None:
-    from warehouse.measurement_store import drop_measurements
+    from warehouse.measure.store import drop_measurements
 
     found = drop_measurements(db, name)
     report = found.study

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from warehouse.measurements import Measured
+    from warehouse.measure.read import Measured
 
 
 def refuse_name(connection: DuckDBPyConnection, name: str, *, replaces: bool) -> None:

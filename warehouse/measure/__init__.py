@@ -1,0 +1,1 @@
+"""Measured runs: reading, checking and storing them."""
