@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from warehouse.ask.rank import LAYOUT
 from warehouse.database.sql_text import literal
-from warehouse.ranking import LAYOUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -11,7 +11,7 @@ import duckdb
 from estimators import registry
 from estimators.contract import RefusedError, Scalar
 from estimators.training_step.inputs import chip_of
-from warehouse.costs import above_zero, not_negative, number_or_name
+from warehouse.ask.cost import above_zero, not_negative, number_or_name
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read
 from warehouse.database.schema import prepare

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from warehouse import plan_queries as queries
+from warehouse.ask.rank import records
 from warehouse.errors import InputError
 from warehouse.evaluate.space import cells_of_problem, evaluated
-from warehouse.ranking import records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warehouse.ask.explain import explain
+from warehouse.ask.rank import records
 from warehouse.database.catalog import packaged_catalog
 from warehouse.evaluate.one import show_configuration
-from warehouse.explain import explain
 from warehouse.plan_errors import errors_of, memory_query, stored_query, unlike_published
-from warehouse.ranking import records
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -129,7 +129,7 @@ def cost(
     yours, and --watts the power of what is owned. A system that is not as published has none.
     A table is in days, GPU-hours and dollars; JSON in base units.
     """
-    from warehouse.costs import above_zero, costs, not_negative
+    from warehouse.ask.cost import above_zero, costs, not_negative
     from warehouse.database.connection import open_for_read
     from warehouse.errors import UsageError
 
@@ -189,7 +189,7 @@ def energy(
     tables. Where no power was published there is no energy, and --watts gives yours. A table is
     in MW, MWh and tons; JSON in base units.
     """
-    from warehouse.costs import above_zero, energies, not_negative, number_or_name
+    from warehouse.ask.cost import above_zero, energies, not_negative, number_or_name
     from warehouse.database.connection import open_for_read
 
     filters = {
@@ -222,8 +222,8 @@ def _question(
     goodput: str | None,
     overrides: dict[str, float | None],
 ) -> Question:
+    from warehouse.ask.cost import above_zero, number_or_name
     from warehouse.asked_runs import Question
-    from warehouse.costs import above_zero, number_or_name
 
     limits = "$value > 0 and $value <= 1"
     share = number_or_name(connection, goodput, "goodput", "goodput", limits)
@@ -242,7 +242,7 @@ def _question(
 
 
 def _pue(connection: DuckDBPyConnection, text: str | None) -> float | None:
-    from warehouse.costs import number_or_name
+    from warehouse.ask.cost import number_or_name
 
     return number_or_name(connection, text, "pue", "facility_pue", "$value >= 1 and $value <= 10")
 

@@ -14,7 +14,7 @@ from warehouse.show.formats import Format, json_value
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from warehouse.explain import Explanation
+    from warehouse.ask.explain import Explanation
 
 ESTIMATOR = "training_step"
 SHOWN = 12
@@ -46,10 +46,10 @@ def explain(
     """
     from estimators import registry
     from estimators.contract import PUBLISHED
+    from warehouse.ask.explain import explain as explained
     from warehouse.database.catalog import packaged_catalog
     from warehouse.errors import InputError
     from warehouse.evaluate.one import read_pairs, show_configuration
-    from warehouse.explain import explain as explained
 
     model = registry.get(ESTIMATOR)
     relation = model.relations[0]

@@ -197,8 +197,8 @@ def _mends(variant: str | None, mend: str | None) -> Mends:
 def _best(db: Path, filters: dict[str, Any], mends: Mends) -> Columns:
     from estimators.contract import variant_name
     from estimators.registry import get
+    from warehouse.ask.operations import best_configurations
     from warehouse.database.connection import open_for_read
-    from warehouse.operations import best_configurations
 
     filters = {**filters, "variant": variant_name(mends, get("roofline").mends)}
     with open_for_read(db) as connection:
@@ -211,7 +211,7 @@ def _best(db: Path, filters: dict[str, Any], mends: Mends) -> Columns:
 def _asked(
     given: dict[str, Any], config: Path | None, row: int | None, catalog: Catalog, mends: Mends
 ) -> Columns:
-    from warehouse.operations import configurations_of, given_configuration
+    from warehouse.ask.operations import configurations_of, given_configuration
 
     if config:
         return configurations_of(config, row, catalog, mends)
@@ -220,8 +220,8 @@ def _asked(
 
 def _show(configurations: Columns, mends: Mends, form: Format, db: Path | None) -> None:
     """Print the operations of each configuration, after they were stored where asked for."""
+    from warehouse.ask.operations import break_down, breakdown, store_breakdown
     from warehouse.database.connection import open_for_write
-    from warehouse.operations import break_down, breakdown, store_breakdown
 
     cells = break_down(configurations, mends)
     if db:

@@ -71,8 +71,8 @@ def rank(
     several problems give the best of each. Tables are in units of people (GB, percent) and
     leave out what is the same in all rows; JSON and CSV have base units and every column.
     """
+    from warehouse.ask.rank import rank_layouts
     from warehouse.database.connection import open_for_read
-    from warehouse.ranking import rank_layouts
 
     asked: dict[str, str | int | None] = {
         "estimator": estimator,

@@ -25,7 +25,7 @@ from warehouse.show.formats import Figure, json_value
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warehouse.why import Why
+    from warehouse.ask.why import Why
     from warehouse.why_question import Question
 
 SHOWN_NEIGHBOURS = 5
@@ -64,14 +64,14 @@ def why(
     """
     from estimators import registry
     from estimators.contract import RefusedError
+    from warehouse.ask.cost import above_zero
+    from warehouse.ask.why import ESTIMATORS
+    from warehouse.ask.why import why as found_why
     from warehouse.calibrate.profiles import load_profiles, profiled
-    from warehouse.costs import above_zero
     from warehouse.database.catalog import packaged_catalog
     from warehouse.errors import UsageError
     from warehouse.evaluate.one import read_pairs
     from warehouse.plan import with_model_hint
-    from warehouse.why import ESTIMATORS
-    from warehouse.why import why as found_why
     from warehouse.why_question import completed
 
     model = registry.get(estimator)

@@ -30,6 +30,7 @@ from estimators.contract import (
 from estimators.registry import get
 from estimators.roofline.breakdown import with_operations
 from estimators.roofline.estimator import RELATION, RELATION_OPERATION
+from warehouse.ask.rank import QUESTION, RANKED, records
 from warehouse.database.schema import prepare_view
 from warehouse.database.sink import store_cells
 from warehouse.database.sql_text import quoted
@@ -37,7 +38,6 @@ from warehouse.errors import InputError
 from warehouse.evaluate.cells import cells_of
 from warehouse.evaluate.formats import SUFFIXES, read_configs
 from warehouse.evaluate.inputs import input_names, read_columns, wrong_types
-from warehouse.ranking import QUESTION, RANKED, records
 from warehouse.stored_problems import Filters, stored_problems, with_known_names
 from warehouse.studies.study import Study
 from warehouse.sweep.record import register_study

@@ -1,0 +1,1 @@
+"""Questions about stored rows: rank, cost, why, explain."""
