@@ -27,7 +27,7 @@ from warehouse.evaluate.inputs import input_names, read_columns
 
 if TYPE_CHECKING:
     from estimators.contract import Catalog
-    from warehouse.plan import Run
+    from warehouse.plan.question import Run
 
 EVALUATED = "training_step"
 """The estimator that takes published rows as they stand; others compare what is stored."""

@@ -17,7 +17,7 @@ from warehouse.database.connection import open_for_read
 from warehouse.database.schema import prepare
 from warehouse.errors import UsageError
 from warehouse.evaluate.one import read_pairs, read_values
-from warehouse.plan import Asked, Limits
+from warehouse.plan.question import Asked, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

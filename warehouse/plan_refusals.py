@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from warehouse import plan_queries as queries
 from warehouse.ask.rank import records
 from warehouse.errors import InputError
 from warehouse.evaluate.space import cells_of_problem, evaluated
+from warehouse.plan import queries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from duckdb import DuckDBPyConnection
 
-    from warehouse.plan import Run
-    from warehouse.plan_queries import Terms
+    from warehouse.plan.queries import Terms
+    from warehouse.plan.question import Run
     from warehouse.plan_sweep import Wanted
 
 _LARGEST = 65_536

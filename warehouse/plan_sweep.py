@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from warehouse.plan import Run
+    from warehouse.plan.question import Run
     from warehouse.sweep.runner import SweepReport
 
 

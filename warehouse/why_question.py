@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from estimators.contract import RefusedError, Scalar
 from warehouse.evaluate.one import read_values, show_configuration
-from warehouse.plan import default_batch, layer_parameters
+from warehouse.plan.question import default_batch, layer_parameters
 from warehouse.plan_question import sold_domain
 
 if TYPE_CHECKING:

@@ -123,7 +123,7 @@ def test_a_dry_run_writes_nothing(warehouse, tmp_path):
 
 
 def test_the_parts_of_the_step_add_up_and_the_largest_is_named(planned):
-    from warehouse.plan_queries import SHARES
+    from warehouse.plan.queries import SHARES
 
     _, found, _ = planned
     best = found["layouts"][0]
@@ -248,7 +248,7 @@ def test_the_report_has_every_section_and_the_queries_on_demand(warehouse, plann
 
 
 def test_the_batch_is_that_of_the_rule_unless_it_is_given():
-    from warehouse.plan import Asked, resolve
+    from warehouse.plan.question import Asked, resolve
 
     # 80 layers of 2 x 8192^2 + 2 x 8192 x 1024 + 3 x 8192 x 28672 + 2 x 8192: 68.45e9 parameters;
     # 6 x 68.45e9 x 15e12 = 6.16e24 FLOPs; (0.616)^(1/6) x 2048^2 / 8192 = 472 sequences

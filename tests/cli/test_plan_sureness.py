@@ -219,7 +219,7 @@ def test_of_the_roofline_every_table_is_told_and_the_partial_ones_are_named(
 
 
 def test_what_no_published_step_is_like_is_said():
-    from warehouse.plan import Asked, resolve
+    from warehouse.plan.question import Asked, resolve
     from warehouse.plan_errors import unlike_published
 
     def told(model, accelerator, estimator="training_step", **inputs):

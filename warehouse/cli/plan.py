@@ -14,7 +14,7 @@ from warehouse.cli.cost import Electricity, Goodput, Pue, Watts
 from warehouse.cli.plan_question import question_lines
 
 if TYPE_CHECKING:
-    from warehouse.plan import Run
+    from warehouse.plan.question import Run
     from warehouse.plan_sweep import Wanted
     from warehouse.studies.study import Study
     from warehouse.sweep.runner import SweepReport
@@ -140,8 +140,8 @@ def plan(
     choice holds every layout to it.
     """
     from warehouse.errors import UsageError
-    from warehouse.plan import Asked, Limits, resolve
-    from warehouse.plan_answer import make_plan
+    from warehouse.plan.answer import make_plan
+    from warehouse.plan.question import Asked, Limits, resolve
     from warehouse.plan_question import Given, asked_of, given_inputs, reference_tables
 
     limits = Limits(budget_usd, days, max_mw)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from estimators.training_step.inputs import SHAPE
-from warehouse.plan_queries import SHARES
+from warehouse.plan.queries import SHARES
 from warehouse.show.formats import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warehouse.plan_answer import Answer
+    from warehouse.plan.answer import Answer
 
 
 def document(answer: Answer, top: int, grid: str | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from estimators.contract import Scalar
-    from warehouse.plan import Run
+    from warehouse.plan.question import Run
 
 _TOLD = frozenset({"framework", "nvlink_size", "seq_len"})
 """Inputs that the lines tell anyway, beside the shape."""
@@ -109,7 +109,7 @@ def _limits(run: Run) -> str:
 
 
 def _rule(run: Run) -> str:
-    from warehouse.plan import BATCH_RULE
+    from warehouse.plan.question import BATCH_RULE
 
     if not run.is_default_batch:
         return ""

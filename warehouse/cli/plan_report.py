@@ -9,14 +9,14 @@ from warehouse.cli.common import count, put, put_for_people
 from warehouse.cli.plan_document import energies
 from warehouse.cli.plan_question import question_lines
 from warehouse.cli.words import layout_in_words, unless_rounding
-from warehouse.plan_answer import NEAR_CAPACITY
-from warehouse.plan_queries import SHARES
+from warehouse.plan.answer import NEAR_CAPACITY
+from warehouse.plan.queries import SHARES
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from warehouse.plan_answer import Answer
+    from warehouse.plan.answer import Answer
 
 _LAYOUT_DROPPED = frozenset({*SHARES, "hbm_bytes", "num_microbatches", "tokens_per_second"})
 _NOT_SHOWN = frozenset(

@@ -71,7 +71,7 @@ def why(
     from warehouse.database.catalog import packaged_catalog
     from warehouse.errors import UsageError
     from warehouse.evaluate.one import read_pairs
-    from warehouse.plan import with_model_hint
+    from warehouse.plan.question import with_model_hint
     from warehouse.why_question import completed
 
     model = registry.get(estimator)
@@ -103,7 +103,7 @@ def why(
 
 def question_lines(question: Question, found: Why) -> list[str]:
     """Return what is asked: the problem, the batch and where it is from, the layout."""
-    from warehouse.plan import OWN_MODEL
+    from warehouse.plan.question import OWN_MODEL
 
     shown = found.shown
     values = question.problem if shown is None else shown.problem

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from warehouse import plan_queries as queries
 from warehouse.ask.rank import records
 from warehouse.database.connection import open_for_read
-from warehouse.plan import Run
-from warehouse.plan_counts import counts_beside, first_counts, nearest_count, within
-from warehouse.plan_queries import Terms
+from warehouse.plan import queries
+from warehouse.plan.accuracy import Sureness, sureness
+from warehouse.plan.queries import Terms
+from warehouse.plan.question import Run
+from warehouse.plan.search import counts_beside, first_counts, nearest_count, within
 from warehouse.plan_refusals import nothing_fits, nothing_within, refuse_without_terms
-from warehouse.plan_sureness import Sureness, sureness
 from warehouse.plan_sweep import Wanted, swept, wanted
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from warehouse.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from warehouse.plan import Asked, Run
+    from warehouse.plan.question import Asked, Run
 
 REFINED = (5, 6, 7)
 """Quarters of a power of two that are tried between it and the next."""

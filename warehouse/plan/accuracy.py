@@ -17,7 +17,7 @@ from warehouse.plan_errors import errors_of, memory_query, stored_query, unlike_
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-    from warehouse.plan import Run
+    from warehouse.plan.question import Run
 
 EXPLAINED = "training_step"
 """The estimator whose constants have ranges."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from estimators.contract import Scalar
-    from warehouse.plan import Run
+    from warehouse.plan.question import Run
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Plans: the best layout, GPU count and cost of one training run."""
