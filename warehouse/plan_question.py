@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from estimators import registry
-from estimators.contract import RefusedError, Scalar
-from estimators.training_step.inputs import chip_of
+from estimators.contract import Scalar
 from warehouse.ask.cost import above_zero, not_negative, number_or_name
-from warehouse.database.catalog import packaged_catalog
+from warehouse.ask.defaults import sold_domain
 from warehouse.database.connection import open_for_read
 from warehouse.database.schema import prepare
 from warehouse.errors import UsageError
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from duckdb import DuckDBPyConnection
-
-    from estimators.contract import Estimator
 
 _NEEDED = ("model", "accelerator", "num_gpus", "global_batch_size", "seq_len")
 """Problem columns of an estimator that can plan a run."""
@@ -171,26 +168,6 @@ def given_inputs(
     if "nvlink_size" not in values and chip is not None:
         values |= sold_domain(model, chip)
     return Inputs(called, chip, values, held)
-
-
-def sold_domain(estimator: Estimator, accelerator: str) -> dict[str, Scalar]:
-    """Return the GPUs of a domain as an accelerator, or what a system stands for, is sold.
-
-    Empty of a system that is no product, and for an estimator that takes it from there itself.
-    """
-    if "framework" in estimator.problem_columns:
-        return {}
-    catalog = packaged_catalog()
-    records = catalog.tables["accelerator"]
-    for table in ("accelerator", "system"):
-        try:
-            name = catalog.find(table, accelerator)["accelerator"]
-        except RefusedError:
-            continue
-        sold = records.get(chip_of(catalog, name), {}).get("gpus_per_node")
-        if sold is not None:
-            return {"nvlink_size": int(sold)}
-    return {}
 
 
 @contextmanager

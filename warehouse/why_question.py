@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from estimators.contract import RefusedError, Scalar
+from warehouse.ask.defaults import default_batch, layer_parameters, sold_domain
 from warehouse.evaluate.one import read_values, show_configuration
-from warehouse.plan.question import default_batch, layer_parameters
-from warehouse.plan_question import sold_domain
 
 if TYPE_CHECKING:
     from estimators.contract import Catalog, Estimator, Mends

@@ -109,7 +109,7 @@ def _limits(run: Run) -> str:
 
 
 def _rule(run: Run) -> str:
-    from warehouse.plan.question import BATCH_RULE
+    from warehouse.ask.defaults import BATCH_RULE
 
     if not run.is_default_batch:
         return ""

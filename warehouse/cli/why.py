@@ -65,13 +65,13 @@ def why(
     from estimators import registry
     from estimators.contract import RefusedError
     from warehouse.ask.cost import above_zero
+    from warehouse.ask.defaults import with_model_hint
     from warehouse.ask.why import ESTIMATORS
     from warehouse.ask.why import why as found_why
     from warehouse.calibrate.profiles import load_profiles, profiled
     from warehouse.database.catalog import packaged_catalog
     from warehouse.errors import UsageError
     from warehouse.evaluate.one import read_pairs
-    from warehouse.plan.question import with_model_hint
     from warehouse.why_question import completed
 
     model = registry.get(estimator)
@@ -103,7 +103,7 @@ def why(
 
 def question_lines(question: Question, found: Why) -> list[str]:
     """Return what is asked: the problem, the batch and where it is from, the layout."""
-    from warehouse.plan.question import OWN_MODEL
+    from warehouse.ask.defaults import OWN_MODEL
 
     shown = found.shown
     values = question.problem if shown is None else shown.problem
