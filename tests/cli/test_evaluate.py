@@ -61,6 +61,7 @@ def test_corrected_is_the_default_and_mends_can_be_chosen(evaluate):
         "corrected": ("--variant", "corrected"),
         "all": ("--mend", "R2, R4,R5,R6,R9"),
         "one": ("--mend", "R6"),
+        "listed": ("--variant", " R6"),
         "published": ("--variant", "published"),
     }.items():
         assert evaluate("roofline", CONFIGS, "--out", "out.csv", *options)[0] == 0
@@ -71,16 +72,19 @@ def test_corrected_is_the_default_and_mends_can_be_chosen(evaluate):
     less = found["one"]["flops_per_gpu"] < found["published"]["flops_per_gpu"]
     assert less.all()
     assert found["one"].drop("flops_per_gpu").equals(found["published"].drop("flops_per_gpu"))
+    assert found["one"].equals(found["listed"])
     assert not found["one"].equals(found["corrected"])
 
 
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [
-        (("--mend", "R2", "--variant", "published"), 2, "cannot stand beside --variant"),
+        (("--mend", "R2", "--variant", "published"), 2, "`--variant` exclude each other"),
         (("--mend", ","), 2, "names no erratum"),
-        (("--variant", "both"), 2, "use published or corrected"),
-        (("--mend", "R99,R2"), 3, '`mends` "R99" is not a mend of roofline\nhint: known: R1, R2'),
+        (("--variant", "both"), 2, "names several variants\nhint: use published, corrected, or"),
+        (("--variant", "all"), 2, "`--variant` all is not known\nhint: use published, corrected"),
+        (("--variant", "R2,R99"), 2, "`--variant` R99 is not a mend of roofline"),
+        (("--mend", "R99,R2"), 2, "`--mend` R99 is not a mend of roofline\nhint: known: R1, R2"),
         (("--relation", "x"), 3, "is not a relation of roofline"),
         (("--out", "x.txt"), 3, "of no known format"),
     ],

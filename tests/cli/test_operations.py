@@ -214,7 +214,8 @@ def test_chosen_errata_are_mended(operations):
         (("--config", "x.csv", "--model", "gpt3"), "`--model` cannot stand beside `--config`"),
         ((*ONE, "--row", 2), "`--row` needs `--config`"),
         ((*ONE, "--set", "seq_len"), "is not KEY=VALUE"),
-        ((*ONE, "--mend", "R1", "--variant", "published"), "cannot stand beside `--variant`"),
+        ((*ONE, "--mend", "R1", "--variant", "published"), "`--variant` exclude each other"),
+        ((*ONE, "--mend", "R99"), "`--mend` R99 is not a mend of roofline"),
     ],
 )
 def test_wrong_usage_exits_2(warehouse, arguments, says):
@@ -233,7 +234,6 @@ def test_wrong_usage_exits_2(warehouse, arguments, says):
         ((*ONE, "--attention", "summa"), "is not modelled in strategy tensor_1d"),
         ((*ONE, "--set", "layers=3"), "`layers` is not a column of a configuration"),
         ((*ONE, "--set", "seq_len=long"), "`seq_len`"),
-        ((*ONE, "--mend", "R99"), "is not a mend of roofline"),
         (("--config", "none.csv"), "there is no such file"),
         (("--config", "none.txt"), "is of no known format"),
     ],

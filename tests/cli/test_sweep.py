@@ -84,6 +84,7 @@ def stored(database):
         (("--variant", "published"), "tiny published", ["published"]),
         (("--variant", "both"), "tiny both", ["corrected", "published"]),
         (("--mend", "R2, R1"), "tiny R1,R2", ["R1,R2"]),
+        (("--variant", "R2, R1"), "tiny R1,R2", ["R1,R2"]),
     ],
 )
 def test_an_option_takes_the_place_of_the_studys_variant(
@@ -110,8 +111,8 @@ def test_each_mend_alone_stands_between_published_and_corrected(warehouse, datab
     [
         (("--variant", "broth"), "`--variant` broth is not known\nhint: use published, corrected"),
         (("--mend", "R99"), "`--mend` R99 is not a mend of roofline\nhint: known: R1, "),
-        (("--mend", ""), "`--mend`  is not a mend of roofline"),
-        (("--mend", "R1", "--variant", "both"), "`--mend` R1 cannot stand beside --variant"),
+        (("--mend", ""), '`--mend` "" names no erratum'),
+        (("--mend", "R1", "--variant", "both"), "`--mend` and `--variant` exclude each other"),
     ],
 )
 def test_a_variant_that_is_none_exits_2(warehouse, database, tiny, option, says):

@@ -22,7 +22,7 @@ from estimators.contract import Relation
 from estimators.registry import get
 from warehouse.database.connection import open_for_read
 from warehouse.studies.study import load_study
-from warehouse.studies.variants import mends_of_variant
+from warehouse.studies.variants import parse_variant
 from warehouse.sweep.runner import run_study
 
 CLUSTER = get("cluster")
@@ -100,7 +100,7 @@ def num_compared(
     chosen = f"where variant = '{variant}' and {condition} order by {order}"
     stored = connection.sql(f"from current_{relation.name} {chosen}").pl()
     shown = connection.sql(f"from {relation.name} {chosen}").pl()
-    [mends] = mends_of_variant(CLUSTER, variant)
+    mends = parse_variant(CLUSTER, variant)
     expected = evaluated(CLUSTER, relation, stored, mends)
     for column in relation.outputs:
         np.testing.assert_allclose(

@@ -8,7 +8,7 @@ from small_estimator import SmallEstimator
 from estimators import registry
 from warehouse.errors import InputError
 from warehouse.studies.study import MAX_COMBINATIONS, load_study, under
-from warehouse.studies.variants import mends_of_variant
+from warehouse.studies.variants import parse_variants
 
 HEAD = 'name = "a question"\nestimator = "small"\n'
 GOOD = HEAD + '[space]\nmodel = "tiny"\nnum_gpus = [2, 4]\n'
@@ -185,11 +185,12 @@ def test_a_file_that_starts_with_a_byte_order_mark_is_read(load):
         ("description = 3\n" + GOOD, ["`description` 3 must be a text"]),
         ('variant = "correct"\n' + GOOD, ['`variant` "correct" is not known', "both"]),
         ("variant = 1\n" + GOOD, ["`variant` 1 is not known"]),
+        ('variant = "S1,S9"\n' + GOOD, ['`mends` "S9" is not a mend of small']),
         ('mends = ["R1"]\n' + GOOD, ['`mends` "R1" is not a mend of small', "known: S1, S2"]),
         ('mends = ["S1", "S1"]\n' + GOOD, ['`mends` "S1" is given twice']),
         ('mends = "S1"\n' + GOOD, ["must be a list of texts"]),
         ("mends = [1]\n" + GOOD, ["must be a list of texts"]),
-        ('mends = ["S1"]\nvariant = "both"\n' + GOOD, ["cannot stand beside `variant`"]),
+        ('mends = ["S1"]\nvariant = "both"\n' + GOOD, ["cannot be combined with `variant`"]),
         ('spice = "x"\n' + GOOD, ["`spice`", "is not a key of a study", "space?"]),
         ("num_gpus = 5\n" + GOOD, ["`num_gpus` 5 is not a key of a study", "below a line [space]"]),
         ("hbm_bytes = 5\n" + GOOD, ["below a line [system]"]),
@@ -278,8 +279,8 @@ def test_a_directory_is_refused(tmp_path):
 
 def test_a_study_under_another_variant_is_named_after_both(load, small):
     study = load(f'mends = ["S2"]\n{GOOD}')
-    other = under(study, mends_of_variant(small, "each"), "each")
+    other = under(study, parse_variants(small, "each"), "each")
     assert other.name == other.definition["name"] == "a question each"
     assert other.definition["mends"] == [[], ["S1"], ["S2"], ["S1", "S2"]]
-    assert (other.mends, other.spaces) == (mends_of_variant(small, "each"), study.spaces)
+    assert (other.mends, other.spaces) == (parse_variants(small, "each"), study.spaces)
     assert under(study, (frozenset({"S2"}),), "S2") is study

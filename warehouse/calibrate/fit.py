@@ -16,12 +16,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from estimators.columns import COLUMNS
-from estimators.contract import Array, Columns, Mends
+from estimators.contract import PUBLISHED, Array, Columns
 from warehouse.calibrate.profiles import Profile
 from warehouse.errors import InputError
+from warehouse.evaluate.inputs import estimated, taken
 
 if TYPE_CHECKING:
-    from estimators.contract import Estimator, Relation
+    from estimators.contract import Estimator
+
+STEP = "step_seconds"
+"""The output that is compared with what was measured."""
 
 MAX_PARAMETERS = 3
 """Most numbers that are fitted at once: the grid grows with their power."""
@@ -72,13 +76,9 @@ class Parameter:
 class Steps:
     """Published steps that an estimator can predict under other constants, many at once."""
 
-    def __init__(
-        self, estimator: Estimator, relation: Relation, resolved: Columns, published: Array
-    ) -> None:
-        shared = (*estimator.problem_columns, *estimator.choice_columns)
-        self._estimator, self._relation = estimator, relation
-        self.values = {name: resolved[name] for name in shared}
-        self._layouts = {name: resolved[name] for name in relation.keys}
+    def __init__(self, estimator: Estimator, resolved: Columns, published: Array) -> None:
+        self._estimator = estimator
+        self.values = resolved
         self.published = published
 
     def __len__(self) -> int:
@@ -86,8 +86,7 @@ class Steps:
 
     def taken(self, rows: Array) -> Steps:
         """Return some of the steps."""
-        both = {name: values[rows] for name, values in (self.values | self._layouts).items()}
-        return Steps(self._estimator, self._relation, both, self.published[rows])
+        return Steps(self._estimator, taken(self.values, rows), self.published[rows])
 
     def predict(self, settings: Mapping[str, Array]) -> Array:
         """Return the seconds of every step (columns) under each setting of constants (rows)."""
@@ -102,11 +101,9 @@ class Steps:
     def _block(self, settings: Mapping[str, Array], size: int) -> Array:
         values = {name: np.tile(own, size) for name, own in self.values.items()}
         values |= {name: np.repeat(own, len(self)) for name, own in settings.items()}
-        layouts = {name: np.tile(own, size) for name, own in self._layouts.items()}
-        out: dict[str, Array] = {"step_seconds": np.empty(size * len(self))}
-        no_mends: Mends = frozenset()
-        self._estimator.estimate(self._relation, values, layouts, no_mends, out)
-        return out["step_seconds"].reshape(size, len(self))
+        relation = self._estimator.relations[0]
+        seconds = estimated(self._estimator, relation, values, PUBLISHED, [STEP])[STEP]
+        return seconds.reshape(size, len(self))
 
 
 def fit(steps: Steps, parameters: Sequence[Parameter]) -> Array:

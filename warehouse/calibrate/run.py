@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
 from estimators import registry
-from estimators.contract import Array, Catalog, Refusal
+from estimators.contract import PUBLISHED, Array, Catalog, Refusal
 from warehouse.calibrate.fit import Errors, Fit, Steps, calibrate, errors_of
 from warehouse.calibrate.parameters import DEFAULT_FIT, EXPOSED, find_parameters
 from warehouse.calibrate.published import (
@@ -25,7 +24,7 @@ from warehouse.calibrate.published import (
 )
 from warehouse.database.catalog import packaged_catalog
 from warehouse.errors import InputError
-from warehouse.evaluate.inputs import input_names, read_columns, wrong_types
+from warehouse.evaluate.inputs import resolve_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,22 +133,11 @@ def _steps(estimator: Estimator, frame: pl.DataFrame, catalog: Catalog, file: st
 
 def _admitted(
     estimator: Estimator, frame: pl.DataFrame, catalog: Catalog
-) -> tuple[Steps, list[Refusal]]:
+) -> tuple[Steps, Sequence[Refusal]]:
     """Return the steps that the estimator admits, and why it refuses the others."""
-    relation = estimator.relations[0]
-    inputs = input_names(estimator, relation)
-    refusals = wrong_types(frame, inputs)
-    if refusals:
-        return Steps(estimator, relation, {}, np.empty(0)), refusals
-    columns, refusals = read_columns(frame, inputs, relation)
-    resolved, refused = estimator.resolve(relation, columns, catalog, frozenset())
-    refusals += refused
-    good = np.ones(frame.height, dtype=bool)
-    for refusal in refusals:
-        good[slice(None) if refusal.row is None else refusal.row] = False
-    published: Array = frame[MEASURED].to_numpy()[good]
-    own = {name: values[good] for name, values in resolved.items()}
-    return Steps(estimator, relation, own, published), refusals
+    resolved = resolve_rows(estimator, estimator.relations[0], frame, catalog, PUBLISHED)
+    published: Array = frame[MEASURED].to_numpy()[resolved.is_good]
+    return Steps(estimator, resolved.good, published), resolved.refusals
 
 
 def _others(

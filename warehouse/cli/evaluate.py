@@ -67,9 +67,10 @@ def evaluate(
     from estimators import registry
     from warehouse.evaluate.file import find_relation
     from warehouse.studies.definitions import Definitions, load_definitions
+    from warehouse.studies.variants import mends_of_options
 
     model = registry.get(estimator)
-    mends = asked_mends(model, variant, mend)
+    mends = mends_of_options(model, variant, mend)
     grain = find_relation(model, relation)
     defined = load_definitions(catalog) if catalog else Definitions()
     if into_db:
@@ -82,23 +83,6 @@ def evaluate(
         model = profiled(model, lambda: load_profiles(db), profile)
         report = _evaluate(model, configs, out, mends, known, grain, keep_valid, with_cells=False)
     _tell(report, configs, out)
-
-
-def asked_mends(model: Estimator, variant: str | None, mend: str | None) -> Mends:
-    """Return what --variant and --mend ask for; by default every mend."""
-    from warehouse.errors import UsageError
-    from warehouse.studies.variants import DEFAULT_VARIANT, chosen_mends, mends_of_variant
-
-    if mend is not None:
-        ids = [name.strip() for name in mend.split(",") if name.strip()]
-        if variant is not None or not ids:
-            reason = "cannot stand beside --variant" if ids else "names no erratum"
-            raise UsageError(f"`--mend` {mend} {reason}", "use --variant published for none")
-        return chosen_mends(model, ids)
-    if variant not in (None, "published", "corrected"):
-        hint = "use published or corrected; for chosen errata --mend R1,R2"
-        raise UsageError(f"`--variant` {variant} is not known", hint)
-    return mends_of_variant(model, variant or DEFAULT_VARIANT)[0]
 
 
 def _evaluate(

@@ -124,7 +124,10 @@ def operations(
     given = {name: value for name, value in given.items() if value is not None}
     _refuse_mixtures(given, setting, config, row, best)
     given |= _settings(setting or [])
-    mends = _mends(variant, mend)
+    from estimators.registry import get
+    from warehouse.studies.variants import mends_of_options
+
+    mends = mends_of_options(get("roofline"), variant, mend)
     if best:
         configurations = _best(db, given, mends)
     elif not into_db:
@@ -179,19 +182,6 @@ def _settings(settings: list[str]) -> dict[str, str]:
             raise UsageError(f"`--set` {setting} is not KEY=VALUE", "as --set seq_len=4096")
         found[name.strip()] = value
     return found
-
-
-def _mends(variant: str | None, mend: str | None) -> Mends:
-    from estimators.registry import get
-    from warehouse.errors import UsageError
-    from warehouse.studies.variants import DEFAULT_VARIANT, chosen_mends, mends_of_variant
-
-    if variant is not None and mend is not None:
-        raise UsageError("`--mend` cannot stand beside `--variant`", "use one of them")
-    name = mend if mend is not None else variant or DEFAULT_VARIANT
-    if mend is None and name in ("published", "corrected"):
-        return mends_of_variant(get("roofline"), name)[0]
-    return chosen_mends(get("roofline"), [one.strip() for one in name.split(",")])
 
 
 def _best(db: Path, filters: dict[str, Any], mends: Mends) -> Columns:

@@ -72,15 +72,15 @@ def show(
     from estimators import registry
     from estimators.contract import PUBLISHED, RefusedError
     from warehouse.calibrate.profiles import load_profiles, profiled
-    from warehouse.cli.evaluate import asked_mends
     from warehouse.database.catalog import packaged_catalog
     from warehouse.evaluate.file import find_relation
     from warehouse.evaluate.one import read_pairs, show_configuration
     from warehouse.show.configuration import report
     from warehouse.studies.definitions import Definitions, load_definitions
+    from warehouse.studies.variants import mends_of_options
 
     model = profiled(registry.get(estimator), lambda: load_profiles(db), profile)
-    mends = asked_mends(model, variant, mend)
+    mends = mends_of_options(model, variant, mend)
     defined = load_definitions(catalog) if catalog else Definitions()
     known = defined.added_to(packaged_catalog())
     if table is not None or form is not None:

@@ -85,28 +85,17 @@ def under_options(study: Study, variant: str | None, mend: str | None) -> Study:
         If both are given, or one does not say which mends.
     """
     from estimators import registry
-    from estimators.contract import RefusedError, variant_name
-    from warehouse.errors import UsageError
+    from estimators.contract import variant_name
     from warehouse.studies.study import under
-    from warehouse.studies.variants import chosen_mends, mends_of_variant
+    from warehouse.studies.variants import variants_of_options
 
-    if variant is not None and mend is not None:
-        raise UsageError(f"`--mend` {mend} cannot stand beside --variant", "keep one of them")
+    if variant is None and mend is None:
+        return study
     estimator = registry.get(study.estimator)
-    try:
-        if mend is not None:
-            mends = chosen_mends(estimator, [name.strip() for name in mend.split(",")])
-            return under(study, (mends,), variant_name(mends, estimator.mends))
-        if variant is not None:
-            return under(study, mends_of_variant(estimator, variant), variant)
-    except RefusedError as error:
-        option = "--variant" if mend is None else "--mend"
-        hint = "use published, corrected, both or each; for chosen errata --mend R1,R2"
-        refusal = error.refusals[0]
-        raise UsageError(
-            f"`{option}` {refusal.value} {refusal.reason}", refusal.hint if mend else hint
-        ) from None
-    return study
+    mends = variants_of_options(estimator, variant, mend)
+    # both and each keep their word in the name
+    called = variant_name(mends[0], estimator.mends) if len(mends) == 1 else str(variant)
+    return under(study, mends, called)
 
 
 def run_with_progress(db: Path, study: Study, *, force: bool = False) -> SweepReport:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,9 +16,10 @@ from warehouse.evaluate.cells import cells_of
 from warehouse.evaluate.formats import check_paths, read_configs, write_results
 from warehouse.evaluate.inputs import (
     columns_of_other_views,
+    evaluate_rows,
     input_names,
     likely_misspelt,
-    read_columns,
+    resolve_rows,
     source_spellings,
     wrong_types,
 )
@@ -57,27 +58,14 @@ class BatchReport:
     cells: tuple[tuple[Cell, Columns], ...] = ()
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Batch:
-    """What is known of the rows so far; `is_good` marks those that were not refused."""
+    """Rows evaluated so far: results of all rows (of refused ones nothing), and who is good."""
 
     results: dict[str, Array]
     is_good: Array
     refusals: list[Refusal] = field(default_factory=list)
     resolved: list[Columns] = field(default_factory=list)
-
-    def refuse(self, refusals: Sequence[Refusal], rows: Array) -> None:
-        """Take note of `refusals`, whose rows count within `rows`; without one: all of them."""
-        for refusal in refusals:
-            if refusal.row is None:
-                self.is_good[rows] = False
-                if refusal not in self.refusals:
-                    self.refusals.append(refusal)
-                continue
-            row = int(rows[refusal.row])
-            self.is_good[row] = False
-            told = (refusal.column, refusal.value, refusal.reason, refusal.hint)
-            self.refusals.append(Refusal(*told, row=row))
 
 
 def find_relation(estimator: Estimator, name: str | None) -> Relation:
@@ -136,9 +124,7 @@ def evaluate_file(
     batch = _evaluate(
         estimator, relation, frame, mends, catalog, stop=not keep_valid, collect=with_cells
     )
-    refusals = sorted(
-        batch.refusals, key=lambda refusal: -1 if refusal.row is None else refusal.row
-    )
+    refusals = sorted(batch.refusals, key=lambda one: -1 if one.row is None else one.row)
     if refusals and not keep_valid:
         raise InputError.from_refusals(refusals, str(configs))
     is_good = batch.is_good
@@ -192,65 +178,29 @@ def _evaluate(
     collect: bool,
 ) -> _Batch:
     """Resolve and evaluate block by block; with `stop`, after a refusal only look for more."""
-    height = frame.height
     results: dict[str, Array] = {  # in the order of the dictionary: times together, then memory
-        name: np.empty(height, relation.column(name).dtype)
+        name: np.empty(frame.height, relation.column(name).dtype)
         for name in COLUMNS
         if name in relation.outputs
     }
-    batch = _Batch(results, np.ones(height, dtype=bool))
-    inputs = input_names(estimator, relation)
-    for start in range(0, height, BLOCK_ROWS):
-        columns, refusals = read_columns(frame.slice(start, BLOCK_ROWS), inputs, relation)
-        rows = np.arange(start, min(start + BLOCK_ROWS, height))
-        batch.refuse(refusals, rows)
-        resolved = _resolve(estimator, relation, columns, rows, batch, mends, catalog)
-        good = rows[batch.is_good[rows]]
-        if len(good) == 0 or (stop and batch.refusals):
+    batch = _Batch(results, np.ones(frame.height, dtype=bool))
+    for start in range(0, frame.height, BLOCK_ROWS):
+        block = frame.slice(start, BLOCK_ROWS)
+        resolved = resolve_rows(estimator, relation, block, catalog, mends)
+        batch.is_good[start : start + BLOCK_ROWS] = resolved.is_good
+        for refusal in resolved.refusals:
+            if refusal.row is not None:
+                batch.refusals.append(replace(refusal, row=start + refusal.row))
+            elif refusal not in batch.refusals:
+                batch.refusals.append(refusal)
+        if not resolved.is_good.any() or (stop and batch.refusals):
             continue
-        _estimate(estimator, relation, resolved, good, batch.results, mends)
+        good = start + np.flatnonzero(resolved.is_good)
+        for name, values in evaluate_rows(resolved, results).items():
+            results[name][good] = values
         if collect:
-            batch.resolved.append(resolved)
+            batch.resolved.append(resolved.good)
     return batch
-
-
-def _resolve(
-    estimator: Estimator,
-    relation: Relation,
-    columns: Columns,
-    rows: Array,
-    batch: _Batch,
-    mends: Mends,
-    catalog: Catalog,
-) -> Columns:
-    """Return the resolved columns of the rows that are good; take note of the others."""
-    columns = _taken(columns, batch.is_good[rows])
-    rows = rows[batch.is_good[rows]]
-    if len(rows) == 0:
-        return {}
-    try:
-        resolved, refusals = estimator.resolve(relation, columns, catalog, mends)
-    except RefusedError as error:
-        batch.refuse(error.refusals, rows)
-        return {}
-    batch.refuse(refusals, rows)
-    return _taken(resolved, batch.is_good[rows])
-
-
-def _estimate(
-    estimator: Estimator,
-    relation: Relation,
-    resolved: Columns,
-    rows: Array,
-    results: Mapping[str, Array],
-    mends: Mends,
-) -> None:
-    values = {n: resolved[n] for n in estimator.problem_columns + estimator.choice_columns}
-    layouts = {name: resolved[name] for name in relation.keys}
-    out = {name: np.empty(len(rows), array.dtype) for name, array in results.items()}
-    estimator.estimate(relation, values, layouts, mends, out)
-    for name, array in out.items():
-        results[name][rows] = array
 
 
 def _with_results(frame: pl.DataFrame, results: Mapping[str, Array]) -> pl.DataFrame:
@@ -268,9 +218,3 @@ def _series(name: str, values: Array) -> pl.Series:
 
 def _joined(blocks: Sequence[Columns]) -> Columns:
     return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
-
-
-def _taken(columns: Columns, is_good: Array) -> Columns:
-    if is_good.all():
-        return columns
-    return {name: values[is_good] for name, values in columns.items()}

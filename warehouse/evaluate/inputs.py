@@ -1,7 +1,14 @@
-"""From a frame's rows to the columns an estimator reads, held against the data dictionary."""
+"""From records to results: read, resolve and evaluate the rows of a frame, or a few texts.
+
+`resolve_rows` is the only way from records to what an estimator computes with, and `evaluate_rows`
+the only way from there to results.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -10,14 +17,151 @@ import polars as pl
 
 from estimators.columns import COLUMNS, Column
 from estimators.columns.records import RECORD, REFERENCE
-from estimators.contract import Array, Refusal
+from estimators.contract import Array, Catalog, Columns, Mends, Refusal, RefusedError
 from estimators.limits import limits_of
 from warehouse.limits import kind_in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from estimators.contract import Estimator, Relation
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Records as an estimator reads them, with the reasons why it refuses some.
+
+    Attributes
+    ----------
+    columns
+        Problem, choice and key columns of the records that could be read, refused ones included;
+        empty if none could be.
+    rows
+        Zero-based number of each of them among all records.
+    is_good
+        Of every record: whether nothing in it is refused.
+    refusals
+        In the order of the records; first those that concern all of them, whose `row` is None.
+    """
+
+    estimator: Estimator
+    relation: Relation
+    mends: Mends
+    columns: Columns
+    rows: Array
+    is_good: Array
+    refusals: tuple[Refusal, ...]
+
+    @property
+    def good(self) -> Columns:
+        """Return the columns of the good records alone."""
+        return taken(self.columns, self.is_good[self.rows])
+
+
+def resolve_rows(
+    estimator: Estimator,
+    relation: Relation,
+    records: pl.DataFrame | Mapping[str, str],
+    catalog: Catalog,
+    mends: Mends,
+) -> Resolved:
+    """Read records, fill in defaults and check every rule. Refusals are returned, not raised.
+
+    A record with a value that cannot be read is refused for that alone: what follows from a faulty
+    value is not checked.
+
+    Parameters
+    ----------
+    records
+        A frame, or the texts of one record by column name. Columns that the estimator does not
+        read are passed over; numbers in texts may be grouped, as 1_000_000.
+    """
+    if not isinstance(records, pl.DataFrame):
+        texts = without_grouping(relation, records)
+        records = pl.DataFrame({name: [text] for name, text in texts.items()} or {"": [""]})
+    inputs = input_names(estimator, relation)
+    refusals = wrong_types(records, inputs)
+    columns: Columns = {}
+    if not refusals:
+        columns, refusals = read_columns(records, inputs, relation)
+    is_good = _marked(np.ones(records.height, dtype=bool), refusals)
+    rows = np.flatnonzero(is_good)
+    resolved: Columns = {}
+    if len(rows):
+        try:
+            resolved, faults = estimator.resolve(relation, taken(columns, is_good), catalog, mends)
+        except RefusedError as error:
+            faults = list(error.refusals)
+        faults = [
+            one if one.row is None else replace(one, row=int(rows[one.row])) for one in faults
+        ]
+        refusals = sorted([*refusals, *faults], key=_row_of)
+        _marked(is_good, faults)
+    if not resolved:
+        rows = rows[:0]
+    return Resolved(estimator, relation, mends, resolved, rows, is_good, tuple(refusals))
+
+
+def evaluate_rows(resolved: Resolved, outputs: Iterable[str] = ()) -> dict[str, Array]:
+    """Return results of the good records, in order.
+
+    Parameters
+    ----------
+    outputs
+        Names of outputs of the relation; by default all of them.
+    """
+    relation = resolved.relation
+    names = tuple(outputs) or relation.outputs
+    if not resolved.is_good.any():
+        return {name: np.empty(0, relation.column(name).dtype) for name in names}
+    return estimated(resolved.estimator, relation, resolved.good, resolved.mends, names)
+
+
+def estimated(
+    estimator: Estimator,
+    relation: Relation,
+    columns: Columns,
+    mends: Mends,
+    outputs: Iterable[str],
+) -> dict[str, Array]:
+    """Return outputs of rows that are resolved, one element a row.
+
+    Parameters
+    ----------
+    columns
+        Problem, choice and key columns, complete.
+    """
+    size = len(next(iter(columns.values())))
+    out: dict[str, Array] = {name: np.empty(size, relation.column(name).dtype) for name in outputs}
+    keys = {name: columns[name] for name in relation.keys}
+    shared = (*estimator.problem_columns, *estimator.choice_columns)
+    values = {name: columns[name] for name in shared if name in columns}
+    estimator.estimate(relation, values, keys, mends, out)
+    return out
+
+
+def taken(columns: Columns, rows: Array) -> Columns:
+    """Return some rows of every column; `rows` is a mask or a list of row numbers."""
+    if rows.dtype == bool and rows.all():
+        return columns
+    return {name: values[rows] for name, values in columns.items()}
+
+
+def _marked(is_good: Array, refusals: Iterable[Refusal]) -> Array:
+    """Mark refused rows in place; a refusal without a row refuses all."""
+    for refusal in refusals:
+        is_good[slice(None) if refusal.row is None else refusal.row] = False
+    return is_good
+
+
+def _row_of(refusal: Refusal) -> int:
+    return -1 if refusal.row is None else refusal.row
+
+
+def without_grouping(relation: Relation, texts: Mapping[str, str]) -> dict[str, str]:
+    """Return texts with numbers such as 1_000_000 as a program writes them."""
+    return {
+        name: text if relation.column(name).kind == "str" else re.sub(r"(?<=\d)_(?=\d)", "", text)
+        for name, text in texts.items()
+    }
 
 
 def input_names(estimator: Estimator, relation: Relation) -> tuple[str, ...]:

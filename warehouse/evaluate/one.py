@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -11,9 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from estimators.contract import Array, Catalog, Columns, Mends, Refusal, RefusedError, Scalar
+from estimators.contract import Catalog, Columns, Mends, Refusal, RefusedError, Scalar
 from warehouse.errors import UsageError
-from warehouse.evaluate.inputs import input_names, read_columns
+from warehouse.evaluate.inputs import (
+    evaluate_rows,
+    input_names,
+    read_columns,
+    resolve_rows,
+    without_grouping,
+)
 
 if TYPE_CHECKING:
     from estimators.contract import Estimator, Relation
@@ -102,31 +107,21 @@ def show_configuration(
     RefusedError
         If it is refused; every reason is told once.
     """
-    texts = _without_grouping(relation, given)
-    names = input_names(estimator, relation)
-    frame = pl.DataFrame({name: [text] for name, text in texts.items()} or {"": [""]})
-    columns, refusals = read_columns(frame, names, relation)
-    refusals = [refusal for refusal in refusals if refusal.column != "row"]
-    if not refusals:
-        resolved, refusals = estimator.resolve(relation, columns, catalog, mends)
-    if refusals:
+    resolved = resolve_rows(estimator, relation, given, catalog, mends)
+    if resolved.refusals:
         told = {
-            (r.column, r.reason): Refusal(r.column, r.value, r.reason, r.hint) for r in refusals
+            (r.column, r.reason): Refusal(r.column, r.value, r.reason, r.hint)
+            for r in resolved.refusals
         }
         raise RefusedError(told.values())
     shared = (*estimator.problem_columns, *estimator.choice_columns)
-    out: dict[str, Array] = {
-        name: np.empty(1, relation.column(name).dtype) for name in relation.outputs
-    }
-    layouts = {name: resolved[name] for name in relation.keys}
-    estimator.estimate(relation, {n: resolved[n] for n in shared}, layouts, mends, out)
     return Shown(
         estimator,
         relation,
         mends,
-        problem=_scalars(resolved, shared),
-        layout=_scalars(resolved, relation.keys),
-        results=_scalars(out, relation.outputs),
+        problem=_scalars(resolved.columns, shared),
+        layout=_scalars(resolved.columns, relation.keys),
+        results=_scalars(evaluate_rows(resolved), relation.outputs),
         given=frozenset(given),
     )
 
@@ -139,7 +134,7 @@ def read_values(relation: Relation, given: Mapping[str, str]) -> dict[str, Scala
     RefusedError
         If one is none that its column may hold.
     """
-    texts = {name: text for name, text in _without_grouping(relation, given).items() if text}
+    texts = {name: text for name, text in without_grouping(relation, given).items() if text}
     if not texts:
         return {}
     frame = pl.DataFrame({name: [text] for name, text in texts.items()})
@@ -148,14 +143,6 @@ def read_values(relation: Relation, given: Mapping[str, str]) -> dict[str, Scala
         raise RefusedError(replace(refusal, row=None) for refusal in refusals)
     read = {name: columns[name].tolist()[0] for name in texts}
     return {n: int(v) if relation.column(n).kind == "int" else v for n, v in read.items()}
-
-
-def _without_grouping(relation: Relation, given: Mapping[str, str]) -> dict[str, str]:
-    """Return texts with numbers such as 1_000_000 as a program writes them."""
-    return {
-        name: text if relation.column(name).kind == "str" else re.sub(r"(?<=\d)_(?=\d)", "", text)
-        for name, text in given.items()
-    }
 
 
 def _scalars(columns: Columns, names: Sequence[str]) -> dict[str, Scalar]:

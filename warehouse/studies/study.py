@@ -14,7 +14,7 @@ from warehouse.studies.coupled import coupled_steps
 from warehouse.studies.definitions import SECTIONS, Definitions, read_definitions
 from warehouse.studies.toml_files import Faults, nearest, read_toml
 from warehouse.studies.values import expand
-from warehouse.studies.variants import DEFAULT_VARIANT, chosen_mends, mends_of_variant
+from warehouse.studies.variants import DEFAULT_VARIANT, chosen_mends, parse_variants
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -162,11 +162,10 @@ def _refuse_unknown_keys(table: dict[str, Any], search: Search, faults: Faults) 
 def _mends(table: dict[str, Any], estimator: Estimator, faults: Faults) -> tuple[Mends, ...]:
     if "mends" not in table:
         variant = table.get("variant", DEFAULT_VARIANT)
-        return faults.catch(mends_of_variant, estimator, variant) or ()
+        return faults.catch(parse_variants, estimator, variant) or ()
     ids = table["mends"]
     if "variant" in table:
-        hint = "keep one of them"
-        faults.add("mends", ids, "cannot stand beside `variant`", hint)
+        faults.add("mends", ids, "cannot be combined with `variant`", "keep one of them")
     if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
         faults.add("mends", ids, "must be a list of texts", 'write mends = ["R1", "R2"]')
         return ()

@@ -1,4 +1,8 @@
-"""From the words a user says (published, corrected, a list of ids) to the mends they mean."""
+"""Variants: which errata are mended, from the words that a user writes.
+
+A variant is ``published`` (no erratum is mended), ``corrected`` (all are) or a list of errata such
+as ``R1,R2``. ``both`` and ``each`` name several variants at once.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from estimators.contract import PUBLISHED, Mends, Refusal, RefusedError
+from warehouse.errors import UsageError
+from warehouse.limits import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,34 +21,50 @@ if TYPE_CHECKING:
 DEFAULT_VARIANT = "corrected"
 
 
-def mends_of_variant(estimator: Estimator, variant: object) -> tuple[Mends, ...]:
-    """Return the sets of mends to evaluate under, published first.
+def parse_variants(estimator: Estimator, text: object) -> tuple[Mends, ...]:
+    """Return the sets of mends that `text` names, published first.
 
-    ``both`` is published and corrected; ``each`` has every mend alone between them. An
-    estimator that nothing was mended in has one variant only.
+    Parameters
+    ----------
+    text
+        published, corrected, both (the two), each (every erratum alone as well), or errata
+        separated by commas. An estimator without errata has one variant.
 
     Raises
     ------
     RefusedError
-        If `variant` is not published, corrected, both or each.
+        If `text` is none of these.
     """
     corrected = frozenset(estimator.mends)
-    named: dict[object, tuple[Mends, ...]] = {
-        "published": (PUBLISHED,),
-        "corrected": (corrected,),
-        "both": _distinct([PUBLISHED, corrected]),
-        "each": _distinct([PUBLISHED, *(frozenset({m}) for m in estimator.mends), corrected]),
+    alone = [frozenset({mend}) for mend in estimator.mends]
+    named = {
+        "published": [PUBLISHED],
+        "corrected": [corrected],
+        "both": [PUBLISHED, corrected],
+        "each": [PUBLISHED, *alone, corrected],
     }
-    if not isinstance(variant, str) or variant not in named:
-        hint = 'use published, corrected, both or each; for chosen errata mends = ["..."]'
-        shown = variant if isinstance(variant, str | int | float) else str(variant)
-        raise RefusedError([Refusal("variant", shown, "is not known", hint)])
-    return named[variant]
+    if isinstance(text, str) and text in named:
+        return tuple(dict.fromkeys(named[text]))  # a single erratum alone is all of them
+    ids = _ids(text) if isinstance(text, str) else []
+    if not any(name in estimator.mends for name in ids):
+        hint = _hint(estimator, tuple(named))
+        raise RefusedError([Refusal("variant", shown(text), "is not known", hint)])
+    return (chosen_mends(estimator, ids),)
 
 
-def _distinct(variants: Sequence[Mends]) -> tuple[Mends, ...]:
-    """Return `variants` once each: a single mend alone is all of them."""
-    return tuple(dict.fromkeys(variants))
+def parse_variant(estimator: Estimator, text: object) -> Mends:
+    """Return the mends of one variant: published, corrected, or errata separated by commas.
+
+    Raises
+    ------
+    RefusedError
+        If `text` is none of these; both and each name several variants.
+    """
+    if text in ("both", "each"):
+        hint = _hint(estimator, ("published", "corrected"))
+        raise RefusedError([Refusal("variant", shown(text), "names several variants", hint)])
+    [mends] = parse_variants(estimator, text)
+    return mends
 
 
 def chosen_mends(estimator: Estimator, ids: Sequence[object]) -> Mends:
@@ -51,7 +73,7 @@ def chosen_mends(estimator: Estimator, ids: Sequence[object]) -> Mends:
     Raises
     ------
     RefusedError
-        If one is not among the estimator's.
+        If one is not among the estimator's, or is given twice.
     """
     known = ", ".join(estimator.mends) or "none"
     refusals = [
@@ -67,3 +89,59 @@ def chosen_mends(estimator: Estimator, ids: Sequence[object]) -> Mends:
     if refusals:
         raise RefusedError(refusals)
     return frozenset(str(name) for name in ids)
+
+
+def mends_of_options(estimator: Estimator, variant: str | None, mend: str | None) -> Mends:
+    """Return the mends that options --variant and --mend name; by default all.
+
+    Raises
+    ------
+    UsageError
+        If both are given, or one names no single variant.
+    """
+    if mend is not None:
+        [mends] = variants_of_options(estimator, variant, mend)
+        return mends
+    try:
+        return parse_variant(estimator, DEFAULT_VARIANT if variant is None else variant)
+    except RefusedError as error:
+        raise _usage("--variant", error) from None
+
+
+def variants_of_options(
+    estimator: Estimator, variant: str | None, mend: str | None
+) -> tuple[Mends, ...]:
+    """Return the sets of mends that options --variant and --mend name; by default all mends.
+
+    Raises
+    ------
+    UsageError
+        If both are given, or one is not known.
+    """
+    if mend is not None and variant is not None:
+        raise UsageError("`--mend` and `--variant` exclude each other", "use one of them")
+    try:
+        if mend is None:
+            return parse_variants(estimator, DEFAULT_VARIANT if variant is None else variant)
+        ids = _ids(mend)
+        if ids:
+            return (chosen_mends(estimator, ids),)
+    except RefusedError as error:
+        raise _usage("--variant" if mend is None else "--mend", error) from None
+    raise UsageError(f'`--mend` "{mend}" names no erratum', "use --variant published for none")
+
+
+def _ids(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _hint(estimator: Estimator, words: Sequence[str]) -> str:
+    listed = ", ".join(words)
+    if not estimator.mends:
+        return f"use {listed}; {estimator.name} has no errata"
+    return f"use {listed}, or errata such as {','.join(estimator.mends[:2])}"
+
+
+def _usage(option: str, error: RefusedError) -> UsageError:
+    refusal = error.refusals[0]
+    return UsageError(f"`{option}` {refusal.value} {refusal.reason}", refusal.hint)
