@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from estimators.contract import Refusal, RefusedError, Scalar
@@ -37,6 +38,37 @@ def accept(column: Column, value: object) -> Scalar:
         if limit.is_broken(number):
             raise _refused(column, value, limit.reason)
     return int(number) if column.kind == "int" else number
+
+
+_POWERS = {"": 0, "k": 3, "m": 6, "b": 9, "g": 9, "t": 12}
+_NUMBER = re.compile(
+    r"""([+-]?)
+    ([0-9]{1,3}(?:,[0-9]{3})+ | [0-9]+(?:_[0-9]+)* | (?=\.[0-9]))  # whole part, grouped or plain
+    (\.[0-9]*)?
+    (?: e([+-]?[0-9]{1,3}) | ([kmbgt]) )?""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def read_number(text: str) -> float | None:
+    """Return the number that a text says, as people write it; None if it says none.
+
+    ``1_000`` and ``1,000`` group digits. ``k``, ``M``, ``B`` or ``G``, and ``T`` are powers of ten,
+    in either case: a thousand, a million, a billion, a trillion. A whole number without an exponent
+    is an int. ``nan`` and ``inf`` are read, for the caller to refuse by name.
+    """
+    plain = text.strip()
+    if plain.lstrip("+-").lower() in ("nan", "inf", "infinity"):
+        return float(plain)
+    match = _NUMBER.fullmatch(plain)
+    if match is None or len(plain) > 400:
+        return None
+    sign, whole, fraction, exponent, letter = match.groups()
+    whole = whole.replace("_", "").replace(",", "")
+    power = int(exponent or _POWERS[(letter or "").lower()])
+    if fraction is None and exponent is None:
+        return int(f"{sign}{whole}{'0' * power}")
+    return float(f"{sign}{whole}{fraction or ''}e{power}")
 
 
 def kind_in_words(column: Column) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import threading
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from warehouse.cli.options import DEFAULT_DATABASE, Database
+from warehouse.cli.options import Profile as ProfileOption
 from warehouse.show.formats import Format, json_value, write
 
 if TYPE_CHECKING:
@@ -23,35 +27,26 @@ if TYPE_CHECKING:
 
     Table = tuple[tuple[str, ...], list[Row]]
 
-DEFAULT_DATABASE = Path("db/warehouse.duckdb")
-
-
-def _remember(context: typer.Context, database: Path) -> Path:
-    """Note which database was asked for: an error of DuckDB's does not always name it."""
-    if isinstance(context.obj, dict):
-        context.obj["database"] = database
-    return database
-
-
-Database = Annotated[
-    Path,
-    typer.Option(
-        "--db",
-        envvar="WAREHOUSE_DB",
-        metavar="PATH",
-        help="The database file.",
-        readable=False,  # typer would call a file that may not be read wrong usage
-        callback=_remember,
-    ),
+__all__ = [
+    "DEFAULT_DATABASE",
+    "Database",
+    "FormatOption",
+    "ProfileOption",
+    "Section",
+    "count",
+    "fetched",
+    "interruptible",
+    "put",
+    "put_document",
+    "put_for_people",
+    "put_sections",
+    "records",
+    "say",
+    "study_path",
+    "terminal_width",
+    "title_line",
 ]
-ProfileOption = Annotated[
-    str | None,
-    typer.Option(
-        "--profile",
-        metavar="NAME",
-        help="Take the constants of a profile that `calibrate` stored, where none are given.",
-    ),
-]
+
 FormatOption = Annotated[
     Format, typer.Option("--format", case_sensitive=False, help="How to write the result.")
 ]
@@ -121,6 +116,44 @@ def put_for_people(
 
         columns, rows = for_people(columns, rows, drop)
     write(sys.stdout, columns, [rows], form, terminal_width())
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table of a report, under its heading.
+
+    Attributes
+    ----------
+    heading
+        Title of the table; empty: none.
+    columns, rows
+        The table, in base units.
+    drop
+        Columns that tables for people leave out.
+    """
+
+    heading: str
+    columns: Sequence[str]
+    rows: Sequence[Row]
+    drop: Collection[str] = ()
+
+
+def put_sections(sections: Sequence[Section], form: Format = Format.TABLE) -> None:
+    """Print the tables of a report; CSV, which holds one table, has the first of them."""
+    if form is Format.CSV and len(sections) > 1:
+        say("CSV has the first table alone; --json has everything")
+    for number, section in enumerate(sections[:1] if form is Format.CSV else sections):
+        if section.heading and form is not Format.CSV:
+            mark = "## " if form is Format.MARKDOWN else ""
+            sys.stdout.write(f"\n{mark}{section.heading}\n\n")
+        elif number:
+            sys.stdout.write("\n")
+        put_for_people(section.columns, section.rows, form, section.drop)
+
+
+def put_document(document: object, indent: int = 1) -> None:
+    """Print one JSON object."""
+    sys.stdout.write(json.dumps(document, indent=indent) + "\n")
 
 
 def terminal_width() -> int | None:

@@ -18,6 +18,7 @@ from warehouse.cli.evaluate import evaluate
 from warehouse.cli.explain import explain
 from warehouse.cli.measure import measure
 from warehouse.cli.operations import operations
+from warehouse.cli.options import expanded
 from warehouse.cli.plan import plan
 from warehouse.cli.profiles import profiles
 from warehouse.cli.query import sql
@@ -96,7 +97,7 @@ app = typer.Typer(
 )
 for _command, _example in COMMANDS:
     _lines = _example.replace("\n", "\n  ")
-    app.command(epilog=f"\b\nExample:\n  {_lines}")(_command)
+    app.command(epilog=f"\b\nExample:\n  {_lines}")(expanded(_command))
 
 
 def _show_version(asked: bool) -> None:

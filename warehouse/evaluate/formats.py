@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import csv
-import os
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from warehouse.errors import InputError
+from warehouse.files import check_target, written_whole
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -33,17 +32,15 @@ def check_paths(configs: Path, out: Path) -> None:
         if path.suffix.lower() not in SUFFIXES:
             hint = f"name a file that ends in {' or '.join(SUFFIXES)}"
             raise InputError(f"{path}: is of no known format", hint=hint)
-        try:
-            with suppress(FileNotFoundError, NotADirectoryError):
-                path.stat()
-        except OSError as error:
-            raise InputError(f"{path}: cannot be reached: {error.strerror}") from None
-        if path.is_dir():
-            raise InputError(f"{path}: is a directory", hint="name a file")
-    if not configs.exists():
+    try:
+        is_missing = not configs.exists()
+    except OSError as error:
+        raise InputError(f"{configs}: cannot be reached: {error.strerror}") from None
+    if is_missing:
         raise InputError(f"{configs}: there is no such file")
-    if not out.parent.is_dir():
-        raise InputError(f"{out}: the directory {out.parent} does not exist", hint="make it first")
+    if configs.is_dir():
+        raise InputError(f"{configs}: is a directory", hint="name a file")
+    check_target(out)
     if out.exists() and out.samefile(configs):
         hint = "name another file with --out"
         raise InputError(f"{out}: is the input file; it would be overwritten", hint=hint)
@@ -86,21 +83,15 @@ def write_results(frame: pl.DataFrame, out: Path) -> None:
     InputError
         If it cannot be written.
     """
-    target = out.resolve()  # a link keeps pointing where it did
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        if target.suffix.lower() == ".parquet":
-            frame.write_parquet(partial)
-        else:
-            frame.write_csv(partial)
-        partial.replace(target)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        reason = getattr(error, "strerror", None) or error
-        hint = "free some space, or name another file with --out"
-        raise InputError(f"{out}: cannot be written: {reason}", hint=hint) from None
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
+    with written_whole(out) as partial:
+        try:
+            if out.suffix.lower() == ".parquet":
+                frame.write_parquet(partial)
+            else:
+                frame.write_csv(partial)
+        except pl.exceptions.PolarsError as error:
+            hint = "free some space, or name another file with --out"
+            raise InputError(f"{out}: cannot be written: {error}", hint=hint) from None
 
 
 def _read_csv(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.DataFrame:

@@ -1,0 +1,478 @@
+"""One definition of every option that several commands share, and groups of them.
+
+A command takes a group as one parameter; `expanded` gives the group's fields to typer one by one::
+
+    def rank(problem: ProblemFilters, output: Output, db: Database = DEFAULT_DATABASE) -> None: ...
+
+`--model` then means, reads and is described the same in every command.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from warehouse.show.formats import Format
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from estimators.contract import Scalar
+
+DEFAULT_DATABASE = Path("db/warehouse.duckdb")
+
+
+# ---- numbers as people write them ----
+
+
+class Number:
+    """Reader of a number: ``15e12``, ``15T``, ``1.5B``, ``2M``, ``8k``, ``1_000`` or ``1,000``.
+
+    k, M, B (or G) and T are powers of ten: a thousand, a million, a billion, a trillion.
+
+    Parameters
+    ----------
+    option
+        The option, as errors name it.
+    above, least, most
+        Limits of the value: ``above`` excludes its own, the others include theirs.
+    whole
+        Whether the number must be whole.
+    """
+
+    def __init__(
+        self,
+        option: str,
+        *,
+        above: float | None = None,
+        least: float | None = None,
+        most: float = 1e30,
+        whole: bool = False,
+    ) -> None:
+        self.option = option
+        self.above, self.least, self.most = above, least, most
+        self.whole = whole
+        self.__name__ = "number"  # typer asks a parser for it
+
+    def __call__(self, given: str | float) -> float:
+        """Return the number that a text says.
+
+        Raises
+        ------
+        UsageError
+            If the text is no number, or not a whole one where that is needed.
+        InputError
+            If the number is outside the limits, infinite or not a number.
+        """
+        from warehouse.errors import InputError, UsageError
+        from warehouse.limits import read_number
+
+        text = str(given).strip()
+        number = read_number(text)
+        hint = "write it as 64, 1_000 or 4k" if self.whole else "write it as 15e12, 15T or 1_000"
+        if number is None:
+            raise UsageError(f"`{self.option}` {text} is not a number", hint)
+        if self.whole and number == number and not float(number).is_integer():
+            raise UsageError(f"`{self.option}` {text} is not a whole number", hint)
+        limit = self._broken_limit(number)
+        if limit:
+            refused = UsageError if self.whole else InputError
+            raise refused(f"`{self.option}` {text} must be {limit}")
+        return int(number) if self.whole else float(number)
+
+    def _broken_limit(self, number: float) -> str:
+        """Return the limit that the number breaks, in words; NaN breaks the first."""
+        if self.above is not None and not number > self.above:
+            return f"above {self.above:g}"
+        if self.least is not None and not number >= self.least:
+            return f"at least {self.least:g}"
+        return "" if number <= self.most else f"at most {self.most:g}"
+
+
+def _number(
+    name: str,
+    text: str,
+    *more_names: str,
+    metavar: str = "N",
+    show_default: bool | str = True,
+    **limits: Any,
+) -> Any:
+    """Return an option that holds a number."""
+    return typer.Option(
+        name,
+        *more_names,
+        metavar=metavar,
+        help=text,
+        show_default=show_default,
+        parser=Number(name, **limits),
+    )
+
+
+def _whole(name: str, text: str, *more_names: str, show_default: bool | str = True) -> Any:
+    """Return an option that holds a whole number of at least 1."""
+    return _number(name, text, *more_names, show_default=show_default, whole=True, least=1)
+
+
+def _text(name: str, metavar: str, text: str, *, show_default: bool | str = True) -> Any:
+    return typer.Option(name, metavar=metavar, help=text, show_default=show_default)
+
+
+# ---- the database, models and figures ----
+
+
+def _remember(context: typer.Context, database: Path) -> Path:
+    """Note which database was asked for: an error of DuckDB's does not always name it."""
+    if isinstance(context.obj, dict):
+        context.obj["database"] = database
+    return database
+
+
+Database = Annotated[
+    Path,
+    typer.Option(
+        "--db",
+        envvar="WAREHOUSE_DB",
+        metavar="PATH",
+        help="The database file.",
+        readable=False,  # typer would call a file that may not be read wrong usage
+        callback=_remember,
+    ),
+]
+Variant = Annotated[
+    str | None,
+    _text(
+        "--variant",
+        "NAME",
+        "Figures to use: published, corrected, or the errata to mend, such as R2,R4.",
+        show_default="corrected; published where an estimator has no mends",
+    ),
+]
+Mend = Annotated[
+    str | None, _text("--mend", "R1,R2", "Mend these errata only; the same as --variant R1,R2.")
+]
+Profile = Annotated[
+    str | None,
+    _text("--profile", "NAME", "Take constants that are not given from this stored profile."),
+]
+CatalogFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--catalog",
+        metavar="TOML",
+        readable=False,
+        help="Define models and systems in this file, as a study does.",
+    ),
+]
+EstimatorName = Annotated[str | None, _text("--estimator", "NAME", "The estimator to use.")]
+Relation = Annotated[
+    str | None,
+    _text("--relation", "NAME", "The grain of the results.", show_default="the estimator's first"),
+]
+
+# ---- problems ----
+
+Model = Annotated[str | None, _text("--model", "NAME", "The model, in any spelling.")]
+Accelerator = Annotated[
+    str | None, _text("--accelerator", "NAME", "The accelerator, by any of its names.")
+]
+NvlinkSize = Annotated[int | None, _whole("--nvlink-size", "GPUs in one NVLink domain.")]
+NumGpus = Annotated[int | None, _whole("--num-gpus", "GPUs of the run.", "--gpus")]
+NumClusters = Annotated[int | None, _whole("--num-clusters", "Clusters of the run.")]
+GlobalBatchSize = Annotated[
+    int | None, _whole("--global-batch-size", "Sequences of a step.", "--batch")
+]
+SequenceLength = Annotated[int | None, _whole("--seq-len", "Tokens of a sequence.")]
+Framework = Annotated[
+    str | None,
+    _text("--framework", "NAME", "The program whose choices are taken, of table framework."),
+]
+Strategy = Annotated[
+    str | None,
+    _text("--strategy", "NAME", "The strategy of tensor parallelism, such as tensor_1d."),
+]
+
+# ---- terms of a run ----
+
+Tokens = Annotated[
+    float | None, _number("--tokens", "Tokens of the run, such as 15T or 15e12.", above=0)
+]
+Goodput = Annotated[
+    str | None,
+    _text(
+        "--goodput",
+        "SHARE|NAME",
+        "Share of the time that makes progress, or a run of table goodput.",
+        show_default="a budgeted run's own, of others 1",
+    ),
+]
+Price = Annotated[
+    float | None,
+    _number(
+        "--price",
+        "Price of an hour of one GPU, instead of published ones.",
+        metavar="USD",
+        above=0,
+    ),
+]
+ElectricityPrice = Annotated[
+    float | None,
+    _number("--electricity-price", "Price of a kWh.", metavar="USD", least=0),
+]
+Pue = Annotated[
+    str | None,
+    _text("--pue", "RATIO|NAME", "Overhead of the site, or a site of table facility_pue."),
+]
+Watts = Annotated[
+    float | None,
+    _number("--watts", "Power of one GPU with its server, while training.", metavar="W", above=0),
+]
+Carbon = Annotated[
+    str | None,
+    _text(
+        "--carbon",
+        "KG|NAME",
+        "kg CO2e of a kWh, or a grid of table grid_carbon.",
+        show_default="every grid",
+    ),
+]
+
+# ---- what a command does ----
+
+Top = Annotated[int | None, _whole("--top", "Rows to show at most.")]
+Best = Annotated[
+    bool, typer.Option("--best", help="Take the fastest stored layout that the filters leave.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would be evaluated; write nothing.")
+]
+IntoDatabase = Annotated[
+    bool, typer.Option("--into-db", help="Store the rows in the database as well.")
+]
+Name = Annotated[str | None, _text("--name", "NAME", "Store the result under this name.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace what is stored under that name.")]
+Drop = Annotated[
+    str | None, _text("--drop", "NAME", "Remove what is stored under this name; show nothing.")
+]
+
+# ---- output ----
+
+ENDINGS = {
+    ".txt": Format.TABLE,
+    ".json": Format.JSON,
+    ".csv": Format.CSV,
+    ".md": Format.MARKDOWN,
+    ".markdown": Format.MARKDOWN,
+}
+"""Ending of a file -> the format that `--out` writes to it."""
+
+FormatName = Annotated[
+    Format | None,
+    typer.Option(
+        "--format",
+        case_sensitive=False,
+        help="Format of the result.",
+        show_default="table, or by the ending of --out",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="FILE",
+        readable=False,
+        help="Write the result to this file; an existing one is replaced.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="The same as --format json: base units.")]
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a result goes, and in which format.
+
+    Raises
+    ------
+    UsageError
+        If `--json` contradicts `--format`, or neither says the format of a file.
+    InputError
+        If no file can be written at `--out`.
+    """
+
+    named: FormatName = None
+    out: Out = None
+    as_json: Json = False
+
+    def __post_init__(self) -> None:
+        if self.as_json and self.named not in (None, Format.JSON):
+            from warehouse.errors import UsageError
+
+            raise UsageError(f"`--json` contradicts `--format` {self.named}", "give one of them")
+        if self.out is not None:
+            from warehouse.files import check_target
+
+            _ = self.form
+            check_target(self.out)
+
+    @property
+    def form(self) -> Format:
+        """The format: as it was named, or by the ending of the file."""
+        if self.as_json:
+            return Format.JSON
+        if self.named is not None:
+            return self.named
+        if self.out is None:
+            return Format.TABLE
+        if self.out.suffix.lower() not in ENDINGS:
+            from warehouse.errors import UsageError
+
+            raise UsageError(
+                f"`--out` {self.out} does not say which format to write",
+                f"end it in {', '.join(ENDINGS)}, or give --format",
+            )
+        return ENDINGS[self.out.suffix.lower()]
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the result is written as JSON."""
+        return self.form is Format.JSON
+
+    @property
+    def is_for_people(self) -> bool:
+        """Whether the result is a text that people read: a table or Markdown."""
+        return self.form in (Format.TABLE, Format.MARKDOWN)
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Have what the block writes to stdout go to `--out`, whole or not at all.
+
+        Raises
+        ------
+        InputError
+            If the file cannot be written.
+        """
+        if self.out is None:
+            yield
+            return
+        from warehouse.files import written_whole
+
+        sys.stdout.flush()
+        with (
+            written_whole(self.out) as partial,
+            partial.open("w", encoding="utf-8", newline="") as file,
+            redirect_stdout(file),
+        ):
+            yield
+
+
+# ---- groups ----
+
+
+@dataclass(frozen=True)
+class ProblemFilters:
+    """Values that a problem must have."""
+
+    model: Model = None
+    accelerator: Accelerator = None
+    nvlink_size: NvlinkSize = None
+    num_gpus: NumGpus = None
+    global_batch_size: GlobalBatchSize = None
+    strategy: Strategy = None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Which errata are mended."""
+
+    variant: Variant = None
+    mend: Mend = None
+
+    def text(self) -> str | None:
+        """Return the variant, whichever option gave it.
+
+        Raises
+        ------
+        UsageError
+            If both options are given, or `--mend` names no erratum.
+        """
+        from warehouse.errors import UsageError
+
+        if self.mend is None:
+            return self.variant
+        if self.variant is not None:
+            raise UsageError("`--mend` and `--variant` exclude each other", "give one of them")
+        if not self.mend.replace(",", "").strip():
+            raise UsageError(
+                f"`--mend` {self.mend} names no erratum", "use --variant published to mend none"
+            )
+        return self.mend
+
+
+@dataclass(frozen=True)
+class PowerTerms:
+    """What the hours and the energy of a run are counted with."""
+
+    goodput: Goodput = None
+    electricity_price: ElectricityPrice = None
+    pue: Pue = None
+    watts: Watts = None
+
+
+def given(group: object) -> dict[str, Scalar]:
+    """Return the values of a group of options that were given."""
+    return {
+        field.name: getattr(group, field.name)
+        for field in fields(group)  # type: ignore[arg-type]
+        if getattr(group, field.name) is not None
+    }
+
+
+def expanded(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose groups of options are single parameters, as typer reads them.
+
+    Raises
+    ------
+    TypeError
+        If two groups have an option of the same name.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, tuple[type, list[str]]] = {}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        kind = hints[name]
+        if not (isinstance(kind, type) and is_dataclass(kind)):
+            parameters.append(parameter.replace(annotation=hints[name]))
+            continue
+        groups[name] = (kind, [field.name for field in fields(kind)])
+        types = get_type_hints(kind, include_extras=True)
+        parameters += [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if field.default is MISSING else field.default,
+                annotation=types[field.name],
+            )
+            for field in fields(kind)
+        ]
+    names = [parameter.name for parameter in parameters]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise TypeError(f"{command.__name__} has options twice: {', '.join(sorted(twice))}")
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        for name, (kind, members) in groups.items():
+            values[name] = kind(**{member: values.pop(member) for member in members})
+        command(**values)
+
+    # typer reads these two; by `__wrapped__` it would find the command itself.
+    one_by_one = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+    vars(run).pop("__wrapped__")
+    vars(run)["__signature__"] = inspect.Signature(one_by_one)
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
