@@ -11,16 +11,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from estimators.columns import COLUMNS, Column
+
+if TYPE_CHECKING:
+    from estimators.rules import Rule
 
 Scalar = str | int | float | bool | None
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -250,14 +253,17 @@ class Relation:
 class Search(Protocol):
     """How an estimator enumerates its space. Everything is deterministic."""
 
-    space_columns: tuple[str, ...]
-    """Names a study may give under [space]."""
+    @property
+    def space_columns(self) -> tuple[str, ...]:
+        """Names a study may give under [space]."""
 
-    system_columns: tuple[str, ...]
-    """Names a study may give under [system]: overrides of the accelerator's attributes."""
+    @property
+    def system_columns(self) -> tuple[str, ...]:
+        """Names a study may give under [system]: overrides of the accelerator's attributes."""
 
-    row_columns: frozenset[str]
-    """Of these names, those whose values are rows of a cell: others make cells of their own."""
+    @property
+    def row_columns(self) -> frozenset[str]:
+        """Names whose values are rows of a cell; values of the others are cells."""
 
     def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
         """Yield the cells of `space`; raise `RefusedError` before the first if it is faulty."""
@@ -269,15 +275,80 @@ class Search(Protocol):
         """Yield the cell's layouts in order, in chunks of at most `max_rows`."""
 
 
+class Formula(NamedTuple):
+    """The formula of one part of a step, in a line, and its source."""
+
+    text: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Operations:
+    """The operations that a step consists of.
+
+    Attributes
+    ----------
+    relation
+        The relation whose rows are operations. It has the keys of the first relation and
+        ``operation``.
+    expand
+        Returns each configuration once for each of its operations, with column ``operation``.
+        Takes and returns columns.
+    """
+
+    relation: Relation
+    expand: Callable[[Columns], dict[str, Array]]
+
+
+Report = Callable[[Values], list[str]]
+"""Lines of text from the inputs and results of one configuration."""
+
+Evaluate = Callable[[Relation, Mapping[str, str]], Values]
+"""Returns inputs and results of one configuration, given as texts by column name."""
+
+TableRow = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """A table that the estimator's source prints, with units and wording of the source.
+
+    Attributes
+    ----------
+    relation
+        The relation that its cells come from.
+    rows
+        Returns the rows: `(evaluate, given, mends) -> rows`. `given` are the texts that hold in
+        every row.
+    axes
+        Inputs that the table varies.
+    without_effect
+        Inputs of the relation that change no cell of the table.
+    note_as_published
+        A remark on the table under the published formulas.
+    """
+
+    relation: Relation
+    rows: Callable[[Evaluate, Mapping[str, str], Mends], Iterator[TableRow]]
+    axes: frozenset[str] = frozenset()
+    without_effect: frozenset[str] = frozenset()
+    note_as_published: str = ""
+
+
 class Estimator(Protocol):
-    """One analytic model. Instances are stateless but for caches."""
+    """One analytic model, and what it can do. Instances are stateless but for caches.
+
+    `estimators.base.BaseEstimator` has neutral defaults of everything but `name`, `version`,
+    `title`, `problem_columns`, `relations`, `resolve` and `estimate`. A capability that an
+    estimator lacks is empty, None or false: a command then refuses with a reason.
+    """
 
     name: str
     version: int
     """Raised whenever results change; views show the newest version of each cell."""
 
     title: str
-    """One line that says what the model is and where it comes from."""
+    """The model and its source in one line."""
 
     mends: tuple[str, ...]
     """Erratum ids it can mend, in order."""
@@ -285,16 +356,98 @@ class Estimator(Protocol):
     problem_columns: tuple[str, ...]
     choice_columns: tuple[str, ...]
     input_columns: tuple[str, ...]
-    """What else may be given: other ways to say what becomes a problem's value."""
+    """Other inputs, from which `resolve` derives values of the problem."""
 
     aliases: Mapping[str, str]
-    """How the estimator's source spells an input -> the column's name."""
+    """Spelling of an input in the estimator's source -> the column's name."""
 
     neutral_choices: Mapping[str, Scalar]
-    """What a choice is in cells that were stored before the estimator had it."""
+    """Choice -> its value in cells that were stored before the choice existed."""
 
     relations: tuple[Relation, ...]
     search: Search | None
+
+    time_parts: tuple[str, ...]
+    """Outputs of the first relation that add up to ``step_seconds``; empty: it has no parts."""
+
+    memory_parts: tuple[str, ...]
+    """Outputs or problem values that add up to ``memory_bytes``; empty: it has no parts."""
+
+    formulas: Mapping[str, Formula]
+    """Part of the step -> its formula; empty: `explain` refuses."""
+
+    rates: tuple[str, ...]
+    """Rates of the system that `explain` varies."""
+
+    constants: tuple[str, ...]
+    """Problem columns with defaults in table ``step_constant``; empty: nothing to calibrate."""
+
+    shape_columns: tuple[str, ...]
+    """Columns of a model's shape."""
+
+    needed_shape: tuple[str, ...]
+    """The least of `shape_columns` that make a shape; the others have defaults."""
+
+    searched_choices: Mapping[str, tuple[Scalar, ...]]
+    """Choice -> the values that a search of every layout takes."""
+
+    batch_rule: str
+    """The rule of `default_batch` in words, with its source."""
+
+    operations: Operations | None
+    reports: Mapping[str, Report]
+    """Name of a relation -> the report that the source prints of one of its rows."""
+
+    source_tables: Mapping[str, SourceTable]
+    """Name -> a table that the source prints."""
+
+    takes_published_steps: bool
+    """Whether it evaluates the rows of tables of published steps as they are."""
+
+    published_studies: tuple[str, ...]
+    """Studies that store the published steps it can represent, where it takes no rows."""
+
+    @property
+    def can_plan(self) -> bool:
+        """Whether it searches the layouts of a step of a model on a number of GPUs."""
+
+    def rules(self, mends: Mends) -> tuple[Rule, ...]:
+        """Return every named predicate on problem and layout, with its hint."""
+
+    def constant_places(
+        self, catalog: Catalog, framework: Scalar, accelerator: Scalar
+    ) -> tuple[str, ...]:
+        """Return the suffixes of a constant's key in ``step_constant``, the first found holds."""
+
+    def consistent_choices(self, choices: Mapping[str, Scalar]) -> dict[str, Scalar]:
+        """Return choices, those that exclude one another replaced: for a search over choices."""
+
+    def layer_parameters(self, values: Values) -> tuple[float, float]:
+        """Return the parameters of all layers, and the active ones; NaN where it has none.
+
+        Parameters
+        ----------
+        values
+            Scalars of one resolved problem; the vocabulary is not counted.
+        """
+
+    def default_batch(self, values: Values, tokens: float) -> int:
+        """Return the sequences of a step of a run over `tokens`, by `batch_rule`."""
+
+    def least_flops(self, values: Columns) -> Array:
+        """Return the FLOPs that no program saves in a step; NaN where it has none.
+
+        Parameters
+        ----------
+        values
+            Resolved columns, one element a row.
+        """
+
+    def peak_flops_per_second(self, values: Columns) -> Array:
+        """Return the peak rate of one GPU in the precision of each row; NaN where unknown."""
+
+    def least_seconds(self, values: Columns) -> Array:
+        """Return the seconds of `least_flops` at the peak of all GPUs: no step is faster."""
 
     def resolve(
         self, relation: Relation, columns: Columns, catalog: Catalog, mends: Mends
@@ -309,8 +462,8 @@ class Estimator(Protocol):
         Returns
         -------
         columns
-            Problem, choice and key columns, complete and in dictionary dtypes. Rows that are
-            refused are left in place with whatever they hold.
+            Problem, choice and key columns, complete and in dictionary dtypes. Refused rows stay
+            in place; their values mean nothing.
         refusals
             Every refusal, with its row.
         """

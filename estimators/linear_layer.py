@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from estimators.base import BaseEstimator
 from estimators.contract import Array, Catalog, Columns, Mends, Refusal, Relation, Scalar, Values
 from estimators.enumeration import Axis, divisors_of, enumerate_layouts, exactly
 from estimators.inputs import Inputs
@@ -134,18 +135,14 @@ def _no_rules(_mends: Mends) -> tuple[Rule, ...]:
     return ()
 
 
-class LinearLayer:
+class LinearLayer(BaseEstimator):
     """A linear layer on a device: arithmetic, memory and network, whichever takes longest."""
 
     name = "linear_layer"
     version = VERSION
     title = "A linear layer on a device (davidsj/ml_par_sim, linear-layer notebook)"
-    mends: tuple[str, ...] = ()
     problem_columns = PROBLEM
-    choice_columns: tuple[str, ...] = ()
-    input_columns: tuple[str, ...] = ()
     aliases: Mapping[str, str] = MappingProxyType(ALIASES)
-    neutral_choices: Mapping[str, Scalar] = MappingProxyType({})
     relations = (RELATION,)
     search = TableSearch(
         "linear_layer",

@@ -41,3 +41,32 @@ def get(name: str) -> Estimator:
 def all_estimators() -> list[Estimator]:
     """Return every registered estimator, in order of registration."""
     return [get(name) for name in ESTIMATORS]
+
+
+_DEFAULTS = {
+    **dict.fromkeys(("plan", "why", "explain", "measure", "calibrate"), "training_step"),
+    **dict.fromkeys(("rank", "operations"), "roofline"),
+}
+
+
+def default(command: str) -> str:
+    """Return the estimator that a command takes where none is named.
+
+    Raises
+    ------
+    KeyError
+        If the command has no default.
+    """
+    return _DEFAULTS[command]
+
+
+def with_capability(name: str) -> list[str]:
+    """Return the estimators that have a capability, in order of registration.
+
+    Parameters
+    ----------
+    name
+        Attribute of `contract.Estimator` that is empty, None or false where it is lacking:
+        ``can_plan``, ``time_parts``, ``formulas``, ``constants``, ``operations`` ...
+    """
+    return [each.name for each in all_estimators() if getattr(each, name)]

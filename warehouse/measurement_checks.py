@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from estimators.contract import Array, Columns, Refusal
-from estimators.training_step.counts import least_flops
+from estimators.decoder import least_flops
 from estimators.training_step.estimator import with_derived
 from warehouse.errors import MAX_SHOWN, InputError
 from warehouse.evaluate.inputs import likely_misspelt

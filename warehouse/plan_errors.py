@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from estimators.accelerators import product_of
 from estimators.contract import Array, RefusedError
-from estimators.training_step.inputs import chip_of
 from warehouse.calibrate.published import (
     IS_OWN,
     MEASURED,
@@ -195,7 +195,7 @@ def unlike_published(run: Run, catalog: Catalog) -> list[str]:
     if int(values.get("num_experts") or 1) > 1:  # the view has dense models only
         told.append("no published step is of a mixture of experts")
     accelerators = sorted(steps["accelerator"].unique().to_list())
-    if chip_of(catalog, values["accelerator"]) not in accelerators:
+    if product_of(catalog, values["accelerator"]) not in accelerators:
         told.append(
             f"no published step is on {values['accelerator']}: all are on "
             f"{' or '.join(accelerators)}"

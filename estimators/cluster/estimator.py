@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from estimators.base import BaseEstimator
 from estimators.cluster.budget import budget
 from estimators.cluster.distance import latency
 from estimators.cluster.electricity import electricity
 from estimators.cluster.exchange import exchange
 from estimators.cluster.inputs import ALIASES, OPTIONAL, resolve_keys, resolve_problem
 from estimators.cluster.memory import memory
+from estimators.cluster.notebook import TABLES
 from estimators.cluster.relations import (
     CHOICES,
     COMMUNICATION,
@@ -25,6 +27,7 @@ from estimators.cluster.relations import (
     PROBLEM,
     RELATIONS,
 )
+from estimators.cluster.rules import HAS_A_BATCH, MEMORY_RULES, SHAPE_RULES, WHOLE_LAYERS
 from estimators.cluster.search import ClusterSearch
 from estimators.contract import (
     Array,
@@ -33,10 +36,11 @@ from estimators.contract import (
     Mends,
     Refusal,
     Relation,
-    Scalar,
     Values,
 )
 from estimators.inputs import Inputs
+from estimators.rules import Rule
+from estimators.transformer import SHAPE
 
 NAME, VERSION = "cluster", 2
 
@@ -51,20 +55,27 @@ KERNELS: Mapping[str, Callable[[Values, Columns, Mends], dict[str, Any]]] = Mapp
 )
 
 
-class Cluster:
+class Cluster(BaseEstimator):
     """GPUs, time and cost of a run by its FLOPs; its sites, electricity and memory."""
 
     name = NAME
     version = VERSION
     title = "GPUs, cost, sites, electricity and memory of a run (xrsrke/hf-notebooks diloco)"
-    mends: tuple[str, ...] = tuple(f"C{number}" for number in range(1, 20))
+    mends = tuple(f"C{number}" for number in range(1, 20))
     problem_columns = PROBLEM
     choice_columns = CHOICES
-    input_columns: tuple[str, ...] = INPUTS
+    input_columns = INPUTS
     aliases: Mapping[str, str] = MappingProxyType(ALIASES)
-    neutral_choices: Mapping[str, Scalar] = MappingProxyType({})
     relations = RELATIONS
     search = ClusterSearch(NAME, VERSION)
+    shape_columns = SHAPE
+    source_tables = TABLES
+
+    def rules(self, mends: Mends) -> tuple[Rule, ...]:
+        """Return the rules of shapes, batches and memory under `mends`."""
+        batch = (HAS_A_BATCH,) if "C15" in mends else ()
+        split = MEMORY_RULES if "C17" in mends else (*MEMORY_RULES, WHOLE_LAYERS)
+        return (*SHAPE_RULES, *batch, *split)
 
     def resolve(
         self, relation: Relation, columns: Columns, catalog: Catalog, mends: Mends

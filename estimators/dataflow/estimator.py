@@ -8,8 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from estimators.contract import Array, Catalog, Columns, Mends, Refusal, Relation, Scalar, Values
+from estimators.base import BaseEstimator
+from estimators.contract import (
+    Array,
+    Catalog,
+    Columns,
+    Mends,
+    Refusal,
+    Relation,
+    Report,
+    Scalar,
+    Values,
+)
 from estimators.dataflow import inputs as given
+from estimators.dataflow.report import run_lines
 from estimators.dataflow.rules import LAYOUT_RULES, PROBLEM_RULES
 from estimators.dataflow.run import derived, efficient_microbatch_sizes, totals
 from estimators.enumeration import Axis, divisors_of, enumerate_layouts, exactly, left_of
@@ -85,7 +97,7 @@ def _resolve_space(inputs: Inputs, catalog: Catalog, _mends: Mends) -> None:
     given.resolve_space(inputs, catalog)
 
 
-class Dataflow:
+class Dataflow(BaseEstimator):
     """FLOPs and elements on the network, counted operation by operation.
 
     Its time is a lower bound: neither bubble nor communication is in it.
@@ -97,10 +109,9 @@ class Dataflow:
         "FLOPs and traffic between clusters (davidsj/ml_par_sim transformer); "
         "its time is a lower bound"
     )
-    mends: tuple[str, ...] = ()
     problem_columns = given.PROBLEM
     choice_columns = given.CHOICES
-    input_columns: tuple[str, ...] = given.INPUTS
+    input_columns = given.INPUTS
     aliases: Mapping[str, str] = MappingProxyType(given.ALIASES)
     neutral_choices: Mapping[str, Scalar] = MappingProxyType(given.NEUTRAL_CHOICES)
     relations = (RELATION,)
@@ -126,6 +137,11 @@ class Dataflow:
             }
         ),
     )
+    reports: Mapping[str, Report] = MappingProxyType({RELATION.name: run_lines})
+
+    def rules(self, mends: Mends) -> tuple[Rule, ...]:
+        """Return the rules of problem and layout."""
+        return _rules(mends)
 
     def resolve(
         self, relation: Relation, columns: Columns, catalog: Catalog, mends: Mends

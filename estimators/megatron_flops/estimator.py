@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from estimators.base import BaseEstimator
 from estimators.contract import (
     Array,
     Catalog,
@@ -34,6 +35,9 @@ from estimators.training_step.spellings import SPELLINGS
 NAME = "megatron_flops"
 VERSION = 1
 CHOICES = ("activation_recompute",)
+SEARCHED: Mapping[str, tuple[Scalar, ...]] = MappingProxyType(
+    {"activation_recompute": ("none", "full")}
+)
 
 RELATION = Relation(
     NAME,
@@ -75,18 +79,16 @@ def _no_rules(_mends: Mends) -> tuple[Rule, ...]:
     return ()
 
 
-class MegatronFlops:
+class MegatronFlops(BaseEstimator):
     """Parameters, FLOPs and time of a GPT at a given rate, or at most at the peak rate."""
 
     name = NAME
     version = VERSION
     title = "Parameters, FLOPs and time of a GPT (arXiv 2104.04473, equations 2 to 4)"
-    mends: tuple[str, ...] = ()
     problem_columns = given.PROBLEM
     choice_columns = CHOICES
     input_columns = given.OTHER_INPUTS
     aliases: Mapping[str, str] = MappingProxyType(given.ALIASES)
-    neutral_choices: Mapping[str, Scalar] = MappingProxyType({})
     relations = (RELATION,)
     search = OneRow(
         NAME,
@@ -101,8 +103,16 @@ class MegatronFlops:
         system_columns=given.SYSTEM,
         other_inputs=given.OTHER_INPUTS,
         optional=given.OPTIONAL,
-        searched={"activation_recompute": ("none", "full")},
+        searched=SEARCHED,
     )
+    shape_columns = given.SHAPE
+    needed_shape = given.NEEDED
+    searched_choices = SEARCHED
+
+    def rules(self, mends: Mends) -> tuple[Rule, ...]:
+        """Return the rules of shape and rate."""
+        del mends  # there are none
+        return (*given.SHAPE_RULES, *given.RATE_RULES)
 
     def resolve(
         self, relation: Relation, columns: Columns, catalog: Catalog, mends: Mends

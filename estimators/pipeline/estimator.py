@@ -9,10 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from estimators.contract import Array, Catalog, Columns, Mends, Refusal, Relation, Scalar, Values
+from estimators.base import BaseEstimator
+from estimators.contract import (
+    Array,
+    Catalog,
+    Columns,
+    Mends,
+    Refusal,
+    Relation,
+    Report,
+    Scalar,
+    Values,
+)
 from estimators.enumeration import Axis, divisors_of, enumerate_layouts, exactly, left_of
 from estimators.inputs import Inputs
 from estimators.pipeline import inputs as given
+from estimators.pipeline.report import run_lines
 from estimators.pipeline.rules import LAYOUT_RULES, NUMBER_OF_RANKS, PROBLEM_RULES
 from estimators.pipeline.step import figures
 from estimators.rules import Rule
@@ -83,7 +95,7 @@ def _rules(_mends: Mends) -> tuple[Rule, ...]:
     return (*PROBLEM_RULES, NUMBER_OF_RANKS, *LAYOUT_RULES)
 
 
-class Pipeline:
+class Pipeline(BaseEstimator):
     """Bubble, steady phase and gradient reduction of a mixture-of-experts transformer.
 
     `source_version` readme gives the figures of the source's README, current those of its
@@ -96,9 +108,8 @@ class Pipeline:
     mends = ("P1", "P2", "P3", "P4")
     problem_columns = given.PROBLEM
     choice_columns = given.CHOICES
-    input_columns: tuple[str, ...] = given.INPUTS
+    input_columns = given.INPUTS
     aliases: Mapping[str, str] = MappingProxyType(given.ALIASES)
-    neutral_choices: Mapping[str, Scalar] = MappingProxyType({})
     relations = (RELATION,)
     search = TableSearch(
         "pipeline",
@@ -120,6 +131,12 @@ class Pipeline:
             }
         ),
     )
+    time_parts = ("bubble_seconds", "steady_seconds", "gradient_reduction_seconds")
+    reports: Mapping[str, Report] = MappingProxyType({RELATION.name: run_lines})
+
+    def rules(self, mends: Mends) -> tuple[Rule, ...]:
+        """Return the rules of problem and layout."""
+        return _rules(mends)
 
     def resolve(
         self, relation: Relation, columns: Columns, catalog: Catalog, mends: Mends

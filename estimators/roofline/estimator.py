@@ -10,17 +10,36 @@ from typing import Any
 
 import numpy as np
 
-from estimators.contract import Array, Catalog, Columns, Mends, Refusal, Relation, Values
+from estimators.base import BaseEstimator
+from estimators.contract import (
+    Array,
+    Catalog,
+    Columns,
+    Mends,
+    Operations,
+    Refusal,
+    Relation,
+    Scalar,
+    Values,
+)
+from estimators.decoder import layer_parameters
 from estimators.inputs import Inputs
 from estimators.roofline import inputs as given
-from estimators.roofline.breakdown import OPERATION_RULE, RELATION_OPERATION, operation_figures
+from estimators.roofline.breakdown import (
+    OPERATION_RULE,
+    RELATION_OPERATION,
+    operation_figures,
+    with_operations,
+)
 from estimators.roofline.counts import Counts, counts_of
 from estimators.roofline.layer import Layer, layer_of
 from estimators.roofline.layouts import ROW_COLUMNS, Layouts, flat
+from estimators.roofline.rules import BATCH_RULES, PROBLEM_RULES, row_rules, split_rules
 from estimators.roofline.search import RooflineSearch
-from estimators.roofline.step import TIMES, fill_times, memory_parts, memory_sum
-from estimators.roofline.strategies import SIZES
+from estimators.roofline.step import PARTS, fill_times, memory_parts, memory_sum
+from estimators.roofline.strategies import ATTENTIONS, SIZES
 from estimators.roofline.tables import layer_table
+from estimators.rules import Rule
 
 VERSION = 1
 
@@ -29,7 +48,8 @@ RELATION = Relation(
     grain="one row per configuration: a layout of one problem",
     keys=given.KEYS,
     measures=(
-        *(name for name in TIMES if name != "bubble_seconds"),
+        "step_seconds",
+        *(name for name in PARTS if name != "bubble_seconds"),
         "flops_per_gpu",
         "weights_bytes",
         "optimizer_bytes",
@@ -63,7 +83,7 @@ TIME_MENDS = frozenset({"R3", "R6", "R7", "R10"})
 """Mends of what a layer does, and of how long it takes."""
 
 
-class Roofline:
+class Roofline(BaseEstimator):
     """Roofline per operation, summed over layers and pipeline: arXiv 2410.00273."""
 
     name = "roofline"
@@ -72,11 +92,33 @@ class Roofline:
     mends = ("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9", "R10", "R11")
     problem_columns = given.PROBLEM
     choice_columns = given.CHOICES
-    input_columns: tuple[str, ...] = ()
-    aliases: Mapping[str, str] = MappingProxyType({})
     neutral_choices = given.NEUTRAL_CHOICES
     relations = (RELATION, RELATION_OPERATION)
     search = RooflineSearch("roofline", VERSION, RELATION.name)
+    time_parts = PARTS
+    memory_parts = ("weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes")
+    rates = given.RATES
+    shape_columns = given.SHAPE
+    needed_shape = given.NEEDED
+    searched_choices: Mapping[str, tuple[Scalar, ...]] = MappingProxyType(
+        {"strategy": tuple(ATTENTIONS), "activation_recompute": given.RECOMPUTATIONS}
+    )
+    operations = Operations(RELATION_OPERATION, with_operations)
+    published_studies = ("roofline_published", "megatron")
+
+    def rules(self, mends: Mends) -> tuple[Rule, ...]:
+        """Return the rules of shape, split and placement under `mends`."""
+        return (*PROBLEM_RULES, *split_rules(mends), *row_rules(mends), *BATCH_RULES)
+
+    def consistent_choices(self, choices: Mapping[str, Scalar]) -> dict[str, Scalar]:
+        """Return the choices with an attention that the strategy has."""
+        known = ATTENTIONS[str(choices["strategy"])]
+        attention = choices["attention"]
+        return {**choices, "attention": attention if attention in known else known[0]}
+
+    def layer_parameters(self, values: Values) -> tuple[float, float]:
+        """Return the parameters of all layers, all of them active."""
+        return layer_parameters(values)
 
     def resolve(
         self,

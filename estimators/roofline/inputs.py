@@ -35,6 +35,11 @@ SYSTEM = (
     "flops_efficiency",
     "launch_seconds",
 )
+RATES = tuple(name for name in SYSTEM if name.endswith("_per_second"))
+NEEDED = ("num_layers", "hidden_size", "num_heads", "seq_len")
+"""The least that makes a shape."""
+
+RECOMPUTATIONS = ("none", "full")
 PROBLEM = (
     "model",
     *SHAPE,
@@ -72,7 +77,7 @@ NEUTRAL_CHOICES = {
 
 def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
     """Complete and check what is not layout: shape, system, batch, choices."""
-    inputs.offer("activation_recompute", "none", "full")
+    inputs.offer("activation_recompute", *RECOMPUTATIONS)
     inputs.look_up(catalog, "model", "model", SHAPE)
     inputs.default("ffn_hidden_size", 4 * inputs["hidden_size"])
     inputs.look_up(catalog, "system", "accelerator", SYSTEM)

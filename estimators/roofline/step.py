@@ -23,15 +23,11 @@ from estimators.roofline.layouts import Layouts
 OPTIMIZER_BYTES_PER_WEIGHT_BYTE = 6
 """Adam in mixed precision: two moments and a master copy of 4 bytes for a weight of 2."""
 
-TIMES = (
-    "step_seconds",
-    "compute_seconds",
-    "memory_seconds",
-    "tensor_comm_seconds",
-    "pipeline_comm_seconds",
-    "bubble_seconds",
-    "data_comm_seconds",
+PARTS = (
+    *("compute_seconds", "memory_seconds", "tensor_comm_seconds", "pipeline_comm_seconds"),
+    *("bubble_seconds", "data_comm_seconds"),
 )
+"""Parts of a step: they add up to it."""
 
 
 class _Schedule(NamedTuple):
@@ -150,7 +146,7 @@ def memory_sum(parts: dict[str, Any], values: Values) -> dict[str, Any]:
 def fill_times(
     layouts: Layouts, layer: Layer, values: Values, mends: Mends, out: dict[str, Array]
 ) -> None:
-    """Fill those of `TIMES` that are in `out`: the step's seconds and its parts, per candidate.
+    """Fill the step's seconds and those `PARTS` that are in `out`, per candidate.
 
     Notes
     -----

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from estimators.base import BaseEstimator
 from estimators.contract import (
     Array,
     Catalog,
@@ -184,18 +185,15 @@ class RunOptimizerSearch:
         return self._searches[cell.relation].layouts(cell, max_rows)
 
 
-class RunOptimizer:
+class RunOptimizer(BaseEstimator):
     """Training time of a compute-optimal model at given degrees, found greedily or exactly."""
 
     name = "run_optimizer"
     version = VERSION
     title = "Degrees for a compute-optimal model (davidsj/ml_par_sim run_optimizer2)"
-    mends: tuple[str, ...] = ()
     problem_columns = PROBLEM
     choice_columns = CHOICES
-    input_columns: tuple[str, ...] = ()
     aliases: Mapping[str, str] = MappingProxyType(ALIASES)
-    neutral_choices: Mapping[str, Scalar] = MappingProxyType({})
     relations = (RELATION, RELATION_PATH)
     search = RunOptimizerSearch()
 

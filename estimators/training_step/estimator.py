@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from estimators.contract import Array, Catalog, Columns, Mends, Refusal, Relation, Values
+from estimators.base import BaseEstimator
+from estimators.contract import (
+    Array,
+    Catalog,
+    Columns,
+    Mends,
+    Refusal,
+    Relation,
+    Scalar,
+    Values,
+)
+from estimators.decoder import (
+    hardware_flops,
+    layer_parameters,
+    least_flops,
+    model_flops,
+    parameters,
+)
 from estimators.inputs import Inputs
+from estimators.rules import Rule
 from estimators.training_step import inputs as given
 from estimators.training_step import network
-from estimators.training_step.counts import hardware_flops, model_flops, parameters
 from estimators.training_step.factoring import Gathered, distinct, runs, stacked, taken
+from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.layer import LAYER_KEYS, Layer, Size, layer_of, size_of
 from estimators.training_step.memory import PARTS as MEMORY
 from estimators.training_step.memory import gathered_bytes, held, needs_more, sharded
@@ -25,7 +42,8 @@ from estimators.training_step.replicas import (
     optimizer_seconds,
     tied_seconds,
 )
-from estimators.training_step.search import NAME, RELATION_NAME, SEARCH, VERSION
+from estimators.training_step.rules import LAYOUT_RULES, PROBLEM_RULES
+from estimators.training_step.search import NAME, RELATION_NAME, SEARCH, SEARCHED, VERSION
 from estimators.training_step.spellings import SPELLINGS
 from estimators.training_step.step import TIMES, passes, stage_shares
 from estimators.training_step.vocabulary import Vocabulary, vocabulary_of
@@ -37,14 +55,14 @@ SHARE_KEYS = (
 )
 """Layout columns that say which parameters a GPU has, and with whom it exchanges them."""
 
-RATES = ("mfu", "hfu", "tokens_per_second_per_gpu")
+UTILIZATION = ("mfu", "hfu", "tokens_per_second_per_gpu")
 
 RELATION = Relation(
     RELATION_NAME,
     grain="one row per configuration: a layout of one problem",
     keys=given.KEYS,
     measures=("step_seconds", *(name for name in TIMES if name != "bubble_seconds"), *MEMORY),
-    derived=("bubble_seconds", "memory_bytes", "fits_memory", *RATES),
+    derived=("bubble_seconds", "memory_bytes", "fits_memory", *UTILIZATION),
     runs=(
         *LAYER_KEYS,
         *("gemm_seconds", "attention_seconds", "elementwise_seconds", "vocabulary_seconds"),
@@ -56,20 +74,50 @@ RELATION = Relation(
 )
 
 
-class TrainingStep:
+class TrainingStep(BaseEstimator):
     """One optimizer step from first principles: arithmetic, traffic, networks, schedule, memory."""
 
     name = NAME
     version = VERSION
     title = "One training step from first principles, with constants measured elsewhere"
-    mends: tuple[str, ...] = ()
     problem_columns = given.PROBLEM
     choice_columns = given.CHOICES
     input_columns = given.OTHER_INPUTS
-    aliases: Mapping[str, str] = MappingProxyType({})
-    neutral_choices: Mapping[str, Any] = MappingProxyType({})
     relations = (RELATION,)
     search = SEARCH
+    time_parts = TIMES
+    memory_parts = (*MEMORY, "framework_bytes")
+    formulas = FORMULAS
+    rates = given.RATES
+    constants = given.CONSTANTS
+    shape_columns = given.SHAPE
+    needed_shape = given.NEEDED
+    searched_choices = SEARCHED
+    takes_published_steps = True
+
+    def rules(self, mends: Mends) -> tuple[Rule, ...]:
+        """Return the rules of shape and layout."""
+        del mends  # there are none
+        return (*PROBLEM_RULES, *LAYOUT_RULES)
+
+    def constant_places(
+        self, catalog: Catalog, framework: Scalar, accelerator: Scalar
+    ) -> tuple[str, ...]:
+        """Return the suffixes of accelerator and framework, framework, accelerator, and none."""
+        return given.places(catalog, framework, accelerator)
+
+    def layer_parameters(self, values: Values) -> tuple[float, float]:
+        """Return the parameters of all layers, and the active ones."""
+        return layer_parameters(values)
+
+    def least_flops(self, values: Columns) -> Array:
+        """Return the model FLOPs of a step with causal attention."""
+        with np.errstate(all="ignore"):
+            return np.asarray(least_flops(with_derived(values)))
+
+    def peak_flops_per_second(self, values: Columns) -> Array:
+        """Return the peak rate of a GPU in the precision of the products."""
+        return np.asarray(_peak(with_derived(values)))
 
     def resolve(
         self, relation: Relation, columns: Columns, catalog: Catalog, mends: Mends
@@ -223,7 +271,7 @@ def _derived(figures: Mapping[str, Gathered], values: Values) -> dict[str, Gathe
     """Return what views derive from the stored figures."""
     memory = sum(figures[name].rows for name in MEMORY) + values["framework_bytes"]
     spent = figures["step_seconds"].rows * values["num_gpus"]
-    peak = np.where(values["is_fp8"], values["fp8_peak"], values["matrix_flops_per_second"])
+    peak = _peak(values)
     found = {
         "memory_bytes": memory,
         "fits_memory": memory <= values["hbm_bytes"],
@@ -232,6 +280,10 @@ def _derived(figures: Mapping[str, Gathered], values: Values) -> dict[str, Gathe
         "tokens_per_second_per_gpu": values["global_batch_size"] * values["seq_len"] / spent,
     }
     return {name: Gathered(column, None) for name, column in found.items()}
+
+
+def _peak(values: Values) -> Any:
+    return np.where(values["is_fp8"], values["fp8_peak"], values["matrix_flops_per_second"])
 
 
 def _by_stage(

@@ -9,15 +9,7 @@ with their efficiency, `latency` and `hops` what a transfer takes without bytes.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Formula(NamedTuple):
-    """How a part is made, and where that is from."""
-
-    text: str
-    source: str
-
+from estimators.contract import Formula
 
 FORMULAS: dict[str, Formula] = {
     "gemm_seconds": Formula(

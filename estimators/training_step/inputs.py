@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from estimators.accelerators import product_of
 from estimators.columns import COLUMNS
 from estimators.columns.training_step import CONSTANTS as CONSTANT_COLUMNS
-from estimators.contract import Array, Catalog, Mends, RefusedError
+from estimators.contract import Array, Catalog, Mends, RefusedError, Scalar
 from estimators.inputs import Inputs
 from estimators.training_step.rules import LAYOUT_RULES, PROBLEM_RULES
 
@@ -28,6 +29,9 @@ HARDWARE = {
     "network_bytes_per_second": "nic_bytes_per_second",
 }
 """Attribute of the system -> what the table of accelerators calls it."""
+
+RATES = tuple(name for name in HARDWARE if name.endswith("_per_second"))
+"""Rates among them."""
 
 LINKS = (
     *("nics_per_gpu", "nvlink_efficiency", "nvlink_latency_seconds", "network_efficiency"),
@@ -171,16 +175,13 @@ def _system(catalog: Catalog, name: str, systems: Any) -> tuple[Any, dict[str, s
     return systems.get(name), {attribute: attribute for attribute in (*HARDWARE, LINKS[0])}
 
 
-def chip_of(catalog: Catalog, accelerator: Any) -> Any:
-    """Return the accelerator as sold that a system stands for: its constants are that one's."""
-    stands_for = catalog.tables.get("priced_as", {}).get(accelerator, {})
-    return stands_for.get("priced_as", accelerator)
+def places(catalog: Catalog, framework: Scalar, accelerator: Scalar) -> tuple[str, ...]:
+    """Return the suffixes of a constant's key, the most specific first.
 
-
-def places(catalog: Catalog, framework: Any, accelerator: Any) -> tuple[str, ...]:
-    """Return the ends of the keys that a constant may have, the one that holds first first."""
-    chip = chip_of(catalog, accelerator)
-    return (f"@{chip}@{framework}", f"@{framework}", f"@{chip}", "")
+    A system has the constants of the product behind it.
+    """
+    product = product_of(catalog, accelerator)
+    return (f"@{product}@{framework}", f"@{framework}", f"@{product}", "")
 
 
 def _resolve_constants(inputs: Inputs, catalog: Catalog) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Array, Values
-from estimators.training_step.counts import Parameters
+from estimators.decoder import Parameters
 from estimators.training_step.factoring import taken
 from estimators.training_step.layer import Size
 from estimators.training_step.replicas import Share, kept

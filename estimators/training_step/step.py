@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Array, Values
+from estimators.decoder import Parameters
 from estimators.training_step import network
-from estimators.training_step.counts import Parameters
 from estimators.training_step.layer import Layer, Size
 from estimators.training_step.products import stream_seconds
 from estimators.training_step.replicas import Share, Window

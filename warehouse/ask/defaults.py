@@ -6,11 +6,11 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from estimators.accelerators import product_of
 from estimators.contract import RefusedError, Scalar
-from estimators.training_step.counts import parameters
+from estimators.decoder import parameters
 from estimators.training_step.estimator import FLAGS, with_derived
 from estimators.training_step.inputs import NEEDED as SHAPE
-from estimators.training_step.inputs import chip_of
 from warehouse.database.catalog import packaged_catalog
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def sold_domain(estimator: Estimator, accelerator: str) -> dict[str, Scalar]:
             name = catalog.find(table, accelerator)["accelerator"]
         except RefusedError:
             continue
-        sold = records.get(chip_of(catalog, name), {}).get("gpus_per_node")
+        sold = records.get(product_of(catalog, name) or "", {}).get("gpus_per_node")
         if sold is not None:
             return {"nvlink_size": int(sold)}
     return {}

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from estimators.contract import PUBLISHED, Array, Catalog, Scalar
+from estimators.contract import PUBLISHED, Array, Catalog, Formula, Scalar
 from estimators.limits import limits_of
-from estimators.training_step.formulas import FORMULAS, Formula
+from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.inputs import CONSTANTS, HARDWARE, places
 
 if TYPE_CHECKING:

@@ -13,7 +13,9 @@ from warehouse.cli.common import DEFAULT_DATABASE, Database, ProfileOption
 from warehouse.show.formats import Format, json_value
 
 if TYPE_CHECKING:
-    from estimators.contract import Catalog, Estimator, Mends
+    from collections.abc import Mapping
+
+    from estimators.contract import Catalog, Estimator, Mends, Relation, Values
 
 
 def show(
@@ -134,15 +136,21 @@ def _show_table(
 ) -> None:
     """Print a table of the estimator's source, whatever its relations read of what was given."""
     from estimators.contract import Refusal, RefusedError
+    from estimators.registry import with_capability
+    from estimators.source_tables import source_table
     from warehouse.cli.common import put, say
-    from warehouse.evaluate.one import read_pairs
-    from warehouse.show.cluster_notebook import NEVER_PRINTED, Evaluator, source_table
+    from warehouse.evaluate.one import read_pairs, show_configuration
 
-    if model.name != "cluster":
-        hint = "use cluster, or leave --table out"
+    if not model.source_tables:
+        hint = f"use {' or '.join(with_capability('source_tables'))}, or leave --table out"
         raise RefusedError([Refusal("table", table, f"is not one of {model.name}", hint)])
     given = read_pairs(model, None, pairs)
-    rows = source_table(Evaluator(model, catalog, mends, given), table)
-    if table in NEVER_PRINTED and not mends:
-        say(NEVER_PRINTED[table])
+
+    def evaluate(relation: Relation, texts: Mapping[str, str]) -> Values:
+        return show_configuration(model, relation, texts, mends, catalog).values
+
+    rows = source_table(model, table, given, mends, evaluate)
+    note = model.source_tables[table].note_as_published
+    if note and not mends:
+        say(note)
     put(tuple(rows[0]), [[tuple(row.values()) for row in rows]], form)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from estimators.columns import COLUMNS
 from warehouse.show.units import in_words
-from warehouse.show_sources import SOURCE_LINES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +29,7 @@ def report(shown: Shown, published: Shown | None = None) -> list[str]:
         The same configuration by the published formulas, to stand beside where it differs.
     """
     lines = []
-    source = SOURCE_LINES.get(shown.estimator.name)
+    source = shown.estimator.reports.get(shown.relation.name)
     if source is not None:
         lines += [*source(shown.values), ""]
     lines += [f"{shown.estimator.name}: {shown.estimator.title}"]

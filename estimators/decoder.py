@@ -51,6 +51,38 @@ def parameters(values: Values) -> Parameters:
     )
 
 
+def layer_parameters(values: Values) -> tuple[float, float]:
+    """Return the parameters of all layers, and those that one token passes through.
+
+    Parameters
+    ----------
+    values
+        Scalars of a shape, without its vocabulary. Absent columns are those of a dense model
+        with one head of keys and values for each head.
+    """
+    given = {name: value for name, value in values.items() if value is not None}
+    shape: dict[str, Any] = {**_DENSE, **given}
+    shape.setdefault("num_kv_heads", shape["num_heads"])
+    shape.setdefault("head_size", shape["hidden_size"] // max(shape["num_heads"], 1))
+    shape.setdefault("expert_ffn_hidden_size", shape["ffn_hidden_size"])
+    layers, experts = float(shape["num_layers"]), float(shape["num_experts"])
+    dense = shape["num_dense_layers"] / layers
+    shape |= {"vocab_size": 0.0, "sparse_share": 1 - dense if experts > 1 else 0.0}
+    count = parameters(shape)
+    share = float(shape["experts_per_token"]) / experts
+    whole, active = count.layer + count.experts, count.layer + share * count.experts
+    return float(layers * whole), float(layers * active)
+
+
+_DENSE = {
+    "uses_glu": False,
+    "num_experts": 1,
+    "experts_per_token": 1,
+    "num_shared_experts": 0,
+    "num_dense_layers": 0,
+}
+
+
 def model_flops(values: Values) -> Any:
     """Return the model FLOPs of a step: forward and backward, nothing done again."""
     return _tokens(values) * (3 * (_layers(values) + _scores(values)) + 3 * _vocabulary(values))

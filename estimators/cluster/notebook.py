@@ -1,21 +1,16 @@
-"""The tables of the cluster estimator's source, as its notebook prints them, in either variant.
+"""The tables of the source's notebook, with its units and wording, in either variant.
 
-Every cell comes from the estimator; only units and wording are the notebook's, and where a mend is
-about what is printed (C4, C8) the mended wording.
+Every cell comes from the estimator. Mends C4 and C8 change the wording as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from estimators.cluster.relations import RELATIONS
-from estimators.contract import Refusal, RefusedError
-from warehouse.evaluate.one import show_configuration
-
-if TYPE_CHECKING:
-    from estimators.contract import Catalog, Estimator, Mends, Scalar
+from estimators.cluster.relations import COMMUNICATION, COMPUTE, ELECTRICITY, LATENCY
+from estimators.contract import Evaluate, Mends, Relation, SourceTable, TableRow, Values
 
 BATCHES = (8192, 1_000_000, 2_000_000, 4_000_000, 8_000_000, 16_000_000, 32_000_000)
 ACCUMULATIONS = (1, 5, 10, 100)
@@ -26,23 +21,16 @@ SMALL_MODEL = 100e9
 SYNC_INTERVAL = 500
 PAIRS = (("JZ", "JC", "JOLIOT_CURIE"), ("JZ", "EC", "EL_CAPITAN"))
 
-KEYS = frozenset(name for relation in RELATIONS for name in relation.keys)
-"""What tells the rows of some relation apart."""
-
-Figures = Mapping[str, Any]
-Row = dict[str, Any]
-
 
 @dataclass(frozen=True)
-class Evaluator:
-    """Evaluates configurations of one estimator: what was given to the command, and changes."""
+class Notebook:
+    """Evaluates configurations: the inputs given for the whole table, and the changes of a cell."""
 
-    estimator: Estimator
-    catalog: Catalog
-    mends: Mends
+    evaluate: Evaluate
     given: Mapping[str, str]
+    mends: Mends
 
-    def figures(self, relation: str, **changes: object) -> dict[str, Scalar]:
+    def figures(self, relation: Relation, **changes: object) -> Values:
         """Return inputs and results of one configuration.
 
         Raises
@@ -50,31 +38,27 @@ class Evaluator:
         RefusedError
             If it is refused.
         """
-        grain = next(r for r in self.estimator.relations if r.name == relation)
-        asked = {name: str(value) for name, value in changes.items() if value is not None}
-        known = {n: v for n, v in self.given.items() if n not in grain.unread}
-        shown = show_configuration(
-            self.estimator, grain, {**known, **asked}, self.mends, self.catalog
-        )
-        return shown.values
+        changed = {name: str(value) for name, value in changes.items() if value is not None}
+        read = {name: text for name, text in self.given.items() if name not in relation.unread}
+        return self.evaluate(relation, {**read, **changed})
 
 
-def critical_batch(run: Evaluator) -> Iterator[Row]:
+def critical_batch(run: Notebook) -> Iterator[TableRow]:
     """Yield the critical batch of the model."""
-    found: Figures = run.figures("cluster_compute")
+    found = run.figures(COMPUTE)
     yield {
         "Model Size (B params)": short(found["parameters"]),
         "Critical Batch Size (tokens)": f"{found['critical_batch_tokens'] / 1e6:1f}M",
     }
 
 
-def compute(run: Evaluator) -> Iterator[Row]:
+def compute(run: Notebook) -> Iterator[TableRow]:
     """Yield GPUs, cost and time for each data set and batch."""
     for tokens in DATASETS:
         for batch in BATCHES:
-            runs: list[Figures] = [
+            runs = [
                 run.figures(
-                    "cluster_compute",
+                    COMPUTE,
                     dataset_tokens=tokens,
                     global_batch_tokens=batch,
                     gradient_accumulation=times,
@@ -101,23 +85,23 @@ def compute(run: Evaluator) -> Iterator[Row]:
             yield row
 
 
-def communication(run: Evaluator) -> Iterator[Row]:
+def communication(run: Notebook) -> Iterator[TableRow]:
     """Yield what exchanging gradients between sites takes, in bf16, in fp8 and every 500 steps."""
     for batch in BATCHES:
         shared = {"dataset_tokens": DATASETS[1], "global_batch_tokens": batch}
         bf16, fp8, diloco = (
             run.figures(
-                "cluster_communication",
+                COMMUNICATION,
                 gradient_bytes_per_parameter=width,
                 sync_interval_steps=interval,
                 **shared,
             )
             for width, interval in ((2, 1), (1, 1), (2, SYNC_INTERVAL))
         )
-        shown: Figures = fp8 if "C4" in run.mends else bf16
+        shown = fp8 if "C4" in run.mends else bf16
         sync: dict[str, Any] = {"bf16": bf16["sync_seconds"], "fp8": fp8["sync_seconds"]}
         share: dict[str, Any] = {"bf16": bf16["sync_fraction"], "fp8": fp8["sync_fraction"]}
-        seldom: Figures = diloco
+        seldom = diloco
         total = "Total communication time in"
         yield {
             "Model Size (Params)": short(seldom["parameters"]),
@@ -138,14 +122,12 @@ def communication(run: Evaluator) -> Iterator[Row]:
         }
 
 
-def latency(run: Evaluator) -> Iterator[Row]:
+def latency(run: Notebook) -> Iterator[TableRow]:
     """Yield what light between sites takes over a run: the notebook stops before it prints it."""
     for batch in BATCHES:
-        row: Row = {}
+        row: TableRow = {}
         for here, there, site in PAIRS:
-            found: Figures = run.figures(
-                "cluster_latency", global_batch_tokens=batch, site_a="JEAN_ZAY", site_b=site
-            )
+            found = run.figures(LATENCY, global_batch_tokens=batch, site_a="JEAN_ZAY", site_b=site)
             row |= {
                 "Model Size (Params)": short(found["parameters"]),
                 "Dataset Size (Tokens)": short(found["dataset_tokens"]),
@@ -166,10 +148,10 @@ def latency(run: Evaluator) -> Iterator[Row]:
         yield row
 
 
-def electricity(run: Evaluator) -> Iterator[Row]:
+def electricity(run: Notebook) -> Iterator[TableRow]:
     """Yield power and energy: the notebook stops before it prints them."""
     for batch in BATCHES:
-        found: Figures = run.figures("cluster_electricity", global_batch_tokens=batch)
+        found = run.figures(ELECTRICITY, global_batch_tokens=batch)
         step = amount(found["power_watts"], 1e6, ".3f", "MW")
         whole = amount(found["energy_joules"], 1e12, ".3f", "TW")
         if "C8" in run.mends:
@@ -185,26 +167,13 @@ def electricity(run: Evaluator) -> Iterator[Row]:
         }
 
 
-TABLES: Mapping[str, Callable[[Evaluator], Iterator[Row]]] = {
-    "critical_batch": critical_batch,
-    "compute": compute,
-    "communication": communication,
-    "latency": latency,
-    "electricity": electricity,
-}
-"""Name -> the rows of a table of the notebook, in its order."""
-
-NEVER_PRINTED = {
-    "latency": "C6: the notebook stops here; these are the figures with that alone mended",
-    "electricity": "C7: the notebook stops here; these are the figures with that alone mended",
-}
 AXES = frozenset(
     {
         *("global_batch_tokens", "gradient_accumulation", "sync_interval_steps"),
         *("gradient_bytes_per_parameter", "site_a", "site_b"),
     }
 )
-"""Inputs that the tables go through, or that tell their columns apart."""
+"""Inputs that the tables vary, or that tell their columns apart."""
 
 _PLACES = frozenset(f"{place}_{end}" for end in "ab" for place in ("latitude", "longitude"))
 _RATES = frozenset(
@@ -213,53 +182,43 @@ _RATES = frozenset(
         *("target_step_seconds", "available_gpus", "goodput", "activation_recompute"),
     }
 )
-WITHOUT_EFFECT: Mapping[str, tuple[str, frozenset[str]]] = {
-    "critical_batch": ("cluster_compute", _RATES),
-    "compute": ("cluster_compute", frozenset()),
-    # its runs have 20 trillion tokens
-    "communication": (
-        "cluster_communication",
+_STOPS = "the notebook stops here; these are the figures with that alone mended"
+
+
+def _table(
+    rows: Callable[[Notebook], Iterator[TableRow]],
+    relation: Relation,
+    without_effect: frozenset[str] = frozenset(),
+    note_as_published: str = "",
+) -> SourceTable:
+    return SourceTable(
+        relation,
+        lambda *given: rows(Notebook(*given)),
+        AXES,
+        without_effect,
+        note_as_published,
+    )
+
+
+TABLES: Mapping[str, SourceTable] = {
+    "critical_batch": _table(critical_batch, COMPUTE, _RATES),
+    "compute": _table(compute, COMPUTE),
+    "communication": _table(
+        # its runs have 20 trillion tokens
+        communication,
+        COMMUNICATION,
         frozenset({"dataset_tokens", "tokens_per_parameter"}),
     ),
-    "latency": ("cluster_latency", _PLACES),
-    # it shows the computers alone, and no money
-    "electricity": (
-        "cluster_electricity",
+    "latency": _table(latency, LATENCY, _PLACES, f"C6: {_STOPS}"),
+    "electricity": _table(
+        # it shows the computers alone, and no money
+        electricity,
+        ELECTRICITY,
         frozenset({"pue", "usd_per_kwh", "kg_co2e_per_kwh", "usd_per_gpu_hour"}),
+        f"C7: {_STOPS}",
     ),
 }
-"""Table -> its relation, and which inputs of that relation change nothing that it shows."""
-
-
-def source_table(run: Evaluator, name: str) -> list[Row]:
-    """Return the rows of a table.
-
-    Raises
-    ------
-    RefusedError
-        If there is no such table, if what was given is an axis of the tables or changes nothing
-        in this one, or if a configuration is refused.
-    """
-    refusals = [
-        Refusal(key, value, "is an axis of the table", "leave it out, or leave --table out")
-        for key, value in run.given.items()
-        if key in AXES
-    ]
-    if name in TABLES:
-        relation, idle = WITHOUT_EFFECT[name]
-        grain = next(r for r in run.estimator.relations if r.name == relation)
-        unread = {key for key in run.given if key in idle or key in grain.unread}
-        unread |= {key for key in run.given if key in KEYS and key not in grain.keys}
-        refusals += [
-            Refusal(key, run.given[key], f"has no effect on table `{name}`", "leave it out")
-            for key in sorted(unread - AXES)
-        ]
-    else:
-        hint = f"use {', '.join(TABLES)}"
-        refusals.append(Refusal("table", name, f"is not one of {run.estimator.name}", hint))
-    if refusals:
-        raise RefusedError(refusals)
-    return list(TABLES[name](run))
+"""Name -> a table of the notebook, in its order."""
 
 
 def short(number: float) -> str:
