@@ -8,10 +8,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from toy_estimator import TOY_COLUMNS, TOY_ENTRY
 
 from estimators.columns import COLUMNS
 from estimators.registry import ESTIMATORS
+from tests.toy_estimator import TOY_COLUMNS, TOY_ENTRY
 from warehouse.database import connection, resources
 from warehouse.database.connection import open_for_write
 

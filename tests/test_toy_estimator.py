@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from toy_estimator import CONFIGURATIONS, PART_ROWS, TOY
 
 from estimators.contract import PUBLISHED, Catalog, RefusedError
+from tests.toy_estimator import CONFIGURATIONS, PART_ROWS, TOY
 
 CATALOG = Catalog(
     {

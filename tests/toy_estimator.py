@@ -36,7 +36,7 @@ from estimators.inputs import Inputs, records
 from estimators.rules import Rule, divides, keeps
 from estimators.spaces import divisors
 
-TOY_ENTRY = {"toy": "toy_estimator:TOY"}
+TOY_ENTRY = {"toy": "tests.toy_estimator:TOY"}
 
 TOY_COLUMNS = {
     column.name: column

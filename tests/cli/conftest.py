@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from planning import QUESTION
 
+from tests.cli.planning import QUESTION
 from warehouse.cli.main import run
 
 PROGRAM = (sys.executable, "-m", "warehouse.cli.main")

@@ -11,9 +11,9 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
-from planning import ACCELERATOR, MODEL, PUE, QUESTION, WATTS
 
 from estimators import registry
+from tests.cli.planning import ACCELERATOR, MODEL, PUE, QUESTION, WATTS
 from warehouse.database.catalog import packaged_catalog
 from warehouse.evaluate.one import show_configuration
 from warehouse.evaluate.space import cells_of_problem, evaluated

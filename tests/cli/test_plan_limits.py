@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import duckdb
-from planning import PUE, QUESTION, WATTS
+
+from tests.cli.planning import PUE, QUESTION, WATTS
 
 # ---- limits ----
 

@@ -8,7 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from planning import MODEL, QUESTION, TOKENS
+
+from tests.cli.planning import MODEL, QUESTION, TOKENS
 
 # ---- what does not fit, and what is not published ----
 

@@ -8,10 +8,10 @@ from typing import Any
 import polars as pl
 import pytest
 from hypothesis import settings
-from parity import evaluated
 
 from estimators.cluster.estimator import CLUSTER
 from estimators.contract import PUBLISHED, Catalog, Mends, Relation
+from tests.estimators.parity import evaluated
 
 ALL_MENDS: Mends = frozenset(CLUSTER.mends)
 SOURCES_OWN: Mends = frozenset(f"C{number}" for number in range(1, 9))

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
-from parity import evaluated
 
 from estimators.cluster.estimator import CLUSTER as ESTIMATOR
 from estimators.contract import Catalog, Mends, Relation
+from tests.estimators.parity import evaluated
 
 SMALL, LARGE = {"global_batch_tokens": 8192.0}, {"global_batch_tokens": 1e6}
 # 20e12 tokens, as in the source's table of exchanges

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 import polars as pl
 import pytest
-from cluster_cases import ALL_MENDS, SIZE, SOURCES_OWN, TOKENS, assert_figures, run
-from parity import GOLDENS, evaluated, worst_error
 
 from estimators.cluster.estimator import CLUSTER
 from estimators.cluster.relations import (
@@ -19,6 +17,8 @@ from estimators.cluster.relations import (
     MEMORY,
 )
 from estimators.contract import PUBLISHED, Catalog, Mends, Relation
+from tests.estimators.cluster_cases import ALL_MENDS, SIZE, SOURCES_OWN, TOKENS, assert_figures, run
+from tests.estimators.parity import GOLDENS, evaluated, worst_error
 
 MENDS: Mapping[str, Mends] = {
     "": PUBLISHED,

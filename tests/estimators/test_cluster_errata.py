@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 import polars as pl
 import pytest
-from cluster_errata_cases import LARGE, LLAMA, LONG, SMALL, TWO_MILLION, figure
-from parity import evaluated
 
 from estimators.cluster.estimator import CLUSTER as ESTIMATOR
 from estimators.cluster.relations import (
@@ -24,6 +22,8 @@ from estimators.cluster.relations import (
     RELATIONS,
 )
 from estimators.contract import PUBLISHED, Catalog, Mends, Relation
+from tests.estimators.cluster_errata_cases import LARGE, LLAMA, LONG, SMALL, TWO_MILLION, figure
+from tests.estimators.parity import evaluated
 
 SIZE, TOKENS, SITES = 70e9, 1.4e12, 10
 REACHED = 989e12 * 0.40

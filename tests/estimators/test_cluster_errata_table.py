@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from cluster_errata_cases import LARGE, LLAMA, LONG, SMALL, TWO_MILLION, figure
 
 from estimators.cluster.relations import (
     COMMUNICATION,
@@ -16,6 +15,7 @@ from estimators.cluster.relations import (
     MEMORY,
 )
 from estimators.contract import PUBLISHED, Catalog, Mends, Relation
+from tests.estimators.cluster_errata_cases import LARGE, LLAMA, LONG, SMALL, TWO_MILLION, figure
 from warehouse.database import resources
 from warehouse.database.reference import read_table
 

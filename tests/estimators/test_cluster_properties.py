@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from cluster_cases import ALL_MENDS, SOURCES_OWN, assert_figures, few, run
 from hypothesis import given
 from hypothesis import strategies as st
-from parity import evaluated
 
 from estimators.cluster.estimator import CLUSTER
 from estimators.cluster.relations import (
@@ -20,6 +18,8 @@ from estimators.cluster.relations import (
     MEMORY,
 )
 from estimators.contract import PUBLISHED, Catalog, Mends, Relation
+from tests.estimators.cluster_cases import ALL_MENDS, SOURCES_OWN, assert_figures, few, run
+from tests.estimators.parity import evaluated
 
 
 def sweep(

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from cluster_cases import ALL_MENDS, SIZE, each_variant, run
-from parity import resolved
 
 from estimators.cluster.estimator import CLUSTER
 from estimators.cluster.relations import (
@@ -22,6 +20,8 @@ from estimators.cluster.relations import (
 )
 from estimators.columns import COLUMNS
 from estimators.contract import PUBLISHED, Catalog, Mends, Relation
+from tests.estimators.cluster_cases import ALL_MENDS, SIZE, each_variant, run
+from tests.estimators.parity import resolved
 from warehouse.evaluate.inputs import input_names
 
 

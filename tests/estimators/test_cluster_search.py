@@ -8,8 +8,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from cluster_cases import ALL_MENDS, each_variant
-from parity import resolved
 
 from estimators.cluster.estimator import CLUSTER
 from estimators.cluster.relations import (
@@ -22,6 +20,8 @@ from estimators.cluster.relations import (
     RELATIONS,
 )
 from estimators.contract import Catalog, Cell, Mends, RefusedError, Relation
+from tests.estimators.cluster_cases import ALL_MENDS, each_variant
+from tests.estimators.parity import resolved
 
 # the search
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-from cluster_cases import ALL_MENDS, few, run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from estimators.cluster.relations import (
 )
 from estimators.contract import Catalog
 from estimators.transformer import activations, parameters
+from tests.estimators.cluster_cases import ALL_MENDS, few, run
 
 # distances
 

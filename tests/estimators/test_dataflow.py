@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parity import evaluated, read_golden, read_refused, resolved, worst_error
 
 from estimators.contract import PUBLISHED, Catalog, RefusedError
 from estimators.dataflow.estimator import DATAFLOW, RELATION
+from tests.estimators.parity import evaluated, read_golden, read_refused, resolved, worst_error
 
 README = {
     "num_experts": 8,

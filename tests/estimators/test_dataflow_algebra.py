@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from parity import read_golden, resolved
 
 from estimators.contract import Catalog
 from estimators.dataflow.algebra import Axis, Dim, Mesh, Tensor, Work, steps, total
 from estimators.dataflow.counts import counts_of
 from estimators.dataflow.estimator import DATAFLOW, RELATION
 from estimators.dataflow.transformer import layer_work, weights_work
+from tests.estimators.parity import read_golden, resolved
 
 PAGE = Path(__file__).parents[2] / "docs" / "dataflow_algebra.md"
 

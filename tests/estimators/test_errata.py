@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import polars as pl
 import pytest
-from evaluation import cells_of, evaluate_cell
-from parity import evaluated
 
 from estimators.contract import PUBLISHED, Catalog, Mends, RefusedError
 from estimators.registry import ESTIMATORS, all_estimators
 from estimators.roofline.breakdown import RELATION_OPERATION
 from estimators.roofline.estimator import RELATION, ROOFLINE
+from tests.estimators.evaluation import cells_of, evaluate_cell
+from tests.estimators.parity import evaluated
 from warehouse.database import resources
 from warehouse.database.reference import read_table
 

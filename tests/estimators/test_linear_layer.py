@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parity import evaluated, read_golden, resolved, worst_error
 
 from estimators.contract import PUBLISHED, Catalog, RefusedError
 from estimators.linear_layer import LINEAR_LAYER, RELATION
+from tests.estimators.parity import evaluated, read_golden, resolved, worst_error
 
 NOTEBOOK = {
     "accelerator": "H100 SXM5",

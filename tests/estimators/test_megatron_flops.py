@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parity import evaluated
 
 from estimators.contract import Catalog
 from estimators.megatron_flops.estimator import MEGATRON_FLOPS, RELATION
 from estimators.training_step.estimator import RELATION as STEP_RELATION
 from estimators.training_step.estimator import TRAINING_STEP
+from tests.estimators.parity import evaluated
 from warehouse.database import resources
 
 TINY = {

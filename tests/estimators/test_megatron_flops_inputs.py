@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from parity import evaluated, resolved
 
 from estimators.contract import PUBLISHED, Catalog
 from estimators.megatron_flops.estimator import MEGATRON_FLOPS, RELATION
+from tests.estimators.parity import evaluated, resolved
 
 TINY = {
     "num_layers": 2,

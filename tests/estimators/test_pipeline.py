@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parity import evaluated, read_golden, read_refused, resolved, worst_error
 
 from estimators.contract import PUBLISHED, Catalog, Mends, RefusedError
 from estimators.pipeline.estimator import PIPELINE, RELATION
+from tests.estimators.parity import evaluated, read_golden, read_refused, resolved, worst_error
 
 ALL_MENDS: Mends = frozenset(PIPELINE.mends)
 README = {

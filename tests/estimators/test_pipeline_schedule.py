@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from pipeline_schedule import simulate
+
+from tests.estimators.pipeline_schedule import simulate
 
 Array = NDArray[np.float64]
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from evaluation import ALL_MENDS, cells_of, evaluate_cell, relative_error, resolve
-from roofline_names import OPERATIONS
 
 from estimators.columns import COLUMNS
 from estimators.contract import PUBLISHED, Catalog, Mends
 from estimators.roofline.breakdown import RELATION_OPERATION, operation_names, with_operations
 from estimators.roofline.estimator import ROOFLINE
 from estimators.roofline.strategies import ATTENTIONS, SECOND_AXIS
+from tests.estimators.evaluation import ALL_MENDS, cells_of, evaluate_cell, relative_error, resolve
+from tests.estimators.roofline_names import OPERATIONS
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 TOLERANCE = 1e-9

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from evaluation import cells_of, evaluate_cell, evaluate_rows, relative_error
-from roofline_names import OPERATIONS
 
 from estimators.contract import PUBLISHED, Catalog
 from estimators.roofline.estimator import RELATION, ROOFLINE
 from estimators.roofline.strategies import SECOND_AXIS, Shard, Sizes, operations_of
+from tests.estimators.evaluation import cells_of, evaluate_cell, evaluate_rows, relative_error
+from tests.estimators.roofline_names import OPERATIONS
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 TOLERANCE = 1e-9

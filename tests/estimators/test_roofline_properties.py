@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from evaluation import ALL_MENDS, PARTS, cells_of, evaluate_cell, evaluate_rows
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from estimators.contract import PUBLISHED, Catalog, Mends, RefusedError
 from estimators.roofline.estimator import RELATION, ROOFLINE
 from estimators.roofline.strategies import ATTENTIONS
+from tests.estimators.evaluation import ALL_MENDS, PARTS, cells_of, evaluate_cell, evaluate_rows
 
 PROBLEM = st.fixed_dictionaries(
     {

@@ -6,9 +6,9 @@ from typing import Any
 
 import polars as pl
 import pytest
-from evaluation import ALL_MENDS, evaluate_rows, resolve
 
 from estimators.contract import PUBLISHED, Catalog
+from tests.estimators.evaluation import ALL_MENDS, evaluate_rows, resolve
 
 GOOD: dict[str, Any] = {
     "model": "gpt3",

@@ -12,12 +12,12 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parity import evaluated, read_golden, resolved, worst_error
 
 from estimators.contract import PUBLISHED, Array, Catalog, Cell, RefusedError, Scalar
 from estimators.run_optimizer.estimator import RELATION, RELATION_PATH, RUN_OPTIMIZER
 from estimators.run_optimizer.exact import best_microbatches
 from estimators.run_optimizer.step import DEGREES, PHASES, RESOURCES, model_of, step_of
+from tests.estimators.parity import evaluated, read_golden, resolved, worst_error
 from warehouse.studies.study import load_study
 
 DEVICES = ("A100", "H100 SXM5", "32 x H100 SXM5 5.0 GB/s limit")

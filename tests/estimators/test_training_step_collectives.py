@@ -7,10 +7,10 @@ from the estimator. Every constant is given (`training_step_cases.IDEAL`).
 from __future__ import annotations
 
 import pytest
-from training_step_figures import close
 
 from estimators.training_step import network
 from estimators.training_step.network import Group
+from tests.estimators.training_step_figures import close
 
 # ---- collectives ----
 

@@ -10,14 +10,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from training_step_cases import (
+
+from tests.estimators.training_step_cases import (
     IDEAL,
     evaluate,
     step,
     step_with,
     total,
 )
-from training_step_figures import CORE, FORWARD, HIDDEN, MIXTURE, REPLICAS, SMALL, close
+from tests.estimators.training_step_figures import (
+    CORE,
+    FORWARD,
+    HIDDEN,
+    MIXTURE,
+    REPLICAS,
+    SMALL,
+    close,
+)
 
 # ---- recomputation ----
 

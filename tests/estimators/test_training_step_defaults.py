@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from training_step_cases import (
+from estimators.contract import Catalog
+from tests.estimators.training_step_cases import (
     CATALOG,
     GPT,
     IDEAL,
@@ -12,9 +13,7 @@ from training_step_cases import (
     cells_of,
     resolve,
 )
-from training_step_spaces import DENSE, KEYS
-
-from estimators.contract import Catalog
+from tests.estimators.training_step_spaces import DENSE, KEYS
 
 # ---- defaults ----
 

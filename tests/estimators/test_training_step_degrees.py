@@ -7,12 +7,13 @@ from the estimator. Every constant is given (`training_step_cases.IDEAL`).
 from __future__ import annotations
 
 import pytest
-from training_step_cases import (
+
+from tests.estimators.training_step_cases import (
     LLAMA,
     step,
     step_with,
 )
-from training_step_figures import FAST, FORWARD, HIDDEN, MIXTURE, SMALL, close
+from tests.estimators.training_step_figures import FAST, FORWARD, HIDDEN, MIXTURE, SMALL, close
 
 # ---- tensor, context and expert parallelism ----
 

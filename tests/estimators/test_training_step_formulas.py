@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from training_step_cases import GPT, LLAMA, LLAMA_LAYER, MOE, step
 
 from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.step import TIMES
+from tests.estimators.training_step_cases import GPT, LLAMA, LLAMA_LAYER, MOE, step
 
 Figures = Mapping[str, float]
 

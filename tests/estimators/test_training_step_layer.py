@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from training_step_cases import (
+
+from estimators.training_step import products
+from tests.estimators.training_step_cases import (
     FREE,
     LLAMA,
     step,
     step_with,
 )
-from training_step_figures import CORE, FORWARD, LAYER, OUTPUT, SMALL, close
-
-from estimators.training_step import products
+from tests.estimators.training_step_figures import CORE, FORWARD, LAYER, OUTPUT, SMALL, close
 
 # ---- one product ----
 

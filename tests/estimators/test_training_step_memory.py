@@ -10,7 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from training_step_cases import GPT, IDEAL, LLAMA, LLAMA_LAYER, MEMORY, MOE, evaluate, step, steps
+
+from tests.estimators.training_step_cases import (
+    GPT,
+    IDEAL,
+    LLAMA,
+    LLAMA_LAYER,
+    MEMORY,
+    MOE,
+    evaluate,
+    step,
+    steps,
+)
 
 LAYERS, S, H, A = 8, 1024, 512, 4
 B = 3

@@ -7,11 +7,20 @@ from the estimator. Every constant is given (`training_step_cases.IDEAL`).
 from __future__ import annotations
 
 import pytest
-from training_step_cases import (
+
+from tests.estimators.training_step_cases import (
     step,
     step_with,
 )
-from training_step_figures import FAST, FORWARD, HIDDEN, LAYER, OUTPUT, SMALL, close
+from tests.estimators.training_step_figures import (
+    FAST,
+    FORWARD,
+    HIDDEN,
+    LAYER,
+    OUTPUT,
+    SMALL,
+    close,
+)
 
 # ---- pipeline ----
 

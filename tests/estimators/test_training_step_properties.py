@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
-from training_step_cases import (
+
+from estimators.contract import PUBLISHED, Cell, EmptySpaceError
+from estimators.training_step.estimator import RELATION, TRAINING_STEP
+from estimators.training_step.step import TIMES
+from tests.estimators.training_step_cases import (
     GPT,
     IDEAL,
     LLAMA,
@@ -25,10 +29,6 @@ from training_step_cases import (
     layouts_of,
     total,
 )
-
-from estimators.contract import PUBLISHED, Cell, EmptySpaceError
-from estimators.training_step.estimator import RELATION, TRAINING_STEP
-from estimators.training_step.step import TIMES
 
 SHAPES: list[dict[str, Any]] = [
     {**GPT, "vocab_size": 50_257, "num_layers": 6},

@@ -5,12 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from training_step_cases import (
-    GPT,
-    IDEAL,
-    cells_of,
-    resolve,
-)
 
 from estimators.contract import RefusedError
 from estimators.training_step.rules import (
@@ -18,6 +12,12 @@ from estimators.training_step.rules import (
     PROBLEM_RULES,
     SHARDING_NEEDS_REPLICAS,
     SPLIT_RULES,
+)
+from tests.estimators.training_step_cases import (
+    GPT,
+    IDEAL,
+    cells_of,
+    resolve,
 )
 
 # ---- refusals ----

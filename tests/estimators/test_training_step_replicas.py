@@ -7,13 +7,14 @@ from the estimator. Every constant is given (`training_step_cases.IDEAL`).
 from __future__ import annotations
 
 import pytest
-from training_step_cases import (
+
+from tests.estimators.training_step_cases import (
     LLAMA_LAYER,
     MOE,
     step,
     step_with,
 )
-from training_step_figures import CORE, REPLICAS, SMALL, close
+from tests.estimators.training_step_figures import CORE, REPLICAS, SMALL, close
 
 # ---- replicas ----
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pipeline_schedule import simulate
-from training_step_cases import GPT, steps
+
+from tests.estimators.pipeline_schedule import simulate
+from tests.estimators.training_step_cases import GPT, steps
 
 PRODUCTS = 24 * 1024 * 512**2 / 1e12
 """Products of a layer of GPT, forward; backward twice as much (arXiv 2104.04473 appendix)."""

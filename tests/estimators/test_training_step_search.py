@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from training_step_cases import (
+
+from estimators.training_step.estimator import RELATION, TRAINING_STEP
+from tests.estimators.training_step_cases import (
     IDEAL,
     MOE,
     cells_of,
@@ -16,9 +18,7 @@ from training_step_cases import (
     layouts_of,
     resolve,
 )
-from training_step_spaces import DENSE, KEYS
-
-from estimators.training_step.estimator import RELATION, TRAINING_STEP
+from tests.estimators.training_step_spaces import DENSE, KEYS
 
 GROUPED = {
     "num_layers": 12,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from training_step_cases import (
+
+from tests.estimators.training_step_cases import (
     FREE,
     GPT,
     LLAMA,

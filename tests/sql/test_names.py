@@ -8,7 +8,8 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from test_sql_cases import CASES, fill
+
+from tests.sql.test_sql_cases import CASES, fill
 
 SHELL = Path(sys.executable).parent / "duckdb"
 KINDS = "names no model or accelerator or problem or cell that is stored or known"

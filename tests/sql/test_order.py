@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import duckdb
 import pytest
-from test_sql_cases import alike, as_text, parts, prepared, read
+
+from tests.sql.test_sql_cases import alike, as_text, parts, prepared, read
 
 
 @pytest.mark.parametrize("name", ["best", "training_run"])

@@ -10,8 +10,8 @@ from typing import Any
 
 import duckdb
 import pytest
-from test_sql_cases import CASES, fill
 
+from tests.sql.test_sql_cases import CASES, fill
 from warehouse.database.connection import open_for_read, open_for_write
 
 NUM_CELLS, CELL_ROWS = 300, 2000

@@ -3,9 +3,9 @@
 import duckdb
 import polars as pl
 import pytest
-from small_estimator import CATALOG, SmallEstimator
 
 from estimators.contract import PUBLISHED
+from tests.small_estimator import CATALOG, SmallEstimator
 from warehouse.errors import InputError
 from warehouse.evaluate.file import evaluate_file
 

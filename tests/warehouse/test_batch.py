@@ -5,9 +5,9 @@ import re
 import numpy as np
 import polars as pl
 import pytest
-from small_estimator import CATALOG, OTHER_RELATION, SMALL_RELATION
 
 from estimators.contract import RefusedError
+from tests.small_estimator import CATALOG, OTHER_RELATION, SMALL_RELATION
 from warehouse.evaluate import file
 from warehouse.evaluate.file import find_relation
 

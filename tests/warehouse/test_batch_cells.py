@@ -1,6 +1,6 @@
 """Batches as cells: what is stored is what a search would store."""
 
-from small_estimator import SMALL_RELATION
+from tests.small_estimator import SMALL_RELATION
 
 CELL_ROWS = (
     "model,num_gpus,tensor_parallel,activation_recompute\n"

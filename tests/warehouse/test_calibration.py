@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from calibration_cases import ACCELERATOR, CATALOG, FRAMEWORK, ROWS, TRAINING_STEP
 
 from estimators.contract import Array
+from tests.warehouse.calibration_cases import ACCELERATOR, CATALOG, FRAMEWORK, ROWS, TRAINING_STEP
 from warehouse.calibrate.fit import Parameter, Steps, errors_of, fit
 from warehouse.calibrate.run import Calibration, run_calibration
 from warehouse.errors import InputError

@@ -9,7 +9,6 @@ import duckdb
 import numpy as np
 import polars as pl
 import pytest
-from test_simulator_views import STUDY, evaluated
 
 from estimators.cluster.relations import (
     COMMUNICATION,
@@ -20,6 +19,7 @@ from estimators.cluster.relations import (
 )
 from estimators.contract import Relation
 from estimators.registry import get
+from tests.warehouse.test_simulator_views import STUDY, evaluated
 from warehouse.database.connection import open_for_read
 from warehouse.studies.study import load_study
 from warehouse.studies.variants import parse_variant

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import duckdb
 import numpy as np
 import pytest
-from toy_estimator import TOY
 
+from tests.toy_estimator import TOY
 from warehouse.database.schema import prepare
 
 

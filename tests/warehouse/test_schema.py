@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import duckdb
 import pytest
-from schema_cases import columns_of
-from toy_estimator import CONFIGURATIONS, PART_ROWS, TOY
 
 from estimators import registry
 from estimators.columns import COLUMNS
 from estimators.contract import Relation
+from tests.toy_estimator import CONFIGURATIONS, PART_ROWS, TOY
+from tests.warehouse.schema_cases import columns_of
 from warehouse.database.connection import open_for_write
 from warehouse.database.schema import prepare
 from warehouse.database.tables import fact_ddl

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from schema_cases import columns_of
-from toy_estimator import CONFIGURATIONS, PART_ROWS, TOY
 
 from estimators.columns import COLUMNS, Column
+from tests.toy_estimator import CONFIGURATIONS, PART_ROWS, TOY
+from tests.warehouse.schema_cases import columns_of
 from warehouse.database import resources
 from warehouse.database.connection import open_for_write
 from warehouse.database.schema import is_current, prepare, reference_names

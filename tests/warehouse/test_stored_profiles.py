@@ -11,10 +11,10 @@ import duckdb
 import numpy as np
 import polars as pl
 import pytest
-from calibration_cases import ACCELERATOR, CATALOG, FRAMEWORK, ROWS, TRAINING_STEP
 
 from estimators.columns import COLUMNS
 from estimators.training_step.inputs import CONSTANTS
+from tests.warehouse.calibration_cases import ACCELERATOR, CATALOG, FRAMEWORK, ROWS, TRAINING_STEP
 from warehouse.calibrate.fit import errors_of
 from warehouse.calibrate.profiles import Profile, place_of, profiled, read_profiles
 from warehouse.calibrate.run import Calibration, run_calibration

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from small_estimator import SmallEstimator
 
 from estimators import registry
+from tests.small_estimator import SmallEstimator
 from warehouse.errors import InputError
 from warehouse.studies.study import MAX_COMBINATIONS, load_study, under
 from warehouse.studies.variants import parse_variants
