@@ -171,6 +171,7 @@ VIEWS = (
     text("near_strategies", "Strategies among them"),
     text("near_activation_recomputes", "Choices of activation_recompute among them"),
     positive("ratio_to_best", "", "Time over that of the best layout of the problem"),
+    Column("headroom_bytes", "float", "bytes", "hbm_bytes that memory_bytes leaves free"),
     positive("lowest_memory_bytes", "bytes", "Least memory on one GPU among them"),
     positive("highest_memory_bytes", "bytes", "Most memory on one GPU among them"),
     *(

@@ -3,26 +3,6 @@
 --
 -- The logits count as model FLOPs where the vocabulary is known, also for an estimator that leaves
 -- the output layer out of its time: compare mfu between estimators with that in mind.
-with configuration_flops as (
-    select
-        * exclude (model_flops),
-        coalesce(
-            model_flops,
-            model_flops(
-                global_batch_size,
-                seq_len,
-                num_layers,
-                hidden_size,
-                ffn_hidden_size,
-                num_heads,
-                num_kv_heads,
-                vocab_size
-            )
-        ) as model_flops,
-        cast(global_batch_size as bigint) * seq_len as step_tokens
-    from configuration_source
-)
-
 select
     *,
     global_batch_size / step_seconds as sequences_per_second,

@@ -132,6 +132,8 @@ EXAMPLES = {
     "in_years": "select in_years(1e9) as years",
     "megatron_flops": "select megatron_flops(1536, 2048, 96, 12288, 51200, 'full') as flops",
     "megatron_parameters": "select megatron_parameters(96, 12288, 51200, 2048) as parameters",
+    "layout_run_for": "select num_gpus, data_parallel, tensor_parallel, gpu_hours "
+    "from layout_run_for(1e12) where headroom_bytes > 8e9 order by gpu_hours limit 5",
     "mfu": "select mfu(4.5e18, 20.0, 1024, 312e12) as mfu",
     "model_flops": "select model, model_flops(1024, seq_len, num_layers, hidden_size, "
     "ffn_hidden_size, num_heads, num_kv_heads, vocab_size) as flops from model",
