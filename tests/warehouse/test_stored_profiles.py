@@ -16,12 +16,12 @@ from estimators.columns import COLUMNS
 from estimators.training_step.inputs import CONSTANTS
 from tests.warehouse.calibration_cases import ACCELERATOR, CATALOG, FRAMEWORK, ROWS, TRAINING_STEP
 from warehouse.calibrate.fit import errors_of
-from warehouse.calibrate.profiles import Profile, place_of, profiled, read_profiles
 from warehouse.calibrate.run import Calibration, run_calibration
 from warehouse.calibrate.store import store_calibration
 from warehouse.database.connection import open_for_write
 from warehouse.errors import InputError
 from warehouse.evaluate.file import evaluate_file
+from warehouse.evaluate.profiles import Profile, place_of, read_profiles, with_profiles
 
 # ---- profiles ----
 
@@ -69,8 +69,8 @@ def test_rows_take_the_profile_that_they_name_and_keep_their_place(tmp_path: Pat
     expected = [0.81, 0.9, 0.854, 0.7, 0.854, 0.81]
     frame = pl.DataFrame({**ROWS, "profile": names, "gemm_efficiency": given})
     frame.write_csv(tmp_path / "in.csv")
-    model = profiled(TRAINING_STEP, lambda: {"tuned": TUNED})
-    evaluate_file(model, tmp_path / "in.csv", tmp_path / "out.csv", frozenset(), CATALOG)
+    known = with_profiles(CATALOG, lambda: {"tuned": TUNED}, TRAINING_STEP)
+    evaluate_file(TRAINING_STEP, tmp_path / "in.csv", tmp_path / "out.csv", frozenset(), known)
     found = pl.read_csv(tmp_path / "out.csv")["step_seconds"].to_list()
     pl.DataFrame({**ROWS, "gemm_efficiency": expected}).write_csv(tmp_path / "in.csv")
     evaluate_file(TRAINING_STEP, tmp_path / "in.csv", tmp_path / "out.csv", frozenset(), CATALOG)
@@ -84,9 +84,9 @@ def test_rows_of_an_unknown_profile_or_of_one_that_says_nothing_of_them_are_refu
     accelerators = [*ROWS["accelerator"][:5], "H100 SXM 80GB"]
     table = {**ROWS, "profile": names, "accelerator": accelerators}
     pl.DataFrame(table).write_csv(tmp_path / "in.csv")
-    model = profiled(TRAINING_STEP, lambda: {"tuned": TUNED})
+    known = with_profiles(CATALOG, lambda: {"tuned": TUNED}, TRAINING_STEP)
     with pytest.raises(InputError) as caught:
-        evaluate_file(model, tmp_path / "in.csv", tmp_path / "out.csv", frozenset(), CATALOG)
+        evaluate_file(TRAINING_STEP, tmp_path / "in.csv", tmp_path / "out.csv", frozenset(), known)
     told = str(caught.value)
     assert 'row 2: `profile` "tunde" is not a stored profile' in told
     assert "known: default, tuned" in told

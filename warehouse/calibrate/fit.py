@@ -17,9 +17,9 @@ import numpy as np
 
 from estimators.columns import COLUMNS
 from estimators.contract import PUBLISHED, Array, Columns
-from warehouse.calibrate.profiles import Profile
 from warehouse.errors import InputError
 from warehouse.evaluate.inputs import estimated, taken
+from warehouse.evaluate.profiles import Profile
 
 if TYPE_CHECKING:
     from estimators.contract import Estimator

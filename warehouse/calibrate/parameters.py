@@ -11,8 +11,8 @@ from estimators.columns import COLUMNS
 from estimators.contract import Catalog
 from estimators.training_step.inputs import CONSTANTS
 from warehouse.calibrate.fit import MAX_PARAMETERS, Parameter, Steps, is_real
-from warehouse.calibrate.profiles import place_of
 from warehouse.errors import InputError
+from warehouse.evaluate.profiles import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from estimators.contract import Estimator
-    from warehouse.calibrate.profiles import Profile
+    from warehouse.evaluate.profiles import Profile
 
 ESTIMATOR = "training_step"
 """The estimator whose constants are calibrated."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from warehouse.calibrate.fit import errors_of
-from warehouse.calibrate.profiles import DEFAULT
 from warehouse.database.sink import registered, transaction
 from warehouse.errors import InputError
+from warehouse.evaluate.profiles import DEFAULT
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

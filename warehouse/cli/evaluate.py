@@ -76,11 +76,11 @@ def evaluate(
     if into_db:
         report = _evaluate_into(db, model, configs, out, mends, defined, grain, keep_valid, profile)
     else:
-        from warehouse.calibrate.profiles import load_profiles, profiled
         from warehouse.database.catalog import packaged_catalog
+        from warehouse.evaluate.profiles import load_profiles, with_profiles
 
         known = defined.added_to(packaged_catalog())
-        model = profiled(model, lambda: load_profiles(db), profile)
+        known = with_profiles(known, lambda: load_profiles(db), model, profile)
         report = _evaluate(model, configs, out, mends, known, grain, keep_valid, with_cells=False)
     _tell(report, configs, out)
 
@@ -122,14 +122,14 @@ def _evaluate_into(
     profile: str | None,
 ) -> BatchReport:
     """Evaluate and store; the database is opened first, so that a lock is told at once."""
-    from warehouse.calibrate.profiles import profiled, read_profiles
     from warehouse.database.catalog import load_catalog
     from warehouse.database.connection import open_for_write
+    from warehouse.evaluate.profiles import read_profiles, with_profiles
     from warehouse.sweep.batch import store_batch
 
     with open_for_write(db) as connection:
-        model = profiled(model, lambda: read_profiles(connection), profile)
         catalog = defined.added_to(load_catalog(connection))
+        catalog = with_profiles(catalog, lambda: read_profiles(connection), model, profile)
         report = _evaluate(
             model, configs, out, mends, catalog, relation, keep_valid, with_cells=True
         )

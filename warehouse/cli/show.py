@@ -73,18 +73,19 @@ def show(
     """
     from estimators import registry
     from estimators.contract import PUBLISHED, RefusedError
-    from warehouse.calibrate.profiles import load_profiles, profiled
     from warehouse.database.catalog import packaged_catalog
     from warehouse.evaluate.file import find_relation
     from warehouse.evaluate.one import read_pairs, show_configuration
+    from warehouse.evaluate.profiles import load_profiles, with_profiles
     from warehouse.show.configuration import report
     from warehouse.studies.definitions import Definitions, load_definitions
     from warehouse.studies.variants import mends_of_options
 
-    model = profiled(registry.get(estimator), lambda: load_profiles(db), profile)
+    model = registry.get(estimator)
     mends = mends_of_options(model, variant, mend)
     defined = load_definitions(catalog) if catalog else Definitions()
     known = defined.added_to(packaged_catalog())
+    known = with_profiles(known, lambda: load_profiles(db), model, profile)
     if table is not None or form is not None:
         _refuse_mixtures(table, relation, as_json)
         _show_table(model, table or "", pairs or [], mends, known, form or Format.TABLE)

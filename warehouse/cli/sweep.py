@@ -65,7 +65,7 @@ def sweep(
     loaded = under_options(load_study(study_path(study)), variant, mend)
     if profile is not None:
         from estimators import registry
-        from warehouse.calibrate.profiles import load_profiles, under_profile
+        from warehouse.evaluate.profiles import load_profiles, under_profile
 
         loaded = under_profile(
             loaded, profile, registry.get(loaded.estimator), lambda: load_profiles(db)
@@ -123,8 +123,8 @@ def summary(report: SweepReport) -> str:
 
 
 def _count_rows(study: Study, db: Path) -> None:
-    from warehouse.calibrate.profiles import load_profiles
     from warehouse.database.catalog import packaged_catalog
+    from warehouse.evaluate.profiles import load_profiles
     from warehouse.sweep.runner import plan
 
     planned = plan(study, packaged_catalog(), lambda: load_profiles(db))

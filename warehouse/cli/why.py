@@ -68,10 +68,10 @@ def why(
     from warehouse.ask.defaults import with_model_hint
     from warehouse.ask.why import ESTIMATORS
     from warehouse.ask.why import why as found_why
-    from warehouse.calibrate.profiles import load_profiles, profiled
     from warehouse.database.catalog import packaged_catalog
     from warehouse.errors import UsageError
     from warehouse.evaluate.one import read_pairs
+    from warehouse.evaluate.profiles import load_profiles, with_profiles
     from warehouse.why_question import completed
 
     model = registry.get(estimator)
@@ -81,8 +81,8 @@ def why(
             f"use {' or '.join(ESTIMATORS)}",
         )
     given = read_pairs(model, model.relations[0], pairs)
-    model = profiled(model, lambda: load_profiles(db), profile)
-    mends, catalog = frozenset(model.mends), packaged_catalog()
+    catalog = with_profiles(packaged_catalog(), lambda: load_profiles(db), model, profile)
+    mends = frozenset(model.mends)
     question = completed(model, given, mends, catalog, above_zero("tokens", tokens))
     try:
         found = found_why(model, question.given, mends, catalog)

@@ -19,6 +19,7 @@ from estimators.columns import COLUMNS, Column
 from estimators.columns.records import RECORD, REFERENCE
 from estimators.contract import Array, Catalog, Columns, Mends, Refusal, RefusedError
 from estimators.limits import limits_of
+from warehouse.evaluate.profiles import resolve
 from warehouse.limits import kind_in_words
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ def resolve_rows(
 ) -> Resolved:
     """Read records, fill in defaults and check every rule. Refusals are returned, not raised.
 
-    A record with a value that cannot be read is refused for that alone: what follows from a faulty
-    value is not checked.
+    From a `ProfiledCatalog`, records take the constants of the profiles that they name. A record
+    with a value that cannot be read is refused for that alone: what follows from a faulty value
+    is not checked.
 
     Parameters
     ----------
@@ -87,7 +89,8 @@ def resolve_rows(
     resolved: Columns = {}
     if len(rows):
         try:
-            resolved, faults = estimator.resolve(relation, taken(columns, is_good), catalog, mends)
+            own = taken(columns, is_good)
+            resolved, faults = resolve(estimator, relation, own, catalog, mends)
         except RefusedError as error:
             faults = list(error.refusals)
         faults = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from estimators.contract import variant_name
-from warehouse.calibrate.profiles import DEFAULT
 from warehouse.database.sink import store_cells
+from warehouse.evaluate.profiles import DEFAULT
 from warehouse.studies.study import Study
 from warehouse.sweep.record import register_study
 

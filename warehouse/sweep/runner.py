@@ -22,12 +22,18 @@ from estimators.contract import (
     Space,
 )
 from estimators.registry import get
-from warehouse.calibrate.profiles import NO_PROFILES, Profiles, cells_of_profiles, load_profiles
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_write
 from warehouse.database.record_batches import BATCH_ROWS, record_batches, searched
 from warehouse.database.sink import DuckDBSink, Sink, commit_groups
 from warehouse.errors import InputError
+from warehouse.evaluate.profiles import (
+    NO_PROFILES,
+    Profiles,
+    cells_of_space,
+    load_profiles,
+    with_profiles,
+)
 from warehouse.sweep.progress import Progress, ProgressFile
 from warehouse.sweep.record import register_study
 
@@ -132,11 +138,11 @@ def plan(
             f"{study.file}: `estimator` {study.estimator} has no search",
             f"use `warehouse evaluate {study.estimator}` on a file of configurations",
         )
-    catalog = study.defined.added_to(catalog)
+    catalog = with_profiles(study.defined.added_to(catalog), profiles, estimator)
     cells: dict[int, tuple[Cell, int]] = {}
     try:
         for space in study.spaces:
-            for cell in _cells(estimator, space, catalog, study.mends, profiles):
+            for cell in _cells(estimator, space, catalog, study.mends):
                 cells.setdefault(cell.id, (cell, search.count(cell)))
     except RefusedError as error:
         raise InputError.from_refusals(error.refusals, study.file) from None
@@ -144,11 +150,7 @@ def plan(
 
 
 def _cells(
-    estimator: Estimator,
-    space: Space,
-    catalog: Catalog,
-    variants: Sequence[Mends],
-    profiles: Callable[[], Profiles],
+    estimator: Estimator, space: Space, catalog: Catalog, variants: Sequence[Mends]
 ) -> Iterator[Cell]:
     """Yield the cells of a space under each variant; one that has no layout is left out.
 
@@ -160,7 +162,7 @@ def _cells(
     empty: list[EmptySpaceError] = []
     for mends in variants:
         try:
-            yield from cells_of_profiles(estimator, space, catalog, mends, profiles)
+            yield from cells_of_space(estimator, space, catalog, mends)
         except EmptySpaceError as error:
             empty.append(error)
     if len(empty) == len(variants):

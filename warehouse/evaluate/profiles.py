@@ -1,0 +1,300 @@
+"""Calibrated profiles: an overlay of the catalog, for the rows and cells that name one.
+
+A profile replaces values of table `step_constant`, such as ``gemm_efficiency@A100 SXM 80GB``, and
+nothing else: a fit on one accelerator says nothing about another. A constant that a study or a row
+gives itself wins over both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from estimators.contract import (
+    Array,
+    Catalog,
+    Cell,
+    Columns,
+    Mends,
+    Refusal,
+    RefusedError,
+    Relation,
+    Space,
+)
+from estimators.training_step.inputs import places
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from duckdb import DuckDBPyConnection
+
+    from estimators.contract import Estimator
+    from warehouse.studies.study import Study
+
+DEFAULT = "default"
+"""The profile that changes no value of table `step_constant`."""
+
+COLUMN = "profile"
+_TABLE = "step_constant"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Values of rows of table `step_constant`, by key, for one estimator."""
+
+    name: str
+    estimator: str
+    constants: Mapping[str, float]
+
+    def added_to(self, catalog: Catalog) -> Catalog:
+        """Return a catalog whose table of constants has the profile's values.
+
+        Raises
+        ------
+        RefusedError
+            If the table no longer has a row that the profile was fitted for.
+        """
+        table = catalog.tables.get(_TABLE, {})
+        lost = [key for key in self.constants if key not in table]
+        if lost:
+            reason = f"was fitted for `{lost[0]}`, which table {_TABLE} no longer has"
+            raise RefusedError([Refusal(COLUMN, self.name, reason, "calibrate it again")])
+        changed = {
+            key: {**table[key], "constant_value": value} for key, value in self.constants.items()
+        }
+        return Catalog({**catalog.tables, _TABLE: {**table, **changed}}, catalog.aliases)
+
+    def reaches(self, catalog: Catalog, accelerator: Any, framework: Any) -> bool:
+        """Return whether the profile has any constant for this system and framework."""
+        names = {key.partition("@")[0] for key in self.constants}
+        return any(
+            place_of(catalog, name, accelerator, framework) in self.constants for name in names
+        )
+
+    def refusal(self, accelerator: Any, framework: Any, row: int | None = None) -> Refusal:
+        """Return the refusal of a system that the profile has no constant for."""
+        reason = f"has no constant for {accelerator or 'this system'} under {framework}"
+        hint = f"it was fitted for {', '.join(self.constants)}; leave it out for the defaults"
+        return Refusal(COLUMN, self.name, reason, hint, row)
+
+
+Profiles = Mapping[str, Profile]
+"""Profiles by name, without `default`."""
+
+NO_PROFILES: Profiles = {}
+
+
+def place_of(catalog: Catalog, constant: str, accelerator: Any, framework: Any) -> str | None:
+    """Return the row of `step_constant` that such a system takes a constant from."""
+    table = catalog.tables.get(_TABLE, {})
+    keys = (constant + place for place in places(catalog, framework, accelerator))
+    return next((key for key in keys if key in table), None)
+
+
+def read_profiles(connection: DuckDBPyConnection) -> Profiles:
+    """Return the profiles that a database has."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    rows = connection.execute(
+        "select profile, estimator, step_constant, fitted_constant_value from calibration "
+        "order by profile, step_constant"
+    ).fetchall()
+    for name, estimator, key, value in rows:
+        found.setdefault((name, estimator), {})[key] = value
+    return {name: Profile(name, estimator, own) for (name, estimator), own in found.items()}
+
+
+def load_profiles(database: Path) -> Profiles:
+    """Return the profiles of the database at a path, none where there is no such file."""
+    if not database.exists():
+        return NO_PROFILES
+    from warehouse.database.connection import open_for_read
+
+    with open_for_read(database) as connection:
+        return read_profiles(connection)
+
+
+def find_profile(profiles: Profiles, name: str, estimator: Estimator) -> Profile:
+    """Return the profile called `name`.
+
+    Raises
+    ------
+    RefusedError
+        If there is none, or it is another estimator's.
+    """
+    known = [DEFAULT, *(p.name for p in profiles.values() if p.estimator == estimator.name)]
+    if name not in known:
+        hint = f"known: {', '.join(known)}; `warehouse calibrate` makes them"
+        raise RefusedError([Refusal(COLUMN, name, "is not a stored profile", hint)])
+    return profiles[name]
+
+
+@dataclass(frozen=True)
+class ProfiledCatalog(Catalog):
+    """A catalog from which each row takes the constants of the profile that it names.
+
+    Attributes
+    ----------
+    stored
+        Returns the stored profiles; called only if a row or a study names one.
+    named
+        The profile of rows that name none.
+    """
+
+    stored: Callable[[], Profiles] = lambda: NO_PROFILES
+    named: str = DEFAULT
+
+    def under(self, name: str, estimator: Estimator) -> tuple[Catalog, Profile | None]:
+        """Return the catalog of one profile, and the profile; None for the default.
+
+        Raises
+        ------
+        RefusedError
+            If there is no such profile, or it was fitted for a constant that is gone.
+        """
+        plain = Catalog(self.tables, self.aliases)
+        if name == DEFAULT:
+            return plain, None
+        profile = find_profile(self.stored(), name, estimator)
+        return profile.added_to(plain), profile
+
+
+def with_profiles(
+    catalog: Catalog,
+    stored: Callable[[], Profiles],
+    estimator: Estimator,
+    named: str | None = None,
+) -> Catalog:
+    """Return a catalog from which rows take the constants of the profiles that they name.
+
+    Parameters
+    ----------
+    stored
+        Returns the stored profiles; called only if one is named.
+    named
+        The profile of rows that name none.
+
+    Raises
+    ------
+    RefusedError
+        If `named` is unknown, or the estimator has no constants.
+    """
+    if named is not None:
+        _check(named, estimator, stored)
+    return ProfiledCatalog(catalog.tables, catalog.aliases, stored, named or DEFAULT)
+
+
+def resolve(
+    estimator: Estimator, relation: Relation, columns: Columns, catalog: Catalog, mends: Mends
+) -> tuple[Columns, list[Refusal]]:
+    """Complete and check rows as `Estimator.resolve`, those of each profile with its constants."""
+    if not isinstance(catalog, ProfiledCatalog) or COLUMN not in columns:
+        return estimator.resolve(relation, columns, catalog, mends)
+    names: Array = np.array(
+        [catalog.named if name is None else name for name in columns[COLUMN]], dtype=object
+    )
+    columns = {**columns, COLUMN: names}
+    groups = list(dict.fromkeys(names.tolist()))
+    if len(groups) == 1:
+        return _resolve_one(groups[0], estimator, relation, columns, catalog, mends)
+    parts, order = [], []
+    refusals: list[Refusal] = []
+    for name in groups:
+        rows = np.flatnonzero(names == name)
+        own = {key: values[rows] for key, values in columns.items()}
+        resolved, refused = _resolve_one(name, estimator, relation, own, catalog, mends)
+        refusals += [replace(r, row=None if r.row is None else int(rows[r.row])) for r in refused]
+        parts.append(resolved)
+        order.append(rows)
+    back = np.argsort(np.concatenate(order))
+    return {key: np.concatenate([part[key] for part in parts])[back] for key in parts[0]}, refusals
+
+
+def _resolve_one(
+    name: str,
+    estimator: Estimator,
+    relation: Relation,
+    columns: Columns,
+    profiled: ProfiledCatalog,
+    mends: Mends,
+) -> tuple[Columns, list[Refusal]]:
+    """Resolve rows of one profile; rows are refused that it does not know or has no constant for.
+
+    Rows of an unknown profile are resolved without one: their other faults are told as well.
+    """
+    catalog, profile = profiled.under(DEFAULT, estimator)
+    refusals: list[Refusal] = []
+    try:
+        catalog, profile = profiled.under(name, estimator)
+    except RefusedError as error:
+        height = len(columns[COLUMN])
+        refusals = [replace(one, row=row) for one in error.refusals for row in range(height)]
+    resolved, refused = estimator.resolve(relation, columns, catalog, mends)
+    if profile is not None:
+        bad = {one.row for one in refused}
+        pairs = zip(resolved["accelerator"], resolved["framework"], strict=True)
+        refusals = [
+            profile.refusal(*pair, row)
+            for row, pair in enumerate(pairs)
+            if row not in bad and not profile.reaches(catalog, *pair)
+        ]
+    return resolved, [*refused, *refusals]
+
+
+def cells_of_space(
+    estimator: Estimator, space: Space, catalog: Catalog, mends: Mends
+) -> Iterator[Cell]:
+    """Yield the cells of a space, those of each profile that it names with its constants.
+
+    Raises
+    ------
+    RefusedError
+        As `Search.cells`; or if a profile is unknown, or has no constant for a system.
+    """
+    search = estimator.search
+    if search is None:
+        return
+    if not isinstance(catalog, ProfiledCatalog) or COLUMN not in space:
+        yield from search.cells(space, catalog, mends)
+        return
+    for name in space[COLUMN]:
+        own, profile = catalog.under(str(name), estimator)
+        for cell in search.cells({**space, COLUMN: (name,)}, own, mends):
+            pair = (cell.problem.values.get("accelerator"), cell.problem.values.get("framework"))
+            if profile is not None and not profile.reaches(own, *pair):
+                raise RefusedError([profile.refusal(*pair)])
+            yield cell
+
+
+def _check(name: str, estimator: Estimator, stored: Callable[[], Profiles]) -> None:
+    """Raise `RefusedError` if an estimator cannot take the profile called `name`."""
+    if COLUMN not in estimator.problem_columns:
+        reason = f"cannot be taken: {estimator.name} has no constants to calibrate"
+        raise RefusedError([Refusal(COLUMN, name, reason, "leave --profile out")])
+    if name != DEFAULT:
+        find_profile(stored(), name, estimator)
+
+
+def under_profile(
+    study: Study, name: str, estimator: Estimator, profiles: Callable[[], Profiles]
+) -> Study:
+    """Return `study` under a profile where it names none itself, with the profile in its name.
+
+    Raises
+    ------
+    RefusedError
+        If the profile is unknown, or the study's estimator has no constants.
+    """
+    _check(name, estimator, profiles)
+    if name == DEFAULT or all(COLUMN in space for space in study.spaces):
+        return study
+    spaces = tuple({COLUMN: (name,), **space} for space in study.spaces)
+    called = f"{study.name} {name}"
+    definition = {
+        **study.definition,
+        "name": called,
+        "spaces": [{key: list(values) for key, values in space.items()} for space in spaces],
+    }
+    return replace(study, name=called, spaces=spaces, definition=definition)
