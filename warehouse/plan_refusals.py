@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from warehouse.ask.rank import records
+from warehouse.database.connection import rows_as_dicts
 from warehouse.errors import InputError
 from warehouse.evaluate.space import cells_of_problem, evaluated
 from warehouse.plan import queries
@@ -28,7 +28,7 @@ def nothing_fits(
     """Return the error of counts without a layout that fits: the least memory, and what fits."""
     counts = sorted(asked.problems)
     wants = run.asked.num_gpus or counts[-1]
-    memory = records(connection, queries.least_memory(run, asked.problems.values()))
+    memory = rows_as_dicts(connection, queries.least_memory(run, asked.problems.values()))
     # of several counts, the largest that has a layout at all
     least = next((line for line in memory if line["num_gpus"] == wants), memory[-1])
     enough = next((line["num_gpus"] for line in fitting if line["num_gpus"] > wants), None)

@@ -30,7 +30,8 @@ from estimators.contract import (
 from estimators.registry import get
 from estimators.roofline.breakdown import with_operations
 from estimators.roofline.estimator import RELATION, RELATION_OPERATION
-from warehouse.ask.rank import QUESTION, RANKED, records
+from warehouse.ask.rank import QUESTION, RANKED, Filters, stored_problems, with_known_names
+from warehouse.database.connection import rows_as_dicts
 from warehouse.database.schema import prepare_view
 from warehouse.database.sink import store_cells
 from warehouse.database.sql_text import quoted
@@ -38,7 +39,6 @@ from warehouse.errors import InputError
 from warehouse.evaluate.cells import cells_of
 from warehouse.evaluate.formats import SUFFIXES, read_configs
 from warehouse.evaluate.inputs import input_names, read_columns, wrong_types
-from warehouse.stored_problems import Filters, stored_problems, with_known_names
 from warehouse.studies.study import Study
 from warehouse.sweep.record import register_study
 
@@ -134,7 +134,7 @@ def best_configurations(
     rank = "rank_in_strategy" if "strategy" in filters else "rank_by_time"
     layout = (*ROOFLINE.choice_columns, *RELATION.keys)
     where = " and ".join(f"{quoted(name)} = ?" for name in filters)
-    best = records(
+    best = rows_as_dicts(
         connection,
         f"select problem_id, {', '.join(layout)} from {RANKED[rank]} where {where} and {rank} = 1",
         list(filters.values()),
@@ -144,7 +144,9 @@ def best_configurations(
             "no layout fits in memory in any problem that the filters leave",
             "`warehouse operations` with the options of one layout shows one that does not fit",
         )
-    problems = {problem["problem_id"]: problem for problem in records(connection, "from problem")}
+    problems = {
+        problem["problem_id"]: problem for problem in rows_as_dicts(connection, "from problem")
+    }
     rows = [{**problems[each["problem_id"]], **each} for each in best]
     order = (*QUESTION, *ROOFLINE.problem_columns)
     rows.sort(key=lambda found: [(found[name] is not None, found[name]) for name in order])

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from estimators.registry import get
+from estimators.registry import all_estimators, get
+from warehouse.database.catalog import load_catalog
+from warehouse.database.connection import rows_as_dicts
 from warehouse.database.sql_text import quoted
 from warehouse.database.views import CONFIGURATION_SOURCE
 from warehouse.errors import InputError
-from warehouse.stored_problems import Filters, stored_problems, with_known_names
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -69,6 +70,9 @@ DEFAULT_TOP = 10
 """Layouts shown of one problem; of several problems, the best of each."""
 
 Record = Mapping[str, Any]
+
+Filters = Mapping[str, str | int]
+"""Columns of problems, with the value that each is kept to."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ def rank_layouts(
     if not ranked and left_out["fits"] == 0:
         raise _nothing_to_rank(connection, filters, by, left_out)
     result = dict.fromkeys((by, *RESULT)) if by not in LAYOUT else dict.fromkeys(RESULT)
-    problems = records(connection, "from problem")
+    problems = rows_as_dicts(connection, "from problem")
     shown = _sorted(problem for problem in problems if problem["problem_id"] in ranked)
     told = (*QUESTION, *_telling_apart(shown))
     columns = (*told, rank, *LAYOUT, *(name for name in result if name not in told))
@@ -159,7 +163,7 @@ def _ranked(
     columns = ", ".join(("problem_id", rank, *LAYOUT, *RESULT))
     where = " and ".join(f"{quoted(name)} = ?" for name in filters)
     ranked: dict[int, list[Record]] = {}
-    for layout in records(
+    for layout in rows_as_dicts(
         connection,
         f"select {columns} from {RANKED[rank]} where {where} and {rank} <= ? order by {rank}",
         [*filters.values(), top],
@@ -176,7 +180,7 @@ def _ranked_by(
     where = " and ".join(f"{quoted(name)} = ?" for name in filters)
     order = "desc" if by in MORE_IS_BETTER else "asc"
     ranked: dict[int, list[Record]] = {}
-    for layout in records(
+    for layout in rows_as_dicts(
         connection,
         f"select {columns}, row_number() over (partition by problem_id order by {quoted(by)} "
         f"{order}, step_seconds) as rank from configuration where {where} "
@@ -253,13 +257,6 @@ def _refuse_unknown_column(connection: DuckDBPyConnection, by: str) -> None:
         )
 
 
-def records(connection: DuckDBPyConnection, query: str, values: Sequence[Any] = ()) -> list[Record]:
-    """Return the rows of a query as mappings."""
-    result = connection.execute(query, list(values))
-    columns = [column[0] for column in result.description or ()]
-    return [dict(zip(columns, row, strict=True)) for row in result.fetchall()]
-
-
 def _sorted(problems: Iterable[Record]) -> list[Record]:
     """Return problems by what they ask, then by every other value; their ids say nothing."""
     return sorted(
@@ -280,3 +277,60 @@ def _telling_apart(problems: Sequence[Record]) -> list[str]:
         first = asked.setdefault(tuple(problem[name] for name in QUESTION), problem)
         differing |= {name for name in problem if problem[name] != first[name]}
     return [name for name in problems[0] if name in differing - {"problem_id"}] if problems else []
+
+
+def with_known_names(connection: DuckDBPyConnection, filters: Filters) -> Filters:
+    """Return the filters with an accelerator's alias replaced by its name.
+
+    A name that problems are stored under stands, even if other tables have it as an alias.
+    """
+    spellings = {
+        alias: name
+        for table in load_catalog(connection).aliases.values()
+        for alias, name in table.items()
+    }
+    accelerator = str(filters.get("accelerator", ""))
+    query = "from problem where accelerator = ? limit 1"
+    if accelerator not in spellings or connection.execute(query, [accelerator]).fetchall():
+        return filters
+    return {**filters, "accelerator": spellings[accelerator]}
+
+
+def stored_problems(connection: DuckDBPyConnection, filters: Filters) -> set[int]:
+    """Return the problems that the filters leave; raise, naming the filter that leaves none."""
+    names = ["problem_id", *filters]
+    # An estimator's first relation has its configurations; others look into some of them.
+    relations = [estimator.relations[0].name for estimator in all_estimators()]
+    columns = ", ".join(quoted(name) for name in names)
+    stored = connection.execute(
+        f"select distinct {columns} from current_cell inner join problem using (problem_id)"
+        " where list_contains(?, relation)",
+        [relations],
+    ).fetchall()
+    if not stored:
+        raise InputError(
+            "no configuration is stored yet",
+            "run `warehouse quickstart`, or sweep a study: warehouse sweep gpt3_1T_1d",
+        )
+    for place, (name, value) in enumerate(filters.items(), start=1):
+        left = [row for row in stored if row[place] == value]
+        if not left:
+            others = [f"{n} {v}" for n, v in list(filters.items())[: place - 1]]
+            known = sorted({row[place] for row in stored if row[place] is not None})
+            raise _unknown(name, value, known, others)
+        stored = left
+    return {row[0] for row in stored}
+
+
+def _unknown(
+    name: str, value: str | int, known: Sequence[Any], others: Sequence[str]
+) -> InputError:
+    near = get_close_matches(str(value), [str(one) for one in known], n=3, cutoff=0.6)
+    of = f" with {', '.join(others)}" if others else ""
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    listed = ", ".join(str(one) for one in known[:20]) + (", ..." if len(known) > 20 else "")
+    shown = f'"{value}"' if isinstance(value, str) else value
+    return InputError(
+        f"`{name}` {shown}: no configuration is stored{of}",
+        f"{hint}stored: {listed}; `warehouse sweep` a study that asks for others",
+    )

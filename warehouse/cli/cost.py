@@ -20,7 +20,7 @@ from warehouse.show.formats import Format
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-    from warehouse.asked_runs import Answer, Question
+    from warehouse.ask.cost import RunQuery, RunTable
 
 Model = Annotated[str | None, typer.Option(metavar="NAME", help="Only this model.")]
 Accelerator = Annotated[
@@ -221,16 +221,15 @@ def _question(
     tokens: float | None,
     goodput: str | None,
     overrides: dict[str, float | None],
-) -> Question:
-    from warehouse.ask.cost import above_zero, number_or_name
-    from warehouse.asked_runs import Question
+) -> RunQuery:
+    from warehouse.ask.cost import RunQuery, above_zero, number_or_name
 
     limits = "$value > 0 and $value <= 1"
     share = number_or_name(connection, goodput, "goodput", "goodput", limits)
     is_default = filters["variant"] is None and identity is None
     if filters["variant"] == "all":
         filters["variant"] = None
-    return Question(
+    return RunQuery(
         {name: value for name, value in filters.items() if value is not None},
         is_default,
         identity,
@@ -255,9 +254,9 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _put(answer: Answer, as_json: bool, form: Format, top: int) -> None:
+def _put(answer: RunTable, as_json: bool, form: Format, top: int) -> None:
     """Print the answer; above a table, what is the same in all rows."""
-    from warehouse.asked_runs import WITHOUT_TOKENS
+    from warehouse.ask.cost import WITHOUT_TOKENS
 
     place = {name: number for number, name in enumerate(answer.columns)}
     names = dict.fromkeys(row[place["estimator"]] for row in answer.rows)

@@ -73,8 +73,8 @@ def explain(
 
 def _best(db: Path, given: dict[str, str]) -> dict[str, str]:
     """Return the fastest stored configuration that has the values given, as texts."""
+    from warehouse.ask.explain import best_configuration
     from warehouse.database.connection import open_for_read
-    from warehouse.explain_stored import best_configuration
 
     with open_for_read(db) as connection:
         return best_configuration(connection, given)

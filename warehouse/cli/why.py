@@ -25,8 +25,7 @@ from warehouse.show.formats import Figure, json_value
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warehouse.ask.why import Why
-    from warehouse.why_question import Question
+    from warehouse.ask.why import Question, Why
 
 SHOWN_NEIGHBOURS = 5
 OWN_SYSTEM = "a system of one's own"
@@ -66,13 +65,12 @@ def why(
     from estimators.contract import RefusedError
     from warehouse.ask.cost import above_zero
     from warehouse.ask.defaults import with_model_hint
-    from warehouse.ask.why import ESTIMATORS
+    from warehouse.ask.why import ESTIMATORS, completed
     from warehouse.ask.why import why as found_why
     from warehouse.database.catalog import packaged_catalog
     from warehouse.errors import UsageError
     from warehouse.evaluate.one import read_pairs
     from warehouse.evaluate.profiles import load_profiles, with_profiles
-    from warehouse.why_question import completed
 
     model = registry.get(estimator)
     if estimator not in ESTIMATORS:

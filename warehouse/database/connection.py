@@ -6,12 +6,15 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
 from warehouse.database.schema import is_current, prepare
 from warehouse.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 DEFAULT_DATABASE = Path("db/warehouse.duckdb")
 
@@ -191,3 +194,12 @@ def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
         return duckdb.connect(str(file), read_only=read_only, config=_CONFIG)
     except duckdb.Error as error:
         raise database_error(error, path) from error
+
+
+def rows_as_dicts(
+    connection: duckdb.DuckDBPyConnection, query: str, values: Sequence[Any] = ()
+) -> list[Mapping[str, Any]]:
+    """Return the rows of a query, each by the names of its columns."""
+    result = connection.execute(query, list(values))
+    columns = [column[0] for column in result.description or ()]
+    return [dict(zip(columns, row, strict=True)) for row in result.fetchall()]

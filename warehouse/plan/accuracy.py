@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warehouse.ask.explain import explain
-from warehouse.ask.rank import records
 from warehouse.database.catalog import packaged_catalog
+from warehouse.database.connection import rows_as_dicts
 from warehouse.evaluate.one import show_configuration
 from warehouse.plan_errors import errors_of, memory_query, stored_query, unlike_published
 
@@ -73,7 +73,7 @@ def sureness(
             found = explain(shown, catalog)
             likely, extreme = found.likely, found.extreme
     asked = {"accuracy": stored_query(run), "memory_accuracy": memory_query(run)}
-    stored, memory = (records(connection, query) for query in asked.values())
+    stored, memory = (rows_as_dicts(connection, query) for query in asked.values())
     errors, is_stored, note = errors_of(run, stored, catalog)
     if not is_stored:
         del asked["accuracy"]

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from warehouse.ask.rank import records
-from warehouse.database.connection import open_for_read
+from warehouse.database.connection import open_for_read, rows_as_dicts
 from warehouse.plan import queries
 from warehouse.plan.accuracy import Sureness, sureness
 from warehouse.plan.queries import Terms
@@ -151,7 +150,7 @@ class _Told:
 
     def __call__(self, query: str) -> list[Line]:
         if query not in self._answers:
-            self._answers[query] = records(self.connection, query)
+            self._answers[query] = rows_as_dicts(self.connection, query)
         return self._answers[query]
 
 
