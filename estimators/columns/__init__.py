@@ -11,6 +11,7 @@ from estimators.columns.cluster import CLUSTER
 from estimators.columns.column import NUMPY_TYPES, Column, Kind
 from estimators.columns.costs import COST_VIEWS, COSTS
 from estimators.columns.dataflow import DATAFLOW
+from estimators.columns.forms import Form
 from estimators.columns.layout import LAYOUT, RESULTS
 from estimators.columns.measurements import MEASUREMENTS
 from estimators.columns.megatron_flops import MEGATRON_FLOPS
@@ -51,7 +52,10 @@ _ALL = tuple(column for group in GROUPS.values() for column in group)
 COLUMNS: dict[str, Column] = {column.name: column for column in _ALL}
 """Every column by name."""
 
+LAYOUT_COLUMNS = tuple(column.name for column in LAYOUT)
+"""Columns that make a layout, in the order in which people read them."""
+
 if len(COLUMNS) != len(_ALL):  # a name defined twice would silently lose its first meaning
     raise RuntimeError("estimators/columns defines a column twice")
 
-__all__ = ["COLUMNS", "GROUPS", "NUMPY_TYPES", "Column", "Kind"]
+__all__ = ["COLUMNS", "GROUPS", "LAYOUT_COLUMNS", "NUMPY_TYPES", "Column", "Form", "Kind"]

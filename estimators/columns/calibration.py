@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from estimators.columns.column import Column, measure, positive, text
+from estimators.columns.column import Column, measure, positive, signed, text
+from estimators.columns.forms import BIAS, ERROR, ERROR_SIZE
 
 _ESTIMATES = {
     "untuned": "of the default constants",
@@ -24,22 +25,28 @@ CALIBRATION = (
         column
         for name, whose in _ESTIMATES.items()
         for column in (
-            measure(f"{name}_mean_absolute_relative_error", "", f"Mean size of the errors {whose}"),
             measure(
-                f"{name}_max_absolute_relative_error", "", f"Largest size of the errors {whose}"
-            ),
-            Column(
-                f"{name}_bias",
-                "float",
+                f"{name}_mean_absolute_relative_error",
                 "",
+                f"Mean size of the errors {whose}",
+                shown_as=ERROR_SIZE,
+            ),
+            measure(
+                f"{name}_max_absolute_relative_error",
+                "",
+                f"Largest size of the errors {whose}",
+                shown_as=ERROR_SIZE,
+            ),
+            signed(
+                f"{name}_bias",
                 f"Mean of the errors {whose}; positive where steps are too slow",
+                shown_as=BIAS,
             ),
             positive(f"{name}_step_seconds", "seconds", f"Time of a step {whose}"),
-            Column(
+            signed(
                 f"{name}_relative_error",
-                "float",
-                "",
                 f"Time of a step {whose} over the published one, less one",
+                shown_as=ERROR,
             ),
         )
     ),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from estimators.columns.column import Column, count, measure, positive, rate, text
+from estimators.columns.forms import COST, PLAIN, SHARE
+from estimators.columns.forms import POWER as MEGAWATTS
 
 _DEEPSEEK = "arXiv 2401.02954"
 _RECOMPUTE = "arXiv 2205.05198"
@@ -65,6 +67,7 @@ SITES = (
         "Bytes of one gradient on the way between sites: bf16 2, fp8 1, int4 0.5",
         above=0,
         maximum=64,
+        shown_as=PLAIN,
     ),
     count("sync_interval_steps", "Steps between two exchanges; 1: every step", "steps"),
     text("site_links", "One link for all sites, or one for each", "shared", "per_site"),
@@ -87,10 +90,10 @@ SITES = (
     measure("num_exchanges", "", "Exchanges of the whole run"),
     measure("exchange_seconds", "seconds", "Time of one exchange"),
     measure("sync_seconds", "seconds", "Time that the run waits for exchanges"),
-    measure("sync_fraction", "", "Share of the run that waits for exchanges"),
+    measure("sync_fraction", "", "Share of the run that waits for exchanges", shown_as=SHARE),
     measure("hiding_interval_steps", "steps", "Least interval whose steps take as long"),
     measure("idle_gpu_seconds", "GPU-seconds", "Time that GPUs wait"),
-    measure("idle_cost_usd", "USD", "Rent of the GPUs while they wait"),
+    measure("idle_cost_usd", "USD", "Rent of the GPUs while they wait", shown_as=COST),
     text("site_a", "One site"),
     text("site_b", "The other site"),
     *(
@@ -114,7 +117,9 @@ SITES = (
 )
 
 POWER = (
-    measure("power_watts", "watts", "Power of the run's GPUs with their servers"),
+    measure(
+        "power_watts", "watts", "Power of the run's GPUs with their servers", shown_as=MEGAWATTS
+    ),
     measure("energy_joules", "joules", "Energy of the run's GPUs with their servers"),
     measure("step_energy_kwh", "kWh", "Energy of one step"),
     measure("facility_energy_kwh", "kWh", "Energy of the run with the site's overhead (PUE)"),
@@ -129,12 +134,6 @@ MEMORY = (
         "Sequences whose activations one replica holds at once",
         above=0,
         maximum=1e15,
-    ),
-    Column(
-        "uses_sequence_parallel",
-        "bool",
-        "",
-        "Whether the tensor-parallel group also splits what lies between its products",
     ),
     measure("kv_cache_bytes", "bytes", "Keys and values of one sequence, for inference"),
     measure("inference_bytes", "bytes", "Weights and keys and values of one sequence"),

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from estimators.columns.column import Column, count, efficiency, measure, positive, text
+from estimators.columns.forms import (
+    COST,
+    EMISSIONS,
+    ENERGY,
+    GPU_HOURS,
+    GPU_POWER,
+    IDENTIFIER,
+    SHARE,
+)
 
 
 def _price(name: str, meaning: str, unit: str = "USD/GPU-hour") -> Column:
@@ -38,7 +47,9 @@ COSTS = (
     ),
     Column("purchase_date", "date", "", "Day on which purchase_usd was found"),
     text("region", "Where, and for whom, a price of electricity holds"),
-    Column("year", "int", "", "Year", minimum=1900, maximum=2100),
+    Column(
+        "year", "int", "", "Year", minimum=1900, maximum=2100, shown_as=IDENTIFIER, is_optional=True
+    ),
     Column("usd_per_kwh", "float", "USD/kWh", "Price of electricity", minimum=0, maximum=1e6),
     # power
     text("grid", "Name of the power grid, with whose figure it is"),
@@ -68,7 +79,7 @@ COSTS = (
         *("run", "throughput stage", "measured segment"),
     ),
     text("organization", "Who trained the model"),
-    positive("gpu_hours", "GPU-hours", "Accelerators times the hours of the run"),
+    positive("gpu_hours", "GPU-hours", "Accelerators times the hours of the run", better="lower"),
     Column(
         "watts_per_gpu",
         "float",
@@ -76,23 +87,24 @@ COSTS = (
         "Mean power of the run for one accelerator",
         above=0,
         maximum=1e6,
+        shown_as=GPU_POWER,
     ),
     text("power_kind", "What watts_per_gpu is and covers: measured, TDP, assumed"),
-    measure("energy_kwh", "kWh", "Electric energy of the run"),
+    measure("energy_kwh", "kWh", "Electric energy of the run", better="lower"),
     text("energy_kind", "What energy_kwh is: measured or computed, and from what"),
     Column("is_energy_before_pue", "bool", "", "Whether energy_kwh leaves the site's overhead out"),
-    measure("kg_co2e", "kg", "Emissions of the run, in CO2 equivalents"),
-    measure("cost_usd", "USD", "Cost of the run"),
+    measure("kg_co2e", "kg", "Emissions of the run, in CO2 equivalents", better="lower"),
+    measure("cost_usd", "USD", "Cost of the run", shown_as=COST, better="lower"),
     _flag("time", "the run's time was derived from FLOPs or tokens over a rate, not from a clock"),
     _flag("energy", "its energy, or else its emissions, were computed from hours and a power"),
     _flag("cost", "its cost is hours x a price"),
 )
 
 _TOTALS = {
-    "gpu_hours": ("GPU-hours", "GPU-hours of the run"),
-    "cost_usd": ("USD", "Cost of the run"),
-    "energy_kwh": ("kWh", "Energy of the run, the site's overhead included,"),
-    "kg_co2e": ("kg", "Emissions of the run"),
+    "gpu_hours": ("GPU-hours", GPU_HOURS, "GPU-hours of the run"),
+    "cost_usd": ("USD", COST, "Cost of the run"),
+    "energy_kwh": ("kWh", ENERGY, "Energy of the run, the site's overhead included,"),
+    "kg_co2e": ("kg", EMISSIONS, "Emissions of the run"),
 }
 _WHICH = {
     "lowest": "that takes fewest GPU-hours",
@@ -121,6 +133,7 @@ COST_VIEWS = (
         "",
         "Runs that share it differ in nothing but the tokens of their data set",
         storage="UBIGINT",
+        shown_as=IDENTIFIER,
     ),
     text("run_note", "Why the run cannot be priced; NULL where it can"),
     text(
@@ -131,8 +144,13 @@ COST_VIEWS = (
     measure("highest_usd_per_gpu_hour", "USD/GPU-hour", "Dearest of the quotes"),
     measure("amortised_usd_per_gpu_hour", "USD/GPU-hour", "Part of it: the purchase"),
     measure("electricity_usd_per_gpu_hour", "USD/GPU-hour", "Part of it: electricity"),
-    count("num_quotes", "Quotes that the price was picked from: the last of each vendor"),
-    text("price_note", "Why there is no price; NULL where there is one"),
+    count(
+        "num_quotes",
+        "Quotes that the price was picked from: the last of each vendor",
+        heading="vendors",
+        is_optional=True,
+    ),
+    text("price_note", "Why there is no price; NULL where there is one", is_optional=True),
     text(
         "power_basis",
         "What a power stands on: the server on average or at full load, the accelerator alone, "
@@ -140,19 +158,19 @@ COST_VIEWS = (
     ),
     Column("is_default", "bool", "", "Whether it is what commands take unless asked otherwise"),
     text("power_source", "Where watts_per_gpu comes from"),
-    text("power_note", "Why there is no power; NULL where there is one"),
+    text("power_note", "Why there is no power; NULL where there is one", is_optional=True),
     text("carbon_note", "Why there is no carbon; NULL where there is some"),
     text("prediction_note", "Why there is no predicted value; NULL where there is one"),
-    count("num_runs", "Runs that the figures are of"),
+    count("num_runs", "Runs that the figures are of", heading="runs"),
     *(
-        measure(f"{which}_{total}", unit, f"{meaning} {of}")
-        for total, (unit, meaning) in _TOTALS.items()
+        measure(f"{which}_{total}", unit, f"{meaning} {of}", shown_as=form)
+        for total, (unit, form, meaning) in _TOTALS.items()
         for which, of in _WHICH.items()
     ),
     measure("lowest_electricity_usd", "USD", "Price of lowest_energy_kwh"),
     measure("elapsed_seconds", "seconds", "Time of the run, waiting for exchanges included"),
-    measure("latency_fraction", "", "Share of the run that waits for light"),
-    measure("hbm_fraction", "", "Memory needed over that of the GPU"),
+    measure("latency_fraction", "", "Share of the run that waits for light", shown_as=SHARE),
+    measure("hbm_fraction", "", "Memory needed over that of the GPU", shown_as=SHARE),
     text("quantity", "Which figure of a run is compared"),
     Column("published_value", "float", "", "The published figure, in its base unit"),
     Column("predicted_value", "float", "", "Ours, in the same unit"),

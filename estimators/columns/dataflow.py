@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from estimators.columns.column import Column, count, measure, positive, rate, text
+from estimators.columns.forms import DAYS, PLAIN
+from estimators.columns.layout import best_of
 
 
 def _flag(name: str, meaning: str) -> Column:
@@ -21,7 +23,9 @@ DATAFLOW = (
     positive("attention_width_ratio", "", "Width of all heads over that of the residual stream"),
     rate("cluster_flops_per_second", "FLOP/s", "Rate of one cluster, as reached"),
     count("gpus_per_cluster", "GPUs of one cluster", "GPUs"),
-    count("network_bytes_per_element", "Bytes of one element on the network", "bytes"),
+    count(
+        "network_bytes_per_element", "Bytes of one element on the network", "bytes", shown_as=PLAIN
+    ),
     positive("effective_parameters", "", "Parameters that one token meets: one expert's"),
     count("resolved_ffn_hidden_size", "Width of the feed-forward layer, defaults applied"),
     count("resolved_num_heads", "Attention heads, defaults applied"),
@@ -39,13 +43,23 @@ DATAFLOW = (
         for what, words in _WAYS.items()
     ),
     *(
-        measure(f"{who}_{what}_bytes_per_second", "bytes/s", f"Bytes {words} by {whom} at its rate")
+        measure(
+            f"{who}_{what}_bytes_per_second",
+            "bytes/s",
+            f"Bytes {words} by {whom} at its rate",
+            is_optional=(who, what) == ("cluster", "network"),
+        )
         for who, whom in (("cluster", "one cluster"), ("fleet", "all clusters"))
         for what, words in _WAYS.items()
     ),
     measure("fleet_flops_per_second", "FLOP/s", "Rate of all clusters"),
     *(
-        measure(f"{what}_bytes_per_flop", "bytes/FLOP", f"Bytes {words} over the FLOPs")
+        measure(
+            f"{what}_bytes_per_flop",
+            "bytes/FLOP",
+            f"Bytes {words} over the FLOPs",
+            is_optional=what == "network",
+        )
         for what, words in _WAYS.items()
     ),
     positive("available_bytes_per_second", "bytes/s", "Bandwidth of one cluster, both ways"),
@@ -57,10 +71,12 @@ DATAFLOW = (
     ),
     count("rank_by_elements", "The same rank by elements moved in the whole run"),
     *(
-        count(f"best_{name}", f"{name} of the best layout")
+        best_of(name, f"{name} of the best layout")
         for name in ("expert_parallel", "sequence_parallel", "tensor_parallel_external")
     ),
     measure("best_network_bytes_per_flop", "bytes/FLOP", "Bytes per FLOP of the best layout"),
-    measure("best_training_seconds", "seconds", "Time of the run with the best layout"),
+    measure(
+        "best_training_seconds", "seconds", "Time of the run with the best layout", shown_as=DAYS
+    ),
     measure("required_bytes_per_second", "bytes/s", "Bandwidth at which no cluster waits"),
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from estimators.columns.column import Column, positive, text
+from estimators.columns.column import positive, signed, text
+from estimators.columns.forms import ERROR
 
 MEASUREMENTS = (
     text("measured_row", "Which run of the measurements: a name that no other run of them has"),
     text("measurement_file", "File that the measurements were read from"),
     positive("measured_step_seconds", "seconds", "Time of a step as measured"),
     positive("measured_memory_bytes", "bytes", "Memory of the fullest GPU as measured"),
-    Column("memory_relative_error", "float", "", "Estimated over measured memory, less one"),
+    signed("memory_relative_error", "Estimated over measured memory, less one", shown_as=ERROR),
 )

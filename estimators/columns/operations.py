@@ -34,7 +34,11 @@ OPERATIONS = (
                 "bytes",
                 f"Volume of the collectives of the {way} pass; a group of one moves none of it",
             ),
-            text(f"{way}_collectives", f"What moves bytes in the {way} pass, joined by +"),
+            text(
+                f"{way}_collectives",
+                f"What moves bytes in the {way} pass, joined by +",
+                heading=way,
+            ),
             measure(f"{way}_seconds", "seconds", f"Time of the {way} pass{_TRANSFER_SECONDS}"),
             measure(
                 f"{way}_compute_seconds", "seconds", f"Arithmetic and launch in the {way} pass"
@@ -51,10 +55,27 @@ OPERATIONS = (
             ),
         )
     ),
-    count("comm_group_size", "GPUs of the group that collectives run over; 1: none", "GPUs"),
-    count("nvlink_comm_group", "GPUs of that group in one NVLink domain", "GPUs"),
-    count("comm_group_size_2", "The same of collectives over the second axis", "GPUs"),
-    count("nvlink_comm_group_2", "GPUs of that group in one NVLink domain", "GPUs"),
+    count(
+        "comm_group_size",
+        "GPUs of the group that collectives run over; 1: none",
+        "GPUs",
+        heading="group",
+    ),
+    count(
+        "nvlink_comm_group", "GPUs of that group in one NVLink domain", "GPUs", heading="in domain"
+    ),
+    count(
+        "comm_group_size_2",
+        "The same of collectives over the second axis",
+        "GPUs",
+        heading="group 2",
+    ),
+    count(
+        "nvlink_comm_group_2",
+        "GPUs of that group in one NVLink domain",
+        "GPUs",
+        heading="in domain 2",
+    ),
     count("layers_per_stage", "Transformer layers on one GPU"),
     Column(
         "num_passes",
@@ -82,5 +103,6 @@ OPERATIONS = (
         "binding_resource",
         "What most of the operation's time waits for",
         *("compute", "memory", "network"),
+        heading="waits for",
     ),
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from estimators.columns.column import Column, count, measure, positive, text
+from estimators.columns.forms import DAYS, UTILIZATION
+from estimators.columns.layout import best_of
 
 _RESOURCES = {
     "compute": "arithmetic",
@@ -48,9 +50,11 @@ OPTIMIZER = (
         for resource, words in _RESOURCES.items()
     ),
     measure("path_num_gpus", "devices", "Devices of the path's last step that are not more"),
-    measure("path_utilization", "", "utilization at that step of the greedy path"),
-    measure("path_training_seconds", "seconds", "training_seconds at that step"),
-    measure("best_utilization", "", "utilization of the best layout"),
+    measure(
+        "path_utilization", "", "utilization at that step of the greedy path", shown_as=UTILIZATION
+    ),
+    measure("path_training_seconds", "seconds", "training_seconds at that step", shown_as=DAYS),
+    measure("best_utilization", "", "utilization of the best layout", shown_as=UTILIZATION),
     *(
         positive(f"path_{name}", "", f"{name} of that step of the greedy path")
         for name in (
@@ -58,7 +62,7 @@ OPTIMIZER = (
             *("tensor_parallel_external", "num_microbatches"),
         )
     ),
-    count("best_num_microbatches", "num_microbatches of the best whole-number degrees"),
-    count("best_num_gpus", "Devices that the best whole-number degrees use"),
+    best_of("num_microbatches", "num_microbatches of the best whole-number degrees"),
+    count("best_num_gpus", "Devices that the best whole-number degrees use", heading="best GPUs"),
     measure("training_ratio", "", "path_training_seconds over best_training_seconds"),
 )

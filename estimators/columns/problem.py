@@ -12,9 +12,10 @@ from estimators.columns.column import (
     rate,
     text,
 )
+from estimators.columns.forms import DATASET_TOKENS, PLAIN, UTILIZATION
 
 MODEL = (
-    text("model", "Name of the model"),
+    text("model", "Name of the model", is_optional=True),
     count("num_layers", "Transformer layers"),
     count("hidden_size", "Width of the residual stream"),
     count("ffn_hidden_size", "Width of the feed-forward layer"),
@@ -29,8 +30,16 @@ MODEL = (
 )
 
 SYSTEM = (
-    text("accelerator", "Name of the system: an accelerator with its two networks"),
-    count("nvlink_size", "GPUs in one fast (NVLink) domain", "GPUs"),
+    text(
+        "accelerator", "Name of the system: an accelerator with its two networks", is_optional=True
+    ),
+    count(
+        "nvlink_size",
+        "GPUs in one fast (NVLink) domain",
+        "GPUs",
+        heading="domain",
+        is_optional=True,
+    ),
     rate("matrix_flops_per_second", "FLOP/s", "Peak rate of matrix units"),
     rate("vector_flops_per_second", "FLOP/s", "Peak rate of vector units"),
     rate("hbm_bytes_per_second", "bytes/s", "Memory bandwidth of one GPU"),
@@ -52,15 +61,34 @@ SYSTEM = (
 )
 
 PROBLEM = (
-    count("num_gpus", "GPUs of the run", "GPUs"),
-    count("global_batch_size", "Sequences of one step over the whole run", "sequences"),
-    count("bytes_per_element", "Bytes of one weight, activation or gradient element", "bytes"),
-    count("num_clusters", "Clusters of the run: units with a network between them", "clusters"),
-    positive("dataset_tokens", "tokens", "Tokens of the data set"),
+    count("num_gpus", "GPUs of the run", "GPUs", heading="GPUs", is_optional=True),
+    count(
+        "global_batch_size",
+        "Sequences of one step over the whole run",
+        "sequences",
+        heading="batch",
+        is_optional=True,
+    ),
+    count(
+        "bytes_per_element",
+        "Bytes of one weight, activation or gradient element",
+        "bytes",
+        shown_as=PLAIN,
+    ),
+    count(
+        "num_clusters",
+        "Clusters of the run: units with a network between them",
+        "clusters",
+        heading="clusters",
+        is_optional=True,
+    ),
+    positive("dataset_tokens", "tokens", "Tokens of the data set", shown_as=DATASET_TOKENS),
 )
 
 DEVICE = (
-    rate("flops_8bit_per_second", "FLOP/s", "Peak rate in 8 bits of a device"),
+    rate("flops_8bit_per_second", "FLOP/s", "Peak rate in 8 bits of a device", shown_as=PLAIN),
     rate("memory_bytes_per_second", "bytes/s", "Memory bandwidth of a device"),
-    efficiency("base_utilization", "Share of a device's peak rates reached at best"),
+    efficiency(
+        "base_utilization", "Share of a device's peak rates reached at best", shown_as=UTILIZATION
+    ),
 )

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from estimators.columns.column import MEGATRON, Column, count, fraction, positive, text
+from estimators.columns.column import MEGATRON, Column, count, fraction, identifier, positive, text
+from estimators.columns.forms import IDENTIFIER, PLAIN, SERVER_POWER
 
 RECORD = (
-    Column("problem_id", "int", "", "Content hash of the problem", storage="BIGINT"),
-    Column("cell_id", "int", "", "Content hash of the cell", storage="BIGINT"),
+    identifier("problem_id", "Content hash of the problem"),
+    identifier("cell_id", "Content hash of the cell"),
     text("relation", "Fact table that the cell's rows are in"),
     text("estimator", "Estimator that made the row"),
-    Column("estimator_version", "int", "", "Version of the estimator that made the row", minimum=1),
+    Column(
+        "estimator_version",
+        "int",
+        "",
+        "Version of the estimator that made the row",
+        minimum=1,
+        shown_as=IDENTIFIER,
+    ),
     text("mends", "Erratum ids whose mended formula was used, comma-separated; empty: none"),
     text("variant", "published (no mend), corrected (every mend) or the list of mends"),
     text("kept", "Layout columns held to one value by the study, as JSON; {} is the whole space"),
@@ -54,7 +62,12 @@ REFERENCE = (
     count("gpus_per_node", "GPUs in one fast domain as sold: a server or a rack", "GPUs"),
     positive("nic_bytes_per_second", "bytes/s", "Network bandwidth of one GPU, one way"),
     positive("tdp_watts", "watts", "Thermal design power of one accelerator"),
-    positive("server_watts_per_gpu", "watts", "Power of a server at full load, for one GPU"),
+    positive(
+        "server_watts_per_gpu",
+        "watts",
+        "Power of a server at full load, for one GPU",
+        shown_as=SERVER_POWER,
+    ),
     text("server_watts_source", "Where server_watts_per_gpu comes from"),
     positive("purchase_usd", "USD", "Price of one accelerator"),
     text("price_source", "Where purchase_usd comes from"),
@@ -66,7 +79,9 @@ REFERENCE = (
     Column("is_mended", "bool", "", "Whether the erratum can be mended by its id"),
     count("model_parallel", "Tensor-parallel times pipeline-parallel degree"),
     positive("peak_flops_per_second", "FLOP/s", "Peak rate the published share refers to"),
-    fraction("achieved_fraction_of_peak", "Published share of the peak rate", MEGATRON),
+    fraction(
+        "achieved_fraction_of_peak", "Published share of the peak rate", MEGATRON, shown_as=PLAIN
+    ),
     positive(
         "aggregate_flops_per_second", "FLOP/s", "Published model FLOP/s of all GPUs", MEGATRON
     ),

@@ -13,6 +13,7 @@ from estimators.columns.column import (
     positive,
     text,
 )
+from estimators.columns.forms import PLAIN
 
 SHAPE = (
     count("expert_ffn_hidden_size", "Width of one expert's feed-forward layer"),
@@ -92,7 +93,11 @@ CONSTANTS = (
         minimum=1,
         maximum=1e6,
     ),
-    latency("host_seconds_per_layer", "Least time that the host needs to launch a layer one way"),
+    latency(
+        "host_seconds_per_layer",
+        "Least time that the host needs to launch a layer one way",
+        shown_as=PLAIN,
+    ),
     Column(
         "framework_bytes",
         "float",

@@ -2,29 +2,90 @@
 
 from __future__ import annotations
 
-from estimators.columns.column import MEGATRON, Column, count, fraction, measure, positive, text
+from estimators.columns.column import (
+    MEGATRON,
+    Column,
+    count,
+    fraction,
+    identifier,
+    measure,
+    positive,
+    signed,
+    text,
+)
+from estimators.columns.forms import (
+    BIAS,
+    DAYS,
+    ERROR,
+    ERROR_BEYOND_ROUNDING,
+    ERROR_SIZE,
+    ERROR_SIZE_BEYOND_ROUNDING,
+    FLOPS_PER_SECOND_PER_GPU,
+    IDENTIFIER,
+    MFU,
+    PLAIN,
+    RANK_CORRELATION,
+    ROUNDING,
+    SPEEDUP,
+)
+from estimators.columns.layout import best_of
 from estimators.columns.problem import SYSTEM
 
 VIEWS = (
     count("head_size", "Width of one attention head"),
     Column("uses_glu", "bool", "", "Whether the feed-forward layer is gated"),
-    Column(
-        "zero_stage", "int", "", "What data parallelism shards: ZeRO stage", minimum=0, maximum=3
-    ),
     count("step_tokens", "Tokens of one step", "tokens"),
-    measure("sequences_per_second", "sequences/s", "Sequences trained on, all GPUs"),
-    measure("tokens_per_second", "tokens/s", "Tokens trained on, all GPUs"),
-    measure("tokens_per_second_per_gpu", "tokens/s", "Tokens trained on by one GPU"),
+    measure(
+        "sequences_per_second", "sequences/s", "Sequences trained on, all GPUs", better="higher"
+    ),
+    measure(
+        "tokens_per_second",
+        "tokens/s",
+        "Tokens trained on, all GPUs",
+        better="higher",
+        is_optional=True,
+    ),
+    measure(
+        "tokens_per_second_per_gpu",
+        "tokens/s",
+        "Tokens trained on by one GPU",
+        shown_as=PLAIN,
+        better="higher",
+    ),
     measure("model_flops", "FLOP", "Model FLOPs of a step, without recomputation", MEGATRON),
-    measure("model_flops_per_second_per_gpu", "FLOP/s", "Model FLOPs of one GPU over time"),
-    measure("mfu", "", "Model FLOP/s of one GPU over its peak matrix rate", "arXiv 2204.02311"),
+    measure(
+        "model_flops_per_second_per_gpu",
+        "FLOP/s",
+        "Model FLOPs of one GPU over time",
+        shown_as=FLOPS_PER_SECOND_PER_GPU,
+        better="higher",
+    ),
+    measure(
+        "mfu",
+        "",
+        "Model FLOP/s of one GPU over its peak matrix rate",
+        "arXiv 2204.02311",
+        shown_as=MFU,
+        better="higher",
+        is_optional=True,
+    ),
     *(
-        fraction(f"{part}_fraction", f"Share of the step that is {part}_seconds")
+        fraction(
+            f"{part}_fraction",
+            f"Share of the step that is {part}_seconds",
+            better="higher" if part == "compute" else "",
+        )
         for part in ("compute", "memory", "tensor_comm", "pipeline_comm", "bubble", "data_comm")
     ),
-    count("rank_by_time", "Rank among the layouts of the problem that fit in memory"),
+    count(
+        "rank_by_time", "Rank among the layouts of the problem that fit in memory", heading="rank"
+    ),
     count("rank_in_strategy", "The same rank within one strategy"),
-    count("rank_in_recompute", "The same rank within one choice of activation_recompute"),
+    count(
+        "rank_in_recompute",
+        "The same rank within one choice of activation_recompute",
+        heading="rank, same recompute",
+    ),
     count("num_layouts", "Layouts evaluated"),
     Column(
         "num_fitting_layouts",
@@ -32,58 +93,114 @@ VIEWS = (
         "",
         "Layouts that fit in memory, or whose estimator has no model of it",
         minimum=0,
+        heading="that fit",
     ),
     text("reference", "Reference table that estimates are compared with"),
     text("published_row", "Which of its rows: a key that stays"),
     text("published_group", "Rows of one reference that are comparable; all where it is one group"),
     Column("is_own_framework", "bool", "", "Whether the constants are those of what was measured"),
     measure("half_last_digit", "", "Half a unit of the published figure's last digit, in its unit"),
-    measure("published_rounding", "", "Half a unit of the published figure's last digit, over it"),
-    positive("published_flops_per_second_per_gpu", "FLOP/s", "Published, with recomputation"),
-    positive("predicted_flops_per_second_per_gpu", "FLOP/s", "Predicted, counted the same way"),
+    measure(
+        "published_rounding",
+        "",
+        "Half a unit of the published figure's last digit, over it",
+        shown_as=ROUNDING,
+    ),
+    positive(
+        "published_flops_per_second_per_gpu",
+        "FLOP/s",
+        "Published, with recomputation",
+        shown_as=FLOPS_PER_SECOND_PER_GPU,
+    ),
+    positive(
+        "predicted_flops_per_second_per_gpu",
+        "FLOP/s",
+        "Predicted, counted the same way",
+        shown_as=FLOPS_PER_SECOND_PER_GPU,
+    ),
     positive("published_step_seconds", "seconds", "Time of a step at the published rate"),
-    Column("relative_error", "float", "", "Predicted over published, less one"),
-    measure("absolute_relative_error", "", "Size of relative_error"),
-    Column("time_relative_error", "float", "", "Predicted over published time, less one"),
-    Column("error_beyond_rounding", "float", "", "relative_error, none where rounding explains it"),
+    signed("relative_error", "Predicted over published, less one", ERROR),
+    measure("absolute_relative_error", "", "Size of relative_error", shown_as=ERROR_SIZE),
+    signed("time_relative_error", "Predicted over published time, less one", ERROR),
+    signed(
+        "error_beyond_rounding",
+        "relative_error, none where rounding explains it",
+        ERROR_BEYOND_ROUNDING,
+    ),
     count("num_choices", "Choices evaluated that the publication leaves open"),
     positive("lowest_step_seconds", "seconds", "Least step_seconds of those choices that fit"),
     positive("highest_step_seconds", "seconds", "Largest step_seconds of those that fit"),
-    positive("published_training_seconds", "seconds", "Published time of the whole run"),
-    positive("measured_training_seconds", "seconds", "The run's steps times the published one"),
+    positive(
+        "published_training_seconds", "seconds", "Published time of the whole run", shown_as=DAYS
+    ),
+    positive(
+        "measured_training_seconds",
+        "seconds",
+        "The run's steps times the published one",
+        shown_as=DAYS,
+    ),
     text("degree", "What the rows are grouped by: tensor_parallel, pipeline_parallel, ..."),
     count("degree_value", "Its value"),
     text("constant_name", "Column that table step_constant or accelerator has a value for"),
     Column("expected_value", "float", "", "Value of the reference table, in the column's unit"),
     Column("given_value", "float", "", "Value of the problem, in the same unit"),
-    measure("mean_absolute_relative_error", "", "Mean size of the relative errors"),
-    measure("max_absolute_relative_error", "", "Largest size of the relative errors"),
-    Column("bias", "float", "", "Mean relative error; positive where estimates are too fast"),
-    measure("mean_absolute_error_beyond_rounding", "", "Mean size of error_beyond_rounding"),
-    measure("time_mean_absolute_relative_error", "", "Mean size of the relative errors of time"),
-    measure("time_max_absolute_relative_error", "", "Largest size of them"),
-    Column("time_bias", "float", "", "Mean relative error of time; negative where too fast"),
+    measure(
+        "mean_absolute_relative_error", "", "Mean size of the relative errors", shown_as=ERROR_SIZE
+    ),
+    measure(
+        "max_absolute_relative_error",
+        "",
+        "Largest size of the relative errors",
+        shown_as=ERROR_SIZE,
+    ),
+    signed("bias", "Mean relative error; positive where estimates are too fast", BIAS),
+    measure(
+        "mean_absolute_error_beyond_rounding",
+        "",
+        "Mean size of error_beyond_rounding",
+        shown_as=ERROR_SIZE_BEYOND_ROUNDING,
+    ),
+    measure(
+        "time_mean_absolute_relative_error",
+        "",
+        "Mean size of the relative errors of time",
+        shown_as=ERROR_SIZE,
+    ),
+    measure("time_max_absolute_relative_error", "", "Largest size of them", shown_as=ERROR_SIZE),
+    signed("time_bias", "Mean relative error of time; negative where too fast", BIAS),
     *(
-        measure(f"{name}_{size}_absolute_relative_error", "", f"The same of {meaning}")
+        measure(
+            f"{name}_{size}_absolute_relative_error",
+            "",
+            f"The same of {meaning}",
+            shown_as=ERROR_SIZE,
+        )
         for name, meaning in (
             ("line", "a line in ln(hidden_size) through the other rows"),
             ("rescaled", "the predictions times a factor fitted on the other rows"),
         )
         for size in ("mean", "max")
     ),
-    Column("spearman_correlation", "float", "", "Rank correlation of predicted and published"),
+    signed("spearman_correlation", "Rank correlation of predicted and published", RANK_CORRELATION),
     *(
-        Column(f"baseline_{name}", "float", "", f"{name} of the baseline, the mean of other rows")
-        for name in (
-            *("mean_absolute_relative_error", "max_absolute_relative_error", "bias"),
-            "spearman_correlation",
+        signed(f"baseline_{name}", f"{name} of the baseline, the mean of other rows", form)
+        for name, form in (
+            ("mean_absolute_relative_error", ERROR_SIZE),
+            ("max_absolute_relative_error", ERROR_SIZE),
+            ("bias", BIAS),
+            ("spearman_correlation", RANK_CORRELATION),
         )
     ),
-    measure("speedup_of_best", "", "Time of the published layout over that of the best"),
+    measure(
+        "speedup_of_best",
+        "",
+        "Time of the published layout over that of the best",
+        shown_as=SPEEDUP,
+    ),
     positive("best_step_seconds", "seconds", "Time of the fastest layout that fits"),
     text("best_strategy", "Strategy of the fastest layout that fits"),
     *(
-        count(f"best_{name}", f"{name} of the fastest layout that fits")
+        best_of(name, f"{name} of the fastest layout that fits")
         for name in (
             *("data_parallel", "tensor_parallel", "tensor_parallel_2", "context_parallel"),
             *("pipeline_parallel", "virtual_pipeline", "microbatch_size"),
@@ -91,11 +208,19 @@ VIEWS = (
             *("nvlink_context_parallel", "nvlink_pipeline_parallel"),
         )
     ),
-    Column("best_summa_panels", "int", "", "summa_panels of the fastest layout", minimum=0),
+    best_of("summa_panels", "summa_panels of the fastest layout"),
     text("best_attention", "attention of the fastest layout that fits"),
-    text("best_layout", "The fastest layout that fits, in words; degrees of 1 may be left out"),
+    text(
+        "best_layout",
+        "The fastest layout that fits, in words; degrees of 1 may be left out",
+        is_optional=True,
+    ),
     positive("best_memory_bytes", "bytes", "Memory of the fastest layout that fits"),
-    text("best_activation_recompute", "activation_recompute of the fastest layout that fits"),
+    text(
+        "best_activation_recompute",
+        "activation_recompute of the fastest layout that fits",
+        heading="best recompute",
+    ),
     text("published_best_layout", "The fastest layout that fits by the published formulas"),
     positive("published_best_step_seconds", "seconds", "Published time of that layout"),
     positive("published_best_memory_bytes", "bytes", "Published memory of that layout"),
@@ -107,7 +232,7 @@ VIEWS = (
     positive("same_layout_step_ratio", "", "Mended over published time of published_best_layout"),
     positive("same_layout_memory_ratio", "", "The same ratio of its memory"),
     Column("fits_same_layout", "bool", "", "Whether published_best_layout fits under the mends"),
-    Column("family_id", "int", "", "Points that differ in the system only", storage="BIGINT"),
+    identifier("family_id", "Points that differ in the system only"),
     text("attribute", "Attribute of the system that is swept"),
     Column("amount", "float", "", "Value of the attribute, in its unit"),
     text("coupled_attributes", "The attribute with those that change together with it"),
@@ -122,7 +247,7 @@ VIEWS = (
     Column("num_rows_done", "int", "rows", "Rows of the study that are stored", minimum=0),
     text("sibling_record", "Cells whose rows decide what a cell shows: ids, times of evaluation"),
     *(
-        Column(f"{name}_id", "int", "", f"Problems that {meaning}", storage="BIGINT")
+        identifier(f"{name}_id", f"Problems that {meaning}")
         for name, meaning in (
             ("scaling", "differ in nothing but the number of GPUs"),
             ("capacity", "differ in the number of GPUs and the NVLink domain only"),
@@ -131,8 +256,8 @@ VIEWS = (
     ),
     Column("is_whole_space", "bool", "", "Whether a cell of it has all layouts of its space"),
     text("searched", "What was searched in full, or else kept; equal where searched as widely"),
-    positive("gpu_seconds_per_token", "seconds", "GPU-seconds that a token takes"),
-    positive("usd_per_token", "USD", "What a token costs at usd_per_gpu_hour"),
+    positive("gpu_seconds_per_token", "seconds", "GPU-seconds that a token takes", shown_as=PLAIN),
+    positive("usd_per_token", "USD", "What a token costs at usd_per_gpu_hour", shown_as=PLAIN),
     count("base_num_gpus", "Smallest number of GPUs at which a layout fits"),
     positive("speedup", "", "Best time at base_num_gpus over the best time here"),
     positive("scaling_efficiency", "", "speedup over the ratio of the numbers of GPUs"),
@@ -140,8 +265,9 @@ VIEWS = (
         "marginal_gpu_seconds_per_token",
         "seconds",
         "GPUs added to exactly half as many, over the tokens a second that they add",
+        shown_as=PLAIN,
     ),
-    positive("marginal_usd_per_token", "USD", "What these GPU-seconds cost"),
+    positive("marginal_usd_per_token", "USD", "What these GPU-seconds cost", shown_as=PLAIN),
     fraction("binding_fraction", "Share of the step of binding_resource"),
     text("runner_up_resource", "What takes the second largest share of the step"),
     fraction("runner_up_fraction", "Share of the step of runner_up_resource"),
@@ -183,7 +309,7 @@ VIEWS = (
         )
         for end, word in (("lowest", "Smallest"), ("highest", "Largest"))
     ),
-    Column("other_problem_id", "int", "", "problem_id of the second of two", storage="BIGINT"),
+    identifier("other_problem_id", "problem_id of the second of two"),
     *(
         text(f"other_{name}", f"{name} of the second of two")
         for name in (
@@ -192,10 +318,12 @@ VIEWS = (
     ),
     *(
         count(f"other_{name}", f"{name} of the second of two")
-        for name in (
-            *("estimator_version", "num_layouts", "nvlink_size", "num_gpus"),
-            "global_batch_size",
-        )
+        for name in ("num_layouts", "nvlink_size", "num_gpus", "global_batch_size")
+    ),
+    count(
+        "other_estimator_version",
+        "estimator_version of the second of two",
+        shown_as=IDENTIFIER,
     ),
     *(
         positive(f"other_{name}", unit, f"{name} of the second of two")

@@ -86,7 +86,7 @@ def test_an_unknown_model_says_how_to_find_one_or_to_give_a_shape(warehouse):
 
 
 def test_rounding_is_told_as_none():
-    from warehouse.cli.words import unless_rounding
+    from warehouse.show.units import unless_rounding
 
     assert unless_rounding(1.11e-16, 3.5) == 0
     assert unless_rounding(-4.4e-16, 1.2) == 0

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from estimators.columns import COLUMNS, LAYOUT_COLUMNS
 from estimators.registry import all_estimators, get
 from warehouse.database.catalog import load_catalog
 from warehouse.database.connection import rows_as_dicts
@@ -26,27 +27,8 @@ QUESTION = (
 )
 """Columns that name a problem, most of the time; others are added where they tell two apart."""
 
-LAYOUT = (
-    "strategy",
-    "activation_recompute",
-    "attention",
-    "data_parallel",
-    "tensor_parallel",
-    "tensor_parallel_2",
-    "tensor_parallel_external",
-    "context_parallel",
-    "sequence_parallel",
-    "expert_parallel",
-    "pipeline_parallel",
-    "virtual_pipeline",
-    "microbatch_size",
-    "num_microbatches",
-    "summa_panels",
-    "nvlink_tensor_parallel",
-    "nvlink_tensor_parallel_2",
-    "nvlink_context_parallel",
-    "nvlink_data_parallel",
-    "nvlink_pipeline_parallel",
+LAYOUT = tuple(
+    name for name in LAYOUT_COLUMNS if name not in ("uses_sequence_parallel", "zero_stage")
 )
 RESULT = (
     *("step_seconds", "training_seconds", "tokens_per_second", "mfu", "utilization"),
@@ -57,14 +39,6 @@ TIME = "step_seconds"
 
 RANKED = {"rank_by_time": "configuration_rank", "rank_in_strategy": "strategy_rank"}
 """The views of the ranks by time: each has one."""
-
-MORE_IS_BETTER = frozenset(
-    {
-        *("mfu", "utilization", "sequences_per_second", "tokens_per_second"),
-        *("tokens_per_second_per_gpu", "model_flops_per_second_per_gpu", "compute_fraction"),
-    }
-)
-"""Columns in which the largest value comes first; of all others the smallest."""
 
 DEFAULT_TOP = 10
 """Layouts shown of one problem; of several problems, the best of each."""
@@ -178,7 +152,7 @@ def _ranked_by(
     """Return the layouts of each problem up to rank `top` by a column, best first."""
     columns = ", ".join(quoted(n) for n in dict.fromkeys(("problem_id", by, *LAYOUT, *RESULT)))
     where = " and ".join(f"{quoted(name)} = ?" for name in filters)
-    order = "desc" if by in MORE_IS_BETTER else "asc"
+    order = "desc" if by in COLUMNS and COLUMNS[by].better == "higher" else "asc"
     ranked: dict[int, list[Record]] = {}
     for layout in rows_as_dicts(
         connection,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from warehouse.cli.common import count, put, put_for_people
 from warehouse.cli.plan_document import energies
 from warehouse.cli.plan_question import question_lines
-from warehouse.cli.words import layout_in_words, unless_rounding
 from warehouse.plan.answer import NEAR_CAPACITY
 from warehouse.plan.queries import SHARES
 from warehouse.show.formats import Format
+from warehouse.show.units import layout_in_words, unless_rounding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

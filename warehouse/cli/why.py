@@ -19,8 +19,8 @@ from warehouse.cli.common import (
     title_line,
 )
 from warehouse.cli.plan_question import batch_in_words, domain_in_words
-from warehouse.cli.words import layout_in_words, unless_rounding
 from warehouse.show.formats import Figure, json_value
+from warehouse.show.units import layout_in_words, unless_rounding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

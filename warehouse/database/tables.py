@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from estimators.columns import COLUMNS, Column
+from estimators.columns import COLUMNS, LAYOUT_COLUMNS, Column
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
 
@@ -90,13 +90,7 @@ STORED_BEST = Table(
     (
         *("cell_id", "sibling_record", "num_layouts", "num_fitting_layouts"),
         *("step_seconds", "training_seconds", "memory_bytes"),
-        *("strategy", "attention", "activation_recompute"),
-        *("data_parallel", "tensor_parallel", "tensor_parallel_2", "tensor_parallel_external"),
-        *("context_parallel", "sequence_parallel", "expert_parallel"),
-        *("pipeline_parallel", "virtual_pipeline", "uses_sequence_parallel", "zero_stage"),
-        *("microbatch_size", "num_microbatches", "summa_panels"),
-        *("nvlink_data_parallel", "nvlink_tensor_parallel", "nvlink_tensor_parallel_2"),
-        *("nvlink_context_parallel", "nvlink_pipeline_parallel"),
+        *LAYOUT_COLUMNS,
         *("compute_seconds", "memory_seconds", "tensor_comm_seconds", "pipeline_comm_seconds"),
         *("bubble_seconds", "data_comm_seconds"),
     ),

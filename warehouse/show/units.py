@@ -1,182 +1,108 @@
 """Tables for people: short headings, GB and TFLOP/s and percent, no column that says nothing.
 
-Base units and full names are for storage and programs; they turn into these here, last of all.
+Storage and programs have base units and full names; people read what a column of the dictionary
+says of itself: its heading, its form, its neutral value. A column that a query makes up follows
+from its name: `best_x` is headed and written as x, others by the unit that the name ends with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from estimators.columns import COLUMNS
+from estimators.columns.forms import IDENTIFIER, PLAIN, Form, form_of_name
 from warehouse.show.formats import Figure, Row
 
-_Write = Callable[[float], str]
+ROUNDING = 1e-9
+"""Share of a step below which a time is rounding: sums of the same parts in another order differ by
+some 1e-16 of them, and no modelled part is as short."""
 
-
-def _percent(value: float) -> str:
-    return f"{value * 100:.1f}"
-
-
-def _signed_percent(value: float) -> str:
-    return f"{value * 100:+.1f}"
-
-
-def _tera(value: float) -> str:
-    return f"{value / 1e12:,.1f}"
-
-
-def _giga(value: float) -> str:
-    return f"{value / 1e9:,.1f}"
-
-
-def _thousands(value: float) -> str:
-    return f"{value / 1e3:,.1f}"
-
-
-def _millions(value: float) -> str:
-    return f"{value / 1e6:,.3f}"
-
-
-def _trillions(value: float) -> str:
-    return f"{value / 1e12:,.4g}"
-
-
-def _whole(value: float) -> str:
-    return f"{value:,.0f}"
-
-
-def _four_digits(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:#.4g}"
-
-
-def _days(value: float) -> str:
-    return f"{value / 86400:,.1f}" if abs(value) >= 8640 else f"{value / 86400:.3g}"
-
-
-_UNITS: tuple[tuple[str, str, _Write], ...] = (
-    ("flops_per_gpu", "TFLOP", _tera),
-    ("_flops_per_second_per_gpu", "TFLOP/s per GPU", _tera),
-    ("_flops_per_second", "TFLOP/s", _tera),
-    ("_tokens_per_second", "tokens/s", _whole),
-    ("tokens_per_second", "tokens/s", _whole),
-    ("rows_per_second", "rows/s", _whole),
-    ("_bytes_per_second", "GB/s", _giga),
-    ("_bytes", "GB", _giga),
-    ("_seconds", "s", _four_digits),
-    ("_fraction", "%", _percent),
-    ("gpu_hours", "GPU-hours", _whole),
-    ("usd_per_gpu_hour", "USD/GPU-hour", "{:.2f}".format),
-    ("usd_per_kwh", "USD/kWh", "{:.3f}".format),
-    ("kg_co2e_per_kwh", "kg CO2e/kWh", "{:.3f}".format),
-    ("cost_usd", "USD", _whole),
-    ("_usd", "USD", _whole),
-    ("energy_kwh", "MWh", _thousands),
-    ("kg_co2e", "t CO2e", _thousands),
-    ("power_watts", "MW", _millions),
-    ("_watts_per_gpu", "W", _whole),
-    ("watts_per_gpu", "W per GPU", _whole),
-    ("dataset_tokens", "T tokens", _trillions),
-    ("absolute_relative_error", "|error| %", _percent),
-    ("relative_error", "error %", _signed_percent),
-    ("absolute_error_beyond_rounding", "|error| beyond rounding %", _percent),
-    ("error_beyond_rounding", "error beyond rounding %", _signed_percent),
-    ("published_rounding", "rounding %", _percent),
-    ("mfu", "MFU %", _percent),
-    ("utilization", "utilization %", _percent),
-    ("_bytes_per_flop", "bytes/FLOP", "{:.3g}".format),
-    ("bias", "bias %", _signed_percent),
-    ("spearman_correlation", "Spearman", "{:.2f}".format),
-    ("speedup_of_best", "best is faster by", "{:.2f}x".format),
-)
-"""End of a column's name, the unit it is shown in, and how; the first that fits is used."""
-
-_IN_DAYS = frozenset(
-    f"{which}training_seconds"
-    for which in (
-        *("", "path_", "best_", "published_", "measured_"),
-        *("approximate_", "lowest_", "highest_"),
-    )
-)
-"""Times of a whole run."""
-
-_NAMES = ("_id", "_version", "year")
-"""Ends of columns whose numbers name something: no digits are grouped in them."""
-
-_HEADINGS = {
-    "data_parallel": "DP",
-    "tensor_parallel": "TP",
-    "tensor_parallel_2": "TP2",
-    "context_parallel": "CP",
-    "pipeline_parallel": "PP",
-    "virtual_pipeline": "VP",
-    "microbatch_size": "micro",
-    "summa_panels": "panels",
-    "nvlink_tensor_parallel": "TP/domain",
-    "nvlink_tensor_parallel_2": "TP2/domain",
-    "nvlink_context_parallel": "CP/domain",
-    "nvlink_data_parallel": "DP/domain",
-    "nvlink_pipeline_parallel": "PP/domain",
-    "activation_recompute": "recompute",
-    "tensor_parallel_external": "TP ext",
-    "sequence_parallel": "SP",
-    "expert_parallel": "EP",
-    "num_microbatches": "microbatches",
-    "num_clusters": "clusters",
-    "nvlink_size": "domain",
-    "num_gpus": "GPUs",
-    "num_quotes": "vendors",
-    "num_runs": "runs",
-    "global_batch_size": "batch",
-    "rank_by_time": "rank",
-    "num_fitting_layouts": "that fit",
-    "forward_collectives": "forward",
-    "backward_collectives": "backward",
-    "comm_group_size": "group",
-    "nvlink_comm_group": "in domain",
-    "comm_group_size_2": "group 2",
-    "nvlink_comm_group_2": "in domain 2",
-    "binding_resource": "waits for",
-    "rank_in_recompute": "rank, same recompute",
-}
-"""What people call a column; a layout is read as TP, PP and DP."""
+_BEST = "best_"
 
 
 def column_headed(heading: str) -> str | None:
-    """Return the column that tables show under `heading`, in whatever case; None of others."""
-    called = {short.casefold(): name for name, short in _HEADINGS.items()}
-    return called.get(heading.strip().casefold())
+    """Return the column that tables show under `heading`, in whatever case; None if none is.
+
+    A heading with a unit of its own names no column: its figures are not those that are stored.
+    """
+    return next(
+        (
+            name
+            for name, column in COLUMNS.items()
+            if column.form is PLAIN and column.heading.casefold() == heading.strip().casefold()
+        ),
+        None,
+    )
 
 
-_OPTIONAL = frozenset(
-    {
-        *("model", "nvlink_size", "num_gpus", "num_clusters", "strategy", "attention"),
-        *("microbatch_size", "num_microbatches", "summa_panels", "virtual_pipeline"),
-        *("nvlink_tensor_parallel", "nvlink_tensor_parallel_2", "nvlink_context_parallel"),
-        *("nvlink_data_parallel", "nvlink_pipeline_parallel", "training_seconds", "mfu"),
-        *("utilization", "memory_bytes", "network_bytes_per_flop", "tokens_per_second"),
-        *("tensor_parallel_2", "context_parallel", "sequence_parallel", "expert_parallel"),
-        *("tensor_parallel_external", "activation_recompute", "accelerator"),
-        *("cluster_network_bytes_per_second", "global_batch_size"),
-        *("price_note", "power_note", "best_layout", "year", "num_quotes"),
-    }
+def layout_in_words(layout: Mapping[str, Any]) -> str:
+    """Return a layout in one line, as the SQL macro of that name: `dp4 tp8 pp16 micro1`.
+
+    Degrees of 1 and other values that stand for unused are left out; "(nvlink tp8)" are the parts
+    of the degrees that lie in one NVLink domain.
+    """
+    tensor = _joined(layout, "tensor_parallel", "tensor_parallel_2")
+    has_choice_of_zero = layout.get("uses_sequence_parallel") is not None
+    microbatches = "microbatch_size" if _used(layout, "microbatch_size") else "num_microbatches"
+    words = (
+        layout.get("strategy"),
+        _word(layout, "data_parallel"),
+        f"tp{tensor}" if tensor else None,
+        *(_word(layout, name) for name in _INNER_DEGREES),
+        "seq" if layout.get("uses_sequence_parallel") else None,
+        _word(layout, "pipeline_parallel"),
+        _word(layout, "virtual_pipeline"),
+        _word(layout, microbatches),
+        _word(layout, "zero_stage") if has_choice_of_zero else None,
+        _word(layout, "summa_panels"),
+        _word(layout, "activation_recompute"),
+        _word(layout, "attention") if layout.get("attention") != "flash" else None,
+        _domain_in_words(layout),
+    )
+    return " ".join(word for word in words if word)
+
+
+_INNER_DEGREES = (
+    *("tensor_parallel_external", "context_parallel", "sequence_parallel", "expert_parallel"),
 )
-"""Columns that some estimators do not have: left out where no row has a value."""
 
-_NEUTRAL: dict[str, Any] = {
-    "tensor_parallel_2": 1,
-    "context_parallel": 1,
-    "virtual_pipeline": 1,
-    "summa_panels": 0,
-    "nvlink_tensor_parallel_2": 1,
-    "nvlink_context_parallel": 1,
-    "activation_recompute": "none",
-    "tensor_parallel_external": 1,
-    "sequence_parallel": 1,
-    "expert_parallel": 1,
-}
-"""Columns left out where every row holds the value that stands for unused."""
+
+def _domain_in_words(layout: Mapping[str, Any]) -> str | None:
+    """Return the parts of the degrees that lie in one NVLink domain, in brackets."""
+    tensor = _joined(layout, "nvlink_tensor_parallel", "nvlink_tensor_parallel_2")
+    found = {
+        "dp": layout.get("nvlink_data_parallel"),
+        "tp": tensor,
+        "cp": layout.get("nvlink_context_parallel"),
+        "pp": layout.get("nvlink_pipeline_parallel"),
+    }
+    words = [f"{short}{value}" for short, value in found.items() if value not in (None, "", 1, "1")]
+    return f"(nvlink {' '.join(words)})" if words else None
+
+
+def _joined(layout: Mapping[str, Any], first: str, second: str) -> str:
+    """Return the degrees of both axes as `8x4`."""
+    degrees = (layout.get(first), _used(layout, second))
+    return "x".join(str(degree) for degree in degrees if degree is not None)
+
+
+def _word(layout: Mapping[str, Any], name: str) -> str | None:
+    value = _used(layout, name)
+    return None if value is None else f"{COLUMNS[name].short}{value}"
+
+
+def _used(layout: Mapping[str, Any], name: str) -> Any:
+    """Return a value of the layout, None where it stands for unused."""
+    value = layout.get(name)
+    neutral = COLUMNS[name].neutral
+    return None if neutral is not None and value == neutral else value
+
+
+def unless_rounding(seconds: float, step_seconds: float) -> float:
+    """Return a part of a step, or 0 where it is nothing but rounding."""
+    return 0.0 if abs(seconds) < ROUNDING * step_seconds else seconds
 
 
 def for_people(
@@ -188,11 +114,11 @@ def for_people(
         for place, name in enumerate(columns)
         if name not in drop and not _is_unused(name, [row[place] for row in rows])
     ]
-    shown = [_column(columns[place]) for place in kept]
+    writers = [_writer(columns[place]) for place in kept]
     table: list[Row] = [
-        [write(row[place]) for place, (_, write) in zip(kept, shown, strict=True)] for row in rows
+        [write(row[place]) for place, write in zip(kept, writers, strict=True)] for row in rows
     ]
-    return [heading for heading, _ in shown], table
+    return [_heading(columns[place]) for place in kept], table
 
 
 def in_words(name: str, value: Any) -> str:
@@ -201,17 +127,11 @@ def in_words(name: str, value: Any) -> str:
         return "-"
     if isinstance(value, (bool, str)):
         return str(_plain(value))
-    if name.endswith(_NAMES):
+    form = _form(name)
+    if form is IDENTIFIER:
         return str(value)
-    if name in _IN_DAYS:
-        return f"{_days(value)} days"
-    if name.endswith("_seconds"):
-        return f"{value:.4g} s"
-    if name.endswith("_bytes_per_second"):
-        return f"{value / 1e9:,.4g} GB/s"
-    for ending, unit, write in _UNITS:
-        if name.endswith(ending):
-            return f"{write(value)} {unit.split()[-1] if unit.endswith('%') else unit}"
+    if form is not PLAIN:
+        return form.in_text(value)
     unit = COLUMNS[name].unit if name in COLUMNS else ""
     number = f"{value:,}" if isinstance(value, int) else _short(value)
     return f"{number} {unit}".strip()
@@ -223,30 +143,36 @@ def _short(value: float) -> str:
 
 
 def _is_unused(name: str, values: Sequence[Any]) -> bool:
-    if not values:
+    column = COLUMNS.get(name)
+    if column is None or not values:
         return False
     if all(value is None for value in values):
-        return name in _OPTIONAL
-    return name in _NEUTRAL and all(v in (None, _NEUTRAL[name]) for v in values)
+        return column.is_optional
+    neutral = column.neutral
+    return neutral is not None and all(value in (None, neutral) for value in values)
 
 
-def _column(name: str) -> tuple[str, Callable[[Any], Any]]:
-    own = name.removeprefix("best_")
-    if own in _HEADINGS:
-        return ("best " if own != name else "") + _HEADINGS[own], _plain
-    if name.endswith(_NAMES):
-        return name.replace("_", " "), lambda value: value
-    if name in _IN_DAYS:
-        return f"{name.removesuffix('_seconds').replace('_', ' ')} days", _figure(_days)
-    for ending, unit, write in _UNITS:
-        if name.endswith(ending):
-            stem = name.removesuffix(ending).strip("_").replace("_", " ")
-            return f"{stem} {unit}".strip(), _figure(write)
-    return name.replace("_", " "), _plain
+def _heading(name: str) -> str:
+    if name in COLUMNS:
+        return COLUMNS[name].heading
+    of = name.removeprefix(_BEST)
+    if of != name and of in COLUMNS:
+        return f"best {COLUMNS[of].heading}"
+    return form_of_name(name).heading(name)
 
 
-def _figure(write: _Write) -> Callable[[Any], Any]:
-    return lambda value: None if value is None else Figure(write(value))
+def _form(name: str) -> Form:
+    column = COLUMNS.get(name) or COLUMNS.get(name.removeprefix(_BEST))
+    return form_of_name(name) if column is None else column.form
+
+
+def _writer(name: str) -> Callable[[Any], Any]:
+    form = _form(name)
+    if form is IDENTIFIER:
+        return lambda value: value
+    if form is PLAIN:
+        return _plain
+    return lambda value: None if value is None else Figure(form.figure(value))
 
 
 def _plain(value: Any) -> Any:
