@@ -63,7 +63,7 @@ def test_what_was_asked_stands_above_the_answer(warehouse):
         "llama3_70B on 1,024 x H100 SXM 80GB in NVLink domains of 8, sequences of 8,192, "
         "framework megatron_core",
         "batch 512 sequences (4,194,304 tokens)",
-        "layout dp16 tp8 pp8 micro1 zero1 sp",
+        "layout dp16 tp8 seq pp8 micro1 zero1",
     ]
     # also where a rule excludes the layout
     code, out, _ = warehouse("why", *LARGE, "pipeline_parallel=90", "global_batch_size=512")
