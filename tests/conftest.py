@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from estimators.columns import COLUMNS
 from estimators.registry import ESTIMATORS
+from tests.shared import Quickstart, Shared, call
 from tests.toy_estimator import TOY_COLUMNS, TOY_ENTRY
 from warehouse.database import connection, resources
 from warehouse.database.connection import open_for_write
@@ -25,11 +28,20 @@ def database(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def empty_warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse without a study, to copy: making one takes half a second."""
-    path = tmp_path_factory.mktemp("empty") / "warehouse.duckdb"
-    open_for_write(path).close()
-    return path
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
+    """The directory that all workers of this run share."""
+    own = tmp_path_factory.getbasetemp()
+    return Shared(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own)
+
+
+@pytest.fixture(scope="session")
+def empty_warehouse(shared: Shared) -> Path:
+    """A warehouse without a study, to copy: making one takes seconds."""
+
+    def make(place: Path) -> None:
+        open_for_write(place / "warehouse.duckdb").close()
+
+    return shared("empty", make) / "warehouse.duckdb"
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +62,20 @@ def _new_databases_are_copies(
         shutil.copyfile(empty_warehouse, path)
 
     monkeypatch.setattr(connection, "_create", copy)
+
+
+@pytest.fixture(scope="session")
+def quickstart(shared: Shared, empty_warehouse: Path) -> Quickstart:
+    """One run of the small quickstart, shared by all tests that only read."""
+
+    def make(place: Path) -> None:
+        path = shutil.copyfile(empty_warehouse, place / "warehouse.duckdb")
+        done = call("quickstart", "--small", "--db", path)
+        (place / "done.json").write_text(json.dumps(done), encoding="utf-8")
+
+    place = shared("quickstart", make)
+    done = json.loads((place / "done.json").read_text(encoding="utf-8"))
+    return Quickstart(place / "warehouse.duckdb", *done)
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,15 +10,13 @@ from benchmarks.accuracy_page import PAGE, filled
 from benchmarks.pages import CONSOLE
 from benchmarks.published import published_rows, step_parts
 from estimators.training_step.step import TIMES
+from tests.shared import Quickstart
 
 
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def database(quickstart: Quickstart) -> Path:
     """The database of a small quickstart."""
-    path = tmp_path_factory.mktemp("accuracy") / "warehouse.duckdb"
-    command = [sys.executable, "-m", "warehouse.cli.main", "quickstart", "--small", "--db", path]
-    subprocess.run(command, check=True, capture_output=True)
-    return path
+    return quickstart.database
 
 
 def test_the_page_is_up_to_date(database: Path) -> None:

@@ -1,16 +1,20 @@
 """Fixtures of the command line's tests: the program as a process, and its commands called here."""
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.planning import QUESTION
+from tests.shared import Command, Program, Quickstart, Refusal, Shared, call
 from warehouse.cli.main import run
 
 PROGRAM = (sys.executable, "-m", "warehouse.cli.main")
@@ -21,15 +25,15 @@ HIDDEN = ("WAREHOUSE_DB", "PYTHONUNBUFFERED")
 
 
 @pytest.fixture(autouse=True)
-def _no_database_from_outside(monkeypatch):
+def _no_database_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WAREHOUSE_DB", raising=False)
 
 
 @pytest.fixture
-def warehouse(capsys):
+def warehouse(capsys: pytest.CaptureFixture[str]) -> Command:
     """Call a command in this process; return exit code, stdout, stderr."""
 
-    def warehouse(*arguments):
+    def warehouse(*arguments: object) -> tuple[int, str, str]:
         capsys.readouterr()
         code = run([str(argument) for argument in arguments])
         return code, *capsys.readouterr()
@@ -38,11 +42,11 @@ def warehouse(capsys):
 
 
 @pytest.fixture(scope="session")
-def program():
+def program() -> Program:
     """Run the program as a process of its own."""
     environment = {name: value for name, value in os.environ.items() if name not in HIDDEN}
 
-    def program(*arguments, **options):
+    def program(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
         options = {"text": True, "timeout": 120, "env": environment, **options}
         if not {"stdout", "stderr"} & options.keys():
             options["capture_output"] = True
@@ -51,26 +55,8 @@ def program():
     return program
 
 
-@dataclass(frozen=True)
-class Quickstart:
-    """What one run of `warehouse quickstart --small` left: never written to afterwards."""
-
-    database: Path
-    exit_code: int
-    out: str
-    err: str
-
-
-@pytest.fixture(scope="session")
-def quickstart(tmp_path_factory, program):
-    """One run of the small quickstart, shared by all tests that only read."""
-    path = tmp_path_factory.mktemp("quickstart") / "warehouse.duckdb"
-    done = program("quickstart", "--small", "--db", path)
-    return Quickstart(path, done.returncode, done.stdout, done.stderr)
-
-
 @pytest.fixture
-def swept(quickstart, tmp_path):
+def swept(quickstart: Quickstart, tmp_path: Path) -> Path:
     """A copy of the quickstart's database, to be written to."""
     path = tmp_path / "swept.duckdb"
     shutil.copyfile(quickstart.database, path)
@@ -93,7 +79,7 @@ global_batch_size = 64
 
 
 @pytest.fixture
-def tiny(tmp_path):
+def tiny(tmp_path: Path) -> Path:
     """The file of a study of two cells and a few hundred rows."""
     path = tmp_path / "tiny.toml"
     path.write_text(TINY_STUDY, encoding="utf-8")
@@ -101,16 +87,22 @@ def tiny(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def planned(tmp_path_factory, program):
+def planned(shared: Shared, empty_warehouse: Path) -> tuple[Path, dict[str, Any], str]:
     """A database that has a plan for 8 GPUs, and the plan."""
-    path = tmp_path_factory.mktemp("plan") / "warehouse.duckdb"
-    done = program("plan", *QUESTION, "--gpus", 8, "--json", "--db", path)
-    assert done.returncode == 0, done.stderr
-    return path, json.loads(done.stdout), done.stderr
+
+    def make(place: Path) -> None:
+        path = shutil.copyfile(empty_warehouse, place / "warehouse.duckdb")
+        code, out, err = call("plan", *QUESTION, "--gpus", 8, "--json", "--db", path)
+        assert code == 0, err
+        (place / "done.json").write_text(json.dumps([out, err]), encoding="utf-8")
+
+    place = shared("planned", make)
+    out, err = json.loads((place / "done.json").read_text(encoding="utf-8"))
+    return place / "warehouse.duckdb", json.loads(out), err
 
 
 @pytest.fixture
-def planned_database(planned, tmp_path):
+def planned_database(planned: tuple[Path, dict[str, Any], str], tmp_path: Path) -> Path:
     """A copy of that database, to be written to."""
     path = tmp_path / "copy.duckdb"
     shutil.copyfile(planned[0], path)
@@ -118,10 +110,10 @@ def planned_database(planned, tmp_path):
 
 
 @pytest.fixture
-def plan(warehouse, planned_database):
+def plan(warehouse: Command, planned_database: Path) -> Callable[..., tuple[Any, str]]:
     """Ask for a plan; return its document and what was said."""
 
-    def plan(*options):
+    def plan(*options: object) -> tuple[Any, str]:
         code, out, err = warehouse("plan", *QUESTION, *options, "--json", "--db", planned_database)
         assert code == 0, err
         return json.loads(out), err
@@ -130,10 +122,10 @@ def plan(warehouse, planned_database):
 
 
 @pytest.fixture
-def refusal(warehouse, planned_database):
+def refusal(warehouse: Command, planned_database: Path) -> Refusal:
     """Ask for a plan that there is none of; return exit code and error."""
 
-    def refusal(*options):
+    def refusal(*options: object) -> tuple[int, str]:
         code, out, err = warehouse("plan", *options, "--db", planned_database)
         assert (code != 0, out) == (True, "")
         return code, err.partition("error: ")[2]

@@ -1,12 +1,17 @@
 """`warehouse calibrate`, and what its profiles do in sweep, evaluate and show."""
 
+from __future__ import annotations
+
 import csv
 import json
+import shutil
+from pathlib import Path
 
 import duckdb
 import pytest
 
 from benchmarks import refresh_calibration
+from tests.shared import call
 
 STUDY = """\
 name = "steps"
@@ -35,11 +40,12 @@ CONFIGURATION = (
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, program):
+def made(
+    tmp_path_factory: pytest.TempPathFactory, empty_warehouse: Path
+) -> tuple[Path, tuple[int, str, str]]:
     """A database with one profile, to copy, and what making it printed."""
-    path = tmp_path_factory.mktemp("calibrated") / "warehouse.duckdb"
-    arguments = ("published_megatron_recompute", "--name", "tuned", "--db", path)
-    return path, program("calibrate", *arguments)
+    path = shutil.copyfile(empty_warehouse, tmp_path_factory.mktemp("calibrated") / "w.duckdb")
+    return path, call("calibrate", "published_megatron_recompute", "--name", "tuned", "--db", path)
 
 
 @pytest.fixture
@@ -66,9 +72,8 @@ def rows_of(database, query):
 
 
 def test_the_report_has_the_three_errors_and_those_on_other_tables(made):
-    _, done = made
-    assert done.returncode == 0, done.stderr
-    out = done.stdout
+    _, (code, out, err) = made
+    assert code == 0, err
     assert "Constants fitted to 8 rows of published_megatron_recompute" in out
     for text in ("gemm_efficiency@A100 SXM 80GB", "tensor_overlap_fraction@megatron_lm_2022"):
         assert text in out
@@ -77,8 +82,8 @@ def test_the_report_has_the_three_errors_and_those_on_other_tables(made):
     rest = out.partition("had no part in the fit")[2]
     assert "published_megatron_scaling " in rest
     assert "published_megatron_recompute" not in rest
-    assert "collectives cannot be hidden" in done.stderr
-    assert "profile tuned stored; use it with --profile tuned" in done.stderr
+    assert "collectives cannot be hidden" in err
+    assert "profile tuned stored; use it with --profile tuned" in err
 
 
 def test_without_a_name_nothing_is_stored_and_no_database_is_made(warehouse, tmp_path):

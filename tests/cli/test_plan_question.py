@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
+
+from tests.shared import Shared, call
 
 ACCELERATOR = "H100 SXM 80GB"
 RUN = ("--accelerator", ACCELERATOR, "--tokens", 2e10, "--batch", 8, "--gpus", 4)
@@ -25,12 +29,17 @@ USD_PER_GPU_HOUR = 3.29
 
 
 @pytest.fixture(scope="module")
-def planned(tmp_path_factory, program):
+def planned(shared: Shared, empty_warehouse: Path) -> tuple[Path, dict[str, Any]]:
     """A database that has the plan of a shape without a name, and the plan."""
-    path = tmp_path_factory.mktemp("own") / "warehouse.duckdb"
-    done = program("plan", *RUN, *PAIRS, "--json", "--db", path)
-    assert done.returncode == 0, done.stderr
-    return path, json.loads(done.stdout)
+
+    def make(place: Path) -> None:
+        path = shutil.copyfile(empty_warehouse, place / "warehouse.duckdb")
+        code, out, err = call("plan", *RUN, *PAIRS, "--json", "--db", path)
+        assert code == 0, err
+        (place / "plan.json").write_text(out, encoding="utf-8")
+
+    place = shared("planned_own", make)
+    return place / "warehouse.duckdb", json.loads((place / "plan.json").read_text("utf-8"))
 
 
 @pytest.fixture

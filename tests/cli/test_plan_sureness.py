@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
 import pytest
 
 from estimators import registry
+from tests.shared import Shared, call
 from warehouse.database.catalog import packaged_catalog
 from warehouse.evaluate.one import show_configuration
 from warehouse.evaluate.space import cells_of_problem, evaluated
@@ -24,12 +27,17 @@ KIND = (
 
 
 @pytest.fixture(scope="module")
-def planned(tmp_path_factory, program):
+def planned(shared: Shared, empty_warehouse: Path) -> tuple[Path, dict[str, Any]]:
     """A database that has a plan for 4 GPUs, and the plan."""
-    path = tmp_path_factory.mktemp("sure") / "warehouse.duckdb"
-    done = program("plan", *RUN, *GPUS, "--json", "--db", path)
-    assert done.returncode == 0, done.stderr
-    return path, json.loads(done.stdout)
+
+    def make(place: Path) -> None:
+        path = shutil.copyfile(empty_warehouse, place / "warehouse.duckdb")
+        code, out, err = call("plan", *RUN, *GPUS, "--json", "--db", path)
+        assert code == 0, err
+        (place / "plan.json").write_text(out, encoding="utf-8")
+
+    place = shared("planned_sure", make)
+    return place / "warehouse.duckdb", json.loads((place / "plan.json").read_text("utf-8"))
 
 
 @pytest.fixture

@@ -1,10 +1,16 @@
 """`warehouse profiles`: what `calibrate` stored is listed, and can be dropped."""
 
+from __future__ import annotations
+
 import csv
 import json
+import shutil
+from pathlib import Path
 
 import duckdb
 import pytest
+
+from tests.shared import call
 
 STUDY = """\
 name = "steps"
@@ -22,18 +28,18 @@ tensor_parallel = 4
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, program):
+def made(tmp_path_factory: pytest.TempPathFactory, empty_warehouse: Path) -> tuple[Path, Path]:
     """A database with two profiles and a study swept under one of them, to copy."""
     folder = tmp_path_factory.mktemp("profiles")
-    path = folder / "warehouse.duckdb"
+    path = shutil.copyfile(empty_warehouse, folder / "warehouse.duckdb")
     fit = ("--fit", "gemm_efficiency", "--db", path)
     for name in ("tuned", "other"):
-        done = program("calibrate", "published_megatron_recompute", "--name", name, *fit)
-        assert done.returncode == 0, done.stderr
+        code, _, err = call("calibrate", "published_megatron_recompute", "--name", name, *fit)
+        assert code == 0, err
     study = folder / "steps.toml"
     study.write_text(STUDY)
-    done = program("sweep", study, "--profile", "tuned", "--db", path)
-    assert done.returncode == 0, done.stderr
+    code, _, err = call("sweep", study, "--profile", "tuned", "--db", path)
+    assert code == 0, err
     return path, study
 
 

@@ -1,9 +1,14 @@
 """`warehouse validate`: the checks of the stored rows and the comparison with measurements."""
 
+from __future__ import annotations
+
 import json
+from typing import Any
 
 import duckdb
 import pytest
+
+from tests.shared import Quickstart, call
 
 PUBLISHED_ROWS = {
     "published_megatron_scaling": 10,
@@ -66,9 +71,12 @@ def test_json_names_failed_checks_and_has_base_units(warehouse, swept):
 
 
 @pytest.fixture(scope="module")
-def comparison(program, quickstart):
-    """Every published step beside the estimates, as `validate --json` gives them."""
-    return json.loads(program("validate", "--json", "--db", quickstart.database).stdout)
+def comparison(quickstart: Quickstart) -> dict[str, Any]:
+    """Every published step with its estimates, as `validate --json` gives them."""
+    code, out, err = call("validate", "--json", "--db", quickstart.database)
+    assert code == 0, err
+    found: dict[str, Any] = json.loads(out)
+    return found
 
 
 def test_every_published_step_has_an_estimate_from_first_principles(comparison):

@@ -1,53 +1,43 @@
 """Fixtures of the warehouse's tests: of batches, rows in, results or refusals out."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
 import duckdb
 import polars as pl
 import pytest
 
-from estimators.contract import PUBLISHED
-from tests.small_estimator import CATALOG, SmallEstimator
+from tests.small_estimator import SmallEstimator
+from tests.warehouse.batches import Batches
 from warehouse.errors import InputError
-from warehouse.evaluate.file import evaluate_file
 
 
 @pytest.fixture
-def connection():
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
     """A database in memory, with nothing in it."""
     with duckdb.connect() as opened:
         yield opened
 
 
 @pytest.fixture
-def small():
+def small() -> SmallEstimator:
     return SmallEstimator()
 
 
 @pytest.fixture
-def run(tmp_path, small):
+def run(tmp_path: Path, small: SmallEstimator) -> Batches:
     """Write rows, evaluate them, read the results."""
-
-    def run(configs, out="out.csv", mends=PUBLISHED, **options):
-        source = configs
-        if isinstance(configs, str | bytes):
-            source = tmp_path / "in.csv"
-            source.write_bytes(configs if isinstance(configs, bytes) else configs.encode())
-        elif isinstance(configs, pl.DataFrame):
-            source = tmp_path / "in.parquet"
-            configs.write_parquet(source)
-        target = tmp_path / out
-        run.report = evaluate_file(small, source, target, mends, CATALOG, **options)
-        if target.suffix == ".parquet":
-            return pl.read_parquet(target)
-        return pl.read_csv(target, infer_schema_length=None)
-
-    return run
+    return Batches(tmp_path, small)
 
 
 @pytest.fixture
-def refusal(run, tmp_path):
+def refusal(run: Batches, tmp_path: Path) -> Callable[..., str]:
     """Evaluate what must be refused; nothing may be written."""
 
-    def refusal(configs, out="out.csv", **options):
+    def refusal(configs: str | bytes | pl.DataFrame, out: str = "out.csv", **options: Any) -> str:
         with pytest.raises(InputError) as caught:
             run(configs, out, **options)
         assert caught.value.exit_code == 3

@@ -1,0 +1,68 @@
+"""Files that a run of the tests makes once, and the types of the fixtures that tests call."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import shutil
+import subprocess
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from warehouse.cli.main import run
+
+Command = Callable[..., tuple[int, str, str]]
+"""Calls a command with these arguments; returns exit code, stdout, stderr."""
+
+Document = Callable[..., Any]
+"""Calls a command that must succeed; returns the JSON it prints."""
+
+Program = Callable[..., "subprocess.CompletedProcess[str]"]
+"""Runs the program in its own process."""
+
+Refusal = Callable[..., tuple[int, str]]
+"""Calls a command that must fail; returns exit code and error."""
+
+
+@dataclass(frozen=True)
+class Quickstart:
+    """What one run of `warehouse quickstart --small` left: never written to afterwards."""
+
+    database: Path
+    exit_code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A directory for what several tests read, in whichever worker they run."""
+
+    directory: Path
+
+    def __call__(self, name: str, make: Callable[[Path], object]) -> Path:
+        """Return the directory `name`; the first worker that asks fills it with `make`."""
+        place, complete = self.directory / name, self.directory / f"{name}.complete"
+        with (self.directory / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not complete.exists():
+                shutil.rmtree(place, ignore_errors=True)
+                place.mkdir()
+                make(place)
+                complete.touch()
+        return place
+
+
+def call(*arguments: object) -> tuple[int, str, str]:
+    """Call a command in this process, where no test captures its output."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2))
+    with redirect_stdout(out), redirect_stderr(err):
+        code = run([str(argument) for argument in arguments])
+    texts = []
+    for stream in (out, err):
+        stream.seek(0)
+        texts.append(stream.read())
+    return code, texts[0], texts[1]
