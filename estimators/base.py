@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
+from estimators.columns import COLUMNS
 from estimators.contract import (
     Array,
     Catalog,
@@ -15,6 +17,7 @@ from estimators.contract import (
     Formula,
     Mends,
     Operations,
+    Refusal,
     Relation,
     Report,
     Scalar,
@@ -22,7 +25,11 @@ from estimators.contract import (
     SourceTable,
     Values,
 )
+from estimators.enumeration import Axis, enumerate_layouts
+from estimators.factored import Gathered
+from estimators.inputs import Inputs
 from estimators.rules import Rule
+from estimators.search import TableSearch
 
 PLANNED = ("model", "accelerator", "num_gpus", "global_batch_size", "seq_len")
 """Problem columns that a plan sets."""
@@ -32,9 +39,10 @@ BATCH_RULE = "2,048^2 tokens at 1e25 FLOPs, with the sixth root of the FLOPs, to
 
 
 class BaseEstimator:
-    """An estimator without capabilities: subclasses add what they have.
+    """An estimator without capabilities: subclasses add theirs.
 
-    See `estimators.contract.Estimator` for every attribute.
+    `estimators.contract.Estimator` describes the attributes. A subclass defines `complete`, or
+    else `resolve`, and `figures`, or else `estimate`.
     """
 
     name: str
@@ -48,6 +56,8 @@ class BaseEstimator:
     neutral_choices: Mapping[str, Scalar] = MappingProxyType({})
     relations: tuple[Relation, ...]
     search: Search | None = None
+    optional_columns: tuple[str, ...] = ()
+    """Problem columns that may stay missing."""
 
     time_parts: tuple[str, ...] = ()
     memory_parts: tuple[str, ...] = ()
@@ -114,6 +124,129 @@ class BaseEstimator:
         with np.errstate(all="ignore"):
             rate = self.peak_flops_per_second(values) * values.get("num_gpus", unknown)
             return np.asarray(self.least_flops(values) / rate)
+
+    def complete(self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends) -> None:
+        """Fill defaults of a batch of rows, and refuse faulty rows."""
+        raise NotImplementedError(f"{self.name} has neither `complete` nor `resolve`")
+
+    def figures(
+        self,
+        relation: Relation,
+        values: Values,
+        layouts: Columns,
+        mends: Mends,
+        wanted: Collection[str],
+    ) -> Mapping[str, Any]:
+        """Return results by name, among them all `wanted` ones that are no key.
+
+        Parameters
+        ----------
+        values
+            Scalars of a cell, or arrays as long as the layouts.
+        """
+        raise NotImplementedError(f"{self.name} has neither `figures` nor `estimate`")
+
+    def resolve(
+        self, relation: Relation, columns: Columns, catalog: Catalog, mends: Mends
+    ) -> tuple[Columns, list[Refusal]]:
+        """Complete and check rows of input; see `contract.Estimator`."""
+        inputs = Inputs(columns, relation.real)
+        self.complete(inputs, relation, catalog, mends)
+        names = (*self.problem_columns, *self.choice_columns, *relation.keys)
+        return inputs.finish(names, self.optional_columns), inputs.refusals
+
+    def estimate(
+        self,
+        relation: Relation,
+        values: Values,
+        layouts: Columns,
+        mends: Mends,
+        out: dict[str, Array],
+    ) -> None:
+        """Fill `out`; see `contract.Estimator`."""
+        found = self.figures(relation, values, layouts, mends, out.keys())
+        for name, column in out.items():
+            figure = layouts[name] if name in relation.keys else found[name]
+            if isinstance(figure, Gathered):
+                figure.write(column)
+            else:
+                column[:] = figure
+
+
+class SearchedEstimator(BaseEstimator):
+    """An estimator whose cells a search makes: by default with layouts as one table.
+
+    A subclass defines `complete_problem`, `complete_layout` and `axes`; its rules prune the
+    layouts. The problem, its rules and its layouts are those of batches and of searches alike.
+    """
+
+    system_columns: tuple[str, ...] = ()
+    """Problem columns that a study gives under [system]."""
+
+    searched_by_default: Mapping[str, tuple[Scalar, ...]] = MappingProxyType({})
+    """Choice -> the values that a study takes without naming it."""
+
+    independent: frozenset[str] = frozenset()
+    """Problem columns and choices that no layout depends on."""
+
+    def __init__(self) -> None:
+        self.search = self.make_search()
+
+    def make_search(self) -> Search:
+        """Return the search over the rows of the first relation."""
+        return TableSearch(self, self.relations[0])
+
+    @property
+    def space_inputs(self) -> tuple[str, ...]:
+        """Those of `input_columns` that a study may give."""
+        return self.input_columns
+
+    def complete_problem(self, inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
+        """Fill and check problem and choices."""
+        raise NotImplementedError(f"{self.name} has no `complete_problem`")
+
+    def complete_space(
+        self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
+    ) -> None:
+        """Fill and check problem and choices of a search over `relation`."""
+        del relation
+        self.complete_problem(inputs, catalog, mends)
+
+    def complete_layout(
+        self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
+    ) -> None:
+        """Fill and check the layouts of a batch, whose problems are complete."""
+
+    def complete(self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends) -> None:
+        """Fill and check problems, choices and layouts of a batch."""
+        self.complete_problem(inputs, catalog, mends)
+        self.complete_layout(inputs, relation, catalog, mends)
+
+    def search_rules(self, mends: Mends) -> tuple[Rule, ...]:
+        """Return the rules that prune a search."""
+        return self.rules(mends)
+
+    def axes(self, values: Values) -> tuple[Axis, ...]:
+        """Return the axes that the layouts of a problem are grown by, in order."""
+        raise NotImplementedError(f"{self.name} has neither `axes` nor `layouts_of`")
+
+    def layouts_of(
+        self, relation: Relation, values: Values, kept: Mapping[str, Scalar], mends: Mends
+    ) -> Columns:
+        """Return every layout of a cell.
+
+        Parameters
+        ----------
+        values
+            Problem and choices; absent optional ones are None.
+        kept
+            Key -> the one value that a study holds it to.
+        """
+        del relation
+        table = enumerate_layouts(values, self.axes(values), self.search_rules(mends), kept)
+        return {
+            name: column.astype(COLUMNS[name].dtype, copy=False) for name, column in table.items()
+        }
 
 
 def _height(columns: Columns) -> int:

@@ -72,6 +72,15 @@ def left_of(whole: int, degrees: Sequence[str]) -> Callable[[Values], Any]:
     return left
 
 
+def split_over(whole: int, degrees: Sequence[str]) -> tuple[Axis, ...]:
+    """Return the axes of every ordered factorisation of `whole` into the degrees."""
+    left = left_of(whole, degrees)
+    return (
+        *(Axis(name, divisors_of(left)) for name in degrees[:-1]),
+        Axis(degrees[-1], exactly(left)),
+    )
+
+
 def each_of(numbers: Sequence[int]) -> Callable[[int, Values], Expansion]:
     """Return the values of an axis that takes each of a list, whatever the row."""
 

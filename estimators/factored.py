@@ -1,16 +1,23 @@
-"""Columns kept as small tables and indices into them, so that work is done once per distinct row.
+"""Columns kept as small tables with indices into them: work is done once per distinct row.
 
 A search space is a product: a layout is a split, a microbatch and a placement, and most of
-what a layout costs depends on one of them. `Factored` presents such a product as ordinary
-columns, and lets a kernel that knows the tables compute there and gather.
+its cost depends on one of them. `Factored` presents such a product as ordinary columns; a kernel
+that knows the tables computes there and gathers. `runs` and `distinct` make such a table of
+columns whose rows repeat.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from estimators.contract import Array, Columns
+
+_LARGEST_CODE = 2**62
+"""Codes of combinations stay below, so that none overflows 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,8 @@ class Factored(Mapping[str, Array]):
         """Return the column `name`, one element a row."""
         for table, columns in self.tables.items():
             if name in columns:
-                return take(columns[name], self.index[table])
+                column: Array = take(columns[name], self.index[table])
+                return column
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -55,6 +63,58 @@ class Factored(Mapping[str, Array]):
         return 0
 
 
-def take(column: Array, index: Array | None) -> Array:
-    """Return ``column[..., index]``, or the column itself where there is no index."""
-    return column if index is None else column.take(index, axis=-1, mode="clip")
+class Gathered(NamedTuple):
+    """A column as a table, and the place of each row in it; None: the table's rows are the rows."""
+
+    table: Any
+    place: Array | None
+
+    @property
+    def rows(self) -> Any:
+        """One element a row."""
+        return take(self.table, self.place)
+
+    def write(self, column: Array) -> None:
+        """Write the rows to `column`."""
+        if self.place is None or np.ndim(self.table) == 0:
+            column[:] = self.table
+        elif self.table.dtype == column.dtype:
+            self.table.take(self.place, out=column, mode="clip")
+        else:
+            column[:] = self.table.take(self.place, mode="clip")
+
+
+def take(part: Any, index: Array | None) -> Any:
+    """Return ``part[..., index]``; `part` itself where it is a number or there is no index."""
+    if index is None or np.ndim(part) == 0:
+        return part
+    return part.take(index, axis=-1, mode="clip")
+
+
+def runs(columns: Mapping[str, Array], names: Sequence[str]) -> tuple[dict[str, Array], Array]:
+    """Return the first row of each run that agrees in `names`, and the run of each row."""
+    changes = np.zeros(len(columns[names[0]]), dtype=bool)
+    changes[:1] = True
+    for name in names:
+        changes[1:] |= columns[name][1:] != columns[name][:-1]
+    starts = np.flatnonzero(changes)
+    return {n: columns[n][starts].astype(np.float64) for n in names}, np.cumsum(changes) - 1
+
+
+def distinct(columns: Mapping[str, Array], names: Sequence[str]) -> tuple[dict[str, Array], Array]:
+    """Return the distinct rows of `names`, whole numbers from 0 on, and the place of each row."""
+    code, span = np.zeros(len(columns[names[0]]), dtype=np.int64), 1
+    for name in names:
+        values = columns[name].astype(np.int64)
+        base = int(values.max(initial=0)) + 1
+        if span * base > _LARGEST_CODE:  # number the combinations so far anew
+            found, code = np.unique(code, return_inverse=True)
+            span = len(found)
+        code, span = code * base + values, span * base
+    _, first, place = np.unique(code, return_index=True, return_inverse=True)
+    return {name: columns[name][first] for name in names}, place
+
+
+def stacked(tables: Sequence[Any], size: int) -> Array:
+    """Return tables of `size` rows, or numbers that are the same in all of them, in one."""
+    return np.concatenate([np.broadcast_to(each, size) for each in tables])

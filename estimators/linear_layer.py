@@ -6,20 +6,17 @@ movement and arithmetic overlap wholly; degrees need divide nothing and may be r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from estimators.base import BaseEstimator
-from estimators.contract import Array, Catalog, Columns, Mends, Refusal, Relation, Scalar, Values
-from estimators.enumeration import Axis, divisors_of, enumerate_layouts, exactly
+from estimators.base import SearchedEstimator
+from estimators.contract import Array, Catalog, Columns, Mends, Relation, Values
+from estimators.enumeration import Axis, split_over
 from estimators.inputs import Inputs
-from estimators.rules import Rule
-from estimators.table_search import TableSearch
 
-VERSION = 1
 DEVICE = ("flops_8bit_per_second", "memory_bytes_per_second", "network_bytes_per_second")
 PROBLEM = (
     "accelerator",
@@ -94,7 +91,7 @@ def seconds(values: Values, layouts: Columns) -> dict[str, Any]:
     }
 
 
-def _resolve_problem(inputs: Inputs, catalog: Catalog, _mends: Mends) -> None:
+def _resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
     # A device that is not known may be named, if everything about it is given.
     incomplete = np.any([inputs.missing(name) for name in DEVICE], axis=0)
     names = inputs["accelerator"].copy()
@@ -111,79 +108,56 @@ def _resolve_problem(inputs: Inputs, catalog: Catalog, _mends: Mends) -> None:
     inputs.refuse("tokens", np.equal(inputs["tokens"], 0), "must be more than 0")
 
 
-def _resolve_space(inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
-    _resolve_problem(inputs, catalog, mends)
-    inputs.require(("num_gpus",), "say how many GPUs the layer is spread over")
-    inputs.check(("num_gpus",))
-
-
-def _enumerate(values: Mapping[str, Any], kept: Mapping[str, Scalar], _mends: Mends) -> Columns:
-    """Return every way to split the GPUs over the three degrees."""
-    gpus = values["num_gpus"]
-    axes = (
-        Axis("data_parallel", divisors_of(lambda _: gpus)),
-        Axis("tensor_parallel_input", divisors_of(lambda v: gpus // v["data_parallel"])),
-        Axis(
-            "tensor_parallel_output",
-            exactly(lambda v: gpus // v["data_parallel"] // v["tensor_parallel_input"]),
-        ),
-    )
-    return enumerate_layouts(values, axes, (), kept)
-
-
-def _no_rules(_mends: Mends) -> tuple[Rule, ...]:
-    return ()
-
-
-class LinearLayer(BaseEstimator):
+class LinearLayer(SearchedEstimator):
     """A linear layer on a device: arithmetic, memory and network, whichever takes longest."""
 
     name = "linear_layer"
-    version = VERSION
+    version = 1
     title = "A linear layer on a device (davidsj/ml_par_sim, linear-layer notebook)"
     problem_columns = PROBLEM
+    optional_columns = OPTIONAL
+    system_columns = (*DEVICE, "base_utilization")
     aliases: Mapping[str, str] = MappingProxyType(ALIASES)
     relations = (RELATION,)
-    search = TableSearch(
-        "linear_layer",
-        VERSION,
-        RELATION.name,
-        problem=PROBLEM,
-        choices=(),
-        keys=DEGREES,
-        resolve=_resolve_space,
-        enumerate=_enumerate,
-        rules=_no_rules,
-        system_columns=(*DEVICE, "base_utilization"),
-        optional=OPTIONAL,
-        real=RELATION.real,
-    )
 
-    def resolve(
-        self, relation: Relation, columns: Columns, catalog: Catalog, mends: Mends
-    ) -> tuple[Columns, list[Refusal]]:
-        """Complete and check rows of input; see `contract.Estimator`."""
-        inputs = Inputs(columns, relation.real)
-        _resolve_problem(inputs, catalog, mends)
+    def complete_problem(self, inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
+        """Fill and check the layer and its device."""
+        del mends  # there are none
+        _resolve_problem(inputs, catalog)
+
+    def complete_space(
+        self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
+    ) -> None:
+        """Fill and check the problems of a search, with their GPUs."""
+        super().complete_space(inputs, relation, catalog, mends)
+        inputs.require(("num_gpus",), "say how many GPUs the layer is spread over")
+        inputs.check(("num_gpus",))
+
+    def complete_layout(
+        self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
+    ) -> None:
+        """Fill and check the degrees; they may be real."""
+        del relation, catalog, mends
         for name in DEGREES:
             inputs.default(name, 1)
         inputs.check(DEGREES)
         inputs.replace("num_gpus", whole_product(inputs, DEGREES))
-        return inputs.finish((*PROBLEM, *DEGREES), OPTIONAL), inputs.refusals
 
-    def estimate(
+    def axes(self, values: Values) -> tuple[Axis, ...]:
+        """Return the three degrees, which split the GPUs."""
+        return split_over(values["num_gpus"], DEGREES)
+
+    def figures(
         self,
         relation: Relation,
         values: Values,
         layouts: Columns,
         mends: Mends,
-        out: dict[str, Array],
-    ) -> None:
-        """Fill `out`; see `contract.Estimator`."""
-        del mends  # there are none
-        found = seconds(values, layouts)
-        for name, column in out.items():
-            column[:] = layouts[name] if name in relation.keys else found[name]
+        wanted: Collection[str],
+    ) -> Mapping[str, Any]:
+        """Return both times."""
+        del relation, mends, wanted
+        return seconds(values, layouts)
 
 
 def whole_product(inputs: Inputs, degrees: tuple[str, ...]) -> Array:

@@ -1,7 +1,7 @@
-"""Building blocks of search spaces: divisors, expansion of tables, NVLink placements.
+"""Divisors, and tables expanded by them.
 
-All functions work on whole columns. A table is expanded into a larger one by saying for each
-row which values a new column takes; ``parent`` then tells which row a new one came from.
+All functions work on whole columns. A table is expanded by the number of rows that each of its
+rows becomes; ``parent`` is the old row of each new one.
 """
 
 from __future__ import annotations
@@ -63,58 +63,3 @@ def each_divisor(numbers: Array) -> Children:
     following = np.concatenate([np.append(found[1:], _NONE_LARGER) for found in lists] or [flat])
     at = starts(counts)[which[parent]] + place
     return Children(parent, flat[at], following[at])
-
-
-class Placements(NamedTuple):
-    """Placements of a table of splits: parent split, and one column a degree."""
-
-    parent: Array
-    members: list[Array]
-
-
-def placements(degrees: list[Array], domain_size: int, *, exact: bool) -> Placements:
-    """Enumerate how many members of each group share one fast domain.
-
-    Parameters
-    ----------
-    degrees
-        One column a parallel axis, one element a split.
-    domain_size
-        GPUs in one fast domain.
-    exact
-        True: the members' product is exactly the domain (or all GPUs where they fit in one),
-        the source's rule, under which a domain of 72 has no placement of powers of two.
-        False: maximal placements, those in which no axis can grow to another divisor of its
-        degree without leaving the domain (mend R9).
-
-    Returns
-    -------
-    Placements
-        In order of split, then of members axis by axis.
-
-    Notes
-    -----
-    Source: arXiv 2410.00273, search space; every placement divides its degree.
-    """
-    total = np.prod(np.stack(degrees), axis=0)
-    target = np.minimum(total, domain_size)
-    parent = np.arange(len(total))
-    product = np.ones(len(total), dtype=np.int64)
-    members: list[Array] = []
-    room: list[Array] = []
-    for degree in degrees:
-        child = each_divisor(degree[parent])
-        grown = product[child.parent] * child.value
-        limit = target[parent[child.parent]]
-        keep = (limit % grown == 0) if exact else (grown <= limit)
-        origin = child.parent[keep]
-        parent, product = parent[origin], grown[keep]
-        members = [column[origin] for column in members] + [child.value[keep]]
-        room = [column[origin] for column in room] + [child.following[keep]]
-    if exact:
-        wanted = product == target[parent]
-    else:
-        wanted = np.ones(len(parent), dtype=bool)
-        for chosen, following in zip(members, room, strict=True):
-            wanted &= product // chosen * following > target[parent]
-    return Placements(parent[wanted], [column[wanted] for column in members])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -29,15 +29,7 @@ from estimators.cluster.relations import (
 )
 from estimators.cluster.rules import HAS_A_BATCH, MEMORY_RULES, SHAPE_RULES, WHOLE_LAYERS
 from estimators.cluster.search import ClusterSearch
-from estimators.contract import (
-    Array,
-    Catalog,
-    Columns,
-    Mends,
-    Refusal,
-    Relation,
-    Values,
-)
+from estimators.contract import Catalog, Columns, Mends, Relation, Values
 from estimators.inputs import Inputs
 from estimators.rules import Rule
 from estimators.transformer import SHAPE
@@ -64,6 +56,7 @@ class Cluster(BaseEstimator):
     mends = tuple(f"C{number}" for number in range(1, 20))
     problem_columns = PROBLEM
     choice_columns = CHOICES
+    optional_columns = OPTIONAL
     input_columns = INPUTS
     aliases: Mapping[str, str] = MappingProxyType(ALIASES)
     relations = RELATIONS
@@ -77,29 +70,23 @@ class Cluster(BaseEstimator):
         split = MEMORY_RULES if "C17" in mends else (*MEMORY_RULES, WHOLE_LAYERS)
         return (*SHAPE_RULES, *batch, *split)
 
-    def resolve(
-        self, relation: Relation, columns: Columns, catalog: Catalog, mends: Mends
-    ) -> tuple[Columns, list[Refusal]]:
-        """Complete and check rows of input; see `contract.Estimator`."""
-        inputs = Inputs(columns)
+    def complete(self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends) -> None:
+        """Fill and check the problem and the keys of one relation."""
         resolve_problem(inputs, relation, catalog, mends)
         resolve_keys(inputs, relation, mends)
-        names = (*PROBLEM, *CHOICES, *relation.keys)
-        return inputs.finish(names, OPTIONAL), inputs.refusals
 
-    def estimate(
+    def figures(
         self,
         relation: Relation,
         values: Values,
         layouts: Columns,
         mends: Mends,
-        out: dict[str, Array],
-    ) -> None:
-        """Fill `out`; see `contract.Estimator`."""
-        with np.errstate(all="ignore"):  # what is not known is NaN
-            found = KERNELS[relation.name](values, layouts, mends)
-        for name, column in out.items():
-            column[:] = layouts[name] if name in relation.keys else found[name]
+        wanted: Collection[str],
+    ) -> Mapping[str, Any]:
+        """Return every result of one relation; an unknown one is NaN."""
+        del wanted
+        with np.errstate(all="ignore"):
+            return KERNELS[relation.name](values, layouts, mends)
 
 
 CLUSTER = Cluster()

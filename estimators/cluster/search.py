@@ -26,7 +26,7 @@ from estimators.contract import (
     Space,
 )
 from estimators.inputs import Inputs, records
-from estimators.table_search import combinations, distinct
+from estimators.search import combinations, distinct
 
 KEYS = tuple(dict.fromkeys(name for relation in RELATIONS for name in relation.keys))
 

@@ -108,13 +108,6 @@ def resolve_layout(inputs: Inputs) -> None:
     inputs.apply(LAYOUT_RULES)
 
 
-def resolve_space(inputs: Inputs, catalog: Catalog) -> None:
-    """Complete and check the problems of a search."""
-    resolve_problem(inputs, catalog)
-    inputs.require(("num_clusters",), "say how many clusters the run has")
-    inputs.check(("num_clusters",))
-
-
 def _either(inputs: Inputs, size: str, ratio: str) -> None:
     both = ~inputs.missing(size) & ~inputs.missing(ratio)
     inputs.refuse(size, both, f"is given beside `{ratio}`", "give one of the two")

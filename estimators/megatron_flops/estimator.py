@@ -6,38 +6,23 @@ choice of recomputation, and has one row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from estimators.base import BaseEstimator
-from estimators.contract import (
-    Array,
-    Catalog,
-    Cell,
-    Columns,
-    Mends,
-    Refusal,
-    Relation,
-    Scalar,
-    Values,
-)
+from estimators.base import SearchedEstimator
+from estimators.contract import Catalog, Cell, Columns, Mends, Relation, Scalar, Search, Values
 from estimators.factored import Factored
 from estimators.inputs import Inputs
 from estimators.megatron_flops import inputs as given
 from estimators.megatron_flops.formulas import figures
 from estimators.rules import Rule
-from estimators.table_search import TableSearch
+from estimators.search import TableSearch
 from estimators.training_step.spellings import SPELLINGS
 
 NAME = "megatron_flops"
-VERSION = 1
-CHOICES = ("activation_recompute",)
-SEARCHED: Mapping[str, tuple[Scalar, ...]] = MappingProxyType(
-    {"activation_recompute": ("none", "full")}
-)
 
 RELATION = Relation(
     NAME,
@@ -71,72 +56,52 @@ class OneRow(TableSearch):
         yield _ONE_ROW
 
 
-def _no_table(_values: Mapping[str, Any], _kept: Mapping[str, Scalar], _mends: Mends) -> Columns:
-    return {}
-
-
-def _no_rules(_mends: Mends) -> tuple[Rule, ...]:
-    return ()
-
-
-class MegatronFlops(BaseEstimator):
+class MegatronFlops(SearchedEstimator):
     """Parameters, FLOPs and time of a GPT at a given rate, or at most at the peak rate."""
 
     name = NAME
-    version = VERSION
+    version = 1
     title = "Parameters, FLOPs and time of a GPT (arXiv 2104.04473, equations 2 to 4)"
     problem_columns = given.PROBLEM
-    choice_columns = CHOICES
+    choice_columns = ("activation_recompute",)
     input_columns = given.OTHER_INPUTS
+    optional_columns = given.OPTIONAL
+    system_columns = given.SYSTEM
     aliases: Mapping[str, str] = MappingProxyType(given.ALIASES)
     relations = (RELATION,)
-    search = OneRow(
-        NAME,
-        VERSION,
-        RELATION.name,
-        problem=given.PROBLEM,
-        choices=CHOICES,
-        keys=(),
-        resolve=given.resolve_problem,
-        enumerate=_no_table,
-        rules=_no_rules,
-        system_columns=given.SYSTEM,
-        other_inputs=given.OTHER_INPUTS,
-        optional=given.OPTIONAL,
-        searched=SEARCHED,
-    )
     shape_columns = given.SHAPE
     needed_shape = given.NEEDED
-    searched_choices = SEARCHED
+    searched_choices: Mapping[str, tuple[Scalar, ...]] = MappingProxyType(
+        {"activation_recompute": ("none", "full")}
+    )
+    searched_by_default = searched_choices
+
+    def make_search(self) -> Search:
+        """Return the search whose cells have one row."""
+        return OneRow(self, RELATION)
 
     def rules(self, mends: Mends) -> tuple[Rule, ...]:
         """Return the rules of shape and rate."""
         del mends  # there are none
         return (*given.SHAPE_RULES, *given.RATE_RULES)
 
-    def resolve(
-        self, relation: Relation, columns: Columns, catalog: Catalog, mends: Mends
-    ) -> tuple[Columns, list[Refusal]]:
-        """Complete and check rows of input; see `contract.Estimator`."""
-        inputs = Inputs(columns, relation.real)
-        given.resolve_problem(inputs, catalog, mends)
-        return inputs.finish((*given.PROBLEM, *CHOICES), given.OPTIONAL), inputs.refusals
+    def complete_problem(self, inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
+        """Fill and check shape, rate, run and recomputation."""
+        del mends
+        given.resolve_problem(inputs, catalog)
 
-    def estimate(
+    def figures(
         self,
         relation: Relation,
         values: Values,
         layouts: Columns,
         mends: Mends,
-        out: dict[str, Array],
-    ) -> None:
-        """Fill `out`; see `contract.Estimator`."""
-        del relation, layouts, mends  # there is one of the first and none of the others
-        recomputes = np.equal(values["activation_recompute"], "full")
+        wanted: Collection[str],
+    ) -> Mapping[str, Any]:
+        """Return every result."""
+        del relation, layouts, mends, wanted
         with np.errstate(all="ignore"):
-            found = figures(values, recomputes)
-        for name, column in out.items():
-            column[:] = found[name]
+            return figures(values, np.equal(values["activation_recompute"], "full"))
 
 
 MEGATRON_FLOPS = MegatronFlops()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from estimators.contract import Array, Catalog, Mends, Record, RefusedError, Values
+from estimators.contract import Array, Catalog, Record, RefusedError, Values
 from estimators.inputs import Inputs
 from estimators.rules import Rule
 
@@ -114,7 +114,7 @@ RATE_RULES = (
 )
 
 
-def resolve_problem(inputs: Inputs, catalog: Catalog, _mends: Mends = frozenset()) -> None:
+def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
     """Complete and check shape, rate, run and recomputation."""
     _resolve_shape(inputs, catalog)
     _resolve_rate(inputs, catalog)

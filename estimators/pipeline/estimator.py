@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import gcd
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from estimators.base import BaseEstimator
-from estimators.contract import (
-    Array,
-    Catalog,
-    Columns,
-    Mends,
-    Refusal,
-    Relation,
-    Report,
-    Scalar,
-    Values,
-)
-from estimators.enumeration import Axis, divisors_of, enumerate_layouts, exactly, left_of
+from estimators.base import SearchedEstimator
+from estimators.contract import Catalog, Columns, Mends, Relation, Report, Values
+from estimators.enumeration import Axis, divisors_of, exactly, left_of
 from estimators.inputs import Inputs
 from estimators.pipeline import inputs as given
 from estimators.pipeline.report import run_lines
 from estimators.pipeline.rules import LAYOUT_RULES, NUMBER_OF_RANKS, PROBLEM_RULES
 from estimators.pipeline.step import figures
 from estimators.rules import Rule
-from estimators.table_search import TableSearch
-
-VERSION = 1
 
 RELATION = Relation(
     "pipeline",
@@ -68,34 +55,7 @@ RELATION = Relation(
 )
 
 
-def _enumerate(values: Mapping[str, Any], kept: Mapping[str, Scalar], _mends: Mends) -> Columns:
-    """Return every layout of a problem; the rules prune as soon as they can be told."""
-    ranks = values["num_gpus"] // values["num_experts"]
-    left = left_of(ranks, given.DEGREES)
-
-    def shared(whole: str) -> Any:
-        return divisors_of(lambda known: np.gcd(left(known), values[whole]))
-
-    stages = gcd(int(values["num_layers"]), int(ranks))
-    axes = (
-        Axis("pipeline_parallel", divisors_of(lambda _: stages)),
-        Axis("data_parallel", divisors_of(left)),
-        Axis("tensor_parallel", shared("internal_size")),
-        Axis("tensor_parallel_external", exactly(left)),
-        Axis(
-            "virtual_pipeline",
-            divisors_of(lambda known: values["num_layers"] // known["pipeline_parallel"]),
-        ),
-        Axis("microbatch_size", divisors_of(lambda _: values["global_batch_size"])),
-    )
-    return enumerate_layouts(values, axes, _rules(frozenset()), kept)
-
-
-def _rules(_mends: Mends) -> tuple[Rule, ...]:
-    return (*PROBLEM_RULES, NUMBER_OF_RANKS, *LAYOUT_RULES)
-
-
-class Pipeline(BaseEstimator):
+class Pipeline(SearchedEstimator):
     """Bubble, steady phase and gradient reduction of a mixture-of-experts transformer.
 
     `source_version` readme gives the figures of the source's README, current those of its
@@ -103,62 +63,79 @@ class Pipeline(BaseEstimator):
     """
 
     name = "pipeline"
-    version = VERSION
+    version = 1
     title = "Step time of a mixture-of-experts transformer (davidsj/ml_par_sim simple_transformer)"
     mends = ("P1", "P2", "P3", "P4")
     problem_columns = given.PROBLEM
-    choice_columns = given.CHOICES
     input_columns = given.INPUTS
+    optional_columns = ("accelerator",)
+    system_columns = (*given.DEVICE, "base_utilization")
+    independent = frozenset(
+        {
+            *("source_version", "accelerator", *given.DEVICE, "base_utilization"),
+            *("precision_bits", "dataset_tokens"),
+        }
+    )
     aliases: Mapping[str, str] = MappingProxyType(given.ALIASES)
     relations = (RELATION,)
-    search = TableSearch(
-        "pipeline",
-        VERSION,
-        RELATION.name,
-        problem=given.PROBLEM,
-        choices=given.CHOICES,
-        keys=given.KEYS,
-        resolve=given.resolve_space,
-        enumerate=_enumerate,
-        rules=_rules,
-        system_columns=(*given.DEVICE, "base_utilization"),
-        other_inputs=given.INPUTS,
-        optional=("accelerator",),
-        independent=frozenset(
-            {
-                *("source_version", "accelerator", *given.DEVICE, "base_utilization"),
-                *("precision_bits", "dataset_tokens"),
-            }
-        ),
-    )
     time_parts = ("bubble_seconds", "steady_seconds", "gradient_reduction_seconds")
     reports: Mapping[str, Report] = MappingProxyType({RELATION.name: run_lines})
 
     def rules(self, mends: Mends) -> tuple[Rule, ...]:
         """Return the rules of problem and layout."""
-        return _rules(mends)
+        del mends  # they change no rule
+        return (*PROBLEM_RULES, NUMBER_OF_RANKS, *LAYOUT_RULES)
 
-    def resolve(
-        self, relation: Relation, columns: Columns, catalog: Catalog, mends: Mends
-    ) -> tuple[Columns, list[Refusal]]:
-        """Complete and check rows of input; see `contract.Estimator`."""
-        inputs = Inputs(columns)
+    def complete_problem(self, inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
+        """Fill and check the problem."""
         given.resolve_problem(inputs, catalog, mends)
-        given.resolve_layout(inputs)
-        return inputs.finish((*given.PROBLEM, *relation.keys)), inputs.refusals
 
-    def estimate(
+    def complete_space(
+        self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
+    ) -> None:
+        """Fill and check the problems of a search, with their GPUs."""
+        super().complete_space(inputs, relation, catalog, mends)
+        given.resolve_ranks(inputs, mends)
+
+    def complete_layout(
+        self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
+    ) -> None:
+        """Fill and check layouts."""
+        del relation, catalog, mends
+        given.resolve_layout(inputs)
+
+    def axes(self, values: Values) -> tuple[Axis, ...]:
+        """Return the degrees, then the chunks of a stage and the size of a microbatch."""
+        ranks = values["num_gpus"] // values["num_experts"]
+        left = left_of(ranks, given.DEGREES)
+        stages = gcd(int(values["num_layers"]), int(ranks))
+
+        def in_width(known: Values) -> Any:
+            return np.gcd(left(known), values["internal_size"])
+
+        def in_stage(known: Values) -> Any:
+            return values["num_layers"] // known["pipeline_parallel"]
+
+        return (
+            Axis("pipeline_parallel", divisors_of(lambda _: stages)),
+            Axis("data_parallel", divisors_of(left)),
+            Axis("tensor_parallel", divisors_of(in_width)),
+            Axis("tensor_parallel_external", exactly(left)),
+            Axis("virtual_pipeline", divisors_of(in_stage)),
+            Axis("microbatch_size", divisors_of(lambda _: values["global_batch_size"])),
+        )
+
+    def figures(
         self,
         relation: Relation,
         values: Values,
         layouts: Columns,
         mends: Mends,
-        out: dict[str, Array],
-    ) -> None:
-        """Fill `out`; see `contract.Estimator`."""
-        found = figures(values, layouts, mends)
-        for name, column in out.items():
-            column[:] = layouts[name] if name in relation.keys else found[name]
+        wanted: Collection[str],
+    ) -> Mapping[str, Any]:
+        """Return every result."""
+        del relation, wanted
+        return figures(values, layouts, mends)
 
 
 PIPELINE = Pipeline()

@@ -27,7 +27,6 @@ PROBLEM = (
     "seq_len",
     "num_gpus",
 )
-CHOICES: tuple[str, ...] = ()
 INPUTS = ("internal_ratio",)
 DEGREES = (
     "pipeline_parallel",
@@ -112,9 +111,8 @@ def resolve_layout(inputs: Inputs) -> None:
     inputs.apply(LAYOUT_RULES)
 
 
-def resolve_space(inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
-    """Complete and check the problems of a search."""
-    resolve_problem(inputs, catalog, mends)
+def resolve_ranks(inputs: Inputs, mends: Mends) -> None:
+    """Complete and check the GPUs of a search."""
     inputs.require(("num_gpus",), "say how many GPUs the run has")
     inputs.check(("num_gpus",))
     inputs.apply((NUMBER_OF_RANKS,))

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from estimators.base import BaseEstimator
+from estimators.base import SearchedEstimator
 from estimators.contract import (
     Array,
     Catalog,
     Columns,
     Mends,
     Operations,
-    Refusal,
     Relation,
     Scalar,
+    Search,
     Values,
 )
 from estimators.decoder import layer_parameters
@@ -40,8 +40,6 @@ from estimators.roofline.step import PARTS, fill_times, memory_parts, memory_sum
 from estimators.roofline.strategies import ATTENTIONS, SIZES
 from estimators.roofline.tables import layer_table
 from estimators.rules import Rule
-
-VERSION = 1
 
 RELATION = Relation(
     "roofline",
@@ -83,18 +81,19 @@ TIME_MENDS = frozenset({"R3", "R6", "R7", "R10"})
 """Mends of what a layer does, and of how long it takes."""
 
 
-class Roofline(BaseEstimator):
+class Roofline(SearchedEstimator):
     """Roofline per operation, summed over layers and pipeline: arXiv 2410.00273."""
 
     name = "roofline"
-    version = VERSION
+    version = 1
     title = "Roofline per operation, exhaustive search over layouts (arXiv 2410.00273)"
     mends = ("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9", "R10", "R11")
     problem_columns = given.PROBLEM
     choice_columns = given.CHOICES
+    optional_columns = given.OPTIONAL
+    system_columns = given.SYSTEM
     neutral_choices = given.NEUTRAL_CHOICES
     relations = (RELATION, RELATION_OPERATION)
-    search = RooflineSearch("roofline", VERSION, RELATION.name)
     time_parts = PARTS
     memory_parts = ("weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes")
     rates = given.RATES
@@ -120,23 +119,32 @@ class Roofline(BaseEstimator):
         """Return the parameters of all layers, all of them active."""
         return layer_parameters(values)
 
-    def resolve(
-        self,
-        relation: Relation,
-        columns: Columns,
-        catalog: Catalog,
-        mends: Mends,
-    ) -> tuple[Columns, list[Refusal]]:
-        """Complete and check rows of input; see `contract.Estimator`."""
-        inputs = Inputs(columns)
+    def make_search(self) -> Search:
+        """Return the factored search over configurations."""
+        return RooflineSearch(self, RELATION)
+
+    def complete_problem(self, inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
+        """Fill and check shape, system, batch and choices."""
+        del mends  # they change rules of layouts only
         given.resolve_problem(inputs, catalog)
+
+    def complete_space(
+        self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
+    ) -> None:
+        """Fill and check the problems of a search, with their GPUs."""
+        super().complete_space(inputs, relation, catalog, mends)
+        inputs.require(("num_gpus",), "say how many GPUs the run has")
+
+    def complete_layout(
+        self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
+    ) -> None:
+        """Fill and check layouts, and the operation of a row of operations."""
+        del catalog
         given.resolve_layout(inputs, mends)
-        if relation.name == RELATION_OPERATION.name:
+        if relation is RELATION_OPERATION:
             inputs.require(("operation",), "name one, as fc1")
             inputs.check(("operation",))
             inputs.apply((OPERATION_RULE,))
-        names = (*given.PROBLEM, *given.CHOICES, *relation.keys)
-        return inputs.finish(names, given.OPTIONAL), inputs.refusals
 
     def estimate(
         self,

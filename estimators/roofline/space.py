@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from estimators.roofline.rules import row_rules, split_rules
 from estimators.roofline.strategies import SECOND_AXIS
 from estimators.roofline.tables import LayerTable, layer_table
 from estimators.rules import keeps
-from estimators.spaces import divisors, each_divisor, expand, placements, starts
+from estimators.spaces import divisors, each_divisor, expand, starts
 
 MIN_LOCAL_SIZE = 128
 """Splits that leave fewer columns or tokens of a product on a GPU are not searched: of 3 x
@@ -233,3 +233,58 @@ def _kept(columns: Columns, keep: Mapping[str, Scalar]) -> Array:
 
 def _filtered(columns: Columns, wanted: Array) -> dict[str, Array]:
     return {name: column[wanted] for name, column in columns.items()}
+
+
+class Placements(NamedTuple):
+    """Placements of a table of splits: parent split, and one column a degree."""
+
+    parent: Array
+    members: list[Array]
+
+
+def placements(degrees: list[Array], domain_size: int, *, exact: bool) -> Placements:
+    """Enumerate how many members of each group share one fast domain.
+
+    Parameters
+    ----------
+    degrees
+        One column a parallel axis, one element a split.
+    domain_size
+        GPUs in one fast domain.
+    exact
+        True: the members' product is exactly the domain (or all GPUs where they fit in one),
+        the source's rule, under which a domain of 72 has no placement of powers of two.
+        False: maximal placements, those in which no axis can grow to another divisor of its
+        degree without leaving the domain (mend R9).
+
+    Returns
+    -------
+    Placements
+        In order of split, then of members axis by axis.
+
+    Notes
+    -----
+    Source: arXiv 2410.00273, search space; every placement divides its degree.
+    """
+    total = np.prod(np.stack(degrees), axis=0)
+    target = np.minimum(total, domain_size)
+    parent = np.arange(len(total))
+    product = np.ones(len(total), dtype=np.int64)
+    members: list[Array] = []
+    room: list[Array] = []
+    for degree in degrees:
+        child = each_divisor(degree[parent])
+        grown = product[child.parent] * child.value
+        limit = target[parent[child.parent]]
+        keep = (limit % grown == 0) if exact else (grown <= limit)
+        origin = child.parent[keep]
+        parent, product = parent[origin], grown[keep]
+        members = [column[origin] for column in members] + [child.value[keep]]
+        room = [column[origin] for column in room] + [child.following[keep]]
+    if exact:
+        wanted = product == target[parent]
+    else:
+        wanted = np.ones(len(parent), dtype=bool)
+        for chosen, following in zip(members, room, strict=True):
+            wanted &= product // chosen * following > target[parent]
+    return Placements(parent[wanted], [column[wanted] for column in members])

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from estimators.base import BaseEstimator
+from estimators.base import SearchedEstimator
 from estimators.contract import (
     Array,
     Catalog,
     Cell,
     Columns,
     Mends,
-    Refusal,
     Relation,
     Scalar,
+    Search,
     Space,
     Values,
 )
 from estimators.inputs import Inputs
 from estimators.linear_layer import whole_product
-from estimators.rules import Rule
 from estimators.run_optimizer.exact import layouts_of
 from estimators.run_optimizer.path import walk
 from estimators.run_optimizer.step import DEGREES, PHASES, RESOURCES, figures, model_of
-from estimators.table_search import TableSearch
+from estimators.search import TableSearch
 
-VERSION = 1
 DEVICE = ("flops_8bit_per_second", "memory_bytes_per_second", "network_bytes_per_second")
 PROBLEM = (
     "accelerator",
@@ -96,13 +94,8 @@ def _resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
     inputs.check(PROBLEM)
 
 
-def _resolve_exact(inputs: Inputs, catalog: Catalog, _mends: Mends) -> None:
-    _resolve_problem(inputs, catalog)
-    inputs.require(("num_gpus",), "say how many devices the run has")
-    _refuse_less_than_a_layer(inputs)
-
-
-def _resolve_path(inputs: Inputs, catalog: Catalog, _mends: Mends) -> None:
+def _default_limit(inputs: Inputs, catalog: Catalog) -> None:
+    """Fill the devices up to which a path goes; one device may be several GPUs."""
     gpus = np.ones(inputs.num_rows)
     for name in dict.fromkeys(inputs["accelerator"].tolist()):
         record = catalog.tables.get("device", {}).get(name, {}) if name is not None else {}
@@ -110,20 +103,14 @@ def _resolve_path(inputs: Inputs, catalog: Catalog, _mends: Mends) -> None:
     inputs.default("max_num_gpus", MAX_GPUS / gpus)
     inputs.default("tie_rule", "first")
     inputs.check(CHOICES)
-    _resolve_problem(inputs, catalog)
-    _refuse_less_than_a_layer(inputs)
 
 
-def _walk(values: Mapping[str, Any], kept: Mapping[str, Scalar], _mends: Mends) -> Columns:
+def _path(values: Values, kept: Mapping[str, Scalar]) -> Columns:
     columns = walk({name: values[name] for name in (*PROBLEM, *CHOICES)})
     wanted = np.ones(len(columns["path_step"]), dtype=bool)
     for name, value in kept.items():
         wanted &= columns[name] == value
     return {name: column[wanted] for name, column in columns.items()}
-
-
-def _no_rules(_mends: Mends) -> tuple[Rule, ...]:
-    return ()
 
 
 class RunOptimizerSearch:
@@ -139,32 +126,9 @@ class RunOptimizerSearch:
     system_columns: tuple[str, ...] = (*DEVICE, "base_utilization")
     row_columns: frozenset[str] = frozenset()
 
-    def __init__(self) -> None:
-        shared: dict[str, Any] = {
-            "choices": CHOICES,
-            "rules": _no_rules,
-            "system_columns": self.system_columns,
-            "real": REAL,
-        }
+    def __init__(self, estimator: SearchedEstimator) -> None:
         self._searches = {
-            RELATION.name: TableSearch(
-                *("run_optimizer", VERSION, RELATION.name),
-                problem=PROBLEM,
-                keys=KEYS,
-                resolve=_resolve_exact,
-                enumerate=layouts_of,
-                optional=(*OPTIONAL, *CHOICES),
-                **shared,
-            ),
-            RELATION_PATH.name: TableSearch(
-                *("run_optimizer", VERSION, RELATION_PATH.name),
-                problem=PROBLEM,
-                keys=RELATION_PATH.keys,
-                resolve=_resolve_path,
-                enumerate=_walk,
-                optional=OPTIONAL,
-                **shared,
-            ),
+            relation.name: TableSearch(estimator, relation) for relation in estimator.relations
         }
 
     def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
@@ -185,47 +149,69 @@ class RunOptimizerSearch:
         return self._searches[cell.relation].layouts(cell, max_rows)
 
 
-class RunOptimizer(BaseEstimator):
+class RunOptimizer(SearchedEstimator):
     """Training time of a compute-optimal model at given degrees, found greedily or exactly."""
 
     name = "run_optimizer"
-    version = VERSION
+    version = 1
     title = "Degrees for a compute-optimal model (davidsj/ml_par_sim run_optimizer2)"
     problem_columns = PROBLEM
     choice_columns = CHOICES
+    optional_columns = (*OPTIONAL, *CHOICES)
+    system_columns = RunOptimizerSearch.system_columns
     aliases: Mapping[str, str] = MappingProxyType(ALIASES)
     relations = (RELATION, RELATION_PATH)
-    search = RunOptimizerSearch()
 
-    def resolve(
-        self, relation: Relation, columns: Columns, catalog: Catalog, mends: Mends
-    ) -> tuple[Columns, list[Refusal]]:
-        """Complete and check rows of input; see `contract.Estimator`."""
+    def make_search(self) -> Search:
+        """Return both searches as one."""
+        return RunOptimizerSearch(self)
+
+    def complete_problem(self, inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
+        """Fill and check the model's FLOPs and the device."""
         del mends  # there are none
-        inputs = Inputs(columns, relation.real)
         _resolve_problem(inputs, catalog)
+
+    def complete_space(
+        self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
+    ) -> None:
+        """Fill and check the problems of a search: with devices, or with a limit and a rule."""
+        if relation is RELATION_PATH:
+            _default_limit(inputs, catalog)
+        super().complete_space(inputs, relation, catalog, mends)
+        if relation is RELATION:
+            inputs.require(("num_gpus",), "say how many devices the run has")
+        _refuse_less_than_a_layer(inputs)
+
+    def complete_layout(
+        self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
+    ) -> None:
+        """Fill and check degrees and microbatches; they may be real."""
+        del catalog, mends
         for name in KEYS:
             inputs.default(name, 1)
         inputs.require(relation.keys, "")
         inputs.check(relation.keys)
         _refuse_stages(inputs)
         inputs.replace("num_gpus", whole_product(inputs, DEGREES))
-        names = (*PROBLEM, *CHOICES, *relation.keys)
-        return inputs.finish(names, OPTIONAL), inputs.refusals
 
-    def estimate(
+    def layouts_of(
+        self, relation: Relation, values: Values, kept: Mapping[str, Scalar], mends: Mends
+    ) -> Columns:
+        """Return every factorisation of the devices, or the steps of the path."""
+        del mends
+        return layouts_of(values, kept) if relation is RELATION else _path(values, kept)
+
+    def figures(
         self,
         relation: Relation,
         values: Values,
         layouts: Columns,
         mends: Mends,
-        out: dict[str, Array],
-    ) -> None:
-        """Fill `out`; see `contract.Estimator`."""
-        del mends
-        found = figures(values, layouts)
-        for name, column in out.items():
-            column[:] = layouts[name] if name in relation.keys else found[name]
+        wanted: Collection[str],
+    ) -> Mapping[str, Any]:
+        """Return every result."""
+        del relation, mends, wanted
+        return figures(values, layouts)
 
 
 def _layers(inputs: Inputs) -> Array:

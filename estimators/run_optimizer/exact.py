@@ -14,28 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from estimators.contract import Array, Columns, Mends, Scalar, Values
-from estimators.enumeration import Axis, divisors_of, enumerate_layouts, exactly
+from estimators.contract import Array, Columns, Scalar, Values
+from estimators.enumeration import enumerate_layouts, split_over
 from estimators.run_optimizer.step import DEGREES, layer_seconds, model_of, step_of
 
 
-def layouts_of(values: Mapping[str, Any], kept: Mapping[str, Scalar], _mends: Mends) -> Columns:
+def layouts_of(values: Values, kept: Mapping[str, Scalar]) -> Columns:
     """Return every ordered factorisation of the devices, each with its best microbatches."""
-    devices = int(values["num_gpus"])
     model = model_of(values)
-
-    def left(known: Values) -> Any:
-        used = np.ones(1, dtype=np.int64)
-        for name in DEGREES:
-            if name in known:
-                used = used * known[name]
-        return devices // used
-
-    axes = (
-        *(Axis(name, divisors_of(left)) for name in DEGREES[:-1]),
-        Axis(DEGREES[-1], exactly(left)),
-    )
-    columns = enumerate_layouts(values, axes, (), kept)
+    columns = enumerate_layouts(values, split_over(int(values["num_gpus"]), DEGREES), (), kept)
     most = np.floor(model["batch_tokens"] / columns["data_parallel"])
     stages = columns["pipeline_parallel"]
     possible = (stages <= model["num_layers"]) & (stages <= most)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from estimators.base import BaseEstimator
+from estimators.base import SearchedEstimator
 from estimators.contract import (
     Array,
     Catalog,
     Columns,
     Mends,
-    Refusal,
     Relation,
     Scalar,
     Values,
@@ -25,11 +25,12 @@ from estimators.decoder import (
     model_flops,
     parameters,
 )
+from estimators.enumeration import Axis
+from estimators.factored import Gathered, distinct, runs, stacked, take
 from estimators.inputs import Inputs
 from estimators.rules import Rule
 from estimators.training_step import inputs as given
 from estimators.training_step import network
-from estimators.training_step.factoring import Gathered, distinct, runs, stacked, taken
 from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.layer import LAYER_KEYS, Layer, Size, layer_of, size_of
 from estimators.training_step.memory import PARTS as MEMORY
@@ -42,12 +43,19 @@ from estimators.training_step.replicas import (
     optimizer_seconds,
     tied_seconds,
 )
-from estimators.training_step.rules import LAYOUT_RULES, PROBLEM_RULES
-from estimators.training_step.search import NAME, RELATION_NAME, SEARCH, SEARCHED, VERSION
+from estimators.training_step.rules import (
+    LAYER_RULES,
+    LAYOUT_RULES,
+    PROBLEM_RULES,
+    SHARDING_NEEDS_REPLICAS,
+    SPLIT_RULES,
+)
+from estimators.training_step.search import AXES, DEPENDS_ON
 from estimators.training_step.spellings import SPELLINGS
 from estimators.training_step.step import TIMES, passes, stage_shares
 from estimators.training_step.vocabulary import Vocabulary, vocabulary_of
 
+NAME = "training_step"
 SPLIT_KEYS = tuple(name for name in given.KEYS if name != "zero_stage")
 SHARE_KEYS = (
     *("tensor_parallel", "context_parallel", "expert_parallel"),
@@ -58,7 +66,7 @@ SHARE_KEYS = (
 UTILIZATION = ("mfu", "hfu", "tokens_per_second_per_gpu")
 
 RELATION = Relation(
-    RELATION_NAME,
+    NAME,
     grain="one row per configuration: a layout of one problem",
     keys=given.KEYS,
     measures=("step_seconds", *(name for name in TIMES if name != "bubble_seconds"), *MEMORY),
@@ -74,17 +82,19 @@ RELATION = Relation(
 )
 
 
-class TrainingStep(BaseEstimator):
+class TrainingStep(SearchedEstimator):
     """One optimizer step from first principles: arithmetic, traffic, networks, schedule, memory."""
 
     name = NAME
-    version = VERSION
+    version = 1
     title = "One training step from first principles, with constants measured elsewhere"
     problem_columns = given.PROBLEM
     choice_columns = given.CHOICES
     input_columns = given.OTHER_INPUTS
+    optional_columns = given.OPTIONAL
+    system_columns = given.SYSTEM
+    independent = frozenset((*given.PROBLEM, *given.CHOICES)) - DEPENDS_ON
     relations = (RELATION,)
-    search = SEARCH
     time_parts = TIMES
     memory_parts = (*MEMORY, "framework_bytes")
     formulas = FORMULAS
@@ -92,13 +102,26 @@ class TrainingStep(BaseEstimator):
     constants = given.CONSTANTS
     shape_columns = given.SHAPE
     needed_shape = given.NEEDED
-    searched_choices = SEARCHED
+    searched_choices: Mapping[str, tuple[Scalar, ...]] = MappingProxyType(
+        {"activation_recompute": ("none", "selective", "full")}
+    )
+    searched_by_default = searched_choices
     takes_published_steps = True
+
+    @property
+    def space_inputs(self) -> tuple[str, ...]:
+        """Those of `input_columns` that a study may give: the search finds the microbatches."""
+        return tuple(name for name in self.input_columns if name != "num_microbatches")
 
     def rules(self, mends: Mends) -> tuple[Rule, ...]:
         """Return the rules of shape and layout."""
         del mends  # there are none
         return (*PROBLEM_RULES, *LAYOUT_RULES)
+
+    def search_rules(self, mends: Mends) -> tuple[Rule, ...]:
+        """Return the rules of layouts; a search has each layout once, in its simplest form."""
+        del mends
+        return (*LAYER_RULES, *SPLIT_RULES, SHARDING_NEEDS_REPLICAS)
 
     def constant_places(
         self, catalog: Catalog, framework: Scalar, accelerator: Scalar
@@ -119,41 +142,52 @@ class TrainingStep(BaseEstimator):
         """Return the peak rate of a GPU in the precision of the products."""
         return np.asarray(_peak(with_derived(values)))
 
-    def resolve(
-        self, relation: Relation, columns: Columns, catalog: Catalog, mends: Mends
-    ) -> tuple[Columns, list[Refusal]]:
-        """Complete and check rows of input; see `contract.Estimator`."""
-        inputs = Inputs(columns)
-        given.resolve_problem(inputs, catalog, mends)
-        given.resolve_layout(inputs, catalog)
-        names = (*given.PROBLEM, *given.CHOICES, *relation.keys)
-        return inputs.finish(names, given.OPTIONAL), inputs.refusals
+    def complete_problem(self, inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
+        """Fill and check shape, system, constants, batch and choices."""
+        del mends
+        given.resolve_problem(inputs, catalog)
 
-    def estimate(
+    def complete_space(
+        self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
+    ) -> None:
+        """Fill and check the problems of a search, with their GPUs and batch."""
+        super().complete_space(inputs, relation, catalog, mends)
+        inputs.require(("num_gpus",), "say how many GPUs the run has")
+        inputs.require(("global_batch_size",), "say how many sequences a step has")
+
+    def complete_layout(
+        self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
+    ) -> None:
+        """Fill and check layouts."""
+        del relation, mends
+        given.resolve_layout(inputs, catalog)
+
+    def axes(self, values: Values) -> tuple[Axis, ...]:
+        """Return the columns of a layout, layers slowest."""
+        del values
+        return AXES
+
+    def figures(
         self,
         relation: Relation,
         values: Values,
         layouts: Columns,
         mends: Mends,
-        out: dict[str, Array],
-    ) -> None:
-        """Fill `out`; see `contract.Estimator`.
+        wanted: Collection[str],
+    ) -> Mapping[str, Any]:
+        """Return every stored result, and derived ones where they are wanted.
 
         Rows of a search that follow one another split layers alike: a layer is computed once
         for each run of them. The rows of a batch each have a layer of their own.
         """
-        del mends  # there are none
+        del mends
         values = with_derived(values)
         is_cell = np.ndim(values["seq_len"]) == 0
         with np.errstate(all="ignore"):
-            figures = _figures(values, layouts, is_cell=is_cell)
-            if not out.keys().isdisjoint(relation.derived):
-                figures |= _derived(figures, values)
-        for name, column in out.items():
-            if name in figures:
-                figures[name].write(column)
-            else:
-                column[:] = layouts[name]
+            found = _figures(values, layouts, is_cell=is_cell)
+            if not set(wanted).isdisjoint(relation.derived):
+                found |= _derived(found, values)
+        return found
 
 
 def with_derived(values: Values) -> dict[str, Any]:
@@ -208,21 +242,21 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
         table = spread = split
     size = size_of(values, table)
     layer = _gathered(layer_of(values, table), to_layer)
-    words = Vocabulary(*(taken(part, to_layer) for part in vocabulary_of(size, values, table)))
-    size = Size(*(taken(part, to_layer) for part in vars(size).values()))
+    words = Vocabulary(*(take(part, to_layer) for part in vocabulary_of(size, values, table)))
+    size = Size(*(take(part, to_layer) for part in vars(size).values()))
 
     count = parameters(values)
     first, last = stage_shares(values, spread, count)
-    own = Share(*(taken(part, to_share) for part in first))
+    own = Share(*(take(part, to_share) for part in first))
     parts, window = passes(layer, size, words, own, values, split)
     group = network.groups(values, spread)
     by_unit = {
         flag: Exchange(
-            *(taken(each, to_share) for each in exchanges(first, group, values, by_unit=flag))
+            *(take(each, to_share) for each in exchanges(first, group, values, by_unit=flag))
         )
         for flag in (False, True)
     }
-    whole, tied = sum(parts.values()), taken(tied_seconds(values, spread), to_share)
+    whole, tied = sum(parts.values()), take(tied_seconds(values, spread), to_share)
     stages = held(size, values, split)
 
     def at(zero: int) -> Stage:
@@ -233,7 +267,7 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
         is_last = needs_more(state, stages, to_share)
         return Stage(
             {
-                "step_seconds": whole + exchange + taken(optimizer, to_share),
+                "step_seconds": whole + exchange + take(optimizer, to_share),
                 "data_comm_seconds": exchange,
                 **{name: np.where(is_last, stages[1][name], stages[0][name]) for name in stages[0]},
             },
@@ -320,7 +354,7 @@ def _by_stage(
 def _gathered(layer: Layer, index: Array | None) -> Layer:
     ways = (layer.forward, layer.backward, layer.recompute)
     forward, backward, recompute = (
-        {name: taken(part, index) for name, part in way.items()} for way in ways
+        {name: take(part, index) for name, part in way.items()} for way in ways
     )
     return Layer(forward, backward, recompute)
 

@@ -10,7 +10,7 @@ import numpy as np
 from estimators.accelerators import product_of
 from estimators.columns import COLUMNS
 from estimators.columns.training_step import CONSTANTS as CONSTANT_COLUMNS
-from estimators.contract import Array, Catalog, Mends, RefusedError, Scalar
+from estimators.contract import Array, Catalog, RefusedError, Scalar
 from estimators.inputs import Inputs
 from estimators.training_step.rules import LAYOUT_RULES, PROBLEM_RULES
 
@@ -76,7 +76,7 @@ ONES = (
 )
 
 
-def resolve_problem(inputs: Inputs, catalog: Catalog, _mends: Mends = frozenset()) -> None:
+def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
     """Complete and check what is not layout: shape, system, constants, batch, choices."""
     inputs.offer("attention", "flash", "unfused")
     _resolve_shape(inputs, catalog)

@@ -14,7 +14,7 @@ import numpy as np
 
 from estimators.contract import Array, Values
 from estimators.decoder import Parameters
-from estimators.training_step.factoring import taken
+from estimators.factored import take
 from estimators.training_step.layer import Size
 from estimators.training_step.replicas import Share, kept
 from estimators.training_step.step import stage_layers
@@ -67,7 +67,7 @@ def needs_more(state: Held, stages: Held, to_share: Array | None) -> Array:
         Each split's share; None: a split each.
     """
     first, last = (
-        taken(sum(each.values()), to_share) + other["activations_bytes"] + other["logits_bytes"]
+        take(sum(each.values()), to_share) + other["activations_bytes"] + other["logits_bytes"]
         for each, other in zip(state, stages, strict=True)
     )
     return np.asarray(last > first)

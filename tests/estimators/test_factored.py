@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from estimators.contract import Array
-from estimators.training_step.factoring import Gathered, distinct, runs, stacked, taken
+from estimators.factored import Gathered, distinct, runs, stacked, take
 
 TENSOR = np.array([1, 1, 2, 2, 1, 1])
 DATA = np.array([8, 8, 4, 4, 8, 4])
@@ -61,5 +61,5 @@ def test_a_number_is_the_same_in_all_rows() -> None:
     out = np.zeros(2)
     Gathered(3.0, np.array([0, 5])).write(out)
     assert out.tolist() == [3.0, 3.0]
-    assert taken(3.0, np.array([0, 5])) == 3.0
+    assert take(3.0, np.array([0, 5])) == 3.0
     assert stacked([3.0, np.array([1.0, 2.0])], 2).tolist() == [3, 3, 1, 2]

@@ -1,14 +1,14 @@
-"""A search made of parts gives cells, exact counts, and reasons where nothing is left."""
+"""The search of an estimator: its cells, exact counts, and reasons where nothing is left."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from types import MappingProxyType
 
 import numpy as np
 import pytest
 
+from estimators.base import SearchedEstimator
 from estimators.contract import (
     PUBLISHED,
     Catalog,
@@ -16,54 +16,50 @@ from estimators.contract import (
     EmptySpaceError,
     Mends,
     RefusedError,
+    Relation,
     Scalar,
+    Space,
+    Values,
 )
-from estimators.enumeration import Axis, divisors_of, enumerate_layouts, exactly
+from estimators.enumeration import Axis, split_over
 from estimators.inputs import Inputs
 from estimators.rules import Rule, divides
-from estimators.table_search import TableSearch, combinations
+from estimators.search import TableSearch, combinations
 
 CATALOG = Catalog({})
-RULES = (divides("num_heads", "hidden_size"), divides("tensor_parallel", "num_heads"))
-AXES = (
-    Axis("tensor_parallel", divisors_of(lambda v: v["num_gpus"])),
-    Axis("data_parallel", exactly(lambda v: v["num_gpus"] // v["tensor_parallel"])),
-)
+RELATION = Relation("some", "one row per layout", ("data_parallel", "tensor_parallel"), ())
 
 
-def _resolve(inputs: Inputs, _catalog: Catalog, _mends: Mends) -> None:
-    inputs.default("hidden_size", 1024)
-    inputs.default("num_heads", 16)
-    inputs.default("activation_recompute", "none")
-    inputs.require(("num_gpus",), "say how many")
-    inputs.check(("num_gpus", "num_heads", "hidden_size"))
+class Some(SearchedEstimator):
+    name = "some"
+    version = 1
+    problem_columns = ("num_gpus", "num_heads", "hidden_size", "vocab_size")
+    choice_columns = ("activation_recompute",)
+    optional_columns = ("vocab_size",)
+    neutral_choices: Mapping[str, Scalar] = MappingProxyType({"activation_recompute": "none"})
+    relations = (RELATION,)
+
+    def rules(self, mends: Mends) -> tuple[Rule, ...]:
+        del mends
+        return (divides("num_heads", "hidden_size"), divides("tensor_parallel", "num_heads"))
+
+    def complete_problem(self, inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
+        del catalog, mends
+        inputs.default("hidden_size", 1024)
+        inputs.default("num_heads", 16)
+        inputs.default("activation_recompute", "none")
+        inputs.require(("num_gpus",), "say how many")
+        inputs.check(("num_gpus", "num_heads", "hidden_size"))
+
+    def axes(self, values: Values) -> tuple[Axis, ...]:
+        return split_over(values["num_gpus"], ("tensor_parallel", "data_parallel"))
 
 
-def _enumerate(values: Mapping[str, Any], kept: Mapping[str, Scalar], _mends: Mends) -> Columns:
-    return enumerate_layouts(values, AXES, RULES, kept)
-
-
-def _rules(_mends: Mends) -> tuple[Rule, ...]:
-    return RULES
-
-
-SEARCH = TableSearch(
-    "some",
-    1,
-    "some",
-    problem=("num_gpus", "num_heads", "hidden_size", "vocab_size"),
-    choices=("activation_recompute",),
-    keys=("data_parallel", "tensor_parallel"),
-    resolve=_resolve,
-    enumerate=_enumerate,
-    rules=_rules,
-    optional=("vocab_size",),
-    neutral={"activation_recompute": "none"},
-)
+SEARCH = TableSearch(Some(), RELATION)
 
 
 def test_each_combination_of_values_is_a_cell_with_its_layouts_counted() -> None:
-    space = {"num_gpus": [8, 32], "activation_recompute": ["none", "full"]}
+    space: Space = {"num_gpus": [8, 32], "activation_recompute": ["none", "full"]}
     cells = list(SEARCH.cells(space, CATALOG, PUBLISHED))
     assert [(c.values["num_gpus"], c.choices["activation_recompute"]) for c in cells] == [
         (8, "none"),
@@ -95,11 +91,11 @@ def test_a_space_that_names_only_layouts_takes_every_default() -> None:
 
 
 def test_combinations_have_the_last_name_fastest() -> None:
-    found = combinations({"a": [1, 2], "b": ["x"], "c": [None, 3, (4,)]})
+    found = combinations({"a": [1, 2], "b": ["x"], "c": [None, 3, True]})
     assert {name: column.tolist() for name, column in found.items()} == {
         "a": [1, 1, 1, 2, 2, 2],
         "b": ["x"] * 6,
-        "c": [None, 3, (4,), None, 3, (4,)],
+        "c": [None, 3, True, None, 3, True],
     }
     assert combinations({}) == {}
     assert [len(column) for column in combinations({"a": [1, 2], "b": []}).values()] == [0, 0]
@@ -115,7 +111,7 @@ def test_a_space_may_name_more_columns_than_an_array_has_dimensions() -> None:
 
 
 def test_a_fault_is_told_once_however_many_combinations_have_it() -> None:
-    space = {"num_gpus": [0], "activation_recompute": ["none", "full"]}
+    space: Space = {"num_gpus": [0], "activation_recompute": ["none", "full"]}
     with pytest.raises(RefusedError) as caught:
         list(SEARCH.cells(space, CATALOG, PUBLISHED))
     assert [str(r) for r in caught.value.refusals] == ["`num_gpus` 0 must be at least 1"]
@@ -137,14 +133,19 @@ def test_a_problem_that_breaks_a_rule_of_its_own_is_told_by_that_rule() -> None:
 
 
 def test_cells_that_differ_in_what_no_layout_depends_on_share_their_table() -> None:
-    made: list[Mapping[str, Any]] = []
+    made: list[Values] = []
 
-    def noted(values: Mapping[str, Any], kept: Mapping[str, Scalar], mends: Mends) -> Columns:
-        made.append(values)
-        return _enumerate(values, kept, mends)
+    class Noted(Some):
+        independent = frozenset({"activation_recompute"})
 
-    shared = replace(SEARCH, enumerate=noted, independent=frozenset({"activation_recompute"}))
-    space = {"num_gpus": [8, 32], "activation_recompute": ["none", "full"]}
+        def layouts_of(
+            self, relation: Relation, values: Values, kept: Mapping[str, Scalar], mends: Mends
+        ) -> Columns:
+            made.append(values)
+            return super().layouts_of(relation, values, kept, mends)
+
+    shared = TableSearch(Noted(), RELATION)
+    space: Space = {"num_gpus": [8, 32], "activation_recompute": ["none", "full"]}
     cells = list(shared.cells(space, CATALOG, PUBLISHED))
     assert [shared.count(cell) for cell in cells] == [4, 5, 4, 5]
     for cell in cells:
