@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from typing import Any
 
 import duckdb
 import pytest
@@ -108,7 +109,7 @@ def test_csv_has_base_units_and_every_column(warehouse, quickstart):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--model", "gpt3_1t"), "did you mean gpt3_1T?"),
+        (("--model", "gpt3_1TT"), "did you mean gpt3_1T?"),
         (("--accelerator", "TPU"), "stored: A100, A100 SXM 80GB, B200, H100 SXM 80GB, H200"),
         (("--nvlink-size", 32), "stored: 4, 8, 64"),
         (
@@ -257,3 +258,18 @@ def test_what_a_problem_lacks_is_told_apart_and_a_lower_bound_is_called_one(
     code, out, err = warehouse(*ranked, "--by", "mfu")
     assert (code, out) == (3, "")
     assert "`by` mfu: dataflow gives no such figure" in err
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "spelt"),
+    [
+        ("--model", "gpt3_1T", "GPT3-1t"),
+        ("--accelerator", "H200", "h200"),
+        ("--strategy", "tensor_1d", "Tensor 1D"),
+    ],
+)
+def test_a_name_is_found_whatever_its_capitals_and_hyphens(
+    rank: Any, option: str, name: str, spelt: str
+) -> None:
+    others = ("--num-gpus", 4096)
+    assert rank(option, spelt, *others)[1] == rank(option, name, *others)[1] != []

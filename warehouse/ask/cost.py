@@ -8,6 +8,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from estimators import registry
+from warehouse.ask.names import name_meant, spellings
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
 
@@ -324,8 +325,9 @@ def _known_filters(connection: DuckDBPyConnection, question: RunQuery) -> dict[s
             )
     filters = {}
     for name, value in question.filters.items():
-        if value in (known := _stored(connection, name)):
-            filters[name] = value
+        known = _stored(connection, name)
+        if meant := name_meant(value, known, {}):
+            filters[name] = meant
             continue
         if name == "variant":
             mends = set(value.replace(" ", "").split(","))
@@ -333,15 +335,24 @@ def _known_filters(connection: DuckDBPyConnection, question: RunQuery) -> dict[s
                 filters[name] = alike[0]
                 continue
         if name == "accelerator":
-            query = "select accelerator from accelerator_spelling where spelling = ?"
-            spelt = connection.execute(query, [value]).fetchone()
-            if spelt and spelt[0] in _stored(connection, "priced_as"):
-                filters["priced_as"] = spelt[0]
+            priced = _priced_as(connection, value)
+            if priced in _stored(connection, "priced_as"):
+                filters["priced_as"] = str(priced)
                 continue
+        if meant := name_meant(value, known, spellings(connection, name)):
+            filters[name] = meant
+            continue
         near = get_close_matches(value, known, 3, 0.5) or known[:20]
         listed = ", ".join(near) or "nothing; `warehouse sweep cluster_budget` stores some"
         raise InputError(f'`{name}` "{value}": no run of it is stored', f"stored: {listed}")
     return filters
+
+
+def _priced_as(connection: DuckDBPyConnection, name: str) -> str | None:
+    """Return the accelerator that a name of one, of a system or of a device is priced as."""
+    query = "select spelling, accelerator from accelerator_spelling"
+    priced = dict(connection.execute(query).fetchall())
+    return name_meant(name, set(priced.values()), priced)
 
 
 def _stored(connection: DuckDBPyConnection, name: str) -> list[str]:

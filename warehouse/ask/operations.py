@@ -30,7 +30,8 @@ from estimators.contract import (
 from estimators.registry import get
 from estimators.roofline.breakdown import with_operations
 from estimators.roofline.estimator import RELATION, RELATION_OPERATION
-from warehouse.ask.rank import QUESTION, RANKED, Filters, stored_problems, with_known_names
+from warehouse.ask.names import with_known_names
+from warehouse.ask.rank import QUESTION, RANKED, Filters, stored_problems
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.schema import prepare_view
 from warehouse.database.sink import store_cells

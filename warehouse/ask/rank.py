@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from estimators.columns import COLUMNS, LAYOUT_COLUMNS
 from estimators.registry import all_estimators, get
-from warehouse.database.catalog import load_catalog
+from warehouse.ask.names import with_known_names
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.sql_text import quoted
 from warehouse.database.views import CONFIGURATION_SOURCE
@@ -251,23 +251,6 @@ def _telling_apart(problems: Sequence[Record]) -> list[str]:
         first = asked.setdefault(tuple(problem[name] for name in QUESTION), problem)
         differing |= {name for name in problem if problem[name] != first[name]}
     return [name for name in problems[0] if name in differing - {"problem_id"}] if problems else []
-
-
-def with_known_names(connection: DuckDBPyConnection, filters: Filters) -> Filters:
-    """Return the filters with an accelerator's alias replaced by its name.
-
-    A name that problems are stored under stands, even if other tables have it as an alias.
-    """
-    spellings = {
-        alias: name
-        for table in load_catalog(connection).aliases.values()
-        for alias, name in table.items()
-    }
-    accelerator = str(filters.get("accelerator", ""))
-    query = "from problem where accelerator = ? limit 1"
-    if accelerator not in spellings or connection.execute(query, [accelerator]).fetchall():
-        return filters
-    return {**filters, "accelerator": spellings[accelerator]}
 
 
 def stored_problems(connection: DuckDBPyConnection, filters: Filters) -> set[int]:
