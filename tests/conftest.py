@@ -15,7 +15,7 @@ from estimators.columns import COLUMNS
 from estimators.registry import ESTIMATORS
 from tests.shared import Quickstart, Shared, call
 from tests.toy_estimator import TOY_COLUMNS, TOY_ENTRY
-from warehouse.database import connection, resources
+from warehouse.database import resources
 from warehouse.database.connection import open_for_write
 
 TOY_SQL = Path(__file__).parent / "toy_sql"
@@ -34,9 +34,19 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
     return Shared(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache of empty databases for this run of the tests, and for the programs that it starts."""
+    own = tmp_path_factory.getbasetemp()
+    folder = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WAREHOUSE_CACHE", str(folder / "cache"))
+        yield
+
+
 @pytest.fixture(scope="session")
 def empty_warehouse(shared: Shared) -> Path:
-    """A warehouse without a study, to copy: making one takes seconds."""
+    """A warehouse without a study, to read or to copy."""
 
     def make(place: Path) -> None:
         open_for_write(place / "warehouse.duckdb").close()
@@ -44,33 +54,12 @@ def empty_warehouse(shared: Shared) -> Path:
     return shared("empty", make) / "warehouse.duckdb"
 
 
-@pytest.fixture(autouse=True)
-def _new_databases_are_copies(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, empty_warehouse: Path
-) -> None:
-    """Start new databases as copies of an empty one: making a hundred views takes seconds.
-
-    Tests of how a database comes to be are marked `makes_database`; programs in processes of
-    their own make theirs anyway.
-    """
-    if request.node.get_closest_marker("makes_database"):
-        return
-    create = connection._create
-
-    def copy(path: Path) -> None:
-        create(path)
-        shutil.copyfile(empty_warehouse, path)
-
-    monkeypatch.setattr(connection, "_create", copy)
-
-
 @pytest.fixture(scope="session")
-def quickstart(shared: Shared, empty_warehouse: Path) -> Quickstart:
+def quickstart(shared: Shared) -> Quickstart:
     """One run of the small quickstart, shared by all tests that only read."""
 
     def make(place: Path) -> None:
-        path = shutil.copyfile(empty_warehouse, place / "warehouse.duckdb")
-        done = call("quickstart", "--small", "--db", path)
+        done = call("quickstart", "--small", "--db", place / "warehouse.duckdb")
         (place / "done.json").write_text(json.dumps(done), encoding="utf-8")
 
     place = shared("quickstart", make)
@@ -79,11 +68,8 @@ def quickstart(shared: Shared, empty_warehouse: Path) -> Quickstart:
 
 
 @pytest.fixture
-def warehouse_connection(
-    database: Path, empty_warehouse: Path
-) -> Iterator[duckdb.DuckDBPyConnection]:
+def warehouse_connection(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection that may write to an up-to-date warehouse at `database`."""
-    shutil.copyfile(empty_warehouse, database)
     with open_for_write(database) as opened:
         yield opened
 

@@ -6,14 +6,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import duckdb
-
 from estimators import registry
 from estimators.contract import Scalar
 from warehouse.ask.cost import above_zero, not_negative, number_or_name
 from warehouse.ask.defaults import sold_domain
 from warehouse.database.connection import open_for_read
-from warehouse.database.schema import prepare
+from warehouse.database.empty import in_memory
 from warehouse.errors import UsageError
 from warehouse.evaluate.one import read_pairs, read_values
 from warehouse.plan.question import Asked, Limits
@@ -180,6 +178,5 @@ def reference_tables(database: Path) -> Iterator[DuckDBPyConnection]:
         with open_for_read(database) as connection:
             yield connection
         return
-    with duckdb.connect(":memory:") as connection:
-        prepare(connection)
+    with in_memory() as connection:
         yield connection

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from docs.build.lineage_picture import Box, picture
 from estimators.columns import GROUPS
 from warehouse.database import resources
-from warehouse.database.describe import Description, packaged
+from warehouse.database.describe import Description
+from warehouse.database.empty import in_memory
 from warehouse.database.lineage import readers_of, without
 from warehouse.database.meanings import LAYERS
 from warehouse.database.reference import read_table
@@ -168,7 +169,7 @@ def lineage_picture() -> str:
 
 @cache
 def _description() -> Description:
-    return Description(packaged())
+    return Description(in_memory())
 
 
 def _readers(name: str) -> tuple[str, ...]:

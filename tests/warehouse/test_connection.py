@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 import warehouse
-from warehouse.database import connection
+from warehouse.database import empty
 from warehouse.database.connection import database_error, open_for_read, open_for_write
 from warehouse.errors import DatabaseError, InputError
 
@@ -241,19 +241,17 @@ def test_the_log_of_a_deleted_database_does_not_stop_a_new_one(made):
 
 def test_two_processes_may_make_the_database_at_once(database, monkeypatch):
     """The other process finishes its file between our look at the path and our rename."""
-    connect = duckdb.connect
+    create = empty.create
     others: list[bytes] = []
 
-    def connect_later(path, **options):
-        opened = connect(path, **options)
-        if not others and not database.exists():
-            with connect(str(database), config=connection._CONFIG) as other:
-                other.execute("create table warehouse_meta as select 'a' as key, 'b' as value")
-                other.execute("insert into warehouse_meta values ('schema_version', '1')")
-            others.append(database.read_bytes())
-        return opened
+    def create_later(path: Path) -> None:
+        create(path)
+        with duckdb.connect(str(database), config=empty.CONFIG) as other:
+            other.execute("create table warehouse_meta as select 'a' as key, 'b' as value")
+            other.execute("insert into warehouse_meta values ('schema_version', '1')")
+        others.append(database.read_bytes())
 
-    monkeypatch.setattr(duckdb, "connect", connect_later)
+    monkeypatch.setattr(empty, "create", create_later)
     with open_for_write(database) as opened:
         kept = "select path = ? from duckdb_databases() where database_name = current_database()"
         assert opened.execute(kept, [str(database)]).fetchone() == (True,)

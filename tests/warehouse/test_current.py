@@ -6,12 +6,11 @@ import json
 from collections import defaultdict
 from dataclasses import dataclass
 
-import duckdb
 import numpy as np
 import pytest
 
 from tests.toy_estimator import TOY
-from warehouse.database.schema import prepare
+from warehouse.database.empty import in_memory
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,7 @@ class Stored:
 @pytest.fixture
 def connection(toy):
     del toy  # registered before the tables are made
-    with duckdb.connect() as opened:
-        prepare(opened)
+    with in_memory() as opened:
         yield opened
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from estimators.columns import COLUMNS
 from warehouse.database import resources
-from warehouse.database.describe import Description, group_of, packaged, split_comment
+from warehouse.database.describe import Description, group_of, split_comment
+from warehouse.database.empty import in_memory
 from warehouse.database.lineage import names_in, readers_of, reads_of, rests_on, without
 from warehouse.database.meanings import (
     ARGUMENTS,
@@ -28,7 +29,7 @@ from warehouse.macros import Argument, macros_in
 @pytest.fixture(scope="module")
 def connection() -> Iterator[duckdb.DuckDBPyConnection]:
     """A database in memory with everything that the package makes."""
-    with packaged() as opened:
+    with in_memory() as opened:
         yield opened
 
 
@@ -189,7 +190,7 @@ def test_all_macros_of_the_package_are_read(told: Description) -> None:
 
 
 def test_a_view_of_ones_own_is_described_too() -> None:
-    with packaged() as connection:
+    with in_memory() as connection:
         connection.execute("create view mine as select model, 1 as x from configuration_rank")
         told = Description(connection)
         assert told.things["mine"].layer == "own"

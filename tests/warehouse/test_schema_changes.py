@@ -297,9 +297,9 @@ def test_the_packaged_resources_are_those_of_the_source_tree():
 
 
 def test_real_valued_degrees_stay_real_when_the_dictionary_changes(
-    connection: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+    warehouse_connection: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare(connection)
+    connection = warehouse_connection
     connection.execute("insert into run_optimizer (cell_id, data_parallel) values (1, 1.025)")
     changed = replace(COLUMNS["tie_rule"], meaning="Another meaning")
     monkeypatch.setitem(COLUMNS, "tie_rule", changed)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import numpy as np
 import polars as pl
 
@@ -33,7 +32,7 @@ from estimators.roofline.estimator import RELATION, RELATION_OPERATION
 from warehouse.ask.names import with_known_names
 from warehouse.ask.rank import QUESTION, RANKED, Filters, stored_problems
 from warehouse.database.connection import rows_as_dicts
-from warehouse.database.schema import prepare_view
+from warehouse.database.empty import in_memory
 from warehouse.database.sink import store_cells
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
@@ -180,8 +179,7 @@ def break_down(configurations: Columns, mends: Mends) -> list[tuple[Cell, Column
 
 def breakdown(cells: Cells) -> tuple[tuple[str, ...], list[Row]]:
     """Return columns and rows of the view `operation_breakdown` over `cells`, in their order."""
-    with duckdb.connect() as connection:
-        prepare_view(connection, "operation_breakdown")
+    with in_memory() as connection:
         store_cells(connection, ROOFLINE, RELATION_OPERATION, cells)
         result = connection.execute(
             "select * from operation_breakdown order by list_position(?, cell_id), operation_index",

@@ -87,11 +87,11 @@ def schema(
 def _opened(db: Path, *, may_be_missing: bool) -> Iterator[tuple[DuckDBPyConnection, bool]]:
     """Yield a connection and whether it is that of the database, not of the packaged schema."""
     from warehouse.database.connection import open_for_read
-    from warehouse.database.describe import packaged
+    from warehouse.database.empty import in_memory
 
     if may_be_missing and not db.exists():
         say(f"{db}: there is no such database; this is what `warehouse init` would make")
-        with packaged() as connection:
+        with in_memory() as connection:
             yield connection, False
     else:
         with open_for_read(db) as connection:

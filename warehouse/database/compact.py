@@ -9,7 +9,8 @@ from pathlib import Path
 
 import duckdb
 
-from warehouse.database.connection import STORAGE_VERSION, open_for_write
+from warehouse.database.connection import open_for_write
+from warehouse.database.empty import STORAGE_VERSION
 from warehouse.database.sql_text import literal, quoted
 from warehouse.errors import DatabaseError
 

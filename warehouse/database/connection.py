@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from warehouse.database import empty
 from warehouse.database.schema import is_current, prepare
 from warehouse.errors import DatabaseError
 
@@ -17,14 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 DEFAULT_DATABASE = Path("db/warehouse.duckdb")
-
-STORAGE_VERSION = "v1.5.0"
-"""The format of DuckDB 2 cannot be read by the 1.5 shell, which is the one pip can install."""
-
-_CONFIG: dict[str, Any] = {"storage_compatibility_version": STORAGE_VERSION}
-if hasattr(os, "sched_getaffinity"):
-    # DuckDB counts the machine's cores, this process may have fewer.
-    _CONFIG["threads"] = len(os.sched_getaffinity(0))
 
 _MAGIC_AT, _MAGIC = 8, b"DUCK"
 _ANOTHER = "name another file with --db"
@@ -169,7 +162,7 @@ def _create(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         new.unlink(missing_ok=True)
-        duckdb.connect(str(new), config=_CONFIG).close()
+        empty.create(new)
         _put(new, path)
     except OSError as error:
         raise DatabaseError(f"{path}: cannot be created: {error.strerror}", _ANOTHER) from error
@@ -191,7 +184,7 @@ def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
     # Through a link DuckDB would keep its log beside the link, where nobody else looks for it.
     file = path.resolve() if path.is_symlink() else path
     try:
-        return duckdb.connect(str(file), read_only=read_only, config=_CONFIG)
+        return duckdb.connect(str(file), read_only=read_only, config=empty.CONFIG)
     except duckdb.Error as error:
         raise database_error(error, path) from error
 

@@ -20,7 +20,7 @@ from estimators.registry import all_estimators
 from warehouse.database import resources, stored_best, views
 from warehouse.database.lineage import readers_of, reads_of, rests_on
 from warehouse.database.meanings import ARGUMENTS, EXAMPLES, LAYERS, meaning_of
-from warehouse.database.schema import prepare, reference_names
+from warehouse.database.schema import reference_names
 from warehouse.database.sql_text import quoted
 from warehouse.database.tables import core_tables, fact_table
 from warehouse.errors import InputError
@@ -209,13 +209,6 @@ class Description:
         near = _near(name, [*self.things, *columns, *LAYERS])
         hint = f"did you mean {' or '.join(near)}?" if near else "`warehouse schema` lists them"
         raise InputError(f"`{asked}` is no table, view, macro or column", hint)
-
-
-def packaged() -> DuckDBPyConnection:
-    """Return a database in memory that has everything but rows that are evaluated."""
-    connection = duckdb.connect()
-    prepare(connection)
-    return connection
 
 
 def split_comment(comment: str) -> tuple[str, str]:

@@ -75,7 +75,7 @@ def prepare(
     InputError
         If a reference table or SQL file is faulty; the database is then left as it was.
     """
-    wanted = _fingerprints(sql, reference)
+    wanted = fingerprints(sql, reference)
     stored = _read_meta(connection)
     if _agree(stored, wanted) and not force:
         return False
@@ -96,19 +96,11 @@ def prepare(
     return True
 
 
-def prepare_view(connection: DuckDBPyConnection, name: str) -> None:
-    """Create all tables and what one view needs, in an empty database made for one question."""
-    _migrate(connection)
-    for path in reference_files():
-        store_table(connection, read_table(path))
-    views.create_needed(connection, name)
-
-
 def is_current(
     connection: DuckDBPyConnection, *, sql: Path | None = None, reference: Path | None = None
 ) -> bool:
     """Return whether `prepare` would have nothing to do; raise as it does."""
-    return _agree(_read_meta(connection), _fingerprints(sql, reference))
+    return _agree(_read_meta(connection), fingerprints(sql, reference))
 
 
 def reference_names(connection: DuckDBPyConnection) -> list[str]:
@@ -124,7 +116,7 @@ def _reference_keys(meta: Iterable[str]) -> list[str]:
     return sorted(key for key in meta if key.startswith(_REFERENCE))
 
 
-def _fingerprints(sql: Path | None, reference: Path | None) -> dict[str, str]:
+def fingerprints(sql: Path | None = None, reference: Path | None = None) -> dict[str, str]:
     """Return what `warehouse_meta` holds when the database is up to date."""
     files = reference_files(reference)
     tables = all_tables(all_estimators())

@@ -113,25 +113,6 @@ def create_views(connection: DuckDBPyConnection, directory: Path | None = None) 
     return [view.name for view in views]
 
 
-def create_needed(connection: DuckDBPyConnection, name: str) -> None:
-    """Create the packaged view `name` and those it rests on, without comments: for one question.
-
-    A name that occurs in the text of a view counts as one that it reads.
-    """
-    directory = resources.sql_directory()
-    connection.execute((directory / _MACROS).read_text("utf-8"))
-    known = {view.name: view for view in packaged(directory)}
-    needed, open_names = set(), [name]
-    while open_names:
-        found = open_names.pop()
-        needed.add(found)
-        words = set(re.findall(r"\w+", known[found].sql)) & known.keys()
-        open_names += sorted(words - needed)
-    for view in known.values():
-        if view.name in needed:
-            _create(connection, view)
-
-
 def packaged(directory: Path | None = None) -> list[View]:
     """Return the views and table macros that `create_views` makes, in its order."""
     return [*_generated(), *_from_files(directory or resources.sql_directory())]

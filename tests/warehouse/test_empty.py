@@ -1,0 +1,348 @@
+"""New databases as copies of one that is kept: always whole, never out of date, never needed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import warehouse
+from estimators.registry import ESTIMATORS
+from warehouse.database import empty, resources
+from warehouse.database.connection import open_for_write
+from warehouse.database.empty import cache_directory, in_memory
+from warehouse.database.schema import is_current, prepare
+from warehouse.errors import InputError
+
+MAKE = """
+import sys
+from pathlib import Path
+from warehouse.database.connection import open_for_write
+open_for_write(Path(sys.argv[1])).close()
+"""
+
+SMALL_VIEW = "-- Models.\n-- Grain: one row per model\nselect * from model\n"
+
+SMALL_FUNCTION = """\
+-- Wide models.
+-- Grain: one row per model
+create or replace macro wider(least) as table select * from model where hidden_size > least;
+"""
+
+SEEN = (
+    ("duckdb_tables()", "table_name, sql, comment"),
+    ("duckdb_views()", "view_name, sql, comment"),
+    ("duckdb_columns()", "table_name, column_name, data_type, column_default, comment"),
+    ("duckdb_functions()", "function_name, macro_definition, comment"),
+)
+
+
+def seen(connection: duckdb.DuckDBPyConnection) -> list[list[str]]:
+    """Everything that a user can see in a database: names, DDL, comments and rows."""
+    parts = [
+        connection.execute(f"select {columns} from {kind} where not internal").fetchall()
+        for kind, columns in SEEN
+    ]
+    tables = sorted(name for name, *_ in parts[0])
+    rows = [connection.execute(f"from {name}").fetchall() for name in tables]
+    return [sorted(map(repr, part)) for part in (*parts, *rows)]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, of a package with few tables and views: it fills the cache in a moment."""
+    one = {"linear_layer": ESTIMATORS["linear_layer"]}
+    monkeypatch.setattr("estimators.registry.ESTIMATORS", one)
+    sql, reference = tmp_path / "sql" / "marts", tmp_path / "reference"
+    sql.mkdir(parents=True)
+    reference.mkdir()
+    (sql / "models.sql").write_text(SMALL_VIEW)
+    (sql.parent / "macros.sql").write_text("-- Sum.\ncreate or replace macro plus(x, y) as x + y;")
+    (sql.parent / "functions").mkdir()
+    (sql.parent / "functions" / "wider.sql").write_text(SMALL_FUNCTION)
+    (reference / "model.csv").write_text("model,hidden_size,source\na,8,here\n")
+    monkeypatch.setattr(resources, "sql_directory", lambda: sql.parent)
+    monkeypatch.setattr(resources, "reference_directory", lambda: reference)
+    monkeypatch.setenv("WAREHOUSE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def times_prepared(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """What each call of `prepare` found to do, in order."""
+    found: list[bool] = []
+
+    def counted(connection: duckdb.DuckDBPyConnection) -> bool:
+        found.append(prepare(connection))
+        return found[-1]
+
+    monkeypatch.setattr("warehouse.database.empty.prepare", counted)
+    monkeypatch.setattr("warehouse.database.connection.prepare", counted)
+    return found
+
+
+def rows_of_model(path: Path) -> list[tuple[str, int]]:
+    with open_for_write(path) as connection:
+        assert is_current(connection)
+        return connection.execute("select model, hidden_size from models").fetchall()
+
+
+def files(cache: Path) -> list[Path]:
+    return sorted(cache.glob("*"))
+
+
+def test_the_second_database_is_a_copy_of_the_first(
+    cache: Path, tmp_path: Path, times_prepared: list[bool]
+) -> None:
+    assert rows_of_model(tmp_path / "one.duckdb") == [("a", 8)]
+    assert times_prepared == [True, False]  # the one that is kept, then its copy
+
+    assert rows_of_model(tmp_path / "two.duckdb") == [("a", 8)]
+    assert times_prepared == [True, False, False]
+    assert len(files(cache)) == 1
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_copy_is_what_would_have_been_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with in_memory() as connection:
+        copies = [seen(connection)]
+    with open_for_write(tmp_path / "copy.duckdb") as connection:
+        copies.append(seen(connection))
+    monkeypatch.setattr(empty, "cache_directory", lambda: None)
+    open_for_write(tmp_path / "made.duckdb").close()  # DuckDB stores views in words of its own
+    with open_for_write(tmp_path / "made.duckdb") as connection:
+        made = seen(connection)
+
+    assert copies == [made, made]
+    assert all(any(word in each for each in made[3]) for word in ("'plus'", "'wider'"))
+
+
+def test_a_database_keeps_nothing_from_the_one_it_was_copied_from(
+    cache: Path, tmp_path: Path
+) -> None:
+    with open_for_write(tmp_path / "one.duckdb") as connection:
+        connection.execute("create table mine as select 1 as one")
+    (kept,) = files(cache)
+    (tmp_path / "one.duckdb").chmod(0o600)
+    kept.chmod(0o400)
+
+    assert rows_of_model(tmp_path / "two.duckdb") == [("a", 8)]
+    with open_for_write(tmp_path / "two.duckdb") as connection:  # which may be written to
+        assert connection.execute(
+            "select count(*) from duckdb_tables() where table_name = 'mine'"
+        ).fetchall() == [(0,)]
+
+
+def change(what: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change one of the things that an empty database is made from."""
+    match what:
+        case "view":
+            text = SMALL_VIEW.replace("Models", "All models")
+            (directory / "sql" / "marts" / "models.sql").write_text(text)
+        case "reference table":
+            text = "model,hidden_size,source\na,9,here\n"
+            (directory / "reference" / "model.csv").write_text(text)
+        case "package":
+            monkeypatch.setattr(warehouse, "__version__", "9.9", raising=False)
+        case "statement":
+            monkeypatch.setattr(empty, "fact_ddl", lambda relation: f"create {relation.table}")
+        case "duckdb":
+            monkeypatch.setattr(duckdb, "__version__", "99.0")
+
+
+@pytest.mark.parametrize("what", ["view", "reference table", "package", "statement", "duckdb"])
+def test_a_database_of_something_else_is_made_anew(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    with in_memory():
+        (before,) = files(cache)
+
+    change(what, tmp_path, monkeypatch)
+
+    with in_memory() as connection:
+        assert is_current(connection)
+    assert len(files(cache)) == 2
+    with in_memory():
+        pass
+    assert len(files(cache)) == 2
+    assert before in files(cache)  # another version of the package may need it
+
+
+def test_only_the_files_used_last_are_kept(cache: Path, tmp_path: Path) -> None:
+    view = tmp_path / "sql" / "marts" / "models.sql"
+    with in_memory():
+        (first,) = files(cache)
+    for number in range(3):
+        view.write_text(f"{SMALL_VIEW}-- {number}\n")
+        with in_memory():
+            pass
+    for age, path in enumerate(sorted(files(cache), key=lambda path: path.stat().st_mtime)[1:]):
+        os.utime(path, (1e9 + age, 1e9 + age))
+    (oldest,) = (path for path in files(cache) if path.stat().st_mtime == 1e9)
+    (abandoned := cache / "new-of-a-killed-process").mkdir()
+    os.utime(abandoned, (1e9, 1e9))
+    (in_work := cache / "new-of-another-process").mkdir()
+
+    view.write_text(f"{SMALL_VIEW}-- one more\n")
+    with in_memory():
+        pass
+
+    kept = files(cache)
+    assert first in kept
+    assert in_work in kept
+    assert oldest not in kept
+    assert abandoned not in kept
+    assert len(kept) == 5
+
+
+@pytest.mark.parametrize("place", [0, 5000, -1])
+def test_a_damaged_copy_is_replaced_and_damages_no_database(
+    cache: Path, tmp_path: Path, place: int
+) -> None:
+    with in_memory():
+        (kept,) = files(cache)
+    content = bytearray(kept.read_bytes())
+    content[place] ^= 1
+    kept.write_bytes(content)
+
+    assert rows_of_model(tmp_path / "new.duckdb") == [("a", 8)]
+    assert len(files(cache)) == 1
+    assert files(cache)[0].read_bytes() != content
+
+
+@pytest.mark.parametrize("length", [0, 100_000])
+def test_half_a_copy_is_replaced(cache: Path, tmp_path: Path, length: int) -> None:
+    with in_memory():
+        (kept,) = files(cache)
+    kept.write_bytes(kept.read_bytes()[:length])
+
+    assert rows_of_model(tmp_path / "new.duckdb") == [("a", 8)]
+    assert [path.stat().st_size > length for path in files(cache)] == [True]
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_file_that_is_damaged_while_it_is_copied_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def copy_half(source: Path, target: Path) -> None:
+        target.write_bytes(source.read_bytes()[:100_000])
+
+    monkeypatch.setattr(shutil, "copyfile", copy_half)
+
+    assert rows_of_model(tmp_path / "new.duckdb") == [("a", 8)]
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_file_that_goes_while_it_is_copied_is_not_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*paths: Path) -> None:
+        raise FileNotFoundError(*paths)
+
+    monkeypatch.setattr(shutil, "copyfile", gone)
+
+    assert rows_of_model(tmp_path / "new.duckdb") == [("a", 8)]
+
+
+def test_a_cache_that_cannot_be_written_is_not_used(
+    cache: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cache.write_text("a file, not a directory")
+
+    assert rows_of_model(tmp_path / "new.duckdb") == [("a", 8)]
+    with in_memory() as connection:
+        assert connection.execute("select model from models").fetchall() == [("a",)]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_faulty_file_is_refused_and_leaves_nothing(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "sql" / "marts" / "models.sql").write_text(SMALL_VIEW.replace("model\n", "none\n"))
+
+    with pytest.raises(InputError, match=r"models\.sql"):
+        open_for_write(tmp_path / "new.duckdb")
+    with pytest.raises(InputError, match=r"models\.sql"):
+        in_memory()
+
+    assert files(cache) == []
+    assert not (tmp_path / "new.duckdb").exists()
+
+
+def test_two_processes_may_fill_the_cache_at_once(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare_with_another(connection: duckdb.DuckDBPyConnection) -> bool:
+        monkeypatch.setattr(empty, "prepare", prepare)
+        assert rows_of_model(tmp_path / "other.duckdb") == [("a", 8)]
+        return prepare(connection)
+
+    monkeypatch.setattr(empty, "prepare", prepare_with_another)
+
+    assert rows_of_model(tmp_path / "new.duckdb") == [("a", 8)]
+    assert not [path for path in files(cache) if path.is_dir()]
+
+
+def test_a_kill_while_the_cache_is_filled_leaves_no_file_that_is_used(
+    cache: Path, tmp_path: Path
+) -> None:
+    code = """if True:
+        import os
+        from warehouse.database import empty
+        def die(connection):
+            connection.execute("create table half as select 1 as one")
+            os.kill(os.getpid(), 9)
+        empty.prepare = die
+        empty.in_memory()
+    """
+    done = subprocess.run([sys.executable, "-c", code], check=False)
+    assert done.returncode == -9
+    assert [path.is_dir() for path in files(cache)] == [True]
+
+    assert rows_of_model(tmp_path / "new.duckdb") == [("a", 8)]
+
+
+@pytest.mark.usefixtures("empty_warehouse")
+def test_programs_share_the_cache(tmp_path: Path) -> None:
+    cache = cache_directory()
+    assert cache is not None
+    before = [(path, path.read_bytes()) for path in cache.glob("*.duckdb")]
+    assert before
+
+    subprocess.run([sys.executable, "-c", MAKE, tmp_path / "new.duckdb"], check=True)
+
+    assert [(path, path.read_bytes()) for path in cache.glob("*.duckdb")] == before
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"WAREHOUSE_CACHE": "here", "XDG_CACHE_HOME": "/caches"}, "here"),
+        ({"XDG_CACHE_HOME": "/caches"}, "/caches/training-warehouse"),
+        ({"XDG_CACHE_HOME": "caches"}, "/home/me/.cache/training-warehouse"),
+        ({"WAREHOUSE_CACHE": "", "XDG_CACHE_HOME": ""}, "/home/me/.cache/training-warehouse"),
+    ],
+)
+def test_the_cache_is_where_the_user_keeps_caches(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: str
+) -> None:
+    for name in ("WAREHOUSE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"HOME": "/home/me", **variables}.items():
+        monkeypatch.setenv(name, value)
+    assert cache_directory() == Path(expected)
+
+
+def test_without_a_home_there_is_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("WAREHOUSE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert cache_directory() is None
