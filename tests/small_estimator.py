@@ -67,10 +67,10 @@ class SmallEstimator:
         row_columns=frozenset(),
     )
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.block_sizes = []
 
-    def resolve(self, relation, columns, catalog, mends):
+    def resolve(self, relation, columns, catalog: Catalog, mends):
         del relation, mends  # every grain and variant has the same inputs
         columns = dict(columns)
         refusals = []
@@ -110,7 +110,7 @@ class SmallEstimator:
             columns[name] = np.where(keep, columns[name], 1).astype(np.int64)
         return columns, refusals
 
-    def estimate(self, relation, values, layouts, mends, out):
+    def estimate(self, relation, values, layouts, mends, out) -> None:
         self.block_sizes.append(len(layouts["data_parallel"]))
         size = np.asarray(values["hidden_size"] * values["num_layers"], dtype=np.float64)
         seconds = values["global_batch_size"] * size / values["num_gpus"] * 1e-6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from estimators.contract import PUBLISHED, Catalog, RefusedError
+from estimators.contract import PUBLISHED, Catalog, RefusedError, Relation
 from tests.toy_estimator import CONFIGURATIONS, PART_ROWS, TOY
 
 CATALOG = Catalog(
@@ -32,7 +32,7 @@ SPACE = {
 pytestmark = pytest.mark.usefixtures("toy")
 
 
-def test_the_search_yields_what_it_counts_in_any_chunks():
+def test_the_search_yields_what_it_counts_in_any_chunks() -> None:
     cells = list(TOY.search.cells(SPACE, CATALOG, PUBLISHED))
     assert [TOY.search.count(cell) for cell in cells] == [3, 6, 3, 6, 3, 6, 3, 6]
     assert len({cell.id for cell in cells}) == 8
@@ -42,7 +42,7 @@ def test_the_search_yields_what_it_counts_in_any_chunks():
         assert sum(map(len, chunks)) == TOY.search.count(cell)
 
 
-def test_a_degree_that_is_named_is_kept_to():
+def test_a_degree_that_is_named_is_kept_to() -> None:
     space = {**SPACE, "tensor_parallel": (2, 8), "num_gpus": (16,)}
     cells = [c for c in TOY.search.cells(space, CATALOG, PUBLISHED) if c.relation == "toy"]
 
@@ -54,7 +54,7 @@ def test_a_degree_that_is_named_is_kept_to():
     }
 
 
-def test_one_configuration_by_hand():
+def test_one_configuration_by_hand() -> None:
     """2 GPUs: 6 x 12 x 2 x 8^2 x 4 x 16 FLOPs at 2e6/s; 2 x 1536 bytes, half of it moved."""
     columns = {
         "model": np.array(["tiny"], dtype=object),
@@ -74,7 +74,7 @@ def test_one_configuration_by_hand():
 
 
 @pytest.mark.parametrize("relation", [CONFIGURATIONS, PART_ROWS])
-def test_a_cell_and_a_batch_of_its_rows_give_the_same(relation):
+def test_a_cell_and_a_batch_of_its_rows_give_the_same(relation: Relation) -> None:
     [cell, *_] = [
         cell
         for cell in TOY.search.cells(SPACE, CATALOG, frozenset({"T1"}))
@@ -96,7 +96,7 @@ def test_a_cell_and_a_batch_of_its_rows_give_the_same(relation):
         assert found[0][name].min() >= 0
 
 
-def test_parts_add_up_to_the_step():
+def test_parts_add_up_to_the_step() -> None:
     step, parts = (
         cell
         for cell in TOY.search.cells({**SPACE, "num_gpus": (8,)}, CATALOG, PUBLISHED)
@@ -115,7 +115,7 @@ def test_parts_add_up_to_the_step():
     assert sums[1].reshape(-1, 2).sum(axis=1) == pytest.approx(sums[0])
 
 
-def test_faults_are_refused_with_their_row():
+def test_faults_are_refused_with_their_row() -> None:
     columns = {
         "model": np.array(["tiny", "tiny", "huge"], dtype=object),
         "accelerator": np.array(["card"] * 3, dtype=object),

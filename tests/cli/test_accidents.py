@@ -1,25 +1,30 @@
 """Full disks, ^C, files that may not be read and damaged ones: told in words, by exit code."""
 
+from __future__ import annotations
+
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
+from tests.shared import Command, Program
 from warehouse.database.connection import open_for_write
 
 
 @pytest.fixture
-def on_a_full_disk(program):
+def on_a_full_disk(program: Program) -> Program:
     """Run a command that may not make a file larger than so many bytes."""
     resource = pytest.importorskip("resource")
 
-    def on_a_full_disk(size, *arguments):
-        def limit():
+    def on_a_full_disk(size: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+        def limit() -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
         return program(*arguments, preexec_fn=limit)
@@ -27,7 +32,7 @@ def on_a_full_disk(program):
     return on_a_full_disk
 
 
-def is_told_as_full(done, database):
+def is_told_as_full(done: subprocess.CompletedProcess[str], database: Path) -> bool:
     return (done.returncode, done.stdout) == (5, "") and done.stderr == (
         f"error: {database}: there is no space left for it\n"
         "hint: free some disk space; the same command resumes, what is committed stays\n"
@@ -36,8 +41,8 @@ def is_told_as_full(done, database):
 
 @pytest.mark.parametrize("free", [0, 200_000, 1_000_000])
 def test_a_disk_that_fills_up_under_a_sweep_exits_5_and_the_sweep_can_be_resumed(
-    warehouse, on_a_full_disk, database, free
-):
+    warehouse: Command, on_a_full_disk: Program, database: Path, free: int
+) -> None:
     open_for_write(database).close()
     size = database.stat().st_size + free
     done = on_a_full_disk(size, "sweep", "gpt3_1T_1d", "--db", database)
@@ -46,7 +51,9 @@ def test_a_disk_that_fills_up_under_a_sweep_exits_5_and_the_sweep_can_be_resumed
 
 
 @pytest.mark.parametrize("command", [["sweep", "gpt3_1T_1d", "--force"], ["drop", "gpt3_1T_1d"]])
-def test_a_full_disk_exits_5_and_loses_nothing(on_a_full_disk, warehouse, swept, command):
+def test_a_full_disk_exits_5_and_loses_nothing(
+    on_a_full_disk: Program, warehouse: Command, swept: Path, command: list[str]
+) -> None:
     query = ("sql", "select count(*), sum(step_seconds) from roofline", "--db", swept)
     before = warehouse(*query)
     done = on_a_full_disk(8192, *command, "--db", swept)
@@ -54,8 +61,10 @@ def test_a_full_disk_exits_5_and_loses_nothing(on_a_full_disk, warehouse, swept,
     assert warehouse(*query) == before
 
 
-def test_what_duckdb_raises_anywhere_exits_5_and_names_the_file(warehouse, monkeypatch, database):
-    def fail(*_):
+def test_what_duckdb_raises_anywhere_exits_5_and_names_the_file(
+    warehouse: Command, monkeypatch: pytest.MonkeyPatch, database: Path
+) -> None:
+    def fail(*_: object) -> None:
         raise duckdb.FatalException("FATAL Error: Failed to create checkpoint\nand a long trace")
 
     monkeypatch.setattr("warehouse.database.connection.open_for_write", fail)
@@ -66,7 +75,7 @@ def test_what_duckdb_raises_anywhere_exits_5_and_names_the_file(warehouse, monke
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.2, 0.5])
-def test_an_interrupt_of_a_sweep_at_any_time_exits_130(database, wait):
+def test_an_interrupt_of_a_sweep_at_any_time_exits_130(database: Path, wait: float) -> None:
     running = subprocess.Popen(
         [sys.executable, "-m", "warehouse.cli.main", "sweep", "paper_grid", "--db", str(database)],
         stdout=subprocess.PIPE,
@@ -87,7 +96,7 @@ def test_an_interrupt_of_a_sweep_at_any_time_exits_130(database, wait):
     assert not progress.exists()
 
 
-def interrupted(*_, **__):
+def interrupted(*_: object, **__: Any) -> None:
     """Be stopped by ^C as DuckDB is, which raises an error of its own."""
     try:
         os.kill(os.getpid(), signal.SIGINT)
@@ -97,8 +106,8 @@ def interrupted(*_, **__):
 
 
 def test_an_interrupt_that_duckdb_turned_into_its_own_error_stops_a_sweep(
-    warehouse, tiny, database, monkeypatch
-):
+    warehouse: Command, tiny: Path, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("warehouse.sweep.runner.run_study", interrupted)
     code, out, err = warehouse("sweep", tiny, "--db", database)
     assert (code, out) == (130, "")
@@ -106,38 +115,44 @@ def test_an_interrupt_that_duckdb_turned_into_its_own_error_stops_a_sweep(
     assert err.endswith("\ninterrupted\n")
 
 
-def test_a_slow_check_can_be_interrupted(warehouse, swept, monkeypatch):
+def test_a_slow_check_can_be_interrupted(
+    warehouse: Command, swept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("warehouse.cli.validate.run_checks", interrupted)
     assert warehouse("validate", "--db", swept) == (130, "", "interrupted\n")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.fixture
-def nothing_readable(monkeypatch):
+def nothing_readable(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Have every file refuse to be read, as to another user; root may read all files."""
     monkeypatch.setattr(os, "access", lambda *_, **__: False)
     opened = Path.open
 
-    def refuse(path, mode="r", *arguments, **options):
+    def refuse(path: Path, mode="r", *arguments: object, **options: Any):
         if path.suffix == ".duckdb" or path.name == "in.csv":
             raise PermissionError(13, "Permission denied", str(path))
         return opened(path, mode, *arguments, **options)
 
-    def refuse_stored():
+    def refuse_stored() -> None:
         monkeypatch.setattr(Path, "open", refuse)
 
     return refuse_stored
 
 
 @pytest.mark.parametrize("command", [["status"], ["rank"], ["sql", "select 1"], ["drop", "a"]])
-def test_a_database_that_may_not_be_read_exits_5(warehouse, swept, nothing_readable, command):
+def test_a_database_that_may_not_be_read_exits_5(
+    warehouse: Command, swept: Path, nothing_readable: Callable[[], None], command: list[str]
+) -> None:
     nothing_readable()
     code, out, err = warehouse(*command, "--db", swept)
     assert (code, out) == (5, "")
     assert err.startswith(f"error: {swept}: cannot be opened: Permission denied\nhint: ")
 
 
-def test_configurations_that_may_not_be_read_exit_3(warehouse, tmp_path, nothing_readable):
+def test_configurations_that_may_not_be_read_exit_3(
+    warehouse: Command, tmp_path: Path, nothing_readable: Callable[[], None]
+) -> None:
     configs = tmp_path / "in.csv"
     configs.write_text("model\ngpt3\n")
     nothing_readable()
@@ -146,7 +161,7 @@ def test_configurations_that_may_not_be_read_exit_3(warehouse, tmp_path, nothing
     assert err.startswith(f"error: {configs}: cannot be read: Permission denied")
 
 
-def test_a_database_with_bad_blocks_exits_5_in_every_command(program, swept):
+def test_a_database_with_bad_blocks_exits_5_in_every_command(program: Program, swept: Path) -> None:
     content = bytearray(swept.read_bytes())
     with duckdb.connect(str(swept), read_only=True) as connection:
         blocks = connection.execute(
@@ -174,7 +189,7 @@ def test_a_database_with_bad_blocks_exits_5_in_every_command(program, swept):
         "alter table warehouse_meta rename key to name",
     ],
 )
-def test_a_damaged_table_of_versions_exits_5(warehouse, swept, change):
+def test_a_damaged_table_of_versions_exits_5(warehouse: Command, swept: Path, change: str) -> None:
     with duckdb.connect(str(swept)) as connection:
         connection.execute(change)
     for command in (["status"], ["init"]):
@@ -183,7 +198,7 @@ def test_a_damaged_table_of_versions_exits_5(warehouse, swept, change):
         assert err.startswith(f"error: {swept}: ")
 
 
-def test_init_brings_a_missing_view_back(warehouse, swept):
+def test_init_brings_a_missing_view_back(warehouse: Command, swept: Path) -> None:
     with duckdb.connect(str(swept)) as connection:
         connection.execute("drop view configuration_rank")
         connection.execute("drop table erratum")
@@ -199,8 +214,8 @@ def test_init_brings_a_missing_view_back(warehouse, swept):
 
 
 def test_files_of_one_name_in_two_directories_are_two_studies(
-    warehouse, database, tmp_path, monkeypatch
-):
+    warehouse: Command, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     row = "model,accelerator,nvlink_size,num_gpus,global_batch_size\ngpt3,H200,8,64,{}\n"
     for name, batch in (("a", 64), ("b", 128)):

@@ -1,9 +1,16 @@
 """Bad studies, swept by the program itself: a clear refusal, or rows that say they do not fit."""
 
+from __future__ import annotations
+
 import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
 
 import duckdb
 import pytest
+
+from tests.shared import Program
 
 HEAD = """\
 name = "bad"
@@ -31,10 +38,12 @@ global_batch_size = 8
 
 
 @pytest.fixture
-def sweep(program, tmp_path):
+def sweep(
+    program: Program, tmp_path: Path
+) -> Callable[[str], tuple[subprocess.CompletedProcess[str], Path]]:
     """Sweep a study as a process; return it and the database it was to write."""
 
-    def sweep(text):
+    def sweep(text: str) -> tuple[subprocess.CompletedProcess[str], Path]:
         database, study = tmp_path / "warehouse.duckdb", tmp_path / "bad.toml"
         study.write_text(text)
         return program("sweep", "bad.toml", "--db", database, cwd=tmp_path), database
@@ -91,7 +100,11 @@ def sweep(program, tmp_path):
         ),
     ],
 )
-def test_it_is_refused_with_value_and_rule_and_nothing_is_written(sweep, study, told):
+def test_it_is_refused_with_value_and_rule_and_nothing_is_written(
+    sweep: Callable[[str], tuple[subprocess.CompletedProcess[str], Path]],
+    study: str,
+    told: list[str],
+) -> None:
     done, database = sweep(study)
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith("error: bad.toml: ")
@@ -101,7 +114,9 @@ def test_it_is_refused_with_value_and_rule_and_nothing_is_written(sweep, study, 
     assert list(database.parent.iterdir()) == [database.with_name("bad.toml")]
 
 
-def test_a_capacity_below_the_weights_gives_rows_that_do_not_fit(sweep, program):
+def test_a_capacity_below_the_weights_gives_rows_that_do_not_fit(
+    sweep: Callable[[str], tuple[subprocess.CompletedProcess[str], Path]], program: Program
+) -> None:
     done, database = sweep(HEAD + GPT3 + "[system]\nhbm_bytes = 1e9\n")
     assert done.returncode == 0, done.stderr
     with duckdb.connect(str(database), read_only=True) as connection:

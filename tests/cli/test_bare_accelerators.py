@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import duckdb
 import polars as pl
 import pytest
+
+from tests.shared import Command
 
 PRODUCTS = {
     "A100": "A100 SXM 80GB",
@@ -24,7 +27,7 @@ LAYOUT = ("model=gpt3_1.3B", "num_gpus=8", "tensor_parallel=2", "global_batch_si
 
 
 @names
-def test_explain_why_and_show_evaluate_the_product(warehouse, name):
+def test_explain_why_and_show_evaluate_the_product(warehouse: Command, name: str) -> None:
     for command in (("explain",), ("why",), ("show", "training_step")):
         found = []
         for spelling in (name, name.lower(), PRODUCTS[name]):
@@ -40,14 +43,14 @@ def test_explain_why_and_show_evaluate_the_product(warehouse, name):
 
 
 @names
-def test_a_plan_is_of_the_product(warehouse, database, name):
+def test_a_plan_is_of_the_product(warehouse: Command, database: Path, name: str) -> None:
     asked = ("--model", "gpt3_1.3B", "--tokens", 1e9, "--gpus", 2, "--accelerator", name)
     code, out, err = warehouse("plan", *asked, "--json", "--db", database)
     assert code == 0, err
     assert json.loads(out)["question"]["accelerator"] == PRODUCTS[name]
 
 
-def test_rows_of_a_file_are_of_products(warehouse, tmp_path):
+def test_rows_of_a_file_are_of_products(warehouse: Command, tmp_path: Path) -> None:
     file, out = tmp_path / "in.csv", tmp_path / "out.csv"
     row = "gpt3_1.3B,{},8,64\n"
     spelt = [*PRODUCTS, *PRODUCTS.values()]
@@ -61,7 +64,9 @@ def test_rows_of_a_file_are_of_products(warehouse, tmp_path):
     assert len(set(seconds)) == 4
 
 
-def test_a_study_of_bare_names_is_one_of_products(warehouse, database, tmp_path):
+def test_a_study_of_bare_names_is_one_of_products(
+    warehouse: Command, database: Path, tmp_path: Path
+) -> None:
     study = tmp_path / "bare.toml"
     study.write_text(
         'name = "bare"\nestimator = "training_step"\n[space]\nmodel = "gpt3_1.3B"\n'
@@ -74,7 +79,7 @@ def test_a_study_of_bare_names_is_one_of_products(warehouse, database, tmp_path)
     assert stored == [(PRODUCTS[name], rate) for name, rate in RATES.items()]
 
 
-def test_to_roofline_a_bare_name_is_the_system_of_its_source(warehouse):
+def test_to_roofline_a_bare_name_is_the_system_of_its_source(warehouse: Command) -> None:
     # arXiv 2410.00273, table A3: the A100 has 1555 GB/s
     pairs = ("model=gpt3", "accelerator=A100", "nvlink_size=8", "num_gpus=8")
     code, out, err = warehouse("show", "roofline", *pairs, "global_batch_size=64", "--json")
@@ -84,8 +89,8 @@ def test_to_roofline_a_bare_name_is_the_system_of_its_source(warehouse):
 
 
 def test_a_system_of_ones_own_stays_ones_own_whatever_its_name_is_like(
-    warehouse, database, tmp_path
-):
+    warehouse: Command, database: Path, tmp_path: Path
+) -> None:
     study = tmp_path / "own.toml"
     study.write_text(
         'name = "own"\nestimator = "training_step"\n[systems.a100]\nbased_on = "A100"\n'

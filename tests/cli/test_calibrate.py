@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
 from benchmarks import refresh_calibration
-from tests.shared import call
+from tests.shared import Command, call
 
 STUDY = """\
 name = "steps"
@@ -49,7 +51,7 @@ def made(
 
 
 @pytest.fixture
-def calibrated(made, tmp_path):
+def calibrated(made: tuple[Path, tuple[int, str, str]], tmp_path: Path) -> Path:
     """A copy of that database."""
     path = tmp_path / "calibrated.duckdb"
     path.write_bytes(made[0].read_bytes())
@@ -57,8 +59,8 @@ def calibrated(made, tmp_path):
 
 
 @pytest.fixture
-def study(tmp_path):
-    def study(more=""):
+def study(tmp_path: Path) -> Callable[..., Path]:
+    def study(more: str = "") -> Path:
         path = tmp_path / "steps.toml"
         path.write_text(STUDY.format(more=more), encoding="utf-8")
         return path
@@ -66,12 +68,14 @@ def study(tmp_path):
     return study
 
 
-def rows_of(database, query):
+def rows_of(database: Path, query: str) -> list[Any]:
     with duckdb.connect(str(database), read_only=True) as connection:
         return connection.execute(query).fetchall()
 
 
-def test_the_report_has_the_three_errors_and_those_on_other_tables(made):
+def test_the_report_has_the_three_errors_and_those_on_other_tables(
+    made: tuple[Path, tuple[int, str, str]],
+) -> None:
     _, (code, out, err) = made
     assert code == 0, err
     assert "Constants fitted to 8 rows of published_megatron_recompute" in out
@@ -86,7 +90,9 @@ def test_the_report_has_the_three_errors_and_those_on_other_tables(made):
     assert "profile tuned stored; use it with --profile tuned" in err
 
 
-def test_without_a_name_nothing_is_stored_and_no_database_is_made(warehouse, tmp_path):
+def test_without_a_name_nothing_is_stored_and_no_database_is_made(
+    warehouse: Command, tmp_path: Path
+) -> None:
     path = tmp_path / "none.duckdb"
     code, out, err = warehouse("calibrate", "published_megatron_scaling", "--db", path, "--json")
     assert code == 0
@@ -106,12 +112,14 @@ def test_without_a_name_nothing_is_stored_and_no_database_is_made(warehouse, tmp
     assert fitted < untuned
 
 
-def test_the_same_call_gives_the_same_figures(warehouse):
+def test_the_same_call_gives_the_same_figures(warehouse: Command) -> None:
     arguments = ("calibrate", "published_megatron_recompute", "--json")
     assert warehouse(*arguments)[1] == warehouse(*arguments)[1]
 
 
-def test_a_name_that_is_taken_is_refused_unless_replaced(warehouse, calibrated):
+def test_a_name_that_is_taken_is_refused_unless_replaced(
+    warehouse: Command, calibrated: Path
+) -> None:
     own = ("calibrate", "published_megatron_scaling", "--name", "tuned", "--db", calibrated)
     code, out, err = warehouse(*own)
     assert (code, out) == (3, "")
@@ -136,14 +144,16 @@ def test_a_name_that_is_taken_is_refused_unless_replaced(warehouse, calibrated):
         (["published_training_stage"], 3, "--rows accelerator=..."),
     ],
 )
-def test_what_cannot_be_calibrated_is_refused_in_words(warehouse, arguments, code, told):
+def test_what_cannot_be_calibrated_is_refused_in_words(
+    warehouse: Command, arguments: list[str], code: int, told: str
+) -> None:
     found, out, err = warehouse("calibrate", *arguments)
     assert (found, out) == (code, "")
     assert told in err
     assert "Traceback" not in err
 
 
-def test_a_file_of_ones_own_is_a_reference(warehouse, tmp_path):
+def test_a_file_of_ones_own_is_a_reference(warehouse: Command, tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     names = [pair.partition("=")[0] for pair in CONFIGURATION]
     values = [pair.partition("=")[2] for pair in CONFIGURATION]
@@ -158,7 +168,7 @@ def test_a_file_of_ones_own_is_a_reference(warehouse, tmp_path):
     assert found["rows"][1]["published_step_seconds"] == 1.1
 
 
-def test_the_output_in_the_documentation_is_what_the_commands_write():
+def test_the_output_in_the_documentation_is_what_the_commands_write() -> None:
     page = refresh_calibration.PAGE.read_text(encoding="utf-8")
     assert len(refresh_calibration.BLOCK.findall(page)) == 2
     hint = "run `python -m benchmarks.refresh_calibration`, and read what the page says about it"
@@ -169,8 +179,8 @@ def test_the_output_in_the_documentation_is_what_the_commands_write():
 
 
 def test_a_profile_changes_problems_and_results_of_a_sweep_and_the_default_does_not(
-    warehouse, calibrated, study
-):
+    warehouse: Command, calibrated: Path, study: Callable[..., Path]
+) -> None:
     path = study()
     assert warehouse("sweep", path, "--db", calibrated)[0] == 0
     assert warehouse("sweep", path, "--db", calibrated, "--profile", "tuned")[0] == 0
@@ -197,8 +207,8 @@ def test_a_profile_changes_problems_and_results_of_a_sweep_and_the_default_does_
 
 
 def test_a_study_may_name_profiles_itself_and_give_constants_of_its_own(
-    warehouse, calibrated, study
-):
+    warehouse: Command, calibrated: Path, study: Callable[..., Path]
+) -> None:
     path = study('profile = ["default", "tuned"]\n[system]\ngemm_efficiency = 0.7')
     assert warehouse("sweep", path, "--db", calibrated, "--profile", "tuned")[0] == 0
     assert rows_of(
@@ -208,7 +218,9 @@ def test_a_study_may_name_profiles_itself_and_give_constants_of_its_own(
     assert rows_of(calibrated, "select study from study") == [("steps",)]
 
 
-def test_a_dry_run_counts_the_cells_of_a_profile(warehouse, calibrated, study):
+def test_a_dry_run_counts_the_cells_of_a_profile(
+    warehouse: Command, calibrated: Path, study: Callable[..., Path]
+) -> None:
     code, out, _ = warehouse(
         "sweep", study(), "--db", calibrated, "--profile", "tuned", "--dry-run"
     )
@@ -216,7 +228,9 @@ def test_a_dry_run_counts_the_cells_of_a_profile(warehouse, calibrated, study):
 
 
 @pytest.mark.parametrize("how", ["option", "study"])
-def test_a_sweep_under_an_unknown_profile_leaves_no_trace(warehouse, calibrated, study, how):
+def test_a_sweep_under_an_unknown_profile_leaves_no_trace(
+    warehouse: Command, calibrated: Path, study: Callable[..., Path], how: str
+) -> None:
     path = study('profile = "tunde"' if how == "study" else "")
     more = ["--profile", "tunde"] if how == "option" else []
     code, out, err = warehouse("sweep", path, "--db", calibrated, *more)
@@ -226,7 +240,9 @@ def test_a_sweep_under_an_unknown_profile_leaves_no_trace(warehouse, calibrated,
     assert rows_of(calibrated, "from study") == []
 
 
-def test_a_profile_of_a_missing_database_is_unknown_and_makes_none(warehouse, tmp_path, study):
+def test_a_profile_of_a_missing_database_is_unknown_and_makes_none(
+    warehouse: Command, tmp_path: Path, study: Callable[..., Path]
+) -> None:
     path = tmp_path / "none.duckdb"
     code, _, err = warehouse("sweep", study(), "--db", path, "--profile", "tuned")
     assert code == 3
@@ -234,7 +250,9 @@ def test_a_profile_of_a_missing_database_is_unknown_and_makes_none(warehouse, tm
     assert not path.exists()
 
 
-def test_a_profile_that_says_nothing_of_a_system_is_refused(warehouse, calibrated, tmp_path):
+def test_a_profile_that_says_nothing_of_a_system_is_refused(
+    warehouse: Command, calibrated: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "h100.toml"
     text = STUDY.format(more="").replace("A100 SXM", "H100 SXM").replace("_lm_2022", "_core")
     path.write_text(text, encoding="utf-8")
@@ -246,8 +264,8 @@ def test_a_profile_that_says_nothing_of_a_system_is_refused(warehouse, calibrate
 
 @pytest.mark.parametrize("command", ["sweep", "evaluate", "show"])
 def test_a_profile_for_an_estimator_without_constants_is_refused(
-    warehouse, calibrated, tiny, tmp_path, command
-):
+    warehouse: Command, calibrated: Path, tiny: Path, tmp_path: Path, command: str
+) -> None:
     configs = tmp_path / "configs.csv"
     configs.write_text("model,num_gpus\ngpt3,64\n")
     arguments = {
@@ -260,13 +278,13 @@ def test_a_profile_for_an_estimator_without_constants_is_refused(
     assert "roofline has no constants to calibrate" in err
 
 
-def shown(warehouse, *arguments):
+def shown(warehouse: Command, *arguments: object) -> Any:
     code, out, err = warehouse("show", "training_step", *CONFIGURATION, *arguments, "--json")
     assert code == 0, err
     return json.loads(out)
 
 
-def test_show_takes_a_profile_by_option_or_by_key(warehouse, calibrated):
+def test_show_takes_a_profile_by_option_or_by_key(warehouse: Command, calibrated: Path) -> None:
     plain = shown(warehouse)
     option = shown(warehouse, "--profile", "tuned", "--db", calibrated)
     key = shown(warehouse, "profile=tuned", "--db", calibrated)
@@ -283,7 +301,9 @@ def test_show_takes_a_profile_by_option_or_by_key(warehouse, calibrated):
     assert own["inputs"]["tensor_overlap_fraction"] == fitted["tensor_overlap_fraction"]
 
 
-def test_evaluate_takes_a_profile_where_a_row_names_none(warehouse, calibrated, tmp_path):
+def test_evaluate_takes_a_profile_where_a_row_names_none(
+    warehouse: Command, calibrated: Path, tmp_path: Path
+) -> None:
     names = [pair.partition("=")[0] for pair in CONFIGURATION]
     values = [pair.partition("=")[2] for pair in CONFIGURATION]
     configs, out = tmp_path / "configs.csv", tmp_path / "out.csv"
@@ -293,7 +313,7 @@ def test_evaluate_takes_a_profile_where_a_row_names_none(warehouse, calibrated, 
         writer.writerows([*values, profile] for profile in ("", "default", "tuned"))
     arguments = ("evaluate", "training_step", configs, "--out", out, "--db", calibrated)
 
-    def seconds(*more):
+    def seconds(*more: object) -> list[float]:
         code, _, err = warehouse(*arguments, *more)
         assert code == 0, err
         with out.open(newline="") as file:
@@ -312,8 +332,8 @@ def test_evaluate_takes_a_profile_where_a_row_names_none(warehouse, calibrated, 
 
 
 def test_stored_rows_of_a_profile_are_evaluated_to_themselves(
-    warehouse, calibrated, study, tmp_path
-):
+    warehouse: Command, calibrated: Path, study: Callable[..., Path], tmp_path: Path
+) -> None:
     assert warehouse("sweep", study(), "--db", calibrated, "--profile", "tuned")[0] == 0
     query = "from current_training_step order by all"
     code, out, _ = warehouse("sql", query, "--format", "csv", "--db", calibrated)

@@ -1,5 +1,7 @@
 """`warehouse evaluate`, called as a user calls it."""
 
+from __future__ import annotations
+
 import csv
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import polars as pl
 import pytest
 
 from estimators.registry import ESTIMATORS, get
+from tests.shared import Command
 from warehouse.cli.main import run
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
@@ -16,12 +19,14 @@ CONFIGS = GOLDENS / "configs.csv"
 
 
 @pytest.fixture
-def evaluate(tmp_path, monkeypatch, capsys):
+def evaluate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
     """Run the command in an empty directory; return exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WAREHOUSE_DB", raising=False)
 
-    def evaluate(*arguments):
+    def evaluate(*arguments: object) -> tuple[int, str, str]:
         capsys.readouterr()
         code = run(["evaluate", *map(str, arguments)])
         return code, *capsys.readouterr()
@@ -29,7 +34,7 @@ def evaluate(tmp_path, monkeypatch, capsys):
     return evaluate
 
 
-def test_published_figures_of_the_source_are_met_in_every_column(evaluate):
+def test_published_figures_of_the_source_are_met_in_every_column(evaluate: Command) -> None:
     """All candidates of the parity file, in both formats: one part in a billion."""
     source = GOLDENS / "roofline_random.parquet"
     expected = pl.read_parquet(source)
@@ -47,14 +52,14 @@ def test_published_figures_of_the_source_are_met_in_every_column(evaluate):
                 assert found[name].equals(expected[name]), name
 
 
-def test_stdout_stays_empty_and_stderr_tells_what_was_done(evaluate):
+def test_stdout_stays_empty_and_stderr_tells_what_was_done(evaluate: Command) -> None:
     code, out, err = evaluate("roofline", CONFIGS, "--out", "out.csv")
     assert (code, out) == (0, "")
     assert err.startswith("out.csv: 10 rows evaluated in ")
     assert not Path("db").exists()
 
 
-def test_corrected_is_the_default_and_mends_can_be_chosen(evaluate):
+def test_corrected_is_the_default_and_mends_can_be_chosen(evaluate: Command) -> None:
     found = {}
     for name, options in {
         "default": (),
@@ -89,20 +94,22 @@ def test_corrected_is_the_default_and_mends_can_be_chosen(evaluate):
         (("--out", "x.txt"), 3, "of no known format"),
     ],
 )
-def test_wrong_options_are_refused(evaluate, options, code, told):
+def test_wrong_options_are_refused(
+    evaluate: Command, options: tuple[str, ...], code: int, told: str
+) -> None:
     found, out, err = evaluate("roofline", CONFIGS, "--out", "out.csv", *options)
     assert (found, out) == (code, "")
     assert told in err
     assert not Path("out.csv").exists()
 
 
-def test_an_unknown_estimator_is_refused(evaluate):
+def test_an_unknown_estimator_is_refused(evaluate: Command) -> None:
     code, _, err = evaluate("rooflin", CONFIGS, "--out", "out.csv")
     assert code == 3
     assert "roofline" in err
 
 
-def faulty():
+def faulty() -> None:
     with CONFIGS.open() as file:
         rows = list(csv.DictReader(file))
     rows[1]["tensor_parallel"] = "3"
@@ -110,7 +117,9 @@ def faulty():
     pl.DataFrame(rows).write_csv("faulty.csv")
 
 
-def test_refused_rows_are_told_with_row_column_value_and_hint_and_nothing_is_written(evaluate):
+def test_refused_rows_are_told_with_row_column_value_and_hint_and_nothing_is_written(
+    evaluate: Command,
+) -> None:
     faulty()
     code, out, err = evaluate("roofline", "faulty.csv", "--out", "out.csv")
     assert (code, out) == (3, "")
@@ -120,7 +129,7 @@ def test_refused_rows_are_told_with_row_column_value_and_hint_and_nothing_is_wri
     assert not Path("out.csv").exists()
 
 
-def test_valid_rows_are_kept_on_demand(evaluate):
+def test_valid_rows_are_kept_on_demand(evaluate: Command) -> None:
     faulty()
     code, _, err = evaluate("roofline", "faulty.csv", "--out", "out.csv", "--keep-valid")
     assert code == 0
@@ -133,7 +142,7 @@ def test_valid_rows_are_kept_on_demand(evaluate):
     ]
 
 
-def test_a_misspelt_column_is_told(evaluate):
+def test_a_misspelt_column_is_told(evaluate: Command) -> None:
     text = CONFIGS.read_text().replace("microbatch_size", "micro_batch_size")
     Path("in.csv").write_text(text)
     code, _, err = evaluate("roofline", "in.csv", "--out", "out.csv")
@@ -141,7 +150,7 @@ def test_a_misspelt_column_is_told(evaluate):
     assert "warning: in.csv: column `micro_batch_size` is not read" in err
 
 
-def test_a_column_spelt_as_in_the_source_is_told_with_its_name_here(evaluate):
+def test_a_column_spelt_as_in_the_source_is_told_with_its_name_here(evaluate: Command) -> None:
     Path("in.csv").write_text(
         "num_layers,hidden_size,dataset_tokens,p_pipe,note\n12,4096,1e12,2,kept\n"
     )
@@ -155,7 +164,7 @@ def test_a_column_spelt_as_in_the_source_is_told_with_its_name_here(evaluate):
     assert err.count("warning") == 1
 
 
-def test_a_text_that_no_row_has_is_written_as_nothing(evaluate):
+def test_a_text_that_no_row_has_is_written_as_nothing(evaluate: Command) -> None:
     header = "num_layers,hidden_size,dataset_tokens,skip_efficiency_check"
     for out in ("out.csv", "out.parquet"):
         Path("in.csv").write_text(f"{header}\n12,4096,1e12,true\n")
@@ -181,7 +190,9 @@ LEAST = {
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_the_least_that_an_estimator_takes_is_stored_and_every_view_has_it(evaluate, name):
+def test_the_least_that_an_estimator_takes_is_stored_and_every_view_has_it(
+    evaluate: Command, name: str
+) -> None:
     Path("in.csv").write_text("\n".join(LEAST[name]) + "\n")
     stored = evaluate(name, "in.csv", "--out", "out.csv", "--into-db", "--db", "w.duckdb")
     assert stored[0] == 0, stored
@@ -210,7 +221,9 @@ STORED = {
 
 
 @pytest.mark.parametrize("name", STORED)
-def test_stored_rows_evaluated_again_give_the_same_figures(evaluate, capsys, name):
+def test_stored_rows_evaluated_again_give_the_same_figures(
+    evaluate: Command, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
     given = f'name = "one"\nestimator = "{name}"\n[space]\n{STORED[name]}'
     Path("one.toml").write_text(given)
     assert run(["sweep", "one.toml", "--db", "w.duckdb"]) == 0
@@ -228,7 +241,9 @@ def test_stored_rows_evaluated_again_give_the_same_figures(evaluate, capsys, nam
 
 
 @pytest.mark.parametrize("name", ["roofline", "dataflow", "run_optimizer", "pipeline"])
-def test_rows_of_another_view_are_told_where_to_come_from(evaluate, capsys, name):
+def test_rows_of_another_view_are_told_where_to_come_from(
+    evaluate: Command, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
     given = f'name = "one"\nestimator = "{name}"\n[space]\n{STORED[name]}'
     Path("one.toml").write_text(given)
     assert run(["sweep", "one.toml", "--db", "w.duckdb"]) == 0
@@ -241,7 +256,9 @@ def test_rows_of_another_view_are_told_where_to_come_from(evaluate, capsys, name
     assert "columns of other views may mean something else" in err.splitlines()[0]
 
 
-def test_stored_rows_of_the_readmes_version_are_taken_again(evaluate, capsys):
+def test_stored_rows_of_the_readmes_version_are_taken_again(
+    evaluate: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("in.csv").write_text(
         "source_version,accelerator,num_layers,hidden_size\nreadme,A100_40GB,120,12288\n"
     )
@@ -254,7 +271,7 @@ def test_stored_rows_of_the_readmes_version_are_taken_again(evaluate, capsys):
     assert seconds[0] == seconds[1]
 
 
-def test_rows_are_stored_once_and_joined_with_what_was_published(evaluate):
+def test_rows_are_stored_once_and_joined_with_what_was_published(evaluate: Command) -> None:
     arguments = ("roofline", CONFIGS, "--out", "out.csv", "--into-db", "--db", "w.duckdb")
     code, out, err = evaluate(*arguments)
     assert (code, out) == (0, "")
@@ -287,7 +304,7 @@ def test_rows_are_stored_once_and_joined_with_what_was_published(evaluate):
     assert compared == [(10,), (10,)]
 
 
-def test_a_batch_and_a_search_ask_the_same_problems(evaluate):
+def test_a_batch_and_a_search_ask_the_same_problems(evaluate: Command) -> None:
     """What is evaluated from a file is ranked among what a study searched."""
     Path("one.toml").write_text(
         'name = "one"\nestimator = "roofline"\n[space]\nmodel = "megatron_1.7B"\n'
@@ -304,12 +321,12 @@ def test_a_batch_and_a_search_ask_the_same_problems(evaluate):
     assert shared == (2, 1)
 
 
-def test_the_database_is_not_touched_without_into_db(evaluate):
+def test_the_database_is_not_touched_without_into_db(evaluate: Command) -> None:
     Path("w.duckdb").write_text("held by someone else")
     assert evaluate("roofline", CONFIGS, "--out", "out.csv", "--db", "w.duckdb")[0] == 0
 
 
-def test_an_unusable_database_is_told_before_anything_is_written(evaluate):
+def test_an_unusable_database_is_told_before_anything_is_written(evaluate: Command) -> None:
     Path("w.duckdb").write_text("no database")
     code, _, err = evaluate(
         "roofline", CONFIGS, "--out", "out.csv", "--into-db", "--db", "w.duckdb"

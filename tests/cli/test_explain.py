@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.shared import Command, Document
 
 CONFIGURATION = (
     *("model=llama3_70B", "accelerator=H100 SXM 80GB", "num_gpus=64", "tensor_parallel=8"),
@@ -14,8 +18,8 @@ CONFIGURATION = (
 
 
 @pytest.fixture
-def explained(warehouse):
-    def run(*pairs):
+def explained(warehouse: Command) -> Document:
+    def run(*pairs: object) -> Any:
         code, out, err = warehouse("explain", *CONFIGURATION, *pairs, "--json")
         assert (code, err) == (0, "")
         return json.loads(out)
@@ -23,7 +27,7 @@ def explained(warehouse):
     return run
 
 
-def test_the_parts_add_up_to_the_step_and_have_a_formula_and_a_source(explained):
+def test_the_parts_add_up_to_the_step_and_have_a_formula_and_a_source(explained: Document) -> None:
     found = explained()
     assert math.fsum(p["seconds"] for p in found["parts"]) == pytest.approx(found["step_seconds"])
     assert math.fsum(p["step_fraction"] for p in found["parts"]) == pytest.approx(1)
@@ -31,7 +35,9 @@ def test_the_parts_add_up_to_the_step_and_have_a_formula_and_a_source(explained)
     assert {p["part"] for p in found["parts"]} < set(found["results"])
 
 
-def test_an_elasticity_is_the_change_of_the_step_when_the_constant_is_given(explained):
+def test_an_elasticity_is_the_change_of_the_step_when_the_constant_is_given(
+    explained: Document,
+) -> None:
     constants = {one["name"]: one for one in explained()["constants"]}
     one = constants["gemm_efficiency"]
     low, high = (
@@ -46,7 +52,9 @@ def test_an_elasticity_is_the_change_of_the_step_when_the_constant_is_given(expl
     assert rate["lowest"] is None
 
 
-def test_the_ranges_hold_the_step_and_the_extreme_one_holds_the_likely_one(explained):
+def test_the_ranges_hold_the_step_and_the_extreme_one_holds_the_likely_one(
+    explained: Document,
+) -> None:
     found = explained()
     step, likely, extreme = (found[f"{name}step_seconds"] for name in ("", "likely_", "extreme_"))
     assert extreme[0] < likely[0] < step < likely[1] < extreme[1]
@@ -57,13 +65,13 @@ def test_the_ranges_hold_the_step_and_the_extreme_one_holds_the_likely_one(expla
     assert max(every) <= extreme[1]
 
 
-def test_a_constant_that_is_given_has_no_range(explained):
+def test_a_constant_that_is_given_has_no_range(explained: Document) -> None:
     constants = {one["name"]: one for one in explained("gemm_efficiency=0.7")["constants"]}
     assert constants["gemm_efficiency"]["lowest"] is None
     assert constants["gemm_efficiency"]["source"] == "given"
 
 
-def test_the_report_names_step_parts_and_constants(warehouse):
+def test_the_report_names_step_parts_and_constants(warehouse: Command) -> None:
     code, out, err = warehouse("explain", *CONFIGURATION)
     assert code == 0
     assert "independent errors" in err
@@ -75,7 +83,7 @@ def test_the_report_names_step_parts_and_constants(warehouse):
     assert any(line.startswith("gemm_efficiency ") for line in lines)
 
 
-def test_the_fastest_stored_layout_is_explained(warehouse, tmp_path):
+def test_the_fastest_stored_layout_is_explained(warehouse: Command, tmp_path: Path) -> None:
     study = tmp_path / "study.toml"
     study.write_text(
         'name = "one"\nestimator = "training_step"\n[space]\nmodel = "llama3_8B"\n'
@@ -95,7 +103,7 @@ def test_the_fastest_stored_layout_is_explained(warehouse, tmp_path):
     assert "no stored configuration" in err
 
 
-def test_what_is_wrong_is_refused(warehouse):
+def test_what_is_wrong_is_refused(warehouse: Command) -> None:
     code, out, err = warehouse("explain", *CONFIGURATION, "tensor_parallel=7")
     assert (code, out) == (3, "")
     assert "given twice" in err

@@ -1,5 +1,7 @@
 """What all commands have in common: help, streams, exit codes, start-up time."""
 
+from __future__ import annotations
+
 import os
 import re
 import shutil
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.shared import Command, Program, Quickstart
 from warehouse import __version__
 from warehouse.cli import main
 from warehouse.cli.common import DEFAULT_DATABASE
@@ -20,11 +23,11 @@ WITHOUT_DATABASE: set[str] = set()
 EXAMPLES = {command.__name__: example for command, example in main.COMMANDS}
 
 
-def test_version_is_that_of_the_package(warehouse):
+def test_version_is_that_of_the_package(warehouse: Command) -> None:
     assert warehouse("--version") == (0, f"warehouse {__version__}\n", "")
 
 
-def test_help_lists_every_command_with_a_whole_sentence(warehouse):
+def test_help_lists_every_command_with_a_whole_sentence(warehouse: Command) -> None:
     code, out, err = warehouse("--help")
     assert (code, err) == (0, "")
     lines = out.partition("Commands:")[2].splitlines()
@@ -35,7 +38,9 @@ def test_help_lists_every_command_with_a_whole_sentence(warehouse):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_help_of_a_command_ends_in_its_example_and_names_the_database(warehouse, name):
+def test_the_help_of_a_command_ends_in_its_example_and_names_the_database(
+    warehouse: Command, name: str
+) -> None:
     code, out, _ = warehouse(name, "--help")
     assert code == 0
     example = [line.strip() for line in out.partition("Example:")[2].strip().splitlines()]
@@ -47,7 +52,7 @@ def test_the_help_of_a_command_ends_in_its_example_and_names_the_database(wareho
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_example_of_a_command_runs_as_it_stands(name, swept, tmp_path):
+def test_the_example_of_a_command_runs_as_it_stands(name: str, swept: Path, tmp_path: Path) -> None:
     commands = tmp_path / "bin"
     commands.mkdir()
     script = commands / "warehouse"
@@ -70,11 +75,11 @@ def test_the_example_of_a_command_runs_as_it_stands(name, swept, tmp_path):
     assert not (tmp_path / DEFAULT_DATABASE).exists()
 
 
-def test_the_default_database_is_the_one_that_is_opened_by_default():
+def test_the_default_database_is_the_one_that_is_opened_by_default() -> None:
     assert DEFAULT_DATABASE == OPENED_BY_DEFAULT
 
 
-def test_help_answers_within_three_tenths_of_a_second(program):
+def test_help_answers_within_three_tenths_of_a_second(program: Program) -> None:
     took = []
     for _ in range(5):
         started = time.perf_counter()
@@ -83,7 +88,7 @@ def test_help_answers_within_three_tenths_of_a_second(program):
     assert min(took) < 0.3
 
 
-def test_help_imports_nothing_heavy():
+def test_help_imports_nothing_heavy() -> None:
     heavy = ("duckdb", "polars", "numpy", "pyarrow", "rich")
     code = (
         "import sys; from warehouse.cli.main import run; run(['--help'])\n"
@@ -96,7 +101,7 @@ def test_help_imports_nothing_heavy():
 @pytest.mark.parametrize(
     "arguments", [["nonsense"], ["rank", "--nonsense"], ["rank", "--top", "0"], ["sql"], []]
 )
-def test_wrong_usage_exits_2_with_stdout_empty(program, arguments):
+def test_wrong_usage_exits_2_with_stdout_empty(program: Program, arguments: list[str]) -> None:
     done = program(*arguments)
     assert done.returncode == 2
     assert "Usage:" in done.stdout + done.stderr
@@ -105,7 +110,9 @@ def test_wrong_usage_exits_2_with_stdout_empty(program, arguments):
 
 
 @pytest.mark.parametrize("command", ["rank", "validate", "status", "sql"])
-def test_a_missing_database_exits_5_and_says_how_to_make_one(warehouse, tmp_path, command):
+def test_a_missing_database_exits_5_and_says_how_to_make_one(
+    warehouse: Command, tmp_path: Path, command: str
+) -> None:
     query = ["select 1"] if command == "sql" else []
     code, out, err = warehouse(command, *query, "--db", tmp_path / "none.duckdb")
     assert (code, out) == (5, "")
@@ -115,7 +122,9 @@ def test_a_missing_database_exits_5_and_says_how_to_make_one(warehouse, tmp_path
 
 
 @pytest.mark.parametrize("command", ["init", "rank", "sql", "sweep", "drop", "quickstart"])
-def test_a_file_that_is_no_database_exits_5_and_is_left_alone(warehouse, tmp_path, command):
+def test_a_file_that_is_no_database_exits_5_and_is_left_alone(
+    warehouse: Command, tmp_path: Path, command: str
+) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not a database, and dear to its owner")
     argument = {"sql": ["select 1"], "sweep": ["megatron"], "drop": ["megatron"]}.get(command, [])
@@ -135,15 +144,17 @@ def test_a_file_that_is_no_database_exits_5_and_is_left_alone(warehouse, tmp_pat
         (OSError(28, "wrong\nhint: right"), 1),
     ],
 )
-def test_an_error_becomes_its_message_and_exit_code(warehouse, monkeypatch, error, code):
-    def fail(*_):
+def test_an_error_becomes_its_message_and_exit_code(
+    warehouse: Command, monkeypatch: pytest.MonkeyPatch, error: object, code: int
+) -> None:
+    def fail(*_: object) -> None:
         raise error
 
     monkeypatch.setattr("warehouse.database.connection.open_for_write", fail)
     assert warehouse("init") == (code, "", "error: wrong\nhint: right\n")
 
 
-def test_an_estimators_refusal_exits_3(warehouse, tmp_path):
+def test_an_estimators_refusal_exits_3(warehouse: Command, tmp_path: Path) -> None:
     code, out, err = warehouse("evaluate", "nonsense", tmp_path / "a.csv", "--out", "b.csv")
     assert (code, out) == (3, "")
     known = (
@@ -153,8 +164,10 @@ def test_an_estimators_refusal_exits_3(warehouse, tmp_path):
     assert err == f'error: `estimator` "nonsense" is not known\nhint: known: {known}\n'
 
 
-def test_a_fault_of_the_program_is_not_hidden(warehouse, monkeypatch):
-    def fail(*_):
+def test_a_fault_of_the_program_is_not_hidden(
+    warehouse: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr("warehouse.database.connection.open_for_write", fail)
@@ -162,15 +175,17 @@ def test_a_fault_of_the_program_is_not_hidden(warehouse, monkeypatch):
         warehouse("init")
 
 
-def test_an_interrupt_exits_130_with_a_word(warehouse, monkeypatch):
-    def interrupted(*_):
+def test_an_interrupt_exits_130_with_a_word(
+    warehouse: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("warehouse.database.connection.open_for_write", interrupted)
     assert warehouse("init") == (130, "", "interrupted\n")
 
 
-def test_a_reader_that_goes_away_is_no_error(quickstart):
+def test_a_reader_that_goes_away_is_no_error(quickstart: Quickstart) -> None:
     query = (
         f'"{sys.executable}" -m warehouse.cli.main sql --db "{quickstart.database}" --format csv'
     )
@@ -185,7 +200,9 @@ def test_a_reader_that_goes_away_is_no_error(quickstart):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("rows", [1, 300_000])
-def test_a_full_disk_under_stdout_is_told(program, quickstart, rows):
+def test_a_full_disk_under_stdout_is_told(
+    program: Program, quickstart: Quickstart, rows: int
+) -> None:
     query = f"from range({rows})"
     with Path("/dev/full").open("w") as full:
         done = program("sql", query, "--db", quickstart.database, stdout=full, stderr=-1)
@@ -193,7 +210,9 @@ def test_a_full_disk_under_stdout_is_told(program, quickstart, rows):
     assert done.stderr == "error: No space left on device\n"
 
 
-def test_the_database_may_be_named_by_the_environment(warehouse, swept, monkeypatch, tmp_path):
+def test_the_database_may_be_named_by_the_environment(
+    warehouse: Command, swept: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("WAREHOUSE_DB", str(swept))
     assert warehouse("sql", "select 7 as x", "--format", "csv") == (0, "x\n7\n", "")
     other = shutil.copyfile(swept, tmp_path / "other.duckdb")

@@ -6,10 +6,16 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import polars as pl
 import pytest
+
+from tests.shared import Command, Program
 
 RUNS = """\
 run,model,accelerator,num_gpus,tensor_parallel,pipeline_parallel,global_batch_size,step_seconds,memory_bytes,source,note
@@ -20,10 +26,10 @@ c,gpt3_1.3B,H100 SXM 80GB,16,4,2,64,0.7,20e9,,slow
 
 
 @pytest.fixture
-def runs(tmp_path):
+def runs(tmp_path: Path) -> Callable[..., Path]:
     """Write a file of runs; return its path."""
 
-    def runs(text=RUNS, name="runs.csv"):
+    def runs(text: str = RUNS, name: str = "runs.csv") -> Path:
         path = tmp_path / name
         path.write_text(text, encoding="utf-8")
         return path
@@ -31,27 +37,32 @@ def runs(tmp_path):
     return runs
 
 
-@pytest.fixture
-def measure(warehouse, empty_warehouse, tmp_path):
-    """Measure into a database of the test's own; return the comparison."""
-    path = tmp_path / "measured.duckdb"
-    shutil.copyfile(empty_warehouse, path)
+@dataclass(frozen=True)
+class Measure:
+    """Measures into a database of the test's own; returns the comparison."""
 
-    def measure(file, *options):
-        code, out, err = warehouse("measure", file, *options, "--json", "--db", path)
+    database: Path
+    warehouse: Command
+
+    def __call__(self, file: Path, *options: object) -> Any:
+        code, out, err = self.warehouse("measure", file, *options, "--json", "--db", self.database)
         assert code == 0, err
         return json.loads(out)
 
-    measure.database = path
-    return measure
+
+@pytest.fixture
+def measure(warehouse: Command, empty_warehouse: Path, tmp_path: Path) -> Measure:
+    return Measure(Path(shutil.copyfile(empty_warehouse, tmp_path / "measured.duckdb")), warehouse)
 
 
-def stored(path, query):
+def stored(path: Path, query: str) -> list[Any]:
     with duckdb.connect(str(path), read_only=True) as connection:
         return connection.execute(query).fetchall()
 
 
-def test_runs_stand_beside_the_estimate_of_exactly_their_layout(measure, runs, warehouse):
+def test_runs_stand_beside_the_estimate_of_exactly_their_layout(
+    measure: Measure, runs: Callable[..., Path], warehouse: Command
+) -> None:
     found = measure(runs())
     assert [line["measured_row"] for line in found] == ["a", "b", "c"]
     first, second, _ = found
@@ -68,7 +79,9 @@ def test_runs_stand_beside_the_estimate_of_exactly_their_layout(measure, runs, w
     assert (second["measured_memory_bytes"], second["memory_relative_error"]) == (None, None)
 
 
-def test_the_table_holds_what_was_measured_and_whence(measure, runs):
+def test_the_table_holds_what_was_measured_and_whence(
+    measure: Measure, runs: Callable[..., Path]
+) -> None:
     file = runs()
     measure(file, "--name", "ours")
     rows = stored(
@@ -89,7 +102,9 @@ def test_the_table_holds_what_was_measured_and_whence(measure, runs):
     assert stored(measure.database, "select count(*) from study_cell") == [(2,)]
 
 
-def test_the_same_file_twice_is_refused_or_replaces(measure, runs, warehouse):
+def test_the_same_file_twice_is_refused_or_replaces(
+    measure: Measure, runs: Callable[..., Path], warehouse: Command
+) -> None:
     file = runs()
     measure(file)
     code, out, err = warehouse("measure", file, "--db", measure.database)
@@ -106,21 +121,27 @@ def test_the_same_file_twice_is_refused_or_replaces(measure, runs, warehouse):
     assert stored(measure.database, "select count(*) from measurement") == [(6,)]
 
 
-def test_parquet_and_files_without_names_are_taken(measure, tmp_path, runs):
+def test_parquet_and_files_without_names_are_taken(
+    measure: Measure, tmp_path: Path, runs: Callable[..., Path]
+) -> None:
     path = tmp_path / "runs.parquet"
     pl.read_csv(runs()).drop("run", "note").write_parquet(path)
     found = measure(path)
     assert [line["measured_row"] for line in found] == ["row 1", "row 2", "row 3"]
 
 
-def test_a_run_with_constants_of_its_own_is_compared_with_them(measure, runs):
+def test_a_run_with_constants_of_its_own_is_compared_with_them(
+    measure: Measure, runs: Callable[..., Path]
+) -> None:
     text = "model,accelerator,num_gpus,global_batch_size,gemm_efficiency,step_seconds\n"
     found = measure(runs(f"{text}gpt3_1.3B,H100,8,64,0.5,0.8\ngpt3_1.3B,H100,8,64,0.9,0.8\n"))
     slow, fast = (line["step_seconds"] for line in found)
     assert slow > fast
 
 
-def test_another_estimator_joins_by_its_shape(measure, runs, warehouse, tmp_path):
+def test_another_estimator_joins_by_its_shape(
+    measure: Measure, runs: Callable[..., Path], warehouse: Command, tmp_path: Path
+) -> None:
     measure(runs())
     study = tmp_path / "roofline.toml"
     study.write_text(
@@ -139,7 +160,9 @@ def test_another_estimator_joins_by_its_shape(measure, runs, warehouse, tmp_path
     ]
 
 
-def test_the_report_says_how_far_the_estimates_are(warehouse, measure, runs):
+def test_the_report_says_how_far_the_estimates_are(
+    warehouse: Command, measure: Measure, runs: Callable[..., Path]
+) -> None:
     code, out, err = warehouse("measure", runs(), "--db", measure.database)
     assert code == 0
     assert "3 runs stored" in err
@@ -180,7 +203,9 @@ HEAD = (
         ("", "has no run"),
     ],
 )
-def test_a_faulty_row_refuses_the_whole_file(warehouse, measure, runs, rows, said):
+def test_a_faulty_row_refuses_the_whole_file(
+    warehouse: Command, measure: Measure, runs: Callable[..., Path], rows: str, said: str
+) -> None:
     file = runs(HEAD + rows)
     code, out, err = warehouse("measure", file, "--db", measure.database)
     assert (code, out) == (3, "")
@@ -190,7 +215,9 @@ def test_a_faulty_row_refuses_the_whole_file(warehouse, measure, runs, rows, sai
     assert stored(measure.database, "select count(*) from cell") == [(0,)]
 
 
-def test_all_faults_are_told_with_their_hints(warehouse, measure, runs):
+def test_all_faults_are_told_with_their_hints(
+    warehouse: Command, measure: Measure, runs: Callable[..., Path]
+) -> None:
     rows = "a,gpt3_1.3B,H100,8,3,64,1,\nb,gpt3_1.3B,H100,8,2,64,nan,\n"
     _, _, err = warehouse("measure", runs(HEAD + rows), "--db", measure.database)
     assert "line 2" in err
@@ -207,13 +234,17 @@ def test_all_faults_are_told_with_their_hints(warehouse, measure, runs):
         ("step_seconds,what\n1,2\n", "runs.csv", "has no column of a layout"),
     ],
 )
-def test_a_file_that_is_no_table_of_runs_is_refused(warehouse, measure, runs, text, name, said):
+def test_a_file_that_is_no_table_of_runs_is_refused(
+    warehouse: Command, measure: Measure, runs: Callable[..., Path], text: str, name: str, said: str
+) -> None:
     code, _, err = warehouse("measure", runs(text, name), "--db", measure.database)
     assert code == 3
     assert said in err
 
 
-def test_a_missing_file_and_a_taken_name_are_refused(warehouse, measure, runs, tmp_path):
+def test_a_missing_file_and_a_taken_name_are_refused(
+    warehouse: Command, measure: Measure, runs: Callable[..., Path], tmp_path: Path
+) -> None:
     code, _, err = warehouse("measure", tmp_path / "no.csv", "--db", tmp_path / "no.duckdb")
     assert code == 3
     assert "there is no such file" in err
@@ -226,7 +257,9 @@ def test_a_missing_file_and_a_taken_name_are_refused(warehouse, measure, runs, t
     assert code == 3
 
 
-def test_a_database_that_another_process_writes_to_is_told(measure, runs, program):
+def test_a_database_that_another_process_writes_to_is_told(
+    measure: Measure, runs: Callable[..., Path], program: Program
+) -> None:
     holder = subprocess.Popen(
         [
             sys.executable,

@@ -7,10 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
+from tests.shared import Command, Program
 from warehouse.database.connection import open_for_write
 
 TEXT = (
@@ -30,10 +34,10 @@ run(sys.argv[2:])
 
 
 @pytest.fixture
-def file(tmp_path):
+def file(tmp_path: Path) -> Callable[..., Path]:
     """Write a file of two runs; return its path."""
 
-    def file(degree=2, seconds=0.5):
+    def file(degree: int = 2, seconds: float = 0.5) -> Path:
         path = tmp_path / f"runs_{degree}_{seconds}.csv"
         path.write_text(TEXT.format(degree=degree, seconds=seconds))
         return path
@@ -41,7 +45,7 @@ def file(tmp_path):
     return file
 
 
-def contents(database):
+def contents(database: Path) -> dict[str, list[Any]]:
     """Return all that a measurement may change, each row as text."""
     tables = ("measurement", "study", "study_cell", "cell", "problem", "training_step")
     with duckdb.connect(str(database)) as connection:  # replays what a killed process left
@@ -52,7 +56,7 @@ def contents(database):
 
 
 @pytest.fixture
-def before(warehouse, database, file):
+def before(warehouse: Command, database: Path, file: Callable[..., Path]) -> dict[str, list[Any]]:
     """Measure two runs; return what is stored then."""
     code, _, err = warehouse("measure", file(), "--name", "ours", "--db", database)
     assert code == 0, err
@@ -69,7 +73,13 @@ def before(warehouse, database, file):
         "warehouse.cli.measure.fetched",
     ],
 )
-def test_a_killed_measure_leaves_all_or_nothing(before, warehouse, database, file, place):
+def test_a_killed_measure_leaves_all_or_nothing(
+    before: dict[str, list[Any]],
+    warehouse: Command,
+    database: Path,
+    file: Callable[..., Path],
+    place: str,
+) -> None:
     new = file(4, 0.7)
     arguments = ("measure", str(new), "--name", "ours", "--replace", "--db", str(database))
     done = subprocess.run(
@@ -88,7 +98,9 @@ def test_a_killed_measure_leaves_all_or_nothing(before, warehouse, database, fil
 
 
 @pytest.mark.parametrize("wait", [0.6, 0.8, 1.0, 1.3])
-def test_a_measure_killed_at_any_time_leaves_all_or_nothing(before, database, file, wait):
+def test_a_measure_killed_at_any_time_leaves_all_or_nothing(
+    before: dict[str, list[Any]], database: Path, file: Callable[..., Path], wait: float
+) -> None:
     arguments = ("measure", file(4, 0.7), "--name", "theirs", "--db", database)
     running = subprocess.Popen(
         [sys.executable, "-m", "warehouse.cli.main", *map(str, arguments)],
@@ -108,11 +120,15 @@ def test_a_measure_killed_at_any_time_leaves_all_or_nothing(before, database, fi
 
 @pytest.mark.parametrize("size", [0, 2048, 4096, 8192, 65536])
 def test_a_disk_that_is_full_before_the_commit_stores_nothing_and_says_so(
-    before, program, database, file, size
-):
+    before: dict[str, list[Any]],
+    program: Program,
+    database: Path,
+    file: Callable[..., Path],
+    size: int,
+) -> None:
     resource = pytest.importorskip("resource")
 
-    def limit():
+    def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
     arguments = ("measure", file(4, 0.7), "--name", "ours", "--replace", "--db", database)
@@ -128,7 +144,9 @@ def test_a_disk_that_is_full_before_the_commit_stores_nothing_and_says_so(
     assert program(*arguments).returncode == 0
 
 
-def test_of_two_at_once_each_is_stored_whole_or_refused(database, file):
+def test_of_two_at_once_each_is_stored_whole_or_refused(
+    database: Path, file: Callable[..., Path]
+) -> None:
     open_for_write(database).close()
     environment = {name: value for name, value in os.environ.items() if name != "WAREHOUSE_DB"}
     asked = {"first": file(2), "second": file(4, 0.7)}

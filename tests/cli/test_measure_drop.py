@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
+
+from tests.shared import Command
 
 TEXT = (
     "run,model,accelerator,num_gpus,global_batch_size,tensor_parallel,step_seconds\n"
@@ -25,10 +30,10 @@ activation_recompute = "none"
 
 
 @pytest.fixture
-def measure(warehouse, database, tmp_path):
+def measure(warehouse: Command, database: Path, tmp_path: Path) -> Callable[..., None]:
     """Measure `runs.csv` of a directory of the team's own under the team's name."""
 
-    def measure(team, degree, *options):
+    def measure(team: str, degree: int, *options: object) -> None:
         (tmp_path / team).mkdir(exist_ok=True)
         file = tmp_path / team / "runs.csv"
         file.write_text(TEXT.format(degree, degree))
@@ -39,8 +44,8 @@ def measure(warehouse, database, tmp_path):
 
 
 @pytest.fixture
-def stored(database):
-    def stored(query):
+def stored(database: Path) -> Callable[[str], list[Any]]:
+    def stored(query: str) -> list[Any]:
         with duckdb.connect(str(database), read_only=True) as connection:
             return connection.execute(query).fetchall()
 
@@ -57,8 +62,13 @@ COUNTS = "select {}".format(
 
 
 def test_each_name_is_a_study_of_its_own_whatever_the_file_is_called(
-    measure, warehouse, database, stored, tmp_path, monkeypatch
-):
+    measure: Callable[..., None],
+    warehouse: Command,
+    database: Path,
+    stored: Callable[[str], list[Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for team, degree in (("teamC", 2), ("teamD", 4)):
         measure(team, degree)
         monkeypatch.chdir(tmp_path / team)
@@ -72,8 +82,11 @@ def test_each_name_is_a_study_of_its_own_whatever_the_file_is_called(
 
 
 def test_dropping_takes_out_the_runs_with_what_was_evaluated_for_them_alone(
-    measure, warehouse, database, stored
-):
+    measure: Callable[..., None],
+    warehouse: Command,
+    database: Path,
+    stored: Callable[[str], list[Any]],
+) -> None:
     measure("teamC", 2)
     before = stored(COUNTS)
     measure("teamD", 4)
@@ -86,7 +99,12 @@ def test_dropping_takes_out_the_runs_with_what_was_evaluated_for_them_alone(
     assert stored(COUNTS) == [(0,) * 6]
 
 
-def test_cells_that_another_name_asks_for_stay(measure, warehouse, database, stored):
+def test_cells_that_another_name_asks_for_stay(
+    measure: Callable[..., None],
+    warehouse: Command,
+    database: Path,
+    stored: Callable[[str], list[Any]],
+) -> None:
     measure("teamC", 2)
     measure("teamD", 2)  # the same layouts
     assert warehouse("measure", "--drop", "teamC", "--db", database)[0] == 0
@@ -94,14 +112,21 @@ def test_cells_that_another_name_asks_for_stay(measure, warehouse, database, sto
     assert stored("select study from study") == [("measure teamD",)]
 
 
-def test_an_earlier_file_of_the_name_leaves_nothing_behind(measure, warehouse, database, stored):
+def test_an_earlier_file_of_the_name_leaves_nothing_behind(
+    measure: Callable[..., None],
+    warehouse: Command,
+    database: Path,
+    stored: Callable[[str], list[Any]],
+) -> None:
     measure("teamC", 2)
     measure("teamC", 4, "--replace")
     assert warehouse("measure", "--drop", "teamC", "--db", database)[0] == 0
     assert stored(COUNTS) == [(0,) * 6]
 
 
-def test_an_unknown_name_is_refused_before_anything_is_written(measure, warehouse, database):
+def test_an_unknown_name_is_refused_before_anything_is_written(
+    measure: Callable[..., None], warehouse: Command, database: Path
+) -> None:
     measure("teamC", 2)
     before = database.read_bytes()
     code, out, err = warehouse("measure", "--drop", "team", "--db", database)
@@ -113,14 +138,17 @@ def test_an_unknown_name_is_refused_before_anything_is_written(measure, warehous
     assert database.read_bytes() == before
 
 
-def test_nothing_is_made_to_drop_from(warehouse, database):
+def test_nothing_is_made_to_drop_from(warehouse: Command, database: Path) -> None:
     assert warehouse("measure", "--drop", "teamC", "--db", database)[0] == 5
     assert not database.exists()
 
 
 def test_the_study_of_measurements_is_not_dropped_from_under_them(
-    measure, warehouse, database, stored
-):
+    measure: Callable[..., None],
+    warehouse: Command,
+    database: Path,
+    stored: Callable[[str], list[Any]],
+) -> None:
     measure("teamC", 2)
     before = stored(COUNTS)
     code, out, err = warehouse("drop", "measure teamC", "--db", database)
@@ -133,7 +161,13 @@ def test_the_study_of_measurements_is_not_dropped_from_under_them(
     assert stored(COUNTS) == before
 
 
-def test_a_sweep_of_the_same_problem_can_be_dropped(measure, warehouse, database, stored, tmp_path):
+def test_a_sweep_of_the_same_problem_can_be_dropped(
+    measure: Callable[..., None],
+    warehouse: Command,
+    database: Path,
+    stored: Callable[[str], list[Any]],
+    tmp_path: Path,
+) -> None:
     measure("teamC", 2)
     study = tmp_path / "swept.toml"
     study.write_text(STUDY.format("swept", ""))
@@ -143,8 +177,8 @@ def test_a_sweep_of_the_same_problem_can_be_dropped(measure, warehouse, database
 
 
 def test_any_other_study_that_alone_holds_a_measured_problem_is_not_dropped_either(
-    measure, warehouse, database
-):
+    measure: Callable[..., None], warehouse: Command, database: Path
+) -> None:
     measure("teamC", 2)
     with duckdb.connect(str(database)) as connection:  # as stored by an earlier version
         connection.execute("update study set study = 'evaluate runs.csv published'")
@@ -157,19 +191,23 @@ def test_any_other_study_that_alone_holds_a_measured_problem_is_not_dropped_eith
 
 
 @pytest.mark.parametrize("more", [["runs.csv"], ["--name", "other"], ["--replace"]])
-def test_dropping_takes_no_file_and_no_name(warehouse, database, more):
+def test_dropping_takes_no_file_and_no_name(
+    warehouse: Command, database: Path, more: list[str]
+) -> None:
     code, out, err = warehouse("measure", *more, "--drop", "a", "--db", database)
     assert (code, out) == (2, "")
     assert "`--drop` takes out what is stored" in err
 
 
-def test_a_file_or_a_name_to_drop_is_needed(warehouse, database):
+def test_a_file_or_a_name_to_drop_is_needed(warehouse: Command, database: Path) -> None:
     code, _, err = warehouse("measure", "--db", database)
     assert code == 2
     assert "Missing argument 'FILE'" in err
 
 
-def test_calibrate_calls_the_rows_of_the_file_what_measure_does(warehouse, tmp_path):
+def test_calibrate_calls_the_rows_of_the_file_what_measure_does(
+    warehouse: Command, tmp_path: Path
+) -> None:
     file = tmp_path / "runs.csv"
     file.write_text(TEXT.format(3, 2))
     code, _, err = warehouse("calibrate", file)

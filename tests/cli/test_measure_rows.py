@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from pathlib import Path
 
 import duckdb
 import pytest
+
+from tests.shared import Command
 
 HEAD = "run,model,accelerator,num_gpus,global_batch_size,step_seconds,memory_bytes\n"
 RUN = "a,gpt3_1.3B,H100,8,64,0.5,30e9\n"
@@ -18,10 +22,10 @@ LEAST = 0.14023
 
 
 @pytest.fixture
-def measured(warehouse, database, tmp_path):
+def measured(warehouse: Command, database: Path, tmp_path: Path) -> Command:
     """Measure a file of this text; return exit code, stdout, stderr."""
 
-    def measured(text, *options):
+    def measured(text: str, *options: object) -> tuple[int, str, str]:
         file = tmp_path / "runs.csv"
         file.write_text(text, encoding="utf-8")
         return warehouse("measure", file, *options, "--db", database)
@@ -30,10 +34,10 @@ def measured(warehouse, database, tmp_path):
 
 
 @pytest.fixture
-def is_empty(database):
+def is_empty(database: Path) -> Callable[[], bool]:
     """Return whether nothing is stored."""
 
-    def is_empty():
+    def is_empty() -> bool:
         with duckdb.connect(str(database), read_only=True) as connection:
             query = "select (select count(*) from measurement) + (select count(*) from cell)"
             return connection.execute(query).fetchall() == [(0,)]
@@ -48,7 +52,9 @@ def is_empty(database):
         ("num_gpus", "give the GPUs of each run, of all its replicas"),
     ],
 )
-def test_what_must_not_be_guessed_is_asked_for(measured, is_empty, missing, hint):
+def test_what_must_not_be_guessed_is_asked_for(
+    measured: Command, is_empty: Callable[[], bool], missing: str, hint: str
+) -> None:
     names, values = HEAD.strip().split(","), RUN.strip().split(",")
     place = names.index(missing)
     text = ",".join(names[:place] + names[place + 1 :]) + "\n"
@@ -83,8 +89,13 @@ def test_what_must_not_be_guessed_is_asked_for(measured, is_empty, missing, hint
     ],
 )
 def test_rows_that_no_machine_can_have_measured_refuse_the_file(
-    measured, is_empty, seconds, memory, said, hint
-):
+    measured: Command,
+    is_empty: Callable[[], bool],
+    seconds: float | str,
+    memory: str,
+    said: str,
+    hint: str,
+) -> None:
     code, out, err = measured(f"{HEAD}{RUN}b,gpt3_1.3B,H100,8,64,{seconds},{memory}\n")
     assert (code, out) == (3, "")
     assert "runs.csv: line 3: " in err
@@ -97,13 +108,15 @@ def test_rows_that_no_machine_can_have_measured_refuse_the_file(
 @pytest.mark.parametrize(
     ("seconds", "memory"), [(LEAST * 1.001, "1e6"), ("1e9", "85.8e9"), ("0.5", "80e9")]
 )
-def test_rows_at_the_edge_of_what_is_possible_are_taken(measured, seconds, memory):
+def test_rows_at_the_edge_of_what_is_possible_are_taken(
+    measured: Command, seconds: float | str, memory: str
+) -> None:
     # 80 GiB are 85.9e9 bytes: what tools show of a GPU that is sold with 80 GB
     code, _, err = measured(f"{HEAD}b,gpt3_1.3B,H100,8,64,{seconds},{memory}\n")
     assert code == 0, err
 
 
-def test_a_step_in_eight_bits_is_held_against_the_peak_of_eight_bits(measured):
+def test_a_step_in_eight_bits_is_held_against_the_peak_of_eight_bits(measured: Command) -> None:
     head, row = HEAD.strip() + ",precision\n", "b,gpt3_1.3B,H100,8,64,{},,fp8\n"
     assert measured(head + row.format(LEAST * 0.501))[0] == 0
     code, _, err = measured(head + row.format(LEAST * 0.499), "--name", "other")
@@ -124,7 +137,9 @@ def test_a_step_in_eight_bits_is_held_against_the_peak_of_eight_bits(measured):
         ("micro", "microbatch_size"),
     ],
 )
-def test_a_column_that_is_near_one_that_is_read_refuses_the_file(measured, is_empty, spelt, meant):
+def test_a_column_that_is_near_one_that_is_read_refuses_the_file(
+    measured: Command, is_empty: Callable[[], bool], spelt: str, meant: str
+) -> None:
     head, row = HEAD.replace(",memory_bytes", ""), RUN.replace(",30e9", "")
     code, out, err = measured(f"{head.strip()},{spelt}\n{row.strip()},2\n")
     assert (code, out) == (3, "")
@@ -132,7 +147,7 @@ def test_a_column_that_is_near_one_that_is_read_refuses_the_file(measured, is_em
     assert is_empty()
 
 
-def test_other_columns_are_told_and_not_read(measured):
+def test_other_columns_are_told_and_not_read(measured: Command) -> None:
     # `notes` cannot be `note` misspelt where that is there too
     text = f"{HEAD.strip()},cluster,mfu,note,notes\n{RUN.strip()},west,0.4,x,y\n"
     code, _, err = measured(text)
@@ -142,7 +157,9 @@ def test_other_columns_are_told_and_not_read(measured):
     assert "not in estimator_accuracy" not in err
 
 
-def test_a_number_beyond_all_bounds_is_refused_without_a_warning_of_a_library(measured, is_empty):
+def test_a_number_beyond_all_bounds_is_refused_without_a_warning_of_a_library(
+    measured: Command, is_empty: Callable[[], bool]
+) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         code, out, err = measured(HEAD + RUN.replace(",8,", ",9223372036854775807,"))
@@ -153,8 +170,8 @@ def test_a_number_beyond_all_bounds_is_refused_without_a_warning_of_a_library(me
 
 @pytest.mark.parametrize("accelerator", ["A100", "H100", "H200", "B200", "A100-SXM4-80GB"])
 def test_a_run_on_any_accelerator_counts_in_the_accuracy(
-    measured, warehouse, database, accelerator
-):
+    measured: Command, warehouse: Command, database: Path, accelerator: str
+) -> None:
     code, _, err = measured(HEAD + RUN.replace("H100", accelerator).replace("0.5", "1.5"))
     assert code == 0, err
     assert "not in estimator_accuracy" not in err
@@ -163,7 +180,9 @@ def test_a_run_on_any_accelerator_counts_in_the_accuracy(
     assert out.split() == ["num_rows", "1"]
 
 
-def test_of_every_run_that_does_not_count_it_is_said_why(measured, warehouse, database):
+def test_of_every_run_that_does_not_count_it_is_said_why(
+    measured: Command, warehouse: Command, database: Path
+) -> None:
     head = (
         "run,model,num_layers,hidden_size,num_heads,seq_len,accelerator,num_gpus,"
         "global_batch_size,num_experts,experts_per_token,precision,gemm_efficiency,nvlink_size,"

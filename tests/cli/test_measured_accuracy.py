@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.shared import Command, Document
 
 MODEL, GPUS, BATCH = "gpt3_1.3B", 8, 64
 LAYOUTS = {"slow": 2, "fast": 4}
@@ -16,12 +20,12 @@ FACTORS = {"slow": 1.25, "fast": 0.8}
 
 
 @pytest.fixture
-def ask(warehouse, empty_warehouse, tmp_path):
+def ask(warehouse: Command, empty_warehouse: Path, tmp_path: Path) -> Document:
     """Call a command with a database of the test's own; return what it prints as data."""
     path = tmp_path / "measured.duckdb"
     shutil.copyfile(empty_warehouse, path)
 
-    def ask(*arguments, form=("--format", "json")):
+    def ask(*arguments: object, form: tuple[str, ...] = ("--format", "json")) -> Any:
         code, out, err = warehouse(*arguments, *form, "--db", path)
         assert code == 0, err
         return json.loads(out)
@@ -30,7 +34,7 @@ def ask(warehouse, empty_warehouse, tmp_path):
 
 
 @pytest.fixture
-def estimated(warehouse):
+def estimated(warehouse: Command) -> dict[str, float]:
     """Return the estimated seconds of a step of each run, of `show`, which knows no database."""
     found = {}
     for run, degree in LAYOUTS.items():
@@ -44,7 +48,7 @@ def estimated(warehouse):
 
 
 @pytest.fixture
-def measured(ask, estimated, tmp_path):
+def measured(ask: Document, estimated: dict[str, float], tmp_path: Path) -> dict[str, float]:
     """Measure both runs as `FACTORS` has them; return the seconds of each."""
     seconds = {run: FACTORS[run] * estimated[run] for run in LAYOUTS}
     lines = ["run,model,accelerator,num_gpus,tensor_parallel,global_batch_size,step_seconds"]
@@ -58,7 +62,9 @@ def measured(ask, estimated, tmp_path):
     return seconds
 
 
-def test_a_measured_step_is_compared_as_a_published_one(ask, estimated, measured):
+def test_a_measured_step_is_compared_as_a_published_one(
+    ask: Document, estimated: dict[str, float], measured: dict[str, float]
+) -> None:
     found = ask("sql", "from megatron_comparison where reference = 'ours' order by published_row")
     fast, slow = found
     assert (fast["published_row"], slow["published_row"]) == ("fast", "slow")
@@ -77,7 +83,9 @@ def test_a_measured_step_is_compared_as_a_published_one(ask, estimated, measured
         assert line["error_beyond_rounding"] == pytest.approx(line["relative_error"], rel=1e-12)
 
 
-def test_its_rate_is_the_flops_of_equation_3_over_the_measured_time(ask, measured):
+def test_its_rate_is_the_flops_of_equation_3_over_the_measured_time(
+    ask: Document, measured: dict[str, float]
+) -> None:
     # arXiv 2104.04473, equation 3 without recomputation, of 24 layers of width 2048 over 2048
     # tokens and table `model`'s 50257 words: 72 B s l h^2 (1 + s / 6h) + 6 B s h V
     layers = 72 * BATCH * 2048 * 24 * 2048**2 * (1 + 2048 / (6 * 2048))
@@ -89,7 +97,9 @@ def test_its_rate_is_the_flops_of_equation_3_over_the_measured_time(ask, measure
         assert line["published_flops_per_second_per_gpu"] == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_accuracy_over_all_of_them_is_beside_what_baselines_reach(ask, measured):
+def test_the_accuracy_over_all_of_them_is_beside_what_baselines_reach(
+    ask: Document, measured: dict[str, float]
+) -> None:
     (line,) = ask("sql", "from estimator_accuracy where reference = 'ours'")
     assert (line["estimator"], line["published_group"], line["num_rows"]) == (
         "training_step",
@@ -113,7 +123,9 @@ def test_the_accuracy_over_all_of_them_is_beside_what_baselines_reach(ask, measu
     assert line["line_mean_absolute_relative_error"] is None
 
 
-def test_a_measured_mixture_of_experts_is_not_held_against_dense_flops(ask, tmp_path):
+def test_a_measured_mixture_of_experts_is_not_held_against_dense_flops(
+    ask: Document, tmp_path: Path
+) -> None:
     # equation 3 counts dense layers: such a run is in measurement_comparison alone
     file = tmp_path / "mixture.csv"
     file.write_text(

@@ -1,11 +1,18 @@
 """`warehouse operations`: of one configuration, of a file, of the best layouts, and stored."""
 
+from __future__ import annotations
+
 import csv
 import io
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
+
+from tests.shared import Command
 
 ONE = (
     *("--model", "gpt3", "--accelerator", "H200", "--nvlink-size", 8, "--num-gpus", 64),
@@ -20,10 +27,10 @@ LAYER = [
 
 
 @pytest.fixture
-def operations(warehouse):
+def operations(warehouse: Command) -> Callable[..., tuple[int, Any, str]]:
     """Call operations for JSON; return exit code, rows, stderr."""
 
-    def operations(*arguments):
+    def operations(*arguments: object) -> tuple[int, Any, str]:
         code, out, err = warehouse("operations", *arguments, "--format", "json")
         return code, json.loads(out) if out else None, err
 
@@ -31,18 +38,20 @@ def operations(warehouse):
 
 
 @pytest.fixture
-def stored(warehouse, database, tiny):
+def stored(warehouse: Command, database: Path, tiny: Path) -> Path:
     """A database with two cells of one dimension, on 32 and on 64 GPUs."""
     assert warehouse("sweep", tiny, "--db", database)[0] == 0
     return database
 
 
-def query(database, text):
+def query(database: Path, text: str) -> list[Any]:
     with duckdb.connect(str(database), read_only=True) as connection:
         return connection.execute(text).fetchall()
 
 
-def test_operations_come_in_the_order_of_a_layer_and_add_up_to_the_step(operations):
+def test_operations_come_in_the_order_of_a_layer_and_add_up_to_the_step(
+    operations: Callable[..., tuple[int, Any, str]],
+) -> None:
     code, rows, err = operations(*ONE)
     assert code == 0
     assert [row["operation"] for row in rows] == LAYER
@@ -56,7 +65,9 @@ def test_operations_come_in_the_order_of_a_layer_and_add_up_to_the_step(operatio
     assert "data_parallel 4, tensor_parallel 8" in err
 
 
-def test_figures_are_those_of_evaluate(operations, warehouse, tmp_path):
+def test_figures_are_those_of_evaluate(
+    operations: Callable[..., tuple[int, Any, str]], warehouse: Command, tmp_path: Path
+) -> None:
     rows = operations(*ONE, "--variant", "published")[1]
     configs = tmp_path / "one.csv"
     configs.write_text(
@@ -72,7 +83,7 @@ def test_figures_are_those_of_evaluate(operations, warehouse, tmp_path):
         assert sum(row[name] for row in rows) == pytest.approx(float(whole[name]), rel=1e-12)
 
 
-def test_the_table_tells_the_bottleneck_and_what_it_waits_for(warehouse):
+def test_the_table_tells_the_bottleneck_and_what_it_waits_for(warehouse: Command) -> None:
     code, out, err = warehouse("operations", *ONE)
     heading, _, first, *_ = out.splitlines()
     assert code == 0
@@ -86,7 +97,7 @@ def test_the_table_tells_the_bottleneck_and_what_it_waits_for(warehouse):
 
 
 @pytest.mark.parametrize("form", ["csv", "markdown"])
-def test_other_formats_have_a_row_an_operation(warehouse, form):
+def test_other_formats_have_a_row_an_operation(warehouse: Command, form: str) -> None:
     out = warehouse("operations", *ONE, "--format", form)[1]
     lines = out.splitlines()
     assert len(lines) == 16 + (1 if form == "csv" else 2)
@@ -96,7 +107,7 @@ def test_other_formats_have_a_row_an_operation(warehouse, form):
         assert float(rows[4]["forward_comm_bytes"]) == 2 * 2048 * 12288
 
 
-def test_any_other_column_may_be_set(operations):
+def test_any_other_column_may_be_set(operations: Callable[..., tuple[int, Any, str]]) -> None:
     slow = operations(*ONE, "--set", "hbm_bytes_per_second=1e11", "--set", "seq_len=1024")[1]
     assert slow[0]["seq_len"] == 1024
     assert {row["binding_resource"] for row in slow[:4]} == {"memory"}
@@ -111,13 +122,17 @@ def test_any_other_column_may_be_set(operations):
         ("context_2d", "flash", 16),
     ],
 )
-def test_every_strategy_and_attention_has_its_operations(operations, strategy, attention, num_rows):
+def test_every_strategy_and_attention_has_its_operations(
+    operations: Callable[..., tuple[int, Any, str]], strategy: str, attention: str, num_rows: int
+) -> None:
     code, rows, _ = operations(*ONE, "--strategy", strategy, "--attention", attention)
     assert code == 0
     assert len(rows) == num_rows
 
 
-def test_a_file_gives_every_row_or_the_one_that_is_named(operations, tmp_path):
+def test_a_file_gives_every_row_or_the_one_that_is_named(
+    operations: Callable[..., tuple[int, Any, str]], tmp_path: Path
+) -> None:
     configs = tmp_path / "some.csv"
     configs.write_text(
         "model,accelerator,num_gpus,tensor_parallel\ngpt3,A100,64,8\ngpt3,A100,64,4\n"
@@ -130,7 +145,9 @@ def test_a_file_gives_every_row_or_the_one_that_is_named(operations, tmp_path):
     assert only == rows[16:]
 
 
-def test_best_is_the_fastest_layout_of_each_problem(operations, stored):
+def test_best_is_the_fastest_layout_of_each_problem(
+    operations: Callable[..., tuple[int, Any, str]], stored: Path
+) -> None:
     code, rows, _ = operations("--best", "--db", stored)
     assert code == 0
     best = query(
@@ -145,7 +162,9 @@ def test_best_is_the_fastest_layout_of_each_problem(operations, stored):
     assert one == rows[16:]
 
 
-def test_nothing_is_written_unless_asked(operations, stored, tmp_path):
+def test_nothing_is_written_unless_asked(
+    operations: Callable[..., tuple[int, Any, str]], stored: Path, tmp_path: Path
+) -> None:
     before = stored.read_bytes()
     operations("--best", "--db", stored)
     operations(*ONE, "--db", tmp_path / "none.duckdb")
@@ -153,7 +172,9 @@ def test_nothing_is_written_unless_asked(operations, stored, tmp_path):
     assert not (tmp_path / "none.duckdb").exists()
 
 
-def test_stored_rows_are_in_the_view_once_and_can_be_dropped(operations, warehouse, stored):
+def test_stored_rows_are_in_the_view_once_and_can_be_dropped(
+    operations: Callable[..., tuple[int, Any, str]], warehouse: Command, stored: Path
+) -> None:
     shown = operations("--best", "--into-db", "--db", stored)[1]
     code, again, err = operations("--best", "--into-db", "--db", stored)
     assert code == 0
@@ -171,7 +192,9 @@ def test_stored_rows_are_in_the_view_once_and_can_be_dropped(operations, warehou
     assert query(stored, "select count(*) > 100 from configuration") == [(True,)]
 
 
-def test_a_problem_with_operations_alone_has_no_rank(operations, warehouse, stored):
+def test_a_problem_with_operations_alone_has_no_rank(
+    operations: Callable[..., tuple[int, Any, str]], warehouse: Command, stored: Path
+) -> None:
     one = ("--model", "gpt3", "--accelerator", "A100", "--num-gpus", 64, "--tensor-parallel", 8)
     assert operations(*one, "--into-db", "--db", stored)[0] == 0
     code, _, err = warehouse("rank", "--db", stored)
@@ -180,7 +203,9 @@ def test_a_problem_with_operations_alone_has_no_rank(operations, warehouse, stor
     assert "no layout fits" not in err
 
 
-def test_points_of_a_hardware_sweep_are_told_apart(warehouse, database, tiny):
+def test_points_of_a_hardware_sweep_are_told_apart(
+    warehouse: Command, database: Path, tiny: Path
+) -> None:
     tiny.write_text(
         tiny.read_text().replace("{powers_of_two = [5, 6]}", "64")
         + "[system]\nhbm_bytes = [160e9, 120e9]\n"
@@ -192,7 +217,7 @@ def test_points_of_a_hardware_sweep_are_told_apart(warehouse, database, tiny):
     assert len(out.splitlines()) == 2 + 32
 
 
-def test_chosen_errata_are_mended(operations):
+def test_chosen_errata_are_mended(operations: Callable[..., tuple[int, Any, str]]) -> None:
     figures = {
         variant: operations(*ONE, *arguments)[1][0]
         for variant, arguments in {
@@ -218,7 +243,9 @@ def test_chosen_errata_are_mended(operations):
         ((*ONE, "--mend", "R99"), "`--mend` R99 is not a mend of roofline"),
     ],
 )
-def test_wrong_usage_exits_2(warehouse, arguments, says):
+def test_wrong_usage_exits_2(
+    warehouse: Command, arguments: tuple[int | str, ...], says: str
+) -> None:
     code, out, err = warehouse("operations", *arguments)
     assert (code, out) == (2, "")
     assert says in err
@@ -238,14 +265,16 @@ def test_wrong_usage_exits_2(warehouse, arguments, says):
         (("--config", "none.txt"), "is of no known format"),
     ],
 )
-def test_a_configuration_that_cannot_be_exits_3(warehouse, arguments, says):
+def test_a_configuration_that_cannot_be_exits_3(
+    warehouse: Command, arguments: tuple[int | str, ...], says: str
+) -> None:
     code, out, err = warehouse("operations", *arguments)
     assert (code, out) == (3, "")
     assert says in err
     assert "Traceback" not in err
 
 
-def test_a_row_that_is_not_there_or_faulty_is_named(warehouse, tmp_path):
+def test_a_row_that_is_not_there_or_faulty_is_named(warehouse: Command, tmp_path: Path) -> None:
     configs = tmp_path / "some.csv"
     configs.write_text(
         "model,accelerator,num_gpus,tensor_parallel\ngpt3,A100,64,8\ngpt3,A100,64,7\n"
@@ -259,13 +288,15 @@ def test_a_row_that_is_not_there_or_faulty_is_named(warehouse, tmp_path):
     assert warehouse("operations", "--config", configs, "--row", 1)[0] == 0
 
 
-def test_best_of_what_is_not_stored_exits_3(warehouse, stored):
+def test_best_of_what_is_not_stored_exits_3(warehouse: Command, stored: Path) -> None:
     code, out, err = warehouse("operations", "--best", "--model", "vit_era5", "--db", stored)
     assert (code, out) == (3, "")
     assert "stored: gpt3" in err
 
 
-def test_best_without_a_layout_that_fits_says_so(warehouse, database, tiny):
+def test_best_without_a_layout_that_fits_says_so(
+    warehouse: Command, database: Path, tiny: Path
+) -> None:
     tiny.write_text(tiny.read_text() + "[system]\nhbm_bytes = 1e9\n")
     assert warehouse("sweep", tiny, "--db", database)[0] == 0
     code, out, err = warehouse("operations", "--best", "--db", database)

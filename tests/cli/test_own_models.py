@@ -1,9 +1,13 @@
 """Models and systems of one's own, from a TOML file to the ranking; no code is touched."""
 
+from __future__ import annotations
+
 import csv
+from pathlib import Path
 
 import pytest
 
+from tests.shared import Command
 from warehouse.database.resources import studies_directory
 
 EXAMPLE = studies_directory() / "my_cluster.toml"
@@ -14,18 +18,20 @@ CONFIGS = (
 
 
 @pytest.fixture
-def configs(tmp_path):
+def configs(tmp_path: Path) -> Path:
     path = tmp_path / "own.csv"
     path.write_text(CONFIGS)
     return path
 
 
-def read(path):
+def read(path: Path) -> list[dict[str, str]]:
     with path.open() as file:
         return list(csv.DictReader(file))
 
 
-def test_the_example_is_swept_and_ranked_under_its_own_names(warehouse, database):
+def test_the_example_is_swept_and_ranked_under_its_own_names(
+    warehouse: Command, database: Path
+) -> None:
     assert warehouse("sweep", EXAMPLE, "--db", database)[0] == 0
     code, out, _ = warehouse(
         *("rank", "--model", "my_39B", "--num-gpus", 1024, "--format", "csv", "--db", database)
@@ -37,7 +43,7 @@ def test_the_example_is_swept_and_ranked_under_its_own_names(warehouse, database
     assert times["my_H200"] < times["H200 SXM 141GB"]
 
 
-def test_the_example_says_how_many_rows_it_would_store(warehouse, database):
+def test_the_example_says_how_many_rows_it_would_store(warehouse: Command, database: Path) -> None:
     code, out, _ = warehouse("sweep", "my_cluster", "--dry-run", "--db", database)
     assert code == 0
     name, cells, rows = out.splitlines()[-1].split()
@@ -45,7 +51,9 @@ def test_the_example_says_how_many_rows_it_would_store(warehouse, database):
     assert int(rows.replace(",", "")) > 0
 
 
-def test_evaluate_takes_the_definitions_of_a_file(warehouse, configs, tmp_path):
+def test_evaluate_takes_the_definitions_of_a_file(
+    warehouse: Command, configs: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "out.csv"
     arguments = ("evaluate", "roofline", configs, "--out", out)
     code, _, err = warehouse(*arguments)
@@ -61,7 +69,9 @@ def test_evaluate_takes_the_definitions_of_a_file(warehouse, configs, tmp_path):
     assert weights < float(row["weights_bytes"]) < 1.001 * weights
 
 
-def test_rows_of_own_models_are_stored_with_their_problem(warehouse, configs, tmp_path, database):
+def test_rows_of_own_models_are_stored_with_their_problem(
+    warehouse: Command, configs: Path, tmp_path: Path, database: Path
+) -> None:
     arguments = ("evaluate", "roofline", configs, "--out", tmp_path / "out.csv", "--into-db")
     assert warehouse(*arguments, "--catalog", EXAMPLE, "--db", database)[0] == 0
     query = "select model, accelerator, ffn_hidden_size, network_bytes_per_second from problem"
@@ -69,7 +79,9 @@ def test_rows_of_own_models_are_stored_with_their_problem(warehouse, configs, tm
     assert out.splitlines()[1:] == ["my_39B,my_H200,33024,100000000000.0"]
 
 
-def test_a_catalog_that_takes_a_known_name_is_refused_by_its_file(warehouse, configs, tmp_path):
+def test_a_catalog_that_takes_a_known_name_is_refused_by_its_file(
+    warehouse: Command, configs: Path, tmp_path: Path
+) -> None:
     catalog = tmp_path / "mine.toml"
     catalog.write_text('[models.gpt3]\nbased_on = "gpt3_1T"\n')
     code, _, err = warehouse(

@@ -6,7 +6,9 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -14,6 +16,7 @@ import pytest
 
 from estimators import registry
 from tests.cli.planning import ACCELERATOR, MODEL, PUE, QUESTION, WATTS
+from tests.shared import Command
 from warehouse.database.catalog import packaged_catalog
 from warehouse.evaluate.one import show_configuration
 from warehouse.evaluate.space import cells_of_problem, evaluated
@@ -27,7 +30,9 @@ USD_PER_GPU_HOUR = 3.29
 # ---- a number of GPUs ----
 
 
-def test_the_best_layout_is_the_fastest_that_fits_of_the_whole_space(planned):
+def test_the_best_layout_is_the_fastest_that_fits_of_the_whole_space(
+    planned: tuple[Path, dict[str, Any], str],
+) -> None:
     _, found, _ = planned
     estimator = registry.get("training_step")
     relation = estimator.relations[0]
@@ -47,7 +52,9 @@ def test_the_best_layout_is_the_fastest_that_fits_of_the_whole_space(planned):
     assert found["runner_up"] == found["layouts"][1]
 
 
-def test_the_step_is_that_of_the_same_layout_by_itself(planned):
+def test_the_step_is_that_of_the_same_layout_by_itself(
+    planned: tuple[Path, dict[str, Any], str],
+) -> None:
     best = planned[1]["layouts"][0]
     estimator = registry.get("training_step")
     relation = estimator.relations[0]
@@ -59,7 +66,9 @@ def test_the_step_is_that_of_the_same_layout_by_itself(planned):
     assert best["headroom_bytes"] == pytest.approx(80e9 - shown.results["memory_bytes"])
 
 
-def test_days_dollars_energy_and_carbon_follow_from_the_step(planned):
+def test_days_dollars_energy_and_carbon_follow_from_the_step(
+    planned: tuple[Path, dict[str, Any], str],
+) -> None:
     _, found, _ = planned
     step = found["layouts"][0]["step_seconds"]
     # 64 sequences of 2,048 tokens: 131,072 a step; 2e10 take 152,588 steps, the last not full
@@ -78,7 +87,9 @@ def test_days_dollars_energy_and_carbon_follow_from_the_step(planned):
     assert carbon["France (BLOOM)"] == pytest.approx(kwh * 0.057)
 
 
-def test_terms_that_are_given_take_the_place_of_the_published_ones(plan, planned):
+def test_terms_that_are_given_take_the_place_of_the_published_ones(
+    plan: Callable[..., tuple[Any, str]], planned: tuple[Path, dict[str, Any], str]
+) -> None:
     options = ("--price", 2, "--watts", 1000, "--pue", 1.5, "--goodput", 0.5)
     found, _ = plan("--gpus", 8, *options, "--carbon", 0.1, "--electricity-price", 0.05)
     hours = 2 * planned[1]["gpu_hours"]
@@ -91,20 +102,24 @@ def test_terms_that_are_given_take_the_place_of_the_published_ones(plan, planned
     assert energy["kg_co2e"] == pytest.approx(0.1 * 1.5 * hours)
 
 
-def test_rates_may_be_given_by_name(plan):
+def test_rates_may_be_given_by_name(plan: Callable[..., tuple[Any, str]]) -> None:
     found, _ = plan("--gpus", 8, "--carbon", "France (BLOOM)", "--goodput", "Llama 3 405B")
     assert [line["grid"] for line in found["energies"]] == ["France (BLOOM)"]
     assert found["question"]["goodput"] == 0.9
 
 
-def test_half_and_double_the_gpus_stand_beside_it(planned):
+def test_half_and_double_the_gpus_stand_beside_it(
+    planned: tuple[Path, dict[str, Any], str],
+) -> None:
     _, found, _ = planned
     assert [line["num_gpus"] for line in found["counts"]] == [4, 8, 16]
     assert found["next_smaller"]["training_seconds"] > found["training_seconds"]
     assert found["next_larger"]["training_seconds"] < found["training_seconds"]
 
 
-def test_what_is_stored_is_not_swept_again(planned, plan):
+def test_what_is_stored_is_not_swept_again(
+    planned: tuple[Path, dict[str, Any], str], plan: Callable[..., tuple[Any, str]]
+) -> None:
     _, first, said = planned
     assert first["swept"]["cells"] == 9
     assert f"{first['swept']['rows']:,} rows of 9 cells to evaluate and store" in said
@@ -114,7 +129,7 @@ def test_what_is_stored_is_not_swept_again(planned, plan):
     assert {**again, "swept": 0} == {**first, "swept": 0}
 
 
-def test_a_dry_run_writes_nothing(warehouse, tmp_path):
+def test_a_dry_run_writes_nothing(warehouse: Command, tmp_path: Path) -> None:
     path = tmp_path / "none.duckdb"
     code, out, err = warehouse("plan", *QUESTION, "--gpus", 8, "--dry-run", "--db", path)
     assert (code, out) == (0, "")
@@ -122,7 +137,9 @@ def test_a_dry_run_writes_nothing(warehouse, tmp_path):
     assert not path.exists()
 
 
-def test_the_parts_of_the_step_add_up_and_the_largest_is_named(planned):
+def test_the_parts_of_the_step_add_up_and_the_largest_is_named(
+    planned: tuple[Path, dict[str, Any], str],
+) -> None:
     from warehouse.plan.queries import SHARES
 
     _, found, _ = planned
@@ -131,7 +148,9 @@ def test_the_parts_of_the_step_add_up_and_the_largest_is_named(planned):
     assert best[found["limited_by"]] == max(best[name] for name in SHARES)
 
 
-def test_every_query_runs_in_the_shell_and_gives_the_figures(planned):
+def test_every_query_runs_in_the_shell_and_gives_the_figures(
+    planned: tuple[Path, dict[str, Any], str],
+) -> None:
     path, found, _ = planned
     for name, query in found["queries"].items():
         if name == "accuracy":
@@ -153,18 +172,22 @@ def test_every_query_runs_in_the_shell_and_gives_the_figures(planned):
             assert rows[1]["power_watts"] == pytest.approx(found["power_watts"])
 
 
-def test_the_interval_holds_the_answer_and_the_extreme_one_is_wider(planned):
+def test_the_interval_holds_the_answer_and_the_extreme_one_is_wider(
+    planned: tuple[Path, dict[str, Any], str],
+) -> None:
     _, found, _ = planned
     low, high = found["likely_training_seconds"]
     lowest, highest = found["extreme_training_seconds"]
     assert lowest < low < found["training_seconds"] < high < highest
 
 
-def rows_of(found, reference):
+def rows_of(found: dict[str, Any], reference: str) -> dict[str, Any]:
     return {e["published_group"]: e for e in found["errors"] if e["reference"] == reference}
 
 
-def test_errors_on_published_steps_are_those_of_every_row_where_none_is_stored(planned):
+def test_errors_on_published_steps_are_those_of_every_row_where_none_is_stored(
+    planned: tuple[Path, dict[str, Any], str],
+) -> None:
     _, found, _ = planned
     assert "accuracy" not in found["queries"]
     assert not any(line["is_stored"] for line in found["errors"])
@@ -201,8 +224,8 @@ microbatch_size = 4
 
 
 def test_a_table_that_is_stored_in_part_is_evaluated_whole(
-    warehouse, planned_database, tmp_path, plan
-):
+    warehouse: Command, planned_database: Path, tmp_path: Path, plan: Callable[..., tuple[Any, str]]
+) -> None:
     study = tmp_path / "part.toml"
     text = RECOMPUTE.replace(
         '["megatron_22B", "megatron_175B", "megatron_530B", "megatron_1T"]', '"megatron_22B"'
@@ -217,8 +240,11 @@ def test_a_table_that_is_stored_in_part_is_evaluated_whole(
 
 
 def test_a_table_that_is_stored_whole_is_taken_from_the_view(
-    warehouse, planned_database, plan, planned
-):
+    warehouse: Command,
+    planned_database: Path,
+    plan: Callable[..., tuple[Any, str]],
+    planned: tuple[Path, dict[str, Any], str],
+) -> None:
     assert warehouse("sweep", "training_step_published", "--db", planned_database)[0] == 0
     found, _ = plan("--gpus", 8)
     assert "megatron_comparison" in found["queries"]["accuracy"]
@@ -231,7 +257,9 @@ def test_a_table_that_is_stored_whole_is_taken_from_the_view(
     )
 
 
-def test_the_report_has_every_section_and_the_queries_on_demand(warehouse, planned_database):
+def test_the_report_has_every_section_and_the_queries_on_demand(
+    warehouse: Command, planned_database: Path
+) -> None:
     arguments = ("plan", *QUESTION, "--gpus", 8, "--db", planned_database, "--show-sql", "--top", 1)
     code, out, err = warehouse(*arguments)
     assert code == 0
@@ -247,7 +275,7 @@ def test_the_report_has_every_section_and_the_queries_on_demand(warehouse, plann
 # ---- the batch ----
 
 
-def test_the_batch_is_that_of_the_rule_unless_it_is_given():
+def test_the_batch_is_that_of_the_rule_unless_it_is_given() -> None:
     from warehouse.plan.question import Asked, resolve
 
     # 80 layers of 2 x 8192^2 + 2 x 8192 x 1024 + 3 x 8192 x 28672 + 2 x 8192: 68.45e9 parameters;

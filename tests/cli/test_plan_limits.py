@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import duckdb
 
 from tests.cli.planning import PUE, QUESTION, WATTS
+from tests.shared import Command, Refusal
 
 # ---- limits ----
 
 
-def test_in_so_many_days_the_cheapest_count_is_taken(plan):
+def test_in_so_many_days_the_cheapest_count_is_taken(plan: Callable[..., tuple[Any, str]]) -> None:
     # 8 GPUs take some days; in half the time it takes more than 8 and at most 32
     base, _ = plan("--gpus", 8)
     days = base["training_seconds"] / 86400 / 2
@@ -24,7 +29,9 @@ def test_in_so_many_days_the_cheapest_count_is_taken(plan):
     assert found["gpu_hours"] == min(line["gpu_hours"] for line in kept)
 
 
-def test_for_so_many_dollars_the_fastest_count_is_taken(plan):
+def test_for_so_many_dollars_the_fastest_count_is_taken(
+    plan: Callable[..., tuple[Any, str]],
+) -> None:
     base, _ = plan("--gpus", 8)
     budget = 1.05 * base["cost_usd"]
     found, said = plan("--budget-usd", budget, "--max-gpus", 64)
@@ -40,7 +47,9 @@ def test_for_so_many_dollars_the_fastest_count_is_taken(plan):
     assert said.count("stored already") == 2
 
 
-def test_with_so_many_megawatts_no_more_gpus_are_taken_than_they_feed(plan):
+def test_with_so_many_megawatts_no_more_gpus_are_taken_than_they_feed(
+    plan: Callable[..., tuple[Any, str]],
+) -> None:
     fed = 11.9
     found, _ = plan("--max-mw", fed * WATTS * PUE / 1e6)
     assert found["power_watts"] <= fed * WATTS * PUE
@@ -48,7 +57,7 @@ def test_with_so_many_megawatts_no_more_gpus_are_taken_than_they_feed(plan):
     assert {line["num_gpus"] for line in found["counts"]} >= {8, 10, 12, 14, 16}
 
 
-def test_several_limits_hold_together(plan):
+def test_several_limits_hold_together(plan: Callable[..., tuple[Any, str]]) -> None:
     base, _ = plan("--gpus", 8)
     days = base["training_seconds"] / 86400
     limits = ("--days", days * 1.01, "--max-mw", 8.5 * WATTS * PUE / 1e6)
@@ -57,7 +66,9 @@ def test_several_limits_hold_together(plan):
     assert found["training_seconds"] <= days * 1.01 * 86400
 
 
-def test_limits_that_only_a_count_between_two_powers_keeps_are_not_refused(plan):
+def test_limits_that_only_a_count_between_two_powers_keeps_are_not_refused(
+    plan: Callable[..., tuple[Any, str]],
+) -> None:
     # 12 GPUs end in days that 8 do not make, and draw what 16 exceed: no power of two does both
     base, _ = plan("--gpus", 8)
     between, _ = plan("--gpus", 12)
@@ -74,14 +85,18 @@ def test_limits_that_only_a_count_between_two_powers_keeps_are_not_refused(plan)
     ]
 
 
-def test_a_dry_run_of_a_limit_says_that_more_counts_follow(warehouse, planned_database):
+def test_a_dry_run_of_a_limit_says_that_more_counts_follow(
+    warehouse: Command, planned_database: Path
+) -> None:
     limit = ("--max-mw", 0.01)
     code, _, err = warehouse("plan", *QUESTION, *limit, "--dry-run", "--db", planned_database)
     assert code == 0
     assert "up to three counts between" in err
 
 
-def test_a_budget_below_the_peak_rate_is_refused_before_a_sweep(refusal, planned_database):
+def test_a_budget_below_the_peak_rate_is_refused_before_a_sweep(
+    refusal: Refusal, planned_database: Path
+) -> None:
     with duckdb.connect(str(planned_database), read_only=True) as connection:
         before = connection.execute("select count(*) from cell").fetchone()
     code, error = refusal(*QUESTION, "--budget-usd", 100)
@@ -94,14 +109,14 @@ def test_a_budget_below_the_peak_rate_is_refused_before_a_sweep(refusal, planned
         assert connection.execute("select count(*) from cell").fetchone() == before
 
 
-def test_a_budget_that_no_layout_keeps_names_the_cheapest(refusal):
+def test_a_budget_that_no_layout_keeps_names_the_cheapest(refusal: Refusal) -> None:
     code, error = refusal(*QUESTION, "--budget-usd", 140, "--max-gpus", 8)
     assert code == 3
     assert "no run that was tried keeps within the limits" in error
     assert "`--budget-usd` 140: the cheapest costs" in error
 
 
-def test_too_few_gpus_for_the_days_names_how_many_it_takes(refusal):
+def test_too_few_gpus_for_the_days_names_how_many_it_takes(refusal: Refusal) -> None:
     code, error = refusal(*QUESTION, "--days", 0.5, "--max-gpus", 2)
     # 40.7 GPU-hours at the peak rate in 12 hours
     assert code == 3
@@ -113,7 +128,7 @@ def test_too_few_gpus_for_the_days_names_how_many_it_takes(refusal):
     assert "on 4 GPUs" in error
 
 
-def test_a_power_that_feeds_no_gpu_is_refused(refusal):
+def test_a_power_that_feeds_no_gpu_is_refused(refusal: Refusal) -> None:
     code, error = refusal(*QUESTION, "--max-mw", 0.0001)
     assert code == 3
     assert "--max-mw feeds 0.1" in error

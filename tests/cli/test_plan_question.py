@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.shared import Shared, call
+from tests.shared import Command, Document, Refusal, Shared, call
 
 ACCELERATOR = "H100 SXM 80GB"
 RUN = ("--accelerator", ACCELERATOR, "--tokens", 2e10, "--batch", 8, "--gpus", 4)
@@ -43,7 +43,7 @@ def planned(shared: Shared, empty_warehouse: Path) -> tuple[Path, dict[str, Any]
 
 
 @pytest.fixture
-def database(planned, tmp_path):
+def database(planned: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
     """A copy of that database, to be written to."""
     path = tmp_path / "copy.duckdb"
     shutil.copyfile(planned[0], path)
@@ -51,10 +51,10 @@ def database(planned, tmp_path):
 
 
 @pytest.fixture
-def plan(warehouse, database):
+def plan(warehouse: Command, database: Path) -> Document:
     """Ask for a plan; return its document."""
 
-    def plan(*options):
+    def plan(*options: object) -> Any:
         code, out, err = warehouse("plan", *options, "--json", "--db", database)
         assert code == 0, err
         return json.loads(out)
@@ -63,11 +63,11 @@ def plan(warehouse, database):
 
 
 @pytest.fixture
-def refusal(warehouse, tmp_path):
+def refusal(warehouse: Command, tmp_path: Path) -> Refusal:
     """Ask for a plan that there is none of; return exit code and error; nothing is stored."""
     path = tmp_path / "none.duckdb"
 
-    def refusal(*options):
+    def refusal(*options: object) -> tuple[int, str]:
         code, out, err = warehouse("plan", *options, "--db", path)
         assert (code != 0, out, path.exists()) == (True, "", False)
         return code, err.partition("error: ")[2]
@@ -78,7 +78,9 @@ def refusal(warehouse, tmp_path):
 # ---- a model of one's own ----
 
 
-def test_a_shape_is_planned_as_the_model_of_that_shape(planned, plan):
+def test_a_shape_is_planned_as_the_model_of_that_shape(
+    planned: tuple[Path, dict[str, Any]], plan: Document
+) -> None:
     _, own = planned
     named = plan(*RUN, "--model", "gpt3_1.3B")
     assert own["question"]["model"] is None
@@ -88,24 +90,24 @@ def test_a_shape_is_planned_as_the_model_of_that_shape(planned, plan):
         assert own[name] == pytest.approx(named[name], rel=1e-12)
 
 
-def test_a_name_beside_a_whole_shape_is_its_label(plan):
+def test_a_name_beside_a_whole_shape_is_its_label(plan: Document) -> None:
     found = plan(*RUN, *PAIRS, "--model", "mine")
     assert found["question"]["model"] == "mine"
 
 
-def test_a_shape_changes_a_model_that_is_named(plan):
+def test_a_shape_changes_a_model_that_is_named(plan: Document) -> None:
     found = plan(*RUN, "--model", "gpt3_1.3B", "num_layers=12")
     assert found["question"]["shape"]["num_layers"] == 12
     assert found["question"]["shape"]["hidden_size"] == 2048
 
 
-def test_the_roofline_takes_a_shape_as_well(plan):
+def test_the_roofline_takes_a_shape_as_well(plan: Document) -> None:
     found = plan(*RUN, *PAIRS, "--estimator", "roofline")
     assert found["question"]["shape"]["num_layers"] == 24
     assert found["layouts"][0]["memory_bytes"] < 80e9
 
 
-def test_an_unknown_model_names_the_closest_ones_the_list_and_the_shape(refusal):
+def test_an_unknown_model_names_the_closest_ones_the_list_and_the_shape(refusal: Refusal) -> None:
     code, error = refusal(*RUN, "--model", "lama3_70B")
     assert code == 3
     assert '`model` "lama3_70B" is not in the `model` table' in error
@@ -114,7 +116,7 @@ def test_an_unknown_model_names_the_closest_ones_the_list_and_the_shape(refusal)
     assert "num_layers=... hidden_size=... num_heads=... seq_len=..." in error
 
 
-def test_an_incomplete_shape_names_what_is_missing(refusal):
+def test_an_incomplete_shape_names_what_is_missing(refusal: Refusal) -> None:
     code, error = refusal(*RUN, "num_layers=24", "hidden_size=2048")
     assert code == 3
     assert "`num_heads` (none) is missing" in error
@@ -124,7 +126,9 @@ def test_an_incomplete_shape_names_what_is_missing(refusal):
 # ---- layouts held to a choice, a system changed ----
 
 
-def test_layouts_are_held_to_what_is_named_even_where_all_are_stored(plan, planned, database):
+def test_layouts_are_held_to_what_is_named_even_where_all_are_stored(
+    plan: Document, planned: tuple[Path, dict[str, Any]], database: Path
+) -> None:
     _, free = planned
     held = {"tensor_parallel": 2, "zero_stage": 1, "activation_recompute": "full"}
     found = plan(*RUN, *PAIRS, *(f"{name}={value}" for name, value in held.items()))
@@ -151,13 +155,13 @@ def test_layouts_are_held_to_what_is_named_even_where_all_are_stored(plan, plann
     assert found["energy_kwh"] == pytest.approx(hours * 10.2 / 8 * 0.75 * 1.1)
 
 
-def test_an_attribute_of_the_system_is_taken_in_place_of_the_accelerators(plan):
+def test_an_attribute_of_the_system_is_taken_in_place_of_the_accelerators(plan: Document) -> None:
     found = plan(*RUN, *PAIRS, "hbm_bytes=40e9")
     assert found["question"]["inputs"]["hbm_bytes"] == 40e9
     assert found["layouts"][0]["hbm_bytes"] == 40e9
 
 
-def test_a_value_that_no_layout_can_have_is_told_by_its_rule(refusal):
+def test_a_value_that_no_layout_can_have_is_told_by_its_rule(refusal: Refusal) -> None:
     code, error = refusal(*RUN, *PAIRS, "tensor_parallel=3")
     assert code == 3
     assert "`tensor_parallel` 3 does not divide `num_heads` 16" in error
@@ -181,13 +185,15 @@ def test_a_value_that_no_layout_can_have_is_told_by_its_rule(refusal):
         (("framework=nope",), 3, '`framework` "nope" is not in'),
     ],
 )
-def test_a_wrong_pair_is_refused(refusal, given, code, said):
+def test_a_wrong_pair_is_refused(
+    refusal: Refusal, given: tuple[int | str, ...], code: int, said: str
+) -> None:
     found, error = refusal(*RUN, "--model", "gpt3_1.3B", *given)
     assert found == code
     assert said in error
 
 
-def test_an_accelerator_is_needed_and_may_be_a_pair(refusal, plan):
+def test_an_accelerator_is_needed_and_may_be_a_pair(refusal: Refusal, plan: Document) -> None:
     code, error = refusal("--tokens", 1e9, "--gpus", 4, "--model", "gpt3_1.3B")
     assert code == 2
     assert "give --accelerator" in error
@@ -207,8 +213,8 @@ def test_an_accelerator_is_needed_and_may_be_a_pair(refusal, plan):
     ],
 )
 def test_a_number_of_gpus_without_a_layout_is_refused_before_anything_is_stored(
-    refusal, gpus, told, hint
-):
+    refusal: Refusal, gpus: int, told: str, hint: str
+) -> None:
     run = ("--model", "gpt3_1.3B", "--accelerator", "H100", "--tokens", 2e10, "--batch", 64)
     code, error = refusal(*run, "--gpus", gpus)
     assert code == 3
@@ -220,7 +226,7 @@ def test_a_number_of_gpus_without_a_layout_is_refused_before_anything_is_stored(
 # ---- the question ----
 
 
-def test_the_question_stands_above_the_answer(warehouse, database):
+def test_the_question_stands_above_the_answer(warehouse: Command, database: Path) -> None:
     options = (*RUN, "--model", "mine", *PAIRS, "--goodput", 0.9, "tensor_parallel=2")
     code, out, err = warehouse("plan", *options, "--headroom-gb", 2, "--db", database)
     assert code == 0, err
@@ -240,7 +246,7 @@ def test_the_question_stands_above_the_answer(warehouse, database):
         assert line in err
 
 
-def test_what_takes_the_place_of_a_default_is_told(warehouse, tmp_path):
+def test_what_takes_the_place_of_a_default_is_told(warehouse: Command, tmp_path: Path) -> None:
     given = ("precision=fp16", "nvlink_bytes_per_second=900e9", "uses_glu=false")
     options = (*RUN, "--model", "gpt3_1.3B", *given, "uses_sequence_parallel=true")
     code, _, err = warehouse("plan", *options, "--dry-run", "--db", tmp_path / "none.duckdb")
@@ -251,7 +257,7 @@ def test_what_takes_the_place_of_a_default_is_told(warehouse, tmp_path):
     assert "every layout has uses_sequence_parallel true\n" in err
 
 
-def test_the_document_has_the_terms_of_the_question(plan):
+def test_the_document_has_the_terms_of_the_question(plan: Document) -> None:
     terms = ("--price", 2, "--pue", 1.5, "--watts", 900, "--carbon", 0.1, "--goodput", 0.8)
     found = plan(*RUN, *PAIRS, *terms, "--electricity-price", 0.07)
     question = found["question"]
@@ -277,7 +283,9 @@ def test_the_document_has_the_terms_of_the_question(plan):
         ("B200", ("nvlink_size=2",), 2),
     ],
 )
-def test_a_domain_is_as_the_accelerator_is_sold(warehouse, tmp_path, accelerator, given, size):
+def test_a_domain_is_as_the_accelerator_is_sold(
+    warehouse: Command, tmp_path: Path, accelerator: str, given: tuple[int | str, ...], size: int
+) -> None:
     run = ("--model", "gpt3_1.3B", "--accelerator", accelerator, "--tokens", 2e10, "--batch", 8)
     options = (*run, "--gpus", 8, "--estimator", "roofline", *given)
     path = tmp_path / "domains.duckdb"

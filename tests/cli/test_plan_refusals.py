@@ -6,15 +6,21 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.planning import MODEL, QUESTION, TOKENS
+from tests.shared import Command, Program, Refusal
 
 # ---- what does not fit, and what is not published ----
 
 
-def test_of_gpus_that_do_not_hold_it_the_least_memory_is_told_and_what_would(refusal):
+def test_of_gpus_that_do_not_hold_it_the_least_memory_is_told_and_what_would(
+    refusal: Refusal,
+) -> None:
     big = ("--model", "llama3_70B", "--accelerator", "H100", "--tokens", 1e9, "--batch", 16)
     code, error = refusal(*big, "--gpus", 3)
     assert code == 3
@@ -23,14 +29,16 @@ def test_of_gpus_that_do_not_hold_it_the_least_memory_is_told_and_what_would(ref
     assert "GPUs hold it" in error
 
 
-def test_a_count_without_any_layout_names_its_neighbours(refusal):
+def test_a_count_without_any_layout_names_its_neighbours(refusal: Refusal) -> None:
     code, error = refusal(*QUESTION, "--gpus", 1009)
     assert code == 3
     assert "there is no layout of gpt3_1.3B on so many" in error
     assert "hint: ask for 512" in error
 
 
-def test_three_gpus_are_planned_if_a_layout_divides_by_three(plan):
+def test_three_gpus_are_planned_if_a_layout_divides_by_three(
+    plan: Callable[..., tuple[Any, str]],
+) -> None:
     found, _ = plan("--gpus", 3)
     best = found["layouts"][0]
     degrees = ("data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel")
@@ -39,8 +47,8 @@ def test_three_gpus_are_planned_if_a_layout_divides_by_three(plan):
 
 
 def test_where_no_price_was_published_the_option_that_gives_it_is_named(
-    warehouse, planned_database
-):
+    warehouse: Command, planned_database: Path
+) -> None:
     run = ("plan", "--model", MODEL, "--tokens", TOKENS, "--batch", 64, "--db", planned_database)
     own = ("--accelerator", "B200 SXM 180GB", "--gpus", 2)
     code, out, err = warehouse(*run, *own, "--json")
@@ -61,7 +69,7 @@ def test_where_no_price_was_published_the_option_that_gives_it_is_named(
         assert option in err
 
 
-def test_the_roofline_plans_as_well(plan):
+def test_the_roofline_plans_as_well(plan: Callable[..., tuple[Any, str]]) -> None:
     found, _ = plan("--gpus", 8, "--estimator", "roofline")
     assert found["question"]["variant"] == "corrected"
     assert found["likely_training_seconds"] is None
@@ -91,7 +99,9 @@ def test_the_roofline_plans_as_well(plan):
         (("--gpus", 8, "--framework", "nope"), 3, '`framework` "nope" is not in'),
     ],
 )
-def test_a_wrong_question_is_refused(refusal, options, code, said):
+def test_a_wrong_question_is_refused(
+    refusal: Refusal, options: tuple[float | str, ...], code: int, said: str
+) -> None:
     found, error = refusal(*QUESTION, *options)
     assert found == code
     assert said in error
@@ -107,14 +117,18 @@ def test_a_wrong_question_is_refused(refusal, options, code, said):
         (MODEL, "H100", -1, "`tokens` -1: cannot be"),
     ],
 )
-def test_unknown_names_and_impossible_tokens_are_refused(refusal, model, accelerator, tokens, said):
+def test_unknown_names_and_impossible_tokens_are_refused(
+    refusal: Refusal, model: str, accelerator: str, tokens: float | str, said: str
+) -> None:
     asked = ("--model", model, "--accelerator", accelerator, "--tokens", tokens)
     code, error = refusal(*asked, "--gpus", 8)
     assert code == 3
     assert said in error
 
 
-def test_a_database_that_another_process_writes_to_is_told(planned_database, program):
+def test_a_database_that_another_process_writes_to_is_told(
+    planned_database: Path, program: Program
+) -> None:
     holder = subprocess.Popen(
         [
             sys.executable,

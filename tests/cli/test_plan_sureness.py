@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from estimators import registry
-from tests.shared import Shared, call
+from tests.shared import Command, Document, Shared, call
 from warehouse.database.catalog import packaged_catalog
 from warehouse.evaluate.one import show_configuration
 from warehouse.evaluate.space import cells_of_problem, evaluated
@@ -41,7 +42,7 @@ def planned(shared: Shared, empty_warehouse: Path) -> tuple[Path, dict[str, Any]
 
 
 @pytest.fixture
-def database(planned, tmp_path):
+def database(planned: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
     """A copy of that database, to be written to."""
     path = tmp_path / "copy.duckdb"
     shutil.copyfile(planned[0], path)
@@ -49,10 +50,10 @@ def database(planned, tmp_path):
 
 
 @pytest.fixture
-def plan(warehouse, database):
+def plan(warehouse: Command, database: Path) -> Document:
     """Ask for a plan; return its document."""
 
-    def plan(*options):
+    def plan(*options: object) -> Any:
         code, out, err = warehouse("plan", *RUN, *options, "--json", "--db", database)
         assert code == 0, err
         return json.loads(out)
@@ -61,10 +62,10 @@ def plan(warehouse, database):
 
 
 @pytest.fixture
-def report(warehouse, database):
+def report(warehouse: Command, database: Path) -> Callable[..., str]:
     """Ask for a plan; return what people read."""
 
-    def report(*options):
+    def report(*options: object) -> str:
         code, out, err = warehouse("plan", *RUN, *options, "--db", database)
         assert code == 0, err
         return out
@@ -73,7 +74,7 @@ def report(warehouse, database):
 
 
 @pytest.fixture(scope="module")
-def space():
+def space() -> dict[str, Any]:
     """Every layout on 4 GPUs, evaluated without a database."""
     estimator = registry.get("training_step")
     relation = estimator.relations[0]
@@ -85,14 +86,16 @@ def space():
     return evaluated(estimator, relation, cells, names)
 
 
-def fastest_within(space, memory_bytes):
+def fastest_within(space: dict[str, Any], memory_bytes: float) -> float:
     return space["step_seconds"][space["memory_bytes"] <= memory_bytes].min()
 
 
 # ---- memory ----
 
 
-def test_layouts_that_leave_less_than_the_headroom_are_no_candidates(plan, planned, space):
+def test_layouts_that_leave_less_than_the_headroom_are_no_candidates(
+    plan: Document, planned: tuple[Path, dict[str, Any]], space: dict[str, Any]
+) -> None:
     _, free = planned
     spare_gb = (free["headroom_bytes"] + 5e9) / 1e9
     found = plan(*GPUS, "--headroom-gb", spare_gb)
@@ -108,7 +111,9 @@ def test_layouts_that_leave_less_than_the_headroom_are_no_candidates(plan, plann
     )
 
 
-def test_a_headroom_that_nothing_leaves_is_refused_with_what_is_left(warehouse, database):
+def test_a_headroom_that_nothing_leaves_is_refused_with_what_is_left(
+    warehouse: Command, database: Path
+) -> None:
     code, out, err = warehouse("plan", *RUN, *GPUS, "--headroom-gb", 79.9, "--db", database)
     assert (code, out) == (3, "")
     assert "of which --headroom-gb 79.9 are to be left" in err
@@ -118,7 +123,12 @@ def test_a_headroom_that_nothing_leaves_is_refused_with_what_is_left(warehouse, 
     assert "`headroom-gb` -1: cannot be" in err
 
 
-def test_at_the_memory_cliff_the_best_layout_with_room_is_named(plan, report, planned, space):
+def test_at_the_memory_cliff_the_best_layout_with_room_is_named(
+    plan: Document,
+    report: Callable[..., str],
+    planned: tuple[Path, dict[str, Any]],
+    space: dict[str, Any],
+) -> None:
     best = planned[1]["layouts"][0]
     # memory of which the best leaves 3 %
     capacity = round(best["memory_bytes"] / 0.97)
@@ -132,19 +142,25 @@ def test_at_the_memory_cliff_the_best_layout_with_room_is_named(plan, report, pl
     assert f"days, {slower:+.1f} %, dp" in told
 
 
-def test_a_layout_with_room_enough_needs_no_other(planned, report):
+def test_a_layout_with_room_enough_needs_no_other(
+    planned: tuple[Path, dict[str, Any]], report: Callable[..., str]
+) -> None:
     _, found = planned
     assert found["headroom_bytes"] > 4e9
     assert found["roomier"] is None
     assert "to spare" not in report(*GPUS)
 
 
-def test_memory_is_told_to_be_without_a_published_figure(planned, report):
+def test_memory_is_told_to_be_without_a_published_figure(
+    planned: tuple[Path, dict[str, Any]], report: Callable[..., str]
+) -> None:
     assert planned[1]["memory_errors"] == []
     assert "memory: no published figure validates it" in report(*GPUS)
 
 
-def test_memory_that_was_measured_tells_its_error(warehouse, database, tmp_path, plan, report):
+def test_memory_that_was_measured_tells_its_error(
+    warehouse: Command, database: Path, tmp_path: Path, plan: Document, report: Callable[..., str]
+) -> None:
     pairs = (f"model={MODEL}", "accelerator=H100", "num_gpus=8", "global_batch_size=64")
     lines = [
         "model,accelerator,num_gpus,global_batch_size,tensor_parallel,step_seconds,memory_bytes"
@@ -175,13 +191,13 @@ def test_memory_that_was_measured_tells_its_error(warehouse, database, tmp_path,
 # ---- errors on published steps ----
 
 
-def by_group(found):
+def by_group(found) -> dict[tuple[str, str], Any]:
     return {(e["reference"], e["published_group"]): e for e in found["errors"]}
 
 
 def test_the_lines_and_their_figures_are_the_same_whatever_is_stored(
-    warehouse, database, plan, planned
-):
+    warehouse: Command, database: Path, plan: Document, planned: tuple[Path, dict[str, Any]]
+) -> None:
     now = by_group(planned[1])
     assert warehouse("sweep", "training_step_published", "--db", database)[0] == 0
     found = plan(*GPUS)
@@ -208,8 +224,8 @@ def test_the_lines_and_their_figures_are_the_same_whatever_is_stored(
 
 
 def test_of_the_roofline_every_table_is_told_and_the_partial_ones_are_named(
-    warehouse, database, plan
-):
+    warehouse: Command, database: Path, plan: Document
+) -> None:
     roofline = (*GPUS, "--estimator", "roofline")
     assert plan(*roofline)["errors"] == []
     assert warehouse("sweep", "roofline_published", "--db", database)[0] == 0
@@ -226,11 +242,11 @@ def test_of_the_roofline_every_table_is_told_and_the_partial_ones_are_named(
     assert "`warehouse sweep megatron`" in note
 
 
-def test_what_no_published_step_is_like_is_said():
+def test_what_no_published_step_is_like_is_said() -> None:
     from warehouse.plan.question import Asked, resolve
     from warehouse.plan_errors import unlike_published
 
-    def told(model, accelerator, estimator="training_step", **inputs):
+    def told(model, accelerator, estimator="training_step", **inputs: Any) -> str:
         run = resolve(Asked(estimator, model, accelerator, 1e12, num_gpus=8, inputs=inputs))
         return " | ".join(unlike_published(run, packaged_catalog()))
 
@@ -249,7 +265,9 @@ def test_what_no_published_step_is_like_is_said():
 # ---- limits at the slow end ----
 
 
-def test_a_budget_that_the_slow_end_exceeds_is_warned_of(plan, report):
+def test_a_budget_that_the_slow_end_exceeds_is_warned_of(
+    plan: Document, report: Callable[..., str]
+) -> None:
     limits = ("--max-gpus", 8, "--price", 2)
     base = plan("--gpus", 8, "--price", 2)
     slow = base["likely_training_seconds"][1] / base["training_seconds"]
@@ -264,7 +282,9 @@ def test_a_budget_that_the_slow_end_exceeds_is_warned_of(plan, report):
 # ---- other layouts, other prices ----
 
 
-def test_the_best_of_another_kind_differs_in_more_than_chunks(planned, space):
+def test_the_best_of_another_kind_differs_in_more_than_chunks(
+    planned: tuple[Path, dict[str, Any]], space: dict[str, Any]
+) -> None:
     _, found = planned
     best, other = found["layouts"][0], found["other_kind"]
     differs = np.any([space[name] != best[name] for name in KIND], axis=0)
@@ -280,16 +300,18 @@ def test_the_best_of_another_kind_differs_in_more_than_chunks(planned, space):
     assert found["runner_up"]["step_seconds"] <= other["step_seconds"]
 
 
-def test_the_comparison_names_the_other_kind_and_rank_2(report):
+def test_the_comparison_names_the_other_kind_and_rank_2(report: Callable[..., str]) -> None:
     out = report(*GPUS)
     assert "other kind s" in out
     assert "the best of another kind (degrees, recomputation or ZeRO stage) takes" in out
 
 
-def test_commitments_dearer_than_on_demand_are_those_of_other_vendors(report):
+def test_commitments_dearer_than_on_demand_are_those_of_other_vendors(
+    report: Callable[..., str],
+) -> None:
     from warehouse.cli.plan_report import dearer_commitments
 
-    def costs(**rates):
+    def costs(**rates: Any) -> list[dict[str, Any]]:
         return [{"basis": n, "usd_per_gpu_hour": rate} for n, rate in rates.items()]
 
     assert dearer_commitments(costs(on_demand=3.0, one_year=2.5, three_year=2.0)) == []

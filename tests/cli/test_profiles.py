@@ -6,11 +6,12 @@ import csv
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
-from tests.shared import call
+from tests.shared import Command, call
 
 STUDY = """\
 name = "steps"
@@ -44,19 +45,21 @@ def made(tmp_path_factory: pytest.TempPathFactory, empty_warehouse: Path) -> tup
 
 
 @pytest.fixture
-def calibrated(made, tmp_path):
+def calibrated(made: tuple[Path, Path], tmp_path: Path) -> Path:
     """A copy of that database."""
     path = tmp_path / "calibrated.duckdb"
     path.write_bytes(made[0].read_bytes())
     return path
 
 
-def rows_of(database, query):
+def rows_of(database: Path, query: str) -> list[Any]:
     with duckdb.connect(str(database), read_only=True) as connection:
         return connection.execute(query).fetchall()
 
 
-def test_profiles_are_listed_with_what_their_constants_were(warehouse, calibrated):
+def test_profiles_are_listed_with_what_their_constants_were(
+    warehouse: Command, calibrated: Path
+) -> None:
     code, out, err = warehouse("profiles", "--format", "json", "--db", calibrated)
     assert (code, err) == (0, "")
     listed = json.loads(out)
@@ -71,14 +74,18 @@ def test_profiles_are_listed_with_what_their_constants_were(warehouse, calibrate
     assert "tuned" in warehouse("profiles", "--db", calibrated)[1]
 
 
-def test_without_a_profile_it_says_how_to_make_one(warehouse, empty_warehouse):
+def test_without_a_profile_it_says_how_to_make_one(
+    warehouse: Command, empty_warehouse: Path
+) -> None:
     code, _, err = warehouse("profiles", "--db", empty_warehouse)
     assert code == 0
     assert "no profile is stored" in err
     assert "warehouse calibrate" in err
 
 
-def test_a_dropped_profile_is_gone_and_the_rows_of_it_stay(warehouse, calibrated, made):
+def test_a_dropped_profile_is_gone_and_the_rows_of_it_stay(
+    warehouse: Command, calibrated: Path, made: tuple[Path, Path]
+) -> None:
     query = "from current_training_step order by all"
     before = rows_of(calibrated, query)
     assert before
@@ -99,7 +106,9 @@ def test_a_dropped_profile_is_gone_and_the_rows_of_it_stay(warehouse, calibrated
     assert warehouse(*again, "--fit", "gemm_efficiency", "--db", calibrated)[0] == 0
 
 
-def test_a_profile_that_nothing_was_evaluated_with_leaves_nothing(warehouse, calibrated):
+def test_a_profile_that_nothing_was_evaluated_with_leaves_nothing(
+    warehouse: Command, calibrated: Path
+) -> None:
     _, _, err = warehouse("profiles", "--drop", "other", "--db", calibrated)
     assert err == "dropped profile other: 1 constant\n"
 
@@ -112,7 +121,9 @@ def test_a_profile_that_nothing_was_evaluated_with_leaves_nothing(warehouse, cal
         ("", "is not a stored profile", "stored: other, tuned"),
     ],
 )
-def test_only_a_stored_profile_can_be_dropped(warehouse, calibrated, name, said, hint):
+def test_only_a_stored_profile_can_be_dropped(
+    warehouse: Command, calibrated: Path, name: str, said: str, hint: str
+) -> None:
     code, _, err = warehouse("profiles", "--drop", name, "--db", calibrated)
     assert code == 3
     assert said in err
@@ -120,14 +131,14 @@ def test_only_a_stored_profile_can_be_dropped(warehouse, calibrated, name, said,
     assert rows_of(calibrated, "select count(*) from calibration") == [(2,)]
 
 
-def test_dropping_makes_no_database(warehouse, tmp_path):
+def test_dropping_makes_no_database(warehouse: Command, tmp_path: Path) -> None:
     assert warehouse("profiles", "--drop", "tuned", "--db", tmp_path / "none.duckdb")[0] != 0
     assert not (tmp_path / "none.duckdb").exists()
 
 
 def test_rows_of_a_dropped_profile_evaluate_to_themselves_by_their_own_constants(
-    warehouse, calibrated, tmp_path
-):
+    warehouse: Command, calibrated: Path, tmp_path: Path
+) -> None:
     assert warehouse("profiles", "--drop", "tuned", "--db", calibrated)[0] == 0
     query = "from current_training_step order by all limit 20"
     out = warehouse(
@@ -139,7 +150,7 @@ def test_rows_of_a_dropped_profile_evaluate_to_themselves_by_their_own_constants
     code, _, err = warehouse(*arguments)
     assert code == 0, err
 
-    def seconds(path):
+    def seconds(path: Path) -> list[float]:
         with path.open(newline="") as file:
             return [float(row["step_seconds"]) for row in csv.DictReader(file)]
 

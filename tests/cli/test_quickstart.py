@@ -1,17 +1,25 @@
 """`warehouse quickstart`: the main job, on the real studies."""
 
+from __future__ import annotations
+
 import re
 import shlex
+from collections.abc import Iterator
+from pathlib import Path
 
 import duckdb
 import pytest
+
+from tests.shared import Command, Program, Quickstart
 
 SYSTEMS = [
     [accelerator, domain] for accelerator in ("A100", "B200", "H200") for domain in ("4", "8", "64")
 ]
 
 
-def test_the_small_one_stores_every_one_dimensional_configuration_of_the_paper(quickstart):
+def test_the_small_one_stores_every_one_dimensional_configuration_of_the_paper(
+    quickstart: Quickstart,
+) -> None:
     assert quickstart.exit_code == 0, quickstart.err
     with duckdb.connect(str(quickstart.database), read_only=True) as connection:
         counts = connection.execute(
@@ -20,27 +28,29 @@ def test_the_small_one_stores_every_one_dimensional_configuration_of_the_paper(q
     assert dict(counts) == {"published": 178_776, "corrected": 178_776}
 
 
-def test_it_says_what_it_did_and_how_fast(quickstart):
+def test_it_says_what_it_did_and_how_fast(quickstart: Quickstart) -> None:
     assert re.search(r"gpt3_1T_1d: 357,552 rows .* in [\d.]+ s \([\d,]+ rows/s\)", quickstart.err)
     seconds = re.search(r"quickstart took ([\d.]+) s", quickstart.err)
     assert 0 < float(seconds[1]) < 30
 
 
 @pytest.fixture
-def sections(quickstart):
+def sections(quickstart: Quickstart) -> dict[str, list[list[str]]]:
     """The tables of stdout by their heading, as lists of words."""
     pieces = [piece.splitlines() for piece in quickstart.out.strip().split("\n\n")]
     headings = [lines[0] for lines in pieces[0::2]]
     return dict(zip(headings, ([line.split() for line in p] for p in pieces[1::2]), strict=False))
 
 
-def test_it_shows_the_best_layout_of_every_system(sections):
+def test_it_shows_the_best_layout_of_every_system(sections: dict[str, list[list[str]]]) -> None:
     for title in ("Best layout of each strategy", "The best layout as published and corrected"):
         [table] = [rows for heading, rows in sections.items() if heading.startswith(title)]
         assert [row[:2] for row in table[2:]] == SYSTEMS
 
 
-def test_it_compares_ten_published_configurations_by_estimator_and_variant(sections):
+def test_it_compares_ten_published_configurations_by_estimator_and_variant(
+    sections: dict[str, list[list[str]]],
+) -> None:
     [table] = [rows for heading, rows in sections.items() if heading.startswith("Published and")]
     assert len(table) == 2 + 40
     assert {row[0] for row in table[2:]} >= {"1.7B", "530B", "1T"}
@@ -51,7 +61,9 @@ def test_it_compares_ten_published_configurations_by_estimator_and_variant(secti
     assert all(error > 0 for error in at_peak)  # no run is faster than the peak
 
 
-def test_it_tells_the_errors_of_every_reference_table_beside_the_baselines(sections):
+def test_it_tells_the_errors_of_every_reference_table_beside_the_baselines(
+    sections: dict[str, list[list[str]]],
+) -> None:
     [table] = [rows for heading, rows in sections.items() if heading.startswith("How far")]
     references = {row[0] for row in table[2:] if "training_step" in row}
     assert references == {
@@ -61,13 +73,15 @@ def test_it_tells_the_errors_of_every_reference_table_beside_the_baselines(secti
     }
 
 
-def test_it_ranks_the_published_layouts(sections):
+def test_it_ranks_the_published_layouts(sections: dict[str, list[list[str]]]) -> None:
     [table] = [rows for heading, rows in sections.items() if heading.startswith("Where Megatron")]
     assert len(table) == 2 + 10
     assert all(int(row[3].replace(",", "")) >= 1 for row in table[2:])
 
 
-def test_the_suggested_queries_run_and_return_rows(quickstart, program):
+def test_the_suggested_queries_run_and_return_rows(
+    quickstart: Quickstart, program: Program
+) -> None:
     commands = [line for line in quickstart.out.splitlines() if line.startswith("warehouse sql")]
     assert len(commands) == 3
     for command in commands:
@@ -76,7 +90,9 @@ def test_the_suggested_queries_run_and_return_rows(quickstart, program):
         assert len(done.stdout.splitlines()) > 1
 
 
-def test_a_second_run_evaluates_nothing_and_shows_the_same(warehouse, quickstart, swept):
+def test_a_second_run_evaluates_nothing_and_shows_the_same(
+    warehouse: Command, quickstart: Quickstart, swept: Path
+) -> None:
     code, out, err = warehouse("quickstart", "--small", "--db", swept)
     assert code == 0
     assert err.count("nothing to do") == 5
@@ -84,7 +100,9 @@ def test_a_second_run_evaluates_nothing_and_shows_the_same(warehouse, quickstart
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, program):
+def whole(
+    tmp_path_factory: pytest.TempPathFactory, program: Program
+) -> Iterator[tuple[Path, str, str]]:
     """One run of the whole quickstart: its database, stdout and stderr."""
     path = tmp_path_factory.mktemp("whole") / "warehouse.duckdb"
     done = program("quickstart", "--db", path)
@@ -93,7 +111,7 @@ def whole(tmp_path_factory, program):
     path.unlink()  # most of a gigabyte
 
 
-def test_the_whole_grid_of_the_paper_is_stored_in_seconds(whole):
+def test_the_whole_grid_of_the_paper_is_stored_in_seconds(whole: tuple[Path, str, str]) -> None:
     path, _, err = whole
     assert re.search(r"paper_grid: 9,183,444 rows .* in [\d.]+ s \([\d,]+ rows/s\)", err)
     assert re.search(r"paper_grid corrected: [\d,]+ rows .* in [\d.]+ s \([\d,]+ rows/s\)", err)
@@ -106,7 +124,9 @@ def test_the_whole_grid_of_the_paper_is_stored_in_seconds(whole):
     assert published == 9_183_444
 
 
-def test_the_best_layouts_of_the_whole_grid_cover_every_strategy(whole):
+def test_the_best_layouts_of_the_whole_grid_cover_every_strategy(
+    whole: tuple[Path, str, str],
+) -> None:
     lines = whole[1].partition("Best layout of each strategy")[2].split("\n\n")[1].splitlines()[2:]
     found = [line.split()[:4] for line in lines]
     strategies = {"tensor_1d", "summa_2d", "context_2d"}

@@ -1,12 +1,17 @@
 """`warehouse rank`: within one problem, of several problems, and when there is nothing."""
 
+from __future__ import annotations
+
 import csv
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
+
+from tests.shared import Command, Document, Quickstart
 
 ONE_PROBLEM = (
     *("--model", "gpt3_1T", "--accelerator", "H200", "--nvlink-size", 8),
@@ -15,10 +20,10 @@ ONE_PROBLEM = (
 
 
 @pytest.fixture
-def rank(warehouse, quickstart):
+def rank(warehouse: Command, quickstart: Quickstart) -> Document:
     """Call rank for JSON; return exit code, rows, stderr."""
 
-    def rank(*arguments):
+    def rank(*arguments: object) -> Any:
         code, out, err = warehouse(
             "rank", *arguments, "--format", "json", "--db", quickstart.database
         )
@@ -27,7 +32,7 @@ def rank(warehouse, quickstart):
     return rank
 
 
-def test_one_problem_shows_its_ten_fastest_that_fit(rank, quickstart):
+def test_one_problem_shows_its_ten_fastest_that_fit(rank: Document, quickstart: Quickstart) -> None:
     code, rows, err = rank(*ONE_PROBLEM)
     with duckdb.connect(str(quickstart.database), read_only=True) as connection:
         expected = connection.execute(
@@ -44,14 +49,14 @@ def test_one_problem_shows_its_ten_fastest_that_fit(rank, quickstart):
     assert "1 problem, 10 layouts shown" in err
 
 
-def test_top_and_variant_are_followed(rank):
+def test_top_and_variant_are_followed(rank: Document) -> None:
     corrected = rank(*ONE_PROBLEM, "--top", 3)[1]
     published = rank(*ONE_PROBLEM, "--top", 3, "--variant", "published")[1]
     assert len(corrected) == len(published) == 3
     assert corrected[0]["step_seconds"] != published[0]["step_seconds"]
 
 
-def test_several_problems_show_the_best_of_each_and_say_how_many_have_none(rank):
+def test_several_problems_show_the_best_of_each_and_say_how_many_have_none(rank: Document) -> None:
     code, rows, err = rank("--model", "gpt3_1T", "--num-gpus", 256)
     assert code == 0
     assert [(row["accelerator"], row["nvlink_size"]) for row in rows] == [
@@ -63,13 +68,15 @@ def test_several_problems_show_the_best_of_each_and_say_how_many_have_none(rank)
     assert "no layout fits in memory: 3 problems" in err
 
 
-def test_top_of_several_problems_is_of_each(rank):
+def test_top_of_several_problems_is_of_each(rank: Document) -> None:
     rows = rank("--model", "gpt3_1T", "--num-gpus", 4096, "--top", 2)[1]
     assert [row["rank_by_time"] for row in rows] == [1, 2] * 9
 
 
 @pytest.mark.parametrize("form", ["json", "csv", "table", "markdown"])
-def test_problems_without_a_layout_that_fits_leave_an_empty_table(warehouse, quickstart, form):
+def test_problems_without_a_layout_that_fits_leave_an_empty_table(
+    warehouse: Command, quickstart: Quickstart, form: str
+) -> None:
     arguments = ("--num-gpus", 4, "--format", form, "--db", quickstart.database)
     code, out, err = warehouse("rank", *arguments)
     assert code == 0
@@ -77,18 +84,20 @@ def test_problems_without_a_layout_that_fits_leave_an_empty_table(warehouse, qui
     assert "no layout fits in memory: 9 problems" in err
 
 
-def test_a_strategy_ranks_within_itself(rank):
+def test_a_strategy_ranks_within_itself(rank: Document) -> None:
     rows = rank(*ONE_PROBLEM, "--strategy", "tensor_1d", "--top", 2)[1]
     assert [row["rank_in_strategy"] for row in rows] == [1, 2]
 
 
-def test_an_accelerator_may_go_by_its_other_name(rank):
+def test_an_accelerator_may_go_by_its_other_name(rank: Document) -> None:
     by_alias = rank("--accelerator", "a100-sxm-80gb", "--num-gpus", 32)
     assert by_alias[0] == 0
     assert by_alias[1][0]["accelerator"] == "A100 SXM 80GB"
 
 
-def test_tables_have_peoples_units_and_leave_out_what_all_rows_share(warehouse, quickstart):
+def test_tables_have_peoples_units_and_leave_out_what_all_rows_share(
+    warehouse: Command, quickstart: Quickstart
+) -> None:
     code, out, err = warehouse("rank", *ONE_PROBLEM, "--db", quickstart.database)
     heading = out.splitlines()[0]
     assert code == 0
@@ -98,7 +107,7 @@ def test_tables_have_peoples_units_and_leave_out_what_all_rows_share(warehouse, 
     assert "accelerator H200" in err
 
 
-def test_csv_has_base_units_and_every_column(warehouse, quickstart):
+def test_csv_has_base_units_and_every_column(warehouse: Command, quickstart: Quickstart) -> None:
     out = warehouse("rank", *ONE_PROBLEM, "--format", "csv", "--db", quickstart.database)[1]
     rows = list(csv.DictReader(io.StringIO(out)))
     assert rows[0]["accelerator"] == "H200"
@@ -122,15 +131,17 @@ def test_csv_has_base_units_and_every_column(warehouse, quickstart):
     ],
 )
 def test_a_filter_that_leaves_nothing_exits_3_and_says_what_is_stored(
-    warehouse, quickstart, arguments, says
-):
+    warehouse: Command, quickstart: Quickstart, arguments: tuple[int | str, ...], says: str
+) -> None:
     code, out, err = warehouse("rank", *arguments, "--db", quickstart.database)
     assert (code, out) == (3, "")
     assert says in err
     assert "warehouse sweep" in err
 
 
-def test_an_empty_database_exits_3_and_says_what_to_sweep(warehouse, database):
+def test_an_empty_database_exits_3_and_says_what_to_sweep(
+    warehouse: Command, database: Path
+) -> None:
     assert warehouse("init", "--db", database)[0] == 0
     code, out, err = warehouse("rank", "--db", database)
     assert (code, out) == (3, "")
@@ -138,7 +149,9 @@ def test_an_empty_database_exits_3_and_says_what_to_sweep(warehouse, database):
     assert "warehouse sweep gpt3_1T_1d" in err
 
 
-def test_points_of_a_hardware_sweep_are_told_apart_in_order(warehouse, database, tiny):
+def test_points_of_a_hardware_sweep_are_told_apart_in_order(
+    warehouse: Command, database: Path, tiny: Path
+) -> None:
     tiny.write_text(
         tiny.read_text().replace("{powers_of_two = [5, 6]}", "64")
         + "[system]\nhbm_bytes = [160e9, 120e9]\nnetwork_efficiency = [0.5, 0.25]\n"
@@ -166,7 +179,9 @@ num_gpus = 48
 """
 
 
-def test_layouts_rank_by_any_column_and_without_a_model_of_memory(warehouse, database, tmp_path):
+def test_layouts_rank_by_any_column_and_without_a_model_of_memory(
+    warehouse: Command, database: Path, tmp_path: Path
+) -> None:
     study = tmp_path / "pipes.toml"
     study.write_text(PIPELINE_STUDY)
     assert warehouse("sweep", study, "--db", database)[0] == 0
@@ -187,14 +202,18 @@ def test_layouts_rank_by_any_column_and_without_a_model_of_memory(warehouse, dat
     assert fastest[0]["memory_bytes"] is None
 
 
-def test_a_column_that_is_not_there_is_refused_with_those_near_it(warehouse, swept):
+def test_a_column_that_is_not_there_is_refused_with_those_near_it(
+    warehouse: Command, swept: Path
+) -> None:
     code, out, err = warehouse("rank", "--by", "step_second", "--db", swept)
     assert (code, out) == (3, "")
     assert "`by` step_second: is not a column of numbers of configuration" in err
     assert "did you mean step_seconds" in err
 
 
-def test_the_variant_of_an_estimator_without_mends_is_published(warehouse, database, tmp_path):
+def test_the_variant_of_an_estimator_without_mends_is_published(
+    warehouse: Command, database: Path, tmp_path: Path
+) -> None:
     study = tmp_path / "flow.toml"
     study.write_text(
         'name = "flow"\nestimator = "dataflow"\n[space]\nnum_layers = 12\nhidden_size = 4096\n'
@@ -228,8 +247,8 @@ LAYER = (
     ],
 )
 def test_rows_without_the_time_of_a_step_are_not_ranked_and_the_view_that_has_them_is_named(
-    warehouse, database, tmp_path, study, estimator, view
-):
+    warehouse: Command, database: Path, tmp_path: Path, study: str, estimator: str, view: str
+) -> None:
     file = tmp_path / "study.toml"
     file.write_text(study)
     assert warehouse("sweep", file, "--db", database)[0] == 0
@@ -243,8 +262,8 @@ def test_rows_without_the_time_of_a_step_are_not_ranked_and_the_view_that_has_th
 
 
 def test_what_a_problem_lacks_is_told_apart_and_a_lower_bound_is_called_one(
-    warehouse, database, tmp_path
-):
+    warehouse: Command, database: Path, tmp_path: Path
+) -> None:
     for name, rate in (("flow", ""), ("rated", "[system]\ncluster_flops_per_second = 1e14\n")):
         (tmp_path / "study.toml").write_text(FLOW.format(name=name) + rate)
         assert warehouse("sweep", tmp_path / "study.toml", "--db", database)[0] == 0

@@ -1,15 +1,21 @@
 """`warehouse schema`: what there is, of a database and of the package."""
 
+from __future__ import annotations
+
 import json
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
+from tests.shared import Command, Quickstart
 from warehouse.database.meanings import LAYERS
 
 
-def test_everything_is_listed_by_layer_with_what_it_is_and_its_rows(warehouse, quickstart):
+def test_everything_is_listed_by_layer_with_what_it_is_and_its_rows(
+    warehouse: Command, quickstart: Quickstart
+) -> None:
     code, out, err = warehouse("schema", "--db", quickstart.database)
     assert (code, err) == (0, "")
     sections = re.findall(r"^(\w+): ", out, re.MULTILINE)
@@ -21,14 +27,16 @@ def test_everything_is_listed_by_layer_with_what_it_is_and_its_rows(warehouse, q
     assert "training_cost_for(asked_tokens, ...)" in out
 
 
-def test_a_layer_is_listed_alone(warehouse, quickstart):
+def test_a_layer_is_listed_alone(warehouse: Command, quickstart: Quickstart) -> None:
     code, out, _ = warehouse("schema", "marts", "--db", quickstart.database)
     assert code == 0
     assert out.startswith("marts: Views to ask")
     assert "\n\n" not in out
 
 
-def test_a_view_shows_columns_lineage_and_an_example(warehouse, quickstart):
+def test_a_view_shows_columns_lineage_and_an_example(
+    warehouse: Command, quickstart: Quickstart
+) -> None:
     code, out, err = warehouse("schema", "training_cost", "--db", quickstart.database)
     assert (code, err) == (0, "")
     assert out.startswith("training_cost: view, marts\n  Dollars of")
@@ -40,7 +48,7 @@ def test_a_view_shows_columns_lineage_and_an_example(warehouse, quickstart):
     assert re.search(r"^rests on .*\bgpu_hour_price\b", out, re.M)
 
 
-def test_the_example_that_is_shown_runs(warehouse, quickstart):
+def test_the_example_that_is_shown_runs(warehouse: Command, quickstart: Quickstart) -> None:
     for name in ("training_run_for", "configuration_rank", "has_mend"):
         _, out, _ = warehouse("schema", name, "--db", quickstart.database)
         example = re.search(r"^example +warehouse (.*)$", out, re.MULTILINE)[1]
@@ -49,7 +57,9 @@ def test_the_example_that_is_shown_runs(warehouse, quickstart):
         assert len(shown.splitlines()) > 2
 
 
-def test_a_macro_shows_its_arguments_and_defaults(warehouse, quickstart):
+def test_a_macro_shows_its_arguments_and_defaults(
+    warehouse: Command, quickstart: Quickstart
+) -> None:
     _, out, _ = warehouse("schema", "training_run_for", "--db", quickstart.database)
     assert out.startswith("training_run_for(asked_tokens, assumed_goodput): table macro, functions")
     assert re.search(r"^  asked_tokens +Tokens to train on", out, re.M)
@@ -60,7 +70,9 @@ def test_a_macro_shows_its_arguments_and_defaults(warehouse, quickstart):
     assert re.search(r"^read by .*\bconfiguration\b", out, re.M)
 
 
-def test_a_column_shows_its_meaning_and_where_it_occurs(warehouse, quickstart):
+def test_a_column_shows_its_meaning_and_where_it_occurs(
+    warehouse: Command, quickstart: Quickstart
+) -> None:
     code, out, _ = warehouse("schema", "num_gpus", "--db", quickstart.database)
     assert code == 0
     assert out.startswith("num_gpus: column, Problem\n  meaning  GPUs of the run\n")
@@ -68,13 +80,15 @@ def test_a_column_shows_its_meaning_and_where_it_occurs(warehouse, quickstart):
     assert re.search(r"^  intermediate .*estimated_run \(DOUBLE\)", out, re.M)
 
 
-def test_a_name_of_both_a_table_and_a_column_shows_both(warehouse, quickstart):
+def test_a_name_of_both_a_table_and_a_column_shows_both(
+    warehouse: Command, quickstart: Quickstart
+) -> None:
     _, out, _ = warehouse("schema", "erratum", "--db", quickstart.database)
     assert out.startswith("erratum: table, reference\n")
     assert "\nerratum: column" in out
 
 
-def test_stored_rows_are_those_of_the_database(warehouse, quickstart):
+def test_stored_rows_are_those_of_the_database(warehouse: Command, quickstart: Quickstart) -> None:
     _, out, _ = warehouse("schema", "roofline", "--json", "--db", quickstart.database)
     rows = json.loads(out)["thing"]["rows"]
     _, out, _ = warehouse(
@@ -84,7 +98,7 @@ def test_stored_rows_are_those_of_the_database(warehouse, quickstart):
     assert json.loads(out) == [{"n": rows}]
 
 
-def test_json_of_everything(warehouse, quickstart):
+def test_json_of_everything(warehouse: Command, quickstart: Quickstart) -> None:
     _, out, _ = warehouse("schema", "--json", "--db", quickstart.database)
     found = json.loads(out)
     assert found["database"] == str(quickstart.database)
@@ -100,7 +114,7 @@ def test_json_of_everything(warehouse, quickstart):
     assert by_name["training_cost_for"]["kind"] == "table macro"
 
 
-def test_json_of_one_name(warehouse, quickstart):
+def test_json_of_one_name(warehouse: Command, quickstart: Quickstart) -> None:
     _, out, _ = warehouse("schema", "model", "--json", "--db", quickstart.database)
     found = json.loads(out)
     thing, column = found["thing"], found["column"]
@@ -117,7 +131,7 @@ def test_json_of_one_name(warehouse, quickstart):
     assert {"name": "problem", "layer": "records", "type": "VARCHAR"} in column["uses"]
 
 
-def test_a_near_miss_is_named_and_exits_3(warehouse, quickstart):
+def test_a_near_miss_is_named_and_exits_3(warehouse: Command, quickstart: Quickstart) -> None:
     code, out, err = warehouse("schema", "configurations", "--db", quickstart.database)
     assert (code, out) == (3, "")
     assert err.startswith(
@@ -126,7 +140,9 @@ def test_a_near_miss_is_named_and_exits_3(warehouse, quickstart):
     assert "configuration" in err
 
 
-def test_without_a_database_the_packaged_schema_is_shown(warehouse, tmp_path, monkeypatch):
+def test_without_a_database_the_packaged_schema_is_shown(
+    warehouse: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     code, out, err = warehouse("schema", "configuration_rank")
     assert code == 0
@@ -136,14 +152,16 @@ def test_without_a_database_the_packaged_schema_is_shown(warehouse, tmp_path, mo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_database_that_is_named_must_be_there(warehouse, tmp_path):
+def test_a_database_that_is_named_must_be_there(warehouse: Command, tmp_path: Path) -> None:
     code, out, err = warehouse("schema", "--db", tmp_path / "none.duckdb")
     assert (code, out) == (5, "")
     assert "there is no such database" in err
 
 
 @pytest.mark.parametrize("width", [60, 100])
-def test_on_a_terminal_nothing_is_wider_than_it(warehouse, quickstart, monkeypatch, width):
+def test_on_a_terminal_nothing_is_wider_than_it(
+    warehouse: Command, quickstart: Quickstart, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
     monkeypatch.setattr("warehouse.cli.schema.terminal_width", lambda: width)
     for arguments in ([], ["configuration"], ["model"], ["training_energy_for"]):
         _, out, _ = warehouse("schema", *arguments, "--db", quickstart.database)

@@ -1,5 +1,7 @@
 """`warehouse sql`, called as a user calls it; what the sandbox keeps out: test_query.py."""
 
+from __future__ import annotations
+
 import json
 import signal
 import subprocess
@@ -8,12 +10,14 @@ import time
 
 import pytest
 
+from tests.shared import Command, Program, Quickstart
+
 ENDLESS = "with recursive a(i) as (select 1 union all select i + 1 from a) select count(*) from a"
 DEAF = "select levenshtein(repeat('ab', 200000), repeat('ba', 200000))"
 """Works on one value for minutes: an interrupt is not looked at before it is done."""
 
 
-def test_each_format_writes_the_same_rows(warehouse, quickstart):
+def test_each_format_writes_the_same_rows(warehouse: Command, quickstart: Quickstart) -> None:
     query = "select 'a|b' as t, 1.5::double as x, 12345678901234567 as n, null as none"
 
     def written(form):
@@ -35,13 +39,13 @@ def test_each_format_writes_the_same_rows(warehouse, quickstart):
     ]
 
 
-def test_a_dash_reads_the_query_from_stdin(program, quickstart):
+def test_a_dash_reads_the_query_from_stdin(program: Program, quickstart: Quickstart) -> None:
     arguments = ("sql", "-", "--format", "csv", "--db", quickstart.database)
     done = program(*arguments, input="select 'é' as x -- a comment\n;\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, "x\né\n", "")
 
 
-def test_a_query_that_is_no_text_is_refused(program, quickstart):
+def test_a_query_that_is_no_text_is_refused(program: Program, quickstart: Quickstart) -> None:
     arguments = ("sql", "-", "--db", quickstart.database)
     done = program(*arguments, input=b"select '\xff'", text=False)
     assert done.returncode == 3
@@ -59,8 +63,8 @@ def test_a_query_that_is_no_text_is_refused(program, quickstart):
     ],
 )
 def test_what_duckdb_refuses_exits_3_in_its_words_with_stdout_empty(
-    warehouse, quickstart, query, says
-):
+    warehouse: Command, quickstart: Quickstart, query: str, says: str
+) -> None:
     code, out, err = warehouse("sql", query, "--db", quickstart.database)
     assert (code, out) == (3, "")
     assert err.startswith("error: ")
@@ -69,8 +73,8 @@ def test_what_duckdb_refuses_exits_3_in_its_words_with_stdout_empty(
 
 @pytest.mark.parametrize(("query", "at_most"), [(ENDLESS, 4), (DEAF, 12)])
 def test_a_query_ends_at_its_time_even_if_it_heeds_no_interrupt(
-    program, quickstart, query, at_most
-):
+    program: Program, quickstart: Quickstart, query: str, at_most: int
+) -> None:
     started = time.monotonic()
     done = program("sql", query, "--timeout", "0.5", "--db", quickstart.database)
     assert time.monotonic() - started < at_most
@@ -87,7 +91,9 @@ def test_a_query_ends_at_its_time_even_if_it_heeds_no_interrupt(
     ["select list(range) from range(100000000)", "select len(range(1000000000))"],
     ids=["counted by DuckDB", "not counted by DuckDB"],
 )
-def test_a_query_cannot_have_more_memory_than_allowed(program, quickstart, query):
+def test_a_query_cannot_have_more_memory_than_allowed(
+    program: Program, quickstart: Quickstart, query: str
+) -> None:
     done = program("sql", query, "--memory", "200MB", "--db", quickstart.database)
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == (
@@ -109,13 +115,15 @@ def test_a_query_cannot_have_more_memory_than_allowed(program, quickstart, query
         ("--format", "xml"),
     ],
 )
-def test_an_impossible_option_exits_2(warehouse, quickstart, option):
+def test_an_impossible_option_exits_2(
+    warehouse: Command, quickstart: Quickstart, option: tuple[str, ...]
+) -> None:
     code, out, err = warehouse("sql", "select 1", *option, "--db", quickstart.database)
     assert (code, out) == (2, "")
     assert "error:" in err.lower()
 
 
-def test_an_interrupt_ends_a_query_at_once(quickstart):
+def test_an_interrupt_ends_a_query_at_once(quickstart: Quickstart) -> None:
     running = subprocess.Popen(
         [
             *(sys.executable, "-m", "warehouse.cli.main"),

@@ -1,10 +1,16 @@
 """`warehouse status`: what is stored, and what a running sweep says of itself."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+
+from tests.shared import Command, Quickstart
 
 HOLD = """
 import sys
@@ -27,11 +33,11 @@ with open_for_write(path):
 
 
 @pytest.fixture
-def held():
+def held() -> Iterator[Callable[[Path, str], int]]:
     """Have another process hold a database, as a sweep or silently."""
     processes = []
 
-    def held(database, how):
+    def held(database: Path, how) -> int:
         holder = subprocess.Popen(
             [sys.executable, "-c", HOLD, str(database), how],
             stdin=subprocess.PIPE,
@@ -47,7 +53,7 @@ def held():
         process.communicate("")
 
 
-def test_studies_and_rows_are_shown(warehouse, quickstart):
+def test_studies_and_rows_are_shown(warehouse: Command, quickstart: Quickstart) -> None:
     code, out, err = warehouse("status", "--db", quickstart.database)
     assert code == 0
     assert "no sweep is running" in err
@@ -55,7 +61,7 @@ def test_studies_and_rows_are_shown(warehouse, quickstart):
     assert "megatron" in out
 
 
-def test_json_has_the_same_figures(warehouse, quickstart):
+def test_json_has_the_same_figures(warehouse: Command, quickstart: Quickstart) -> None:
     code, out, err = warehouse("status", "--json", "--db", quickstart.database)
     found = json.loads(out)
     assert (code, err) == (0, "")
@@ -71,7 +77,9 @@ def test_json_has_the_same_figures(warehouse, quickstart):
     )
 
 
-def test_a_running_sweep_answers_from_its_progress_file(warehouse, swept, held):
+def test_a_running_sweep_answers_from_its_progress_file(
+    warehouse: Command, swept: Path, held: Callable[[Path, str], int]
+) -> None:
     pid = held(swept, "sweeping")
     code, out, err = warehouse("status", "--db", swept)
     assert code == 0
@@ -83,7 +91,9 @@ def test_a_running_sweep_answers_from_its_progress_file(warehouse, swept, held):
     assert (running["rows"], running["cells"], running["pid"]) == (250, 2, pid)
 
 
-def test_a_database_held_by_something_else_exits_5(warehouse, swept, held):
+def test_a_database_held_by_something_else_exits_5(
+    warehouse: Command, swept: Path, held: Callable[[Path, str], int]
+) -> None:
     pid = held(swept, "silent")
     for command in (["status"], ["rank"], ["sql", "select 1"], ["sweep", "megatron"], ["init"]):
         code, out, err = warehouse(*command, "--db", swept)
@@ -91,7 +101,9 @@ def test_a_database_held_by_something_else_exits_5(warehouse, swept, held):
         assert err.startswith(f"error: {swept}: is in use by process {pid}: wait for it")
 
 
-def test_the_progress_file_of_a_killed_sweep_is_not_believed(warehouse, swept):
+def test_the_progress_file_of_a_killed_sweep_is_not_believed(
+    warehouse: Command, swept: Path
+) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     progress = {"pid": gone.pid, "study": "big", "rows": 1, "total_rows": 2}

@@ -1,26 +1,33 @@
 """`warehouse sweep`, `init` and `drop`: what they write, and what they say."""
 
+from __future__ import annotations
+
 import os
 import pty
 import re
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
+from tests.shared import Command, Program
 from warehouse.database.resources import studies_directory
 
 PACKAGED = ", ".join(sorted(path.stem for path in studies_directory().glob("*.toml")))
 
 
-def num_rows(database):
+def num_rows(database: Path) -> int:
     with duckdb.connect(str(database), read_only=True) as connection:
         return connection.execute("select count(*) from roofline").fetchall()[0][0]
 
 
-def test_init_creates_a_database_and_then_finds_it_up_to_date(warehouse, tmp_path):
+def test_init_creates_a_database_and_then_finds_it_up_to_date(
+    warehouse: Command, tmp_path: Path
+) -> None:
     database = tmp_path / "new" / "warehouse.duckdb"
     code, out, err = warehouse("init", "--db", database)
     assert (code, out) == (0, "")
@@ -28,7 +35,9 @@ def test_init_creates_a_database_and_then_finds_it_up_to_date(warehouse, tmp_pat
     assert "is up to date" in warehouse("init", "--db", database)[2]
 
 
-def test_a_dry_run_counts_what_the_sweep_then_stores_and_writes_nothing(warehouse, database, tiny):
+def test_a_dry_run_counts_what_the_sweep_then_stores_and_writes_nothing(
+    warehouse: Command, database: Path, tiny: Path
+) -> None:
     code, out, _ = warehouse("sweep", tiny, "--dry-run", "--db", database)
     assert code == 0
     assert not database.exists()
@@ -39,7 +48,9 @@ def test_a_dry_run_counts_what_the_sweep_then_stores_and_writes_nothing(warehous
     assert (name, int(rows.replace(",", ""))) == ("tiny", num_rows(database))
 
 
-def test_the_same_study_twice_does_nothing_and_says_so(warehouse, database, tiny):
+def test_the_same_study_twice_does_nothing_and_says_so(
+    warehouse: Command, database: Path, tiny: Path
+) -> None:
     warehouse("sweep", tiny, "--db", database)
     rows = num_rows(database)
     code, _, err = warehouse("sweep", tiny, "--db", database)
@@ -48,14 +59,14 @@ def test_the_same_study_twice_does_nothing_and_says_so(warehouse, database, tiny
     assert num_rows(database) == rows
 
 
-def test_force_evaluates_again_and_replaces(warehouse, database, tiny):
+def test_force_evaluates_again_and_replaces(warehouse: Command, database: Path, tiny: Path) -> None:
     warehouse("sweep", tiny, "--db", database)
     rows = num_rows(database)
     assert " of 2 cells evaluated" in warehouse("sweep", tiny, "--force", "--db", database)[2]
     assert num_rows(database) == rows
 
 
-def test_a_larger_study_says_what_was_there(warehouse, database, tiny):
+def test_a_larger_study_says_what_was_there(warehouse: Command, database: Path, tiny: Path) -> None:
     warehouse("sweep", tiny, "--db", database)
     rows = num_rows(database)
     tiny.write_text(tiny.read_text().replace("[5, 6]", "[5, 7]"))
@@ -64,13 +75,13 @@ def test_a_larger_study_says_what_was_there(warehouse, database, tiny):
     assert err.endswith(f"; 2 cells ({rows:,} rows) were stored already\n")
 
 
-def test_a_study_of_the_package_goes_by_its_name(warehouse, database):
+def test_a_study_of_the_package_goes_by_its_name(warehouse: Command, database: Path) -> None:
     code, out, _ = warehouse("sweep", "gpt3_1T_1d", "--dry-run", "--db", database)
     assert code == 0
     assert out.splitlines()[-1].split() == ["gpt3_1T_1d", "234", "357,552"]
 
 
-def stored(database):
+def stored(database: Path) -> tuple[list[str], list[str]]:
     with duckdb.connect(str(database), read_only=True) as connection:
         studies = connection.execute("select study from study order by study").fetchall()
         variants = connection.execute("select distinct variant from cell order by 1").fetchall()
@@ -88,14 +99,21 @@ def stored(database):
     ],
 )
 def test_an_option_takes_the_place_of_the_studys_variant(
-    warehouse, database, tiny, option, study, variants
-):
+    warehouse: Command,
+    database: Path,
+    tiny: Path,
+    option: tuple[str, ...],
+    study: str,
+    variants: list[str],
+) -> None:
     code, _, err = warehouse("sweep", tiny, *option, "--db", database)
     assert (code, err.partition(":")[0]) == (0, study)
     assert stored(database) == ([study], variants)
 
 
-def test_each_mend_alone_stands_between_published_and_corrected(warehouse, database, tiny):
+def test_each_mend_alone_stands_between_published_and_corrected(
+    warehouse: Command, database: Path, tiny: Path
+) -> None:
     warehouse("sweep", tiny, "--db", database)
     err = warehouse("sweep", tiny, "--variant", "each", "--db", database)[2]
     assert " of 24 cells evaluated" in err
@@ -115,7 +133,9 @@ def test_each_mend_alone_stands_between_published_and_corrected(warehouse, datab
         (("--mend", "R1", "--variant", "both"), "`--mend` and `--variant` exclude each other"),
     ],
 )
-def test_a_variant_that_is_none_exits_2(warehouse, database, tiny, option, says):
+def test_a_variant_that_is_none_exits_2(
+    warehouse: Command, database: Path, tiny: Path, option: tuple[str, ...], says: str
+) -> None:
     code, out, err = warehouse("sweep", tiny, *option, "--db", database)
     assert (code, out) == (2, "")
     assert says in err
@@ -130,14 +150,18 @@ def test_a_variant_that_is_none_exits_2(warehouse, database, tiny, option, says)
         ("no/such", "no/such: there is no such file"),
     ],
 )
-def test_a_study_that_is_not_there_exits_3(warehouse, database, study, says):
+def test_a_study_that_is_not_there_exits_3(
+    warehouse: Command, database: Path, study: str, says: str
+) -> None:
     code, out, err = warehouse("sweep", study, "--db", database)
     assert (code, out) == (3, "")
     assert says in err
     assert not database.exists()
 
 
-def test_a_faulty_study_exits_3_and_nothing_is_written(warehouse, database, tiny):
+def test_a_faulty_study_exits_3_and_nothing_is_written(
+    warehouse: Command, database: Path, tiny: Path
+) -> None:
     tiny.write_text(tiny.read_text().replace("nvlink_size = 8", "nvlink_size = -8"))
     code, out, err = warehouse("sweep", tiny, "--db", database)
     assert (code, out) == (3, "")
@@ -145,7 +169,9 @@ def test_a_faulty_study_exits_3_and_nothing_is_written(warehouse, database, tiny
     assert not database.exists()
 
 
-def test_drop_removes_a_study_and_says_how_much(warehouse, database, tiny):
+def test_drop_removes_a_study_and_says_how_much(
+    warehouse: Command, database: Path, tiny: Path
+) -> None:
     warehouse("sweep", tiny, "--db", database)
     rows = num_rows(database)
     code, out, err = warehouse("drop", "tiny", "--db", database)
@@ -157,13 +183,15 @@ def test_drop_removes_a_study_and_says_how_much(warehouse, database, tiny):
     assert '"tiny" is not in' in err
 
 
-def test_drop_does_not_make_a_database(warehouse, database):
+def test_drop_does_not_make_a_database(warehouse: Command, database: Path) -> None:
     assert warehouse("drop", "tiny", "--db", database)[0] == 5
     assert not database.exists()
 
 
-def test_an_interrupted_sweep_says_that_it_can_be_resumed(warehouse, database, tiny, monkeypatch):
-    def interrupted(*_, **__):
+def test_an_interrupted_sweep_says_that_it_can_be_resumed(
+    warehouse: Command, database: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("warehouse.sweep.runner.run_study", interrupted)
@@ -172,7 +200,9 @@ def test_an_interrupted_sweep_says_that_it_can_be_resumed(warehouse, database, t
     assert err.startswith("tiny: stopped; what is stored stays, the same command resumes\n")
 
 
-def test_a_terminal_shows_a_bar_and_a_pipe_only_the_last_line(database, tiny, program):
+def test_a_terminal_shows_a_bar_and_a_pipe_only_the_last_line(
+    database: Path, tiny: Path, program: Program
+) -> None:
     done = program("sweep", tiny, "--db", database)
     assert done.stderr.count("\n") == 1
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
-from tests.shared import Quickstart, call
+from tests.shared import Command, Program, Quickstart, call
 
 PUBLISHED_ROWS = {
     "published_megatron_scaling": 10,
@@ -19,7 +20,9 @@ PUBLISHED_ROWS = {
 }
 
 
-def test_a_sound_database_passes_every_check_and_shows_the_comparison(program, quickstart):
+def test_a_sound_database_passes_every_check_and_shows_the_comparison(
+    program: Program, quickstart: Quickstart
+) -> None:
     done = program("validate", "--db", quickstart.database)
     assert done.returncode == 0
     checks = done.stderr.splitlines()
@@ -36,7 +39,7 @@ def test_a_sound_database_passes_every_check_and_shows_the_comparison(program, q
     assert sum(line.startswith("530B ") for line in rows) == 4
 
 
-def test_a_check_that_finds_rows_exits_4_and_shows_them(warehouse, swept):
+def test_a_check_that_finds_rows_exits_4_and_shows_them(warehouse: Command, swept: Path) -> None:
     with duckdb.connect(str(swept)) as connection:
         connection.execute(
             "update roofline set step_seconds = -1 where rowid in"
@@ -51,7 +54,7 @@ def test_a_check_that_finds_rows_exits_4_and_shows_them(warehouse, swept):
     assert "mean |error| %" in out
 
 
-def test_json_names_failed_checks_and_has_base_units(warehouse, swept):
+def test_json_names_failed_checks_and_has_base_units(warehouse: Command, swept: Path) -> None:
     with duckdb.connect(str(swept)) as connection:
         connection.execute("delete from problem where model = 'megatron_1T'")
     code, out, _ = warehouse("validate", "--json", "--db", swept)
@@ -79,7 +82,9 @@ def comparison(quickstart: Quickstart) -> dict[str, Any]:
     return found
 
 
-def test_every_published_step_has_an_estimate_from_first_principles(comparison):
+def test_every_published_step_has_an_estimate_from_first_principles(
+    comparison: dict[str, Any],
+) -> None:
     rows = [r for r in comparison["megatron_comparison"] if r["estimator"] == "training_step"]
     counts = dict.fromkeys(PUBLISHED_ROWS, 0)
     for row in rows:
@@ -89,7 +94,7 @@ def test_every_published_step_has_an_estimate_from_first_principles(comparison):
     assert len(keys) == len(rows)
 
 
-def test_the_parts_of_a_compared_step_add_up_to_it(comparison):
+def test_the_parts_of_a_compared_step_add_up_to_it(comparison: dict[str, Any]) -> None:
     parts = (
         *("compute_seconds", "memory_seconds", "tensor_comm_seconds", "pipeline_comm_seconds"),
         *("bubble_seconds", "data_comm_seconds"),
@@ -99,7 +104,7 @@ def test_the_parts_of_a_compared_step_add_up_to_it(comparison):
             assert sum(row[part] for part in parts) == pytest.approx(row["step_seconds"], rel=1e-9)
 
 
-def test_choices_left_open_are_told_with_their_range(comparison):
+def test_choices_left_open_are_told_with_their_range(comparison: dict[str, Any]) -> None:
     rows = comparison["megatron_comparison"]
     open_ones = [row for row in rows if row["num_choices"] > 1]
     assert {row["reference"] for row in open_ones} == {
@@ -112,7 +117,9 @@ def test_choices_left_open_are_told_with_their_range(comparison):
             assert row["lowest_step_seconds"] <= row["highest_step_seconds"]
 
 
-def test_another_constant_or_rate_takes_no_part(warehouse, swept, comparison, tmp_path):
+def test_another_constant_or_rate_takes_no_part(
+    warehouse: Command, swept: Path, comparison: dict[str, Any], tmp_path: Path
+) -> None:
     study = tmp_path / "other.toml"
     study.write_text(
         'name = "other"\nestimator = "training_step"\n[space]\nmodel = "megatron_1.7B"\n'
@@ -133,8 +140,8 @@ def test_another_constant_or_rate_takes_no_part(warehouse, swept, comparison, tm
 
 
 def test_whole_runs_at_published_rates_agree_within_rounding_and_predict_nothing(
-    warehouse, tmp_path
-):
+    warehouse: Command, tmp_path: Path
+) -> None:
     database = tmp_path / "w.duckdb"
     assert warehouse("sweep", "megatron_flops_published", "--db", database)[0] == 0
     code, out, _ = warehouse("validate", "--json", "--db", database)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.shared import Command, Document
 
 MODEL = ("model=gpt3_1.3B", "accelerator=H100 SXM 80GB", "num_gpus=8", "global_batch_size=64")
 DEGREES = ("data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel")
 
 
 @pytest.fixture
-def why(warehouse):
-    def why(*arguments):
+def why(warehouse: Command) -> Document:
+    def why(*arguments: object) -> Any:
         code, out, err = warehouse("why", *arguments, "--json")
         assert (code, err) == (0, "")
         return json.loads(out)
@@ -21,7 +25,9 @@ def why(warehouse):
     return why
 
 
-def test_the_rank_is_that_of_the_database(why, warehouse, tmp_path):
+def test_the_rank_is_that_of_the_database(
+    why: Document, warehouse: Command, tmp_path: Path
+) -> None:
     study = tmp_path / "whole.toml"
     study.write_text(
         'name = "whole"\nestimator = "training_step"\n[space]\nmodel = "gpt3_1.3B"\n'
@@ -46,7 +52,7 @@ def test_the_rank_is_that_of_the_database(why, warehouse, tmp_path):
     assert found["best"]["step_seconds"] == pytest.approx(line["best"], rel=1e-12)
 
 
-def test_what_it_loses_adds_up_part_by_part(why):
+def test_what_it_loses_adds_up_part_by_part(why: Document) -> None:
     found = why(*MODEL, "tensor_parallel=4", "microbatch_size=2")
     own, best = found["results"]["step_seconds"], found["best"]["step_seconds"]
     assert found["loss_seconds"] == pytest.approx(own - best)
@@ -58,7 +64,7 @@ def test_what_it_loses_adds_up_part_by_part(why):
     assert found["parts"][0]["name"] == "tensor_comm_seconds"
 
 
-def test_a_neighbour_differs_in_one_choice_is_faster_and_is_what_it_says(why):
+def test_a_neighbour_differs_in_one_choice_is_faster_and_is_what_it_says(why: Document) -> None:
     found = why(*MODEL, "tensor_parallel=4", "microbatch_size=2", "zero_stage=1")
     own, layouts = found["inputs"], found["neighbours"]
     assert layouts
@@ -80,7 +86,7 @@ def test_a_neighbour_differs_in_one_choice_is_faster_and_is_what_it_says(why):
     )
 
 
-def test_the_best_layout_loses_nothing(why, warehouse):
+def test_the_best_layout_loses_nothing(why: Document, warehouse: Command) -> None:
     best = why(*MODEL, "tensor_parallel=4")["best"]
     names = (*DEGREES, "virtual_pipeline", "microbatch_size", "zero_stage", "activation_recompute")
     pairs = [f"{name}={best[name]}" for name in names]
@@ -93,7 +99,9 @@ def test_the_best_layout_loses_nothing(why, warehouse):
     assert "no layout is faster" in out
 
 
-def test_of_a_layout_that_does_not_fit_the_excess_and_its_largest_part_are_told(why, warehouse):
+def test_of_a_layout_that_does_not_fit_the_excess_and_its_largest_part_are_told(
+    why: Document, warehouse: Command
+) -> None:
     pairs = ("model=llama3_70B", "accelerator=H100 SXM 80GB", "num_gpus=64", "tensor_parallel=2")
     pairs = (*pairs, "pipeline_parallel=2", "global_batch_size=64")
     found = why(*pairs)
@@ -108,14 +116,16 @@ def test_of_a_layout_that_does_not_fit_the_excess_and_its_largest_part_are_told(
     assert "that make it fit" in out
 
 
-def test_where_nothing_fits_more_gpus_are_asked_for(warehouse):
+def test_where_nothing_fits_more_gpus_are_asked_for(warehouse: Command) -> None:
     pairs = ("model=llama3_405B", "accelerator=H100 SXM 80GB", "num_gpus=8", "tensor_parallel=8")
     code, out, _ = warehouse("why", *pairs, "global_batch_size=8")
     assert code == 0
     assert "no layout of this problem fits: ask for more GPUs" in out
 
 
-def test_a_broken_rule_is_named_with_the_values_that_it_read(why, warehouse):
+def test_a_broken_rule_is_named_with_the_values_that_it_read(
+    why: Document, warehouse: Command
+) -> None:
     # heads: 16; 8 GPUs over 3 ranks leave 2 replicas, 6 of 8 GPUs
     found = why(*MODEL, "tensor_parallel=3", "data_parallel=2")
     assert found["is_admitted"] is False
@@ -139,12 +149,12 @@ def test_a_broken_rule_is_named_with_the_values_that_it_read(why, warehouse):
         (("expert_parallel=2",), "experts are split evenly"),
     ],
 )
-def test_each_kind_of_rule_is_found(why, pairs, rule):
+def test_each_kind_of_rule_is_found(why: Document, pairs: tuple[str, ...], rule: str) -> None:
     names = [each["rule"] for each in why(*MODEL, *pairs)["rules"]]
     assert any(name.startswith(rule) for name in names)
 
 
-def test_a_layout_of_the_roofline_is_compared_over_all_strategies(why):
+def test_a_layout_of_the_roofline_is_compared_over_all_strategies(why: Document) -> None:
     pairs = ("model=gpt3_1T", "accelerator=H200", "nvlink_size=8", "num_gpus=512")
     pairs = (*pairs, "tensor_parallel=8", "pipeline_parallel=64", "global_batch_size=512")
     found = why(*pairs, "--estimator", "roofline")
@@ -171,7 +181,9 @@ def test_a_layout_of_the_roofline_is_compared_over_all_strategies(why):
         ((*MODEL, "--profile", "nosuch"), 3, "is not a stored profile"),
     ],
 )
-def test_a_wrong_question_is_refused(warehouse, tmp_path, arguments, code, said):
+def test_a_wrong_question_is_refused(
+    warehouse: Command, tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
+) -> None:
     found, out, err = warehouse("why", *arguments, "--db", tmp_path / "none.duckdb")
     assert (found, out) == (code, "")
     assert said in err

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
+
+from tests.shared import Command, Document
 
 LARGE = ("model=llama3_70B", "accelerator=H100", "num_gpus=1024", "tensor_parallel=8")
 
 
 @pytest.fixture
-def why(warehouse):
-    def why(*arguments):
+def why(warehouse: Command) -> Document:
+    def why(*arguments: object) -> Any:
         code, out, err = warehouse("why", *arguments, "--json")
         assert (code, err) == (0, "")
         return json.loads(out)
@@ -19,7 +22,7 @@ def why(warehouse):
     return why
 
 
-def test_the_batch_is_that_of_a_plan(why):
+def test_the_batch_is_that_of_a_plan(why: Document) -> None:
     # 80 layers of 855,654,400 parameters, 20 tokens for each: 6 x 68.45e9 x 1.369e12 = 5.62e23
     # FLOPs; (0.0562)^(1/6) x 2048^2 / 8192 = 317 sequences, of powers of two nearest 256
     found = why(*LARGE, "pipeline_parallel=8")
@@ -32,7 +35,9 @@ def test_the_batch_is_that_of_a_plan(why):
     assert found["question"]["global_batch_size"] == 512
 
 
-def test_a_batch_that_the_layout_cannot_take_becomes_a_multiple_that_it_can(why, warehouse):
+def test_a_batch_that_the_layout_cannot_take_becomes_a_multiple_that_it_can(
+    why: Document, warehouse: Command
+) -> None:
     # 48 replicas; 6.98e9 parameters, 1.396e11 tokens: 148 sequences, 128; 2.7 rounds, 3 x 48
     pairs = ("model=llama3_8B", "accelerator=H100", "num_gpus=96", "tensor_parallel=2")
     found = why(*pairs)
@@ -46,7 +51,9 @@ def test_a_batch_that_the_layout_cannot_take_becomes_a_multiple_that_it_can(why,
     ("pairs", "batch"),
     [(("global_batch_size=128",), 128), (("num_microbatches=4",), 64)],
 )
-def test_a_batch_that_is_given_is_taken_without_a_rule(why, warehouse, pairs, batch):
+def test_a_batch_that_is_given_is_taken_without_a_rule(
+    why: Document, warehouse: Command, pairs: tuple[str, ...], batch: int
+) -> None:
     # 1,024 GPUs over 8 x 8: 16 replicas
     found = why(*LARGE, "pipeline_parallel=8", *pairs)
     assert found["inputs"]["global_batch_size"] == batch
@@ -56,7 +63,7 @@ def test_a_batch_that_is_given_is_taken_without_a_rule(why, warehouse, pairs, ba
     assert "that of `plan`" not in out
 
 
-def test_what_was_asked_stands_above_the_answer(warehouse):
+def test_what_was_asked_stands_above_the_answer(warehouse: Command) -> None:
     code, out, _ = warehouse("why", *LARGE, "pipeline_parallel=8", "global_batch_size=512")
     assert code == 0
     assert out.splitlines()[:3] == [
@@ -71,21 +78,21 @@ def test_what_was_asked_stands_above_the_answer(warehouse):
     assert out.startswith("llama3_70B on 1,024 x H100 SXM 80GB")
 
 
-def test_the_domain_of_a_system_is_as_it_is_sold(why):
+def test_the_domain_of_a_system_is_as_it_is_sold(why: Document) -> None:
     pairs = ("model=gpt3_1T", "accelerator=B200", "num_gpus=64", "tensor_parallel=8")
     assert why(*pairs, "--estimator", "roofline")["inputs"]["nvlink_size"] == 8
     given = why(*pairs, "nvlink_size=4", "--estimator", "roofline")
     assert given["inputs"]["nvlink_size"] == 4
 
 
-def test_an_unknown_model_says_how_to_find_one_or_to_give_a_shape(warehouse):
+def test_an_unknown_model_says_how_to_find_one_or_to_give_a_shape(warehouse: Command) -> None:
     code, out, err = warehouse("why", "model=lama3_70B", "num_gpus=8", "accelerator=H100")
     assert (code, out) == (3, "")
     assert "known: llama3_70B" in err
     assert 'warehouse sql "select model from model"' in err
 
 
-def test_rounding_is_told_as_none():
+def test_rounding_is_told_as_none() -> None:
     from warehouse.show.units import unless_rounding
 
     assert unless_rounding(1.11e-16, 3.5) == 0
@@ -94,7 +101,7 @@ def test_rounding_is_told_as_none():
     assert unless_rounding(-0.1, 3.5) == -0.1
 
 
-def test_no_rounding_is_printed_of_the_best_layout(why, warehouse):
+def test_no_rounding_is_printed_of_the_best_layout(why: Document, warehouse: Command) -> None:
     pairs = ("model=gpt3_1.3B", "accelerator=H100 SXM 80GB", "num_gpus=8", "global_batch_size=64")
     best = why(*pairs)["best"]
     names = ("tensor_parallel", "context_parallel", "pipeline_parallel", "microbatch_size")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from estimators.roofline import rules as roofline
-from estimators.rules import nearest
+from estimators.rules import Rule, nearest
 from estimators.training_step import rules as step
 
 STEP = {r.name: r for r in (*step.PROBLEM_RULES, *step.LAYER_RULES, *step.SPLIT_RULES)}
@@ -21,7 +21,7 @@ ROOFLINE = {
 }
 
 
-def test_the_nearest_are_one_to_either_side():
+def test_the_nearest_are_one_to_either_side() -> None:
     assert nearest([1, 2, 4, 8], 3) == "2 or 4"
     assert nearest([1, 2, 4, 8], 9) == "8"
     assert nearest([4, 8], 1) == "4"
@@ -143,7 +143,9 @@ def test_the_nearest_are_one_to_either_side():
         ),
     ],
 )
-def test_a_hint_has_the_nearest_values_that_keep_the_rule(name, row, hint):
+def test_a_hint_has_the_nearest_values_that_keep_the_rule(
+    name: str, row: dict[str, int], hint: str
+) -> None:
     assert STEP[name].hint(row) == hint
 
 
@@ -168,7 +170,9 @@ def test_a_hint_has_the_nearest_values_that_keep_the_rule(name, row, hint):
         ),
     ],
 )
-def test_the_roofline_says_what_divides_the_tokens(name, row, hint):
+def test_the_roofline_says_what_divides_the_tokens(
+    name: str, row: dict[str, int], hint: str
+) -> None:
     assert ROOFLINE[name].hint(row) == hint
 
 
@@ -210,5 +214,5 @@ ROW = {
 
 
 @pytest.mark.parametrize("rule", [*STEP.values(), *ROOFLINE.values()], ids=lambda rule: rule.name)
-def test_no_rule_is_without_a_hint(rule):
+def test_no_rule_is_without_a_hint(rule: Rule) -> None:
     assert rule.hint({name: ROW[name] for name in rule.needs})

@@ -1,13 +1,17 @@
 """Batches: every row evaluated in its place, or refused with its number and reason."""
 
+from __future__ import annotations
+
 import re
+from collections.abc import Callable
 
 import numpy as np
 import polars as pl
 import pytest
 
 from estimators.contract import RefusedError
-from tests.small_estimator import CATALOG, OTHER_RELATION, SMALL_RELATION
+from tests.small_estimator import CATALOG, OTHER_RELATION, SMALL_RELATION, SmallEstimator
+from tests.warehouse.batches import Batches
 from warehouse.evaluate import file
 from warehouse.evaluate.file import find_relation
 
@@ -15,7 +19,7 @@ RESULTS = ["step_seconds", "flops_per_gpu", "fits_memory"]
 ROWS = "hidden_size,num_layers,num_gpus,tensor_parallel\n8,2,4,2\n8,3,1,1\n16,2,2,1\n"
 
 
-def test_each_row_is_evaluated_in_its_place(run):
+def test_each_row_is_evaluated_in_its_place(run: Batches) -> None:
     found = run(ROWS)
     assert found["step_seconds"].to_list() == [4e-6, 24e-6, 16e-6]
     assert found["flops_per_gpu"].to_list() == [32.0, 48.0, 64.0]
@@ -23,22 +27,22 @@ def test_each_row_is_evaluated_in_its_place(run):
     assert run.report.num_rows == 3
 
 
-def test_mends_reach_the_estimator(run):
+def test_mends_reach_the_estimator(run: Batches) -> None:
     assert run(ROWS, mends=frozenset({"S1"}))["step_seconds"].to_list() == [6e-6, 36e-6, 24e-6]
 
 
-def test_input_columns_stay_and_results_are_appended(run):
+def test_input_columns_stay_and_results_are_appended(run: Batches) -> None:
     found = run("note,num_layers,hidden_size\na,2,8\n")
     assert found.columns == ["note", "num_layers", "hidden_size", *RESULTS]
 
 
-def test_results_in_the_input_are_ignored_and_replaced_in_place(run):
+def test_results_in_the_input_are_ignored_and_replaced_in_place(run: Batches) -> None:
     found = run("num_layers,fits_memory,hidden_size,step_seconds\n2,what,8,-1\n")
     assert found.columns == ["num_layers", "fits_memory", "hidden_size", *RESULTS[:2]]
     assert found.row(0) == (2, True, 8, 16e-6, 32.0)
 
 
-def test_missing_columns_and_empty_cells_take_the_estimators_defaults(run):
+def test_missing_columns_and_empty_cells_take_the_estimators_defaults(run: Batches) -> None:
     found = run(
         "model,hidden_size,activation_recompute,hbm_bytes\n"
         "tiny,,,\ntiny,32,full,\n, 32 , none ,1\n".replace("\n, 32", "\ntiny, 32")
@@ -48,7 +52,9 @@ def test_missing_columns_and_empty_cells_take_the_estimators_defaults(run):
     assert found["hbm_bytes"].to_list() == [None, None, 1]  # kept as given
 
 
-def test_results_do_not_depend_on_the_size_of_blocks(run, small, monkeypatch):
+def test_results_do_not_depend_on_the_size_of_blocks(
+    run: Batches, small: SmallEstimator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = "".join(f"{8 * i},{i}\n" for i in range(1, 24))
     whole = run("hidden_size,num_layers\n" + rows)
     monkeypatch.setattr(file, "BLOCK_ROWS", 5)
@@ -57,7 +63,7 @@ def test_results_do_not_depend_on_the_size_of_blocks(run, small, monkeypatch):
     assert small.block_sizes == [5, 5, 5, 5, 3]
 
 
-def test_another_relation_may_be_named(run, small):
+def test_another_relation_may_be_named(run: Batches, small: SmallEstimator) -> None:
     found = run(ROWS, relation=find_relation(small, "small_part"))
     assert found.columns[-1] == "step_seconds"
     assert find_relation(small, None) is SMALL_RELATION
@@ -95,13 +101,17 @@ def test_another_relation_may_be_named(run, small):
         ('hidden_size,num_layers\n"8,2\n', "cannot be read"),
     ],
 )
-def test_a_faulty_file_is_refused_with_row_column_value_and_reason(refusal, rows, told):
+def test_a_faulty_file_is_refused_with_row_column_value_and_reason(
+    refusal: Callable[..., str], rows: bytes | str, told: str
+) -> None:
     message = refusal(rows).lower()
     assert "in.csv: " in message
     assert told.lower() in message
 
 
-def test_all_refusals_are_told_in_order_of_rows(refusal, monkeypatch):
+def test_all_refusals_are_told_in_order_of_rows(
+    refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(file, "BLOCK_ROWS", 2)
     message = refusal(
         "model,num_gpus,tensor_parallel,hbm_bytes\n"
@@ -116,7 +126,7 @@ def test_all_refusals_are_told_in_order_of_rows(refusal, monkeypatch):
     ]
 
 
-def test_a_parquet_column_of_another_kind_is_refused(refusal):
+def test_a_parquet_column_of_another_kind_is_refused(refusal: Callable[..., str]) -> None:
     frame = pl.DataFrame({"hidden_size": [[1], [2]], "model": [1, 2]})
     message = refusal(frame)
     assert "`hidden_size`" in message
@@ -124,7 +134,7 @@ def test_a_parquet_column_of_another_kind_is_refused(refusal):
     assert "Int64; it must hold a text" in message
 
 
-def test_valid_rows_can_be_kept(run, monkeypatch):
+def test_valid_rows_can_be_kept(run: Batches, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file, "BLOCK_ROWS", 2)
     found = run(
         "id,model,hbm_bytes\na,tiny,1\nb,huge,1\nc,tiny,x\nd,tiny,-1\ne,tiny,\nf,tiny,5\n",
@@ -140,11 +150,13 @@ def test_valid_rows_can_be_kept(run, monkeypatch):
     assert run.report.num_rows == 3
 
 
-def test_keeping_valid_rows_of_none_gives_no_rows(run):
+def test_keeping_valid_rows_of_none_gives_no_rows(run: Batches) -> None:
     assert run("model\nhuge\n", keep_valid=True).height == 0
 
 
-def test_a_refusal_without_a_row_refuses_every_row_and_is_told_once(refusal, small, monkeypatch):
+def test_a_refusal_without_a_row_refuses_every_row_and_is_told_once(
+    refusal: Callable[..., str], small: SmallEstimator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(file, "BLOCK_ROWS", 1)
 
     monkeypatch.setattr(small, "resolve", lambda *_: CATALOG.find("model", "none such"))
@@ -152,7 +164,7 @@ def test_a_refusal_without_a_row_refuses_every_row_and_is_told_once(refusal, sma
     assert message.count("none such") == 1
 
 
-def test_a_misspelt_column_is_passed_through_with_a_warning(run):
+def test_a_misspelt_column_is_passed_through_with_a_warning(run: Batches) -> None:
     warnings = []
     found = run("hiden_size,hidden_size,num_layers,id\n1,8,2,3\n", warn=warnings.append)
     assert len(warnings) == 1
@@ -160,13 +172,13 @@ def test_a_misspelt_column_is_passed_through_with_a_warning(run):
     assert found["hiden_size"].to_list() == [1]
 
 
-def test_a_misspelt_column_is_told_even_if_the_file_is_refused(refusal):
+def test_a_misspelt_column_is_told_even_if_the_file_is_refused(refusal: Callable[..., str]) -> None:
     warnings = []
     refusal("hiden_size,num_layers\n8,2\n", warn=warnings.append)
     assert "hiden_size" in warnings[0]
 
 
-def test_a_million_rows_keep_their_order(run):
+def test_a_million_rows_keep_their_order(run: Batches) -> None:
     size = np.arange(1, 1_000_001)
     frame = pl.DataFrame({"hidden_size": size, "num_layers": np.ones_like(size)})
     found = run(frame, "out.parquet")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import duckdb
 import pytest
 
-from estimators.contract import RefusedError, folded
+from estimators.contract import Catalog, RefusedError, folded
 from warehouse.database.catalog import load_catalog, packaged_catalog
 from warehouse.database.schema import prepare
 
@@ -22,14 +25,14 @@ FILES = {
 
 
 @pytest.fixture
-def reference(tmp_path):
+def reference(tmp_path: Path) -> Path:
     for name, text in FILES.items():
         (tmp_path / f"{name}.csv").write_text(text)
     return tmp_path
 
 
 @pytest.fixture(params=["database", "files"])
-def catalog(request, reference, tmp_path):
+def catalog(request: pytest.FixtureRequest, reference: Path, tmp_path: Path) -> Iterator[Catalog]:
     """The same catalog by either way."""
     if request.param == "files":
         yield packaged_catalog(reference)
@@ -39,12 +42,12 @@ def catalog(request, reference, tmp_path):
         yield load_catalog(connection)
 
 
-def test_tables_whose_first_column_is_a_key_can_be_looked_up_in(catalog):
+def test_tables_whose_first_column_is_a_key_can_be_looked_up_in(catalog: Catalog) -> None:
     assert set(catalog.tables) == {"model", "system", "accelerator_alias"}
     assert list(catalog.tables["system"]) == ["A100", "H200"]
 
 
-def test_rows_are_scalars_by_the_kind_of_their_column_and_null_is_none(catalog):
+def test_rows_are_scalars_by_the_kind_of_their_column_and_null_is_none(catalog: Catalog) -> None:
     row = catalog.find("model", "gpt")
 
     assert list(row.items())[:4] == [
@@ -56,21 +59,23 @@ def test_rows_are_scalars_by_the_kind_of_their_column_and_null_is_none(catalog):
     assert [bert[name] for name in ("seq_len", "hbm_bytes", "is_mended")] == [None, None, None]
 
 
-def test_other_spellings_of_an_accelerator_find_its_row(catalog):
+def test_other_spellings_of_an_accelerator_find_its_row(catalog: Catalog) -> None:
     assert catalog.find("system", "A100-80GB")["accelerator"] == "A100"
     assert "model" not in catalog.aliases
 
 
-def test_a_spelling_that_is_itself_a_name_keeps_its_own_row(catalog):
+def test_a_spelling_that_is_itself_a_name_keeps_its_own_row(catalog: Catalog) -> None:
     assert catalog.find("system", "H200")["hbm_bytes"] == 141e9
 
 
-def test_an_unknown_name_is_refused_with_the_nearest(catalog):
+def test_an_unknown_name_is_refused_with_the_nearest(catalog: Catalog) -> None:
     with pytest.raises(RefusedError, match="A100"):
         catalog.find("system", "A10")
 
 
-def test_database_and_files_give_the_same_packaged_catalog(warehouse_connection):
+def test_database_and_files_give_the_same_packaged_catalog(
+    warehouse_connection: duckdb.DuckDBPyConnection,
+) -> None:
     stored = load_catalog(warehouse_connection)
 
     assert stored == packaged_catalog()
@@ -78,13 +83,15 @@ def test_database_and_files_give_the_same_packaged_catalog(warehouse_connection)
     assert stored.find("system", "H200")["hbm_bytes"] == 141e9
 
 
-def test_packaged_spellings_lead_to_systems_there_are(warehouse_connection):
+def test_packaged_spellings_lead_to_systems_there_are(
+    warehouse_connection: duckdb.DuckDBPyConnection,
+) -> None:
     catalog = load_catalog(warehouse_connection)
     for spelling in catalog.aliases["system"]:
         assert catalog.find("system", spelling)
 
 
-def packaged_names():
+def packaged_names() -> Iterator[tuple[str, dict[str, str]]]:
     """Every table that is looked up in, with its names and aliases and the keys they mean."""
     catalog = packaged_catalog()
     for table, rows in catalog.tables.items():
@@ -95,8 +102,8 @@ def packaged_names():
 
 @pytest.mark.parametrize(("table", "names"), list(packaged_names()))
 def test_no_two_entries_of_a_reference_table_have_names_that_are_taken_for_one_another(
-    table, names
-):
+    table: str, names: dict[str, str]
+) -> None:
     meant = {}
     for name, key in names.items():
         meant.setdefault(folded(name), set()).add(key)
@@ -105,7 +112,7 @@ def test_no_two_entries_of_a_reference_table_have_names_that_are_taken_for_one_a
     assert len(meant) >= len(packaged_catalog().tables[table])
 
 
-def test_a_name_whose_decimal_point_is_lost_finds_no_other_model():
+def test_a_name_whose_decimal_point_is_lost_finds_no_other_model() -> None:
     catalog = packaged_catalog()
     models = catalog.tables["model"]
     lost = {name.replace(".", "") for name in models if "." in name} - set(models)
@@ -115,7 +122,7 @@ def test_a_name_whose_decimal_point_is_lost_finds_no_other_model():
             catalog.find("model", name)
 
 
-def test_a_name_in_other_letters_and_separators_finds_its_entry():
+def test_a_name_in_other_letters_and_separators_finds_its_entry() -> None:
     catalog = packaged_catalog()
     for table, names in packaged_names():
         for name, key in names.items():
@@ -123,7 +130,9 @@ def test_a_name_in_other_letters_and_separators_finds_its_entry():
             assert next(iter(catalog.find(table, spelt).values())) == key
 
 
-def test_sql_takes_the_same_names_for_one_another(warehouse_connection):
+def test_sql_takes_the_same_names_for_one_another(
+    warehouse_connection: duckdb.DuckDBPyConnection,
+) -> None:
     asked = [name for _, names in packaged_names() for name in names]
     asked += ["gpt3-1-3B", " mpt .7B ", "A..B 1.. 2", "", "3 b 4", "größe 1.5"]
 

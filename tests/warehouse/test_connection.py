@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -54,7 +56,7 @@ def refusal(path: Path, opener=open_for_read) -> DatabaseError:
     return caught.value
 
 
-def test_a_database_is_made_with_its_directory_and_nothing_beside_it(tmp_path):
+def test_a_database_is_made_with_its_directory_and_nothing_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "new" / "deep" / "warehouse.duckdb"
     with open_for_write(path) as opened:
         assert opened.execute("select count(*) from cell").fetchone() == (0,)
@@ -62,7 +64,7 @@ def test_a_database_is_made_with_its_directory_and_nothing_beside_it(tmp_path):
     assert [each.name for each in path.parent.iterdir()] == ["warehouse.duckdb"]
 
 
-def test_the_duckdb_1_5_shell_selects_from_every_view(made):
+def test_the_duckdb_1_5_shell_selects_from_every_view(made) -> None:
     with open_for_read(made) as opened:
         names = opened.execute(
             "select view_name from duckdb_views() where not internal order by view_name"
@@ -83,7 +85,7 @@ def test_the_duckdb_1_5_shell_selects_from_every_view(made):
     assert done.stdout.splitlines() == [f"{name},{count}" for name, count in counts]
 
 
-def test_a_file_changed_after_it_was_made_still_opens_in_the_shell(made):
+def test_a_file_changed_after_it_was_made_still_opens_in_the_shell(made) -> None:
     with open_for_write(made) as opened:
         opened.execute("create table extra as select range as number from range(300_000)")
 
@@ -96,12 +98,12 @@ def test_a_file_changed_after_it_was_made_still_opens_in_the_shell(made):
     assert done.stdout == "300000\n"
 
 
-def test_a_reader_cannot_write(made):
+def test_a_reader_cannot_write(made) -> None:
     with open_for_read(made) as opened, pytest.raises(duckdb.InvalidInputException):
         opened.execute("delete from cell")
 
 
-def test_a_missing_database_is_not_made_by_reading(database):
+def test_a_missing_database_is_not_made_by_reading(database: Path) -> None:
     error = refusal(database)
 
     assert error.exit_code == 5
@@ -111,7 +113,9 @@ def test_a_missing_database_is_not_made_by_reading(database):
 
 
 @pytest.mark.parametrize("opener", [open_for_read, open_for_write])
-def test_a_locked_database_names_file_and_process_in_one_line(made, opener):
+def test_a_locked_database_names_file_and_process_in_one_line(
+    made, opener: Callable[..., Any]
+) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, made], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -128,7 +132,7 @@ def test_a_locked_database_names_file_and_process_in_one_line(made, opener):
     opener(made).close()  # free again once the holder is gone
 
 
-def test_a_directory_is_refused(tmp_path):
+def test_a_directory_is_refused(tmp_path: Path) -> None:
     for opener in (open_for_read, open_for_write):
         assert refusal(tmp_path, opener).message == f"{tmp_path}: is a directory"
 
@@ -136,7 +140,7 @@ def test_a_directory_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "content", [b"", b"name,value\n" * 5000, b"SQLite format 3\0" + bytes(8192)]
 )
-def test_a_file_of_another_kind_is_refused_and_left_alone(database, content):
+def test_a_file_of_another_kind_is_refused_and_left_alone(database: Path, content: bytes) -> None:
     database.write_bytes(content)
     for opener in (open_for_read, open_for_write):
         error = refusal(database, opener)
@@ -147,14 +151,14 @@ def test_a_file_of_another_kind_is_refused_and_left_alone(database, content):
 
 
 @pytest.mark.parametrize("keep", [4096, 20_000])
-def test_a_truncated_database_is_refused(made, keep):
+def test_a_truncated_database_is_refused(made, keep: int) -> None:
     made.write_bytes(made.read_bytes()[:keep])
 
     assert str(made) in refusal(made).message
     assert "sweep again" in refusal(made, open_for_write).hint
 
 
-def test_a_damaged_database_is_refused(made):
+def test_a_damaged_database_is_refused(made) -> None:
     content = bytearray(made.read_bytes())
     content[12_288:] = b"\xa5" * (len(content) - 12_288)
     made.write_bytes(content)
@@ -163,14 +167,14 @@ def test_a_damaged_database_is_refused(made):
     assert "damaged" in refusal(made, open_for_write).hint
 
 
-def test_a_path_through_a_file_is_refused(tmp_path):
+def test_a_path_through_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     path = tmp_path / "file" / "warehouse.duckdb"
     for opener in (open_for_read, open_for_write):
         assert refusal(path, opener).message.startswith(f"{path}: cannot be opened: ")
 
 
-def test_a_directory_that_cannot_be_made_is_refused():
+def test_a_directory_that_cannot_be_made_is_refused() -> None:
     path = Path("/proc/no-such-directory/warehouse.duckdb")
     if not path.parent.parent.is_dir():
         pytest.skip("there is no /proc here")
@@ -178,7 +182,7 @@ def test_a_directory_that_cannot_be_made_is_refused():
     assert refusal(path, open_for_write).message.startswith(f"{path}: cannot be created: ")
 
 
-def test_a_database_of_something_else_is_refused_and_left_alone(database):
+def test_a_database_of_something_else_is_refused_and_left_alone(database: Path) -> None:
     with duckdb.connect(str(database)) as other:
         other.execute("create table customer (name varchar)")
     content = database.read_bytes()
@@ -190,7 +194,7 @@ def test_a_database_of_something_else_is_refused_and_left_alone(database):
     assert database.read_bytes() == content
 
 
-def test_a_database_of_a_newer_package_is_refused_with_the_way_out(made):
+def test_a_database_of_a_newer_package_is_refused_with_the_way_out(made) -> None:
     with open_for_write(made) as opened:
         opened.execute("update warehouse_meta set value = '7.1' where key = 'package_version'")
         opened.execute("update warehouse_meta set value = '99' where key = 'schema_version'")
@@ -202,7 +206,9 @@ def test_a_database_of_a_newer_package_is_refused_with_the_way_out(made):
         assert "pip install --upgrade training-warehouse" in error.hint
 
 
-def test_reading_refreshes_what_another_version_of_the_package_left(made, monkeypatch):
+def test_reading_refreshes_what_another_version_of_the_package_left(
+    made, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with open_for_write(made) as opened:
         opened.execute("drop view configuration")
     monkeypatch.setattr(warehouse, "__version__", "99.0", raising=False)
@@ -213,7 +219,7 @@ def test_reading_refreshes_what_another_version_of_the_package_left(made, monkey
         assert opened.execute(stored).fetchone() == ("99.0",)
 
 
-def test_reading_an_up_to_date_database_does_not_write(made):
+def test_reading_an_up_to_date_database_does_not_write(made) -> None:
     before = (made.read_bytes(), made.stat().st_mtime_ns)
     with open_for_read(made) as opened:
         opened.execute("select count(*) from configuration").fetchall()
@@ -221,7 +227,7 @@ def test_reading_an_up_to_date_database_does_not_write(made):
     assert (made.read_bytes(), made.stat().st_mtime_ns) == before
 
 
-def test_what_was_committed_before_a_kill_is_read_and_the_rest_is_gone(made):
+def test_what_was_committed_before_a_kill_is_read_and_the_rest_is_gone(made) -> None:
     killed = subprocess.run([sys.executable, "-c", DIE_WRITING, made])
     assert killed.returncode == -9
 
@@ -230,7 +236,7 @@ def test_what_was_committed_before_a_kill_is_read_and_the_rest_is_gone(made):
             assert opened.execute("select study from study").fetchall() == [("kept",)]
 
 
-def test_the_log_of_a_deleted_database_does_not_stop_a_new_one(made):
+def test_the_log_of_a_deleted_database_does_not_stop_a_new_one(made) -> None:
     subprocess.run([sys.executable, "-c", DIE_WRITING, made])
     assert made.with_name(f"{made.name}.wal").exists()
     made.unlink()
@@ -239,7 +245,9 @@ def test_the_log_of_a_deleted_database_does_not_stop_a_new_one(made):
         assert opened.execute("select study from study").fetchall() == []
 
 
-def test_two_processes_may_make_the_database_at_once(database, monkeypatch):
+def test_two_processes_may_make_the_database_at_once(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The other process finishes its file between our look at the path and our rename."""
     create = empty.create
     others: list[bytes] = []
@@ -260,7 +268,9 @@ def test_two_processes_may_make_the_database_at_once(database, monkeypatch):
     assert [each.name for each in database.parent.iterdir()] == [database.name]
 
 
-def test_a_file_system_without_hard_links_will_do(database, monkeypatch):
+def test_a_file_system_without_hard_links_will_do(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
@@ -270,12 +280,14 @@ def test_a_file_system_without_hard_links_will_do(database, monkeypatch):
     assert [each.name for each in database.parent.iterdir()] == [database.name]
 
 
-def test_a_second_mode_in_one_process_is_explained(made):
+def test_a_second_mode_in_one_process_is_explained(made) -> None:
     with open_for_read(made):
         assert "in another mode" in refusal(made, open_for_write).message
 
 
-def test_a_faulty_resource_closes_the_connection_and_writes_nothing(made, tmp_path, monkeypatch):
+def test_a_faulty_resource_closes_the_connection_and_writes_nothing(
+    made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "reference").mkdir()
     (tmp_path / "reference" / "model.csv").write_text("model,source\ngpt,\n")
     before = made.read_bytes()
@@ -327,7 +339,7 @@ def test_a_faulty_resource_closes_the_connection_and_writes_nothing(made, tmp_pa
         ("Some Error: first line\nsecond line", "cannot be used: Some Error: first line", "--db"),
     ],
 )
-def test_what_duckdb_says_becomes_one_line_and_a_hint(said, message, hint):
+def test_what_duckdb_says_becomes_one_line_and_a_hint(said: str, message: str, hint: str) -> None:
     error = database_error(duckdb.IOException(said), Path("w.duckdb"))
 
     assert error.message == f"w.duckdb: {message}"

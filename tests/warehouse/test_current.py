@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,13 +30,13 @@ class Stored:
 
 
 @pytest.fixture
-def connection(toy):
+def connection(toy: None) -> Iterator[duckdb.DuckDBPyConnection]:
     del toy  # registered before the tables are made
     with in_memory() as opened:
         yield opened
 
 
-def store(connection, *cells):
+def store(connection: duckdb.DuckDBPyConnection, *cells: Stored) -> None:
     for cell in cells:
         connection.execute(
             "insert or ignore into problem by name select ? as problem_id, 8 as num_gpus",
@@ -62,11 +64,14 @@ def store(connection, *cells):
             )
 
 
-def seen(connection, columns="cell_id, data_parallel, tensor_parallel, step_seconds"):
+def seen(
+    connection: duckdb.DuckDBPyConnection,
+    columns: str = "cell_id, data_parallel, tensor_parallel, step_seconds",
+) -> list[Any]:
     return sorted(connection.execute(f"select {columns} from current_toy").fetchall())
 
 
-def test_a_row_shows_its_cell_and_problem_beside_it(connection):
+def test_a_row_shows_its_cell_and_problem_beside_it(connection: duckdb.DuckDBPyConnection) -> None:
     store(connection, Stored(5, 7, ((4, 2, 0.5),), mends="T1", recompute="full"))
 
     assert seen(
@@ -79,7 +84,9 @@ def test_a_row_shows_its_cell_and_problem_beside_it(connection):
     assert [name for name, *_ in names][-6:] == list(TOY.relations[0].stored)
 
 
-def test_only_the_newest_version_of_a_question_is_shown(connection):
+def test_only_the_newest_version_of_a_question_is_shown(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
     store(
         connection,
         Stored(1, 1, ((8, 1, 1.0), (4, 2, 2.0)), version=1),
@@ -92,7 +99,9 @@ def test_only_the_newest_version_of_a_question_is_shown(connection):
     assert seen(connection) == [(2, 8, 1, 1.5), (3, 8, 1, 3.0), (4, 8, 1, 4.0), (5, 8, 1, 5.0)]
 
 
-def test_a_layout_in_several_cells_is_shown_once_from_the_whole_space_if_it_has_it(connection):
+def test_a_layout_in_several_cells_is_shown_once_from_the_whole_space_if_it_has_it(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
     store(
         connection,
         Stored(1, 1, ((4, 2, 0.5), (1, 8, 0.7)), kept='{"rows": "abc"}'),
@@ -104,7 +113,9 @@ def test_a_layout_in_several_cells_is_shown_once_from_the_whole_space_if_it_has_
     assert seen(connection) == [(1, 1, 8, 0.7), (3, 4, 2, 0.5), (3, 8, 1, 0.4), (4, 2, 4, 0.6)]
 
 
-def test_cells_whose_choices_are_null_are_siblings_too(connection):
+def test_cells_whose_choices_are_null_are_siblings_too(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
     store(
         connection,
         Stored(1, 1, ((8, 1, 1.0),), recompute=None),
@@ -114,7 +125,9 @@ def test_cells_whose_choices_are_null_are_siblings_too(connection):
     assert seen(connection) == [(1, 8, 1, 1.0), (2, 4, 2, 2.0)]
 
 
-def test_layouts_are_the_same_where_a_key_is_null_in_both(connection):
+def test_layouts_are_the_same_where_a_key_is_null_in_both(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
     store(
         connection,
         Stored(1, 1, ((8, None, 1.0),)),
@@ -124,7 +137,9 @@ def test_layouts_are_the_same_where_a_key_is_null_in_both(connection):
     assert seen(connection, "cell_id, step_seconds") == [(1, 1.0), (2, 2.0)]
 
 
-def test_a_version_that_mends_more_replaces_the_corrected_of_the_one_before(connection):
+def test_a_version_that_mends_more_replaces_the_corrected_of_the_one_before(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
     store(
         connection,
         Stored(1, 1, ((8, 1, 1.0),), version=1, mends="T1", variant="corrected"),
@@ -134,7 +149,9 @@ def test_a_version_that_mends_more_replaces_the_corrected_of_the_one_before(conn
     assert seen(connection) == [(2, 8, 1, 2.0)]
 
 
-def test_a_part_of_a_newer_version_takes_the_place_of_its_own_layouts_only(connection):
+def test_a_part_of_a_newer_version_takes_the_place_of_its_own_layouts_only(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
     store(
         connection,
         Stored(1, 1, ((8, 1, 1.0), (4, 2, 2.0)), version=1),
@@ -144,14 +161,16 @@ def test_a_part_of_a_newer_version_takes_the_place_of_its_own_layouts_only(conne
     assert seen(connection) == [(1, 8, 1, 1.0), (2, 4, 2, 2.5)]
 
 
-def test_rows_without_a_cell_are_not_shown(connection):
+def test_rows_without_a_cell_are_not_shown(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("insert into toy by name select 9 as cell_id, 1.0 as step_seconds")
 
     assert seen(connection) == []
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_view_agrees_with_its_definition_on_random_cells(connection, seed):
+def test_the_view_agrees_with_its_definition_on_random_cells(
+    connection: duckdb.DuckDBPyConnection, seed: int
+) -> None:
     random = np.random.default_rng(seed)
     cells = []
     for cell_id in random.permutation(40).tolist():
@@ -186,7 +205,9 @@ def test_the_view_agrees_with_its_definition_on_random_cells(connection, seed):
     assert len(expected) < sum(len(cell.rows) for cell in cells)
 
 
-def test_no_siblings_cost_no_second_scan_and_filters_reach_the_tables(connection):
+def test_no_siblings_cost_no_second_scan_and_filters_reach_the_tables(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
     """EXPLAIN ANALYZE counts the rows that scans of the fact table handed on."""
     num_cells, size = 1000, 500
     connection.execute(
@@ -213,12 +234,14 @@ def test_no_siblings_cost_no_second_scan_and_filters_reach_the_tables(connection
     assert sum(rows for rows, _ in fact_scans(connection, nothing)) < 0.1 * num_cells * size
 
 
-def fact_scans(connection, query):
+def fact_scans(
+    connection: duckdb.DuckDBPyConnection, query: str
+) -> list[tuple[int, tuple[str, ...]]]:
     """Rows scanned and columns read, for each scan of the toy table in the plan of `query`."""
     [(_, plan)] = connection.execute(f"explain (analyze, format json) {query}").fetchall()
     found = []
 
-    def visit(operator):
+    def visit(operator: dict[str, Any]) -> None:
         info = operator.get("extra_info", {})
         if info.get("Table", "").endswith(".toy"):
             columns = info.get("Projections", ())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from warehouse.database.catalog import extended, packaged_catalog
 from warehouse.database.reference import read_table
 from warehouse.errors import InputError
 from warehouse.studies.definitions import OPTIONAL, load_definitions
-from warehouse.studies.study import load_study
+from warehouse.studies.study import Study, load_study
 from warehouse.sweep.runner import plan
 
 STUDY = """
@@ -30,11 +32,11 @@ MODEL = "num_layers = 4\nhidden_size = 768\nnum_heads = 6\nseq_len = 1024\n"
 
 
 @pytest.fixture
-def load(tmp_path, monkeypatch):
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Study]:
     """Write a study over a model and a system, with definitions; load it by a relative name."""
     monkeypatch.chdir(tmp_path)
 
-    def load(definitions, model="gpt3", accelerator="H200"):
+    def load(definitions: str, model: str = "gpt3", accelerator: str = "H200") -> Study:
         path = tmp_path / "study.toml"
         path.write_text(STUDY.format(model=model, accelerator=accelerator) + definitions)
         return load_study(path.relative_to(tmp_path))
@@ -43,10 +45,10 @@ def load(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def refusal(load):
+def refusal(load: Callable[..., Study]) -> Callable[[str], str]:
     """What is told of a study with these definitions, by the file or by the catalog."""
 
-    def refusal(definitions):
+    def refusal(definitions: str) -> str:
         with pytest.raises(InputError) as caught:
             plan(load(definitions), packaged_catalog())
         assert str(caught.value).startswith("study.toml: ")
@@ -55,12 +57,12 @@ def refusal(load):
     return refusal
 
 
-def problem(study):
+def problem(study: Study) -> dict[str, Any]:
     [(cell, _)] = plan(study, packaged_catalog()).cells
     return cell.problem.values
 
 
-def test_a_model_of_ones_own_is_searched_with_its_numbers(load):
+def test_a_model_of_ones_own_is_searched_with_its_numbers(load: Callable[..., Study]) -> None:
     values = problem(load(f"[models.mine]\nffn_hidden_size = 2304\n{MODEL}", model="mine"))
     assert values["model"] == "mine"
     shape = ("num_layers", "hidden_size", "ffn_hidden_size", "num_heads", "seq_len")
@@ -68,12 +70,14 @@ def test_a_model_of_ones_own_is_searched_with_its_numbers(load):
     assert "vocab_size" not in values
 
 
-def test_a_width_that_is_left_out_is_four_times_the_hidden_size(load):
+def test_a_width_that_is_left_out_is_four_times_the_hidden_size(load: Callable[..., Study]) -> None:
     values = problem(load(f"[models.mine]\n{MODEL}", model="mine"))
     assert values["ffn_hidden_size"] == 4 * 768
 
 
-def test_what_is_based_on_a_row_differs_from_it_in_what_is_given_only(load):
+def test_what_is_based_on_a_row_differs_from_it_in_what_is_given_only(
+    load: Callable[..., Study],
+) -> None:
     study = load(
         '[systems.mine]\nbased_on = "H200"\nhbm_bytes = 200e9\n'
         '[models.long]\nbased_on = "gpt3"\nseq_len = 8192\n',
@@ -85,7 +89,9 @@ def test_what_is_based_on_a_row_differs_from_it_in_what_is_given_only(load):
     assert problem(study) == {**base, **changed}
 
 
-def test_a_row_may_be_based_on_one_defined_above_or_on_another_spelling(load):
+def test_a_row_may_be_based_on_one_defined_above_or_on_another_spelling(
+    load: Callable[..., Study],
+) -> None:
     values = problem(
         load(
             '[systems.one]\nbased_on = "h100-sxm-80gb"\nhbm_bytes = 96e9\n'
@@ -97,7 +103,7 @@ def test_a_row_may_be_based_on_one_defined_above_or_on_another_spelling(load):
     assert values["hbm_bytes_per_second"] == 3350e9
 
 
-def test_a_system_can_be_given_whole(load):
+def test_a_system_can_be_given_whole(load: Callable[..., Study]) -> None:
     whole = {
         name: value
         for name, value in packaged_catalog().find("system", "H200").items()
@@ -109,13 +115,13 @@ def test_a_system_can_be_given_whole(load):
     assert values == {**base, "accelerator": "mine"}
 
 
-def test_remarks_on_a_published_row_do_not_pass_to_what_is_based_on_it():
+def test_remarks_on_a_published_row_do_not_pass_to_what_is_based_on_it() -> None:
     catalog = extended(packaged_catalog(), {}, {"mine": {"based_on": "A100", "note": "ours"}})
     row = catalog.find("system", "mine")
     assert (row["source"], row["note"]) == (None, "ours")
 
 
-def test_extending_leaves_the_catalog_alone_and_keeps_its_rows():
+def test_extending_leaves_the_catalog_alone_and_keeps_its_rows() -> None:
     catalog = packaged_catalog()
     names = set(catalog.tables["model"])
     more = extended(catalog, {"mine": {"num_layers": 1}}, {})
@@ -124,19 +130,21 @@ def test_extending_leaves_the_catalog_alone_and_keeps_its_rows():
     assert more.tables["system"] == catalog.tables["system"]
 
 
-def test_an_empty_catalog_can_be_extended():
+def test_an_empty_catalog_can_be_extended() -> None:
     more = extended(Catalog({}), {"mine": {"num_layers": 1}}, {})
     assert more.find("model", "mine") == {"model": "mine", "num_layers": 1}
 
 
-def test_the_definition_of_a_study_tells_what_it_defines_and_no_more(load):
+def test_the_definition_of_a_study_tells_what_it_defines_and_no_more(
+    load: Callable[..., Study],
+) -> None:
     study = load('[systems.mine]\nbased_on = "H200"\nhbm_bytes = 2e11\n')
     assert study.definition["systems"] == {"mine": {"based_on": "H200", "hbm_bytes": 2e11}}
     assert "models" not in study.definition
     assert {"models", "systems"}.isdisjoint(load("").definition)
 
 
-def test_one_name_with_other_numbers_is_another_problem(load):
+def test_one_name_with_other_numbers_is_another_problem(load: Callable[..., Study]) -> None:
     cells = [
         plan(
             load(f'[systems.mine]\nbased_on = "H200"\nhbm_bytes = {size}\n', accelerator="mine"),
@@ -147,7 +155,7 @@ def test_one_name_with_other_numbers_is_another_problem(load):
     assert cells[0][0][0].problem.id != cells[1][0][0].problem.id
 
 
-def test_what_may_be_left_out_is_a_column_of_a_reference_table():
+def test_what_may_be_left_out_is_a_column_of_a_reference_table() -> None:
     names = {
         column.name
         for table in ("model", "system")
@@ -195,13 +203,15 @@ def test_what_may_be_left_out_is_a_column_of_a_reference_table():
         ("[system.mine]\nhbm_bytes = 3\n", ["is not a key of [system]", "[systems.NAME]"]),
     ],
 )
-def test_a_faulty_definition_is_refused_with_its_place_and_reason(refusal, definitions, told):
+def test_a_faulty_definition_is_refused_with_its_place_and_reason(
+    refusal: Callable[[str], str], definitions: str, told: list[str]
+) -> None:
     message = refusal(definitions)
     for part in told:
         assert part in message
 
 
-def test_sections_that_are_no_tables_are_refused(tmp_path):
+def test_sections_that_are_no_tables_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "catalog.toml"
     path.write_text("models = 3\nsystems = []\n")
     with pytest.raises(InputError) as caught:
@@ -210,7 +220,7 @@ def test_sections_that_are_no_tables_are_refused(tmp_path):
         assert f"start each with a line [{section}.NAME]" in str(caught.value)
 
 
-def test_all_faults_of_the_definitions_are_told_at_once(refusal):
+def test_all_faults_of_the_definitions_are_told_at_once(refusal: Callable[[str], str]) -> None:
     told = refusal(
         '[models.a]\nbased_on = "gpt3"\nnum_layers = 0\n[models.b]\nbased_on = "gpt3"\nwidth = 1\n'
         '[systems.c]\nbased_on = "H200"\nhbm_bytes = -1\n'
@@ -220,13 +230,13 @@ def test_all_faults_of_the_definitions_are_told_at_once(refusal):
     assert all(name in taken for name in ('"gpt3"', '"H200"'))
 
 
-def test_extending_tells_every_name_that_is_taken():
+def test_extending_tells_every_name_that_is_taken() -> None:
     with pytest.raises(RefusedError) as caught:
         extended(packaged_catalog(), {"gpt3": {}, "gpt3_1T": {}}, {"H200": {}})
     assert [refusal.value for refusal in caught.value.refusals] == ["gpt3", "gpt3_1T", "H200"]
 
 
-def test_a_catalog_file_defines_something(tmp_path):
+def test_a_catalog_file_defines_something(tmp_path: Path) -> None:
     path = tmp_path / "catalog.toml"
     path.write_text('name = "x"\n')
     with pytest.raises(InputError, match="defines no model and no system"):
@@ -238,7 +248,7 @@ def test_a_catalog_file_defines_something(tmp_path):
 DOCUMENT = Path(__file__).parents[2] / "docs" / "models_and_systems.md"
 
 
-def test_the_examples_of_the_documentation_are_sound(tmp_path):
+def test_the_examples_of_the_documentation_are_sound(tmp_path: Path) -> None:
     blocks = re.findall(r"```toml\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
     defining = [block for block in blocks if "[models." in block]
     assert defining
@@ -248,7 +258,7 @@ def test_the_examples_of_the_documentation_are_sound(tmp_path):
         load_definitions(path).added_to(packaged_catalog())
 
 
-def test_the_documentation_says_how_far_weights_of_gated_models_are_off():
+def test_the_documentation_says_how_far_weights_of_gated_models_are_off() -> None:
     rows = re.findall(r"^\| (llama\S+) \| (.*) \|$", DOCUMENT.read_text("utf-8"), re.MULTILINE)
     shown = {name: fields.split(" | ") for name, fields in rows}
     models = packaged_catalog().tables["model"]

@@ -19,7 +19,7 @@ from warehouse.errors import (
     ("kind", "code"),
     [(WarehouseError, 1), (UsageError, 2), (InputError, 3), (CheckError, 4), (DatabaseError, 5)],
 )
-def test_each_error_has_its_exit_code_and_keeps_its_hint(kind, code):
+def test_each_error_has_its_exit_code_and_keeps_its_hint(kind: type[Exception], code: int) -> None:
     error = kind("x.toml: is empty", "write something")
 
     assert kind.exit_code == code
@@ -28,7 +28,7 @@ def test_each_error_has_its_exit_code_and_keeps_its_hint(kind, code):
     assert str(kind("x.toml: is empty")) == "x.toml: is empty"
 
 
-def test_one_refusal_names_file_key_value_reason_and_hint():
+def test_one_refusal_names_file_key_value_reason_and_hint() -> None:
     refusal = Refusal("tensor_parallel", 12, "does not divide `num_heads` 64", "use 1, 2 or 4")
 
     assert str(InputError.from_refusals([refusal], "studies/x.toml")) == (
@@ -36,7 +36,7 @@ def test_one_refusal_names_file_key_value_reason_and_hint():
     )
 
 
-def test_rows_are_counted_from_one_and_a_shared_hint_is_given_once():
+def test_rows_are_counted_from_one_and_a_shared_hint_is_given_once() -> None:
     refusals = [
         Refusal("num_gpus", value, "is odd", "use 2", row) for row, value in ((0, 1), (4, 3))
     ]
@@ -46,7 +46,7 @@ def test_rows_are_counted_from_one_and_a_shared_hint_is_given_once():
     )
 
 
-def test_differing_hints_follow_their_refusals():
+def test_differing_hints_follow_their_refusals() -> None:
     refusals = [Refusal("model", "gpt", "is not known", "use gpt3"), Refusal("num_gpus", 0, "is 0")]
 
     assert str(InputError.from_refusals(refusals, "a.toml")) == (
@@ -54,7 +54,7 @@ def test_differing_hints_follow_their_refusals():
     )
 
 
-def test_a_long_list_is_cut_and_the_rest_counted():
+def test_a_long_list_is_cut_and_the_rest_counted() -> None:
     refusals = [Refusal("num_gpus", n, "is odd", row=n) for n in range(MAX_SHOWN + 7)]
     lines = str(InputError.from_refusals(refusals, "a.csv")).splitlines()
 

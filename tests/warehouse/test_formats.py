@@ -1,11 +1,15 @@
 """The four formats: what stands in them, and that what they hold comes back."""
 
+from __future__ import annotations
+
 import csv
 import io
 import json
 import math
+from collections.abc import Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from pathlib import Path
 from uuid import UUID
 
 import duckdb
@@ -17,30 +21,32 @@ from hypothesis import strategies as st
 from warehouse.show.formats import Figure, Format, json_value, shown, write
 
 
-def written(columns, *blocks, form=Format.TABLE, width=None):
+def written(
+    columns: Sequence[str], *blocks: object, form: Format = Format.TABLE, width: int | None = None
+) -> str:
     stream = io.StringIO()
     write(stream, columns, blocks, form, width)
     return stream.getvalue()
 
 
-def test_a_table_aligns_numbers_right_and_text_left():
+def test_a_table_aligns_numbers_right_and_text_left() -> None:
     assert written(("name", "n", "x"), [("ab", 1, 0.1 + 0.2), ("c", 1000, None)]) == (
         "name     n     x\n----  ----  ----\nab       1   0.3\nc     1000  NULL\n"
     )
 
 
-def test_a_table_off_the_terminal_is_never_cut():
+def test_a_table_off_the_terminal_is_never_cut() -> None:
     long = "x" * 500
     assert written(("a", "b"), [(long, long)]).splitlines()[-1] == f"{long}  {long}"
 
 
-def test_a_table_on_a_terminal_clips_cells():
+def test_a_table_on_a_terminal_clips_cells() -> None:
     lines = written(("a",), [("x" * 500,)], width=80).splitlines()
     assert [len(line) for line in lines] == [1, 60, 60]
     assert lines[-1].endswith("x…")
 
 
-def test_rows_wider_than_the_terminal_become_records():
+def test_rows_wider_than_the_terminal_become_records() -> None:
     text = written(("first", "second"), [("a" * 30, 1), ("b", None)], [("c" * 9, 3)], width=30)
     assert text.splitlines() == [
         "row 1",
@@ -55,13 +61,13 @@ def test_rows_wider_than_the_terminal_become_records():
     ]
 
 
-def test_later_blocks_widen_a_table_and_lose_nothing():
+def test_later_blocks_widen_a_table_and_lose_nothing() -> None:
     lines = written(("a", "b"), [("x", 1)], [("y" * 9, 22)], [("z", 3)]).splitlines()
     assert lines[2:] == ["x  1", "yyyyyyyyy  22", "z           3"]
 
 
 @pytest.mark.parametrize("form", Format)
-def test_no_rows_leave_what_a_reader_can_still_read(form):
+def test_no_rows_leave_what_a_reader_can_still_read(form: Format) -> None:
     text = written(("a", "b"), form=form)
     assert text == written(("a", "b"), [], form=form)
     expected = {
@@ -73,19 +79,19 @@ def test_no_rows_leave_what_a_reader_can_still_read(form):
     assert text == expected[form]
 
 
-def test_nothing_in_a_table_can_break_its_lines_or_steer_a_terminal():
+def test_nothing_in_a_table_can_break_its_lines_or_steer_a_terminal() -> None:
     text = written(("a\nb",), [("x\r\n\x1b[2Jy\u202e",)])
     assert text.splitlines() == ["a\\nb", "-" * 19, "x\\r\\n\\x1b[2Jy\\u202e"]
 
 
-def test_markdown_escapes_its_bars():
+def test_markdown_escapes_its_bars() -> None:
     assert written(("a|b",), [("c|d\ne",)], form=Format.MARKDOWN).splitlines()[0::2] == [
         "| a\\|b |",
         "| c\\|d\\\\ne |",
     ]
 
 
-def test_json_has_null_for_what_it_cannot_hold_and_iso_dates():
+def test_json_has_null_for_what_it_cannot_hold_and_iso_dates() -> None:
     columns = ("x", "y", "z", "at", "on", "t", "raw", "list", "map", "id", "took")
     row = (
         *(math.nan, math.inf, -0.5, datetime(2024, 5, 31, 12, 0, 0, 5), date(2024, 5, 31)),
@@ -100,13 +106,13 @@ def test_json_has_null_for_what_it_cannot_hold_and_iso_dates():
     ]
 
 
-def test_json_keeps_every_digit_of_an_integer():
+def test_json_keeps_every_digit_of_an_integer() -> None:
     numbers = [(2**63 - 1,), (-(2**63),), (10**38,)]
     found = json.loads(written(("n",), numbers, form=Format.JSON))
     assert [(record["n"],) for record in found] == numbers
 
 
-def test_json_keeps_both_of_two_columns_of_one_name():
+def test_json_keeps_both_of_two_columns_of_one_name() -> None:
     found = json.loads(written(("a", "a", "a_1"), [(1, 2, 3)], form=Format.JSON))
     assert found == [{"a": 1, "a_1": 2, "a_1_1": 3}]
 
@@ -114,11 +120,13 @@ def test_json_keeps_both_of_two_columns_of_one_name():
 @pytest.mark.parametrize(
     ("value", "expected"), [("0.10", 0.1), ("12345678901234567890.12", "12345678901234567890.12")]
 )
-def test_decimals_are_numbers_where_a_float_is_exact_and_text_elsewhere(value, expected):
+def test_decimals_are_numbers_where_a_float_is_exact_and_text_elsewhere(
+    value: str, expected: float | str
+) -> None:
     assert json_value(Decimal(value)) == expected
 
 
-def test_csv_tells_null_from_an_empty_text():
+def test_csv_tells_null_from_an_empty_text() -> None:
     assert written(("a", "b"), [(None, ""), ("x", 'y "z"')], form=Format.CSV) == (
         'a,b\n,""\nx,"y ""z"""\n'
     )
@@ -133,7 +141,7 @@ tables = st.integers(1, 4).flatmap(
 
 
 @given(tables)
-def test_any_values_come_back_from_csv_as_they_went_in(rows):
+def test_any_values_come_back_from_csv_as_they_went_in(rows: list[tuple[Any, ...]]) -> None:
     columns = [f"c{place}" for place in range(len(rows[0]))]
     text = written(columns, rows, form=Format.CSV)
     found = list(csv.reader(io.StringIO(text, newline="")))
@@ -146,7 +154,7 @@ def test_any_values_come_back_from_csv_as_they_went_in(rows):
 
 
 @given(tables)
-def test_any_values_come_back_from_json(rows):
+def test_any_values_come_back_from_json(rows: list[tuple[Any, ...]]) -> None:
     columns = [f"c{place}" for place in range(len(rows[0]))]
     found = json.loads(written(columns, rows, form=Format.JSON))
     expected = [
@@ -156,7 +164,7 @@ def test_any_values_come_back_from_json(rows):
     assert [list(record.values()) for record in found] == expected
 
 
-def test_every_type_of_duckdb_can_be_written(tmp_path):
+def test_every_type_of_duckdb_can_be_written(tmp_path: Path) -> None:
     with duckdb.connect() as connection:
         types = connection.execute("describe from test_all_types()").fetchall()
         readable = [n for n, kind, *_ in types if "TIME ZONE" not in kind and "TZ" not in kind]
@@ -183,10 +191,10 @@ def test_every_type_of_duckdb_can_be_written(tmp_path):
         ([1, "a", None], '[1, "a", null]'),
     ],
 )
-def test_a_table_shows_values_short(value, text):
+def test_a_table_shows_values_short(value: object, text: str) -> None:
     assert shown(value) == text
 
 
-def test_a_figure_is_aligned_as_a_number():
+def test_a_figure_is_aligned_as_a_number() -> None:
     lines = written(("size",), [(Figure("1,000"),), (Figure("2"),)]).splitlines()
     assert lines == [" size", "-----", "1,000", "    2"]

@@ -1,7 +1,10 @@
 """The studies that come with the package: each loads and asks what it says."""
 
+from __future__ import annotations
+
 import csv
 import re
+from pathlib import Path
 
 import pytest
 
@@ -11,23 +14,23 @@ from warehouse.studies.study import load_study
 from warehouse.sweep.runner import plan
 
 
-def packaged_studies():
+def packaged_studies() -> list[Path]:
     return sorted(studies_directory().glob("*.toml"))
 
 
-def test_studies_are_packaged():
+def test_studies_are_packaged() -> None:
     names = [path.stem for path in packaged_studies()]
     assert {"gpt3_1T_1d", "megatron", "hbm_bandwidth_capacity"} <= set(names)
 
 
 @pytest.mark.parametrize("path", packaged_studies(), ids=lambda path: path.stem)
-def test_every_packaged_study_loads_and_is_named_after_its_file(path):
+def test_every_packaged_study_loads_and_is_named_after_its_file(path: Path) -> None:
     study = load_study(path)
     assert study.name == path.stem
     assert study.definition["description"]
 
 
-def test_the_megatron_study_asks_for_each_published_configuration():
+def test_the_megatron_study_asks_for_each_published_configuration() -> None:
     with (reference_directory() / "published_megatron_scaling.csv").open() as file:
         published = list(csv.DictReader(file))
     study = load_study(studies_directory() / "megatron.toml")
@@ -42,14 +45,14 @@ def test_the_megatron_study_asks_for_each_published_configuration():
     assert len(study.mends) == 2
 
 
-def test_the_hardware_sweep_crosses_bandwidth_with_capacity():
+def test_the_hardware_sweep_crosses_bandwidth_with_capacity() -> None:
     [space] = load_study(studies_directory() / "hbm_bandwidth_capacity.toml").spaces
     assert len(space["hbm_bytes_per_second"]) * len(space["hbm_bytes"]) == 56
     assert 8e12 in space["hbm_bytes_per_second"]
     assert 192e9 in space["hbm_bytes"]
 
 
-def test_the_coupled_sweep_runs_through_the_systems_of_the_source():
+def test_the_coupled_sweep_runs_through_the_systems_of_the_source() -> None:
     with (reference_directory() / "system.csv").open() as file:
         systems = {row["accelerator"]: row for row in csv.DictReader(file)}
     study = load_study(studies_directory() / "flops_capacity_bandwidth.toml")
@@ -70,7 +73,7 @@ def test_the_coupled_sweep_runs_through_the_systems_of_the_source():
         *("network_bandwidth", "nvlink_size"),
     ],
 )
-def test_a_study_has_the_configurations_that_its_description_says(name):
+def test_a_study_has_the_configurations_that_its_description_says(name: str) -> None:
     study = load_study(studies_directory() / f"{name}.toml")
     said = re.search(r"([\d,]+) configurations", study.definition["description"])
     assert plan(study, packaged_catalog()).num_rows == int(said[1].replace(",", ""))

@@ -1,9 +1,13 @@
 """The sandbox: what a query can do, and everything it has been tried with and cannot."""
 
+from __future__ import annotations
+
 import math
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -13,10 +17,10 @@ from warehouse.errors import DatabaseError, InputError, UsageError
 
 
 @pytest.fixture
-def rows(empty_warehouse):
+def rows(empty_warehouse: Path) -> Callable[..., list[Any]]:
     """Run a query and return its rows."""
 
-    def rows(sql, limits=None, **options):
+    def rows(sql: str, limits: Limits | None = None, **options: Any) -> list[Any]:
         with select(empty_warehouse, sql, limits, **options) as result:
             return result.rows()
 
@@ -34,14 +38,14 @@ def rows(empty_warehouse):
         "/* first */ select 'gpt3' as model",
     ],
 )
-def test_any_form_of_one_select_runs(rows, sql):
+def test_any_form_of_one_select_runs(rows: Callable[..., list[Any]], sql: str) -> None:
     assert rows(sql) == [("gpt3",)]
 
 
 @pytest.mark.parametrize(
     "sql", ["describe model", "summarize model", "show tables", "show databases"]
 )
-def test_looking_around_counts_as_a_select(rows, sql):
+def test_looking_around_counts_as_a_select(rows: Callable[..., list[Any]], sql: str) -> None:
     assert rows(sql)
 
 
@@ -81,7 +85,9 @@ def test_looking_around_counts_as_a_select(rows, sql):
         ("set variable x = 1", "SET"),
     ],
 )
-def test_anything_but_one_select_is_refused_unrun(rows, sql, says):
+def test_anything_but_one_select_is_refused_unrun(
+    rows: Callable[..., list[Any]], sql: str, says: str
+) -> None:
     with pytest.raises(InputError, match=says) as caught:
         rows(sql)
     assert caught.value.hint
@@ -110,7 +116,9 @@ def test_anything_but_one_select_is_refused_unrun(rows, sql, says):
         "from duckdb_secrets()",
     ],
 )
-def test_no_file_or_address_can_be_read(rows, tmp_path, sql):
+def test_no_file_or_address_can_be_read(
+    rows: Callable[..., list[Any]], tmp_path: Path, sql: str
+) -> None:
     file = tmp_path / "secret.csv"
     file.write_text("a,b\nsecret,1\n")
     with pytest.raises(InputError) as caught:
@@ -133,14 +141,16 @@ def test_no_file_or_address_can_be_read(rows, tmp_path, sql):
         "select $1",
     ],
 )
-def test_no_write_no_extension_no_environment_and_no_python_variable(rows, sql):
+def test_no_write_no_extension_no_environment_and_no_python_variable(
+    rows: Callable[..., list[Any]], sql: str
+) -> None:
     sandboxed = [(1,)]
     with pytest.raises(InputError):
         rows(sql)
     assert sandboxed
 
 
-def test_the_settings_are_locked_and_as_given(rows):
+def test_the_settings_are_locked_and_as_given(rows: Callable[..., list[Any]]) -> None:
     settings = dict(rows("select name, value from duckdb_settings()", Limits(memory="1GiB")))
     assert settings["enable_external_access"] == "false"
     assert settings["lock_configuration"] == "true"
@@ -149,7 +159,9 @@ def test_the_settings_are_locked_and_as_given(rows):
     assert settings["memory_limit"] == "1.0 GiB"
 
 
-def test_the_database_is_the_same_afterwards(rows, empty_warehouse):
+def test_the_database_is_the_same_afterwards(
+    rows: Callable[..., list[Any]], empty_warehouse: Path
+) -> None:
     before = empty_warehouse.read_bytes()
     assert rows("select count(*) from model") != [(0,)]
     for sql in ("delete from model", "with x as (delete from model returning *) from x"):
@@ -165,13 +177,15 @@ def test_the_database_is_the_same_afterwards(rows, empty_warehouse):
         ("from read_csv('x.csv')", "nothing else"),
     ],
 )
-def test_a_refusal_is_duckdbs_with_a_hint_of_ours(rows, sql, hint):
+def test_a_refusal_is_duckdbs_with_a_hint_of_ours(
+    rows: Callable[..., list[Any]], sql: str, hint: str
+) -> None:
     with pytest.raises(InputError) as caught:
         rows(sql)
     assert hint in caught.value.hint
 
 
-def test_an_error_in_the_middle_of_the_rows_is_the_users_as_well(empty_warehouse):
+def test_an_error_in_the_middle_of_the_rows_is_the_users_as_well(empty_warehouse: Path) -> None:
     sql = "select case when range < 200000 then 1 else error('too far') end from range(300000)"
     seen = 0
     with pytest.raises(InputError, match="too far"), select(empty_warehouse, sql) as result:
@@ -180,7 +194,7 @@ def test_an_error_in_the_middle_of_the_rows_is_the_users_as_well(empty_warehouse
     assert seen < 300_000
 
 
-def test_a_query_out_of_time_is_stopped(rows):
+def test_a_query_out_of_time_is_stopped(rows: Callable[..., list[Any]]) -> None:
     endless = "with recursive a(i) as (select 1 union all select i + 1 from a) select max(i) from a"
     started = time.monotonic()
     with pytest.raises(InputError, match=r"stopped after 0\.2 seconds"):
@@ -188,7 +202,7 @@ def test_a_query_out_of_time_is_stopped(rows):
     assert time.monotonic() - started < 5
 
 
-def test_time_that_the_reader_takes_does_not_count(empty_warehouse):
+def test_time_that_the_reader_takes_does_not_count(empty_warehouse: Path) -> None:
     with select(empty_warehouse, "from range(50000)", Limits(seconds=1.0)) as result:
         num_rows = 0
         for block in result.blocks:
@@ -197,7 +211,7 @@ def test_time_that_the_reader_takes_does_not_count(empty_warehouse):
     assert num_rows == 50_000
 
 
-def test_all_pieces_of_a_query_share_its_time(empty_warehouse):
+def test_all_pieces_of_a_query_share_its_time(empty_warehouse: Path) -> None:
     slow = "select max(range) from range(10000000) group by range % 3000000"
     with (
         pytest.raises(InputError, match="stopped after"),
@@ -206,7 +220,9 @@ def test_all_pieces_of_a_query_share_its_time(empty_warehouse):
         result.rows()
 
 
-def test_a_query_out_of_memory_is_refused_and_one_that_can_spill_is_not(rows):
+def test_a_query_out_of_memory_is_refused_and_one_that_can_spill_is_not(
+    rows: Callable[..., list[Any]],
+) -> None:
     with pytest.raises(InputError, match="more than 50MB"):
         rows("select list(range) from range(100000000)", Limits(memory="50MB"))
     ordered = "select count(*) from (select range, hash(range) as h from range(4000000) order by h)"
@@ -217,7 +233,7 @@ def test_a_query_out_of_memory_is_refused_and_one_that_can_spill_is_not(rows):
     ("memory", "size"),
     [("2GB", 2_000_000_000), ("1.5 gib", 1_610_612_736), ("500M", 500_000_000), ("2e", None)],
 )
-def test_memory_is_read_as_people_write_it(memory, size):
+def test_memory_is_read_as_people_write_it(memory: str, size: int | None) -> None:
     if size is None:
         with pytest.raises(UsageError, match="is not an amount"):
             Limits(memory=memory)
@@ -226,12 +242,12 @@ def test_memory_is_read_as_people_write_it(memory, size):
 
 
 @pytest.mark.parametrize("seconds", [0, -1, math.nan, math.inf, 1e9])
-def test_a_time_limit_that_cannot_be_kept_is_refused(seconds):
+def test_a_time_limit_that_cannot_be_kept_is_refused(seconds: float) -> None:
     with pytest.raises(UsageError):
         Limits(seconds=seconds)
 
 
-def test_times_with_a_zone_come_as_text_in_order(rows):
+def test_times_with_a_zone_come_as_text_in_order(rows: Callable[..., list[Any]]) -> None:
     sql = (
         "select range as i, timestamptz '2024-05-31 12:00:00+02' as \"it's\", "
         "'2024-05-31'::date::timestamp as plain, 5 as i from range(3) order by range desc;"
@@ -242,11 +258,11 @@ def test_times_with_a_zone_come_as_text_in_order(rows):
     assert found[0][2:] == (datetime(2024, 5, 31), 5)
 
 
-def test_every_type_of_duckdb_can_be_read(rows):
+def test_every_type_of_duckdb_can_be_read(rows: Callable[..., list[Any]]) -> None:
     assert len(rows("from test_all_types()")) == 3
 
 
-def test_names_and_types_are_duckdbs_and_integers_are_exact(empty_warehouse):
+def test_names_and_types_are_duckdbs_and_integers_are_exact(empty_warehouse: Path) -> None:
     sql = "select 1 as a, 2.5::double as a, 9223372036854775807 + 1::hugeint as big"
     with select(empty_warehouse, sql) as result:
         assert result.columns == ("a", "a", "big")
@@ -254,7 +270,7 @@ def test_names_and_types_are_duckdbs_and_integers_are_exact(empty_warehouse):
         assert result.rows() == [(1, 2.5, 9223372036854775808)]
 
 
-def test_a_process_is_unbound_again_after_its_query(empty_warehouse):
+def test_a_process_is_unbound_again_after_its_query(empty_warehouse: Path) -> None:
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_DATA)
     limits = Limits(memory="64MB")
@@ -265,14 +281,14 @@ def test_a_process_is_unbound_again_after_its_query(empty_warehouse):
     assert during[0] != before[0]
 
 
-def test_a_missing_database_is_not_made():
+def test_a_missing_database_is_not_made() -> None:
     path = Path("does/not/exist.duckdb")
     with pytest.raises(DatabaseError, match="no such database"), select(path, "select 1"):
         pass
     assert not path.exists()
 
 
-def test_a_connection_is_closed_whatever_happens(empty_warehouse):
+def test_a_connection_is_closed_whatever_happens(empty_warehouse: Path) -> None:
     with pytest.raises(InputError), select(empty_warehouse, "select nothing"):
         pass
     with pytest.raises(ZeroDivisionError), select(empty_warehouse, "select 1"):

@@ -1,13 +1,16 @@
 """Values of a study: scalars, lists and ranges against the data dictionary."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from estimators.columns import COLUMNS, Column
-from estimators.contract import RefusedError
+from estimators.contract import Refusal, RefusedError
 from estimators.limits import LARGEST_WHOLE
 from warehouse.studies.values import MAX_POINTS, expand
 
@@ -19,7 +22,7 @@ MODEL = COLUMNS["model"]
 SHARDED = Column("is_sharded", "bool", "", "A flag")
 
 
-def refusals(column, given):
+def refusals(column: Column, given: object) -> Sequence[Refusal]:
     with pytest.raises(RefusedError) as caught:
         expand(column, given)
     return caught.value.refusals
@@ -44,7 +47,11 @@ def refusals(column, given):
         (SHARDED, [True, False], (True, False)),
     ],
 )
-def test_a_value_is_expanded_to_the_columns_type(column, given, expected):
+def test_a_value_is_expanded_to_the_columns_type(
+    column: Column,
+    given: dict[str, list[float]] | float | list[bool | int | str],
+    expected: tuple[bool | float | str, ...],
+) -> None:
     values = expand(column, given)
     assert values == expected
     assert [type(value) for value in values] == [type(value) for value in expected]
@@ -107,24 +114,26 @@ def test_a_value_is_expanded_to_the_columns_type(column, given, expected):
         (STRATEGY, {"linear": [1, 2, 2]}, "not a range"),
     ],
 )
-def test_a_faulty_value_is_refused_with_its_reason(column, given, reason):
+def test_a_faulty_value_is_refused_with_its_reason(
+    column: Column, given: object, reason: str
+) -> None:
     [refusal] = refusals(column, given)
     assert refusal.column == column.name
     assert reason in refusal.reason
 
 
-def test_every_faulty_value_of_a_list_is_told():
+def test_every_faulty_value_of_a_list_is_told() -> None:
     found = refusals(GPUS, [8, 0, "x", 2.5])
     assert [refusal.value for refusal in found] == [0, "x", 2.5]
 
 
-def test_a_range_that_misses_whole_numbers_says_how_to_mend_it():
+def test_a_range_that_misses_whole_numbers_says_how_to_mend_it() -> None:
     [refusal] = refusals(GPUS, {"linear": [1, 9, 4]})
     assert refusal.value == "{linear = [1, 9, 4]}"
     assert "choose n" in refusal.hint
 
 
-def test_an_integer_that_a_float_cannot_hold_is_refused():
+def test_an_integer_that_a_float_cannot_hold_is_refused() -> None:
     big = Column("tokens", "int", "", "Tokens", storage="BIGINT")
     assert expand(big, LARGEST_WHOLE) == (2**53 - 1,)
     [refusal] = refusals(big, 2**53 + 1)
@@ -132,7 +141,7 @@ def test_an_integer_that_a_float_cannot_hold_is_refused():
 
 
 @given(st.integers(1, 2**30), st.integers(1, 10**6), st.integers(2, 200))
-def test_linear_takes_both_ends_and_equal_steps(low, step, count):
+def test_linear_takes_both_ends_and_equal_steps(low: int, step: int, count: int) -> None:
     high = low + step * (count - 1)
     if high < 2**31:
         assert expand(GPUS, {"linear": [low, high, count]}) == tuple(range(low, high + 1, step))
@@ -144,7 +153,9 @@ def test_linear_takes_both_ends_and_equal_steps(low, step, count):
     st.integers(2, 50),
     st.sampled_from(["linear", "logarithmic"]),
 )
-def test_ranges_rise_from_one_end_to_the_other(low, factor, count, form):
+def test_ranges_rise_from_one_end_to_the_other(
+    low: float, factor: float, count: int, form: str
+) -> None:
     values = expand(BYTES, {form: [low, low * factor, count]})
     assert len(values) == count
     assert values[0] == low

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from datetime import date, datetime
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -15,8 +17,8 @@ from warehouse.errors import InputError
 
 
 @pytest.fixture
-def write(tmp_path):
-    def write(text, name="model.csv"):
+def write(tmp_path: Path) -> Callable[..., Path]:
+    def write(text: str | bytes, name: str = "model.csv") -> Path:
         path = tmp_path / name
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
         return path
@@ -24,14 +26,16 @@ def write(tmp_path):
     return write
 
 
-def refusal(path):
+def refusal(path: Path) -> str:
     with pytest.raises(InputError) as caught:
         read_table(path)
     assert str(path) in caught.value.message
     return str(caught.value)
 
 
-def test_values_have_the_types_of_the_dictionary_and_empty_is_null(write, monkeypatch):
+def test_values_have_the_types_of_the_dictionary_and_empty_is_null(
+    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(COLUMNS, "a_date", Column("a_date", "date", "", "A day"))
     path = write(
         "model,num_layers,hbm_bytes,is_mended,a_date,evaluated_at,note,source\n"
@@ -56,7 +60,7 @@ def test_values_have_the_types_of_the_dictionary_and_empty_is_null(write, monkey
         ]
 
 
-def test_storing_again_replaces(write):
+def test_storing_again_replaces(write: Callable[..., Path]) -> None:
     with duckdb.connect() as connection:
         store_table(connection, read_table(write("model,source\na,x\nb,x\n")))
         store_table(connection, read_table(write("model,seq_len,source\nc,4,x\n")))
@@ -65,7 +69,9 @@ def test_storing_again_replaces(write):
         assert connection.execute("from model").fetchall() == []
 
 
-def test_a_byte_order_mark_blank_lines_and_windows_line_ends_do_no_harm(write):
+def test_a_byte_order_mark_blank_lines_and_windows_line_ends_do_no_harm(
+    write: Callable[..., Path],
+) -> None:
     path = write("﻿model,seq_len,source\r\n\r\na,4,x\r\n".encode())
 
     assert read_table(path).rows == (("a", 4, "x"),)
@@ -100,11 +106,13 @@ def test_a_byte_order_mark_blank_lines_and_windows_line_ends_do_no_harm(write):
         (b"model,source\na,\xff\n", "is not UTF-8 text"),
     ],
 )
-def test_a_fault_is_named_with_file_row_column_and_value(write, text, said):
+def test_a_fault_is_named_with_file_row_column_and_value(
+    write: Callable[..., Path], text: bytes | str, said: str
+) -> None:
     assert said in refusal(write(text))
 
 
-def test_all_faults_are_named_at_once(write):
+def test_all_faults_are_named_at_once(write: Callable[..., Path]) -> None:
     said = refusal(write("model,seq_len,hbm_bytes,source\na,x,-1,\nb,4,y,z\n"))
 
     assert [line.split(": ")[1] for line in said.splitlines() if ": row " in line] == [
@@ -112,15 +120,17 @@ def test_all_faults_are_named_at_once(write):
     ]
 
 
-def test_a_file_whose_name_is_no_table_name_is_refused(write):
+def test_a_file_whose_name_is_no_table_name_is_refused(write: Callable[..., Path]) -> None:
     assert "is not a table name" in refusal(write("model,source\n", "My table.csv"))
 
 
-def test_a_file_that_cannot_be_read_is_refused(tmp_path):
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     assert "cannot be read" in refusal(tmp_path / "gone.csv")
 
 
-def test_the_packaged_tables_are_stored_as_they_stand_in_their_files(warehouse_connection):
+def test_the_packaged_tables_are_stored_as_they_stand_in_their_files(
+    warehouse_connection: duckdb.DuckDBPyConnection,
+) -> None:
     files = reference_files()
     assert {path.stem for path in files} >= {"model", "system", "accelerator_alias"}
     assert {path.parent for path in files} == {resources.reference_directory()}
@@ -142,7 +152,7 @@ def test_the_packaged_tables_are_stored_as_they_stand_in_their_files(warehouse_c
                 assert value == wanted, f"{path.name}: {name} of {row[0]}"
 
 
-def test_every_packaged_row_has_a_source(warehouse_connection):
+def test_every_packaged_row_has_a_source(warehouse_connection: duckdb.DuckDBPyConnection) -> None:
     for path in reference_files():
         query = f"select count(*), count(nullif(trim(source), '')) from {path.stem}"
         rows, sources = warehouse_connection.execute(query).fetchone()

@@ -1,5 +1,7 @@
 """Tables for people: units, headings, and columns that say nothing."""
 
+from __future__ import annotations
+
 from datetime import datetime
 
 import pytest
@@ -35,11 +37,13 @@ from warehouse.show.units import for_people
         ("step_seconds", None, "step s", None),
     ],
 )
-def test_a_column_takes_the_unit_and_heading_of_people(column, value, heading, text):
+def test_a_column_takes_the_unit_and_heading_of_people(
+    column: str, value: object, heading: str, text: int | str | None
+) -> None:
     assert for_people((column,), [(value,)]) == ([heading], [[text]])
 
 
-def test_columns_that_stand_at_unused_in_all_rows_are_left_out():
+def test_columns_that_stand_at_unused_in_all_rows_are_left_out() -> None:
     columns = ("tensor_parallel_2", "virtual_pipeline", "activation_recompute", "num_gpus")
     unused = [(1, 1, "none", 8), (1, None, "none", 8)]
     assert for_people(columns, unused)[0] == ["GPUs"]
@@ -50,14 +54,14 @@ def test_columns_that_stand_at_unused_in_all_rows_are_left_out():
     )
 
 
-def test_columns_to_drop_are_dropped():
+def test_columns_to_drop_are_dropped() -> None:
     assert for_people(("model", "num_gpus"), [("gpt3", 8)], drop=["model"]) == (["GPUs"], [["8"]])
 
 
-def test_a_table_without_rows_keeps_its_headings():
+def test_a_table_without_rows_keeps_its_headings() -> None:
     assert for_people(("model", "virtual_pipeline"), []) == (["model", "VP"], [])
 
 
-def test_no_two_columns_of_the_dictionary_share_a_heading():
+def test_no_two_columns_of_the_dictionary_share_a_heading() -> None:
     headings = for_people(list(COLUMNS), [])[0]
     assert len(set(headings)) == len(headings)

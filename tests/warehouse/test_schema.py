@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import duckdb
 import pytest
 
@@ -16,7 +18,9 @@ from warehouse.database.tables import fact_ddl
 
 
 @pytest.mark.usefixtures("toy")
-def test_the_tables_are_the_union_of_what_estimators_declare(connection):
+def test_the_tables_are_the_union_of_what_estimators_declare(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
     prepare(connection)
     estimators = registry.all_estimators()
 
@@ -34,7 +38,7 @@ def test_the_tables_are_the_union_of_what_estimators_declare(connection):
             }
 
 
-def test_a_fact_table_has_no_key_and_no_constraint(connection):
+def test_a_fact_table_has_no_key_and_no_constraint(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute(fact_ddl(Relation("fact", "one row", ("num_gpus",), ("step_seconds",))))
 
     assert columns_of(connection, "fact") == {
@@ -45,7 +49,7 @@ def test_a_fact_table_has_no_key_and_no_constraint(connection):
     assert connection.execute("select count(*) from duckdb_constraints()").fetchone() == (0,)
 
 
-def test_records_are_keyed_and_carry_the_time(connection):
+def test_records_are_keyed_and_carry_the_time(connection: duckdb.DuckDBPyConnection) -> None:
     prepare(connection)
     insert = (
         "insert into cell by name select 1 as cell_id, 2 as problem_id, 'e' as estimator, "
@@ -63,7 +67,9 @@ def test_records_are_keyed_and_carry_the_time(connection):
 
 
 @pytest.mark.usefixtures("toy")
-def test_every_table_view_and_dictionary_column_carries_its_comment(connection):
+def test_every_table_view_and_dictionary_column_carries_its_comment(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
     prepare(connection)
     named = connection.execute(
         "select table_name, comment from duckdb_tables() union all "
@@ -85,8 +91,8 @@ def test_every_table_view_and_dictionary_column_carries_its_comment(connection):
 
 
 def test_a_new_estimator_takes_a_module_an_entry_its_columns_and_a_staging_view(
-    database, warehouse_connection, request
-):
+    database: Path, warehouse_connection: duckdb.DuckDBPyConnection, request: pytest.FixtureRequest
+) -> None:
     assert "toy" not in columns_of(warehouse_connection, "configuration_source")
     warehouse_connection.close()
 

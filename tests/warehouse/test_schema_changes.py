@@ -13,6 +13,7 @@ import duckdb
 import pytest
 
 from estimators.columns import COLUMNS, Column
+from estimators.contract import Relation
 from tests.toy_estimator import CONFIGURATIONS, PART_ROWS, TOY
 from tests.warehouse.schema_cases import columns_of
 from warehouse.database import resources
@@ -30,7 +31,7 @@ from warehouse.database.schema import prepare
 class Dying:
     def __init__(self, connection, statements):
         self.connection, self.left = connection, statements
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.connection, name)
     def execute(self, *arguments):
         if self.left == 0:
@@ -49,19 +50,19 @@ with duckdb.connect(path) as connection:
 class Counting:
     """A connection that counts its statements."""
 
-    def __init__(self, connection):
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self.connection, self.executed = connection, 0
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.connection, name)
 
-    def execute(self, *arguments):
+    def execute(self, *arguments: Any) -> duckdb.DuckDBPyConnection:
         self.executed += 1
         return self.connection.execute(*arguments)
 
 
 @pytest.fixture
-def directories(tmp_path):
+def directories(tmp_path: Path) -> dict[str, Path]:
     """Two reference tables and two views, in directories of their own, as keywords."""
     sql, reference = tmp_path / "small_sql", tmp_path / "small_reference"
     (sql / "marts").mkdir(parents=True)
@@ -77,7 +78,7 @@ def directories(tmp_path):
     return {"sql": sql, "reference": reference}
 
 
-def dump(connection):
+def dump(connection: duckdb.DuckDBPyConnection) -> list[list[str]]:
     """Everything a user can see: names, DDL, comments and rows."""
     parts = [
         connection.execute(f"from duckdb_{kind}() select {columns} where not internal").fetchall()
@@ -93,7 +94,9 @@ def dump(connection):
     return [sorted(map(repr, part)) for part in (*parts, *rows)]
 
 
-def test_preparing_twice_does_nothing(connection, directories):
+def test_preparing_twice_does_nothing(
+    connection: duckdb.DuckDBPyConnection, directories: dict[str, Path]
+) -> None:
     assert not is_current(connection, **directories)
     assert prepare(connection, **directories)
     before = dump(connection)
@@ -103,7 +106,9 @@ def test_preparing_twice_does_nothing(connection, directories):
     assert dump(connection) == before
 
 
-def test_a_changed_file_changes_its_table_or_view_and_nothing_else(connection, directories):
+def test_a_changed_file_changes_its_table_or_view_and_nothing_else(
+    connection: duckdb.DuckDBPyConnection, directories: dict[str, Path]
+) -> None:
     prepare(connection, **directories)
     connection.execute("insert into system values ('mine', 1, 'me')")
     (directories["reference"] / "model.csv").write_text("model,seq_len,source\nc,4,here\n")
@@ -122,7 +127,9 @@ def test_a_changed_file_changes_its_table_or_view_and_nothing_else(connection, d
     assert len(connection.execute("from system").fetchall()) == 2  # its file did not change
 
 
-def test_removed_files_go_and_what_the_user_made_stays(connection, directories):
+def test_removed_files_go_and_what_the_user_made_stays(
+    connection: duckdb.DuckDBPyConnection, directories: dict[str, Path]
+) -> None:
     prepare(connection, **directories)
     connection.execute("create view mine as select 1 as one")
     (directories["sql"] / "marts" / "count_wide.sql").unlink()
@@ -135,7 +142,9 @@ def test_removed_files_go_and_what_the_user_made_stays(connection, directories):
     assert columns_of(connection, "system") == {}
 
 
-def test_a_table_macro_whose_file_is_gone_goes_and_one_of_the_users_stays(connection, directories):
+def test_a_table_macro_whose_file_is_gone_goes_and_one_of_the_users_stays(
+    connection: duckdb.DuckDBPyConnection, directories: dict[str, Path]
+) -> None:
     functions = directories["sql"] / "functions"
     functions.mkdir()
     text = "create or replace macro wider(least) as table select least as least;"
@@ -151,7 +160,9 @@ def test_a_table_macro_whose_file_is_gone_goes_and_one_of_the_users_stays(connec
         connection.execute("from wider(3)")
 
 
-def test_a_reference_table_whose_file_is_gone_goes_alone(connection, directories):
+def test_a_reference_table_whose_file_is_gone_goes_alone(
+    connection: duckdb.DuckDBPyConnection, directories: dict[str, Path]
+) -> None:
     prepare(connection, **directories)
     (directories["reference"] / "system.csv").unlink()
 
@@ -162,8 +173,10 @@ def test_a_reference_table_whose_file_is_gone_goes_alone(connection, directories
 
 @pytest.mark.usefixtures("toy")
 def test_a_column_the_dictionary_gained_is_added_to_what_is_stored(
-    connection, directories, monkeypatch
-):
+    connection: duckdb.DuckDBPyConnection,
+    directories: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     older = replace(CONFIGURATIONS, measures=("step_seconds",))
     with monkeypatch.context() as before:
         before.setattr(TOY, "relations", (older, PART_ROWS), raising=False)
@@ -183,7 +196,11 @@ def test_a_column_the_dictionary_gained_is_added_to_what_is_stored(
 
 
 @pytest.mark.usefixtures("toy")
-def test_a_column_whose_type_changed_is_converted(connection, directories, monkeypatch):
+def test_a_column_whose_type_changed_is_converted(
+    connection: duckdb.DuckDBPyConnection,
+    directories: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     prepare(connection, **directories)
     connection.execute("insert into toy by name select 1 as cell_id, 7 as data_parallel")
     connection.execute("insert into problem by name select 1 as problem_id, 8 as num_gpus")
@@ -196,7 +213,9 @@ def test_a_column_whose_type_changed_is_converted(connection, directories, monke
     assert connection.execute("select data_parallel from toy").fetchall() == [(7,)]
 
 
-def test_a_faulty_file_leaves_the_database_as_it_was(connection, directories):
+def test_a_faulty_file_leaves_the_database_as_it_was(
+    connection: duckdb.DuckDBPyConnection, directories: dict[str, Path]
+) -> None:
     prepare(connection, **directories)
     before = dump(connection)
     (directories["reference"] / "model.csv").write_text("model,source\nnew,here\n")
@@ -223,7 +242,13 @@ def test_a_faulty_file_leaves_the_database_as_it_was(connection, directories):
     ],
 )
 @pytest.mark.usefixtures("toy")
-def test_a_faulty_declaration_is_refused(connection, directories, monkeypatch, declared, said):
+def test_a_faulty_declaration_is_refused(
+    connection: duckdb.DuckDBPyConnection,
+    directories: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    declared: dict[str, tuple[Relation | str, ...]],
+    said: str,
+) -> None:
     for name, value in declared.items():
         monkeypatch.setattr(TOY, name, value, raising=False)
 
@@ -232,7 +257,11 @@ def test_a_faulty_declaration_is_refused(connection, directories, monkeypatch, d
     assert connection.execute("select count(*) from duckdb_tables()").fetchone() == (0,)
 
 
-def test_a_change_of_the_dictionary_alone_is_noticed(connection, directories, monkeypatch):
+def test_a_change_of_the_dictionary_alone_is_noticed(
+    connection: duckdb.DuckDBPyConnection,
+    directories: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     prepare(connection, **directories)
     better = replace(COLUMNS["hbm_bytes"], meaning="Memory of one GPU, as sold")
     monkeypatch.setitem(COLUMNS, "hbm_bytes", better)
@@ -242,7 +271,11 @@ def test_a_change_of_the_dictionary_alone_is_noticed(connection, directories, mo
     assert connection.execute(query).fetchall() == [("Memory of one GPU, as sold [bytes].",)]
 
 
-def test_a_name_with_a_quote_cannot_break_out(connection, directories, monkeypatch):
+def test_a_name_with_a_quote_cannot_break_out(
+    connection: duckdb.DuckDBPyConnection,
+    directories: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(COLUMNS, "note", Column("note", "str", "", "It's; drop table cell --"))
     (directories["reference"] / "model.csv").write_text(
         'model,hidden_size,source,note\nit\'s,8,"a ""b""",\'); drop table cell; --\n'
@@ -255,7 +288,9 @@ def test_a_name_with_a_quote_cannot_break_out(connection, directories, monkeypat
     assert columns_of(connection, "cell")
 
 
-def test_a_kill_at_any_statement_leaves_all_or_nothing(tmp_path, directories):
+def test_a_kill_at_any_statement_leaves_all_or_nothing(
+    tmp_path: Path, directories: dict[str, Path]
+) -> None:
     path = tmp_path / "killed.duckdb"
     with duckdb.connect(str(tmp_path / "undisturbed.duckdb")) as opened:
         counting = Counting(opened)
@@ -273,7 +308,9 @@ def test_a_kill_at_any_statement_leaves_all_or_nothing(tmp_path, directories):
         assert dump(opened) == wanted
 
 
-def test_a_kill_while_refreshing_keeps_the_rows(database, empty_warehouse, directories):
+def test_a_kill_while_refreshing_keeps_the_rows(
+    database: Path, empty_warehouse: Path, directories: dict[str, Path]
+) -> None:
     shutil.copyfile(empty_warehouse, database)
     with open_for_write(database) as opened:
         opened.execute("insert into problem by name select 1 as problem_id, 'gpt' as model")
@@ -286,7 +323,7 @@ def test_a_kill_while_refreshing_keeps_the_rows(database, empty_warehouse, direc
         assert dump(opened) == before
 
 
-def test_the_packaged_resources_are_those_of_the_source_tree():
+def test_the_packaged_resources_are_those_of_the_source_tree() -> None:
     root = Path(__file__).parents[2]
     found = [
         resources.sql_directory(),

@@ -1,13 +1,17 @@
 """Study files: what a good one says, and what is told of every faulty one."""
 
+from __future__ import annotations
+
 import json
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from estimators import registry
 from tests.small_estimator import SmallEstimator
 from warehouse.errors import InputError
-from warehouse.studies.study import MAX_COMBINATIONS, load_study, under
+from warehouse.studies.study import MAX_COMBINATIONS, Study, load_study, under
 from warehouse.studies.variants import parse_variants
 
 HEAD = 'name = "a question"\nestimator = "small"\n'
@@ -15,7 +19,7 @@ GOOD = HEAD + '[space]\nmodel = "tiny"\nnum_gpus = [2, 4]\n'
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch):
+def small(monkeypatch: pytest.MonkeyPatch) -> SmallEstimator:
     """Register the small estimator, and one without a search."""
     estimator = SmallEstimator()
     unsearchable = SmallEstimator()
@@ -27,11 +31,11 @@ def small(monkeypatch):
 
 
 @pytest.fixture
-def load(tmp_path, monkeypatch):
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str | bytes], Study]:
     """Write a study and load it by the relative name a user would give."""
     monkeypatch.chdir(tmp_path)
 
-    def load(text):
+    def load(text: str | bytes) -> Study:
         path = tmp_path / "study.toml"
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
         return load_study(path.relative_to(tmp_path))
@@ -40,8 +44,8 @@ def load(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def refusal(load):
-    def refusal(text):
+def refusal(load: Callable[[str | bytes], Study]) -> Callable[[str | bytes], str]:
+    def refusal(text: str | bytes) -> str:
         with pytest.raises(InputError) as caught:
             load(text)
         assert caught.value.exit_code == 3
@@ -51,7 +55,9 @@ def refusal(load):
     return refusal
 
 
-def test_one_space_takes_values_lists_ranges_and_overrides(load):
+def test_one_space_takes_values_lists_ranges_and_overrides(
+    load: Callable[[str | bytes], Study],
+) -> None:
     study = load(
         HEAD + "[system]\nhbm_bytes = {linear = [1e9, 3e9, 3]}\n"
         '[space]\nnum_gpus = {powers_of_two = [2, 4]}\nmodel = "tiny"\n'
@@ -64,14 +70,14 @@ def test_one_space_takes_values_lists_ranges_and_overrides(load):
     )
 
 
-def test_the_order_of_keys_makes_no_difference(load):
+def test_the_order_of_keys_makes_no_difference(load: Callable[[str | bytes], Study]) -> None:
     one = load(HEAD + '[space]\nmodel = "tiny"\nnum_gpus = 2\n')
     two = load(HEAD + '[space]\nnum_gpus = 2\nmodel = "tiny"\n')
     assert list(one.spaces[0]) == list(two.spaces[0])
     assert one.definition == two.definition
 
 
-def test_the_definition_is_json_with_ranges_expanded(load):
+def test_the_definition_is_json_with_ranges_expanded(load: Callable[[str | bytes], Study]) -> None:
     study = load(
         'description = "why"\nvariant = "both"\n'
         + HEAD
@@ -98,22 +104,30 @@ def test_the_definition_is_json_with_ranges_expanded(load):
         ("mends = []", [set()]),
     ],
 )
-def test_a_variant_is_a_set_of_mends(load, line, mends):
+def test_a_variant_is_a_set_of_mends(
+    load: Callable[[str | bytes], Study], line: str, mends: list[set[str]]
+) -> None:
     assert list(load(f"{line}\n{GOOD}").mends) == mends
 
 
 @pytest.mark.parametrize("variant", ["both", "each"])
-def test_an_estimator_without_mends_has_one_variant(load, small, variant):
+def test_an_estimator_without_mends_has_one_variant(
+    load: Callable[[str | bytes], Study], small: SmallEstimator, variant: str
+) -> None:
     small.mends = ()
     assert load(f'variant = "{variant}"\n{GOOD}').mends == (frozenset(),)
 
 
-def test_a_single_mend_alone_is_all_of_them(load, small):
+def test_a_single_mend_alone_is_all_of_them(
+    load: Callable[[str | bytes], Study], small: SmallEstimator
+) -> None:
     small.mends = ("S1",)
     assert load(f'variant = "each"\n{GOOD}').mends == (frozenset(), frozenset({"S1"}))
 
 
-def test_each_case_is_a_space_of_its_own_over_the_common_values(load):
+def test_each_case_is_a_space_of_its_own_over_the_common_values(
+    load: Callable[[str | bytes], Study],
+) -> None:
     study = load(
         GOOD + "[system]\nhbm_bytes = 5\n"
         "[[case]]\nnum_gpus = 8\nglobal_batch_size = 16\n"
@@ -128,14 +142,16 @@ def test_each_case_is_a_space_of_its_own_over_the_common_values(load):
 COUPLED = GOOD + "[[coupled]]\nnvlink_size = [4, 8, 8]\nhbm_bytes = [1, 1, 2]\n"
 
 
-def test_coupled_values_change_together(load):
+def test_coupled_values_change_together(load: Callable[[str | bytes], Study]) -> None:
     assert load(COUPLED).spaces == tuple(
         {"model": ("tiny",), "num_gpus": (2, 4), "nvlink_size": (size,), "hbm_bytes": (memory,)}
         for size, memory in ((4, 1.0), (8, 1.0), (8, 2.0))
     )
 
 
-def test_groups_of_coupled_values_and_cases_are_crossed(load):
+def test_groups_of_coupled_values_and_cases_are_crossed(
+    load: Callable[[str | bytes], Study],
+) -> None:
     study = load(
         COUPLED.replace("[4, 8, 8]", "{powers_of_two = [2, 3]}").replace("[1, 1, 2]", "[1, 2]")
         + "[[coupled]]\nglobal_batch_size = [16, 32]\ndata_parallel = [1, 2]\n"
@@ -158,7 +174,9 @@ def test_groups_of_coupled_values_and_cases_are_crossed(load):
     }
 
 
-def test_a_file_that_starts_with_a_byte_order_mark_is_read(load):
+def test_a_file_that_starts_with_a_byte_order_mark_is_read(
+    load: Callable[[str | bytes], Study],
+) -> None:
     assert load(b"\xef\xbb\xbf" + GOOD.encode()).name == "a question"
 
 
@@ -243,13 +261,15 @@ def test_a_file_that_starts_with_a_byte_order_mark_is_read(load):
         ),
     ],
 )
-def test_a_faulty_study_is_refused_with_file_key_value_and_reason(refusal, text, told):
+def test_a_faulty_study_is_refused_with_file_key_value_and_reason(
+    refusal: Callable[[str | bytes], str], text: bytes | str, told: list[str]
+) -> None:
     message = refusal(text)
     for part in told:
         assert part in message
 
 
-def test_all_faults_are_told_at_once(refusal):
+def test_all_faults_are_told_at_once(refusal: Callable[[str | bytes], str]) -> None:
     message = refusal(
         'variant = "x"\nextra = 1\n' + GOOD + "data_parallel = [0, 2.5]\ntensor_paralel = 8\n"
         "[system]\nhbm_bytes = -1\n[[case]]\nnvlink_size = 0"
@@ -266,18 +286,22 @@ def test_all_faults_are_told_at_once(refusal):
         assert f"`{key}" in message
 
 
-def test_a_missing_file_is_refused_by_the_name_given(tmp_path, monkeypatch):
+def test_a_missing_file_is_refused_by_the_name_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"^none\.toml: there is no such file$"):
         load_study(tmp_path.joinpath("none.toml").relative_to(tmp_path))
 
 
-def test_a_directory_is_refused(tmp_path):
+def test_a_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a directory"):
         load_study(tmp_path)
 
 
-def test_a_study_under_another_variant_is_named_after_both(load, small):
+def test_a_study_under_another_variant_is_named_after_both(
+    load: Callable[[str | bytes], Study], small: SmallEstimator
+) -> None:
     study = load(f'mends = ["S2"]\n{GOOD}')
     other = under(study, parse_variants(small, "each"), "each")
     assert other.name == other.definition["name"] == "a question each"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -26,7 +28,7 @@ CONFIGURATION = "-- What it shows.\n-- Grain: one row per configuration\n"
 
 
 @pytest.fixture
-def connection():
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
     """A database with tables and generated views, but without files of sql/."""
     with duckdb.connect() as opened:
         prepare(opened, sql=Path("no-such-directory"))
@@ -34,10 +36,10 @@ def connection():
 
 
 @pytest.fixture
-def sql(tmp_path):
+def sql(tmp_path: Path) -> Callable[..., Path]:
     """Write files, given as ``layer/name=text``, into a directory of views."""
 
-    def write(**files):
+    def write(**files: Any) -> Path:
         for place, text in files.items():
             path = tmp_path / f"{place.replace('__', '/')}.sql"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,13 +49,15 @@ def sql(tmp_path):
     return write
 
 
-def refusal(connection, directory):
+def refusal(connection: duckdb.DuckDBPyConnection, directory: Path) -> InputError:
     with pytest.raises(InputError) as caught:
         create_views(connection, directory)
     return caught.value
 
 
-def test_views_are_made_in_layers_and_within_a_layer_after_what_they_read(connection, sql):
+def test_views_are_made_in_layers_and_within_a_layer_after_what_they_read(
+    connection: duckdb.DuckDBPyConnection, sql: Callable[..., Path]
+) -> None:
     directory = sql(
         marts__a=HEADER + "select number from b inner join last using (number)",
         marts__b=HEADER + "with c as (select 1 as number) select number from zero, c",
@@ -68,7 +72,9 @@ def test_views_are_made_in_layers_and_within_a_layer_after_what_they_read(connec
     assert names.index("b") < names.index("a")
 
 
-def test_a_view_may_read_one_of_its_layer_written_in_any_case_and_quotes(connection, sql):
+def test_a_view_may_read_one_of_its_layer_written_in_any_case_and_quotes(
+    connection: duckdb.DuckDBPyConnection, sql: Callable[..., Path]
+) -> None:
     directory = sql(
         marts__a=HEADER + 'SELECT * FROM\n    "b"', marts__b=HEADER + "select 1 as number;"
     )
@@ -76,7 +82,9 @@ def test_a_view_may_read_one_of_its_layer_written_in_any_case_and_quotes(connect
     assert connection.execute("select number from a").fetchall() == [(1,)]
 
 
-def test_macros_come_first_and_may_be_made_again(connection, sql):
+def test_macros_come_first_and_may_be_made_again(
+    connection: duckdb.DuckDBPyConnection, sql: Callable[..., Path]
+) -> None:
     directory = sql(
         macros="-- Doubled.\ncreate or replace macro twice(x) as 2 * x;\n"
         "-- Tripled.\ncreate or replace macro thrice(x) as x + twice(x);\n",
@@ -88,7 +96,9 @@ def test_macros_come_first_and_may_be_made_again(connection, sql):
     assert connection.execute("select number from six").fetchall() == [(6,)]
 
 
-def test_a_view_carries_its_header_and_the_dictionary_as_comments(connection, sql):
+def test_a_view_carries_its_header_and_the_dictionary_as_comments(
+    connection: duckdb.DuckDBPyConnection, sql: Callable[..., Path]
+) -> None:
     directory = sql(marts__a=HEADER + "select 1.0 as step_seconds, 2 as other")
     create_views(connection, directory)
 
@@ -101,7 +111,9 @@ def test_a_view_carries_its_header_and_the_dictionary_as_comments(connection, sq
     ]
 
 
-def test_configuration_source_is_the_union_by_name_of_staging_views_of_that_grain(connection, sql):
+def test_configuration_source_is_the_union_by_name_of_staging_views_of_that_grain(
+    connection: duckdb.DuckDBPyConnection, sql: Callable[..., Path]
+) -> None:
     directory = sql(
         staging__one=CONFIGURATION + "select 1 as num_gpus, 'one' as estimator",
         staging__two=CONFIGURATION + "select 'two' as estimator, 2.0 as step_seconds",
@@ -129,7 +141,9 @@ def test_configuration_source_is_the_union_by_name_of_staging_views_of_that_grai
         (HEADER + "select * from no_such_view", "no_such_view does not exist", ""),
     ],
 )
-def test_a_faulty_file_is_named_with_its_fault(connection, sql, text, said, hint):
+def test_a_faulty_file_is_named_with_its_fault(
+    connection: duckdb.DuckDBPyConnection, sql: Callable[..., Path], text: str, said: str, hint: str
+) -> None:
     directory = sql(marts__bad=text)
     error = refusal(connection, directory)
 
@@ -140,13 +154,17 @@ def test_a_faulty_file_is_named_with_its_fault(connection, sql, text, said, hint
     assert "\n" not in error.message
 
 
-def test_a_faulty_macro_file_is_named(connection, sql):
+def test_a_faulty_macro_file_is_named(
+    connection: duckdb.DuckDBPyConnection, sql: Callable[..., Path]
+) -> None:
     directory = sql(macros="create or replace macro twice(x) as 2 *;")
 
     assert refusal(connection, directory).message.startswith(f"{directory / 'macros.sql'}: ")
 
 
-def test_views_that_read_each_other_are_refused(connection, sql):
+def test_views_that_read_each_other_are_refused(
+    connection: duckdb.DuckDBPyConnection, sql: Callable[..., Path]
+) -> None:
     directory = sql(
         marts__a=HEADER + "select * from b",
         marts__b=HEADER + "select * from a",
@@ -158,7 +176,9 @@ def test_views_that_read_each_other_are_refused(connection, sql):
 
 
 @pytest.mark.parametrize("name", ["a", "configuration_source", "current_cell"])
-def test_two_views_of_one_name_are_refused(connection, sql, name):
+def test_two_views_of_one_name_are_refused(
+    connection: duckdb.DuckDBPyConnection, sql: Callable[..., Path], name: str
+) -> None:
     directory = sql(
         **{
             "staging__a": CONFIGURATION + "select 1 as number",
@@ -169,20 +189,24 @@ def test_two_views_of_one_name_are_refused(connection, sql, name):
     assert f"`{name}` names two views" in refusal(connection, directory).message
 
 
-def test_a_view_cannot_take_the_name_of_a_table(connection, sql):
+def test_a_view_cannot_take_the_name_of_a_table(
+    connection: duckdb.DuckDBPyConnection, sql: Callable[..., Path]
+) -> None:
     directory = sql(marts__roofline=HEADER + "select 1 as number")
     error = refusal(connection, directory)
 
     assert error.message.startswith(f"{directory / 'marts' / 'roofline.sql'}: ")
 
 
-def test_a_file_name_that_is_no_view_name_is_refused(connection, sql):
+def test_a_file_name_that_is_no_view_name_is_refused(
+    connection: duckdb.DuckDBPyConnection, sql: Callable[..., Path]
+) -> None:
     directory = sql(**{"marts__My View": HEADER + "select 1 as number"})
 
     assert "is not a name of a view" in refusal(connection, directory).message
 
 
-def test_checks_are_read_by_name_and_need_no_grain(sql):
+def test_checks_are_read_by_name_and_need_no_grain(sql: Callable[..., Path]) -> None:
     directory = sql(
         checks__b="-- Nothing is late.\nselect 1 as late",
         checks__a="-- Nothing is lost.\n-- Rows: the lost ones\nselect 2 as lost",
@@ -195,7 +219,7 @@ def test_checks_are_read_by_name_and_need_no_grain(sql):
     assert checks(directory)[1].sql.endswith("select 1 as late")
 
 
-def test_every_change_of_a_file_changes_the_definition(sql):
+def test_every_change_of_a_file_changes_the_definition(sql: Callable[..., Path]) -> None:
     directory = sql(staging__a=HEADER + "select 1 as number", macros="-- none")
     seen = [definition(directory)]
     for files in (
@@ -210,7 +234,9 @@ def test_every_change_of_a_file_changes_the_definition(sql):
     assert definition(directory) == definition(directory)
 
 
-def test_all_packaged_files_become_views_that_answer(warehouse_connection):
+def test_all_packaged_files_become_views_that_answer(
+    warehouse_connection: duckdb.DuckDBPyConnection,
+) -> None:
     files = [p.stem for layer in LAYERS for p in (resources.sql_directory() / layer).glob("*.sql")]
     assert len(files) > 2
     macros = {p.stem for p in (resources.sql_directory() / FUNCTIONS).glob("*.sql")}
@@ -220,7 +246,9 @@ def test_all_packaged_files_become_views_that_answer(warehouse_connection):
         warehouse_connection.execute(f"select * from {call} limit 1").fetchall()
 
 
-def test_all_packaged_checks_run_and_find_nothing_in_an_empty_warehouse(warehouse_connection):
+def test_all_packaged_checks_run_and_find_nothing_in_an_empty_warehouse(
+    warehouse_connection: duckdb.DuckDBPyConnection,
+) -> None:
     found = {check.name: warehouse_connection.execute(check.sql).fetchall() for check in checks()}
 
     assert {name: rows for name, rows in found.items() if rows} == {}
