@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import duckdb
