@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from estimators.base import BaseEstimator
 from estimators.columns import Column
 from estimators.contract import (
     Array,
@@ -162,7 +163,7 @@ class ToySearch:
         return {name: column[wanted] for name, column in columns.items()}
 
 
-class Toy:
+class Toy(BaseEstimator):
     """Arithmetic, then a ring all-reduce of the gradients."""
 
     name = "toy"

@@ -121,21 +121,23 @@ compared as (
             matched.problem_id = candidate.problem_id
             and matched.estimator = candidate.estimator
             and matched.variant = candidate.variant
-            and measurement.data_parallel = candidate.data_parallel
-            and measurement.tensor_parallel = candidate.tensor_parallel
-            and measurement.pipeline_parallel = candidate.pipeline_parallel
-            and measurement.microbatch_size = candidate.microbatch_size
-            and measurement.activation_recompute = candidate.activation_recompute
+            -- both are NULL of an estimator without the degree, if it completed the measurement
+            and measurement.data_parallel is not distinct from candidate.data_parallel
+            and measurement.tensor_parallel is not distinct from candidate.tensor_parallel
+            and measurement.pipeline_parallel is not distinct from candidate.pipeline_parallel
+            and measurement.microbatch_size is not distinct from candidate.microbatch_size
+            and measurement.activation_recompute is not distinct from candidate.activation_recompute
     where
-        coalesce(candidate.context_parallel, 1) = measurement.context_parallel
-        and coalesce(candidate.virtual_pipeline, 1) = measurement.virtual_pipeline
-        and coalesce(candidate.expert_parallel, 1) = measurement.expert_parallel
-        and coalesce(candidate.attention, measurement.attention) = measurement.attention
+        coalesce(candidate.context_parallel, 1) = coalesce(measurement.context_parallel, 1)
+        and coalesce(candidate.virtual_pipeline, 1) = coalesce(measurement.virtual_pipeline, 1)
+        and coalesce(candidate.expert_parallel, 1) = coalesce(measurement.expert_parallel, 1)
+        and coalesce(candidate.attention, measurement.attention)
+        is not distinct from measurement.attention
         and coalesce(candidate.uses_sequence_parallel, measurement.uses_sequence_parallel)
-        = measurement.uses_sequence_parallel
+        is not distinct from measurement.uses_sequence_parallel
         -- one way to shard, whatever the program: not one that gathers weights
         and case
-            when candidate.framework is null then measurement.zero_stage < 3
+            when candidate.framework is null then coalesce(measurement.zero_stage, 0) < 3
             else candidate.zero_stage = measurement.zero_stage
         end
     qualify

@@ -192,7 +192,7 @@ HEAD = (
         ("a,nosuch,H100,8,2,64,1,\n", 'line 2: `model` "nosuch" is not in the `model` table'),
         (
             "a,gpt3_1.3B,H100,8,2,64,1,\na,gpt3_1.3B,H100,8,4,64,1,\n",
-            'line 3: `run` "a" stands twice',
+            'line 3: `run` "a" is given twice',
         ),
         (",gpt3_1.3B,H100,8,2,64,1,\n", "line 2: `run` (none) is missing"),
         (
@@ -279,3 +279,74 @@ def test_a_database_that_another_process_writes_to_is_told(
         assert f"is in use by process {holder.pid}" in done.stderr
     finally:
         holder.communicate("")
+
+
+BARE = (
+    "model,accelerator,num_gpus,global_batch_size,step_seconds\ngpt3_1.3B,H100 SXM 80GB,8,64,0.5\n"
+)
+
+
+@pytest.mark.parametrize("estimator", ["roofline", "megatron_flops"])
+def test_any_estimator_of_a_step_completes_and_estimates_runs(measure, runs, warehouse, estimator):
+    [line] = measure(runs(BARE), "--estimator", estimator)
+    pairs = ("model=gpt3_1.3B", "accelerator=H100 SXM 80GB", "num_gpus=8", "global_batch_size=64")
+    alone = json.loads(warehouse("show", estimator, *pairs, "--json")[1])["results"]
+    assert line["estimator"] == estimator
+    assert line["step_seconds"] == pytest.approx(alone["step_seconds"], rel=1e-12)
+    assert line["time_relative_error"] == pytest.approx(alone["step_seconds"] / 0.5 - 1)
+
+
+@pytest.mark.usefixtures("toy")
+def test_the_toy_estimator_completes_and_estimates_runs(warehouse, database, runs):
+    """6 x 12 x 2 x 8^2 x 8 x 16 FLOPs on 4e6 a second; 1536 parameters are exchanged."""
+    head = (
+        "num_layers,hidden_size,seq_len,matrix_flops_per_second,hbm_bytes,"
+        "network_bytes_per_second,toy_overlap_fraction,num_gpus,global_batch_size,"
+        "step_seconds,memory_bytes\n"
+    )
+    file = runs(head + "2,8,16,1e6,1e8,1e3,1,4,8,0.5,2e6\n")
+    options = ("--estimator", "toy", "--json", "--db", database)
+    code, out, err = warehouse("measure", file, *options)
+    assert code == 0, err
+    [line] = json.loads(out)
+    assert line["estimator"] == "toy"
+    assert line["time_relative_error"] == pytest.approx(line["step_seconds"] / 0.5 - 1)
+    assert "its program is not known" in err
+
+
+@pytest.mark.parametrize("estimator", ["dataflow", "pipeline", "cluster"])
+def test_an_estimator_of_no_step_of_a_batch_on_gpus_is_refused(
+    warehouse, database, runs, estimator
+):
+    options = ("--estimator", estimator, "--db", database)
+    code, out, err = warehouse("measure", runs(BARE), *options)
+    assert (code, out) == (2, "")
+    assert f"`--estimator` {estimator} estimates no step of a number of GPUs and a batch" in err
+    assert "use roofline or training_step or megatron_flops" in err
+    assert not database.exists()
+
+
+def test_a_run_takes_the_constants_of_the_profile_that_it_names(measure, runs, warehouse):
+    made = ("published_megatron_scaling", "--fit", "gemm_efficiency", "--name", "mine")
+    code, _, err = warehouse("calibrate", *made, "--db", measure.database)
+    assert code == 0, err
+    head = "model,accelerator,num_gpus,global_batch_size,step_seconds,profile\n"
+    row = "gpt3_1.3B,A100 SXM 80GB,8,64,2,"
+    [tuned] = measure(runs(f"{head}{row}mine\n"), "--name", "tuned")
+    both = measure(runs(f"{head}{row}\n"), "--name", "plain")  # the profile's estimate is there
+    assert [line["profile"] for line in both] == ["default", "mine"]
+    plain, _ = both
+    assert tuned["profile"] == "mine"
+    assert tuned["step_seconds"] != pytest.approx(plain["step_seconds"], rel=1e-3)
+    code, _, err = warehouse("measure", runs(f"{head}{row}other\n"), "--db", measure.database)
+    assert code == 3
+    assert 'line 2: `profile` "other" is not a stored profile' in err
+
+
+def test_the_comparison_is_written_to_a_file(measure, runs, tmp_path, warehouse):
+    out = tmp_path / "compared.csv"
+    code, said, err = warehouse("measure", runs(), "--out", out, "--db", measure.database)
+    assert (code, said) == (0, ""), err
+    written = pl.read_csv(out)
+    assert written["measured_row"].to_list() == ["a", "b", "c"]
+    assert written["measured_step_seconds"].to_list() == [0.5, 0.6, 0.7]

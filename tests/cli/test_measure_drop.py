@@ -196,7 +196,7 @@ def test_dropping_takes_no_file_and_no_name(
 ) -> None:
     code, out, err = warehouse("measure", *more, "--drop", "a", "--db", database)
     assert (code, out) == (2, "")
-    assert "`--drop` takes out what is stored" in err
+    assert "`--drop` removes stored runs" in err
 
 
 def test_a_file_or_a_name_to_drop_is_needed(warehouse: Command, database: Path) -> None:

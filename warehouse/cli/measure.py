@@ -1,98 +1,105 @@
-"""`warehouse measure`: a team's own runs, stored and set beside the estimates."""
+"""`warehouse measure`: measured runs, stored and compared with the estimates."""
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warehouse.cli.common import (
+from warehouse.cli.common import count, fetched, put_for_people, say
+from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Database,
-    FormatOption,
-    count,
-    fetched,
-    put_for_people,
-    say,
+    Drop,
+    EstimatorName,
+    Name,
+    Output,
+    Replace,
 )
-from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from warehouse.cli.common import Table
+    from warehouse.evaluate.profiles import Profiles
 
+_KEY = ("estimator", "variant", "profile")
 _SHOWN = (
-    *("measured_row", "estimator", "variant", "profile", "model", "accelerator", "num_gpus"),
+    *("measured_row", *_KEY, "model", "accelerator", "num_gpus"),
     *("data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel"),
     *("virtual_pipeline", "expert_parallel", "microbatch_size", "activation_recompute"),
     *("measured_step_seconds", "step_seconds", "time_relative_error"),
     *("measured_memory_bytes", "memory_bytes", "memory_relative_error"),
 )
-_TOLD_ONCE = ("variant", "profile", "model", "accelerator", "num_gpus")
+_SAID_ONCE = ("variant", "profile", "model", "accelerator", "num_gpus")
+"""Columns that a line names if all rows have one value; the table then leaves them out."""
 
 
 def measure(
+    output: Output,
     file: Annotated[
         Path | None,
         typer.Argument(metavar="FILE", readable=False, help="A .csv or .parquet file of runs."),
     ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(metavar="RUN", help="What they are called.", show_default="the file's name"),
-    ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace stored runs of that name.")
-    ] = False,
-    drop: Annotated[
-        str | None,
-        typer.Option(metavar="RUN", help="Take stored runs of this name out again; no FILE."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
-    form: FormatOption = Format.TABLE,
+    estimator: EstimatorName = None,
+    name: Name = None,
+    replace: Replace = False,
+    drop: Drop = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Compare runs that you measured.
+    """Compare runs that you measured with their estimates.
 
-    Each row of FILE is a run: the columns that `evaluate training_step` takes, `num_gpus` and
-    `global_batch_size` among them, `step_seconds` as measured and, where known, `memory_bytes` of
+    Each row of FILE is a run: the columns that `evaluate` takes, `num_gpus` and
+    `global_batch_size` among them, the measured `step_seconds` and, where known, `memory_bytes` of
     the fullest GPU, `run` (its name), `source` and `note`. All rows are checked first: if any is
-    refused, nothing is stored. The layouts are evaluated and stored as by `evaluate --into-db`.
-    Views measurement_comparison, for time and memory, and estimator_accuracy then have them beside
-    the published ones; --drop takes them out again.
+    refused, nothing is stored. The layouts are evaluated and stored as by `evaluate --into-db`,
+    under --name or the name of the file. Views measurement_comparison, for time and memory, and
+    estimator_accuracy then include the runs; --drop removes them.
     """
-    from warehouse.errors import InputError, UsageError
+    from warehouse.errors import UsageError
 
     if drop is not None:
         if file is not None or name is not None or replace:
-            raise UsageError("`--drop` takes out what is stored: no FILE, --name or --replace")
+            raise UsageError("`--drop` removes stored runs: give no FILE, --name or --replace")
         _drop(db, drop)
         return
     if file is None:
         raise UsageError("Missing argument 'FILE'.", "name a file of runs, or --drop stored ones")
+    _measure(db, file, file.stem if name is None else name, estimator, output, replaces=replace)
+
+
+def _measure(
+    db: Path, file: Path, name: str, estimator: str | None, output: Output, *, replaces: bool
+) -> None:
     from warehouse.database.catalog import load_catalog
     from warehouse.database.connection import open_for_write
-    from warehouse.measure.read import read_measurements
+    from warehouse.evaluate.formats import check_source
+    from warehouse.evaluate.profiles import read_profiles, with_profiles
+    from warehouse.measure.read import find_estimator, read_measurements
     from warehouse.measure.store import not_counted, refuse_name, store_measurements
 
-    called = file.stem if name is None else name
-    if not file.exists():
-        raise InputError(f"{file}: there is no such file")
+    model = find_estimator(estimator)
+    check_source(file)
     with open_for_write(db) as connection:
-        refuse_name(connection, called, replaces=replace)
-        measured = read_measurements(
-            file, load_catalog(connection), lambda text: say(f"warning: {text}")
-        )
-        new = store_measurements(connection, called, measured, replaces=replace)
-        table = _compared(connection, called)
-        left_out = not_counted(connection, called)
+
+        def stored() -> Profiles:
+            return read_profiles(connection)
+
+        refuse_name(connection, name, replaces=replaces)
+        catalog = with_profiles(load_catalog(connection), stored, model)
+        measured = read_measurements(file, model, catalog, lambda text: say(f"warning: {text}"))
+        new = store_measurements(connection, name, measured, replaces=replaces)
+        table = _compared(connection, name)
+        left_out = not_counted(connection, name)
     runs = count(len(measured.records), "run")
     cells = count(len(measured.cells), "cell")
-    say(f"{file}: {runs} stored in {db} as {called}, estimated in {cells}, {new:,} of them new")
+    say(f"{file}: {runs} stored in {db} as {name}, estimated in {cells}, {new:,} of them new")
     for one in left_out:
         say(f"not in estimator_accuracy: {', '.join(one.rows)}: {one.reason}")
-    _put(table, Format.JSON if as_json else form)
+    with output.opened():
+        _put(table, output)
 
 
 def _drop(db: Path, name: str) -> None:
@@ -113,47 +120,35 @@ def _compared(connection: DuckDBPyConnection, name: str) -> Table:
     return fetched(
         connection,
         f"select {', '.join(_SHOWN)} from measurement_comparison "
-        f"where reference = {literal(name)} "
-        "order by estimator, variant, profile, measured_row",
+        f"where reference = {literal(name)} order by {', '.join(_KEY)}, measured_row",
     )
 
 
-def _put(table: Table, form: Format) -> None:
+def _put(table: Table, output: Output) -> None:
     columns, rows = table
-    place = {name: at for at, name in enumerate(columns)}
     drop = set()
-    if form is Format.TABLE:
-        for name in _TOLD_ONCE:
-            values = {row[place[name]] for row in rows}
-            if len(values) == 1:
+    if output.is_for_people:
+        values = {name: {row[place] for row in rows} for place, name in enumerate(columns)}
+        for name in _SAID_ONCE:
+            if len(values[name]) == 1 and None not in values[name]:
                 drop.add(name)
-                say(f"{name} {values.pop()}")
-        for name in ("measured_memory_bytes", "memory_relative_error"):
-            if all(row[place[name]] is None for row in rows):
-                drop.add(name)
+                say(f"{name} {values[name].pop()}")
+        drop |= {name for name, found in values.items() if found == {None}}
         _say_errors(table)
-    put_for_people(columns, rows, form, drop=drop)
+    put_for_people(columns, rows, output.form, drop=drop)
 
 
 def _say_errors(table: Table) -> None:
-    """Say how far each estimator is off: mean and largest size of its errors, and their mean."""
-    columns, rows = table
-    place = {name: at for at, name in enumerate(columns)}
-    keys = dict.fromkeys(
-        tuple(row[place[n]] for n in ("estimator", "variant", "profile")) for row in rows
-    )
-    for key in keys:
-        own = [
-            row
-            for row in rows
-            if tuple(row[place[n]] for n in ("estimator", "variant", "profile")) == key
-        ]
-        for error, what in (("time_relative_error", "time"), ("memory_relative_error", "memory")):
-            values = [row[place[error]] for row in own if row[place[error]] is not None]
-            if values:
-                mean = sum(map(abs, values)) / len(values)
+    """Say the errors of each estimator: their mean and largest size, and their mean."""
+    records = [dict(zip(table[0], row, strict=True)) for row in table[1]]
+    for (estimator, *_), group in groupby(records, lambda one: tuple(one[name] for name in _KEY)):
+        own = list(group)
+        for what in ("time", "memory"):
+            errors = [one[f"{what}_relative_error"] for one in own]
+            errors = [100 * error for error in errors if error is not None]
+            if errors:
                 say(
-                    f"{key[0]}: error of {what} {100 * mean:.1f} % in the mean, "
-                    f"{100 * max(map(abs, values)):.1f} % at most, bias "
-                    f"{100 * sum(values) / len(values):+.1f} %, {count(len(values), 'run')}"
+                    f"{estimator}: error of {what} {sum(map(abs, errors)) / len(errors):.1f} % in "
+                    f"the mean, {max(map(abs, errors)):.1f} % at most, bias "
+                    f"{sum(errors) / len(errors):+.1f} %, {count(len(errors), 'run')}"
                 )

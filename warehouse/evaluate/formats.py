@@ -28,22 +28,38 @@ def check_paths(configs: Path, out: Path) -> None:
     InputError
         For another suffix, a missing or same file, a directory.
     """
-    for path in (configs, out):
-        if path.suffix.lower() not in SUFFIXES:
-            hint = f"name a file that ends in {' or '.join(SUFFIXES)}"
-            raise InputError(f"{path}: is of no known format", hint=hint)
-    try:
-        is_missing = not configs.exists()
-    except OSError as error:
-        raise InputError(f"{configs}: cannot be reached: {error.strerror}") from None
-    if is_missing:
-        raise InputError(f"{configs}: there is no such file")
-    if configs.is_dir():
-        raise InputError(f"{configs}: is a directory", hint="name a file")
+    _check_suffix(configs)
+    _check_suffix(out)
+    check_source(configs)
     check_target(out)
     if out.exists() and out.samefile(configs):
         hint = "name another file with --out"
         raise InputError(f"{out}: is the input file; it would be overwritten", hint=hint)
+
+
+def check_source(path: Path) -> None:
+    """Refuse a file that cannot be read.
+
+    Raises
+    ------
+    InputError
+        For another suffix, a missing file, a directory.
+    """
+    _check_suffix(path)
+    try:
+        is_missing = not path.exists()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be reached: {error.strerror}") from None
+    if is_missing:
+        raise InputError(f"{path}: there is no such file")
+    if path.is_dir():
+        raise InputError(f"{path}: is a directory", hint="name a file")
+
+
+def _check_suffix(path: Path) -> None:
+    if path.suffix.lower() not in SUFFIXES:
+        hint = f"name a file that ends in {' or '.join(SUFFIXES)}"
+        raise InputError(f"{path}: is of no known format", hint=hint)
 
 
 def read_configs(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.DataFrame:

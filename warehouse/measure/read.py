@@ -1,11 +1,12 @@
-"""A team's own measurements: read, checked, evaluated like any batch, and stored beside the rows.
+"""Measured runs: read from a file, checked, and estimated like any other rows.
 
-A file is taken whole or not at all. Its layout columns are those that `evaluate training_step`
-takes; what a run measured stands in `step_seconds`, and in `memory_bytes` where it is known.
+A file is taken whole or not at all. It has the columns that `evaluate` takes, the measured
+`step_seconds` and, where it is known, the measured `memory_bytes`.
 """
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,24 +14,20 @@ import numpy as np
 import polars as pl
 
 from estimators import registry
-from estimators.columns import COLUMNS
-from estimators.contract import Array, Catalog, Cell, Columns, Problem, Refusal, RefusedError
+from estimators.contract import Array, Catalog, Cell, Columns, Problem, Refusal
 from estimators.inputs import records
 from warehouse.database.tables import MEASUREMENT_TABLE
-from warehouse.errors import InputError
+from warehouse.errors import InputError, UsageError
 from warehouse.evaluate.cells import cells_of
-from warehouse.evaluate.formats import SUFFIXES, read_configs
-from warehouse.evaluate.inputs import input_names, read_columns, wrong_types
-from warehouse.measurement_checks import (
-    MEMORY,
-    ROW,
-    SECONDS,
-    check_columns,
-    impossible,
-    missing_cells,
-    read_measured,
-    refusal_of,
+from warehouse.evaluate.formats import check_source, read_configs
+from warehouse.evaluate.inputs import (
+    Resolved,
+    evaluate_rows,
+    input_names,
+    likely_misspelt,
+    resolve_rows,
 )
+from warehouse.show.units import column_headed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,15 +35,31 @@ if TYPE_CHECKING:
 
     from estimators.contract import Estimator
 
-ESTIMATOR = "training_step"
-"""The estimator that completes the layouts, and estimates them when they are stored."""
+RUN, SECONDS, MEMORY = "run", "step_seconds", "memory_bytes"
+"""Columns of a file besides the inputs: a run's name, its step, its memory."""
 
-_TEXTS = (ROW, "source", "note")
+_TEXTS = ("source", "note")
+
+NEEDED = {
+    SECONDS: "give what was measured of each run, in seconds",
+    "num_gpus": "give the GPUs of each run, of all its replicas",
+    "global_batch_size": "give the sequences of a step, of all replicas",
+}
+"""Columns without a default -> the hint where one is missing."""
+
+LONGEST_SECONDS = 1e9
+"""Longest step: thirty years."""
+
+LEAST_BYTES = 1e6
+"""Least memory: no program takes less, so a smaller number is in another unit."""
+
+BINARY_SLACK = 1024**3 / 1e9
+"""A GPU sold with 80 GB has up to 80 GiB."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A file of measurements, checked and evaluated.
+    """A file of measured runs, checked and estimated.
 
     Attributes
     ----------
@@ -62,105 +75,255 @@ class Measured:
     cells: Sequence[tuple[Cell, Columns]]
 
 
+def find_estimator(name: str | None) -> Estimator:
+    """Return the estimator that completes and estimates measured runs, by default `measure`'s.
+
+    Raises
+    ------
+    UsageError
+        If it estimates no step of a number of GPUs and a batch.
+    """
+    estimator = registry.get(name or registry.default("measure"))
+    if not _can_measure(estimator):
+        able = [one.name for one in registry.all_estimators() if _can_measure(one)]
+        raise UsageError(
+            f"`--estimator` {estimator.name} estimates no step of a number of GPUs and a batch",
+            f"use {' or '.join(able)}",
+        )
+    return estimator
+
+
+def _can_measure(estimator: Estimator) -> bool:
+    relation = estimator.relations[0]
+    needed = {*NEEDED} - {SECONDS}
+    return needed <= {*input_names(estimator, relation)} and SECONDS in relation.outputs
+
+
 def read_measurements(
-    path: Path, catalog: Catalog, warn: Callable[[str], None] = lambda _: None
+    path: Path,
+    estimator: Estimator,
+    catalog: Catalog,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> Measured:
-    """Read, check and evaluate the measurements in a file.
+    """Read, check and estimate the runs in a file.
 
     Parameters
     ----------
     warn
-        Called with what the user should know: columns that are not read.
+        Called with the columns that are not read.
 
     Raises
     ------
     InputError
         If the file cannot be read, or anything in it is refused: every fault is named.
     """
-    estimator = registry.get(ESTIMATOR)
     relation = estimator.relations[0]
-    inputs = input_names(estimator, relation)
-    frame = _read(path, inputs, warn)
-    refusals = wrong_types(frame, inputs)
-    if refusals:
-        raise InputError.from_refusals(refusals, str(path))
-    columns, refusals = read_columns(frame, inputs, relation)
+    mends = frozenset(estimator.mends)
+    frame = _read(path, input_names(estimator, relation), warn)
+    names, refusals = _names(frame)
     measured = {}
     for name in (SECONDS, MEMORY):
-        measured[name], faults = read_measured(frame, name)
+        measured[name], faults = _read_measured(frame, name)
         refusals += faults
-    refusals += missing_cells(columns)
-    names, faults = _names(frame)
-    refusals += faults
-    mends = frozenset(estimator.mends)
-    try:
-        resolved, faults = estimator.resolve(relation, columns, catalog, mends)
-    except RefusedError as error:
-        resolved, faults = {}, list(error.refusals)
-    refused = {refusal.row for refusal in refusals}
-    refusals += [fault for fault in faults if fault.row is None or fault.row not in refused]
-    if resolved:
-        refused = {refusal.row for refusal in refusals}
-        refusals += [one for one in impossible(resolved, measured) if one.row not in refused]
+    refusals += _missing_cells(frame)
+    resolved = resolve_rows(estimator, relation, frame, catalog, mends)
+    # of a faulty row the values say enough; what follows from them does not matter
+    for faults in (list(resolved.refusals), _impossible(resolved, measured)):
+        refused = {one.row for one in refusals}
+        refusals += [one for one in faults if one.row is None or one.row not in refused]
     if refusals:
-        raise refusal_of(refusals, path)
-    out: dict[str, Array] = {n: np.empty(frame.height, COLUMNS[n].dtype) for n in relation.outputs}
-    shared = (*estimator.problem_columns, *estimator.choice_columns)
-    values = {name: resolved[name] for name in shared}
-    layouts = {name: resolved[name] for name in relation.keys}
-    estimator.estimate(relation, values, layouts, mends, out)
-    cells = cells_of(estimator, relation, resolved, out, mends)
-    found = _records(estimator, resolved, frame, names, measured)
-    return Measured(estimator, path, found, cells)
+        refusals.sort(key=lambda one: -1 if one.row is None else one.row)
+        raise InputError.from_refusals(refusals, str(path), _places(path, frame.height))
+    cells = cells_of(estimator, relation, resolved.columns, evaluate_rows(resolved), mends)
+    return Measured(estimator, path, _records(resolved, frame, names, measured), cells)
+
+
+# ---- columns ----
 
 
 def _read(path: Path, inputs: Sequence[str], warn: Callable[[str], None]) -> pl.DataFrame:
-    if path.suffix.lower() not in SUFFIXES:
-        raise InputError(
-            f"{path}: is of no known format", f"name a file that ends in {' or '.join(SUFFIXES)}"
-        )
-    if path.is_dir():
-        raise InputError(f"{path}: is a directory", "name a file")
-    if not path.exists():
-        raise InputError(f"{path}: there is no such file")
+    check_source(path)
     frame = read_configs(path, (*inputs, SECONDS, MEMORY), keep_text=False)
-    check_columns(frame.columns, inputs, (*inputs, SECONDS, MEMORY, *_TEXTS), path, warn)
+    _check_columns(frame.columns, inputs, path, warn)
     if frame.height == 0:
         raise InputError(f"{path}: has no run", "write one line for each")
     return frame
 
 
+def _check_columns(
+    columns: Sequence[str], inputs: Sequence[str], path: Path, warn: Callable[[str], None]
+) -> None:
+    """Raise `InputError` if a column is missing, or its name is near one that is read."""
+    known = (*inputs, SECONDS, MEMORY, RUN, *_TEXTS)
+    near = _misspelt(columns, known)
+    if near:
+        lines = [f"{path}: column `{name}` is not read; did you mean `{n}`?" for name, n in near]
+        raise InputError("\n".join(lines), "rename it, or call it something quite different")
+    if not any(name in inputs for name in columns):
+        raise InputError(
+            f"{path}: has no column of a layout", f"known: {', '.join(inputs[:12])} ..."
+        )
+    missing = [name for name in NEEDED if name not in columns]
+    if missing:
+        lines = [f"{path}: has no column `{name}`" for name in missing]
+        raise InputError("\n".join(lines), "; ".join(NEEDED[name] for name in missing))
+    others = [name for name in columns if name not in known]
+    if others:
+        warn(f"{path}: not read: {', '.join(f'`{name}`' for name in others)}")
+
+
+def _misspelt(columns: Sequence[str], known: Sequence[str]) -> list[tuple[str, str]]:
+    """Return unknown columns that are a missing one misspelt, or its heading in tables (TP)."""
+    near = likely_misspelt(columns, known)
+    for name in columns:
+        heading = None if name in known else column_headed(name)
+        if heading is not None:
+            near.setdefault(name, heading)
+    return [(name, n) for name, n in near.items() if n in known and n not in columns]
+
+
+# ---- values ----
+
+
 def _names(frame: pl.DataFrame) -> tuple[list[str], list[Refusal]]:
-    """Return the runs' names, by default their places; a name that stands twice is refused."""
-    if ROW not in frame.columns:
+    """Return the runs' names, by default their rows; a name given twice is refused."""
+    if RUN not in frame.columns:
         return [f"row {number}" for number in range(1, frame.height + 1)], []
-    texts = frame[ROW].cast(pl.String).str.strip_chars().to_list()
+    texts = frame[RUN].cast(pl.String).str.strip_chars().to_list()
     refusals = []
     seen: set[str] = set()
     for row, text in enumerate(texts):
         if not text:
-            refusals.append(Refusal(ROW, None, "is missing", "name every run, or none", row))
+            refusals.append(Refusal(RUN, None, "is missing", "name every run, or none", row))
         elif text in seen:
             hint = "runs of one file have different names"
-            refusals.append(Refusal(ROW, text, "stands twice", hint, row))
+            refusals.append(Refusal(RUN, text, "is given twice", hint, row))
         seen.add(text)
     return [text or "" for text in texts], refusals
 
 
+def _read_measured(frame: pl.DataFrame, name: str) -> tuple[Array, list[Refusal]]:
+    """Return a measured column, NaN where it is missing; only memory may be."""
+    if name not in frame.columns:
+        return np.full(frame.height, np.nan), []
+    given = _stripped(frame[name])
+    numbers = given.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy().copy()
+    is_missing = given.is_null().to_numpy() & (name == MEMORY)
+    is_positive = np.isfinite(numbers) & (numbers > 0)
+    is_long = is_positive & (numbers > LONGEST_SECONDS) & (name == SECONDS)
+    hint = {SECONDS: "give it in seconds", MEMORY: "give it in bytes, or leave it empty"}[name]
+    limit = f"must be at most {LONGEST_SECONDS:,.0f} seconds"
+    refusals = [
+        Refusal(name, given[row], reason, hint, row)
+        for rows, reason in (
+            (~is_positive & ~is_missing, "must be a positive number"),
+            (is_long, limit),
+        )
+        for row in np.flatnonzero(rows).tolist()
+    ]
+    return numbers, refusals
+
+
+def _missing_cells(frame: pl.DataFrame) -> list[Refusal]:
+    """Return a refusal for each empty cell that has no default."""
+    return [
+        Refusal(name, None, "is missing", hint, row)
+        for name, hint in NEEDED.items()
+        if name != SECONDS  # told by its own reader
+        for row in _stripped(frame[name]).is_null().arg_true()
+    ]
+
+
+def _stripped(series: pl.Series) -> pl.Series:
+    texts = series.cast(pl.String).str.strip_chars()
+    return texts.set(texts == "", None)
+
+
+def _impossible(resolved: Resolved, measured: Columns) -> list[Refusal]:
+    """Return a refusal for each step faster than its GPUs' peak, and each impossible memory."""
+    values, estimator = resolved.good, resolved.estimator
+    if not values:
+        return []
+    rows = np.flatnonzero(resolved.is_good)
+    seconds, memory = measured[SECONDS][rows], measured[MEMORY][rows]
+    unknown = np.full(len(rows), np.nan)
+    with np.errstate(all="ignore"):
+        least, flops = estimator.least_seconds(values), estimator.least_flops(values)
+        peak = estimator.peak_flops_per_second(values)
+        capacity = values.get("hbm_bytes", unknown)
+        is_too_fast, is_tiny = seconds < least, memory < LEAST_BYTES
+        is_huge = memory > capacity * BINARY_SLACK
+    found = [
+        Refusal(
+            SECONDS,
+            _plain(seconds[at]),
+            f"is less than the {least[at]:.3g} s that {flops[at]:.3g} FLOPs of the step take at "
+            f"the peak of {values['num_gpus'][at]:,} GPUs, {peak[at] / 1e12:,.1f} TFLOP/s each",
+            "give the seconds of one whole step, of all its microbatches",
+            int(rows[at]),
+        )
+        for at in np.flatnonzero(is_too_fast)
+    ]
+    found += [
+        Refusal(
+            MEMORY,
+            _plain(memory[at]),
+            f"is less than {LEAST_BYTES / 1e6:g} MB",
+            _in_bytes(_plain(memory[at])),
+            int(rows[at]),
+        )
+        for at in np.flatnonzero(is_tiny)
+    ]
+    found += [
+        Refusal(
+            MEMORY,
+            _plain(memory[at]),
+            f"is more than the {capacity[at] / 1e9:,.0f} GB that a GPU has",
+            "give the bytes of the fullest GPU, not of all; an accelerator of another size has "
+            "another name, or give `hbm_bytes`",
+            int(rows[at]),
+        )
+        for at in np.flatnonzero(is_huge)
+    ]
+    return found
+
+
+def _plain(number: float) -> int | float:
+    return int(number) if number == int(number) else float(number)
+
+
+def _in_bytes(number: float) -> str:
+    unit, power = ("GB", 9) if number < 1000 else ("MB", 6)
+    return f"give it in bytes: {number:,} {unit} are {number}e{power}"
+
+
+def _places(path: Path, height: int) -> list[str]:
+    """Return what errors call the rows: the line of a CSV at which each begins, or its number."""
+    starts = []
+    if path.suffix.lower() == ".csv":
+        before = 0
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file)
+            for _ in reader:
+                starts.append(f"line {before + 1}")
+                before = reader.line_num
+    starts = starts[1 : height + 1]  # after the header
+    return starts + [f"row {row + 1}" for row in range(len(starts), height)]
+
+
+# ---- records ----
+
+
 def _records(
-    estimator: Estimator,
-    resolved: Columns,
-    frame: pl.DataFrame,
-    names: Sequence[str],
-    measured: Columns,
+    resolved: Resolved, frame: pl.DataFrame, names: Sequence[str], measured: Columns
 ) -> list[dict[str, Any]]:
-    kept = [name for name in MEASUREMENT_TABLE.columns if name in resolved]
-    problems = records({name: resolved[name] for name in estimator.problem_columns})
+    columns = resolved.columns
+    kept = [name for name in MEASUREMENT_TABLE.columns if name in columns]
+    problems = records({name: columns[name] for name in resolved.estimator.problem_columns})
     texts = {
         name: frame[name].cast(pl.String).to_list() if name in frame.columns else None
-        for name in ("source", "note")
+        for name in _TEXTS
     }
-    found = records({name: resolved[name] for name in kept})
     return [
         {
             **row,
@@ -170,7 +333,7 @@ def _records(
             "measured_memory_bytes": _or_none(measured[MEMORY][place]),
             **{name: values[place] if values else None for name, values in texts.items()},
         }
-        for place, row in enumerate(found)
+        for place, row in enumerate(records({name: columns[name] for name in kept}))
     ]
 
 

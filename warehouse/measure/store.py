@@ -121,6 +121,8 @@ select
     case
         when measurement.num_experts > 1 or measurement.precision = 'fp8'
             then 'rates are counted and compared of dense models in 16 bits'
+        when measurement.framework is null
+            then 'its program is not known: the estimator that completed it has no frameworks'
         when measurement.vocab_size is null
             then 'without `vocab_size` the FLOPs of the output layer are not known'
         when accelerator.accelerator is null
