@@ -1,7 +1,7 @@
-"""Why a step takes as long as it does: its parts, and the constants that the answer hangs on.
+"""The parts of a step with their formulas, and the rates and constants that the step depends on.
 
-Every constant is moved by itself, up and down and to the ends of its stated range, and the step
-evaluated anew, all in one batch.
+Each constant moves alone: up and down by a hundredth, and to the ends of its stated range. All
+variations of a configuration are evaluated in one batch.
 """
 
 from __future__ import annotations
@@ -13,32 +13,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from estimators.contract import PUBLISHED, Array, Catalog, Formula, Scalar
+from estimators.columns import COLUMNS
+from estimators.contract import Array, Catalog, Formula, Scalar
 from estimators.limits import limits_of
-from estimators.registry import get
-from estimators.training_step.formulas import FORMULAS
-from estimators.training_step.inputs import CONSTANTS, HARDWARE, places
+from estimators.registry import with_capability
 from warehouse.database.sql_text import quoted
-from warehouse.errors import InputError
+from warehouse.errors import InputError, UsageError
 from warehouse.evaluate.inputs import input_names
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+    from estimators.contract import Estimator
     from warehouse.evaluate.one import Shown
 
 NUDGE = 0.01
 """Relative change for an elasticity."""
 
-RATES = tuple(name for name in HARDWARE if name.endswith("_per_second"))
-
-
-_VIEW = "current_training_step"
-
 
 @dataclass(frozen=True)
-class Part:
-    """A part of the step: seconds, share of the step, how it is made."""
+class StepPart:
+    """One part of a step: seconds, share of the step, formula."""
 
     name: str
     seconds: float
@@ -48,14 +43,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """What one constant does to the step.
+    """The effect of one constant on the step.
 
     Attributes
     ----------
     value, lowest, highest
-        The constant, and its stated range; None where the configuration itself gives it.
+        The constant and its stated range; None if the configuration itself gives the constant.
     elasticity
-        d ln(step) / d ln(constant); None where the constant is zero or a flag.
+        d ln(step) / d ln(constant); None if the constant is zero or a flag.
     at_lowest, at_highest
         Step seconds at the ends of the range.
     """
@@ -73,46 +68,63 @@ class Sensitivity:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A configuration taken apart.
+    """A step as the sum of its parts, and its sensitivities.
 
     Attributes
     ----------
     likely
-        Step seconds if every constant errs within its range, each on its own: deviations in
-        the logarithm add up as independent ones do.
+        Step seconds if the constants err independently within their ranges: deviations of the
+        logarithm add up as squares.
     extreme
-        Step seconds with all constants at the end that is fast, and that is slow.
+        Step seconds with every constant at its fast end, and at its slow end.
     """
 
     shown: Shown
     step_seconds: float
-    parts: tuple[Part, ...]
+    parts: tuple[StepPart, ...]
     sensitivities: tuple[Sensitivity, ...]
     likely: tuple[float, float]
     extreme: tuple[float, float]
 
 
-def explain(shown: Shown, catalog: Catalog) -> Explanation:
-    """Return a configuration's step taken apart.
+def require_formulas(estimator: Estimator) -> None:
+    """Raise unless the estimator has formulas for the parts of its step.
 
-    Parameters
-    ----------
-    shown
-        The configuration as resolved, of estimator training_step.
+    Raises
+    ------
+    UsageError
+        If it has none; the hint names those that have.
     """
+    if not estimator.formulas:
+        raise UsageError(
+            f"`--estimator` {estimator.name} has no formulas for the parts of a step",
+            f"use {' or '.join(with_capability('formulas'))}",
+        )
+
+
+def explain(shown: Shown, catalog: Catalog) -> Explanation:
+    """Return the explanation of a configuration's step.
+
+    Raises
+    ------
+    UsageError
+        If the estimator has no formulas.
+    """
+    estimator = shown.estimator
+    require_formulas(estimator)
     step = float(shown.results["step_seconds"] or 0)
     parts = [
-        Part(name, seconds, seconds / step, formula)
-        for name, formula in FORMULAS.items()
+        StepPart(name, seconds, seconds / step, formula)
+        for name, formula in estimator.formulas.items()
         for seconds in [float(shown.results[name] or 0)]
     ]
-    records = constant_records(shown, catalog)
-    asked: list[dict[str, Scalar]] = []
-    names = (*RATES, *CONSTANTS)
+    ranges = constant_ranges(shown, catalog)
+    names = (*estimator.rates, *estimator.constants)
+    variations: list[dict[str, Scalar]] = []
     for name in names:
-        asked += _moved(shown, name, records.get(name))
-    seconds = iter(_steps(shown, asked))
-    found = [_sensitivity(shown, name, records.get(name), seconds) for name in names]
+        variations += _variations(shown, name, ranges.get(name))
+    seconds = iter(_steps(shown, variations))
+    found = [_sensitivity(shown, name, ranges.get(name), seconds) for name in names]
     ends = [(s.at_lowest, s.at_highest) for s in found if s.at_lowest and s.at_highest]
     likely = [
         step * math.exp(sign * math.hypot(*(_deviation(pair, step, sign) for pair in ends)))
@@ -131,66 +143,65 @@ def explain(shown: Shown, catalog: Catalog) -> Explanation:
     )
 
 
-def constant_records(shown: Shown, catalog: Catalog) -> dict[str, Mapping[str, Scalar]]:
-    """Return the row of `step_constant` that each constant's value is from, where it is one."""
+def constant_ranges(shown: Shown, catalog: Catalog) -> dict[str, Mapping[str, Scalar]]:
+    """Return the row of `step_constant` with the range of each constant that has its default."""
+    estimator, values = shown.estimator, shown.problem
     table = catalog.tables.get("step_constant", {})
-    values = shown.problem
-    ends = places(catalog, values["framework"], values["accelerator"])
+    if values.get("profile", "default") != "default":
+        return {}
+    places = estimator.constant_places(catalog, values.get("framework"), values.get("accelerator"))
     found = {}
-    for name in CONSTANTS:
-        record = next((table[name + end] for end in ends if name + end in table), None)
+    for name in estimator.constants:
         # a flag is a choice of the framework, not a quantity that may err
         if isinstance(values[name], bool) or name in shown.given:
             continue
-        if record is not None and values["profile"] == "default":
-            found[name] = record
+        row = next((table[name + place] for place in places if name + place in table), None)
+        if row is not None:
+            found[name] = row
     return found
 
 
-def _moved(shown: Shown, name: str, record: Mapping[str, Scalar] | None) -> list[dict[str, Scalar]]:
-    """Return four configurations: the constant nudged down and up, and at its range's ends."""
+def _variations(
+    shown: Shown, name: str, row: Mapping[str, Scalar] | None
+) -> list[dict[str, Scalar]]:
+    """Return four changes of a constant: nudged down and up, and to the ends of its range."""
     value = float(shown.problem[name] or 0)
-    limit = _upper_limit(name)
     low, high = value, value
-    if record is not None:
-        low, high = (float(record[end] or 0) for end in ("lowest_value", "highest_value"))
-    nudged = (value * (1 - NUDGE), min(value * (1 + NUDGE), limit))
+    if row is not None:
+        low, high = (float(row[end] or 0) for end in ("lowest_value", "highest_value"))
+    nudged = (value * (1 - NUDGE), min(value * (1 + NUDGE), _upper_limit(name)))
     return [{name: each} for each in (*nudged, low, high)]
 
 
 def _upper_limit(name: str) -> float:
-    from estimators.columns import COLUMNS
-
     column = COLUMNS[name]
     return math.inf if column.maximum is None or not limits_of(column) else column.maximum
 
 
 def _sensitivity(
-    shown: Shown,
-    name: str,
-    record: Mapping[str, Scalar] | None,
-    seconds: Iterator[float],
+    shown: Shown, name: str, row: Mapping[str, Scalar] | None, seconds: Iterator[float]
 ) -> Sensitivity:
     down, up, low, high = (next(seconds) for _ in range(4))
-    given = shown.problem[name]
-    value = float(given or 0)
+    default = shown.problem[name]
+    value = float(default or 0)
     elasticity = None
-    if value > 0 and not isinstance(given, bool):
+    if value > 0 and not isinstance(default, bool):
         upper = min(value * (1 + NUDGE), _upper_limit(name))
         elasticity = math.log(up / down) / math.log(upper / (value * (1 - NUDGE)))
-    if record is None:
-        source = "given" if name in shown.given else str(shown.problem["accelerator"] or "given")
+    if row is None:
+        system = str(shown.problem.get("accelerator") or "given")
+        source = "given" if name in shown.given else system
         return Sensitivity(name, value, None, None, elasticity, None, None, None, source)
     return Sensitivity(
         name,
         value,
-        float(record["lowest_value"] or 0),
-        float(record["highest_value"] or 0),
+        float(row["lowest_value"] or 0),
+        float(row["highest_value"] or 0),
         elasticity,
         low,
         high,
-        bool(record["is_assumed"]),
-        str(record["source"]),
+        bool(row["is_assumed"]),
+        str(row["source"]),
     )
 
 
@@ -213,17 +224,17 @@ def _steps(shown: Shown, changes: Sequence[Mapping[str, Scalar]]) -> list[float]
         n: columns.pop(n).astype(shown.relation.column(n).dtype) for n in keys
     }
     out: dict[str, Array] = {"step_seconds": np.empty(size)}
-    shown.estimator.estimate(shown.relation, columns, layouts, PUBLISHED, out)
+    shown.estimator.estimate(shown.relation, columns, layouts, shown.mends, out)
     return [float(seconds) for seconds in out["step_seconds"].tolist()]
 
 
 def _deviation(pair: tuple[float | None, float | None], step: float, sign: int) -> float:
-    """Return how far the logarithm moves at most to one side."""
+    """Return the largest move of the logarithm of the step to one side."""
     return max(0.0, *(sign * math.log((end or step) / step) for end in pair))
 
 
 def _worst(found: Sequence[Sensitivity], sign: int) -> dict[str, Scalar]:
-    """Return every constant at the end of its range that moves the step to one side most."""
+    """Return every constant at the end of its range that moves the step furthest to one side."""
     ends: dict[str, Scalar] = {}
     for one in found:
         if one.at_lowest is None or one.at_highest is None:
@@ -242,36 +253,36 @@ def _weight(one: Sensitivity) -> float:
     return -max(swing, NUDGE * abs(one.elasticity or 0.0))
 
 
-def best_configuration(connection: DuckDBPyConnection, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the fastest stored layout that fits and has the values given, every input as text.
+def best_configuration(
+    connection: DuckDBPyConnection, estimator: Estimator, given: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the fastest stored layout that fits and has the given values, every input as text.
 
     Raises
     ------
     InputError
-        If nothing stored has them, or nothing that fits in memory.
+        If no stored layout has these values, or none of them fits in memory.
     """
-    estimator = get("training_step")
     relation = estimator.relations[0]
-    described = connection.execute(f"describe {_VIEW}").fetchall()
+    view = f"current_{relation.name}"
+    described = connection.execute(f"describe {quoted(view)}").fetchall()
     types = {str(row[0]): str(row[1]) for row in described}
     where = " and ".join(f"{quoted(n)} = cast(? as {types[n]})" for n in given if n in types)
     names = [name for name in input_names(estimator, relation) if name in types]
-    fits = (
-        "weights_bytes + gradients_bytes + optimizer_bytes + activations_bytes + logits_bytes "
-        "+ gathered_bytes + framework_bytes <= hbm_bytes"
-    )
+    memory = " + ".join(quoted(part) for part in estimator.memory_parts)
+    fits = f"{memory} <= hbm_bytes" if memory else "true"
     query = (
-        f"select {', '.join(quoted(name) for name in names)}, {fits} from {_VIEW} "
+        f"select {', '.join(quoted(name) for name in names)}, {fits} from {quoted(view)} "
         f"where {where or 'true'} order by {fits} desc, step_seconds limit 1"
     )
     found = connection.execute(query, [given[name] for name in given if name in types]).fetchone()
     if found is None:
         raise InputError(
-            "no stored configuration of training_step has these values",
+            f"no stored configuration of {estimator.name} has these values",
             "store some with `warehouse sweep`, or leave --best out and give the layout",
         )
     if not found[-1]:
-        raise InputError("no stored layout of that fits in memory", "ask for more GPUs")
+        raise InputError("no stored layout with these values fits in memory", "ask for more GPUs")
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in zip(names, found, strict=False)

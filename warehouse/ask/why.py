@@ -1,7 +1,7 @@
-"""Why not this layout: its rank among all layouts of its problem, what it loses, and where.
+"""Why a layout is not the best: its rank, where it loses time, the rules that it breaks.
 
-All layouts are evaluated in memory; nothing is stored. Layouts that do the same in other words
-(recomputing what was never kept) count one by one, as in the views.
+Every layout of the problem is evaluated in memory; nothing is stored. Layouts that do the same
+work under different names count separately, as in the views.
 """
 
 from __future__ import annotations
@@ -12,72 +12,53 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 
 from estimators.contract import Array, Catalog, Columns, Mends, RefusedError, Scalar
-from estimators.roofline import rules as roofline_rules
-from estimators.training_step import rules as step_rules
-from estimators.training_step.memory import PARTS as STEP_MEMORY
-from estimators.training_step.step import TIMES as STEP_TIMES
-from warehouse.ask.defaults import default_batch, layer_parameters, sold_domain
-from warehouse.evaluate.inputs import input_names, read_columns
+from estimators.registry import with_capability
+from warehouse.ask.defaults import sold_domain
+from warehouse.errors import UsageError
+from warehouse.evaluate.inputs import resolve_rows
 from warehouse.evaluate.one import Shown, read_values, show_configuration
 from warehouse.evaluate.space import cells_of_problem, evaluated
 
 if TYPE_CHECKING:
     from estimators.contract import Estimator, Relation
-    from estimators.rules import Rule
 
 FOLLOWING = ("data_parallel", "num_gpus")
 """Degrees that follow from the others."""
 
-_TIMES = {
-    "training_step": STEP_TIMES,
-    "roofline": (
-        *("compute_seconds", "memory_seconds", "tensor_comm_seconds"),
-        *("pipeline_comm_seconds", "bubble_seconds", "data_comm_seconds"),
-    ),
-}
-_MEMORY = {
-    "training_step": (*STEP_MEMORY, "framework_bytes"),
-    "roofline": ("weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes"),
-}
-ESTIMATORS = tuple(_TIMES)
-"""Estimators whose layouts can be asked about: those that search layouts of a step."""
+TOKENS_PER_PARAMETER = 20
+"""Tokens per active parameter of a run whose length is not given; source: arXiv 2203.15556, table
+3. The rule of the batch takes their sixth root: ten times the tokens make it 1.5 times as large."""
 
 _SAME = 1e-12
-"""Relative difference of times that come out of the same arithmetic in another order."""
+"""Relative difference below which two times are equal; arithmetic in another order differs by
+some 1e-16."""
 
-
-TOKENS_PER_PARAMETER = 20
-"""Tokens of a run whose length is not given, which the rule for the batch reads; source: arXiv
-2203.15556, table 3. The batch grows with their sixth root only: ten times as many make it 1.5
-times as large."""
-
-_OTHERS = ("tensor_parallel", "tensor_parallel_2", "context_parallel", "pipeline_parallel")
+_SPLITS = ("tensor_parallel", "tensor_parallel_2", "context_parallel", "pipeline_parallel")
 
 
 @dataclass(frozen=True)
-class Question:
-    """The layout that is asked about, completed.
+class LayoutQuery:
+    """A layout to diagnose, with the defaults of its problem filled in.
 
     Attributes
     ----------
     given
-        Inputs as texts, with what was taken beside them.
+        Inputs as texts, defaults included.
     problem
-        The problem's values with one GPU and one sequence; empty where they are refused.
+        The problem's values on one GPU with one sequence; empty where they are refused.
     num_gpus
-        None where it was not given: then it is the product of the degrees.
+        None where it was not given: the product of the degrees.
     batch
-        Sequences of a step; None where the number of microbatches says it.
+        Sequences of a step; None where the number of microbatches or the estimator sets it.
     is_default_batch
-        Whether the rule of `plan` gave it.
+        Whether the batch is the estimator's default.
     dataset_tokens
-        What that rule read.
+        Tokens of the run that the default batch follows from.
     multiple
-        Sequences that the layout takes at once, where the rule's batch is not one of theirs and
-        the nearest multiple was taken; else None.
+        Sequences that the layout takes at once, if the default batch was rounded to a multiple of
+        them; else None.
     """
 
     given: Mapping[str, str]
@@ -90,8 +71,8 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Broken:
-    """A rule that a layout breaks: its name, what it read, and the refusal's words."""
+class BrokenRule:
+    """A rule that a layout breaks, with the values that it reads and the reason in words."""
 
     rule: str
     column: str
@@ -102,8 +83,8 @@ class Broken:
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part of the step of the layout and of the best one."""
+class PartComparison:
+    """The seconds of one part of the step, in the layout and in the best layout."""
 
     name: str
     seconds: float
@@ -111,7 +92,7 @@ class Part:
 
     @property
     def difference_seconds(self) -> float:
-        """What the layout takes longer."""
+        """Seconds that the layout takes longer."""
         return self.seconds - self.best_seconds
 
 
@@ -128,43 +109,58 @@ class Neighbour:
 
 
 @dataclass(frozen=True)
-class Why:
-    """What is told of a layout.
+class Diagnosis:
+    """A layout compared with every layout of its problem, or the rules that exclude it.
 
     Attributes
     ----------
     broken
-        Rules that exclude it; the rest is empty then, and `shown` is None.
+        Rules that exclude the layout; then `shown` is None and the rest is empty.
     rank
-        One more than the number of faster layouts that fit; None where it does not fit itself.
+        1 + the number of faster layouts that fit; None if the layout does not fit.
     num_layouts, num_fitting
-        Layouts of the problem that are searched.
+        Layouts of the problem that a search finds, and those of them that fit.
     is_searched
-        Whether it is one of them.
+        Whether the layout is one of them.
     best
-        The fastest of them that fits; None where none does.
+        The fastest layout that fits; None if none fits.
     parts
-        Its step beside that of the best, the largest loss first.
+        Parts of the step, the largest loss first.
     memory
-        Its memory by part, the largest first.
+        Parts of the memory in bytes, the largest first.
     excess_bytes
-        Bytes by which it does not fit; negative where it does.
+        Memory above the capacity; negative if the layout fits.
     neighbours
-        The fastest single change of each kind that helps, the best one first. Of a layout that
-        does not fit, changes that make it fit.
+        For each choice, the fastest layout that differs in it alone and is faster; the best first.
+        If the layout does not fit, layouts that fit.
     """
 
-    broken: tuple[Broken, ...] = ()
+    broken: tuple[BrokenRule, ...] = ()
     shown: Shown | None = None
     rank: int | None = None
     num_layouts: int = 0
     num_fitting: int = 0
     is_searched: bool = False
     best: Mapping[str, Scalar] | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PartComparison, ...] = ()
     memory: tuple[tuple[str, float], ...] = ()
     excess_bytes: float = 0.0
     neighbours: tuple[Neighbour, ...] = ()
+
+
+def require_layouts(estimator: Estimator) -> None:
+    """Raise unless the estimator searches the layouts of a step.
+
+    Raises
+    ------
+    UsageError
+        If it does not; the hint names those that do.
+    """
+    if not estimator.can_plan:
+        raise UsageError(
+            f"`--estimator` {estimator.name} searches no layouts of a step on a number of GPUs",
+            f"use {' or '.join(with_capability('can_plan'))}",
+        )
 
 
 def completed(
@@ -173,43 +169,49 @@ def completed(
     mends: Mends,
     catalog: Catalog,
     tokens: float | None = None,
-) -> Question:
-    """Return what is asked with a plan's batch and domain where none is given.
+) -> LayoutQuery:
+    """Return a layout with the batch and the NVLink domain of a plan, where they are not given.
 
     Parameters
     ----------
+    given
+        Inputs as texts.
     tokens
-        Of the whole run, for the rule; None: `TOKENS_PER_PARAMETER` for each active parameter.
+        Tokens of the run, for the default batch; None: `TOKENS_PER_PARAMETER` for each active
+        parameter.
 
     Raises
     ------
     RefusedError
-        If a number is none; what rules exclude is left to `why`.
+        If a text is not a value of its column. Broken rules raise nothing here.
     """
     relation = estimator.relations[0]
     texts = dict(given)
     if "accelerator" in texts and "nvlink_size" not in texts:
         texts |= {n: str(v) for n, v in sold_domain(estimator, texts["accelerator"]).items()}
-    # the chunks of a stage are a choice of one estimator and a part of another's layout
+    # virtual_pipeline is a key of one estimator and a choice of another
     names = dict.fromkeys((*relation.keys, "num_gpus", "global_batch_size", "virtual_pipeline"))
     numbers = read_values(relation, {name: texts[name] for name in names if name in texts})
     num_gpus, batch = (_whole(numbers.get(n)) for n in ("num_gpus", "global_batch_size"))
     problem = _problem(estimator, texts, mends, catalog)
     if batch is not None or "num_microbatches" in texts or not problem:
-        return Question(texts, problem, num_gpus, batch)
-    _, active = layer_parameters(problem)
-    read = tokens or TOKENS_PER_PARAMETER * active
-    rule = default_batch(active, read, int(problem["seq_len"] or 1))
+        return LayoutQuery(texts, problem, num_gpus, batch)
+    _, active = estimator.layer_parameters(problem)
+    if math.isnan(active):  # no layers to count: the estimator sets its own batch
+        return LayoutQuery(texts, problem, num_gpus, None)
+    dataset_tokens = tokens or TOKENS_PER_PARAMETER * active
+    by_rule = estimator.default_batch(problem, dataset_tokens)
     unit = _sequences_at_once(numbers, num_gpus)
-    batch = max(round(rule / unit), 1) * unit
+    batch = max(round(by_rule / unit), 1) * unit
     texts["global_batch_size"] = str(batch)
-    return Question(texts, problem, num_gpus, batch, True, read, None if batch == rule else unit)
+    multiple = None if batch == by_rule else unit
+    return LayoutQuery(texts, problem, num_gpus, batch, True, dataset_tokens, multiple)
 
 
 def _problem(
     estimator: Estimator, texts: Mapping[str, str], mends: Mends, catalog: Catalog
 ) -> Mapping[str, Scalar]:
-    """Return the values of the problem with one GPU and one sequence; none if it is refused."""
+    """Return the problem's values on one GPU with one sequence; none if they are refused."""
     relation = estimator.relations[0]
     layout = {*relation.keys, *estimator.choice_columns, "num_microbatches"}
     own = {name: text for name, text in texts.items() if name not in layout}
@@ -221,8 +223,8 @@ def _problem(
 
 
 def _sequences_at_once(layout: Mapping[str, Scalar], num_gpus: int | None) -> int:
-    """Return the sequences of a microbatch on every replica, in rounds of stages if interleaved."""
-    degrees = {name: _whole(layout.get(name)) or 1 for name in _OTHERS}
+    """Return the sequences of a microbatch on all replicas, times the stages if interleaved."""
+    degrees = {name: _whole(layout.get(name)) or 1 for name in _SPLITS}
     replicas = _whole(layout.get("data_parallel"))
     if replicas is None:
         replicas = max((num_gpus or 1) // math.prod(degrees.values()), 1)
@@ -235,14 +237,19 @@ def _whole(value: Scalar) -> int | None:
     return None if value is None else int(value)
 
 
-def why(estimator: Estimator, given: Mapping[str, str], mends: Mends, catalog: Catalog) -> Why:
-    """Return what is to be told of the layout that `given` describes, in texts.
+def diagnose(
+    estimator: Estimator, given: Mapping[str, str], mends: Mends, catalog: Catalog
+) -> Diagnosis:
+    """Return the diagnosis of the layout that `given` describes, in texts.
 
     Raises
     ------
+    UsageError
+        If the estimator searches no layouts of a step.
     RefusedError
-        If the question itself is refused: an unknown name, a faulty number.
+        If an input is unknown or faulty. A layout that breaks a rule is diagnosed.
     """
+    require_layouts(estimator)
     relation = estimator.relations[0]
     try:
         shown = show_configuration(estimator, relation, given, mends, catalog)
@@ -250,40 +257,44 @@ def why(estimator: Estimator, given: Mapping[str, str], mends: Mends, catalog: C
         broken = broken_rules(estimator, relation, given, mends, catalog, error)
         if not broken:
             raise
-        return Why(broken=broken)
+        return Diagnosis(broken=broken)
     return compared(shown)
 
 
-def compared(shown: Shown) -> Why:
-    """Return a layout that is admitted beside all others of its problem."""
+def compared(shown: Shown) -> Diagnosis:
+    """Return an admitted layout compared with every layout of its problem.
+
+    Every layout fits where the estimator does not model memory.
+    """
     estimator, relation = shown.estimator, shown.relation
-    name = estimator.name
     cells = cells_of_problem(estimator, relation, shown.problem, shown.mends)
-    choices = estimator.choice_columns
-    times = _TIMES[name]
-    wanted = (*relation.keys, *choices, "step_seconds", "memory_bytes", "fits_memory", *times)
-    space = evaluated(estimator, relation, cells, wanted)
+    choices, times = estimator.choice_columns, estimator.time_parts
+    known = ("step_seconds", "memory_bytes", "fits_memory")
+    columns = (*relation.keys, *choices, *(name for name in known if name in relation.outputs))
+    space = evaluated(estimator, relation, cells, dict.fromkeys((*columns, *times)))
     own = {**shown.layout, **{choice: shown.problem[choice] for choice in choices}}
     is_own = _matching(space, own)
-    fits = space["fits_memory"].astype(bool)
+    num_layouts = len(is_own)
+    fits = space.get("fits_memory", np.ones(num_layouts)).astype(bool)
     seconds = float(shown.results["step_seconds"] or 0)
     if is_own.any():
         seconds = float(space["step_seconds"][is_own][0])
     is_faster = fits & (space["step_seconds"] < seconds * (1 - _SAME))
-    has_room = bool(shown.results["fits_memory"])
+    has_room = bool(shown.results.get("fits_memory", True))
     best = _best(space, fits)
     memory = {**shown.problem, **shown.results}
-    memory_parts = [(part, float(memory[part] or 0)) for part in _MEMORY[name]]
-    return Why(
+    memory_parts = [(part, float(memory[part] or 0)) for part in estimator.memory_parts]
+    capacity = float(memory.get("hbm_bytes") or 0)
+    return Diagnosis(
         shown=shown,
         rank=int(is_faster.sum()) + 1 if has_room else None,
-        num_layouts=len(fits),
+        num_layouts=num_layouts,
         num_fitting=int(fits.sum()),
         is_searched=bool(is_own.any()),
         best=best,
         parts=_parts(shown, best, times),
         memory=tuple(sorted(memory_parts, key=lambda part: -part[1])),
-        excess_bytes=float(memory["memory_bytes"] or 0) - float(memory["hbm_bytes"] or 0),
+        excess_bytes=float(memory.get("memory_bytes") or 0) - capacity,
         neighbours=_neighbours(space, own, is_faster if has_room else fits),
     )
 
@@ -296,10 +307,11 @@ def _matching(space: Columns, own: Mapping[str, Scalar]) -> Array:
 
 
 def _best(space: Columns, fits: Array) -> dict[str, Scalar] | None:
-    """Return the fastest layout that fits; of those as fast the one that needs least memory."""
+    """Return the fastest layout that fits; among equals the one that needs least memory."""
     if not fits.any():
         return None
-    order = np.lexsort((space["memory_bytes"], np.where(fits, space["step_seconds"], np.inf)))
+    seconds = np.where(fits, space["step_seconds"], np.inf)
+    order = np.lexsort((space.get("memory_bytes", seconds), seconds))
     return _row(space, int(order[0]))
 
 
@@ -307,26 +319,31 @@ def _row(space: Columns, row: int) -> dict[str, Scalar]:
     return {name: column[row : row + 1].tolist()[0] for name, column in space.items()}
 
 
-def _parts(shown: Shown, best: Mapping[str, Any] | None, times: Sequence[str]) -> tuple[Part, ...]:
+def _parts(
+    shown: Shown, best: Mapping[str, Any] | None, times: Sequence[str]
+) -> tuple[PartComparison, ...]:
     if best is None:
         return ()
-    parts = [Part(name, float(shown.results[name] or 0), float(best[name])) for name in times]
+    results = shown.results
+    parts = [PartComparison(n, float(results[n] or 0), float(best[n])) for n in times]
     parts = [part for part in parts if part.seconds or part.best_seconds]
     return tuple(sorted(parts, key=lambda part: -part.difference_seconds))
 
 
-def _neighbours(space: Columns, own: Mapping[str, Scalar], wanted: Array) -> tuple[Neighbour, ...]:
-    """Return the fastest wanted layout of each single change, the fastest first.
+def _neighbours(
+    space: Columns, own: Mapping[str, Scalar], candidates: Array
+) -> tuple[Neighbour, ...]:
+    """Return the fastest candidate of each single change, the fastest first.
 
-    A change of one degree may bring with it what depends on it alone: data parallelism, which
-    takes the GPUs that are left; sequence parallelism, which needs tensor parallelism; ZeRO, which
-    needs replicas; chunks, which divide a stage; panels and the placement in domains.
+    A change of one degree may force other columns, which do not count as changes: data
+    parallelism takes the GPUs that are left; sequence parallelism needs tensor parallelism; ZeRO
+    needs replicas; chunks divide a stage; panels and the placement in domains follow the axes.
     """
-    rows = np.flatnonzero(wanted)
+    rows = np.flatnonzero(candidates)
     differs = {name: space[name][rows] != own[name] for name in own}
     free = [name for name in own if name not in FOLLOWING and not name.startswith("nvlink_")]
     changes = np.zeros(len(rows), dtype=np.int64)
-    brought = {
+    forced_by = {
         "uses_sequence_parallel": ("tensor_parallel",),
         "zero_stage": ("tensor_parallel", "context_parallel", "pipeline_parallel"),
         "virtual_pipeline": ("pipeline_parallel",),
@@ -334,7 +351,7 @@ def _neighbours(space: Columns, own: Mapping[str, Scalar], wanted: Array) -> tup
     }
     counted: dict[str, Array] = {}
     for name in free:
-        causes = [differs[cause] for cause in brought.get(name, ()) if cause in differs]
+        causes = [differs[cause] for cause in forced_by.get(name, ()) if cause in differs]
         follows = np.any(causes, axis=0) if causes else np.zeros(len(rows), dtype=bool)
         counted[name] = differs[name] & ~(follows & _is_forced(space, rows, name))
         changes += counted[name]
@@ -345,16 +362,9 @@ def _neighbours(space: Columns, own: Mapping[str, Scalar], wanted: Array) -> tup
             continue
         row = int(rows[single[np.argmin(space["step_seconds"][rows[single]])]])
         layout = _row(space, row)
-        found.append(
-            Neighbour(
-                name,
-                own[name],
-                layout[name],
-                layout,
-                float(space["step_seconds"][row]),
-                float(space["memory_bytes"][row]),
-            )
-        )
+        memory = float(str(layout.get("memory_bytes", math.nan)))
+        seconds = float(space["step_seconds"][row])
+        found.append(Neighbour(name, own[name], layout[name], layout, seconds, memory))
     return tuple(sorted(found, key=lambda one: one.step_seconds))
 
 
@@ -377,41 +387,26 @@ def broken_rules(
     mends: Mends,
     catalog: Catalog,
     error: RefusedError,
-) -> tuple[Broken, ...]:
-    """Return every named predicate that a refused layout breaks, with the values that it read.
+) -> tuple[BrokenRule, ...]:
+    """Return every rule that a refused layout breaks, with the values that it reads.
 
-    Empty where the refusal is not that of a rule: then the input is faulty, not the layout.
+    Empty if a refusal in `error` comes from no rule: the input is faulty, not the layout.
     """
-    frame = pl.DataFrame({name: [text] for name, text in given.items()} or {"": [""]})
-    columns, faults = read_columns(frame, input_names(estimator, relation), relation)
-    if any(fault.column != "row" for fault in faults):
+    resolved = resolve_rows(estimator, relation, given, catalog, mends)
+    if not resolved.columns:
         return ()
-    try:
-        resolved, _ = estimator.resolve(relation, columns, catalog, mends)
-    except RefusedError:
-        return ()
-    values = {name: _scalar(column[0]) for name, column in resolved.items()}
+    values = {name: _scalar(column[0]) for name, column in resolved.columns.items()}
     found = []
-    for rule in _rules(estimator, mends):
+    for rule in estimator.rules(mends):
         if any(values.get(need) is None for need in rule.needs) or np.all(rule.holds(values)):
             continue
         read = {need: values[need] for need in rule.needs}
-        told = (rule.column, values.get(rule.column), rule.reason(values), rule.hint(values))
-        found.append(Broken(rule.name, *told, values=read))
-    told_by_rules = {(each.column, each.reason) for each in found}
-    is_told = all((each.column, each.reason) in told_by_rules for each in error.refusals)
-    return tuple(found) if is_told else ()
-
-
-def _rules(estimator: Estimator, mends: Mends) -> tuple[Rule, ...]:
-    if estimator.name == "training_step":
-        return (*step_rules.PROBLEM_RULES, *step_rules.LAYOUT_RULES)
-    return (
-        *roofline_rules.PROBLEM_RULES,
-        *roofline_rules.split_rules(mends),
-        *roofline_rules.row_rules(mends),
-        *roofline_rules.BATCH_RULES,
-    )
+        reason, hint = rule.reason(values), rule.hint(values)
+        value = values.get(rule.column)
+        found.append(BrokenRule(rule.name, rule.column, value, reason, hint, read))
+    by_rules = {(each.column, each.reason) for each in found}
+    is_explained = all((each.column, each.reason) in by_rules for each in error.refusals)
+    return tuple(found) if is_explained else ()
 
 
 def _scalar(value: Any) -> Scalar:

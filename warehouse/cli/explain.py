@@ -73,11 +73,12 @@ def explain(
 
 def _best(db: Path, given: dict[str, str]) -> dict[str, str]:
     """Return the fastest stored configuration that has the values given, as texts."""
+    from estimators import registry
     from warehouse.ask.explain import best_configuration
     from warehouse.database.connection import open_for_read
 
     with open_for_read(db) as connection:
-        return best_configuration(connection, given)
+        return best_configuration(connection, registry.get(ESTIMATOR), given)
 
 
 def _headline(found: Explanation) -> list[str]:

@@ -109,8 +109,6 @@ def _limits(run: Run) -> str:
 
 
 def _rule(run: Run) -> str:
-    from warehouse.ask.defaults import BATCH_RULE
-
     if not run.is_default_batch:
         return ""
-    return f", by the rule {BATCH_RULE}; --batch gives another"
+    return f", by the rule {run.estimator.batch_rule}; --batch gives another"

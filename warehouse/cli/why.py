@@ -1,8 +1,7 @@
-"""`warehouse why`: a layout's rank, what it loses and where, or what excludes it."""
+"""`warehouse why`: a layout's rank, where it loses time, or the rules that exclude it."""
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,24 +10,24 @@ import typer
 from warehouse.cli.common import (
     DEFAULT_DATABASE,
     Database,
-    ProfileOption,
     count,
     put,
+    put_document,
     put_for_people,
     say,
     title_line,
 )
+from warehouse.cli.options import EstimatorName, Figures, Output, Profile, Tokens
 from warehouse.cli.plan_question import batch_in_words, domain_in_words
-from warehouse.show.formats import Figure, json_value
+from warehouse.show.formats import Figure, Format, json_value
 from warehouse.show.units import layout_in_words, unless_rounding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warehouse.ask.why import Question, Why
+    from warehouse.ask.why import Diagnosis, LayoutQuery
 
 SHOWN_NEIGHBOURS = 5
-OWN_SYSTEM = "a system of one's own"
 
 
 def why(
@@ -36,219 +35,231 @@ def why(
         list[str],
         typer.Argument(metavar="KEY=VALUE...", help="The layout, as `explain` and `show` take it."),
     ],
-    estimator: Annotated[
-        str, typer.Option(metavar="NAME", help="Whose estimates: training_step or roofline.")
-    ] = "training_step",
-    tokens: Annotated[
-        float | None,
-        typer.Option(
-            metavar="N",
-            help="Tokens of the run: where no batch is given, it is that of `plan` for them.",
-            show_default="20 for each active parameter",
-        ),
-    ] = None,
-    profile: ProfileOption = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object, in base units.")
-    ] = False,
+    figures: Figures,
+    output: Output,
+    estimator: EstimatorName = None,
+    tokens: Tokens = None,
+    profile: Profile = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Say why a layout is not the best.
 
-    The layout is evaluated beside every other one of the same problem, in memory; nothing is
-    stored. Shown are its rank, its step beside that of the best one part by part, and the changes
-    of one choice that would help most (data parallelism follows). Of a layout that does not fit:
-    by how much, and what takes the memory. Of one that no rule admits: the rule, with the values
-    that it read. What is not given is a default, and is told; the batch is that of `plan`.
+    Every layout of the same problem is evaluated in memory; nothing is stored. The report has the
+    rank, the parts of the step next to those of the best layout, and the single changes that help
+    most (data parallelism follows). If the layout does not fit, it has the excess and the parts of
+    the memory. If a rule excludes the layout, it has the rule with the values that it reads.
+    Inputs that are not given take defaults, which are shown; the batch is that of `plan`, for
+    --tokens or for 20 tokens per active parameter. The default estimator is training_step.
     """
     from estimators import registry
     from estimators.contract import RefusedError
-    from warehouse.ask.cost import above_zero
     from warehouse.ask.defaults import with_model_hint
-    from warehouse.ask.why import ESTIMATORS, completed
-    from warehouse.ask.why import why as found_why
+    from warehouse.ask.why import completed, diagnose, require_layouts
     from warehouse.database.catalog import packaged_catalog
-    from warehouse.errors import UsageError
     from warehouse.evaluate.one import read_pairs
     from warehouse.evaluate.profiles import load_profiles, with_profiles
+    from warehouse.studies.variants import mends_of_options
 
-    model = registry.get(estimator)
-    if estimator not in ESTIMATORS:
-        raise UsageError(
-            f"`--estimator` {estimator} searches no layouts of a step",
-            f"use {' or '.join(ESTIMATORS)}",
-        )
+    model = registry.get(estimator or registry.default("why"))
+    require_layouts(model)
     given = read_pairs(model, model.relations[0], pairs)
+    mends = mends_of_options(model, figures.variant, figures.mend)
     catalog = with_profiles(packaged_catalog(), lambda: load_profiles(db), model, profile)
-    mends = frozenset(model.mends)
-    question = completed(model, given, mends, catalog, above_zero("tokens", tokens))
+    query = completed(model, given, mends, catalog, tokens)
     try:
-        found = found_why(model, question.given, mends, catalog)
+        found = diagnose(model, query.given, mends, catalog)
     except RefusedError as error:
-        raise with_model_hint(error, given) from None
-    if as_json:
-        document = {"question": _question(question), **_document(found)}
-        sys.stdout.write(json.dumps(document, indent=1) + "\n")
-        return
-    say(title_line(estimator))
-    for line in question_lines(question, found):
-        _line(line)
-    if found.shown is None:
-        _put_broken(found)
-    else:
-        _put_compared(found)
+        raise with_model_hint(error, model, given) from None
+    with output.opened():
+        if output.is_json:
+            put_document({"question": _query_document(query), **_document(found)})
+        elif output.form is Format.CSV:
+            _put_csv(found)
+        else:
+            say(title_line(model.name))
+            _Report(output.form).put(query, found)
 
 
-def question_lines(question: Question, found: Why) -> list[str]:
-    """Return what is asked: the problem, the batch and where it is from, the layout."""
-    from warehouse.ask.defaults import OWN_MODEL
+def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
+    """Return the problem, the batch with its origin, and the layout, a line each."""
+    from warehouse.ask.defaults import CUSTOM_MODEL, CUSTOM_SYSTEM
 
     shown = found.shown
-    values = question.problem if shown is None else shown.problem
+    values = query.problem if shown is None else shown.problem
     if not values:
         return []
-    num_gpus = question.num_gpus if shown is None else shown.problem["num_gpus"]
+    num_gpus = query.num_gpus if shown is None else shown.problem["num_gpus"]
     gpus = "" if num_gpus is None else f"{num_gpus:,} x "
+    domain = f" in {domain_in_words(values)}" if values.get("nvlink_size") else ""
     framework = f", framework {values['framework']}" if values.get("framework") else ""
     lines = [
-        f"{values['model'] or OWN_MODEL} on {gpus}"
-        f"{values['accelerator'] or OWN_SYSTEM} in "
-        f"{domain_in_words(values)}, sequences of {values['seq_len']:,}{framework}"
+        f"{values['model'] or CUSTOM_MODEL} on {gpus}"
+        f"{values['accelerator'] or CUSTOM_SYSTEM}{domain}, "
+        f"sequences of {values['seq_len']:,}{framework}"
     ]
-    batch = question.batch
+    batch = query.batch
     if shown is not None:
         batch = int(shown.problem["global_batch_size"] or 0)
     if batch is not None:
-        lines.append(batch_in_words(batch, values) + _rule(question))
+        lines.append(batch_in_words(batch, values) + _rule(query))
     if shown is not None:
         choices = {name: shown.problem[name] for name in shown.estimator.choice_columns}
         lines.append(f"layout {layout_in_words({**shown.layout, **choices})}")
     return lines
 
 
-def _rule(question: Question) -> str:
-    if not question.is_default_batch:
+def _rule(query: LayoutQuery) -> str:
+    if not query.is_default_batch:
         return ""
-    told = f", that of `plan` for {(question.dataset_tokens or 0) / 1e12:,.3g} T tokens"
-    if question.multiple is not None:
-        told += f", to a multiple of the {question.multiple:,} that the layout takes at once"
-    return f"{told}; global_batch_size= or --tokens gives another"
+    words = f", that of `plan` for {(query.dataset_tokens or 0) / 1e12:,.3g} T tokens"
+    if query.multiple is not None:
+        words += f", to a multiple of the {query.multiple:,} that the layout takes at once"
+    return f"{words}; global_batch_size= or --tokens gives another"
 
 
-def _question(question: Question) -> dict[str, Any]:
+class _Report:
+    """The report on a diagnosis, as text for people."""
+
+    def __init__(self, form: Format) -> None:
+        self.form = form
+
+    def put(self, query: LayoutQuery, found: Diagnosis) -> None:
+        """Print the whole report."""
+        for line in question_lines(query, found):
+            self.line(line)
+        if found.shown is None:
+            self.put_broken(found)
+        else:
+            self.put_compared(found)
+
+    def line(self, text: str) -> None:
+        """Print a line; Markdown needs an empty one after it."""
+        sys.stdout.write(text + ("\n\n" if self.form is Format.MARKDOWN else "\n"))
+
+    def gap(self) -> None:
+        """Print an empty line before a table."""
+        if self.form is not Format.MARKDOWN:
+            sys.stdout.write("\n")
+
+    def put_broken(self, found: Diagnosis) -> None:
+        self.line(f"excluded by {count(len(found.broken), 'rule')}")
+        self.gap()
+        rows = [
+            (
+                each.rule,
+                f"{each.column} {each.value} {each.reason}",
+                ", ".join(f"{name} {value}" for name, value in each.values.items()),
+                each.hint,
+            )
+            for each in found.broken
+        ]
+        put(("rule", "broken", "values", "hint"), [rows], self.form)
+
+    def put_compared(self, found: Diagnosis) -> None:
+        assert found.shown is not None
+        seconds = float(found.shown.results["step_seconds"] or 0)
+        say(f"{count(found.num_layouts, 'layout')} of the same problem, {found.num_fitting:,} fit")
+        if not found.is_searched:
+            say("a search leaves this layout out: another one does the same, or is as good")
+        if found.rank is None:
+            self.put_excess(found, seconds)
+        else:
+            room = f", {-found.excess_bytes / 1e9:,.1f} GB of memory are left"
+            self.line(
+                f"rank {found.rank:,} of {found.num_fitting:,}: {seconds:.4g} s"
+                + (room if found.memory else "")
+            )
+        if found.best is None:
+            self.line("no layout of this problem fits: ask for more GPUs")
+            return
+        best = float(str(found.best["step_seconds"]))
+        self.line(f"the best takes {best:.4g} s, {layout_in_words(found.best)}")
+        if unless_rounding(seconds - best, best) > 0:
+            loss = 100 * (seconds / best - 1)
+            self.line(f"it loses {seconds - best:.4g} s, {loss:.1f} % of the best")
+        self.put_parts(found, seconds, best)
+        self.put_neighbours(found, seconds)
+
+    def put_excess(self, found: Diagnosis, seconds: float) -> None:
+        self.line(f"does not fit: {found.excess_bytes / 1e9:,.1f} GB too much; {seconds:.4g} s")
+        rows = [(part.removesuffix("_bytes"), size) for part, size in found.memory]
+        if rows:
+            put_for_people(("part", "memory_bytes"), rows, self.form)
+            self.line("")
+
+    def put_parts(self, found: Diagnosis, seconds: float, best: float) -> None:
+        rows: list[tuple[str, ...]] = [
+            (
+                part.name.removesuffix("_seconds"),
+                Figure(f"{unless_rounding(part.seconds, best):.4g}"),
+                Figure(f"{unless_rounding(part.best_seconds, best):.4g}"),
+                Figure(f"{unless_rounding(part.difference_seconds, best):+.3g}"),
+                Figure(f"{100 * unless_rounding(part.difference_seconds, best) / best:+.1f}"),
+            )
+            for part in found.parts
+        ]
+        more = unless_rounding(seconds - best, best)
+        rows.append(
+            (
+                "step",
+                Figure(f"{seconds:.4g}"),
+                Figure(f"{best:.4g}"),
+                Figure(f"{more:+.3g}"),
+                Figure(f"{100 * more / best:+.1f}"),
+            )
+        )
+        self.gap()
+        put(("part", "s", "best s", "more s", "% of the best step"), [rows], self.form)
+
+    def put_neighbours(self, found: Diagnosis, seconds: float) -> None:
+        self.line("")
+        if not found.neighbours:
+            if found.rank == 1:
+                self.line("no layout is faster")
+            elif found.rank is None:
+                self.line("no single change makes it fit")
+            else:
+                self.line("no single change makes it faster: the way to the best takes several")
+            return
+        aim = "fit" if found.rank is None else "faster"
+        self.line(f"changes of one choice that make it {aim}")
+        rows = [
+            (
+                one.changed,
+                str(one.old),
+                str(one.new),
+                Figure(f"{one.step_seconds:.4g}"),
+                Figure(f"{100 * (one.step_seconds / seconds - 1):+.1f}"),
+                Figure(f"{one.memory_bytes / 1e9:,.1f}"),
+                layout_in_words(one.layout),
+            )
+            for one in found.neighbours[:SHOWN_NEIGHBOURS]
+        ]
+        put(("change", "from", "to", "step s", "%", "memory GB", "layout"), [rows], self.form)
+
+
+def _put_csv(found: Diagnosis) -> None:
+    """Print the parts of the step, or the broken rules, in base units."""
+    if found.shown is None:
+        rules = [(each.rule, each.column, each.value, each.reason) for each in found.broken]
+        put(("rule", "column", "value", "reason"), [rules], Format.CSV)
+        return
+    say("CSV has the parts of the step alone; --json has everything")
+    parts = [(p.name, p.seconds, p.best_seconds, p.difference_seconds) for p in found.parts]
+    put(("part", "seconds", "best_seconds", "difference_seconds"), [parts], Format.CSV)
+
+
+def _query_document(query: LayoutQuery) -> dict[str, Any]:
     return {
-        **{name: json_value(value) for name, value in question.problem.items()},
-        "num_gpus": question.num_gpus,
-        "global_batch_size": question.batch,
-        "is_default_batch": question.is_default_batch,
-        "dataset_tokens": question.dataset_tokens,
+        **{name: json_value(value) for name, value in query.problem.items()},
+        "num_gpus": query.num_gpus,
+        "global_batch_size": query.batch,
+        "is_default_batch": query.is_default_batch,
+        "dataset_tokens": query.dataset_tokens,
     }
 
 
-def _put_broken(found: Why) -> None:
-    sys.stdout.write(f"excluded by {count(len(found.broken), 'rule')}\n\n")
-    rows = [
-        (
-            each.rule,
-            f"{each.column} {each.value} {each.reason}",
-            ", ".join(f"{name} {value}" for name, value in each.values.items()),
-            each.hint,
-        )
-        for each in found.broken
-    ]
-    put(("rule", "broken", "values", "hint"), [rows])
-
-
-def _put_compared(found: Why) -> None:
-    assert found.shown is not None
-    results = found.shown.results
-    seconds = float(results["step_seconds"] or 0)
-    say(f"{count(found.num_layouts, 'layout')} of the same problem, {found.num_fitting:,} fit")
-    if not found.is_searched:
-        say("it is none of them: a search leaves it out, as another does the same or is as good")
-    if found.rank is not None:
-        _line(
-            f"rank {found.rank:,} of {found.num_fitting:,}: {seconds:.4g} s, "
-            f"{-found.excess_bytes / 1e9:,.1f} GB of memory are left"
-        )
-    else:
-        _line(f"does not fit: {found.excess_bytes / 1e9:,.1f} GB too much; {seconds:.4g} s")
-        _table(
-            [{"part": part.removesuffix("_bytes"), "memory_bytes": b} for part, b in found.memory]
-        )
-        _line("")
-    if found.best is None:
-        _line("no layout of this problem fits: ask for more GPUs")
-        return
-    best = float(str(found.best["step_seconds"]))
-    _line(f"the best takes {best:.4g} s, {layout_in_words(found.best)}")
-    if unless_rounding(seconds - best, best) > 0:
-        _line(f"it loses {seconds - best:.4g} s, {100 * (seconds / best - 1):.1f} % of the best")
-    _put_parts(found, seconds, best)
-    _put_neighbours(found, seconds)
-
-
-def _put_parts(found: Why, seconds: float, best: float) -> None:
-    rows: list[tuple[str, ...]] = [
-        (
-            part.name.removesuffix("_seconds"),
-            Figure(f"{unless_rounding(part.seconds, best):.4g}"),
-            Figure(f"{unless_rounding(part.best_seconds, best):.4g}"),
-            Figure(f"{unless_rounding(part.difference_seconds, best):+.3g}"),
-            Figure(f"{100 * unless_rounding(part.difference_seconds, best) / best:+.1f}"),
-        )
-        for part in found.parts
-    ]
-    more = unless_rounding(seconds - best, best)
-    total = (seconds, best, more, 100 * more / best)
-    rows.append(
-        (
-            "step",
-            *(Figure(f"{value:.4g}") for value in total[:2]),
-            Figure(f"{total[2]:+.3g}"),
-            Figure(f"{total[3]:+.1f}"),
-        )
-    )
-    _line("")
-    put(("part", "s", "best s", "more s", "% of the best step"), [rows])
-
-
-def _put_neighbours(found: Why, seconds: float) -> None:
-    _line("")
-    if not found.neighbours:
-        if found.rank == 1:
-            _line("no layout is faster")
-        elif found.rank is None:
-            _line("no single change makes it fit")
-        else:
-            _line("no single change makes it faster: the way to the best takes several")
-        return
-    _line("changes of one choice that make it " + ("fit" if found.rank is None else "faster"))
-    rows = [
-        (
-            one.changed,
-            str(one.old),
-            str(one.new),
-            Figure(f"{one.step_seconds:.4g}"),
-            Figure(f"{100 * (one.step_seconds / seconds - 1):+.1f}"),
-            Figure(f"{one.memory_bytes / 1e9:,.1f}"),
-            layout_in_words(one.layout),
-        )
-        for one in found.neighbours[:SHOWN_NEIGHBOURS]
-    ]
-    put(("change", "from", "to", "step s", "%", "memory GB", "layout"), [rows])
-
-
-def _table(rows: list[dict[str, Any]]) -> None:
-    columns = tuple(rows[0])
-    put_for_people(columns, [[row[name] for name in columns] for row in rows])
-
-
-def _line(text: str) -> None:
-    sys.stdout.write(text + "\n")
-
-
-def _document(found: Why) -> dict[str, Any]:
+def _document(found: Diagnosis) -> dict[str, Any]:
     if found.shown is None:
         return {"is_admitted": False, "rules": [_plain(vars(each)) for each in found.broken]}
     shown = found.shown

@@ -1,4 +1,4 @@
-"""Every layout of one problem, evaluated in memory: what a single layout is measured against."""
+"""Every layout of one problem, evaluated in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from estimators.columns import COLUMNS
 from estimators.contract import Array, Cell, Mends, Problem, Scalar
-from estimators.roofline.strategies import ATTENTIONS
 from warehouse.database.record_batches import CHUNK_ROWS, num_rows
 
 if TYPE_CHECKING:
@@ -18,24 +17,11 @@ if TYPE_CHECKING:
 
     from estimators.contract import Estimator, Relation
 
-_SEARCHED: dict[str, dict[str, tuple[Scalar, ...]]] = {
-    "roofline": {
-        "strategy": tuple(ATTENTIONS),
-        "activation_recompute": ("none", "full"),
-    }
-}
-"""Choices to search over, of estimators that search none unless they are named."""
-
-
-def searched_choices(estimator: Estimator) -> dict[str, tuple[Scalar, ...]]:
-    """Return the choices that a whole space takes every value of, with these values."""
-    own = getattr(estimator.search, "searched", {})
-    return {**{name: tuple(values) for name, values in own.items()}, **named_choices(estimator)}
-
 
 def named_choices(estimator: Estimator) -> dict[str, tuple[Scalar, ...]]:
-    """Return those of the searched choices that a study must name to have them searched."""
-    return dict(_SEARCHED.get(estimator.name, {}))
+    """Return the searched choices that a study must name, as its search takes one value of them."""
+    by_default = getattr(estimator, "searched_by_default", {})
+    return {n: v for n, v in estimator.searched_choices.items() if n not in by_default}
 
 
 def cells_of_problem(
@@ -51,20 +37,19 @@ def cells_of_problem(
     ----------
     values
         The problem's values and the choices of one of its layouts. Choices that are not searched
-        are kept to, an attention only in the strategies that have it.
+        keep their value where it agrees with the others.
     held
         Choices and layout columns of which every layout has this value.
     """
     problem = Problem({name: _plain(name, values[name]) for name in estimator.problem_columns})
     own = {name: held.get(name, values[name]) for name in estimator.choice_columns}
-    every = searched_choices(estimator)
+    every = estimator.searched_choices
     searched = {name: some for name, some in every.items() if name not in held}
     cells = []
     for combination in itertools.product(*searched.values()):
-        choices = {**own, **dict(zip(searched, combination, strict=True))}
-        known = ATTENTIONS.get(str(choices.get("strategy")), ())
-        if known and choices["attention"] not in known:
-            choices["attention"] = known[0]
+        choices = estimator.consistent_choices(
+            {**own, **dict(zip(searched, combination, strict=True))}
+        )
         cells.append(
             Cell(
                 estimator.name,

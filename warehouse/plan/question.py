@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from estimators import registry
 from estimators.contract import PUBLISHED, RefusedError, Scalar
-from warehouse.ask.defaults import OWN_MODEL, default_batch, layer_parameters, with_model_hint
+from warehouse.ask.defaults import CUSTOM_MODEL, with_model_hint
 from warehouse.database.catalog import packaged_catalog
 from warehouse.evaluate.one import Shown, show_configuration
 
@@ -115,7 +115,7 @@ class Run:
     @property
     def model(self) -> str:
         """What the model is called where people read."""
-        return str(self.facts.problem["model"] or OWN_MODEL)
+        return str(self.facts.problem["model"] or CUSTOM_MODEL)
 
     @property
     def least_seconds_of_one_gpu(self) -> float:
@@ -146,9 +146,9 @@ def resolve(asked: Asked) -> Run:
     try:
         facts = show_configuration(estimator, relation, texts, mends or PUBLISHED, catalog)
     except RefusedError as error:
-        raise with_model_hint(error, texts) from None
-    whole, active = layer_parameters(facts.problem)
-    sequences = default_batch(active, asked.tokens, int(facts.problem["seq_len"] or 1))
+        raise with_model_hint(error, estimator, texts) from None
+    whole, active = estimator.layer_parameters(facts.problem)
+    sequences = estimator.default_batch(facts.problem, asked.tokens)
     return Run(
         asked,
         estimator,
