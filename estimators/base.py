@@ -180,6 +180,8 @@ class SearchedEstimator(BaseEstimator):
     layouts. The problem, its rules and its layouts are those of batches and of searches alike.
     """
 
+    search: Search
+
     system_columns: tuple[str, ...] = ()
     """Problem columns that a study gives under [system]."""
 

@@ -365,7 +365,10 @@ class Estimator(Protocol):
     """Choice -> its value in cells that were stored before the choice existed."""
 
     relations: tuple[Relation, ...]
-    search: Search | None
+
+    @property
+    def search(self) -> Search | None:
+        """The search over its layouts; None: it evaluates given configurations only."""
 
     time_parts: tuple[str, ...]
     """Outputs of the first relation that add up to ``step_seconds``; empty: it has no parts."""

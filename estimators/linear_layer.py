@@ -171,4 +171,4 @@ def whole_product(inputs: Inputs, degrees: tuple[str, ...]) -> Array:
     return np.where(is_whole & (product < 2**31), product, np.nan)
 
 
-LINEAR_LAYER = LinearLayer()
+LINEAR_LAYER: SearchedEstimator = LinearLayer()

@@ -6,11 +6,24 @@ full recomputation; the mend S1 adds half, S2 a second.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from collections.abc import Mapping
+from types import MappingProxyType, SimpleNamespace
+from typing import cast
 
 import numpy as np
 
-from estimators.contract import Catalog, Refusal, Relation
+from estimators.base import BaseEstimator
+from estimators.contract import (
+    Array,
+    Catalog,
+    Columns,
+    Mends,
+    Refusal,
+    Relation,
+    Scalar,
+    Search,
+    Values,
+)
 
 CATALOG = Catalog(
     {"model": {"tiny": {"model": "tiny", "hidden_size": 8, "num_layers": 2, "vocab_size": 100}}}
@@ -30,7 +43,7 @@ OTHER_RELATION = Relation(
 )
 
 
-class SmallEstimator:
+class SmallEstimator(BaseEstimator):
     name = "small"
     version = 3
     title = "A small estimator"
@@ -45,32 +58,35 @@ class SmallEstimator:
         "global_batch_size",
     )
     choice_columns = ("activation_recompute",)
-    input_columns = ()
-    aliases = {}  # noqa: RUF012
-    neutral_choices = {"activation_recompute": "none"}  # noqa: RUF012
+    neutral_choices: Mapping[str, Scalar] = MappingProxyType({"activation_recompute": "none"})
     relations = (SMALL_RELATION, OTHER_RELATION)
-    search = SimpleNamespace(  # of a search, a study needs the names only
-        space_columns=(
-            "model",
-            "accelerator",
-            "nvlink_size",
-            "num_gpus",
-            "global_batch_size",
-            "strategy",
-            "activation_recompute",
-            "virtual_pipeline",
-            "data_parallel",
-            "tensor_parallel",
-            "summa_panels",
+    search = cast(
+        "Search",
+        SimpleNamespace(  # of a search, a study needs the names only
+            space_columns=(
+                "model",
+                "accelerator",
+                "nvlink_size",
+                "num_gpus",
+                "global_batch_size",
+                "strategy",
+                "activation_recompute",
+                "virtual_pipeline",
+                "data_parallel",
+                "tensor_parallel",
+                "summa_panels",
+            ),
+            system_columns=("hbm_bytes", "hbm_bytes_per_second", "nvlink_efficiency"),
+            row_columns=frozenset(),
         ),
-        system_columns=("hbm_bytes", "hbm_bytes_per_second", "nvlink_efficiency"),
-        row_columns=frozenset(),
     )
 
     def __init__(self) -> None:
-        self.block_sizes = []
+        self.block_sizes: list[int] = []
 
-    def resolve(self, relation, columns, catalog: Catalog, mends):
+    def resolve(
+        self, relation: Relation, columns: Columns, catalog: Catalog, mends: Mends
+    ) -> tuple[Columns, list[Refusal]]:
         del relation, mends  # every grain and variant has the same inputs
         columns = dict(columns)
         refusals = []
@@ -92,7 +108,9 @@ class SmallEstimator:
         whole = columns["num_gpus"] // columns["tensor_parallel"]
         columns["data_parallel"] = np.where(np.isnan(given), whole, given)
         choice = columns["activation_recompute"]
-        columns["activation_recompute"] = np.where(np.equal(choice, None), "none", choice)
+        columns["activation_recompute"] = np.array(
+            ["none" if each is None else each for each in choice], object
+        )
         product = columns["data_parallel"] * columns["tensor_parallel"]
         for row in np.flatnonzero(product != columns["num_gpus"]).tolist():
             value = int(columns["tensor_parallel"][row])
@@ -110,7 +128,14 @@ class SmallEstimator:
             columns[name] = np.where(keep, columns[name], 1).astype(np.int64)
         return columns, refusals
 
-    def estimate(self, relation, values, layouts, mends, out) -> None:
+    def estimate(
+        self,
+        relation: Relation,
+        values: Values,
+        layouts: Columns,
+        mends: Mends,
+        out: dict[str, Array],
+    ) -> None:
         self.block_sizes.append(len(layouts["data_parallel"]))
         size = np.asarray(values["hidden_size"] * values["num_layers"], dtype=np.float64)
         seconds = values["global_batch_size"] * size / values["num_gpus"] * 1e-6

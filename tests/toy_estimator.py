@@ -1,4 +1,4 @@
-"""A small estimator, complete under the contract: what a new one costs, for the tests.
+"""A small estimator with every capability that a command asks for: what a new one costs.
 
 A step is arithmetic followed by one ring all-reduce of the gradients over a flat network, a
 share of it hidden. Two grains: `toy`, a row a configuration, and `toy_part`, a row for each of
@@ -8,34 +8,31 @@ staging view in toy_sql/staging.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from estimators.base import BaseEstimator
+from estimators.base import SearchedEstimator
 from estimators.columns import Column
 from estimators.contract import (
     Array,
     Catalog,
     Cell,
     Columns,
-    Estimator,
+    Formula,
     Mends,
-    Problem,
-    Refusal,
-    RefusedError,
     Relation,
     Scalar,
     Search,
     Space,
     Values,
 )
-from estimators.inputs import Inputs, records
-from estimators.rules import Rule, divides, keeps
-from estimators.spaces import divisors
+from estimators.enumeration import Axis, split_over
+from estimators.inputs import Inputs
+from estimators.rules import Rule, divides
+from estimators.search import TableSearch
 
 TOY_ENTRY = {"toy": "tests.toy_estimator:TOY"}
 
@@ -70,8 +67,8 @@ DEFAULTS: dict[str, Any] = {
     "activation_recompute": "none",
     "tensor_parallel": 1,
 }
-BYTES_PER_PARAMETER = 16
-"""Weights and gradients in two bytes, Adam's state in twelve."""
+WEIGHT_BYTES, OPTIMIZER_BYTES = 2, 12
+"""Of a parameter: its weight, or its gradient, and Adam's state."""
 
 RULES = (
     divides("tensor_parallel", "hidden_size"),
@@ -91,7 +88,7 @@ CONFIGURATIONS = Relation(
     grain="one row per configuration",
     keys=DEGREES,
     measures=("step_seconds", "compute_seconds", "data_comm_seconds", "weights_bytes"),
-    derived=("memory_bytes", "fits_memory"),
+    derived=("gradients_bytes", "optimizer_bytes", "memory_bytes", "fits_memory"),
 )
 PART_ROWS = Relation(
     "toy_part",
@@ -102,7 +99,7 @@ PART_ROWS = Relation(
 
 
 class ToySearch:
-    """Every split of the GPUs into data and tensor parallel."""
+    """Every split of the GPUs into data and tensor parallel, for each point in both grains."""
 
     space_columns: tuple[str, ...] = (
         *("model", "accelerator", "num_gpus", "global_batch_size", "toy_overlap_fraction"),
@@ -111,139 +108,163 @@ class ToySearch:
     system_columns: tuple[str, ...] = SYSTEM
     row_columns: frozenset[str] = frozenset()
 
+    def __init__(self, estimator: SearchedEstimator) -> None:
+        self._searches = {
+            relation.name: TableSearch(estimator, relation) for relation in estimator.relations
+        }
+
     def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
         """Yield a cell of either grain for each point of the space."""
-        points = [
-            dict(zip(space, point, strict=True)) for point in itertools.product(*space.values())
-        ]
-        names = dict.fromkeys(name for name in (*PROBLEM, *CHOICES) if name in space)
-        inputs = Inputs({name: np.array([p[name] for p in points], dtype=object) for name in names})
-        _resolve_problem(inputs, catalog)
-        if inputs.refusals:
-            raise RefusedError(
-                Refusal(r.column, r.value, r.reason, r.hint) for r in inputs.refusals
-            )
-        resolved = records(inputs.finish((*PROBLEM, *CHOICES)))
-        for point, record in zip(points, resolved, strict=True):
-            for relation in TOY.relations:
-                yield Cell(
-                    TOY.name,
-                    TOY.version,
-                    relation.name,
-                    Problem({name: record[name] for name in PROBLEM}),
-                    mends,
-                    {name: record[name] for name in CHOICES},
-                    {name: point[name] for name in DEGREES if name in point},
-                )
+        grains = (search.cells(space, catalog, mends) for search in self._searches.values())
+        for cells in zip(*grains, strict=True):
+            yield from cells
 
     def count(self, cell: Cell) -> int:
         """Return the number of splits, times that of parts."""
-        parts = len(PARTS) if cell.relation == PART_ROWS.name else 1
-        return parts * len(self._splits(cell)["data_parallel"])
+        return self._searches[cell.relation].count(cell)
 
     def layouts(self, cell: Cell, max_rows: int) -> Iterator[Columns]:
         """Yield the splits, by tensor parallel ascending, in chunks."""
-        columns = self._splits(cell)
-        if cell.relation == PART_ROWS.name:
-            size = len(columns["data_parallel"])
-            columns = {name: np.repeat(column, len(PARTS)) for name, column in columns.items()}
-            columns["toy_part"] = np.tile(np.array(PARTS, dtype=object), size)
-        for start in range(0, len(columns["data_parallel"]), max_rows):
-            chunk = slice(start, start + max_rows)
-            yield {name: column[chunk] for name, column in columns.items()}
-
-    @staticmethod
-    def _splits(cell: Cell) -> dict[str, Array]:
-        num_gpus = cell.problem.values["num_gpus"]
-        tensor = divisors(int(num_gpus or 1))
-        columns = {"data_parallel": num_gpus // tensor, "tensor_parallel": tensor}
-        wanted = keeps(RULES, {**cell.values, **columns}, len(tensor))
-        for name, value in cell.kept.items():
-            wanted &= columns[name] == value
-        return {name: column[wanted] for name, column in columns.items()}
+        return self._searches[cell.relation].layouts(cell, max_rows)
 
 
-class Toy(BaseEstimator):
+class Toy(SearchedEstimator):
     """Arithmetic, then a ring all-reduce of the gradients."""
 
     name = "toy"
     version = 1
     title = "Arithmetic and one all-reduce, for tests"
-    mends: tuple[str, ...] = ("T1",)
+    mends = ("T1",)
     """T1: a ring all-reduce moves the volume twice, not once."""
-    problem_columns: tuple[str, ...] = PROBLEM
-    choice_columns: tuple[str, ...] = CHOICES
-    input_columns: tuple[str, ...] = ()
-    aliases: Mapping[str, str] = MappingProxyType({})
+    problem_columns = PROBLEM
+    choice_columns = CHOICES
+    system_columns = SYSTEM
     neutral_choices: Mapping[str, Scalar] = MappingProxyType({"activation_recompute": "none"})
-    relations: tuple[Relation, ...] = (CONFIGURATIONS, PART_ROWS)
-    search: Search | None = ToySearch()
+    relations = (CONFIGURATIONS, PART_ROWS)
+    time_parts = ("compute_seconds", "data_comm_seconds")
+    memory_parts = ("weights_bytes", "gradients_bytes", "optimizer_bytes")
+    formulas: Mapping[str, Formula] = MappingProxyType(
+        {
+            "compute_seconds": Formula("6 x parameters x tokens / (GPUs x peak)", "definition"),
+            "data_comm_seconds": Formula(
+                "(1 - toy_overlap_fraction) x weights x (d - 1) / d / network", "definition"
+            ),
+        }
+    )
+    rates = ("matrix_flops_per_second", "network_bytes_per_second")
+    shape_columns = SHAPE
+    needed_shape = SHAPE
+    searched_choices: Mapping[str, tuple[Scalar, ...]] = MappingProxyType(
+        {"activation_recompute": ("none", "full")}
+    )
 
-    def resolve(
-        self, relation: Relation, columns: Columns, catalog: Catalog, mends: Mends
-    ) -> tuple[Columns, list[Refusal]]:
-        """Complete and check rows of input; see `contract.Estimator`."""
-        del mends  # the rules do not depend on them
-        inputs = Inputs(columns)
-        _resolve_problem(inputs, catalog)
+    def make_search(self) -> Search:
+        """Return the search over both grains."""
+        return ToySearch(self)
+
+    def rules(self, mends: Mends) -> tuple[Rule, ...]:
+        """Return the rules of layouts, the same under every mend."""
+        del mends
+        return RULES
+
+    def layer_parameters(self, values: Values) -> tuple[float, float]:
+        """Return 12 parameters a layer and square of the width, all of them active."""
+        count = float(_parameters(values))
+        return count, count
+
+    def least_flops(self, values: Columns) -> Array:
+        """Return 6 FLOPs a parameter and token."""
+        return np.asarray(6 * _parameters(values) * _tokens(values))
+
+    def complete_problem(self, inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
+        """Fill and check model, system, batch and choices."""
+        del mends
+        inputs.look_up(catalog, "model", "model", SHAPE)
+        inputs.look_up(catalog, "system", "accelerator", SYSTEM)
+        for name in (*PROBLEM, *CHOICES):
+            if name in DEFAULTS:
+                inputs.default(name, DEFAULTS[name])
+        inputs.require((*SHAPE, *SYSTEM, "num_gpus"), "name a `model` and an `accelerator`")
+        inputs.check((*PROBLEM, *CHOICES))
+
+    def complete_layout(
+        self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
+    ) -> None:
+        """Fill and check the degrees."""
+        del catalog
         inputs.default("tensor_parallel", DEFAULTS["tensor_parallel"])
         inputs.default("data_parallel", inputs["num_gpus"] // inputs["tensor_parallel"])
         inputs.require(relation.keys, "")
         inputs.check(relation.keys)
-        inputs.apply(RULES)
-        return inputs.finish((*PROBLEM, *CHOICES, *relation.keys)), inputs.refusals
+        inputs.apply(self.rules(mends))
 
-    def estimate(
+    def axes(self, values: Values) -> tuple[Axis, ...]:
+        """Return the degrees, tensor parallel ascending."""
+        return split_over(values["num_gpus"], ("tensor_parallel", "data_parallel"))
+
+    def layouts_of(
+        self, relation: Relation, values: Values, kept: Mapping[str, Scalar], mends: Mends
+    ) -> Columns:
+        """Return every split, in the grain of parts once for each part."""
+        table = super().layouts_of(relation, values, kept, mends)
+        if "toy_part" not in relation.keys:
+            return table
+        size = len(table["data_parallel"])
+        parts = np.tile(np.array(PARTS, dtype=object), size)
+        repeated = {name: np.repeat(column, len(PARTS)) for name, column in table.items()}
+        return {**repeated, "toy_part": parts}
+
+    def figures(
         self,
         relation: Relation,
         values: Values,
         layouts: Columns,
         mends: Mends,
-        out: dict[str, Array],
-    ) -> None:
-        """Fill `out`; see `contract.Estimator`."""
+        wanted: Collection[str],
+    ) -> Mapping[str, Any]:
+        """Return every measure of either grain."""
+        del wanted
         found = _estimate(values, layouts, mends)
-        if relation.name == PART_ROWS.name:
-            arithmetic = np.equal(layouts["toy_part"], PARTS[0])
+        if "toy_part" in relation.keys:
+            is_arithmetic = np.equal(layouts["toy_part"], PARTS[0])
             found["toy_part_seconds"] = np.where(
-                arithmetic, found["compute_seconds"], found["data_comm_seconds"]
+                is_arithmetic, found["compute_seconds"], found["data_comm_seconds"]
             )
-        for name, column in out.items():
-            column[:] = layouts[name] if name in relation.keys else found[name]
+        return found
 
 
-def _resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
-    inputs.look_up(catalog, "model", "model", SHAPE)
-    inputs.look_up(catalog, "system", "accelerator", SYSTEM)
-    for name in (*PROBLEM, *CHOICES):
-        if name in DEFAULTS:
-            inputs.default(name, DEFAULTS[name])
-    inputs.require((*SHAPE, *SYSTEM, "num_gpus"), "name a `model` and an `accelerator`")
-    inputs.check((*PROBLEM, *CHOICES))
+def _parameters(values: Values) -> Any:
+    width = np.asarray(values["hidden_size"], dtype=np.float64)
+    return 12 * values["num_layers"] * width**2
+
+
+def _tokens(values: Values) -> Any:
+    return np.asarray(values["global_batch_size"], dtype=np.float64) * values["seq_len"]
 
 
 def _estimate(values: Values, layouts: Columns, mends: Mends) -> dict[str, Any]:
     """Return every measure of the configurations; 6 FLOPs a parameter and token, 8 recomputed."""
-    width = np.asarray(values["hidden_size"], dtype=np.float64)
-    parameters = 12 * values["num_layers"] * width**2
-    tokens = np.asarray(values["global_batch_size"], dtype=np.float64) * values["seq_len"]
+    parameters, tokens = _parameters(values), _tokens(values)
     flops = np.where(np.equal(values["activation_recompute"], "full"), 8, 6) * parameters * tokens
     compute = flops / (values["num_gpus"] * np.asarray(values["matrix_flops_per_second"]))
 
     data, tensor = layouts["data_parallel"], layouts["tensor_parallel"]
-    weights = 2 * parameters / tensor
+    weights = WEIGHT_BYTES * parameters / tensor
     moved = (2 if "T1" in mends else 1) * weights * (data - 1) / data
     exposed = 1 - np.asarray(values["toy_overlap_fraction"])
     communication = exposed * moved / values["network_bytes_per_second"]
-    memory = weights * BYTES_PER_PARAMETER / 2
+    optimizer = OPTIMIZER_BYTES / WEIGHT_BYTES * weights
+    memory = 2 * weights + optimizer
     return {
         "step_seconds": compute + communication,
         "compute_seconds": compute,
         "data_comm_seconds": communication,
         "weights_bytes": weights,
+        "gradients_bytes": weights,
+        "optimizer_bytes": optimizer,
         "memory_bytes": memory,
         "fits_memory": memory <= values["hbm_bytes"],
     }
 
 
-TOY: Estimator = Toy()
+TOY: SearchedEstimator = Toy()

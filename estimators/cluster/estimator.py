@@ -89,4 +89,4 @@ class Cluster(BaseEstimator):
             return KERNELS[relation.name](values, layouts, mends)
 
 
-CLUSTER = Cluster()
+CLUSTER: BaseEstimator = Cluster()

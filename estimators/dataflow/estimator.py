@@ -146,4 +146,4 @@ class Dataflow(SearchedEstimator):
         return found
 
 
-DATAFLOW = Dataflow()
+DATAFLOW: SearchedEstimator = Dataflow()

@@ -104,4 +104,4 @@ class MegatronFlops(SearchedEstimator):
             return figures(values, np.equal(values["activation_recompute"], "full"))
 
 
-MEGATRON_FLOPS = MegatronFlops()
+MEGATRON_FLOPS: SearchedEstimator = MegatronFlops()

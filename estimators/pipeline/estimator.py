@@ -138,4 +138,4 @@ class Pipeline(SearchedEstimator):
         return figures(values, layouts, mends)
 
 
-PIPELINE = Pipeline()
+PIPELINE: SearchedEstimator = Pipeline()

@@ -261,6 +261,6 @@ def _counts_of_table(
     return counts_of(kind, values, layer_table(*key).shards, mends)
 
 
-ROOFLINE = Roofline()
+ROOFLINE: SearchedEstimator = Roofline()
 
 __all__ = ["RELATION", "RELATION_OPERATION", "ROOFLINE", "Roofline"]

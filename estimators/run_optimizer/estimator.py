@@ -242,4 +242,4 @@ def _refuse_stages(inputs: Inputs) -> None:
         )
 
 
-RUN_OPTIMIZER = RunOptimizer()
+RUN_OPTIMIZER: SearchedEstimator = RunOptimizer()

@@ -359,4 +359,4 @@ def _gathered(layer: Layer, index: Array | None) -> Layer:
     return Layer(forward, backward, recompute)
 
 
-TRAINING_STEP = TrainingStep()
+TRAINING_STEP: SearchedEstimator = TrainingStep()

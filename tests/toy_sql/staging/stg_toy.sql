@@ -32,6 +32,8 @@ select
     compute_seconds,
     data_comm_seconds,
     weights_bytes,
+    weights_bytes as gradients_bytes,
+    6 * weights_bytes as optimizer_bytes,
     8 * weights_bytes as memory_bytes,
     8 * weights_bytes <= hbm_bytes as fits_memory
 from current_toy
