@@ -153,7 +153,7 @@ def test_a_transaction_that_fails_leaves_none(
 
     refresh = stored_best.refresh
     with monkeypatch.context() as patched:
-        patched.setattr(sink.materialised, "refresh", fail)
+        patched.setattr(sink.stored_best, "refresh", fail)
         with pytest.raises(RuntimeError):
             run_study(database, study(tmp_path, "second", "[16]"))
     assert assert_right(database) == before
