@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from estimators.contract import Refusal, RefusedError
-
 if TYPE_CHECKING:
     from estimators.contract import Estimator
 
@@ -24,17 +22,21 @@ ESTIMATORS: dict[str, str] = {
 
 
 def get(name: str) -> Estimator:
-    """Return the estimator called `name`.
+    """Return the estimator called `name`, whatever its capitals, hyphens and underscores.
 
     Raises
     ------
     RefusedError
         If there is none of that name.
     """
-    if name not in ESTIMATORS:
+    # Imported here: the command line lists the names before it needs an estimator.
+    from estimators.contract import Refusal, RefusedError, folded
+
+    found = [known for known in ESTIMATORS if known == name or folded(known) == folded(name)]
+    if not found:
         known = ", ".join(ESTIMATORS)
         raise RefusedError([Refusal("estimator", name, "is not known", f"known: {known}")])
-    module, _, attribute = ESTIMATORS[name].partition(":")
+    module, _, attribute = ESTIMATORS[found[0]].partition(":")
     return cast("Estimator", getattr(import_module(module), attribute))
 
 

@@ -131,7 +131,7 @@ def test_the_last_year_is_shown_unless_another_is_asked_for(ask: Any) -> None:
 def test_a_name_is_found_whatever_its_capitals_and_hyphens(
     ask: Any, option: str, name: str, spelt: str
 ) -> None:
-    found = ask("cost", option, name, "--tokens", "1e12")[1]
+    found = ask("cost", option, name, "--tokens", "1T")[1]
     assert ask("cost", option, spelt, "--tokens", "1e12")[1] == found != []
 
 
@@ -230,22 +230,22 @@ def test_a_table_is_in_units_of_people(ask: Any) -> None:
     [
         ("cost --model nonsense", 3, '`model` "nonsense": no run of it is stored'),
         ("cost --accelerator H300", 3, "stored: "),
-        ("cost --tokens -1", 3, "`tokens` -1"),
-        ("cost --tokens nan", 3, "`tokens` nan"),
-        ("cost --tokens 1e300", 3, "`tokens` 1e+300"),
-        ("cost --price 0", 3, "`price` 0"),
-        ("cost --pue 0.9", 3, "`pue` 0.9"),
-        ("cost --goodput 0", 3, "`goodput` 0"),
-        ("cost --goodput 1.1", 3, "`goodput` 1.1"),
+        ("cost --tokens -1", 3, "`--tokens` -1 must be above 0"),
+        ("cost --tokens nan", 3, "`--tokens` nan must be above 0"),
+        ("cost --tokens 1e300", 3, "`--tokens` 1e300 must be at most 1e+30"),
+        ("cost --price 0", 3, "`--price` 0 must be above 0"),
+        ("cost --pue 0.9", 3, "`--pue` 0.9 must be at least 1 and at most 10"),
+        ("cost --goodput 0", 3, "`--goodput` 0 must be above 0 and at most 1"),
+        ("cost --goodput 1.1", 3, "`--goodput` 1.1 must be"),
         ("cost --goodput somewhere", 3, "is neither a number nor in the `goodput` table"),
-        ("cost --electricity-price -0.1", 3, "`electricity-price` -0.1"),
-        ("cost --year 2031", 3, "`year` 2031: there is no price"),
-        ("cost --year 2024 --price 2", 2, "cannot stand beside"),
+        ("cost --electricity-price -0.1", 3, "`--electricity-price` -0.1 must be at least 0"),
+        ("cost --year 2031", 3, "`--year` 2031 has no price"),
+        ("cost --year 2024 --price 2", 2, "exclude each other"),
         ("cost --id 12", 3, "is neither a cell nor a problem"),
         ("cost --num-gpus 0", 2, "--num-gpus"),
-        ("energy --carbon -1", 3, "`carbon` -1"),
+        ("energy --carbon -1", 3, "`--carbon` -1 must be at least 0"),
         ("energy --carbon Mars", 3, "is neither a number nor in the `grid_carbon` table"),
-        ("energy --watts 0", 3, "`watts` 0"),
+        ("energy --watts 0", 3, "`--watts` 0 must be above 0"),
         ("energy --model gpt3_1T", 3, "--tokens 20e12"),
         ("energy --num-gpus 7", 3, "no run is left"),
     ],

@@ -90,12 +90,12 @@ def test_the_roofline_plans_as_well(plan: Callable[..., tuple[Any, str]]) -> Non
         (("--gpus", 8, "--basis", "owned", "--price", 2), 2, "`--basis` cannot stand beside"),
         (("--gpus", 8, "--estimator", "pipeline"), 2, "cannot plan a run"),
         (("--gpus", 8, "--estimator", "roofline", "--framework", "fsdp"), 2, "no such input"),
-        (("--budget-usd", -5), 3, "`budget-usd` -5: cannot be"),
-        (("--budget-usd", "nan"), 3, "`budget-usd` nan: cannot be"),
-        (("--days", "inf"), 3, "`days` inf: cannot be"),
-        (("--max-mw", 0), 3, "`max-mw` 0: cannot be"),
-        (("--gpus", 8, "--goodput", 1.5), 3, "`goodput` 1.5: cannot be"),
-        (("--gpus", 8, "--pue", "nowhere"), 3, '`pue` "nowhere"'),
+        (("--budget-usd", -5), 3, "`--budget-usd` -5 must be"),
+        (("--budget-usd", "nan"), 3, "`--budget-usd` nan must be"),
+        (("--days", "inf"), 3, "`--days` inf must be"),
+        (("--max-mw", 0), 3, "`--max-mw` 0 must be"),
+        (("--gpus", 8, "--goodput", 1.5), 3, "`--goodput` 1.5 must be above 0 and at most 1"),
+        (("--gpus", 8, "--pue", "nowhere"), 3, '`--pue` "nowhere"'),
         (("--gpus", 8, "--framework", "nope"), 3, '`framework` "nope" is not in'),
     ],
 )
@@ -112,9 +112,9 @@ def test_a_wrong_question_is_refused(
     [
         ("nosuch", "H100", 1e9, '`model` "nosuch" is not in the `model` table'),
         (MODEL, "Z100", 1e9, '`accelerator` "Z100" is neither'),
-        (MODEL, "H100", 0, "`tokens` 0: cannot be"),
-        (MODEL, "H100", "nan", "`tokens` nan: cannot be"),
-        (MODEL, "H100", -1, "`tokens` -1: cannot be"),
+        (MODEL, "H100", 0, "`--tokens` 0 must be"),
+        (MODEL, "H100", "nan", "`--tokens` nan must be"),
+        (MODEL, "H100", -1, "`--tokens` -1 must be"),
     ],
 )
 def test_unknown_names_and_impossible_tokens_are_refused(

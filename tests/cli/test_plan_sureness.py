@@ -120,7 +120,7 @@ def test_a_headroom_that_nothing_leaves_is_refused_with_what_is_left(
     assert "a smaller --headroom-gb" in err
     code, _, err = warehouse("plan", *RUN, *GPUS, "--headroom-gb", -1, "--db", database)
     assert code == 3
-    assert "`headroom-gb` -1: cannot be" in err
+    assert "`--headroom-gb` -1 must be at least 0" in err
 
 
 def test_at_the_memory_cliff_the_best_layout_with_room_is_named(

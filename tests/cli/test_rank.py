@@ -272,7 +272,7 @@ def test_what_a_problem_lacks_is_told_apart_and_a_lower_bound_is_called_one(
     assert code == 0
     assert "training days" in out.splitlines()[0]
     assert err.splitlines()[0].endswith("; its time is a lower bound")
-    assert "no time of a step is given: 1 problem" in err
+    assert "without a step time: 1 problem" in err
     assert "memory" not in err
     code, out, err = warehouse(*ranked, "--by", "mfu")
     assert (code, out) == (3, "")

@@ -11,6 +11,7 @@ from estimators import registry
 from warehouse.ask.names import name_meant, spellings
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
+from warehouse.limits import read_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -156,26 +157,25 @@ def number_or_name(
     if text is None:
         return None
     key, column = (str(row[0]) for row in _described(connection, table)[:2])
-    try:
-        value = float(text)
-    except ValueError:
+    value = read_number(text)
+    if value is None:
+        known = [row[0] for row in connection.execute(f"from {quoted(table)}").fetchall()]
+        meant = name_meant(text, known, {})
+        if meant is None:
+            near = get_close_matches(text, known, 3, 0.4) or sorted(known)
+            raise InputError(
+                f'`--{option}` "{text}" is neither a number nor in the `{table}` table',
+                f"known: {'; '.join(near)}",
+            )
         query = f"select {quoted(column)} from {quoted(table)} where {quoted(key)} = ?"
-        found = connection.execute(query, [text]).fetchall()
-        if found:
-            return float(found[0][0])
-        query = f"select {quoted(key)} from {quoted(table)} order by all"
-        names = [row[0] for row in connection.execute(query).fetchall()]
-        near = get_close_matches(text, names, 3, 0.4) or names
-        raise InputError(
-            f'`{option}` "{text}": is neither a number nor in the `{table}` table',
-            f"known: {'; '.join(near)}",
-        ) from None
+        [[value]] = connection.execute(query, [meant]).fetchall()
+        return float(value)
     sound = isfinite(value) and connection.execute(f"select {limits}", {"value": value}).fetchone()
     if not sound or not sound[0]:
-        raise InputError(
-            f"`{option}` {text}: cannot be", f"it must be {limits.replace('$value', 'a number')}"
-        )
-    return value
+        for sign, words in ((">=", "at least"), ("<=", "at most"), (">", "above")):
+            limits = limits.replace(f"$value {sign}", words)
+        raise InputError(f"`--{option}` {text} must be {limits}")
+    return float(value)
 
 
 def above_zero(option: str, value: float | None) -> float | None:
@@ -202,7 +202,7 @@ def not_negative(option: str, value: float | None) -> float | None:
 
 def _checked(option: str, value: float | None, is_sound: bool, limit: str) -> float | None:
     if value is not None and not (is_sound and isfinite(value) and value <= 1e30):
-        raise InputError(f"`{option}` {value:g}: cannot be", f"it must be a number {limit}")
+        raise InputError(f"`--{option}` {value:g} must be {limit}")
     return value
 
 
@@ -235,7 +235,7 @@ def _of_year(rows: Sequence[Row], place: Mapping[str, int], year: int) -> list[R
     if year not in years:
         listed = ", ".join(map(str, sorted(years))) or "none at all"
         raise InputError(
-            f"`year` {year}: there is no price of an hour of what was asked for",
+            f"`--year` {year} has no price of an hour for these runs",
             f"known: {listed}; or give --price",
         )
     lines: dict[Row, list[Row]] = {}

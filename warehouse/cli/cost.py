@@ -2,85 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warehouse.cli.common import (
+from warehouse.cli.common import count, put_for_people, say, title_line
+from warehouse.cli.options import (
     DEFAULT_DATABASE,
+    Accelerator,
+    Carbon,
     Database,
-    FormatOption,
-    count,
-    put_for_people,
-    say,
-    title_line,
+    EstimatorFilter,
+    Model,
+    NumGpus,
+    Output,
+    PowerTerms,
+    Price,
+    Tokens,
+    Top,
+    Variant,
+    given,
 )
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from duckdb import DuckDBPyConnection
 
     from warehouse.ask.cost import RunQuery, RunTable
 
-Model = Annotated[str | None, typer.Option(metavar="NAME", help="Only this model.")]
-Accelerator = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Only this accelerator, by any of its names.")
-]
-EstimatorName = Annotated[str | None, typer.Option(metavar="NAME", help="Whose estimates.")]
-Variant = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="published, corrected, a list of mends such as C1,C2, all.",
-        show_default="corrected; published of an estimator without mends",
-    ),
-]
-Identity = Annotated[
-    int | None,
-    typer.Option("--id", metavar="ID", help="Only the runs of this cell or problem."),
-]
-NumGpus = Annotated[
-    int | None, typer.Option("--num-gpus", min=1, metavar="N", help="Only runs on so many GPUs.")
-]
-Tokens = Annotated[
-    float | None,
-    typer.Option(
-        metavar="N",
-        help="Tokens of the run, such as 20e12.",
-        show_default="each run's own; needed where its estimator knows none",
-    ),
-]
-Goodput = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SHARE|NAME",
-        help="Share of the time that makes progress, or a run of table goodput.",
-        show_default="a budgeted run's own, of others 1",
-    ),
-]
-Electricity = Annotated[
-    float | None,
-    typer.Option("--electricity-price", metavar="USD", help="Price of a kWh."),
-]
-Pue = Annotated[
-    str | None,
-    typer.Option(metavar="RATIO|NAME", help="The site's overhead, or one of table facility_pue."),
-]
-Watts = Annotated[
-    float | None,
-    typer.Option(metavar="W", help="Power of one GPU with its server, while training."),
-]
-Top = Annotated[int, typer.Option(min=1, metavar="N", help="Lines of a table at most.")]
-AsJson = Annotated[bool, typer.Option("--json", help="The same as --format json: base units.")]
-
 DEFAULT_TOP = 60
-"""Lines of a table unless asked otherwise; JSON and CSV always have all."""
+"""Lines of a table unless --top says otherwise; other formats always have all."""
 
 _COMMON = (
     *("estimator", "variant", "model", "accelerator", "dataset_tokens", "basis", "power_basis"),
     *("year", "pue", "usd_per_kwh", "watts_per_gpu"),
 )
-"""Columns that are told above a table where all rows have the same value."""
+"""Columns that are said once, above the table, where all rows have the same value."""
 
 _NOT_SHOWN = frozenset(
     {
@@ -91,153 +51,128 @@ _NOT_SHOWN = frozenset(
 """Columns that a table leaves out."""
 
 
+@dataclass(frozen=True)
+class RunFilters:
+    """Which stored runs are priced."""
+
+    model: Model = None
+    accelerator: Accelerator = None
+    estimator: EstimatorFilter = None
+    variant: Variant = None
+    identity: Annotated[
+        int | None,
+        typer.Option("--id", metavar="ID", help="Only the runs of this cell or problem."),
+    ] = None
+    num_gpus: NumGpus = None
+    tokens: Tokens = None
+
+    def query(
+        self, connection: DuckDBPyConnection, goodput: str | None, **terms: float | None
+    ) -> RunQuery:
+        """Return the question to the stored runs, under these terms."""
+        from warehouse.ask.cost import FILTERS, RunQuery, number_or_name
+
+        filters = {name: value for name, value in given(self).items() if name in FILTERS}
+        if self.variant == "all":
+            del filters["variant"]
+        share = number_or_name(
+            connection, goodput, "goodput", "goodput", "$value > 0 and $value <= 1"
+        )
+        is_default = self.variant is None and self.identity is None
+        return RunQuery(
+            filters, is_default, self.identity, self.num_gpus, self.tokens, share, terms
+        )
+
+
 def cost(
-    model: Model = None,
-    accelerator: Accelerator = None,
-    estimator: EstimatorName = None,
-    variant: Variant = None,
-    identity: Identity = None,
-    num_gpus: NumGpus = None,
-    tokens: Tokens = None,
-    goodput: Goodput = None,
-    price: Annotated[
-        float | None,
-        typer.Option(metavar="USD", help="Price of an hour of one GPU, instead of published ones."),
-    ] = None,
-    electricity_price: Electricity = None,
-    pue: Pue = None,
-    watts: Watts = None,
+    *,
+    runs: RunFilters,
+    price: Price = None,
+    terms: PowerTerms,
     year: Annotated[
         int | None,
-        typer.Option(metavar="YEAR", help="Prices of this year.", show_default="the last"),
+        typer.Option(
+            "--year", metavar="YEAR", help="Prices of this year.", show_default="the last"
+        ),
     ] = None,
-    all_years: Annotated[
-        bool, typer.Option("--all-years", help="Prices of every year that there are.")
-    ] = False,
-    top: Top = DEFAULT_TOP,
-    as_json: AsJson = False,
-    form: FormatOption = Format.TABLE,
+    all_years: Annotated[bool, typer.Option("--all-years", help="Prices of every year.")] = False,
+    top: Top = None,
+    output: Output,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Show what stored runs cost, rented and owned.
 
-    Runs are those of the cluster estimator and the best layout of every other cell; those that
-    agree in model, system and tokens are one line, with the cheapest (whose GPUs, days and
-    layout are shown) and the dearest of them. Prices are those of the reference tables, joined
-    now: rent is the middle one of the vendors' last quotes of the year; owning is the purchase
-    over its life and the electricity. Where nothing was published there is none: --price gives
-    yours, and --watts the power of what is owned. A system that is not as published has none.
-    A table is in days, GPU-hours and dollars; JSON in base units.
+    Runs are those of the estimators that budget whole runs, and the best layout of every other
+    cell. Runs that agree in model, system and tokens make one line: it shows GPUs, days and layout
+    of the cheapest, and the hours and dollars of the cheapest and the dearest. --variant all
+    compares every variant.
+
+    Prices come from the reference tables. Rent is the middle one of the vendors' last quotes of the
+    year. Owning is the purchase price spread over the accelerator's life, plus electricity. Where
+    no price was published, --price and --watts give yours; a system that differs from the published
+    one has no price either. Tables show days, GPU-hours and dollars, 60 lines unless --top says
+    otherwise. JSON uses base units.
     """
-    from warehouse.ask.cost import above_zero, costs, not_negative
+    from warehouse.ask.cost import costs
     from warehouse.database.connection import open_for_read
     from warehouse.errors import UsageError
 
     if year is not None and (all_years or price is not None):
         other = "--all-years" if all_years else "--price"
-        raise UsageError(f"`--year` cannot stand beside `{other}`", "use one of them")
-    filters = {
-        "estimator": estimator,
-        "variant": variant,
-        "model": model,
-        "accelerator": accelerator,
-    }
+        raise UsageError(f"`--year` and `{other}` exclude each other", "give one of them")
     with open_for_read(db) as connection:
-        overrides = {
-            "given_price": above_zero("price", price),
-            "given_pue": _pue(connection, pue),
-            "given_usd_per_kwh": not_negative("electricity-price", electricity_price),
-            "given_watts": above_zero("watts", watts),
-        }
-        question = _question(connection, filters, identity, num_gpus, tokens, goodput, overrides)
-        answer = costs(connection, question, year, all_years)
-    _put(answer, as_json, form, top)
+        query = runs.query(
+            connection,
+            terms.goodput,
+            given_price=price,
+            given_pue=_pue(connection, terms.pue),
+            given_usd_per_kwh=terms.electricity_price,
+            given_watts=terms.watts,
+        )
+        table = costs(connection, query, year, all_years)
+    _put(table, output, top)
 
 
 def energy(
-    model: Model = None,
-    accelerator: Accelerator = None,
-    estimator: EstimatorName = None,
-    variant: Variant = None,
-    identity: Identity = None,
-    num_gpus: NumGpus = None,
-    tokens: Tokens = None,
-    goodput: Goodput = None,
-    watts: Watts = None,
-    electricity_price: Electricity = None,
-    pue: Pue = None,
-    carbon: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KG|NAME", help="kg CO2e of a kWh, or one of table grid_carbon; default: all."
-        ),
-    ] = None,
+    *,
+    runs: RunFilters,
+    terms: PowerTerms,
+    carbon: Carbon = None,
     all_powers: Annotated[
         bool,
-        typer.Option("--all-powers", help="Also at full load, of the accelerator alone, measured."),
+        typer.Option(
+            "--all-powers", help="Also at full load, and of the accelerator alone, measured."
+        ),
     ] = False,
-    top: Top = DEFAULT_TOP,
-    as_json: AsJson = False,
-    form: FormatOption = Format.TABLE,
+    top: Top = None,
+    output: Output,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Show the energy that stored runs take, and its CO2e.
 
     Runs are those of `warehouse cost`. Power is the server's at full load times the share that
-    training draws on average; the site's overhead (PUE) that of a hyperscaler; electricity at
-    the last industrial price of the United States; carbon that of each grid of the reference
-    tables. Where no power was published there is no energy, and --watts gives yours. A table is
-    in MW, MWh and tons; JSON in base units.
+    training draws on average. Without options, the site's overhead (PUE) is a hyperscaler's,
+    electricity has the last industrial price of the United States, and carbon is shown for each
+    grid of the reference tables. Where no power was published, --watts gives yours. Tables show MW,
+    MWh and tons, 60 lines unless --top says otherwise. JSON uses base units.
     """
-    from warehouse.ask.cost import above_zero, energies, not_negative, number_or_name
+    from warehouse.ask.cost import energies, number_or_name
     from warehouse.database.connection import open_for_read
+    from warehouse.limits import read_number
 
-    filters = {
-        "estimator": estimator,
-        "variant": variant,
-        "model": model,
-        "accelerator": accelerator,
-    }
     with open_for_read(db) as connection:
-        overrides = {
-            "given_watts": above_zero("watts", watts),
-            "given_pue": _pue(connection, pue),
-            "given_usd_per_kwh": not_negative("electricity-price", electricity_price),
-            "given_kg_co2e_per_kwh": number_or_name(
-                connection, carbon, "carbon", "grid_carbon", "$value >= 0"
-            ),
-        }
-        question = _question(connection, filters, identity, num_gpus, tokens, goodput, overrides)
-        is_named = carbon is not None and not _is_number(carbon)
-        answer = energies(connection, question, carbon if is_named else None, all_powers)
-    _put(answer, as_json, form, top)
-
-
-def _question(
-    connection: DuckDBPyConnection,
-    filters: dict[str, str | None],
-    identity: int | None,
-    num_gpus: int | None,
-    tokens: float | None,
-    goodput: str | None,
-    overrides: dict[str, float | None],
-) -> RunQuery:
-    from warehouse.ask.cost import RunQuery, above_zero, number_or_name
-
-    limits = "$value > 0 and $value <= 1"
-    share = number_or_name(connection, goodput, "goodput", "goodput", limits)
-    is_default = filters["variant"] is None and identity is None
-    if filters["variant"] == "all":
-        filters["variant"] = None
-    return RunQuery(
-        {name: value for name, value in filters.items() if value is not None},
-        is_default,
-        identity,
-        num_gpus,
-        above_zero("tokens", tokens),
-        share,
-        overrides,
-    )
+        per_kwh = number_or_name(connection, carbon, "carbon", "grid_carbon", "$value >= 0")
+        query = runs.query(
+            connection,
+            terms.goodput,
+            given_watts=terms.watts,
+            given_pue=_pue(connection, terms.pue),
+            given_usd_per_kwh=terms.electricity_price,
+            given_kg_co2e_per_kwh=per_kwh,
+        )
+        grid = carbon if carbon is not None and read_number(carbon) is None else None
+        table = energies(connection, query, grid, all_powers)
+    _put(table, output, top)
 
 
 def _pue(connection: DuckDBPyConnection, text: str | None) -> float | None:
@@ -246,52 +181,59 @@ def _pue(connection: DuckDBPyConnection, text: str | None) -> float | None:
     return number_or_name(connection, text, "pue", "facility_pue", "$value >= 1 and $value <= 10")
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def _put(table: RunTable, output: Output, top: int | None) -> None:
+    """Print the runs; above a table, what is the same in all rows."""
+    from warehouse.show.units import in_words
+
+    is_table = output.form is Format.TABLE
+    values = {name: {row[at] for row in table.rows} for at, name in enumerate(table.columns)}
+    _say_notes(table, with_titles=is_table)
+    common = [name for name in table.columns if name in _COMMON]
+    same = {name: next(iter(values[name])) for name in common if len(values[name]) == 1}
+    rows = table.rows
+    if is_table:
+        words = [f"{n} {in_words(n, value)}" for n, value in same.items() if value is not None]
+        if words:
+            say(", ".join(words))
+        shown = top or DEFAULT_TOP
+        if len(rows) > shown:
+            say(f"the first {shown:,} of {count(len(rows), 'line')}; --top shows more")
+            rows = rows[:shown]
+    drop = {*_needless(table, values), *same}
+    with output.opened():
+        put_for_people(table.columns, rows, output.form, drop=drop)
 
 
-def _put(answer: RunTable, as_json: bool, form: Format, top: int) -> None:
-    """Print the answer; above a table, what is the same in all rows."""
+def _say_notes(table: RunTable, *, with_titles: bool) -> None:
+    """Say whose figures these are, which are lower bounds, and which runs are left out."""
     from warehouse.ask.cost import WITHOUT_TOKENS
 
-    place = {name: number for number, name in enumerate(answer.columns)}
-    names = dict.fromkeys(row[place["estimator"]] for row in answer.rows)
-    if as_json:
-        form = Format.JSON
-    if form is Format.TABLE:
-        for name in names:
-            say(title_line(name))
-    flags = {(row[place["estimator"]], row[place["is_lower_bound"]]) for row in answer.rows}
-    for name in (name for name in names if (name, True) in flags):
-        which = "some" if (name, False) in flags else "all"
-        say(f"lower bounds: {which} hours, dollars and energies of {name}")
-    for reason, number in answer.left_out.items():
+    flags = _bounds(table)
+    names = dict.fromkeys(name for name, _ in flags)
+    for name in names if with_titles else ():
+        say(title_line(name))
+    for name in names:
+        if (name, True) in flags:
+            which = "some" if (name, False) in flags else "all"
+            say(f"lower bounds: {which} hours, dollars and energies of {name}")
+    for reason, number in table.left_out.items():
         hint = "; give --tokens" if reason == WITHOUT_TOKENS else ""
         say(f"left out, {reason}: {count(number, 'run')}{hint}")
-    drop = set(_NOT_SHOWN)
-    if any((name, not flag) in flags for name, flag in flags):
-        drop.discard("is_lower_bound")  # it tells lines of one estimator apart
-    same: dict[str, Any] = {}
-    for name, number in place.items():
-        values = {row[number] for row in answer.rows}
-        if name in _COMMON and len(values) == 1:
-            same[name] = values.pop()
-        if values == {None} and name in ("system_changes", "assumptions"):
-            drop.add(name)
-    shapes = {(row[place["model"]], row[place["model_shape"]]) for row in answer.rows}
-    if len(shapes) == len({model for model, _ in shapes}):
-        drop.add("model_shape")  # the name tells them apart
-    if form is Format.TABLE:
-        from warehouse.show.units import in_words
 
-        told = [f"{n} {in_words(n, value)}" for n, value in same.items() if value is not None]
-        if told:
-            say(", ".join(told))
-        if len(answer.rows) > top:
-            say(f"the first {top:,} of {count(len(answer.rows), 'line')}; filter, or ask for --top")
-    rows = answer.rows[:top] if form is Format.TABLE else answer.rows
-    put_for_people(answer.columns, rows, form, drop={*drop, *same})
+
+def _bounds(table: RunTable) -> dict[tuple[str, bool], None]:
+    """Return the estimators, each with whether its figures are lower bounds, in order of rows."""
+    name, flag = (table.columns.index(column) for column in ("estimator", "is_lower_bound"))
+    return dict.fromkeys((row[name], row[flag]) for row in table.rows)
+
+
+def _needless(table: RunTable, values: dict[str, set[Any]]) -> Iterable[str]:
+    """Yield the columns that tell no rows apart."""
+    flags = _bounds(table)
+    is_mixed = any((name, not flag) in flags for name, flag in flags)
+    yield from _NOT_SHOWN - ({"is_lower_bound"} if is_mixed else set())
+    yield from (n for n in ("system_changes", "assumptions") if values[n] == {None})
+    model, shape = (table.columns.index(column) for column in ("model", "model_shape"))
+    shapes = {(row[model], row[shape]) for row in table.rows}
+    if len(shapes) == len({model for model, _ in shapes}):
+        yield "model_shape"  # the name tells them apart

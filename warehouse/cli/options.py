@@ -2,7 +2,7 @@
 
 A command takes a group as one parameter; `expanded` gives the group's fields to typer one by one::
 
-    def rank(problem: ProblemFilters, output: Output, db: Database = DEFAULT_DATABASE) -> None: ...
+    def rank(*, problem: ProblemFilters, top: Top = None, output: Output) -> None: ...
 
 `--model` then means, reads and is described the same in every command.
 """
@@ -24,7 +24,7 @@ from warehouse.show.formats import Format
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from estimators.contract import Scalar
+    from estimators.contract import Estimator, Mends
 
 DEFAULT_DATABASE = Path("db/warehouse.duckdb")
 
@@ -150,7 +150,7 @@ Variant = Annotated[
     _text(
         "--variant",
         "NAME",
-        "Figures to use: published, corrected, or the errata to mend, such as R2,R4.",
+        "published, corrected, or the errata to mend, such as R2,R4.",
         show_default="corrected; published where an estimator has no mends",
     ),
 ]
@@ -170,7 +170,9 @@ CatalogFile = Annotated[
         help="Define models and systems in this file, as a study does.",
     ),
 ]
-EstimatorName = Annotated[str | None, _text("--estimator", "NAME", "The estimator to use.")]
+_ESTIMATOR = _text("--estimator", "NAME", "The estimator whose results are taken.")
+EstimatorName = Annotated[str, _ESTIMATOR]
+EstimatorFilter = Annotated[str | None, _ESTIMATOR]
 Relation = Annotated[
     str | None,
     _text("--relation", "NAME", "The grain of the results.", show_default="the estimator's first"),
@@ -387,31 +389,23 @@ class ProblemFilters:
 
 
 @dataclass(frozen=True)
-class Figures:
+class Mending:
     """Which errata are mended."""
 
     variant: Variant = None
     mend: Mend = None
 
-    def text(self) -> str | None:
-        """Return the variant, whichever option gave it.
+    def mends(self, estimator: Estimator) -> Mends:
+        """Return the mends of one variant; by default all.
 
         Raises
         ------
         UsageError
-            If both options are given, or `--mend` names no erratum.
+            If both options are given, or one names no single variant.
         """
-        from warehouse.errors import UsageError
+        from warehouse.studies.variants import mends_of_options
 
-        if self.mend is None:
-            return self.variant
-        if self.variant is not None:
-            raise UsageError("`--mend` and `--variant` exclude each other", "give one of them")
-        if not self.mend.replace(",", "").strip():
-            raise UsageError(
-                f"`--mend` {self.mend} names no erratum", "use --variant published to mend none"
-            )
-        return self.mend
+        return mends_of_options(estimator, self.variant, self.mend)
 
 
 @dataclass(frozen=True)
@@ -424,7 +418,7 @@ class PowerTerms:
     watts: Watts = None
 
 
-def given(group: object) -> dict[str, Scalar]:
+def given(group: object) -> dict[str, Any]:
     """Return the values of a group of options that were given."""
     return {
         field.name: getattr(group, field.name)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warehouse.cli.common import DEFAULT_DATABASE, Database, count, say, title_line
-from warehouse.cli.cost import Electricity, Goodput, Pue, Watts
+from warehouse.cli.options import ElectricityPrice as Electricity
+from warehouse.cli.options import Goodput, Pue, Watts
 from warehouse.cli.plan_question import question_lines
 
 if TYPE_CHECKING:
