@@ -13,7 +13,7 @@ from warehouse.cli.options import (
     Accelerator,
     Carbon,
     Database,
-    EstimatorFilter,
+    EstimatorName,
     Model,
     NumGpus,
     Output,
@@ -57,7 +57,7 @@ class RunFilters:
 
     model: Model = None
     accelerator: Accelerator = None
-    estimator: EstimatorFilter = None
+    estimator: EstimatorName = None
     variant: Variant = None
     identity: Annotated[
         int | None,

@@ -170,9 +170,9 @@ CatalogFile = Annotated[
         help="Define models and systems in this file, as a study does.",
     ),
 ]
-_ESTIMATOR = _text("--estimator", "NAME", "The estimator whose results are taken.")
-EstimatorName = Annotated[str, _ESTIMATOR]
-EstimatorFilter = Annotated[str | None, _ESTIMATOR]
+EstimatorName = Annotated[
+    str | None, _text("--estimator", "NAME", "The estimator whose results are taken.")
+]
 Relation = Annotated[
     str | None,
     _text("--relation", "NAME", "The grain of the results.", show_default="the estimator's first"),

@@ -60,7 +60,7 @@ def rank(
     from warehouse.database.connection import open_for_read
     from warehouse.studies.variants import mends_of_options
 
-    model = registry.get(estimator)
+    model = registry.get(estimator or DEFAULT_ESTIMATOR)
     filters: dict[str, Any] = {
         "estimator": model.name,
         "variant": variant_name(mends_of_options(model, variant, None), model.mends),

@@ -17,7 +17,7 @@ from warehouse.cli.common import (
     say,
     title_line,
 )
-from warehouse.cli.options import EstimatorName, Figures, Output, Profile, Tokens
+from warehouse.cli.options import EstimatorName, Mending, Output, Profile, Tokens
 from warehouse.cli.plan_question import batch_in_words, domain_in_words
 from warehouse.show.formats import Figure, Format, json_value
 from warehouse.show.units import layout_in_words, unless_rounding
@@ -35,7 +35,7 @@ def why(
         list[str],
         typer.Argument(metavar="KEY=VALUE...", help="The layout, as `explain` and `show` take it."),
     ],
-    figures: Figures,
+    mending: Mending,
     output: Output,
     estimator: EstimatorName = None,
     tokens: Tokens = None,
@@ -58,12 +58,11 @@ def why(
     from warehouse.database.catalog import packaged_catalog
     from warehouse.evaluate.one import read_pairs
     from warehouse.evaluate.profiles import load_profiles, with_profiles
-    from warehouse.studies.variants import mends_of_options
 
     model = registry.get(estimator or registry.default("why"))
     require_layouts(model)
     given = read_pairs(model, model.relations[0], pairs)
-    mends = mends_of_options(model, figures.variant, figures.mend)
+    mends = mending.mends(model)
     catalog = with_profiles(packaged_catalog(), lambda: load_profiles(db), model, profile)
     query = completed(model, given, mends, catalog, tokens)
     try:
