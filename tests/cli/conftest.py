@@ -47,7 +47,7 @@ def program() -> Program:
     environment = {name: value for name, value in os.environ.items() if name not in HIDDEN}
 
     def program(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-        options = {"text": True, "timeout": 120, "env": environment, **options}
+        options = {"text": True, "timeout": 600, "env": environment, **options}
         if not {"stdout", "stderr"} & options.keys():
             options["capture_output"] = True
         return subprocess.run([*PROGRAM, *map(str, arguments)], check=False, **options)

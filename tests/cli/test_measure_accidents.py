@@ -163,7 +163,7 @@ def test_of_two_at_once_each_is_stored_whole_or_refused(
         )
         for name, path in asked.items()
     }
-    ended = {name: (process.communicate(timeout=120), process) for name, process in running.items()}
+    ended = {name: (process.communicate(timeout=600), process) for name, process in running.items()}
     stored = [name for name, (_, process) in ended.items() if process.returncode == 0]
     assert stored
     for name, ((_, err), process) in ended.items():

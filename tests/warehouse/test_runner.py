@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -90,17 +90,19 @@ def test_the_same_study_twice_does_nothing(database: Path, tmp_path: Path) -> No
 def test_planning_is_part_of_the_time_of_a_sweep(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planned = runner.plan
+    planned, now = runner.plan, 0.0
 
     def slow(*arguments: Any) -> runner.Plan:
-        time.sleep(0.5)
+        nonlocal now
+        now += 500
         return planned(*arguments)
 
     asked = study(tmp_path, num_gpus="[8]")
     monkeypatch.setattr(runner, "plan", slow)
+    monkeypatch.setattr(runner, "time", SimpleNamespace(perf_counter=lambda: now))
     report = run_study(database, asked)
-    assert report.seconds > 0.5
-    assert report.rows_per_second < report.rows / 0.5
+    assert report.seconds == 500
+    assert report.rows_per_second == report.rows / 500
 
 
 def test_a_study_shares_the_cells_of_another(database: Path, tmp_path: Path) -> None:
@@ -331,15 +333,19 @@ def test_progress_is_told_in_rows_and_cells_up_to_the_end(database: Path, tmp_pa
     assert [now[0] for now in told] == sorted(now[0] for now in told)
 
 
-def test_the_progress_file_lives_as_long_as_the_sweep(tmp_path: Path) -> None:
+def test_the_progress_file_lives_as_long_as_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     database = tmp_path / "warehouse.duckdb"
-    with ProgressFile(database, Progress("one", total_rows=10, total_cells=2)) as file:
-        time.sleep(0.3)
+    progress = Progress("one", total_rows=10, total_cells=2)
+    monkeypatch.setattr("warehouse.sweep.progress.time.time", lambda: progress.started_at + 8)
+    with ProgressFile(database, progress) as file:
+        monkeypatch.setattr("warehouse.sweep.progress.time.time", lambda: progress.started_at + 16)
         file.update(4, 1)
         found = read_progress(database)
         assert found is not None
         assert (found["study"], found["rows"], found["cells"]) == ("one", 4, 1)
-        assert found["rows_per_second"] > 0
+        assert found["rows_per_second"] == 4 / 16
     assert read_progress(database) is None
 
 

@@ -20,7 +20,6 @@ from warehouse.cli.common import (
 from warehouse.cli.options import EstimatorName, Mending, Output, Profile, Tokens
 from warehouse.cli.plan_question import batch_in_words, domain_in_words
 from warehouse.show.formats import Figure, Format, json_value
-from warehouse.show.units import layout_in_words, unless_rounding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,6 +81,7 @@ def why(
 def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
     """Return the problem, the batch with its origin, and the layout, a line each."""
     from warehouse.ask.defaults import CUSTOM_MODEL, CUSTOM_SYSTEM
+    from warehouse.show.units import layout_in_words
 
     shown = found.shown
     values = query.problem if shown is None else shown.problem
