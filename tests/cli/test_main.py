@@ -90,7 +90,7 @@ def test_help_imports_nothing_but_the_command_line() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert set(done.stdout.splitlines()[-1].split()) <= {
-        *("warehouse", "typer", "click", "annotated_doc", "shellingham")
+        *("warehouse", "estimators", "typer", "click", "annotated_doc", "shellingham")
     }
 
 

@@ -155,6 +155,8 @@ class _Report:
         put(("rule", "broken", "values", "hint"), [rows], self.form)
 
     def put_compared(self, found: Diagnosis) -> None:
+        from warehouse.show.units import layout_in_words, unless_rounding
+
         assert found.shown is not None
         seconds = float(found.shown.results["step_seconds"] or 0)
         say(f"{count(found.num_layouts, 'layout')} of the same problem, {found.num_fitting:,} fit")
@@ -187,6 +189,8 @@ class _Report:
             self.line("")
 
     def put_parts(self, found: Diagnosis, seconds: float, best: float) -> None:
+        from warehouse.show.units import unless_rounding
+
         rows: list[tuple[str, ...]] = [
             (
                 part.name.removesuffix("_seconds"),
@@ -211,6 +215,8 @@ class _Report:
         put(("part", "s", "best s", "more s", "% of the best step"), [rows], self.form)
 
     def put_neighbours(self, found: Diagnosis, seconds: float) -> None:
+        from warehouse.show.units import layout_in_words
+
         self.line("")
         if not found.neighbours:
             if found.rank == 1:
