@@ -7,12 +7,13 @@ in whole numbers, where the source takes it in doubles and may come one step too
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from estimators.contract import Array, Values
-from estimators.rules import Rule, divides
+from estimators.rules import Rule, divides, one_of
 from estimators.spaces import divisors
 
 MAX_BATCH_TOKENS = 4096 * 2048
@@ -165,7 +166,7 @@ def _expert_tokens_divide(degree: str) -> Rule:
         (degree, "seq_len", "num_experts"),
         lambda v: np.equal(expert_tokens(v) % at_least_one(v[degree]), 0),
         lambda row: f"does not divide the {expert_tokens(row):g} tokens of an expert",
-        lambda _: "",
+        lambda row: f"use {one_of(divisors(max(int(expert_tokens(row)), 1)))}",
     )
 
 
@@ -181,20 +182,27 @@ DEGREE_RULES = (
 
 
 def _local(values: Values) -> dict[str, Any]:
-    """Return the sizes of a cluster's part: e, t, d, f, a with heads, and the key width."""
+    """Return the sizes of a cluster's part of a tensor by symbol.
+
+    E experts, e those of a cluster, t their tokens, u tokens that the outer tensor axis leaves,
+    d residual width, f feed-forward width, h width of a head, a heads, A their width, k width of
+    the keys.
+    """
     external = at_least_one(values["tensor_parallel_external"])
     inner = at_least_one(values["tensor_parallel"])
     heads = values["num_heads"] // inner
     shared = np.asarray(values["multi_query_attention"], dtype=bool)
     return {
+        "E": values["num_experts"],
         "e": values["num_experts"] // at_least_one(values["expert_parallel"]),
         "t": expert_tokens(values) // at_least_one(values["sequence_parallel"]),
+        "u": expert_tokens(values) // external,
         "d": values["hidden_size"] // external,
         "f": values["ffn_hidden_size"] // inner,
+        "h": values["head_size"],
         "a": heads,
-        "ah": heads * values["head_size"],
-        "kv": np.where(shared, values["head_size"], heads * values["head_size"]),
-        "t_te": expert_tokens(values) // external,
+        "A": heads * values["head_size"],
+        "k": np.where(shared, values["head_size"], heads * values["head_size"]),
     }
 
 
@@ -209,99 +217,61 @@ NEEDS = (
 )
 
 
-def _beside(column: str, row: Values) -> str:
-    """Name the other degrees above one, which share in the fault."""
-    others = [f"`{n}` {row[n]}" for n in SCATTERED if n != column and row[n] > 1]
-    return f"beside {', '.join(others)} " if others else ""
+def _scatters(what: str, column: str, sizes: str, degrees: tuple[str, ...], when: str = "") -> Rule:
+    """Return the rule that a cluster's part of a tensor is scattered evenly over ranks.
 
+    Parameters
+    ----------
+    sizes
+        Symbols of `_local` whose product is the part's elements.
+    degrees
+        Degrees whose product is the ranks.
+    when
+        A flag without which the tensor does not exist.
+    """
 
-def _scatters(what: str, column: str, number: Number, ranks: Number, when: str = "") -> Rule:
-    """Return the rule that a cluster's part of a tensor is scattered evenly over `ranks`."""
+    def number(values: Values) -> Any:
+        local = _local(values)
+        return prod(local[symbol] for symbol in sizes)
+
+    def ranks(values: Values) -> Any:
+        return prod(values[degree] for degree in degrees)
 
     def holds(values: Values) -> Any:
         even = np.equal(number(values) % at_least_one(ranks(values)), 0)
         return even | ~np.asarray(values[when], dtype=bool) if when else even
 
-    return Rule(
-        f"{what} scatter evenly",
-        column,
-        NEEDS,
-        holds,
-        lambda row: (
-            f"{_beside(column, row)}does not scatter {what} evenly: {number(row):g} elements over "
+    def reason(row: Values) -> str:
+        others = [f"`{n}` {row[n]}" for n in SCATTERED if n != column and row[n] > 1]
+        given = f"with {', '.join(others)} " if others else ""
+        return (
+            f"{given}does not scatter {what} evenly: {number(row):g} elements over "
             f"{ranks(row):g} ranks"
-        ),
-        lambda _: "",
-    )
+        )
+
+    return Rule(f"{what} scatter evenly", column, NEEDS, holds, reason, lambda _: "")
 
 
-def _copies(v: Values) -> Any:
-    return v["data_parallel"] * v["sequence_parallel"]
-
+_COPIES = ("data_parallel", "sequence_parallel")
+_OUTER = ("tensor_parallel_external",)
+_INNER = ("tensor_parallel",)
+_EXPERTS = ("sequence_parallel", "expert_parallel")
 
 SCATTER_RULES = (
+    _scatters("attention weights", "data_parallel", "edA", _COPIES),
     _scatters(
-        "attention weights",
-        "data_parallel",
-        lambda v: (s := _local(v))["e"] * s["d"] * s["ah"],
-        _copies,
-    ),
-    _scatters(
-        "shared key weights",
-        "data_parallel",
-        lambda v: (s := _local(v))["e"] * s["d"] * v["head_size"],
-        lambda v: _copies(v) * v["tensor_parallel"],
+        *("shared key weights", "data_parallel", "edh"),
+        (*_COPIES, *_INNER),
         "multi_query_attention",
     ),
-    _scatters(
-        "feed-forward weights",
-        "data_parallel",
-        lambda v: (s := _local(v))["e"] * s["d"] * s["f"],
-        _copies,
-    ),
-    _scatters(
-        "queries",
-        "tensor_parallel_external",
-        lambda v: (s := _local(v))["e"] * s["t"] * s["ah"],
-        lambda v: v["tensor_parallel_external"],
-    ),
-    _scatters(
-        "keys of an expert",
-        "sequence_parallel",
-        lambda v: (s := _local(v))["e"] * s["t_te"] * s["kv"],
-        lambda v: v["sequence_parallel"],
-    ),
-    _scatters(
-        "keys of all experts",
-        "expert_parallel",
-        lambda v: v["num_experts"] * (s := _local(v))["t_te"] * s["kv"],
-        lambda v: v["sequence_parallel"] * v["expert_parallel"],
-    ),
-    _scatters(
-        "softmax sums",
-        "tensor_parallel_external",
-        lambda v: (s := _local(v))["e"] * s["t"] * s["a"],
-        lambda v: v["tensor_parallel_external"],
-    ),
-    _scatters(
-        "attention's output",
-        "tensor_parallel",
-        lambda v: (s := _local(v))["e"] * s["t"] * s["d"],
-        lambda v: v["tensor_parallel"],
-        "sequential_attention_ffn",
-    ),
-    _scatters(
-        "feed-forward activations",
-        "tensor_parallel_external",
-        lambda v: (s := _local(v))["e"] * s["t"] * s["f"],
-        lambda v: v["tensor_parallel_external"],
-    ),
-    _scatters(
-        "the layer's output",
-        "tensor_parallel",
-        lambda v: (s := _local(v))["e"] * s["t"] * s["d"],
-        lambda v: v["tensor_parallel"],
-    ),
+    _scatters("feed-forward weights", "data_parallel", "edf", _COPIES),
+    _scatters("queries", "tensor_parallel_external", "etA", _OUTER),
+    _scatters("keys of an expert", "sequence_parallel", "euk", _EXPERTS[:1]),
+    _scatters("keys of all experts", "expert_parallel", "Euk", _EXPERTS),
+    _scatters("softmax sums", "tensor_parallel_external", "eta", _OUTER),
+    _scatters("attention's output", "tensor_parallel", "etd", _INNER, "sequential_attention_ffn"),
+    _scatters("feed-forward activations", "tensor_parallel_external", "etf", _OUTER),
+    _scatters("the layer's output", "tensor_parallel", "etd", _INNER),
 )
 
 PROBLEM_RULES = (divides("num_experts", "seq_len"),)

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from estimators.contract import Catalog
-from estimators.dataflow.algebra import Axis, Dim, Mesh, Tensor, Work, steps, total
 from estimators.dataflow.counts import counts_of
 from estimators.dataflow.estimator import DATAFLOW, RELATION
-from estimators.dataflow.transformer import layer_work, weights_work
+from tests.estimators.dataflow_algebra import Axis, Dim, Mesh, Tensor, Work, steps, total
+from tests.estimators.dataflow_transformer import layer_work, weights_work
 from tests.estimators.parity import read_golden, resolved
 
 PAGE = Path(__file__).parents[2] / "docs" / "dataflow_algebra.md"

@@ -1,12 +1,11 @@
-"""Named dimensions laid out on parallel axes: what multiplying, reducing, broadcasting costs.
+"""FLOPs and traffic of computations on tensors whose dimensions lie on parallel axes.
 
-A `Mesh` has axes of ranks. A `Tensor` has dimensions, each of which may be laid out on an axis:
-its elements are then split over that axis' ranks. On every other axis the tensor is replicated,
-or *scattered*: each rank holds a part of what the ranks of the axis hold together. Operations
-make new tensors and never change one; a tensor knows what it was made of and what that last
-step costs. `total` adds up a whole computation, each step once; `steps` lists it.
+A `Mesh` has axes of ranks. A `Tensor` has dimensions; one that lies on an axis is split over its
+ranks. On every other axis the tensor is replicated, or *scattered*: each rank holds a part of it.
+Operations make new tensors and never change one. A tensor records its operands and the work of
+its last step: `total` adds up a whole computation, each step once; `steps` lists it.
 
-Nothing is global: computations on different meshes, or interleaved ones, do not meet.
+There is no global state: computations on different meshes do not meet.
 
 Source of the counting rules: davidsj/ml_par_sim lib.py @520dcff.
 """
@@ -93,7 +92,7 @@ class Mesh:
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A tensor with its layout, what it was made of, and what the last step costs.
+    """A tensor with its layout, its operands and the work of the last step.
 
     Attributes
     ----------
@@ -104,9 +103,9 @@ class Tensor:
     operation
         The last step, in words.
     work
-        What that step costs: of the step alone.
+        The work of that step alone.
     made_of
-        Tensors that the step takes.
+        Operands of that step.
 
     Raises
     ------

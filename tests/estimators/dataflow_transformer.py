@@ -1,4 +1,4 @@
-"""The transformer of `counts`, described in the algebra: the closed form sums up this.
+"""The transformer of `estimators.dataflow.counts` in the algebra: a second way to count it.
 
 Source: davidsj/ml_par_sim transformer.py @520dcff.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from estimators.contract import Scalar, Values
-from estimators.dataflow.algebra import Axis, Dim, Mesh, Tensor, Work, total
+from tests.estimators.dataflow_algebra import Axis, Dim, Mesh, Tensor, Work, total
 
 AXES = {
     "data": "data_parallel",
