@@ -13,6 +13,7 @@ import duckdb
 import pytest
 
 from benchmarks import refresh_calibration
+from estimators import registry
 from tests.shared import Command, call
 
 STUDY = """\
@@ -348,3 +349,48 @@ def test_stored_rows_of_a_profile_are_evaluated_to_themselves(
         before = [float(row["step_seconds"]) for row in csv.DictReader(one)]
         after = [float(row["step_seconds"]) for row in csv.DictReader(other)]
     assert after == pytest.approx(before, rel=1e-12)
+
+
+SHORT = ("calibrate", "published_megatron_scaling", "--fit", "gemm_efficiency")
+
+
+@pytest.mark.usefixtures("toy")
+def test_estimators_without_constants_are_refused_with_those_that_have_some(
+    tmp_path: Path,
+) -> None:
+    for estimator in registry.all_estimators():
+        if estimator.constants:
+            continue
+        database = tmp_path / "none.duckdb"
+        options = ("--estimator", estimator.name, "--name", "mine", "--db", database)
+        code, out, err = call(*SHORT, *options)
+        assert (code, out) == (2, "")
+        assert f"`--estimator` {estimator.name} has no constants to calibrate" in err
+        assert "hint: use training_step\n" in err
+        assert not database.exists()
+
+
+def test_the_default_estimator_can_be_named(warehouse: Command) -> None:
+    named = warehouse(*SHORT, "--json", "--estimator", "training_step")
+    assert named[0] == 0, named[2]
+    assert named == warehouse(*SHORT, "--json")
+
+
+def test_a_calibration_is_written_to_a_file_in_each_format(
+    warehouse: Command, tmp_path: Path
+) -> None:
+    document = json.loads(warehouse(*SHORT, "--format", "json")[1])
+    whole = warehouse(*SHORT)[1]
+    for ending in ("json", "csv", "md", "txt"):
+        out = tmp_path / f"fit.{ending}"
+        code, said, err = warehouse(*SHORT, "--out", out)
+        assert (code, said) == (0, ""), err
+    assert json.loads((tmp_path / "fit.json").read_text()) == document
+    assert (tmp_path / "fit.txt").read_text() == whole
+    [constant] = csv.DictReader((tmp_path / "fit.csv").read_text().splitlines())
+    expected = document["constants"][0]
+    assert constant["step_constant"] == "gemm_efficiency@A100 SXM 80GB"
+    assert float(constant["fitted_constant_value"]) == expected["fitted_constant_value"]
+    written = (tmp_path / "fit.md").read_text()
+    assert "\n## Constants fitted to 10 rows of published_megatron_scaling\n" in written
+    assert "\n## Row by row\n" in written

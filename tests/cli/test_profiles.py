@@ -92,7 +92,7 @@ def test_a_dropped_profile_is_gone_and_the_rows_of_it_stay(
     code, out, err = warehouse("profiles", "--drop", "tuned", "--db", calibrated)
     assert (code, out) == (0, "")
     assert "dropped profile tuned: 1 constant\n" in err
-    assert f"{len(before)} rows evaluated with it stay as they are (steps tuned)" in err
+    assert f"{len(before)} rows evaluated with it do not change (steps tuned)" in err
     assert rows_of(calibrated, "select distinct profile from calibration") == [("other",)]
     assert rows_of(calibrated, "select distinct profile from calibration_row") == [("other",)]
     assert rows_of(calibrated, query) == before
@@ -116,7 +116,7 @@ def test_a_profile_that_nothing_was_evaluated_with_leaves_nothing(
 @pytest.mark.parametrize(
     ("name", "said", "hint"),
     [
-        ("default", "is table step_constant as it stands", "that `warehouse calibrate` stored"),
+        ("default", "is table step_constant without changes", "that `warehouse calibrate` stored"),
         ("turned", "`--drop` turned: is not a stored profile", "stored: other, tuned"),
         ("", "is not a stored profile", "stored: other, tuned"),
     ],

@@ -38,7 +38,7 @@ def test_a_profile_changes_the_row_that_the_estimator_takes_a_constant_from() ->
     ]
     for accelerator, framework in pairs:
         for name in CONSTANTS:
-            place = place_of(CATALOG, name, accelerator, framework)
+            place = place_of(TRAINING_STEP, CATALOG, name, (accelerator, framework))
             if place is None or COLUMNS[name].kind != "float":
                 continue
             value = float(str(CATALOG.tables["step_constant"][place]["constant_value"])) * 0.5 + 0.1

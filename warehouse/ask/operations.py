@@ -37,7 +37,7 @@ from warehouse.database.sink import store_cells
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
 from warehouse.evaluate.cells import cells_of
-from warehouse.evaluate.formats import SUFFIXES, read_configs
+from warehouse.evaluate.csv_parquet import SUFFIXES, read_configs
 from warehouse.evaluate.inputs import input_names, read_columns, wrong_types
 from warehouse.studies.study import Study
 from warehouse.sweep.record import register_study

@@ -1,9 +1,8 @@
-"""Fit a small, named set of constants to published steps, and say how far that carries.
+"""Fit a few named constants to published steps, and predict steps that the fit has not seen.
 
-The objective is the mean of the squared ln(predicted / published) over the rows. It is minimised
-on a grid that is evaluated as one batch and zoomed in on, which is deterministic and keeps to the
-bounds. Each row is also predicted by a fit to the others: what the fit is worth is that error,
-not the one on the rows that it has seen.
+The fit minimises the mean of the squared ln(predicted / published) over the rows. It evaluates a
+grid within the bounds as one batch and zooms in: that is deterministic. A fit to all other rows
+also predicts each row. That error says how good the fit is; the error on the fitted rows does not.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ TOLERANCE = 1e-5
 """The grid's last step, relative to the value."""
 
 SHRINK = 0.3
-"""Most that a zoom shrinks the grid: where products stop being the longer part and memory traffic
-begins to be, the misfit has creases, whose floor the next grid must still have in view."""
+"""Smallest factor of a zoom. The misfit has creases where memory traffic takes over from
+products; the next grid must still contain the floor of the crease."""
 
 MAX_ZOOMS = 200
 BLOCK_ROWS = 65_536
@@ -52,7 +51,7 @@ class Parameter:
     Attributes
     ----------
     name
-        As it was asked for.
+        The name that the user gave.
     places
         Constant -> its row of table `step_constant`.
     defaults
@@ -69,15 +68,23 @@ class Parameter:
 
     @property
     def scale(self) -> float:
-        """Size that steps are compared with where the value itself is zero."""
+        """Size of the value, for the tolerance where the value is zero."""
         return max(map(abs, self.defaults.values())) or self.highest - self.lowest
 
 
 class Steps:
-    """Published steps that an estimator can predict under other constants, many at once."""
+    """Published steps, and an estimator that predicts them under many settings of constants.
+
+    Parameters
+    ----------
+    resolved
+        Complete columns of the steps.
+    published
+        Their measured seconds.
+    """
 
     def __init__(self, estimator: Estimator, resolved: Columns, published: Array) -> None:
-        self._estimator = estimator
+        self.estimator = estimator
         self.values = resolved
         self.published = published
 
@@ -86,7 +93,7 @@ class Steps:
 
     def taken(self, rows: Array) -> Steps:
         """Return some of the steps."""
-        return Steps(self._estimator, taken(self.values, rows), self.published[rows])
+        return Steps(self.estimator, taken(self.values, rows), self.published[rows])
 
     def predict(self, settings: Mapping[str, Array]) -> Array:
         """Return the seconds of every step (columns) under each setting of constants (rows)."""
@@ -101,19 +108,18 @@ class Steps:
     def _block(self, settings: Mapping[str, Array], size: int) -> Array:
         values = {name: np.tile(own, size) for name, own in self.values.items()}
         values |= {name: np.repeat(own, len(self)) for name, own in settings.items()}
-        relation = self._estimator.relations[0]
-        seconds = estimated(self._estimator, relation, values, PUBLISHED, [STEP])[STEP]
+        relation = self.estimator.relations[0]
+        seconds = estimated(self.estimator, relation, values, PUBLISHED, [STEP])[STEP]
         return seconds.reshape(size, len(self))
 
 
 def fit(steps: Steps, parameters: Sequence[Parameter]) -> Array:
     """Return the values of the parameters that predict the steps best, within their bounds.
 
-    A grid over the bounds is evaluated as one batch; then one of two of its steps around the best
-    point, again and again, until its step is below `TOLERANCE`. Grids after the first are turned
-    so that their axes are those of the misfit's own valley: constants that stand in for each
-    other would otherwise stop the zoom beside it. Where the best point lies at a grid's edge, the
-    next one moves there and keeps its size.
+    The first grid spans the bounds. Each next one spans two steps of the last around its best
+    point, until a step is below `TOLERANCE`. Its axes are those of the misfit's valley: where two
+    constants have nearly the same effect, the zoom would otherwise stop short of the best point.
+    If the best point lies at a grid's edge, the next grid moves there and keeps its size.
     """
     lowest = np.array([each.lowest for each in parameters])
     highest = np.array([each.highest for each in parameters])
@@ -157,7 +163,7 @@ def _axes(steps: Steps, parameters: Sequence[Parameter], best: Array, window: Ar
 
 
 def _least(misfit: Array, grid: Array, parameters: Sequence[Parameter]) -> int:
-    """Return the point of least misfit; of equal ones the nearest to the untuned constants."""
+    """Return the point of least misfit; of equal ones the nearest to the default constants."""
     start = np.array([np.mean(list(each.defaults.values())) for each in parameters])
     tied = np.flatnonzero(misfit <= misfit.min() * (1 + 1e-12))
     return int(tied[np.argmin(np.abs(grid[tied] - start).sum(axis=1))])
@@ -177,7 +183,7 @@ def settings_of(parameters: Sequence[Parameter], grid: Array) -> dict[str, Array
 
 @dataclass(frozen=True)
 class Errors:
-    """Predicted over published time, less one: mean size, largest size, mean."""
+    """Mean size, largest size and mean of predicted / published - 1."""
 
     mean: float
     worst: float
@@ -192,14 +198,14 @@ def errors_of(predicted: Array, published: Array) -> Errors:
 
 @dataclass(frozen=True)
 class Fit:
-    """What a calibration found.
+    """Fitted values, and the steps that they predict.
 
     Attributes
     ----------
     values
-        Of each parameter.
+        One value for each parameter.
     left_out_values
-        The same of the fits without a row each, one row a fit.
+        The values fitted without one step: a row for each step.
     untuned, fitted, left_out
         Seconds of every step: by the default constants, by the fitted ones, and by those fitted
         to the other steps.
@@ -215,7 +221,7 @@ class Fit:
 
     @property
     def estimates(self) -> dict[str, Array]:
-        """The three predictions by name."""
+        """Return the three predictions by name."""
         return {"untuned": self.untuned, "fitted": self.fitted, "left_out": self.left_out}
 
     def is_at_bound(self, place: int) -> bool:

@@ -1,4 +1,4 @@
-"""Which constants a calibration fits: asked for by name, held to their bounds, tied together."""
+"""The constants that a calibration fits: by name, within their bounds, some tied together."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ import numpy as np
 
 from estimators.columns import COLUMNS
 from estimators.contract import Catalog
-from estimators.training_step.inputs import CONSTANTS
 from warehouse.calibrate.fit import MAX_PARAMETERS, Parameter, Steps, is_real
 from warehouse.errors import InputError
-from warehouse.evaluate.profiles import place_of
+from warehouse.evaluate.profiles import place_of, systems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 EXPOSED = "exposed_communication"
-"""What stands for the overlap fractions of collectives: one share of them all may be hidden."""
+"""Name of one value for all overlap fractions of collectives that may change."""
 
 OVERLAPS = ("tensor_overlap_fraction", "gradient_overlap_fraction", "parameter_overlap_fraction")
-"""Constants behind `EXPOSED`: the exposed share is one less the value that they have in common."""
+"""Constants behind `EXPOSED`: exposed share = 1 - overlap."""
 
 DEFAULT_FIT = ("gemm_efficiency", EXPOSED)
-"""The constants that are fitted unless others are named."""
+"""The constants that are fitted if none are named."""
 
 
 @dataclass(frozen=True)
 class _Constant:
-    """One constant as the rows of a reference have it."""
+    """One constant, with the value that the rows of a reference have."""
 
     name: str
     place: str
@@ -42,14 +41,16 @@ class _Constant:
 def find_parameters(
     asked: Sequence[str], steps: Steps, catalog: Catalog, *, wide: bool
 ) -> tuple[Parameter, ...]:
-    """Return the parameters that `asked` names, for rows that are resolved.
+    """Return the parameters that `asked` names.
 
     Parameters
     ----------
     asked
         Constants, `EXPOSED`, or constants joined by + that share one value.
+    steps
+        The rows that they are fitted to.
     wide
-        Bound them by the limits of their columns, not by what table `step_constant` admits.
+        Bound them by the limits of their columns instead of the range of table `step_constant`.
 
     Raises
     ------
@@ -61,8 +62,9 @@ def find_parameters(
         raise InputError(f"`--fit` must name 1 to {MAX_PARAMETERS} constants", hint)
     parameters = []
     for text in asked:
-        if text == EXPOSED:
-            found = [_constant(name, steps, catalog, wide=wide) for name in OVERLAPS]
+        overlaps = [name for name in OVERLAPS if name in steps.estimator.constants]
+        if text == EXPOSED and overlaps:
+            found = [_constant(name, steps, catalog, wide=wide) for name in overlaps]
             free = [each for each in found if each.lowest < each.highest and each.has_effect]
             if free:
                 parameters.append(_parameter(text, free))
@@ -85,18 +87,20 @@ def find_parameters(
 
 
 def _constant(name: str, steps: Steps, catalog: Catalog, *, wide: bool) -> _Constant:
-    known = [one for one in CONSTANTS if is_real(one) and one in catalog.tables["step_constant"]]
+    table = catalog.tables["step_constant"]
+    known = [one for one in steps.estimator.constants if is_real(one) and one in table]
     if name not in known:
-        hint = f"known: {', '.join((EXPOSED, *known))}"
+        tied = [EXPOSED] if set(OVERLAPS) & set(known) else []
+        hint = f"known: {', '.join((*tied, *known))}"
         raise InputError(f"`--fit` {name} is no constant that can be fitted", hint)
-    pairs = dict.fromkeys(zip(steps.values["accelerator"], steps.values["framework"], strict=True))
-    places = {place_of(catalog, name, *pair): pair for pair in pairs}
+    systems_of_rows = dict.fromkeys(systems(steps.values))
+    places = {place_of(steps.estimator, catalog, name, one): None for one in systems_of_rows}
     if len(places) > 1:
         held = ", ".join(str(place) for place in places)
         hint = "take rows of one with --rows accelerator=... or --rows framework=..."
         raise InputError(f"`--fit` {name} has several values among the rows: {held}", hint)
     [place] = places
-    record: Mapping[str, Any] = catalog.tables["step_constant"][str(place)]
+    record: Mapping[str, Any] = table[str(place)]
     default = float(record["constant_value"])
     given = steps.values[name] != default
     if given.any():

@@ -1,7 +1,7 @@
-"""Published steps as rows that `evaluate` takes, beside the time that was measured.
+"""Published steps as rows that `evaluate` takes, with the measured time.
 
-They are those of view `published_step`; a microbatch or an interleaving that was not published is
-the estimator's default, one sequence and none.
+The rows are those of view `published_step`. A microbatch or an interleaving that was not published
+takes the estimator's default: one sequence, no interleaving.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from warehouse.database import resources
 from warehouse.database.reference import read_table, reference_files, store_table
 from warehouse.database.tables import MEASUREMENT_TABLE, create_statement
 from warehouse.errors import InputError
-from warehouse.evaluate.formats import SUFFIXES, read_configs
+from warehouse.evaluate.csv_parquet import SUFFIXES, read_configs
 from warehouse.evaluate.inputs import input_names
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from estimators.contract import Estimator, Relation
 
 ROW, MEASURED, IS_OWN = "published_row", "published_step_seconds", "is_own_framework"
-"""Columns of a reference beside the inputs: the row's name, its time, whether the constants are
-those of the program that was measured."""
+"""Columns of a reference besides the inputs: the row's name, its time, and whether the constants
+are those of the program that was measured."""
 
 RUN = "run"
-"""What a file of one's own calls that name, as `measure` takes it."""
+"""Other name of column `ROW` in a file: that of `measure`."""
 
 VIEW = "intermediate/published_step.sql"
 
@@ -47,7 +47,7 @@ class Reference:
     name
         The reference table, or the file as the user named it.
     frame
-        The inputs of each row, and `ROW`, `MEASURED`, `IS_OWN`.
+        The inputs of each row, with `ROW`, `MEASURED` and `IS_OWN`.
     """
 
     name: str
@@ -87,8 +87,8 @@ def published_reference(name: str) -> Reference:
 def published_steps() -> pl.DataFrame:
     """Return view `published_step` of the packaged reference tables, without a database.
 
-    Its model is a name within the publication and makes way for what the tables know of that
-    shape: whether embedding and output layer are one.
+    Column `model` is left out: it is a name within the publication. Column `ties_embedding` takes
+    its place; tables that have the same shape say whether embedding and output layer are one.
     """
     sql = resources.sql_directory()
     view = (sql / VIEW).read_text(encoding="utf-8")
@@ -106,7 +106,7 @@ def published_steps() -> pl.DataFrame:
 
 _SHAPE = ("num_layers", "hidden_size", "ffn_hidden_size", "num_heads", "seq_len", "vocab_size")
 _WITH_TIES = ("model", "published_training_stage")
-"""Tables that know of a shape whether embedding and output layer are one."""
+"""Tables that say of a shape whether embedding and output layer are one."""
 
 _TIES = (
     "(select any_value(shape.ties_embedding) from {table} as shape where "
@@ -148,12 +148,12 @@ def _file_reference(path: Path, estimator: Estimator, relation: Relation) -> Ref
 
 
 def names_of_rows(frame: pl.DataFrame) -> list[str]:
-    """Return what errors call the rows of a reference: "run a", "row 2"."""
+    """Return the names of a reference's rows in errors: "run a", "row 2"."""
     return [name if name.startswith("row ") else f"run {name}" for name in frame[ROW].to_list()]
 
 
 def filtered(frame: pl.DataFrame, conditions: Sequence[str]) -> pl.Series:
-    """Return which rows meet every condition such as ``group=PTD-P`` or ``row!=1.7B,3.6B``.
+    """Return which rows meet every condition, such as ``group=PTD-P`` or ``row!=1.7B,3.6B``.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def filtered(frame: pl.DataFrame, conditions: Sequence[str]) -> pl.Series:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value so that a text compares with what it says: 8 and 8.0, true and True."""
+    """Return a value in which texts compare by meaning: 8 and 8.0, true and True."""
     text = str(value).strip()
     try:
         return float(text)

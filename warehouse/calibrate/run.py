@@ -1,4 +1,4 @@
-"""A calibration from its reference to its errors: on its rows, left out, and on other tables."""
+"""Run a calibration: read its reference, fit, and compare with steps that the fit has not seen."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from warehouse.calibrate.published import (
     published_tables,
 )
 from warehouse.database.catalog import packaged_catalog
-from warehouse.errors import InputError
+from warehouse.errors import InputError, UsageError
 from warehouse.evaluate.inputs import resolve_rows
+from warehouse.evaluate.profiles import systems
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,20 +33,17 @@ if TYPE_CHECKING:
     from estimators.contract import Estimator
     from warehouse.evaluate.profiles import Profile
 
-ESTIMATOR = "training_step"
-"""The estimator whose constants are calibrated."""
-
 
 @dataclass(frozen=True)
 class Other:
-    """Errors on published steps that had no part in a fit.
+    """Errors on published steps that the fit has not seen.
 
     Attributes
     ----------
     is_reached
-        Whether any of the fitted constants is taken there.
+        Whether any row takes one of the fitted constants.
     num_refused
-        Rows that the estimator refuses: they are left out.
+        Rows that the estimator refuses; the errors are without them.
     """
 
     reference: str
@@ -59,7 +57,7 @@ class Other:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A fit, what it was made from, and what it does elsewhere.
+    """A fit with its rows, and its errors on other published steps.
 
     Attributes
     ----------
@@ -67,10 +65,8 @@ class Calibration:
         Conditions that its rows meet.
     row_names
         The rows, in the order of the fit's columns.
-    num_foreign
-        Rows of another program that were left out.
     notes
-        What the reader must know: constants that had no effect, values at a bound.
+        Remarks for the reader: constants without effect, values at a bound.
     """
 
     estimator: Estimator
@@ -82,22 +78,48 @@ class Calibration:
     notes: tuple[str, ...]
 
 
+def find_estimator(name: str | None) -> Estimator:
+    """Return the estimator whose constants are fitted, by default that of `calibrate`.
+
+    Raises
+    ------
+    UsageError
+        If it has no constants.
+    """
+    estimator = registry.get(name or registry.default("calibrate"))
+    if not estimator.constants:
+        able = " or ".join(registry.with_capability("constants"))
+        reason = f"`--estimator` {estimator.name} has no constants to calibrate"
+        raise UsageError(reason, f"use {able}")
+    return estimator
+
+
 def run_calibration(
     reference: str,
     path: Path,
     *,
+    estimator: Estimator | None = None,
     asked: Sequence[str] = DEFAULT_FIT,
     conditions: Sequence[str] = (),
     wide: bool = False,
 ) -> Calibration:
     """Fit constants to a published table, or to the file at `path`.
 
+    Parameters
+    ----------
+    estimator
+        The estimator whose constants are fitted, by default that of `calibrate`.
+    asked, wide
+        See `parameters.find_parameters`.
+    conditions
+        Only rows that meet all of them: see `published.filtered`.
+
     Raises
     ------
     InputError
         If there is no such reference, a row is refused, or the constants cannot be fitted.
     """
-    estimator, catalog = registry.get(ESTIMATOR), packaged_catalog()
+    estimator, catalog = estimator or find_estimator(None), packaged_catalog()
     source = load_reference(reference, estimator, path)
     kept = filtered(source.frame, conditions)
     is_own = kept & source.frame[IS_OWN]
@@ -114,7 +136,7 @@ def run_calibration(
     notes = _notes(fit, asked, num_foreign)
     profile = fit.profile("", estimator)
     others = []
-    for name in published_tables():
+    for name in published_tables() if estimator.takes_published_steps else ():
         rest = published_reference(name).frame
         if name == source.name:
             rest = rest.filter(~kept)
@@ -124,7 +146,13 @@ def run_calibration(
 
 
 def _steps(estimator: Estimator, frame: pl.DataFrame, catalog: Catalog, file: str) -> Steps:
-    """Return the rows of a reference as steps; every refused one is told."""
+    """Return the rows of a reference as steps.
+
+    Raises
+    ------
+    InputError
+        If any is refused; all of them are listed.
+    """
     steps, refusals = _admitted(estimator, frame, catalog)
     if refusals:
         raise InputError.from_refusals(refusals, file, names_of_rows(frame))
@@ -143,7 +171,7 @@ def _admitted(
 def _others(
     estimator: Estimator, name: str, frame: pl.DataFrame, catalog: Catalog, profile: Profile
 ) -> list[Other]:
-    """Return the errors on a table: on rows of our frameworks, and on those of other programs."""
+    """Return the errors on a table: rows of known frameworks apart from those of other programs."""
     found = []
     for is_own in (True, False):
         rows = frame.filter(pl.col(IS_OWN) == is_own)
@@ -153,7 +181,6 @@ def _others(
         after, _ = _admitted(estimator, rows, profile.added_to(catalog))
         if len(before) == 0:
             continue
-        pairs = zip(before.values["accelerator"], before.values["framework"], strict=True)
         found.append(
             Other(
                 name,
@@ -162,7 +189,7 @@ def _others(
                 len({refusal.row for refusal in refusals}),
                 errors_of(before.predict({})[0], before.published),
                 errors_of(after.predict({})[0], after.published),
-                any(profile.reaches(catalog, *pair) for pair in pairs),
+                any(profile.reaches(estimator, catalog, one) for one in systems(before.values)),
             )
         )
     return found

@@ -1,4 +1,4 @@
-"""Calibrations as records, and in the database: a profile is stored whole or not at all."""
+"""Calibrations as records, and in the database. A profile is stored whole or not at all."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ TABLES = ("calibration", "calibration_row")
 
 
 def refuse_name(connection: DuckDBPyConnection, name: str, *, replace: bool) -> None:
-    """Raise `InputError` if a profile cannot be called `name`, or is there already."""
+    """Raise `InputError` if a profile cannot be called `name`, or one of that name is stored."""
     if name == DEFAULT or not name.strip() or not name.isprintable() or name != name.strip():
         raise InputError(
             f"`--name` {name!r} cannot name a profile",
-            f"use a word of your own; {DEFAULT} is table step_constant as it stands",
+            f"choose another name; {DEFAULT} is table step_constant without changes",
         )
     stored = connection.execute("select 1 from calibration where profile = ?", [name]).fetchone()
     if stored and not replace:
         raise InputError(
             f"`--name` {name}: there is a profile of that name",
-            "choose another, or --replace it; rows that were evaluated with it stay as they are",
+            "choose another, or --replace it; rows that were evaluated with it do not change",
         )
 
 
@@ -54,7 +54,7 @@ def store_calibration(
 
 
 class Dropped(NamedTuple):
-    """A profile that is gone: its constants, and the rows that were evaluated with it and stay."""
+    """A removed profile: the number of its constants, and the rows and studies that used it."""
 
     constants: int
     rows: int
@@ -62,10 +62,10 @@ class Dropped(NamedTuple):
 
 
 def drop_profile(connection: DuckDBPyConnection, name: str) -> Dropped:
-    """Remove profile `name`, in one transaction; what was evaluated with it stays.
+    """Remove profile `name` in one transaction. Rows that were evaluated with it stay.
 
-    Their problems hold the constants as numbers: such rows are as right, and as comparable, as
-    before. Studies that name the profile are refused from then on.
+    Their problems hold the constants as numbers, so they remain right and comparable. Studies that
+    name the profile are refused from then on.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def drop_profile(connection: DuckDBPyConnection, name: str) -> Dropped:
     """
     if name == DEFAULT:
         raise InputError(
-            f"`--drop` {name}: is table step_constant as it stands, which stays",
+            f"`--drop` {name}: is table step_constant without changes, and cannot be removed",
             "name a profile that `warehouse calibrate` stored",
         )
     stored = connection.execute("select profile, count(*) from calibration group by all order by 1")
@@ -104,7 +104,7 @@ def drop_profile(connection: DuckDBPyConnection, name: str) -> Dropped:
 
 
 def constant_records(found: Calibration) -> list[Record]:
-    """Return a record for each constant: what it was, what it became, within which bounds."""
+    """Return a record for each constant: default, fitted value, bounds and errors."""
     fit = found.fit
     errors: Record = {}
     for name, predicted in fit.estimates.items():
@@ -136,7 +136,7 @@ def constant_records(found: Calibration) -> list[Record]:
 
 
 def row_records(found: Calibration) -> list[Record]:
-    """Return a record for each row that was fitted to, with its three estimates."""
+    """Return a record for each fitted row, with its three estimates."""
     fit = found.fit
     return [
         {
@@ -153,7 +153,7 @@ def row_records(found: Calibration) -> list[Record]:
 
 
 def error_records(found: Calibration) -> list[Record]:
-    """Return the errors on the rows of the fit, a record an estimate."""
+    """Return the errors on the rows of the fit, a record for each estimate."""
     words = {"untuned": "untuned", "fitted": "fitted (in sample)", "left_out": "left out"}
     records = []
     for name, predicted in found.fit.estimates.items():
@@ -171,7 +171,7 @@ def error_records(found: Calibration) -> list[Record]:
 
 
 def other_records(found: Calibration) -> list[Record]:
-    """Return the errors on published steps that had no part in the fit."""
+    """Return the errors on published steps that the fit has not seen."""
     return [
         {
             "reference": each.reference,

@@ -1,18 +1,21 @@
-"""`warehouse calibrate`: fit a few constants to published steps, and say how far that carries."""
+"""`warehouse calibrate`: fit a few constants to published steps, and show the errors of the fit."""
 
 from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warehouse.cli.common import DEFAULT_DATABASE, Database, count, put_for_people, say
+from warehouse.cli.common import count, put_for_people, say
+from warehouse.cli.options import DEFAULT_DATABASE, Database, EstimatorName, Output, Replace
+from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from warehouse.calibrate.run import Calibration
 
@@ -35,6 +38,7 @@ _ROWS = (
 
 
 def calibrate(
+    output: Output,
     reference: Annotated[
         str,
         typer.Argument(
@@ -49,9 +53,10 @@ def calibrate(
             metavar="A,B",
             help="Constants to fit, 1 to 3; A+B share one value. exposed_communication: one "
             "value for the tensor, gradient and parameter overlap fractions that may change; "
-            "the exposed share of those collectives is one less it.",
+            "exposed share = 1 - overlap.",
         ),
     ] = "gemm_efficiency,exposed_communication",
+    estimator: EstimatorName = None,
     name: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Store the fitted constants as a profile of this name."),
@@ -60,49 +65,44 @@ def calibrate(
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="Take these rows only: group=PTD-P, row!=76B,1T; several conditions all hold.",
+            help="Take these rows only: group=PTD-P, row!=76B,1T. May be repeated; all must hold.",
         ),
     ] = None,
     wide: Annotated[
         bool,
         typer.Option(
             "--wide",
-            help="Let constants leave the range that their sources admit, within what the "
-            "column can hold.",
+            help="Let constants leave the range of their sources, within the limits of their "
+            "columns.",
         ),
     ] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace a stored profile of that name.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, in base units.")
-    ] = False,
+    replace: Replace = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Fit a few constants of training_step to published steps.
+    """Fit a few constants to published steps.
 
-    Shown are the errors of the untuned constants, of the fitted ones on the rows that they have
-    seen, and of each row by constants fitted to the others; then those on all other published
-    tables. With --name the constants are stored as a profile, which `sweep`, `evaluate` and
-    `show` take with --profile. The uncalibrated constants stay the default.
+    Shown are the errors of the default constants, of the fitted ones on the same rows, and of
+    each row by constants fitted to the others; then the errors on all other published tables.
+    With --name the constants are stored as a profile, which `sweep`, `evaluate` and `show` take
+    with --profile. The default constants stay the default. As CSV only the constants are written.
     """
-    from warehouse.calibrate.run import run_calibration
+    from warehouse.calibrate.run import find_estimator, run_calibration
     from warehouse.errors import UsageError
 
     if replace and name is None:
-        raise UsageError("`--replace` needs --name", "name the profile that is to be replaced")
-    asked = [text.strip() for text in fit.split(",") if text.strip()]
-
-    def run() -> Calibration:
-        return run_calibration(
-            reference, Path(reference), asked=asked, conditions=rows or [], wide=wide
-        )
-
+        raise UsageError("`--replace` needs --name", "name the profile to replace")
+    run = partial(
+        run_calibration,
+        reference,
+        Path(reference),
+        estimator=find_estimator(estimator),
+        asked=[text.strip() for text in fit.split(",") if text.strip()],
+        conditions=rows or [],
+        wide=wide,
+    )
     found = run() if name is None else _stored(db, name, run, replace=replace)
-    if as_json:
-        sys.stdout.write(json.dumps(_document(found, name), indent=1) + "\n")
-    else:
-        _show(found)
+    with output.opened():
+        _put(found, name, output)
     for note in found.notes:
         say(f"note: {note}")
     if name is None:
@@ -111,19 +111,19 @@ def calibrate(
         say(f"{db}: profile {name} stored; use it with --profile {name}")
 
 
-def _stored(db: Path, name: str, run: Any, *, replace: bool) -> Calibration:
-    """Calibrate and store; a name that is taken is told before the fit."""
+def _stored(db: Path, name: str, run: Callable[[], Calibration], *, replace: bool) -> Calibration:
+    """Calibrate and store; a name that cannot be used is refused before the fit."""
     from warehouse.calibrate.store import refuse_name, store_calibration
     from warehouse.database.connection import open_for_write
 
     with open_for_write(db) as connection:
         refuse_name(connection, name, replace=replace)
-        found: Calibration = run()
+        found = run()
         store_calibration(connection, name, found, replace=replace)
     return found
 
 
-def _show(found: Calibration) -> None:
+def _put(found: Calibration, name: str | None, output: Output) -> None:
     from warehouse.calibrate.store import (
         constant_records,
         error_records,
@@ -131,50 +131,48 @@ def _show(found: Calibration) -> None:
         row_records,
     )
 
+    constants, others = constant_records(found), other_records(found)
+    if output.is_json:
+        document = {
+            "profile": name,
+            "reference": found.reference,
+            "row_filters": list(found.filters),
+            "constants": constants,
+            "errors": error_records(found),
+            "rows": row_records(found),
+            "others": others,
+            "notes": list(found.notes),
+        }
+        sys.stdout.write(json.dumps(document, indent=1) + "\n")
+        return
+    if not output.is_for_people:
+        _table(constants, output.form)
+        return
     where = f" where {' and '.join(found.filters)}" if found.filters else ""
-    _heading(
-        f"Constants fitted to {count(len(found.row_names), 'row')} of {found.reference}{where}"
+    put = partial(_section, output.form)
+    put(
+        f"Constants fitted to {count(len(found.row_names), 'row')} of {found.reference}{where}",
+        [{title: one[key] for key, title in _CONSTANTS.items()} for one in constants],
     )
-    own = constant_records(found)
-    _table([{title: one[name] for name, title in _CONSTANTS.items()} for one in own])
-    _heading("Error of the step's time; left out: each row by constants fitted to the others")
-    _table(error_records(found))
-    _heading("Row by row")
-    _table(row_records(found), _ROWS)
-    others = other_records(found)
+    put(
+        "Error of the step's time; left out: each row by constants fitted to the others",
+        error_records(found),
+    )
+    put("Row by row", [{key: one[key] for key in _ROWS} for one in row_records(found)])
+    for one in others:
+        one["reference"] += "" if one.pop("is_own_framework") else ", other programs"
+    if not any(one["num_refused"] for one in others):
+        others = [{key: one[key] for key in one if key != "num_refused"} for one in others]
     if others:
-        _heading("Published steps that had no part in the fit")
-        for one in others:
-            one["reference"] += "" if one.pop("is_own_framework") else ", other programs"
-        _table(others, drop=() if any(one["num_refused"] for one in others) else ("num_refused",))
+        put("Published steps that had no part in the fit", others)
 
 
-def _heading(text: str) -> None:
-    sys.stdout.write(f"\n{text}\n\n")
+def _section(form: Format, heading: str, records: Sequence[dict[str, Any]]) -> None:
+    mark = "## " if form is Format.MARKDOWN else ""
+    sys.stdout.write(f"\n{mark}{heading}\n\n")
+    _table(records, form)
 
 
-def _table(
-    records: Sequence[dict[str, Any]], columns: Sequence[str] = (), drop: Sequence[str] = ()
-) -> None:
-    columns = columns or tuple(records[0])
-    put_for_people(columns, [[one[name] for name in columns] for one in records], drop=drop)
-
-
-def _document(found: Calibration, name: str | None) -> dict[str, Any]:
-    from warehouse.calibrate.store import (
-        constant_records,
-        error_records,
-        other_records,
-        row_records,
-    )
-
-    return {
-        "profile": name,
-        "reference": found.reference,
-        "row_filters": list(found.filters),
-        "constants": constant_records(found),
-        "errors": error_records(found),
-        "rows": row_records(found),
-        "others": other_records(found),
-        "notes": list(found.notes),
-    }
+def _table(records: Sequence[dict[str, Any]], form: Format) -> None:
+    columns = tuple(records[0])
+    put_for_people(columns, [list(one.values()) for one in records], form)

@@ -75,7 +75,7 @@ def _measure(
 ) -> None:
     from warehouse.database.catalog import load_catalog
     from warehouse.database.connection import open_for_write
-    from warehouse.evaluate.formats import check_source
+    from warehouse.evaluate.csv_parquet import check_source
     from warehouse.evaluate.profiles import read_profiles, with_profiles
     from warehouse.measure.read import find_estimator, read_measurements
     from warehouse.measure.store import not_counted, refuse_name, store_measurements

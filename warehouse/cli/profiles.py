@@ -1,4 +1,4 @@
-"""`warehouse profiles`: the constants that `calibrate` stored, and dropping them."""
+"""`warehouse profiles`: show or drop the constants that `calibrate` stored."""
 
 from __future__ import annotations
 
@@ -6,16 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warehouse.cli.common import (
-    DEFAULT_DATABASE,
-    Database,
-    FormatOption,
-    count,
-    fetched,
-    put_for_people,
-    say,
-)
-from warehouse.show.formats import Format
+from warehouse.cli.common import count, fetched, put_for_people, say
+from warehouse.cli.options import DEFAULT_DATABASE, Database, Output
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,23 +20,23 @@ order by profile, step_constant"""
 
 
 def profiles(
+    output: Output,
     drop: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
             help="Remove this profile: its constants and the steps that it was fitted to. Rows "
-            "that were evaluated with it stay, as they hold the constants themselves.",
+            "evaluated with it stay; their problems hold the constants.",
         ),
     ] = None,
-    form: FormatOption = Format.TABLE,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Show the calibrated profiles, or drop one.
 
-    A line a constant: what it was, what it was fitted to, and the mean error of steps that the
-    fit had not seen. Dropping a profile leaves the rows that were evaluated with it, and their
-    name in column `profile`: `warehouse drop STUDY` removes those. Profile default, which is
-    table step_constant as it stands, cannot be dropped.
+    One line for each constant: its default, its fitted value, and the mean error of steps that
+    the fit had not seen. Dropping a profile leaves the rows that were evaluated with it, and its
+    name in their column `profile`: `warehouse drop STUDY` removes them. Profile default is table
+    step_constant without changes, and cannot be dropped.
     """
     from warehouse.database.connection import open_for_read
 
@@ -53,7 +45,8 @@ def profiles(
         return
     with open_for_read(db) as connection:
         columns, rows = fetched(connection, _STORED)
-    put_for_people(columns, rows, form)
+    with output.opened():
+        put_for_people(columns, rows, output.form)
     if not rows:
         say("no profile is stored: `warehouse calibrate REFERENCE --name NAME` stores one")
 
@@ -69,6 +62,6 @@ def _drop(db: Path, name: str) -> None:
     if dropped.rows:
         studies = ", ".join(dropped.studies)
         say(
-            f"{count(dropped.rows, 'row')} evaluated with it stay as they are ({studies}): "
+            f"{count(dropped.rows, 'row')} evaluated with it do not change ({studies}): "
             "`warehouse drop STUDY` removes them"
         )

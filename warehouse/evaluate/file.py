@@ -13,7 +13,7 @@ from estimators.columns import COLUMNS
 from estimators.contract import Array, Catalog, Columns, Mends, Refusal, RefusedError
 from warehouse.errors import InputError
 from warehouse.evaluate.cells import cells_of
-from warehouse.evaluate.formats import check_paths, read_configs, write_results
+from warehouse.evaluate.csv_parquet import check_paths, read_configs, write_results
 from warehouse.evaluate.inputs import (
     columns_of_other_views,
     evaluate_rows,

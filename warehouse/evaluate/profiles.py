@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,9 +22,9 @@ from estimators.contract import (
     Refusal,
     RefusedError,
     Relation,
+    Scalar,
     Space,
 )
-from estimators.training_step.inputs import places
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +39,9 @@ DEFAULT = "default"
 
 COLUMN = "profile"
 _TABLE = "step_constant"
+
+System = tuple[Scalar, Scalar]
+"""An accelerator and a framework."""
 
 
 @dataclass(frozen=True)
@@ -67,16 +70,16 @@ class Profile:
         }
         return Catalog({**catalog.tables, _TABLE: {**table, **changed}}, catalog.aliases)
 
-    def reaches(self, catalog: Catalog, accelerator: Any, framework: Any) -> bool:
-        """Return whether the profile has any constant for this system and framework."""
+    def reaches(self, estimator: Estimator, catalog: Catalog, system: System) -> bool:
+        """Return whether the profile has any constant for a system."""
         names = {key.partition("@")[0] for key in self.constants}
-        return any(
-            place_of(catalog, name, accelerator, framework) in self.constants for name in names
-        )
+        return any(place_of(estimator, catalog, n, system) in self.constants for n in names)
 
-    def refusal(self, accelerator: Any, framework: Any, row: int | None = None) -> Refusal:
+    def refusal(self, system: System, row: int | None = None) -> Refusal:
         """Return the refusal of a system that the profile has no constant for."""
-        reason = f"has no constant for {accelerator or 'this system'} under {framework}"
+        accelerator, framework = system
+        under = "" if framework is None else f" under {framework}"
+        reason = f"has no constant for {accelerator or 'this system'}{under}"
         hint = f"it was fitted for {', '.join(self.constants)}; leave it out for the defaults"
         return Refusal(COLUMN, self.name, reason, hint, row)
 
@@ -87,10 +90,20 @@ Profiles = Mapping[str, Profile]
 NO_PROFILES: Profiles = {}
 
 
-def place_of(catalog: Catalog, constant: str, accelerator: Any, framework: Any) -> str | None:
-    """Return the row of `step_constant` that such a system takes a constant from."""
+def systems(columns: Columns) -> list[System]:
+    """Return the system of each row."""
+    height = len(next(iter(columns.values()), ()))
+    unknown = np.full(height, None)
+    pairs = (columns.get(name, unknown).tolist() for name in ("accelerator", "framework"))
+    return list(zip(*pairs, strict=True))
+
+
+def place_of(estimator: Estimator, catalog: Catalog, constant: str, system: System) -> str | None:
+    """Return the row of `step_constant` that a system takes a constant from."""
     table = catalog.tables.get(_TABLE, {})
-    keys = (constant + place for place in places(catalog, framework, accelerator))
+    accelerator, framework = system
+    places = estimator.constant_places(catalog, framework, accelerator)
+    keys = (constant + place for place in places)
     return next((key for key in keys if key in table), None)
 
 
@@ -234,11 +247,10 @@ def _resolve_one(
     resolved, refused = estimator.resolve(relation, columns, catalog, mends)
     if profile is not None:
         bad = {one.row for one in refused}
-        pairs = zip(resolved["accelerator"], resolved["framework"], strict=True)
         refusals = [
-            profile.refusal(*pair, row)
-            for row, pair in enumerate(pairs)
-            if row not in bad and not profile.reaches(catalog, *pair)
+            profile.refusal(system, row)
+            for row, system in enumerate(systems(resolved))
+            if row not in bad and not profile.reaches(estimator, catalog, system)
         ]
     return resolved, [*refused, *refusals]
 
@@ -262,15 +274,16 @@ def cells_of_space(
     for name in space[COLUMN]:
         own, profile = catalog.under(str(name), estimator)
         for cell in search.cells({**space, COLUMN: (name,)}, own, mends):
-            pair = (cell.problem.values.get("accelerator"), cell.problem.values.get("framework"))
-            if profile is not None and not profile.reaches(own, *pair):
-                raise RefusedError([profile.refusal(*pair)])
+            values = cell.problem.values
+            system = (values.get("accelerator"), values.get("framework"))
+            if profile is not None and not profile.reaches(estimator, own, system):
+                raise RefusedError([profile.refusal(system)])
             yield cell
 
 
 def _check(name: str, estimator: Estimator, stored: Callable[[], Profiles]) -> None:
     """Raise `RefusedError` if an estimator cannot take the profile called `name`."""
-    if COLUMN not in estimator.problem_columns:
+    if not estimator.constants:
         reason = f"cannot be taken: {estimator.name} has no constants to calibrate"
         raise RefusedError([Refusal(COLUMN, name, reason, "leave --profile out")])
     if name != DEFAULT:

@@ -19,7 +19,7 @@ from estimators.inputs import records
 from warehouse.database.tables import MEASUREMENT_TABLE
 from warehouse.errors import InputError, UsageError
 from warehouse.evaluate.cells import cells_of
-from warehouse.evaluate.formats import check_source, read_configs
+from warehouse.evaluate.csv_parquet import check_source, read_configs
 from warehouse.evaluate.inputs import (
     Resolved,
     evaluate_rows,
