@@ -3,17 +3,20 @@
 
 python := .venv/bin/python
 
-.PHONY: help quickstart test lint format docs bench clean runtime dev
+.PHONY: help quickstart test test-all lint format docs bench clean runtime dev
 
 help: ## List the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do \
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do \
 		printf '  make %-12s %s\n' "$$name" "$$text"; \
 	done
 
 quickstart: runtime ## Build the database, run the main job and print its results
 	@.venv/bin/warehouse quickstart
 
-test: dev ## Run the tests (ARGS="-k schema -x" to choose)
+test: dev ## Run the tests, without the long ones (ARGS="-k schema -x" to choose)
+	@$(python) -m pytest -n auto --dist worksteal -m "not long" $(ARGS)
+
+test-all: dev ## Run every test, the long ones as well
 	@$(python) -m pytest -n auto --dist worksteal $(ARGS)
 
 lint: dev ## Check formatting, style, types and SQL

@@ -19,12 +19,14 @@ def database(quickstart: Quickstart) -> Path:
     return quickstart.database
 
 
+@pytest.mark.long
 def test_the_page_is_up_to_date(database: Path) -> None:
     page = PAGE.read_text("utf-8")
     assert len(CONSOLE.findall(page)) == 4
     assert filled(page, database) == page, "run python -m benchmarks.accuracy_page"
 
 
+@pytest.mark.long
 def test_an_outdated_figure_is_found(database: Path) -> None:
     page = PAGE.read_text("utf-8")
     block = CONSOLE.search(page)

@@ -9,6 +9,7 @@ from benchmarks.pages import blocks, commands, comparable, printed, write_files
 PAGE = (Path(__file__).parents[1] / "docs" / "planning.md").read_text("utf-8")
 
 
+@pytest.mark.long
 def test_every_command_prints_what_the_page_shows(tmp_path: Path) -> None:
     write_files(PAGE, tmp_path)
     found = [command for block in blocks(PAGE, "console") for command in commands(block)]

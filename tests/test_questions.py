@@ -37,12 +37,14 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], list[
     return answers(tmp_path_factory.mktemp("questions"))
 
 
+@pytest.mark.long
 def test_the_studies_of_the_page_are_swept(answered: tuple[list[str], list[str]]) -> None:
     for command, answer in zip(SETUP, answered[0], strict=True):
         assert comparable(answer) == comparable(command.printed)
 
 
 @pytest.mark.parametrize("number", range(len(COMMANDS)), ids=lambda number: f"query {number + 1}")
+@pytest.mark.long
 def test_a_question_has_the_answer_of_the_page(
     answered: tuple[list[str], list[str]], number: int
 ) -> None:

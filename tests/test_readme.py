@@ -24,6 +24,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.long
 def test_every_command_prints_what_the_readme_shows(directory: Path) -> None:
     found = [command for block in blocks(README, "console") for command in commands(block)]
     assert len(found) >= 8
@@ -32,6 +33,7 @@ def test_every_command_prints_what_the_readme_shows(directory: Path) -> None:
         assert comparable(answer) == comparable(command.printed), command.text
 
 
+@pytest.mark.long
 def test_the_python_of_the_readme_runs(directory: Path) -> None:
     [code] = blocks(README, "python")
     done = subprocess.run(

@@ -75,6 +75,7 @@ def test_what_duckdb_raises_anywhere_exits_5_and_names_the_file(
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.2, 0.5])
+@pytest.mark.long
 def test_an_interrupt_of_a_sweep_at_any_time_exits_130(database: Path, wait: float) -> None:
     running = subprocess.Popen(
         [sys.executable, "-m", "warehouse.cli.main", "sweep", "paper_grid", "--db", str(database)],

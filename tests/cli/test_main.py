@@ -51,6 +51,7 @@ def test_the_help_of_a_command_ends_in_its_example_and_names_the_database(
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.long
 def test_the_example_of_a_command_runs_as_it_stands(name: str, swept: Path, tmp_path: Path) -> None:
     commands = tmp_path / "bin"
     commands.mkdir()

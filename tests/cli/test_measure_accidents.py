@@ -98,6 +98,7 @@ def test_a_killed_measure_leaves_all_or_nothing(
 
 
 @pytest.mark.parametrize("wait", [0.6, 0.8, 1.0, 1.3])
+@pytest.mark.long
 def test_a_measure_killed_at_any_time_leaves_all_or_nothing(
     before: dict[str, list[Any]], database: Path, file: Callable[..., Path], wait: float
 ) -> None:

@@ -112,6 +112,7 @@ def whole(
     path.unlink()  # most of a gigabyte
 
 
+@pytest.mark.long
 def test_the_whole_grid_of_the_paper_is_stored(whole: tuple[Path, str, str]) -> None:
     path, _, err = whole
     assert re.search(r"paper_grid: 9,183,444 rows .* in [\d.]+ s \([\d,]+ rows/s\)", err)
@@ -125,6 +126,7 @@ def test_the_whole_grid_of_the_paper_is_stored(whole: tuple[Path, str, str]) -> 
     assert published == 9_183_444
 
 
+@pytest.mark.long
 def test_the_best_layouts_of_the_whole_grid_cover_every_strategy(
     whole: tuple[Path, str, str],
 ) -> None:

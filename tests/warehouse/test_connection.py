@@ -64,6 +64,7 @@ def test_a_database_is_made_with_its_directory_and_nothing_beside_it(tmp_path: P
     assert [each.name for each in path.parent.iterdir()] == ["warehouse.duckdb"]
 
 
+@pytest.mark.long
 def test_the_duckdb_1_5_shell_selects_from_every_view(made) -> None:
     with open_for_read(made) as opened:
         names = opened.execute(

@@ -289,6 +289,7 @@ def test_a_name_with_a_quote_cannot_break_out(
     assert columns_of(connection, "cell")
 
 
+@pytest.mark.long
 def test_a_kill_at_any_statement_leaves_all_or_nothing(
     tmp_path: Path, directories: dict[str, Path]
 ) -> None:
