@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.pages import blocks, commands, comparable, printed, write_files
 
 PAGE = (Path(__file__).parents[1] / "docs" / "planning.md").read_text("utf-8")
