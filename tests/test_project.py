@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 import re
 import subprocess
@@ -11,7 +10,7 @@ import sys
 import zipfile
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import duckdb
@@ -22,6 +21,7 @@ from estimators.columns import COLUMNS, GROUPS
 from estimators.registry import ESTIMATORS, all_estimators
 from warehouse.database import resources
 from warehouse.database.current import current_view_name
+from warehouse.database.lineage import names_in
 from warehouse.database.reference import read_table
 from warehouse.database.views import CONFIGURATION_SOURCE, LAYERS
 
@@ -125,31 +125,7 @@ def test_a_sql_file_begins_with_what_it_is(path: Path) -> None:
         assert re.fullmatch(r"-- Grain: one row .+", lines[1]), lines[1]
 
 
-def tables_read(select: str) -> set[str]:
-    """Return the tables and views that `select` names, as DuckDB's own parser finds them."""
-    # Of a table macro, its SELECT is read.
-    select = re.sub(r"create or replace macro .+? as table\b", "", select, count=1, flags=re.S)
-    row = duckdb.execute("select json_serialize_sql(?)", [select.rstrip().rstrip(";")]).fetchone()
-    assert row is not None
-    parsed = json.loads(row[0])
-    assert not parsed["error"], parsed
-    named, defined = set(), set()
-    stack: list[Any] = [parsed]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, dict):
-            if node.get("type") == "BASE_TABLE":
-                named.add(str(node["table_name"]))
-            if node.get("type") == "TABLE_FUNCTION":
-                named.add(str(node["function"]["function_name"]))
-            defined.update(entry["key"] for entry in node.get("cte_map", {}).get("map", ()))
-            stack.extend(node.values())
-        elif isinstance(node, list):
-            stack.extend(node)
-    return named - defined
-
-
-def misread(layer: str, read: set[str], layer_of: dict[str, str]) -> set[str]:
+def misread(layer: str, read: frozenset[str], layer_of: dict[str, str]) -> set[str]:
     """Return those of the names `read` that a view of `layer` may not read.
 
     Data flows staging -> configuration_source -> intermediate -> marts. Staging alone reads what
@@ -170,7 +146,7 @@ LAYER_OF = {name: path.relative_to(SQL).parts[0] for name, path in SQL_FILES.ite
 
 @pytest.mark.parametrize("name", SQL_FILES)
 def test_a_view_reads_no_higher_layer(name: str) -> None:
-    read = tables_read(SQL_FILES[name].read_text(encoding="utf-8"))
+    read = names_in(SQL_FILES[name].read_text(encoding="utf-8")).relations
     assert read, "reads no table"
     assert not misread(LAYER_OF[name], read, LAYER_OF)
 
@@ -188,7 +164,7 @@ def test_a_view_reads_no_higher_layer(name: str) -> None:
 )
 def test_a_view_that_reads_a_higher_layer_is_found(layer: str, select: str) -> None:
     known = {"configuration": "marts", "stg_roofline": "staging"}
-    assert misread(layer, tables_read(select), known)
+    assert misread(layer, names_in(select).relations, known)
 
 
 @pytest.mark.parametrize("name", [name for name in SQL_FILES if LAYER_OF[name] != "staging"])
@@ -260,7 +236,7 @@ def test_the_lists_of_lineage_have_what_the_files_of_sql_read() -> None:
         if LAYER_OF[name] != "checks":
             (row,) = re.findall(rf"^\| `{name}` \| (.*) \| .*\|$", page, re.MULTILINE)
             listed = set(re.findall(r"`(\w+)`", row))
-            assert tables_read(path.read_text(encoding="utf-8")) <= listed, name
+            assert names_in(path.read_text(encoding="utf-8")).relations <= listed, name
 
 
 def test_the_picture_of_lineage_has_every_view_and_every_line_ends_at_one() -> None:

@@ -22,8 +22,8 @@ from warehouse.database.meanings import (
     meaning_of,
 )
 from warehouse.database.reference import reference_files
+from warehouse.database.views import Argument, macros_in
 from warehouse.errors import InputError
-from warehouse.macros import Argument, macros_in
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +179,10 @@ def test_macros_are_read_with_the_text_above_them() -> None:
     assert (macro.name, macro.comment) == ("twice", "Twice. Not thrice.")
     found = macros_in("create or replace macro f(\n    a,\n    b := null\n) as table\nselect 1;")
     assert found[0].arguments == (Argument("a", None), Argument("b", "null"))
+    (macro,) = macros_in("create or replace macro g() as 'create or replace macro h() as 1';")
+    assert (macro.name, macro.arguments) == ("g", ())
+    (macro,) = macros_in("create or replace macro f(a, b := coalesce('),', 1)) as a;")
+    assert macro.arguments == (Argument("a", None), Argument("b", "coalesce('),', 1)"))
     assert found[0].comment == ""
 
 
@@ -209,18 +213,35 @@ def test_rows_are_counted(told: Description, connection: duckdb.DuckDBPyConnecti
 # ---- lineage ----
 
 
-def test_names_are_found_by_the_parser_and_subqueries_are_none(
-    connection: duckdb.DuckDBPyConnection,
-) -> None:
+def test_names_are_found_by_the_parser_and_subqueries_are_none() -> None:
     select = (
         "with a as (from b) select f(x), 'from c' from a inner join (select 1 from d) using (x)"
     )
-    assert names_in(connection, select) == {"b", "d", "f"}
-    assert names_in(connection, "not a select") == set()
+    assert names_in(select) == ({"b", "d"}, {"f"})
+    assert names_in("not a select") == (set(), set())
+
+
+def test_names_are_found_in_what_creates_a_view_or_a_table_macro() -> None:
+    view = "create view v (as_is, n) as (select 1 from a) union all select 2 from b;\n"
+    assert names_in(view).relations == {"a", "b"}
+    macro = (
+        "-- Größe as table x\n-- Grain: one row\n"
+        "create or replace macro m(x, y := 'as table c', z := f(1, 2)) as table\n"
+        "-- as table d\nselect * from e, g(x);\n"
+    )
+    assert names_in(macro).relations == {"e", "g"}
+    assert names_in("create table t (x integer)") == (set(), set())
+
+
+def test_a_subquery_that_has_the_name_of_what_it_reads_hides_it_only_from_then_on() -> None:
+    assert names_in("with a as (from a) from a").relations == {"a"}
+    assert names_in("with a as (from b), b as (from a) from b").relations == {"b"}
+    assert names_in("with recursive a as (from c union all from a) from a").relations == {"c"}
+    assert names_in("select (with a as (from b) select 1 from a) from a").relations == {"a", "b"}
 
 
 def test_a_views_reads_are_those_of_its_file(told: Description) -> None:
-    assert told.reads["configuration"] == ("configuration_source", "mfu", "model_flops")
+    assert told.reads["configuration"] == ("configuration_flops", "mfu")
     assert told.reads["training_cost"] == ("training_cost_for",)
     assert told.reads["stg_roofline"] == ("current_roofline",)
     assert told.reads["current_roofline"] == ("current_cell", "problem", "roofline")

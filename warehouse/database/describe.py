@@ -23,8 +23,8 @@ from warehouse.database.meanings import ARGUMENTS, EXAMPLES, LAYERS, meaning_of
 from warehouse.database.schema import reference_names
 from warehouse.database.sql_text import quoted
 from warehouse.database.tables import core_tables, fact_table
+from warehouse.database.views import Argument, Macro, comment_text, macros_in
 from warehouse.errors import InputError
-from warehouse.macros import Argument, Macro, comment_text, macros_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,13 +1,15 @@
-"""What reads what: the views and macros of a database, each with what stands in its SQL.
+"""Lineage: the tables, views and macros that each view and macro reads.
 
-DuckDB's own parser finds the names, so that a text in quotes or a name of a subquery is none.
+DuckDB's own parser finds the names: a text in quotes or the name of a subquery is none.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from typing import TYPE_CHECKING, Any
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import duckdb
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -16,15 +18,11 @@ if TYPE_CHECKING:
 
     Reads = Mapping[str, tuple[str, ...]]
 
-_BEFORE_SELECT = re.compile(
-    r"^CREATE\b.*?\bAS\s+(?=(?:SELECT|WITH|FROM|VALUES)\b|\()", re.DOTALL | re.IGNORECASE
-)
-
 _TEXTS = """\
-select view_name as name, sql as text, 'view' as kind from duckdb_views() where not internal
+select view_name as name, sql as text from duckdb_views() where not internal
 union all
-select function_name, macro_definition, function_type from duckdb_functions()
-where not internal and function_type in ('macro', 'table_macro')
+select function_name, if(function_type = 'macro', 'select ', '') || macro_definition
+from duckdb_functions() where not internal and function_type in ('macro', 'table_macro')
 order by name"""
 
 _NAMES = """\
@@ -33,39 +31,113 @@ union select view_name from duckdb_views() where not internal
 union select function_name from duckdb_functions() where not internal"""
 
 
+class Token(NamedTuple):
+    """A token of SQL: its text, where it begins, and how many parentheses are open there."""
+
+    text: str
+    start: int
+    depth: int
+
+    def is_word(self, word: str) -> bool:
+        """Return whether the token is the keyword, name or sign `word`, in any case."""
+        return self.text.lower() == word
+
+
+class Names(NamedTuple):
+    """The names in a query: `relations` are tables, views and table macros."""
+
+    relations: frozenset[str]
+    functions: frozenset[str]
+
+
 def reads_of(connection: DuckDBPyConnection) -> dict[str, tuple[str, ...]]:
-    """Return what each view and macro reads or calls itself: tables, views and macros, by name."""
+    """Return for each view and macro of a database the tables, views and macros that it names."""
     known = {name for (name,) in connection.execute(_NAMES).fetchall()}
     found: dict[str, set[str]] = {}
-    for name, text, kind in connection.execute(_TEXTS).fetchall():
-        select = f"select {text}" if kind == "macro" else _BEFORE_SELECT.sub("", text)
-        found.setdefault(name, set()).update(names_in(connection, select) & known)
+    for name, text in connection.execute(_TEXTS).fetchall():
+        relations, functions = names_in(text)
+        found.setdefault(name, set()).update((relations | functions) & known)
     return {name: tuple(sorted(names - {name})) for name, names in found.items()}
 
 
-def names_in(connection: DuckDBPyConnection, select: str) -> set[str]:
-    """Return the tables, views, functions and operators that a SELECT names; none if it is none."""
-    query = "select json_serialize_sql(?)"
-    ((text,),) = connection.execute(query, [select.rstrip().rstrip(";")]).fetchall()
-    named: set[str] = set()
-    defined: set[str] = set()
-    stack: list[Any] = [json.loads(text)]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, dict):
-            if node.get("type") == "BASE_TABLE":
-                named.add(str(node["table_name"]))
-            if node.get("class") == "FUNCTION":
-                named.add(str(node["function_name"]))
-            defined.update(entry["key"] for entry in node.get("cte_map", {}).get("map", ()))
-            stack.extend(node.values())
-        elif isinstance(node, list):
-            stack.extend(node)
-    return named - defined
+def tokens(text: str) -> list[Token]:
+    """Return the tokens of SQL, without its comments, as DuckDB finds them."""
+    content = text.encode()
+    found = duckdb.tokenize(text)
+    ends = [start for start, _ in found[1:]] + [len(content)]
+    result, depth = [], 0
+    for (start, kind), end in zip(found, ends, strict=True):
+        if kind == duckdb.token_type.comment:
+            continue
+        word = content[start:end].decode().strip()
+        depth -= word == ")"
+        result.append(Token(word, len(content[:start].decode()), depth))
+        depth += word == "("
+    return result
+
+
+def body_of(statement: str) -> str:
+    """Return the SELECT of a view or table macro that `statement` creates, else `statement`."""
+    words = tokens(statement)
+    if not words or not words[0].is_word("create"):
+        return statement
+    places = (n for n, token in enumerate(words) if token.depth == 0 and token.is_word("as"))
+    place = next(places, None)
+    if place is None:
+        return statement
+    place += 2 if words[place + 1 : place + 2] and words[place + 1].is_word("table") else 1
+    return statement[words[place].start :] if place < len(words) else ""
+
+
+@lru_cache(maxsize=1024)
+def names_in(query: str) -> Names:
+    """Return the names in a SELECT, or in that of a view or table macro that `query` creates.
+
+    A query that DuckDB cannot parse has none.
+    """
+    text = body_of(query).rstrip().rstrip(";")
+    with _parser().cursor() as cursor:
+        ((parsed,),) = cursor.execute("select json_serialize_sql(?)", [text]).fetchall()
+    relations: set[str] = set()
+    functions: set[str] = set()
+    _collect(json.loads(parsed), frozenset(), relations, functions)
+    return Names(frozenset(relations), frozenset(functions))
+
+
+@cache
+def _parser() -> DuckDBPyConnection:
+    return duckdb.connect()
+
+
+def _collect(
+    node: Any, subqueries: frozenset[str], relations: set[str], functions: set[str]
+) -> None:
+    """Add the names under `node`; those of `subqueries` that are in force there are none."""
+    if isinstance(node, list):
+        for each in node:
+            _collect(each, subqueries, relations, functions)
+    if not isinstance(node, dict):
+        return
+    match node.get("type"):
+        case "BASE_TABLE" if node["table_name"] not in subqueries:
+            relations.add(str(node["table_name"]))
+        case "TABLE_FUNCTION":
+            relations.add(str(node["function"]["function_name"]))
+        case "RECURSIVE_CTE_NODE":
+            subqueries |= {str(node["cte_name"])}
+    if node.get("class") == "FUNCTION":
+        functions.add(str(node["function_name"]))
+    # A subquery may read those defined before it; its own name means a table there.
+    for entry in node.get("cte_map", {}).get("map", ()):
+        _collect(entry["value"], subqueries, relations, functions)
+        subqueries |= {str(entry["key"])}
+    for key, value in node.items():
+        if key != "cte_map":
+            _collect(value, subqueries, relations, functions)
 
 
 def readers_of(reads: Reads) -> dict[str, tuple[str, ...]]:
-    """Return the same the other way round: for each name what reads it."""
+    """Return for each name the views and macros that read it."""
     found: dict[str, list[str]] = {}
     for reader in sorted(reads):
         for name in reads[reader]:

@@ -1,4 +1,4 @@
-"""Names and texts inside generated SQL."""
+"""Names and strings to write into SQL."""
 
 from __future__ import annotations
 

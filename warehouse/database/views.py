@@ -7,7 +7,6 @@ that takes arguments, read by marts and by people.
 
 from __future__ import annotations
 
-import re
 from contextlib import contextmanager
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,10 +23,10 @@ from warehouse.database.current import (
     current_view_sql,
     fact_count_sql,
 )
+from warehouse.database.lineage import Token, names_in, tokens
 from warehouse.database.meanings import OTHER_COLUMNS, meaning_of
 from warehouse.database.sql_text import is_name, literal, quoted
 from warehouse.errors import InputError
-from warehouse.macros import macros_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,10 +42,24 @@ CURRENT = "current"
 CONFIGURATION_SOURCE = "configuration_source"
 _CONFIGURATION = "one row per configuration"
 _MACROS = "macros.sql"
+_CREATE_MACRO = ["create", "or", "replace", "macro"]
 _COMMENTS = "comments on views, macros and columns"
 """To be changed when more is commented, so that databases that exist gain it."""
-_IGNORED = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'", re.DOTALL)
-_READ = re.compile(r'\b(?:from|join)\s+"?(\w+)', re.IGNORECASE)
+
+
+class Argument(NamedTuple):
+    """An argument of a macro; `default` is SQL, None where the argument must be given."""
+
+    name: str
+    default: str | None
+
+
+class Macro(NamedTuple):
+    """A macro as its file declares it; `comment` is the text above it, its lines joined."""
+
+    name: str
+    comment: str
+    arguments: tuple[Argument, ...]
 
 
 class SqlFile(NamedTuple):
@@ -118,11 +131,57 @@ def packaged(directory: Path | None = None) -> list[View]:
     return [*_generated(), *_from_files(directory or resources.sql_directory())]
 
 
+def macros_in(text: str) -> list[Macro]:
+    """Return the macros that `text`, the content of a file of sql/, creates."""
+    words = tokens(text)
+    found = []
+    for place, token in enumerate(words):
+        is_first = place == 0 or words[place - 1].text == ";"
+        if (
+            not is_first
+            or [word.text.lower() for word in words[place : place + 4]] != _CREATE_MACRO
+        ):
+            continue
+        name, *rest = words[place + 4 :]
+        end = next(n for n, word in enumerate(rest) if word.text == ")" and word.depth == 0)
+        above = text[: token.start].splitlines()
+        comment = above[len(above) - _comment_lines(above[::-1]) :]
+        arguments = _arguments(text, rest[1 : end + 1])
+        found.append(Macro(name.text.lower(), comment_text(comment), arguments))
+    return found
+
+
+def comment_text(lines: list[str]) -> str:
+    """Return the comment lines at the top of `lines` as running text."""
+    comments = [line.removeprefix("--").strip() for line in lines[: _comment_lines(lines)]]
+    return " ".join(part for part in comments if part)
+
+
 def layer_of(view: View) -> str:
     """Return the layer of one of the packaged views; generated ones have the layer `current`."""
     if view.path is not None:
         return view.path.parent.name
     return "staging" if view.name == CONFIGURATION_SOURCE else CURRENT
+
+
+def _comment_lines(lines: list[str]) -> int:
+    """Return how many comment lines `lines` begins with."""
+    others = (number for number, line in enumerate(lines) if not line.startswith("--"))
+    return next(others, len(lines))
+
+
+def _arguments(text: str, words: list[Token]) -> tuple[Argument, ...]:
+    """Return the arguments that `words`, up to the closing parenthesis, declare."""
+    found = []
+    start = 0
+    for place, word in enumerate(words):
+        if (word.text == "," and word.depth == 1) or place == len(words) - 1:
+            if place > start:
+                name, *rest = words[start:place]
+                default = text[rest[0].start + len(":=") : word.start].strip() if rest else None
+                found.append(Argument(name.text, default))
+            start = place + 1
+    return tuple(found)
 
 
 def _generated() -> list[View]:
@@ -200,17 +259,13 @@ def _read(path: Path, needs_grain: bool) -> SqlFile:
 def _in_order(files: list[SqlFile]) -> list[SqlFile]:
     """Return the files of a layer so that each comes after those it reads."""
     by_name = {file.name: file for file in files}
-    reads = {file.name: [n for n in _names_read(file.sql) if n in by_name] for file in files}
+    reads = {file.name: sorted(names_in(file.sql).relations & set(by_name)) for file in files}
     try:
         return [by_name[name] for name in TopologicalSorter(reads).static_order()]
     except CycleError as error:
         circle = " -> ".join(reversed(error.args[1]))
         path = by_name[error.args[1][0]].path
         raise InputError(f"{path}: reads itself: {circle}", "break the circle") from error
-
-
-def _names_read(sql: str) -> list[str]:
-    return sorted({name.lower() for name in _READ.findall(_IGNORED.sub(" ", sql))})
 
 
 def _create(connection: DuckDBPyConnection, view: View) -> None:
@@ -226,12 +281,11 @@ def _create(connection: DuckDBPyConnection, view: View) -> None:
 
 def _create_function(connection: DuckDBPyConnection, view: View) -> None:
     """Create or replace a table macro, that of the file's name and no other."""
-    begins = f"create or replace macro {view.name}("
     with _blaming(view.path):
-        statements = connection.extract_statements(view.sql)
-        text = _IGNORED.sub("", view.sql).strip()
-        is_one = [statement.type for statement in statements] == [duckdb.StatementType.CREATE]
-        if not is_one or not text.startswith(begins):
+        kinds = [statement.type for statement in connection.extract_statements(view.sql)]
+        names = [macro.name for macro in macros_in(view.sql)]
+        if kinds != [duckdb.StatementType.CREATE] or names != [view.name]:
+            begins = f"create or replace macro {view.name}("
             raise InputError(f"{view.path}: is not one table macro", f"begin it with `{begins}`")
         connection.execute(view.sql)
         connection.execute(f"comment on macro table {quoted(view.name)} is {literal(view.comment)}")
