@@ -126,3 +126,148 @@ regexp_replace(
     ),
     ' ?(\p{L}+) ?', '\1', 'g'
 );
+
+-- The columns of a layout, as one struct: `unnest(layout_of(configuration))` selects them all.
+create or replace macro layout_of(layout) as
+struct_pack(
+    strategy := layout.strategy,
+    attention := layout.attention,
+    activation_recompute := layout.activation_recompute,
+    data_parallel := layout.data_parallel,
+    tensor_parallel := layout.tensor_parallel,
+    tensor_parallel_2 := layout.tensor_parallel_2,
+    tensor_parallel_external := layout.tensor_parallel_external,
+    context_parallel := layout.context_parallel,
+    sequence_parallel := layout.sequence_parallel,
+    expert_parallel := layout.expert_parallel,
+    pipeline_parallel := layout.pipeline_parallel,
+    virtual_pipeline := layout.virtual_pipeline,
+    uses_sequence_parallel := layout.uses_sequence_parallel,
+    zero_stage := layout.zero_stage,
+    microbatch_size := layout.microbatch_size,
+    num_microbatches := layout.num_microbatches,
+    summa_panels := layout.summa_panels,
+    nvlink_data_parallel := layout.nvlink_data_parallel,
+    nvlink_tensor_parallel := layout.nvlink_tensor_parallel,
+    nvlink_tensor_parallel_2 := layout.nvlink_tensor_parallel_2,
+    nvlink_context_parallel := layout.nvlink_context_parallel,
+    nvlink_pipeline_parallel := layout.nvlink_pipeline_parallel
+);
+
+-- A layout with the time of its step, the parts of that, and its memory: as in best_of_cell.
+create or replace macro evaluated_layout(layout) as
+struct_pack(
+    step_seconds := layout.step_seconds,
+    training_seconds := layout.training_seconds,
+    memory_bytes := layout.memory_bytes,
+    strategy := layout.strategy,
+    attention := layout.attention,
+    activation_recompute := layout.activation_recompute,
+    data_parallel := layout.data_parallel,
+    tensor_parallel := layout.tensor_parallel,
+    tensor_parallel_2 := layout.tensor_parallel_2,
+    tensor_parallel_external := layout.tensor_parallel_external,
+    context_parallel := layout.context_parallel,
+    sequence_parallel := layout.sequence_parallel,
+    expert_parallel := layout.expert_parallel,
+    pipeline_parallel := layout.pipeline_parallel,
+    virtual_pipeline := layout.virtual_pipeline,
+    uses_sequence_parallel := layout.uses_sequence_parallel,
+    zero_stage := layout.zero_stage,
+    microbatch_size := layout.microbatch_size,
+    num_microbatches := layout.num_microbatches,
+    summa_panels := layout.summa_panels,
+    nvlink_data_parallel := layout.nvlink_data_parallel,
+    nvlink_tensor_parallel := layout.nvlink_tensor_parallel,
+    nvlink_tensor_parallel_2 := layout.nvlink_tensor_parallel_2,
+    nvlink_context_parallel := layout.nvlink_context_parallel,
+    nvlink_pipeline_parallel := layout.nvlink_pipeline_parallel,
+    compute_seconds := layout.compute_seconds,
+    memory_seconds := layout.memory_seconds,
+    tensor_comm_seconds := layout.tensor_comm_seconds,
+    pipeline_comm_seconds := layout.pipeline_comm_seconds,
+    bubble_seconds := layout.bubble_seconds,
+    data_comm_seconds := layout.data_comm_seconds
+);
+
+-- Key that sorts the layouts of a cell: the fastest first, of equals the one that needs less
+-- memory, then the one with smaller groups in a domain. It tells any two layouts apart, so that
+-- the same one always comes first. One struct, since DuckDB 2 keeps the first of each group
+-- instead of sorting all rows where there is one key and one rank.
+create or replace macro layout_order(layout) as
+struct_pack(
+    step_seconds := layout.step_seconds,
+    memory_bytes := layout.memory_bytes,
+    nvlink_data_parallel := layout.nvlink_data_parallel,
+    nvlink_tensor_parallel := layout.nvlink_tensor_parallel,
+    nvlink_pipeline_parallel := layout.nvlink_pipeline_parallel,
+    data_parallel := layout.data_parallel,
+    tensor_parallel := layout.tensor_parallel,
+    pipeline_parallel := layout.pipeline_parallel,
+    microbatch_size := layout.microbatch_size,
+    tensor_parallel_2 := layout.tensor_parallel_2,
+    context_parallel := layout.context_parallel,
+    expert_parallel := layout.expert_parallel,
+    virtual_pipeline := layout.virtual_pipeline,
+    summa_panels := layout.summa_panels,
+    uses_sequence_parallel := layout.uses_sequence_parallel,
+    zero_stage := layout.zero_stage,
+    num_microbatches := layout.num_microbatches,
+    tensor_parallel_external := layout.tensor_parallel_external,
+    sequence_parallel := layout.sequence_parallel,
+    nvlink_tensor_parallel_2 := layout.nvlink_tensor_parallel_2,
+    nvlink_context_parallel := layout.nvlink_context_parallel
+);
+
+-- A layout in one line, such as tensor_1d dp16 tp8 pp32 micro1 (nvlink tp8). Left out are
+-- degrees of 1 and other values that stand for unused. `tp8x4` are both axes of tensor
+-- parallelism, `sp4` is a degree of sequence parallelism, and `seq` says that the
+-- tensor-parallel group splits the sequence. Microbatches are counted where they are no whole
+-- number of sequences. NULL where nothing is known.
+create or replace macro layout_in_words(layout) as
+nullif(
+    concat_ws(
+        ' ',
+        layout.strategy,
+        'dp' || layout.data_parallel,
+        'tp' || nullif(
+            concat_ws('x', layout.tensor_parallel, nullif(layout.tensor_parallel_2, 1)), ''
+        ),
+        'ext' || nullif(layout.tensor_parallel_external, 1),
+        'cp' || nullif(layout.context_parallel, 1),
+        'sp' || nullif(layout.sequence_parallel, 1),
+        'ep' || nullif(layout.expert_parallel, 1),
+        case when layout.uses_sequence_parallel then 'seq' end,
+        'pp' || layout.pipeline_parallel,
+        'chunks' || nullif(layout.virtual_pipeline, 1),
+        coalesce(
+            'micro' || layout.microbatch_size, 'microbatches' || layout.num_microbatches
+        ),
+        -- only estimators with a choice of ZeRO stage have a choice of sequence parallelism
+        case when layout.uses_sequence_parallel is not null then 'zero' || layout.zero_stage end,
+        'panels' || nullif(layout.summa_panels, 0),
+        'recompute ' || nullif(layout.activation_recompute, 'none'),
+        'attention ' || nullif(layout.attention, 'flash'),
+        '(nvlink ' || nullif(
+            concat_ws(
+                ' ',
+                'dp' || nullif(layout.nvlink_data_parallel, 1),
+                'tp' || nullif(
+                    nullif(
+                        concat_ws(
+                            'x',
+                            layout.nvlink_tensor_parallel,
+                            nullif(layout.nvlink_tensor_parallel_2, 1)
+                        ),
+                        '1'
+                    ),
+                    ''
+                ),
+                'cp' || nullif(layout.nvlink_context_parallel, 1),
+                'pp' || nullif(layout.nvlink_pipeline_parallel, 1)
+            ),
+            ''
+        ) || ')'
+    ),
+    ''
+);

@@ -23,59 +23,24 @@ layouts as (
 
 -- of the rows of a layout, those that no layout of the cell accounts for
 astray as (
-    select * exclude (sibling_record, num_layouts, num_fitting_layouts)
+    select
+        cell_id,
+        evaluated_layout(in_force) as best
     from in_force
     where num_fitting_layouts > 0
     except all
-    (
-        -- no row, only the order of columns, which in older databases is another
-        select * exclude (sibling_record, num_layouts, num_fitting_layouts)
-        from in_force
-        where false
-        union all by name
-        select
-            configuration_source.cell_id,
-            configuration_source.step_seconds,
-            configuration_source.training_seconds,
-            configuration_source.memory_bytes,
-            configuration_source.strategy,
-            configuration_source.attention,
-            configuration_source.activation_recompute,
-            configuration_source.data_parallel,
-            configuration_source.tensor_parallel,
-            configuration_source.tensor_parallel_2,
-            configuration_source.tensor_parallel_external,
-            configuration_source.context_parallel,
-            configuration_source.sequence_parallel,
-            configuration_source.expert_parallel,
-            configuration_source.pipeline_parallel,
-            configuration_source.virtual_pipeline,
-            configuration_source.uses_sequence_parallel,
-            configuration_source.zero_stage,
-            configuration_source.microbatch_size,
-            configuration_source.num_microbatches,
-            configuration_source.summa_panels,
-            configuration_source.nvlink_data_parallel,
-            configuration_source.nvlink_tensor_parallel,
-            configuration_source.nvlink_tensor_parallel_2,
-            configuration_source.nvlink_context_parallel,
-            configuration_source.nvlink_pipeline_parallel,
-            configuration_source.compute_seconds,
-            configuration_source.memory_seconds,
-            configuration_source.tensor_comm_seconds,
-            configuration_source.pipeline_comm_seconds,
-            configuration_source.bubble_seconds,
-            configuration_source.data_comm_seconds
-        from configuration_source
-        semi join in_force
-            on
-                configuration_source.cell_id = in_force.cell_id
-                and configuration_source.step_seconds = in_force.step_seconds
-        where
-            configuration_source.fits_memory is distinct from false
-            -- always true: tells this scan from that of `layouts`, which wants few columns
-            and abs(configuration_source.cell_id) >= 0
-    )
+    select
+        configuration_source.cell_id,
+        evaluated_layout(configuration_source) as best
+    from configuration_source
+    semi join in_force
+        on
+            configuration_source.cell_id = in_force.cell_id
+            and configuration_source.step_seconds = in_force.step_seconds
+    where
+        configuration_source.fits_memory is distinct from false
+        -- always true: tells this scan from that of `layouts`, which wants few columns
+        and abs(configuration_source.cell_id) >= 0
 )
 
 select

@@ -17,30 +17,7 @@ select
             num_gpus,
             global_batch_size,
             strategy
-        order by
-            struct_pack(
-                step_seconds := step_seconds,
-                memory_bytes := memory_bytes,
-                nvlink_data_parallel := nvlink_data_parallel,
-                nvlink_tensor_parallel := nvlink_tensor_parallel,
-                nvlink_pipeline_parallel := nvlink_pipeline_parallel,
-                data_parallel := data_parallel,
-                tensor_parallel := tensor_parallel,
-                pipeline_parallel := pipeline_parallel,
-                microbatch_size := microbatch_size,
-                tensor_parallel_2 := tensor_parallel_2,
-                context_parallel := context_parallel,
-                expert_parallel := expert_parallel,
-                virtual_pipeline := virtual_pipeline,
-                summa_panels := summa_panels,
-                uses_sequence_parallel := uses_sequence_parallel,
-                zero_stage := zero_stage,
-                num_microbatches := num_microbatches,
-                tensor_parallel_external := tensor_parallel_external,
-                sequence_parallel := sequence_parallel,
-                nvlink_tensor_parallel_2 := nvlink_tensor_parallel_2,
-                nvlink_context_parallel := nvlink_context_parallel
-            )
+        order by layout_order(configuration)
     ) as rank_in_strategy
 from configuration
 where fits_memory is distinct from false

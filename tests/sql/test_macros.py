@@ -7,6 +7,9 @@ from typing import Any
 import duckdb
 import pytest
 
+from estimators.columns import COLUMNS, LAYOUT_COLUMNS
+from warehouse.show.units import layout_in_words
+
 
 def value(connection: duckdb.DuckDBPyConnection, expression: str) -> Any:
     row = connection.execute(f"select {expression}").fetchone()
@@ -140,3 +143,89 @@ def test_an_argument_outside_its_limits_is_told_by_name(
     told = given.removesuffix("::double").strip("'")
     with pytest.raises(duckdb.Error, match=f"`a` {told}: is 1 to 10"):
         value(warehouse_connection, f"argument_within('a', {given}, 1, 10, 'is 1 to 10')")
+
+
+def as_layout() -> str:
+    """Return the SQL of a layout whose values are parameters."""
+    columns = (COLUMNS[name] for name in LAYOUT_COLUMNS)
+    fields = (f"{c.name} := cast(? as {c.duckdb_type})" for c in columns)
+    return f"struct_pack({', '.join(fields)})"
+
+
+PLAIN_LAYOUT = {"data_parallel": 4, "tensor_parallel": 8, "pipeline_parallel": 2}
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, None),
+        (PLAIN_LAYOUT | {"microbatch_size": 1}, "dp4 tp8 pp2 micro1"),
+        (
+            PLAIN_LAYOUT
+            | {"strategy": "summa_2d", "tensor_parallel_2": 4, "summa_panels": 32}
+            | {"nvlink_data_parallel": 1, "nvlink_tensor_parallel": 4}
+            | {"nvlink_tensor_parallel_2": 2, "nvlink_pipeline_parallel": 1},
+            "summa_2d dp4 tp8x4 pp2 panels32 (nvlink tp4x2)",
+        ),
+        (
+            PLAIN_LAYOUT | {"context_parallel": 2, "expert_parallel": 8, "virtual_pipeline": 3},
+            "dp4 tp8 cp2 ep8 pp2 chunks3",
+        ),
+        # a degree of sequence parallelism, and the tensor-parallel group splitting sequences
+        (PLAIN_LAYOUT | {"sequence_parallel": 16}, "dp4 tp8 sp16 pp2"),
+        (
+            PLAIN_LAYOUT | {"uses_sequence_parallel": True, "zero_stage": 1},
+            "dp4 tp8 seq pp2 zero1",
+        ),
+        (
+            PLAIN_LAYOUT | {"uses_sequence_parallel": False, "zero_stage": 0},
+            "dp4 tp8 pp2 zero0",
+        ),
+        # no choice of the stage: nothing to say
+        (PLAIN_LAYOUT | {"zero_stage": 0}, "dp4 tp8 pp2"),
+        (
+            PLAIN_LAYOUT | {"activation_recompute": "full", "attention": "unfused"},
+            "dp4 tp8 pp2 recompute full attention unfused",
+        ),
+        (
+            PLAIN_LAYOUT | {"activation_recompute": "none", "attention": "flash"},
+            "dp4 tp8 pp2",
+        ),
+        (
+            {"data_parallel": 3, "tensor_parallel_external": 2, "num_microbatches": 7},
+            "dp3 ext2 microbatches7",
+        ),
+        (
+            PLAIN_LAYOUT
+            | {"microbatch_size": 2, "num_microbatches": 7, "nvlink_tensor_parallel": 1}
+            | {"nvlink_context_parallel": 2, "nvlink_data_parallel": 2},
+            "dp4 tp8 pp2 micro2 (nvlink dp2 cp2)",
+        ),
+    ],
+)
+def test_a_layout_reads_the_same_from_sql_and_from_python(
+    warehouse_connection: duckdb.DuckDBPyConnection, values: dict[str, Any], words: str | None
+) -> None:
+    found = warehouse_connection.execute(
+        f"select layout_in_words({as_layout()})", [values.get(n) for n in LAYOUT_COLUMNS]
+    ).fetchone()
+    assert found == (words,)
+    assert layout_in_words(values) == (words or "")
+
+
+def fields_of(connection: duckdb.DuckDBPyConnection, macro: str) -> list[str]:
+    found = connection.execute(f"describe select unnest({macro}(configuration)) from configuration")
+    return [name for name, *_ in found.fetchall()]
+
+
+def test_macros_of_a_layout_have_every_column_of_one(
+    warehouse_connection: duckdb.DuckDBPyConnection,
+) -> None:
+    layout = fields_of(warehouse_connection, "layout_of")
+    assert sorted(layout) == sorted(LAYOUT_COLUMNS)
+    assert set(LAYOUT_COLUMNS) < set(fields_of(warehouse_connection, "evaluated_layout"))
+    # all layouts of a cell have these in common: they tell none apart
+    in_cell = {"strategy", "attention", "activation_recompute"}
+    order = fields_of(warehouse_connection, "layout_order")
+    assert order[:2] == ["step_seconds", "memory_bytes"]
+    assert set(order[2:]) == set(LAYOUT_COLUMNS) - in_cell

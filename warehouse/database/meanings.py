@@ -103,6 +103,7 @@ ARGUMENTS = {
     "given_usd_per_kwh": "Price of electricity [USD/kWh]; NULL: the last published one",
     "given_watts": "Mean power of one accelerator with its server [watts]; NULL: published ones",
     "highest": "The highest that may be given",
+    "layout": "A row or a struct that has the columns of a layout, such as a view's name in `from`",
     "lowest": "The lowest that may be given",
     "mends": "The ids of a row's mends, commas between: column mends",
     "name": "A name of a model, an accelerator or anything else",
@@ -122,6 +123,8 @@ EXAMPLES = {
     "from best('gpt3_1T', 4096) limit 5",
     "compare": "from compare('A100', 'B200') limit 5",
     "days": "select model, days(training_seconds) as days from published_training_runs",
+    "evaluated_layout": "select cell_id, evaluated_layout(configuration) as layout "
+    "from configuration limit 5",
     "folded_name": "select model, folded_name(model) as folded from model limit 5",
     "gb": "select accelerator, gb(hbm_bytes) as gb from accelerator",
     "has_mend": "select variant, has_mend(mends, 'R2') as mends_r2 from cell group by all",
@@ -130,6 +133,11 @@ EXAMPLES = {
     "in_percent": "select run, in_percent(goodput) as percent from goodput",
     "in_tflops": "select accelerator, in_tflops(bf16_flops_per_second) as tflops from accelerator",
     "in_years": "select in_years(1e9) as years",
+    "layout_in_words": "select layout_in_words(configuration) as layout, step_seconds "
+    "from configuration limit 5",
+    "layout_of": "select cell_id, unnest(layout_of(configuration)) from configuration limit 5",
+    "layout_order": "select cell_id, step_seconds, memory_bytes from configuration "
+    "order by layout_order(configuration) limit 5",
     "megatron_flops": "select megatron_flops(1536, 2048, 96, 12288, 51200, 'full') as flops",
     "megatron_parameters": "select megatron_parameters(96, 12288, 51200, 2048) as parameters",
     "layout_run_for": "select num_gpus, data_parallel, tensor_parallel, gpu_hours "
