@@ -1,84 +1,92 @@
-"""`warehouse explain`: a step as the sum of its parts, and the constants that it hangs on."""
+"""`warehouse explain`: a step as the sum of its parts, and the constants that it depends on."""
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warehouse.cli.common import DEFAULT_DATABASE, Database, put, say
+from warehouse.cli.common import DEFAULT_DATABASE, Database, put, put_document, say
+from warehouse.cli.options import Best, EstimatorName, Figures, Output
 from warehouse.show.formats import Format, json_value
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from estimators.contract import Estimator
     from warehouse.ask.explain import Explanation
 
-ESTIMATOR = "training_step"
 SHOWN = 12
-"""Constants in the table unless --all is asked for."""
+"""Constants in the table without --all."""
 
 
 def explain(
     pairs: Annotated[
         list[str],
-        typer.Argument(metavar="KEY=VALUE...", help="The configuration, or with --best a filter."),
+        typer.Argument(metavar="KEY=VALUE...", help="The configuration, or filters for --best."),
     ],
-    best: Annotated[
-        bool, typer.Option("--best", help="The fastest stored layout that these pairs leave.")
-    ] = False,
+    figures: Figures,
+    output: Output,
+    best: Best = False,
     every: Annotated[
-        bool, typer.Option("--all", help="Every constant, not only those that matter most.")
+        bool, typer.Option("--all", help="Show every constant, not only the strongest.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Write JSON in base units instead of the report.")
-    ] = False,
+    estimator: EstimatorName = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Show why a training step takes as long as it does.
 
-    The step is shown as the sum of its parts with their formulas, then the constants by how far
-    their stated ranges move it, with their sources. The first range takes their errors as
-    independent, the second all of them at their worst together. Keys are the columns that
-    `evaluate training_step` reads.
+    The first table has the parts of the step with their formulas; they add up to it. The second
+    has the constants with their sources, the one whose range moves the step most first. Of the two
+    ranges of the step, the first takes the errors of the constants as independent, the second has
+    all of them at their worst. Keys are the columns that `evaluate` reads. The default estimator
+    is training_step.
     """
     from estimators import registry
-    from estimators.contract import PUBLISHED
     from warehouse.ask.explain import explain as explained
+    from warehouse.ask.explain import require_formulas
     from warehouse.database.catalog import packaged_catalog
     from warehouse.errors import InputError
     from warehouse.evaluate.one import read_pairs, show_configuration
+    from warehouse.studies.variants import mends_of_options
 
-    model = registry.get(ESTIMATOR)
+    model = registry.get(estimator or registry.default("explain"))
+    require_formulas(model)
     relation = model.relations[0]
     given = read_pairs(model, relation, pairs)
+    mends = mends_of_options(model, figures.variant, figures.mend)
     if given.pop("profile", "default") != "default":
-        hint = "`warehouse show training_step ... --profile NAME` shows a calibrated step"
-        raise InputError("`profile`: an explanation is of the constants with their sources", hint)
+        raise InputError(
+            "`profile`: only the constants with published sources have ranges",
+            f"`warehouse show {model.name} ... --profile NAME` shows a calibrated step",
+        )
     catalog = packaged_catalog()
     if best:
-        given = _best(db, given)
-    found = explained(show_configuration(model, relation, given, PUBLISHED, catalog), catalog)
-    if as_json:
-        sys.stdout.write(json.dumps(_document(found), indent=2) + "\n")
-        return
-    for line in _headline(found):
-        say(line)
-    _put_parts(found)
-    sys.stdout.write("\n")
-    _put_constants(found, every=every)
+        given = _best(db, model, given)
+    found = explained(show_configuration(model, relation, given, mends, catalog), catalog)
+    with output.opened():
+        if output.is_json:
+            put_document(_document(found), indent=2)
+        elif output.form is Format.CSV:
+            say("CSV has the parts of the step alone; --json has everything")
+            rows = [(p.name, p.seconds, p.share, *p.formula) for p in found.parts]
+            put(("part", "seconds", "step_fraction", "formula", "source"), [rows], Format.CSV)
+        else:
+            for line in _headline(found):
+                say(line)
+            _put_parts(found, output.form)
+            sys.stdout.write("\n")
+            _put_constants(found, output.form, every=every)
 
 
-def _best(db: Path, given: dict[str, str]) -> dict[str, str]:
-    """Return the fastest stored configuration that has the values given, as texts."""
-    from estimators import registry
+def _best(db: Path, model: Estimator, given: dict[str, str]) -> dict[str, str]:
+    """Return the fastest stored configuration that has the given values, as texts."""
     from warehouse.ask.explain import best_configuration
     from warehouse.database.connection import open_for_read
 
     with open_for_read(db) as connection:
-        return best_configuration(connection, registry.get(ESTIMATOR), given)
+        return best_configuration(connection, model, given)
 
 
 def _headline(found: Explanation) -> list[str]:
@@ -86,22 +94,32 @@ def _headline(found: Explanation) -> list[str]:
 
     values, results = found.shown.problem, found.shown.results
     names = ("model", "accelerator", "num_gpus", "global_batch_size", "framework")
-    asked = {n: values[n] for n in names if values[n] is not None}
+    problem = {n: values[n] for n in names if values.get(n) is not None}
     layout = {n: v for n, v in found.shown.layout.items() if v not in (1, 0, False)}
-    told = {**asked, **layout, "activation_recompute": values["activation_recompute"]}
+    choice = {n: values[n] for n in ("activation_recompute",) if n in values}
     likely, extreme = (" to ".join(f"{s:.4g}" for s in r) for r in (found.likely, found.extreme))
-    memory = in_words("memory_bytes", results["memory_bytes"])
-    fits = "fits" if results["fits_memory"] else "does not fit"
-    return [
-        ", ".join(f"{name} {value}" for name, value in told.items()),
+    figures = [
+        f"{name.upper()} {100 * float(results[name] or 0):.1f} %"
+        for name in ("mfu", "hfu")
+        if name in results
+    ]
+    if "memory_bytes" in results:
+        memory = in_words("memory_bytes", results["memory_bytes"])
+        figures.append(f"memory {memory}, which {_fits(found)}")
+    lines = [
+        ", ".join(f"{name} {value}" for name, value in {**problem, **layout, **choice}.items()),
         f"step {found.step_seconds:.4g} s; {likely} s by independent errors of the constants; "
         f"{extreme} s with all of them at their worst",
-        f"MFU {100 * float(results['mfu'] or 0):.1f} %, "
-        f"HFU {100 * float(results['hfu'] or 0):.1f} %, memory {memory}, which {fits}",
+        ", ".join(figures),
     ]
+    return [line for line in lines if line]
 
 
-def _put_parts(found: Explanation) -> None:
+def _fits(found: Explanation) -> str:
+    return "fits" if found.shown.results.get("fits_memory", True) else "does not fit"
+
+
+def _put_parts(found: Explanation, form: Format) -> None:
     rows = [
         (
             p.name.removesuffix("_seconds"),
@@ -113,10 +131,10 @@ def _put_parts(found: Explanation) -> None:
         if p.seconds
     ]
     rows.append(("step", f"{found.step_seconds:.4g}", "100.0", "sum of the parts"))
-    put(("part", "seconds", "%", "formula"), [rows], Format.TABLE)
+    put(("part", "seconds", "%", "formula"), [rows], form)
 
 
-def _put_constants(found: Explanation, *, every: bool) -> None:
+def _put_constants(found: Explanation, form: Format, *, every: bool) -> None:
     chosen = found.sensitivities if every else found.sensitivities[:SHOWN]
     rows = [
         (
@@ -130,7 +148,7 @@ def _put_constants(found: Explanation, *, every: bool) -> None:
         for one in chosen
     ]
     header = ("constant", "value", "range", "elasticity", "step over the range", "source")
-    put(header, [rows], Format.TABLE)
+    put(header, [rows], form)
 
 
 def _document(found: Explanation) -> dict[str, Any]:
