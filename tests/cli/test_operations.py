@@ -234,9 +234,9 @@ def test_chosen_errata_are_mended(operations: Callable[..., tuple[int, Any, str]
     ("arguments", "says"),
     [
         ((), "no configuration is named"),
-        (("--best", "--tensor-parallel", 8), "`--tensor-parallel` cannot stand beside `--best`"),
-        (("--best", "--config", "x.csv"), "`--config` cannot stand beside `--best`"),
-        (("--config", "x.csv", "--model", "gpt3"), "`--model` cannot stand beside `--config`"),
+        (("--best", "--tensor-parallel", 8), "`--tensor-parallel` and `--best` exclude each other"),
+        (("--best", "--config", "x.csv"), "`--config` and `--best` exclude each other"),
+        (("--config", "x.csv", "--model", "gpt3"), "`--model` and `--config` exclude each other"),
         ((*ONE, "--row", 2), "`--row` needs `--config`"),
         ((*ONE, "--set", "seq_len"), "is not KEY=VALUE"),
         ((*ONE, "--mend", "R1", "--variant", "published"), "`--variant` exclude each other"),

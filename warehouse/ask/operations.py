@@ -1,7 +1,7 @@
-"""Operation by operation: what the step of a few configurations consists of.
+"""The operations of a step: which of them takes how long, and what it waits for.
 
-The rows go through a warehouse in memory, so that what a command shows is what the view
-`operation_breakdown` shows of stored rows.
+The rows pass through a warehouse in memory: a command shows the rows of the view
+`operation_breakdown`, as it has them of stored configurations.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 
 from estimators.columns import COLUMNS
 from estimators.contract import (
@@ -21,24 +20,22 @@ from estimators.contract import (
     Cell,
     Columns,
     Mends,
-    Refusal,
+    Operations,
     Scalar,
     content_id,
     variant_name,
 )
-from estimators.registry import get
-from estimators.roofline.breakdown import with_operations
-from estimators.roofline.estimator import RELATION, RELATION_OPERATION
+from estimators.registry import with_capability
 from warehouse.ask.names import with_known_names
 from warehouse.ask.rank import QUESTION, RANKED, Filters, stored_problems
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.empty import in_memory
 from warehouse.database.sink import store_cells
 from warehouse.database.sql_text import quoted
-from warehouse.errors import InputError
+from warehouse.errors import InputError, UsageError
 from warehouse.evaluate.cells import cells_of
 from warehouse.evaluate.csv_parquet import SUFFIXES, read_configs
-from warehouse.evaluate.inputs import input_names, read_columns, wrong_types
+from warehouse.evaluate.inputs import estimated, input_names, resolve_rows
 from warehouse.studies.study import Study
 from warehouse.sweep.record import register_study
 
@@ -47,22 +44,33 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
+    from estimators.contract import Estimator
     from warehouse.show.formats import Row
 
     Cells = Sequence[tuple[Cell, Columns]]
 
-ROOFLINE = get("roofline")
-"""The estimator that has operations."""
+_HINT = "name a column that it reads, such as num_gpus, tensor_parallel or hbm_bytes_per_second"
 
-INPUTS = input_names(ROOFLINE, RELATION)
-"""Columns that make a configuration."""
 
-_NEVER = "what an estimator reads, such as num_gpus, tensor_parallel or hbm_bytes_per_second"
+def operations_of(estimator: Estimator) -> Operations:
+    """Return the operations that the estimator's step consists of.
+
+    Raises
+    ------
+    UsageError
+        If it has none; the hint names the estimators that have.
+    """
+    if estimator.operations is None:
+        raise UsageError(
+            f"`--estimator` {estimator.name} does not divide a step into operations",
+            f"use {' or '.join(with_capability('operations'))}",
+        )
+    return estimator.operations
 
 
 def given_configuration(
-    given: Mapping[str, Scalar], catalog: Catalog, mends: Mends
-) -> dict[str, Array]:
+    estimator: Estimator, given: Mapping[str, Scalar], catalog: Catalog, mends: Mends
+) -> Columns:
     """Return the configuration that column values make, complete and checked.
 
     Raises
@@ -70,20 +78,22 @@ def given_configuration(
     InputError
         If a value is faulty, missing or breaks a rule.
     """
+    relation = estimator.relations[0]
+    inputs = input_names(estimator, relation)
     for name in given:
-        if name not in INPUTS:
-            raise InputError(f"`{name}` is not a column of a configuration", f"name {_NEVER}")
-    frame = pl.DataFrame({name: [str(value)] for name, value in given.items()})
-    resolved, refusals = _resolved(frame, catalog, mends)
-    if refusals:
-        told = [str(replace(refusal, row=None)) for refusal in refusals]
-        raise InputError("\n".join(dict.fromkeys(told)))
-    return resolved
+        if name not in inputs:
+            raise InputError(f"`{name}` is not a column of a configuration", _HINT)
+    texts = {name: str(value) for name, value in given.items()}
+    resolved = resolve_rows(estimator, relation, texts, catalog, mends)
+    if resolved.refusals:
+        reasons = [str(replace(refusal, row=None)) for refusal in resolved.refusals]
+        raise InputError("\n".join(dict.fromkeys(reasons)))
+    return resolved.columns
 
 
 def configurations_of(
-    path: Path, row: int | None, catalog: Catalog, mends: Mends
-) -> dict[str, Array]:
+    estimator: Estimator, path: Path, row: int | None, catalog: Catalog, mends: Mends
+) -> Columns:
     """Return the configurations in a file, or the one in its `row`, counted from 1.
 
     Raises
@@ -91,48 +101,50 @@ def configurations_of(
     InputError
         If the file cannot be read, has no such row, or a row is refused.
     """
+    relation = estimator.relations[0]
+    inputs = input_names(estimator, relation)
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(
             f"{path}: is of no known format", f"name a file that ends in {' or '.join(SUFFIXES)}"
         )
     if not path.exists():
         raise InputError(f"{path}: there is no such file")
-    frame = read_configs(path, INPUTS, keep_text=True)
-    if not any(name in INPUTS for name in frame.columns):
-        raise InputError(f"{path}: has no column that the estimator reads", f"name {_NEVER}")
+    frame = read_configs(path, inputs, keep_text=True)
+    if not any(name in inputs for name in frame.columns):
+        raise InputError(f"{path}: has no column that the estimator reads", _HINT)
     if frame.height < (row or 1):
         have = f"{frame.height} row{'' if frame.height == 1 else 's'}"
         raise InputError(f"{path}: has {have}, there is no row {row or 1}")
-    refusals = wrong_types(frame, INPUTS)
-    if not refusals:
-        frame = frame[row - 1 : row] if row else frame
-        resolved, refusals = _resolved(frame, catalog, mends)
-    if refusals:
-        first = row or 1
-        told = [r if r.row is None else replace(r, row=r.row + first - 1) for r in refusals]
-        raise InputError.from_refusals(told, str(path))
-    return resolved
+    chosen = frame[row - 1 : row] if row else frame
+    resolved = resolve_rows(estimator, relation, chosen, catalog, mends)
+    if resolved.refusals:
+        before = (row or 1) - 1
+        refusals = [
+            r if r.row is None else replace(r, row=r.row + before) for r in resolved.refusals
+        ]
+        raise InputError.from_refusals(refusals, str(path))
+    return resolved.columns
 
 
 def best_configurations(
-    connection: DuckDBPyConnection, filters: Filters
-) -> tuple[dict[str, Array], int]:
+    connection: DuckDBPyConnection, estimator: Estimator, filters: Filters
+) -> tuple[Columns, int]:
     """Return the fastest layout of each problem that `filters` leave, and how many have none.
 
     Parameters
     ----------
     filters
-        As `ranking.rank_layouts` takes them: the variant among them.
+        As `rank.rank_layouts` takes them, with the variant.
 
     Raises
     ------
     InputError
-        If a filter leaves no problem, or none has a layout that fits in memory.
+        If a filter leaves no problem, or no layout fits in memory.
     """
-    filters = with_known_names(connection, {**filters, "estimator": ROOFLINE.name})
+    filters = with_known_names(connection, {**filters, "estimator": estimator.name})
     stored = stored_problems(connection, filters)
     rank = "rank_in_strategy" if "strategy" in filters else "rank_by_time"
-    layout = (*ROOFLINE.choice_columns, *RELATION.keys)
+    layout = (*estimator.choice_columns, *estimator.relations[0].keys)
     where = " and ".join(f"{quoted(name)} = ?" for name in filters)
     best = rows_as_dicts(
         connection,
@@ -144,43 +156,40 @@ def best_configurations(
             "no layout fits in memory in any problem that the filters leave",
             "`warehouse operations` with the options of one layout shows one that does not fit",
         )
-    problems = {
-        problem["problem_id"]: problem for problem in rows_as_dicts(connection, "from problem")
-    }
+    problems = {row["problem_id"]: row for row in rows_as_dicts(connection, "from problem")}
     rows = [{**problems[each["problem_id"]], **each} for each in best]
-    order = (*QUESTION, *ROOFLINE.problem_columns)
+    order = (*QUESTION, *estimator.problem_columns)
     rows.sort(key=lambda found: [(found[name] is not None, found[name]) for name in order])
-    names = (*ROOFLINE.problem_columns, *layout)
-    return {name: _column(name, [row[name] for row in rows]) for name in names}, len(stored) - len(
-        {row["problem_id"] for row in rows}
-    )
+    names = (*estimator.problem_columns, *layout)
+    num_without = len(stored) - len({row["problem_id"] for row in rows})
+    return {name: _column(name, [row[name] for row in rows]) for name in names}, num_without
 
 
-def break_down(configurations: Columns, mends: Mends) -> list[tuple[Cell, Columns]]:
+def break_down(
+    estimator: Estimator, configurations: Columns, mends: Mends
+) -> list[tuple[Cell, Columns]]:
     """Return a cell of operations for each configuration, in order; one given twice is one."""
-    size = len(configurations["strategy"])
-    rows = with_operations({**configurations, "place": np.arange(size)})
+    operations = operations_of(estimator)
+    relation = operations.relation
+    size = len(next(iter(configurations.values())))
+    rows = operations.expand({**configurations, "place": np.arange(size)})
     place = rows.pop("place")
-    found: dict[str, Array] = {
-        name: np.empty(len(place), dtype=COLUMNS[name].dtype)
-        for name in RELATION_OPERATION.measures
-    }
-    ROOFLINE.estimate(RELATION_OPERATION, rows, rows, mends, found)
+    found = estimated(estimator, relation, rows, mends, relation.measures)
     cells: dict[int, tuple[Cell, Columns]] = {}
     for start, stop in _runs(place, size):
         own, measured = (
             {name: column[start:stop] for name, column in columns.items()}
             for columns in (rows, found)
         )
-        for cell, columns in cells_of(ROOFLINE, RELATION_OPERATION, own, measured, mends):
+        for cell, columns in cells_of(estimator, relation, own, measured, mends):
             cells.setdefault(cell.id, (cell, columns))
     return list(cells.values())
 
 
-def breakdown(cells: Cells) -> tuple[tuple[str, ...], list[Row]]:
+def breakdown(estimator: Estimator, cells: Cells) -> tuple[tuple[str, ...], list[Row]]:
     """Return columns and rows of the view `operation_breakdown` over `cells`, in their order."""
     with in_memory() as connection:
-        store_cells(connection, ROOFLINE, RELATION_OPERATION, cells)
+        store_cells(connection, estimator, operations_of(estimator).relation, cells)
         result = connection.execute(
             "select * from operation_breakdown order by list_position(?, cell_id), operation_index",
             [[cell.id for cell, _ in cells]],
@@ -189,32 +198,25 @@ def breakdown(cells: Cells) -> tuple[tuple[str, ...], list[Row]]:
         return columns, list(result.fetchall())
 
 
-def store_breakdown(connection: DuckDBPyConnection, cells: Cells, mends: Mends) -> tuple[str, int]:
-    """Store `cells` under a study of their own; return its name, and how many cells were new."""
-    variant = variant_name(mends, ROOFLINE.mends)
+def store_breakdown(
+    connection: DuckDBPyConnection, estimator: Estimator, cells: Cells, mends: Mends
+) -> tuple[str, int]:
+    """Store `cells` in a study named by their content; return its name, and the new cells."""
+    relation = operations_of(estimator).relation
+    variant = variant_name(mends, estimator.mends)
     digest = content_id(sorted(cell.id for cell, _ in cells)) >> 31
     name = f"operations {variant} {digest:08x}"
     definition = {
         "name": name,
-        "estimator": ROOFLINE.name,
-        "relation": RELATION_OPERATION.name,
-        "mends": [[mend for mend in ROOFLINE.mends if mend in mends]],
+        "estimator": estimator.name,
+        "relation": relation.name,
+        "mends": [[mend for mend in estimator.mends if mend in mends]],
         "cells": sorted(cell.id for cell, _ in cells),
     }
-    study = Study(name, ROOFLINE.name, (mends,), (), definition, "")
+    study = Study(name, estimator.name, (mends,), (), definition, "")
     sizes = [(cell, len(columns["operation"])) for cell, columns in cells]
     register_study(connection, study, sizes)
-    return name, len(store_cells(connection, ROOFLINE, RELATION_OPERATION, cells))
-
-
-def _resolved(
-    frame: pl.DataFrame, catalog: Catalog, mends: Mends
-) -> tuple[dict[str, Array], list[Refusal]]:
-    columns, refusals = read_columns(frame, INPUTS, RELATION)
-    if refusals:
-        return {}, refusals
-    resolved, refusals = ROOFLINE.resolve(RELATION, columns, catalog, mends)
-    return dict(resolved), refusals
+    return name, len(store_cells(connection, estimator, relation, cells))
 
 
 def _runs(place: Array, size: int) -> list[tuple[int, int]]:
