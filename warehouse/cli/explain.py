@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warehouse.cli.common import DEFAULT_DATABASE, Database, put, put_document, say
-from warehouse.cli.options import Best, EstimatorName, Figures, Output
+from warehouse.cli.options import Best, EstimatorName, Mending, Output
 from warehouse.show.formats import Format, json_value
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def explain(
         list[str],
         typer.Argument(metavar="KEY=VALUE...", help="The configuration, or filters for --best."),
     ],
-    figures: Figures,
+    mending: Mending,
     output: Output,
     best: Best = False,
     every: Annotated[
@@ -49,13 +49,12 @@ def explain(
     from warehouse.database.catalog import packaged_catalog
     from warehouse.errors import InputError
     from warehouse.evaluate.one import read_pairs, show_configuration
-    from warehouse.studies.variants import mends_of_options
 
     model = registry.get(estimator or registry.default("explain"))
     require_formulas(model)
     relation = model.relations[0]
     given = read_pairs(model, relation, pairs)
-    mends = mends_of_options(model, figures.variant, figures.mend)
+    mends = mending.mends(model)
     if given.pop("profile", "default") != "default":
         raise InputError(
             "`profile`: only the constants with published sources have ranges",

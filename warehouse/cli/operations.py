@@ -12,8 +12,8 @@ from warehouse.cli.common import DEFAULT_DATABASE, Database, count, put_for_peop
 from warehouse.cli.options import (
     Best,
     EstimatorName,
-    Figures,
     IntoDatabase,
+    Mending,
     Number,
     Output,
     ProblemFilters,
@@ -148,7 +148,7 @@ def operations(
     source: Source,
     filters: Filters,
     layout: Layout,
-    figures: Figures,
+    mending: Mending,
     output: Output,
     estimator: EstimatorName = None,
     into_db: IntoDatabase = False,
@@ -168,11 +168,10 @@ def operations(
     from estimators import registry
     from warehouse.ask.operations import break_down, breakdown, operations_of, store_breakdown
     from warehouse.database.connection import open_for_write
-    from warehouse.studies.variants import mends_of_options
 
     model = registry.get(estimator or registry.default("operations"))
     operations_of(model)
-    mends = mends_of_options(model, figures.variant, figures.mend)
+    mends = mending.mends(model)
     values = {**given(filters), **given(layout)}
     _refuse_mixtures(values, source)
     if source.best:
