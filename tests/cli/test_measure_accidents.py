@@ -66,8 +66,8 @@ def before(warehouse: Command, database: Path, file: Callable[..., Path]) -> dic
 @pytest.mark.parametrize(
     "place",
     [
-        "warehouse.sweep.batch.register_study",
-        "warehouse.sweep.batch.store_cells",
+        "warehouse.sweep.record.register_study",
+        "warehouse.sweep.record.store_cells",
         "warehouse.database.stored_best.refresh",
         "warehouse.measure.store.registered",
         "warehouse.cli.measure.fetched",

@@ -125,7 +125,7 @@ def _evaluate_into(
     from warehouse.database.catalog import load_catalog
     from warehouse.database.connection import open_for_write
     from warehouse.evaluate.profiles import read_profiles, with_profiles
-    from warehouse.sweep.batch import store_batch
+    from warehouse.sweep.record import store_batch
 
     with open_for_write(db) as connection:
         catalog = defined.added_to(load_catalog(connection))

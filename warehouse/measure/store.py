@@ -11,8 +11,7 @@ from warehouse.database.compact import compact
 from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.sink import arrow_table, registered, transaction
 from warehouse.errors import InputError
-from warehouse.sweep.batch import store_batch
-from warehouse.sweep.record import MEASURE, DropReport, delete_study
+from warehouse.sweep.record import MEASURE, DropReport, delete_study, store_batch
 
 if TYPE_CHECKING:
     from pathlib import Path

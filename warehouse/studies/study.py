@@ -1,16 +1,18 @@
-"""Study files: a question in TOML, read and checked whole before anything is evaluated."""
+"""Study files: a question in TOML, read and checked as a whole before anything is evaluated."""
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from estimators import registry
 from estimators.columns import COLUMNS
 from estimators.contract import Mends, Scalar, Search, Space
 from warehouse.errors import InputError
-from warehouse.studies.coupled import coupled_steps
 from warehouse.studies.definitions import SECTIONS, Definitions, read_definitions
 from warehouse.studies.toml_files import Faults, nearest, read_toml
 from warehouse.studies.values import expand
@@ -25,7 +27,13 @@ MAX_COMBINATIONS = 1_000_000
 """Most combinations of named values; the layouts that are searched over come on top."""
 
 MAX_ROWS = 1_000_000_000
-"""Most combinations where those of an estimator's row columns count too."""
+"""Most combinations where values of an estimator's row columns are counted too."""
+
+MAX_STEPS = 10_000
+"""Most combinations of coupled steps: each becomes a space."""
+
+Step = Mapping[str, tuple["Scalar"]]
+"""One step of [[coupled]]: each name with the one value that it takes."""
 
 _KEYS = (
     *("name", "description", "estimator", "variant", "mends"),
@@ -45,11 +53,11 @@ class Study:
         Each a cartesian product of named values ([space] and [system] together); the study
         is their union: one space, or one for each [[case]] and each step of [[coupled]].
     definition
-        The same as JSON-able data, ranges expanded, keys in a fixed order.
+        The study as JSON-able data, ranges expanded, keys in a fixed order.
     file
-        The file as the user named it.
+        The path that the user gave.
     defined
-        Models and systems of the study's own.
+        Models and systems that the study defines.
     """
 
     name: str
@@ -67,7 +75,7 @@ def load_study(path: Path) -> Study:
     Raises
     ------
     InputError
-        If there is anything wrong with it; every fault is told.
+        If anything is wrong with it; every fault is listed.
     """
     file = str(path)
     needs = 'a study needs name = "...", estimator = "..." and a [space]'
@@ -80,12 +88,12 @@ def load_study(path: Path) -> Study:
 
 
 def under(study: Study, mends: tuple[Mends, ...], called: str) -> Study:
-    """Return `study` under other mends, named after both: its cells are those of another study.
+    """Return `study` under other mends, as another study: its name ends in `called`.
 
     Parameters
     ----------
     called
-        The variant as the user said it.
+        The variant in the user's words.
     """
     if mends == study.mends:
         return study
@@ -188,7 +196,7 @@ def _spaces(table: dict[str, Any], search: Search, faults: Faults) -> tuple[Spac
         if first < number and not faults.refusals:
             faults.add("case", number, f"asks the same as [[case]] {first}")
     named = {key for space in spaces for key in space}
-    steps = coupled_steps(table.get("coupled", []), known, named, faults)
+    steps = _coupled_steps(table.get("coupled", []), known, named, faults)
     spaces = [{**space, **step} for space in spaces for step in steps]
     if not faults.refusals and not all(spaces):
         faults.add("space", None, "is empty", "name at least one value, as num_gpus = 64")
@@ -250,3 +258,70 @@ def _refuse_too_many(
         )
         faults.add("space", None, reason, hint)
         return
+
+
+# ---- [[coupled]]: values that change together, the first with the first and so on ----
+
+
+def _coupled_steps(
+    given: object, known: Sequence[str], named: Collection[str], faults: Faults
+) -> tuple[Step, ...]:
+    """Return every combination of the steps of all groups; one without names for no group.
+
+    Parameters
+    ----------
+    given
+        What the study says under ``coupled``: a list of groups, each a table of lists or ranges
+        of one length.
+    known, named
+        Columns that may be coupled, and those that the study names elsewhere.
+    """
+    if not isinstance(given, list) or not all(isinstance(group, dict) for group in given):
+        hint = "start each group with a line [[coupled]]"
+        faults.add("coupled", given, "must be an array of tables", hint)
+        return ()
+    taken = set(named)
+    groups = []
+    for number, group in enumerate(given, 1):
+        groups.append(_steps(group, f"in [[coupled]] {number} ", known, taken, faults))
+        taken |= group.keys()
+    total = math.prod(len(steps) for steps in groups)
+    if total > MAX_STEPS:
+        reason = f"has {total:,} combinations of steps, more than {MAX_STEPS:,}"
+        faults.add("coupled", None, reason, "shorten its lists or split the study")
+        return ()
+    return tuple(
+        {name: value for step in steps for name, value in step.items()}
+        for steps in itertools.product(*groups)
+    )
+
+
+def _steps(
+    group: dict[str, Any], where: str, known: Sequence[str], taken: set[str], faults: Faults
+) -> list[Step]:
+    """Return the steps of one group, in order."""
+    columns: dict[str, tuple[Scalar, ...]] = {}
+    for key, value in group.items():
+        if key not in known:
+            faults.add(key, value, f"{where}is not a key of [[coupled]]", nearest(key, known))
+        elif key in taken:
+            faults.add(key, value, f"{where}is named elsewhere as well", "name it once")
+        else:
+            values = faults.catch(partial(expand, repeats=True), COLUMNS[key], value, where=where)
+            columns |= {} if values is None else {key: values}
+    if len(columns) < len(group):
+        return []  # refused above
+    lengths = {key: len(values) for key, values in columns.items()}
+    if len(columns) < 2 or max(lengths.values()) < 2:
+        hint = "write lists of one length; a value that stands alone belongs to [space] or [system]"
+        faults.add("coupled", None, f"{where}needs two keys or more, with two values or more", hint)
+        return []
+    if len(set(lengths.values())) > 1:
+        counts = ", ".join(f"{key} has {length}" for key, length in lengths.items())
+        faults.add("coupled", None, f"{where}needs lists of one length", counts)
+        return []
+    rows = list(zip(*columns.values(), strict=True))
+    for place, row in enumerate(rows):
+        if row in rows[:place]:
+            faults.add("coupled", place + 1, f"{where}is the same step as {rows.index(row) + 1}")
+    return [{key: (value,) for key, value in zip(columns, row, strict=True)} for row in rows]

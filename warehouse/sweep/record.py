@@ -1,4 +1,4 @@
-"""The record of studies: which cells each asked for, and what goes when one is dropped."""
+"""Studies in the database: the cells that each asked for, stored, recorded and dropped."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
-from estimators.contract import Cell
+from estimators.contract import Cell, variant_name
 from warehouse.database import stored_best
 from warehouse.database.compact import compact
 from warehouse.database.connection import open_for_read, open_for_write
-from warehouse.database.sink import delete_cells, registered, transaction
+from warehouse.database.sink import delete_cells, registered, store_cells, transaction
 from warehouse.errors import InputError
+from warehouse.evaluate.profiles import DEFAULT
+from warehouse.studies.study import Study
 
 if TYPE_CHECKING:
-    from warehouse.studies.study import Study
+    from estimators.contract import Columns, Estimator, Mends, Relation
 
 MEASURE = "measure "
-"""How the study of measurements is called, before their own name."""
+"""Start of the name of a study that holds measured runs; their own name follows."""
 
 
 def register_study(
     connection: duckdb.DuckDBPyConnection, study: Study, cells: Sequence[tuple[Cell, int]]
 ) -> None:
-    """Record what `study` asks for; a study of that name that asked otherwise is redefined.
+    """Record the cells of `study`; an earlier definition of that name is replaced.
 
-    Cells that only the earlier definition asked for stay stored until a study is dropped.
-    Nothing is written if the record stands already.
+    Cells of the earlier definition alone stay stored until a study is dropped. Nothing is written
+    if the same record is stored already.
     """
     definition = json.dumps(study.definition, sort_keys=True)
     ids = pa.table({"cell_id": pa.array([cell.id for cell, _ in cells], type=pa.int64())})
@@ -66,9 +68,48 @@ def register_study(
             )
 
 
+def store_batch(
+    connection: duckdb.DuckDBPyConnection,
+    estimator: Estimator,
+    relation: Relation,
+    cells: Sequence[tuple[Cell, Columns]],
+    mends: Mends,
+    configs: Path,
+    *,
+    profile: str | None = None,
+    study: str | None = None,
+) -> int:
+    """Store evaluated cells as a study; return how many were new.
+
+    Parameters
+    ----------
+    configs
+        The file that the rows came from.
+    study
+        Name of the study, by default "evaluate FILE VARIANT PROFILE" without a default profile.
+        FILE is the path that the user gave: equal names in two directories are two studies.
+    """
+    if not cells:
+        return 0
+    name = study or f"evaluate {configs} {variant_name(mends, estimator.mends)}"
+    if study is None and profile not in (None, DEFAULT):
+        name += f" {profile}"
+    definition = {
+        "name": name,
+        "estimator": estimator.name,
+        "relation": relation.name,
+        "mends": [[mend for mend in estimator.mends if mend in mends]],
+        "file": str(configs),
+    }
+    evaluated = Study(name, estimator.name, (mends,), (), definition, str(configs))
+    sizes = [(cell, len(next(iter(columns.values())))) for cell, columns in cells]
+    register_study(connection, evaluated, sizes)
+    return len(store_cells(connection, estimator, relation, cells))
+
+
 @dataclass(frozen=True)
 class DropReport:
-    """What dropping a study removed: the cells that no other study asks for, with their rows."""
+    """The cells that dropping a study removed, their rows, and the size of the file."""
 
     study: str
     cells: int
@@ -86,7 +127,7 @@ def drop_study(database: Path, name: str) -> DropReport:
     Raises
     ------
     InputError
-        If there is no study of that name, or measurements rest on what it evaluated.
+        If there is no study of that name, or measurements need what it evaluated.
     """
     with open_for_read(database) as connection:
         _refuse_to_drop(connection, name, database)
@@ -109,18 +150,18 @@ def _refuse_to_drop(connection: duckdb.DuckDBPyConnection, name: str, database: 
         if name in measured:
             hint = f"it names measurements: `warehouse measure --drop {shlex.quote(name)}`"
         raise InputError(f'`study` "{name}" is not in {database}', hint)
-    resting = _resting(connection, name)
-    if resting:
-        commands = " and ".join(f"`warehouse measure --drop {shlex.quote(n)}`" for n in resting)
+    needing = _measurements_needing(connection, name)
+    if needing:
+        commands = " and ".join(f"`warehouse measure --drop {shlex.quote(n)}`" for n in needing)
         takes = "takes them out with it" if name.startswith(MEASURE) else "first"
         raise InputError(
-            f'`study` "{name}": the measurements {", ".join(resting)} rest on what it evaluated',
+            f'`study` "{name}": the measurements {", ".join(needing)} rest on what it evaluated',
             f"{commands} {takes}",
         )
 
 
-def _resting(connection: duckdb.DuckDBPyConnection, name: str) -> list[str]:
-    """Return the measurements that would be without an estimate of their problem, or study."""
+def _measurements_needing(connection: duckdb.DuckDBPyConnection, name: str) -> list[str]:
+    """Return the measurements that would lose their study, or every estimate of a problem."""
     rows = connection.execute(
         "select distinct reference from measurement where ? || reference = ? or problem_id in ("
         "select problem_id from cell where cell_id in"
