@@ -52,9 +52,9 @@ class Network(NamedTuple):
 
 
 class Ring(NamedTuple):
-    """The geometry of a collective over a group: what its cost has of each rate.
+    """The geometry of a collective over a group: the factor of each rate in its cost.
 
-    Everything but the rates, so that a search can keep it while systems change.
+    It has no rates, so that a search keeps it while systems change.
     """
 
     share: Any
@@ -63,7 +63,7 @@ class Ring(NamedTuple):
     slow_hops: Any
     fast_hops: Any
     slow_alone: Any
-    """1 where every member is in a domain of its own: one GPU's network card carries it."""
+    """1 where no two members share a domain: one GPU's network card carries it."""
 
     slow_shared: Any
     """1/members where several domains have several members: their cards share the volume."""

@@ -1,7 +1,7 @@
-"""What an estimator is, and what it is given: the types that estimators and warehouse share.
+"""The contract of estimators: the types that estimators and warehouse share.
 
 Data flows one way: a study names a *space*; a `Search` turns it into *cells* (a resolved
-`Problem` and the choices that hold throughout the cell); a cell yields *layouts* as columns;
+`Problem` and the choices that hold in all of its rows); a cell yields *layouts* as columns;
 the `Estimator` fills columns of results; the warehouse stores them. Nothing here knows of
 files or databases.
 """
@@ -35,7 +35,7 @@ Values = Mapping[str, Any]
 """Scalars of one cell, or arrays with one element a row: kernels take either and broadcast."""
 
 Space = Mapping[str, Sequence[Scalar]]
-"""What a study asks for: each name with the values to take; the cartesian product is meant."""
+"""The space of a study: each name with its values. It means their cartesian product."""
 
 Mends = frozenset[str]
 """Erratum ids whose mended formula is used: none is `published`, all is `corrected`."""
@@ -57,7 +57,7 @@ class Refusal:
     row: int | None = None
 
     def __str__(self) -> str:
-        """Return ``column value reason``, with the hint on a line of its own."""
+        """Return ``column value reason``, with the hint on the next line."""
         text = f"`{self.column}` {_shown(self.value)} {self.reason}"
         return f"{text}\nhint: {self.hint}" if self.hint else text
 
@@ -79,7 +79,7 @@ Record = Mapping[str, Scalar]
 
 @dataclass(frozen=True)
 class Catalog:
-    """The reference tables an estimator may look names up in, read once by the warehouse.
+    """The reference tables, in which an estimator looks names up. The warehouse reads them once.
 
     Attributes
     ----------
@@ -95,8 +95,8 @@ class Catalog:
     def find(self, table: str, key: str) -> Record:
         """Return the row of `table` that `key` or one of its aliases names.
 
-        A name that is neither is taken for the one that differs from it in capitals, spaces and
-        hyphens only, where there is just one; numbers must be the same.
+        Capitals, spaces and hyphens do not matter where only one name differs in them alone.
+        Numbers must be equal.
 
         Raises
         ------
@@ -120,8 +120,8 @@ class Catalog:
 class Problem:
     """Everything but the layout, resolved to numbers: shape, system, batch, GPU count ...
 
-    The id is a hash of the content, so that two studies that ask the same share the problem.
-    Absent values are left out of the content: a column added later leaves old ids alone.
+    The id is a hash of the content: two studies with the same question share the problem.
+    The hash leaves absent values out, so that a column added later does not change old ids.
     """
 
     values: Mapping[str, Scalar]
@@ -138,24 +138,24 @@ class Problem:
 
 @dataclass(frozen=True)
 class Cell:
-    """The unit of work, of record and of sharing: one problem under one set of choices.
+    """One problem with one set of choices, an estimator's version and mends: the unit of work.
 
     Attributes
     ----------
     estimator, version, relation
-        Which code fills which table.
+        The code, and the table that it fills.
     problem
-        What is asked.
+        The question.
     mends
-        Under which errata.
+        Errata whose mended formulas are used.
     choices
         Values that hold in every row and are stored once (strategy, recomputation ...).
     kept
-        Layout columns that the study holds to one value; they are stored in the rows like
-        any other, and make this cell a part of the unrestricted one.
+        Layout columns that the study holds to one value. The rows store them like any other;
+        this cell is a part of the unrestricted one.
     neutral
-        Values of choices that change nothing; left out of the id, so that a choice that is
-        added later leaves old ids alone.
+        Values of choices that change nothing. The id leaves them out, so that a choice added
+        later does not change old ids.
     """
 
     estimator: str
@@ -183,7 +183,7 @@ class Cell:
 
     @cached_property
     def values(self) -> Values:
-        """The problem's values and the cell's choices together: what a kernel is given."""
+        """The input of a kernel: the problem's values and the cell's choices."""
         return {**self.problem.values, **self.choices}
 
 
@@ -196,26 +196,26 @@ class Relation:
     name
         Its name, and that of its table where `stored_in` gives no other.
     grain
-        What one row is, in words.
+        One row, in words.
     keys
-        Stored columns that tell the rows of a cell apart.
+        Stored columns that identify a row of a cell.
     measures
         Stored results.
     derived
-        Results that `evaluate` gives and the staging view derives from stored columns.
+        Results that `evaluate` computes and the staging view derives from stored columns.
     runs, plain
-        Stored columns of which it is known that, in the order of a cell's rows, they repeat
-        or that they do not compress: storage need not try. What is in neither is found out.
+        Stored columns that repeat from row to row, and those that do not compress. Storage tries
+        compressions of all others.
     real
-        Columns that are whole numbers in the dictionary and real here: degrees of parallelism
-        where a model takes them as continuous.
+        Columns that the dictionary has as whole numbers and this relation as real ones: degrees
+        of parallelism that a model takes as continuous.
     stored_in
-        Name of the fact table, where a mart has the relation's own name.
+        Name of the fact table where a mart has the relation's name.
     unread
-        Inputs of the estimator that this relation has no use for; its problems lack them.
+        Inputs of the estimator that this relation does not read; its problems lack them.
     spellings
-        Input of text -> what others call its choices, in small letters with underscores -> the
-        choice. Where there are some, capitals, blanks and hyphens do not matter.
+        Input of text -> another spelling, in small letters with underscores -> the choice. For
+        these inputs capitals, blanks and hyphens do not matter.
     """
 
     name: str
@@ -505,7 +505,7 @@ def variant_name(mends: Mends, all_mends: Sequence[str]) -> str:
 
 
 def folded(name: object) -> str:
-    """Return a name without capitals and what separates its words; its numbers stay as they are.
+    """Return a name in small letters without separators; its numbers stay as they are.
 
     1.7B is not 17B, and 3 1.3B not 31.3B: macro `folded_name` of sql/macros.sql does the same.
     """

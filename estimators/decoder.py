@@ -89,9 +89,9 @@ def model_flops(values: Values) -> Any:
 
 
 def hardware_flops(values: Values) -> Any:
-    """Return the same with what `activation_recompute` does again (HFU, arXiv 2205.05198).
+    """Return the model FLOPs with the recomputed ones (HFU, arXiv 2205.05198).
 
-    What fused attention computes again within its backward pass is not counted.
+    Work that fused attention repeats within its backward pass does not count.
     """
     recompute = values["activation_recompute"]
     core = np.where(np.equal(recompute, "selective"), _scores(values), 0.0)
@@ -100,10 +100,10 @@ def hardware_flops(values: Values) -> Any:
 
 
 def least_flops(values: Values) -> Any:
-    """Return the FLOPs of a step that no program can do without: model FLOPs, attention causal.
+    """Return the least FLOPs of a step: model FLOPs with causal attention.
 
-    Half of the square of scores lies in the future: a causal mask halves what is counted of
-    attention (arXiv 2307.08691, section 4.1).
+    Half of the square of scores lies in the future: a causal mask halves the FLOPs of attention
+    (arXiv 2307.08691, section 4.1).
     """
     return model_flops(values) - _tokens(values) * 1.5 * _scores(values)
 

@@ -1,8 +1,8 @@
 """Every layout that the rules admit, grown column by column.
 
-A table of partial layouts gains one column at a time, each row as often as the column has
-values for it; a rule is applied as soon as every column that it reads is known, so that what
-it excludes is never expanded further.
+A table of partial layouts gains one column at a time; each row is repeated for every value of
+the column. A rule prunes as soon as all of its columns are known, so that excluded rows are never
+expanded further.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Expansion = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class Axis:
-    """A column of a layout and the values it takes beside what is known of a row.
+    """A column of a layout and its values, given the columns before it.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ def divisors_of(number: Callable[[Values], Any]) -> Callable[[int, Values], Expa
 
 
 def exactly(number: Callable[[Values], Any]) -> Callable[[int, Values], Expansion]:
-    """Return the values of an axis that takes one value: what the others leave."""
+    """Return the values of an axis that takes one number, such as the ranks that others leave."""
 
     def values(size: int, known: Values) -> Expansion:
         numbers = np.broadcast_to(np.asarray(number(known), dtype=np.int64), size)
@@ -60,7 +60,7 @@ def exactly(number: Callable[[Values], Any]) -> Callable[[int, Values], Expansio
 
 
 def left_of(whole: int, degrees: Sequence[str]) -> Callable[[Values], Any]:
-    """Return what is left of `whole` ranks once the degrees that are known have taken theirs."""
+    """Return the function from known degrees to the ranks of `whole` that they leave."""
 
     def left(known: Values) -> Any:
         used = np.ones(1, dtype=np.int64)
@@ -129,7 +129,7 @@ def enumerate_layouts(
 def _applied(
     columns: dict[str, Array], size: int, waiting: list[Rule], constants: Values
 ) -> tuple[dict[str, Array], int, list[Rule]]:
-    """Drop the rows that break a rule which can be told by now; return the rules left."""
+    """Drop the rows that break a rule whose columns are known; return the other rules, too."""
     known = {**constants, **columns}
     later = []
     wanted = np.ones(size, dtype=bool)

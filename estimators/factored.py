@@ -22,7 +22,7 @@ _LARGEST_CODE = 2**62
 
 @dataclass(frozen=True)
 class Factored(Mapping[str, Array]):
-    """Columns that are gathered from tables when asked for.
+    """Columns that are gathered from tables when they are read.
 
     Attributes
     ----------

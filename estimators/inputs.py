@@ -22,7 +22,7 @@ class Inputs:
     columns
         Input columns: numbers with NaN for missing, texts and flags as objects with None.
     real
-        Columns that are whole numbers in the dictionary and may be real here.
+        Columns whose whole numbers may be real here.
     """
 
     def __init__(self, columns: Columns, real: Collection[str] = ()) -> None:
@@ -38,7 +38,7 @@ class Inputs:
             self._columns[name] = np.array(values, dtype=dtype)
 
     def __getitem__(self, name: str) -> Array:
-        """Return a column, all missing if it was not given."""
+        """Return a column; all missing if it was not given."""
         if name not in self._columns:
             number = self._column(name).kind in ("int", "float")
             self._columns[name] = np.full(
@@ -52,7 +52,7 @@ class Inputs:
         return replace(column, choices=offered) if offered else column
 
     def offer(self, name: str, *choices: str) -> None:
-        """Admit only these of the choices that the dictionary has for a column."""
+        """Admit only these choices of a column."""
         self._offered[name] = choices
 
     def missing(self, name: str) -> Array:
@@ -70,13 +70,13 @@ class Inputs:
             self._columns[name] = np.where(missing, values, self[name])
 
     def replace(self, name: str, values: Array) -> None:
-        """Set a column to `values`, whatever was given."""
+        """Set a column to `values` in all rows."""
         self._columns[name] = np.array(values, dtype=self[name].dtype)
 
     def look_up(self, catalog: Catalog, table: str, key: str, names: Iterable[str]) -> None:
         """Fill missing values of `names` from the catalog row that column `key` names.
 
-        An alias gives way to the name that the catalog knows the row by.
+        The key of the catalog replaces an alias.
         """
         names = tuple(names)
         for value in dict.fromkeys(self[key].tolist()):
@@ -108,7 +108,7 @@ class Inputs:
             self.refuse(name, self.missing(name) & self._good, "is missing", hint)
 
     def check(self, names: Iterable[str]) -> None:
-        """Refuse values that the data dictionary does not admit."""
+        """Refuse values outside the limits of the data dictionary."""
         for name in names:
             sound = ~self.missing(name)
             for faulty, reason, hint in _faults(self._column(name), self[name]):
@@ -116,7 +116,7 @@ class Inputs:
                 sound &= ~faulty
 
     def apply(self, rules: Iterable[Rule]) -> None:
-        """Refuse rows that break a rule; rows refused before are not tried."""
+        """Refuse rows that break a rule; rows that are already refused are skipped."""
         for rule in rules:
             values = {name: self[name] for name in rule.needs}
             with np.errstate(all="ignore"):
@@ -137,7 +137,7 @@ class Inputs:
     def finish(self, names: Iterable[str], optional: Iterable[str] = ()) -> dict[str, Array]:
         """Return `names` in dictionary dtypes; `optional` numbers stay float64 with NaN.
 
-        Refused rows may hold anything.
+        The values of refused rows mean nothing.
         """
         optional = frozenset(optional)
         done = {}
@@ -184,7 +184,7 @@ def records(columns: Mapping[str, Array]) -> list[dict[str, Scalar]]:
 
 
 def nearly_whole(numbers: Array) -> Array:
-    """Return `numbers`, those within rounding of a whole one as that: 1.1 x 6400 is 7040."""
+    """Return `numbers`, rounded where the nearest whole one is within 1e-9: 1.1 x 6400 is 7040."""
     with np.errstate(all="ignore"):
         whole = np.rint(numbers)
         return np.where(np.abs(numbers - whole) <= 1e-9 * np.abs(whole), whole, numbers)

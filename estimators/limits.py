@@ -1,4 +1,4 @@
-"""The numeric limits of a column, from the data dictionary, and what to say when one is broken.
+"""The numeric limits of a column, from the data dictionary, each with its reason for refusing.
 
 The same limits serve one value of a study and a whole column of a batch: each is a test that
 takes a float or an array of them.
@@ -15,7 +15,7 @@ import numpy as np
 from estimators.columns import NUMPY_TYPES, Column
 
 LARGEST_WHOLE = 2**53 - 1
-"""Beyond it float64, in which inputs are read, no longer tells neighbouring integers apart."""
+"""Beyond it float64, the type of all inputs, has gaps between whole numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Limit:
 
 
 def limits_of(column: Column) -> list[Limit]:
-    """Return the limits of a numeric column, in the order in which they are to be told."""
+    """Return the limits of a numeric column, in the order of reporting."""
     found = [Limit(lambda x: np.logical_not(np.isfinite(x)), "is not a finite number")]
     if column.kind == "int":
         found.append(Limit(lambda x: np.not_equal(x, np.floor(x)), "must be a whole number"))

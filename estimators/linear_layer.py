@@ -59,8 +59,8 @@ RELATION = Relation(
 def reduced_words(size: Any, ranks: Any) -> Any:
     """Return the words a device moves to take part in an all-reduce of `size` words.
 
-    Parts are sent to those that sum them, received for one's own sum, and the sums of others
-    received; sending sums is free.
+    A device sends parts to the devices that sum them, receives the parts of its own sum, and
+    receives the other sums; sending sums is free.
     """
     return 3 * (ranks - 1) * size / ranks
 
@@ -92,7 +92,7 @@ def seconds(values: Values, layouts: Columns) -> dict[str, Any]:
 
 
 def _resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
-    # A device that is not known may be named, if everything about it is given.
+    # An unknown device may be named if all of its attributes are given.
     incomplete = np.any([inputs.missing(name) for name in DEVICE], axis=0)
     names = inputs["accelerator"].copy()
     names[~incomplete] = None

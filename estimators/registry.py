@@ -1,4 +1,4 @@
-"""The estimators there are: one entry each. Register code here; never discover it by scanning."""
+"""All estimators, one entry each. Register an estimator here; nothing scans for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ESTIMATORS: dict[str, str] = {
     "training_step": "estimators.training_step.estimator:TRAINING_STEP",
     "megatron_flops": "estimators.megatron_flops.estimator:MEGATRON_FLOPS",
 }
-"""Name -> ``module:object``, imported when it is first asked for."""
+"""Name -> ``module:object``, imported at the first use."""
 
 
 def get(name: str) -> Estimator:

@@ -20,7 +20,7 @@ class Rule:
     Attributes
     ----------
     name
-        What tests and documents call it.
+        Its name in tests, documents and `why`.
     column
         The column to blame.
     needs

@@ -169,7 +169,7 @@ class BaseSearch(ABC):
             applies = rule.column == name and all(need in known for need in rule.needs)
             if applies and not np.all(rule.holds(known)):
                 return Refusal(name, value, rule.reason(known), rule.hint(known))
-        hint = "it must divide what it splits, together with the other values of the study"
+        hint = "use a value that divides what it splits, given the other values of the study"
         return Refusal(name, value, "leaves no layout in any cell of the space", hint)
 
     def _empty(self, cell: Cell) -> Refusal:

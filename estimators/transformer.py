@@ -1,4 +1,4 @@
-"""What a decoder holds: parameters, and activations kept for the backward pass.
+"""Parameters of a decoder, and its activations kept for the backward pass.
 
 Shapes are given as values by column name: scalars or arrays, broadcast against one another;
 NaN (unknown) makes NaN.
@@ -35,7 +35,7 @@ def parameters(shape: Shape) -> Any:
     """Return the parameters of a decoder.
 
     A model with a gated feed-forward layer is counted as Llama's are (arXiv 2307.09288: no
-    biases, RMS norms, rotary positions, an output layer of its own), others as GPT's are
+    biases, RMS norms, rotary positions, a separate output layer), others as GPT's are
     (arXiv 2104.04473 equation 2: biases, layer norms, learned positions, a tied output layer).
     An unknown vocabulary leaves its matrices out.
     """
@@ -68,8 +68,8 @@ def layer_activations(
     """Return the bytes of one layer's activations on one GPU, part by part, nothing recomputed.
 
     In 16 bits, dropout masks in 8 (arXiv 2205.05198 section 4.1, equations 1 to 3; the tensor
-    parallel group splits what its products read and write, and with sequence parallelism the
-    rest). Widths of keys, values and feed-forward layer are the shape's own; a gated layer
+    parallel group splits operands and results of its products, and with sequence parallelism all
+    else). Widths of keys, values and feed-forward layer are the shape's own; a gated layer
     keeps its gate, the gate's activation, the other half and their product. Where there are more
     ranks than heads of keys and values, each rank has a whole one.
 
@@ -78,7 +78,7 @@ def layer_activations(
     sequences
         Sequences of a microbatch.
     splits_sequence
-        Whether sequence parallelism splits what lies between the products.
+        Whether sequence parallelism splits the tensors between the products.
     """
     hidden, ffn = number(shape, "hidden_size"), number(shape, "ffn_hidden_size")
     heads, length = number(shape, "num_heads"), number(shape, "seq_len")
@@ -113,7 +113,7 @@ def activations(
     Parameters
     ----------
     recompute
-        `none`; `selective`: what grows with the square of the sequence is computed anew;
+        `none`; `selective`: tensors that grow with the square of the sequence are computed again;
         `full`: only the input of each layer is kept (arXiv 2205.05198 table 2, equations 2 to
         6). The first stage has as many microbatches under way as there are stages, so the
         depth of the pipeline changes nothing.

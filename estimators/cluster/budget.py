@@ -20,8 +20,8 @@ STATE_BYTES = 16
 def budget(values: Values, layouts: Columns, mends: Mends) -> dict[str, Any]:
     """Return steps, FLOPs, GPUs, time and cost.
 
-    GPUs are as many as finish a step in `target_step_seconds`, unless `available_gpus` says how
-    many there are: then the time of a step follows. Under C12 they also hold the training
+    The GPUs finish a step in `target_step_seconds`; where `available_gpus` gives their number, the
+    time of a step follows from it. Under C12 they also hold the training
     state. The run's time is that of its steps over `goodput`.
     """
     size, active = number(values, "parameters"), number(values, "active_parameters")
@@ -74,7 +74,7 @@ def ceil_divide(number: Any, by: Any) -> Any:
 
 
 def _gpus_for_flops(step_flops: Any, in_time: Any, accumulation: Any, mends: Mends) -> Any:
-    """Return the GPUs that do a step in time; with accumulation a part of them takes longer."""
+    """Return the GPUs that finish a step in time; with accumulation fewer take longer."""
     if "C11" in mends:
         return np.maximum(ceil_divide(step_flops, in_time * accumulation), 1)
     return np.floor_divide(step_flops, in_time) / accumulation
@@ -102,6 +102,6 @@ def activation_shape(values: Values, mends: Mends) -> Values:
 
 
 def _over(work: Any, rate: Any) -> Any:
-    """Return seconds; none where no GPU is at work, as the source has it."""
+    """Return seconds; zero where no GPU works, as in the source."""
     with np.errstate(all="ignore"):
         return np.where(np.equal(rate, 0), 0.0, work / rate)

@@ -23,7 +23,7 @@ FIBRE_SPEED = 2 / 3
 
 
 def latency(values: Values, layouts: Columns, mends: Mends) -> dict[str, Any]:
-    """Return distance, latency and what waiting for it costs over the run."""
+    """Return distance, latency, and the cost of waiting over the run."""
     run = budget(values, layouts, mends)
     interval = number(layouts, "sync_interval_steps")
     exchanges = run["num_steps"] / interval

@@ -15,10 +15,10 @@ from estimators.transformer import number
 
 
 def exchange(values: Values, layouts: Columns, mends: Mends) -> dict[str, Any]:
-    """Return what the exchange of gradients takes, over one interval and over the run.
+    """Return bytes and seconds of the exchange of gradients, of one interval and of the run.
 
-    An exchange that `overlaps_exchange` runs beside the steps of its interval; the run waits
-    for what is longer than those.
+    With `overlaps_exchange` an exchange hides behind the steps of its interval; the run waits for
+    the time by which it is longer.
     """
     run = budget(values, layouts, mends)
     interval = number(layouts, "sync_interval_steps")
@@ -74,8 +74,8 @@ def link_copies(sites: Any, links: Any, way: Any) -> Any:
     ================  ==================  =====================
 
     for W sites: in a gather each sends its own to all others; a ring all-reduce moves
-    2 (W - 1) / W copies out of each site (Patarasuk and Yuan, 2009); the server stands at one
-    of the sites, takes what the others send and, once it has everything, sends the sum back.
+    2 (W - 1) / W copies out of each site (Patarasuk and Yuan, 2009); the parameter server is at
+    one of the sites: it receives the gradients of all others, then sends the sum back.
     """
     shared = np.equal(np.asarray(links, dtype=object), "shared")
     way = np.asarray(way, dtype=object)
@@ -90,7 +90,7 @@ def link_copies(sites: Any, links: Any, way: Any) -> Any:
 def idle(seconds: Any, gpus: Any, values: Values, *, by_price: bool = True) -> dict[str, Any]:
     """Return the time that GPUs wait and its rent; as published, divided by the price (C2).
 
-    `idle_num_gpus` wait, where it is given, otherwise the run's own (C3).
+    `idle_num_gpus` wait where it is given, otherwise the GPUs of the run (C3).
     """
     given = number(values, "idle_num_gpus")
     waited = seconds * np.where(np.isnan(given), gpus, given)

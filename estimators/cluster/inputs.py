@@ -26,7 +26,7 @@ from estimators.inputs import Inputs
 from estimators.transformer import SHAPE, parameters
 
 OPTIONAL = tuple(name for name in PROBLEM if name != "parameters")
-"""Problem columns that some relation, or some run, does without."""
+"""Problem columns that may be missing."""
 
 PARAMETERS = 70e9
 DEFAULT_MODEL = "llama3_70B"
@@ -34,7 +34,7 @@ PEAK_FLOPS_PER_SECOND = 989e12
 USD_PER_GPU_HOUR = 2
 WATTS_PER_GPU = 1275
 LEFT_OVER_GPUS = 33_973
-"""GPUs that the source has left over from an earlier table when it counts idle ones (C3)."""
+"""Idle GPUs in the source: a variable left over from an earlier table (C3)."""
 
 DEFAULTS: Mapping[str, Any] = {
     "target_step_seconds": 1,
@@ -55,7 +55,7 @@ DEFAULTS: Mapping[str, Any] = {
     "uses_sequence_parallel": False,
     "batch_sequences": 1,
 }
-"""The source's own, where it has one."""
+"""Those of the source, where it has one."""
 
 ALIASES = {
     "model_size": "parameters",
@@ -195,9 +195,9 @@ def _resolve_model(inputs: Inputs, relation: Relation, catalog: Catalog, mends: 
 
 
 def _resolve_device(inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends) -> None:
-    """Fill what is known of the accelerator; where none is named, it is the source's H100.
+    """Fill the attributes of the accelerator; where none is named, of the source's H100.
 
-    Nobody publishes one price of an hour: that of a named accelerator has to be given.
+    The price of an hour has no published default: a named accelerator needs a given one.
     """
     nameless = inputs.missing("accelerator")
     for name in dict.fromkeys(inputs["accelerator"][~nameless].tolist()):
@@ -225,10 +225,10 @@ def _resolve_device(inputs: Inputs, relation: Relation, catalog: Catalog, mends:
 
 
 def device(catalog: Catalog, name: str) -> dict[str, Any]:
-    """Return what the catalog knows of an accelerator: its rate, memory and server's power.
+    """Return the rate, memory and server's power of an accelerator in the catalog.
 
-    A system (of the `system` table, or a study's own) is looked for first: it may have figures
-    of its own under the name of an accelerator.
+    Systems (of the `system` table, or of a study) come first: one may have the name of an
+    accelerator and other figures.
 
     Raises
     ------
@@ -255,14 +255,14 @@ def device(catalog: Catalog, name: str) -> dict[str, Any]:
 
 
 def _resolve_run(inputs: Inputs) -> None:
-    """Fill the tokens of the run: given, or so many a parameter."""
+    """Fill the tokens of the run: given, or a number for each parameter."""
     inputs.check(("active_parameters", "tokens_per_parameter", "dataset_tokens"))
     sizes = ("parameters", "active_parameters", "tokens_per_parameter")
     _refuse_beyond_limits(inputs, sizes)
     inputs.default("active_parameters", inputs["parameters"])
     both = ~inputs.missing("tokens_per_parameter") & ~inputs.missing("dataset_tokens")
     inputs.refuse(
-        "tokens_per_parameter", both, "is given beside `dataset_tokens`", "give one of the two"
+        "tokens_per_parameter", both, "and `dataset_tokens` are both given", "give one of the two"
     )
     inputs.default("tokens_per_parameter", 20)
     with np.errstate(all="ignore"):

@@ -1,7 +1,7 @@
 """Memory by part: on one GPU of the first pipeline stage, in mixed precision with Adam.
 
 Source: xrsrke/hf-notebooks diloco/transformer_mem_functional.py @dfaef07; arXiv 2205.05198 for
-activations, arXiv 1910.02054 for what each ZeRO stage shards.
+activations, arXiv 1910.02054 for the ZeRO stages.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def compute(run: Notebook) -> Iterator[TableRow]:
 
 
 def communication(run: Notebook) -> Iterator[TableRow]:
-    """Yield what exchanging gradients between sites takes, in bf16, in fp8 and every 500 steps."""
+    """Yield time and cost of exchanging gradients, in bf16, in fp8 and every 500 steps."""
     for batch in BATCHES:
         shared = {"dataset_tokens": DATASETS[1], "global_batch_tokens": batch}
         bf16, fp8, diloco = (
@@ -123,7 +123,7 @@ def communication(run: Notebook) -> Iterator[TableRow]:
 
 
 def latency(run: Notebook) -> Iterator[TableRow]:
-    """Yield what light between sites takes over a run: the notebook stops before it prints it."""
+    """Yield the latency of light between sites over a run; the notebook stops before this table."""
     for batch in BATCHES:
         row: TableRow = {}
         for here, there, site in PAIRS:
@@ -149,7 +149,7 @@ def latency(run: Notebook) -> Iterator[TableRow]:
 
 
 def electricity(run: Notebook) -> Iterator[TableRow]:
-    """Yield power and energy: the notebook stops before it prints them."""
+    """Yield power and energy; the notebook stops before this table."""
     for batch in BATCHES:
         found = run.figures(ELECTRICITY, global_batch_tokens=batch)
         step = amount(found["power_watts"], 1e6, ".3f", "MW")
@@ -173,7 +173,7 @@ AXES = frozenset(
         *("gradient_bytes_per_parameter", "site_a", "site_b"),
     }
 )
-"""Inputs that the tables vary, or that tell their columns apart."""
+"""Inputs that the tables vary from row to row, or from column to column."""
 
 _PLACES = frozenset(f"{place}_{end}" for end in "ab" for place in ("latitude", "longitude"))
 _RATES = frozenset(

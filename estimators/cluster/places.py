@@ -17,7 +17,9 @@ def resolve_sites(inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
         nowhere = inputs.missing(place[0]) & inputs.missing(place[1])
         for name, other in (place, place[::-1]):
             alone = inputs.missing(name) & ~inputs.missing(other)
-            inputs.refuse(name, alone, f"is missing beside `{other}`", "give both coordinates")
+            inputs.refuse(
+                name, alone, f"is missing, but `{other}` is given", "give both coordinates"
+            )
         inputs.default(f"site_{end}", text_where(nowhere, default))
         for name in dict.fromkeys(inputs[f"site_{end}"].tolist()):
             if name is not None:
@@ -35,12 +37,12 @@ def _place(inputs: Inputs, catalog: Catalog, mends: Mends, end: str, name: str) 
             site = catalog.find("site", str(site["true_site"]))
     except RefusedError as error:
         [refusal] = error.refusals
-        # A place that is not known may be named, if it is said where it is.
+        # An unknown place may be named with its coordinates.
         inputs.refuse(column, rows & ~known, refusal.reason, refusal.hint)
         return
     for place in ("latitude", "longitude"):
         degrees: Any = site[place]
-        # A stored row has its site's own.
+        # A stored row has the coordinates of its site.
         other = rows & known & (inputs[f"{place}_{end}"] != degrees)
         reason = f"is not that of `{column}` {name}"
         inputs.refuse(f"{place}_{end}", other, reason, "leave the coordinates or the name out")

@@ -20,14 +20,14 @@ POWER = ("watts_per_gpu", "pue", "usd_per_kwh", "kg_co2e_per_kwh")
 PROBLEM = (*MODEL, *RUN, *SITES, *POWER)
 CHOICES = ("activation_recompute", "site_links", "exchange", "overlaps_exchange", "medium")
 INPUTS = ("tokens_per_parameter", "global_batch_tokens")
-"""What becomes other values: the tokens of the data set, the sequences held in memory."""
+"""Inputs that become other values: tokens of the data set, sequences held in memory."""
 
 BATCH = ("global_batch_tokens", "mfu")
 REAL = frozenset({"num_gpus"})
 
 
 def _unread(*read: str) -> frozenset[str]:
-    """Return the inputs that a relation has no use for."""
+    """Return the inputs that a relation does not read."""
     return frozenset((*PROBLEM, *CHOICES, *INPUTS)) - frozenset(read)
 
 
@@ -115,4 +115,4 @@ OWN = {
     ELECTRICITY.name: frozenset(POWER),
     MEMORY.name: frozenset(MEMORY.keys),
 }
-"""Inputs that only one relation reads: a study that gives one of them asks for its rows."""
+"""Inputs that only one relation reads: a study that gives one of them gets its rows."""

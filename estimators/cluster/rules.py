@@ -1,4 +1,4 @@
-"""What a run and its memory must keep."""
+"""Rules of a run and of its memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEMORY_RULES = (
 
 
 def _of_known(rule: Rule) -> Rule:
-    """Return a rule for rows that have what it reads; a run may have no shape."""
+    """Return a rule that skips rows without its columns; a run may have no shape."""
     return replace(
         rule,
         holds=lambda v: np.any([np.isnan(v[n]) for n in rule.needs], axis=0) | rule.holds(v),
@@ -39,7 +39,7 @@ SHAPE_RULES = (
             ("active_parameters", "parameters"),
             lambda v: np.less_equal(v["active_parameters"], v["parameters"]),
             lambda row: f"is more than `parameters` {row['parameters']:g}",
-            lambda _: "active ones are a part of all",
+            lambda _: "give the parameters that a token passes through: a part of all",
         )
     ),
 )
@@ -60,6 +60,6 @@ WHOLE_LAYERS = Rule(
     "tensor_parallel",
     ("tensor_parallel",),
     lambda v: np.equal(v["tensor_parallel"], 1),
-    lambda _: "is more than the published formula of activations knows",
+    lambda _: "must be 1: the published formula of activations does not split them",
     lambda _: "use 1, or mend C17",
 )

@@ -52,9 +52,9 @@ class ClusterSearch:
         self._version = version
 
     def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
-        """Yield the cells of every relation that is asked for; see `contract.Search`."""
+        """Yield the cells of every relation that the space has inputs of; see `contract.Search`."""
         wanted = [r for r in RELATIONS if r is COMPUTE or OWN[r.name] & space.keys()]
-        # All are checked before the first is given.
+        # Check all of them before the first is yielded.
         found = [list(self._cells(relation, space, catalog, mends)) for relation in wanted]
         yield from itertools.chain.from_iterable(found)
 

@@ -32,7 +32,7 @@ DEGREES = (
 
 @dataclass(frozen=True)
 class Counts:
-    """What one token and layer costs, forward and backward, and what the weights of a layer cost.
+    """Work of one token and layer, forward and backward, and of the weights of a layer.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What the dataflow estimator takes: columns, defaults, look-ups."""
+"""Inputs of the dataflow estimator: columns, defaults, look-ups."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ ALIASES = {
 
 
 def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
-    """Complete and check what is not layout."""
+    """Complete and check the problem."""
     inputs.offer("activation_recompute", "none", "full")
     for name, value in DEFAULTS.items():
         inputs.default(name, value)
@@ -96,7 +96,7 @@ def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
 
 
 def resolve_layout(inputs: Inputs) -> None:
-    """Complete and check the layout of every row; the clusters are what the degrees multiply to."""
+    """Complete and check the layout of every row; the degrees multiply to the clusters."""
     clusters = np.ones(inputs.num_rows)
     for name in KEYS:
         inputs.default(name, 1)
@@ -110,7 +110,7 @@ def resolve_layout(inputs: Inputs) -> None:
 
 def _either(inputs: Inputs, size: str, ratio: str) -> None:
     both = ~inputs.missing(size) & ~inputs.missing(ratio)
-    inputs.refuse(size, both, f"is given beside `{ratio}`", "give one of the two")
+    inputs.refuse(size, both, f"and `{ratio}` are both given", "give one of the two")
 
 
 def _default_heads(inputs: Inputs) -> None:

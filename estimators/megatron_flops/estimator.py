@@ -1,6 +1,6 @@
 """The megatron_flops estimator under the project's contract.
 
-Equations 2 to 4 of arXiv 2104.04473 know neither a layout nor memory: a cell is a problem and a
+Equations 2 to 4 of arXiv 2104.04473 have neither layout nor memory: a cell is a problem and a
 choice of recomputation, and has one row.
 """
 
@@ -39,7 +39,7 @@ RELATION = Relation(
 )
 
 _ONE_ROW = Factored({"row": {"row": np.zeros(1)}}, {"row": None})
-"""A layout without a column of its own."""
+"""A layout without columns."""
 
 
 class OneRow(TableSearch):

@@ -1,7 +1,7 @@
 """Equations 2 to 4 of arXiv 2104.04473 (Narayanan et al. 2021), section 5.1.
 
 Values are given by column name: scalars or arrays, broadcast against one another. A missing
-number is NaN and makes NaN, but for the vocabulary: where that is not known, its terms are left
+number is NaN and makes NaN. The vocabulary is an exception: where it is unknown, its terms are left
 out. All arithmetic is in float64 from the first factor: equation 3 exceeds 64-bit integers from
 310 billion parameters on.
 """
@@ -58,7 +58,7 @@ def num_steps(given: Given) -> Any:
 def approximate_training_seconds(given: Given, recomputes: Any) -> Any:
     """Return 8 T P / (n X), equation 4: the time of a run over T tokens.
 
-    It drops what attention and the logits add to equation 3 against what the embedding adds to
+    It drops the terms of attention and logits in equation 3 against those of the embedding in
     equation 2: s / (6 h) + V / (16 l h) against 13 / (12 h) + (V + s) / (12 l h). The 8 is 96 / 12;
     without recomputation it is 72 / 12 = 6.
     """

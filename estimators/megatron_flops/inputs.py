@@ -1,4 +1,4 @@
-"""What the megatron_flops estimator takes: shape, rate and run, and which shapes it refuses."""
+"""Inputs of the megatron_flops estimator: shape, rate and run, and the shapes that it refuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHAPE = (
     *("seq_len", "vocab_size"),
 )
 NEEDED = ("num_layers", "hidden_size", "seq_len")
-"""What the equations cannot do without."""
+"""The least that the equations need."""
 
 PEAK, REACHED = "matrix_flops_per_second", "achieved_flops_per_second_per_gpu"
 PROBLEM = (
@@ -24,13 +24,13 @@ PROBLEM = (
     *("num_gpus", "global_batch_size", "dataset_tokens"),
 )
 CHECKED = ("num_experts", "head_size")
-"""Of a shape, what the equations have one value for: checked, and no part of the problem."""
+"""Columns of a shape for which the equations admit one value: checked, but not stored."""
 
 OTHER_INPUTS = ("flops_efficiency", *CHECKED)
 OPTIONAL = ("num_heads", "num_kv_heads", "vocab_size", PEAK, "dataset_tokens")
 SYSTEM = (PEAK, "flops_efficiency")
 MOST_TOKENS = 1e30
-"""As `training_run_for` takes: the time of a run stays a finite number."""
+"""The limit of macro `training_run_for`: the time of a run stays finite."""
 
 ALIASES = {
     "l": "num_layers",
@@ -146,7 +146,7 @@ def _resolve_shape(inputs: Inputs, catalog: Catalog) -> None:
 def _resolve_rate(inputs: Inputs, catalog: Catalog) -> None:
     """Fill the peak rate, and the rate that is reached: given, a share of the peak, or all of it.
 
-    A system is looked for first: it may have a rate of its own under an accelerator's name.
+    Systems come first: one may have the name of an accelerator and another rate.
     """
     tables = {"system": {PEAK: PEAK}, "accelerator": {PEAK: "bf16_flops_per_second"}}
     _look_up(inputs, "accelerator", tables, catalog, (PEAK,), (REACHED,))
@@ -156,7 +156,7 @@ def _resolve_rate(inputs: Inputs, catalog: Catalog) -> None:
         reached = share * inputs[PEAK]
         differs = np.abs(inputs[REACHED] / reached - 1) > 1e-9
     inputs.refuse(
-        "flops_efficiency", ~np.isnan(share) & np.isnan(inputs[PEAK]), "is a share of no known rate"
+        "flops_efficiency", ~np.isnan(share) & np.isnan(inputs[PEAK]), "needs a peak rate"
     )
     inputs.refuse(
         "flops_efficiency",
@@ -177,15 +177,14 @@ def _look_up(
     catalog: Catalog,
     *needed: Iterable[str],
 ) -> None:
-    """Fill what the first of `tables` knows that has a row's `key`.
+    """Fill columns from the first of `tables` that has a row's `key`.
 
-    A name that none of them has is refused, unless all columns of one of `needed` are given: then
-    it is but a label.
+    An unknown name is refused, unless all `needed` columns are given: then it is only a label.
 
     Parameters
     ----------
     tables
-        Table -> column of ours -> what it is called there.
+        Table -> column -> its name in that table.
     """
     is_whole = np.zeros(inputs.num_rows, dtype=bool)
     for names in needed:
@@ -212,7 +211,7 @@ def _look_up(
 def _first(
     tables: Mapping[str, Mapping[str, str]], catalog: Catalog, label: Any
 ) -> tuple[Record | None, Mapping[str, str]]:
-    """Return the row of the first table that has it, and its columns by our names."""
+    """Return the row of the first table that has it, and its columns by their names here."""
     for table, columns in tables.items():
         try:
             return catalog.find(table, label), columns

@@ -1,4 +1,4 @@
-"""What the pipeline estimator takes: columns, defaults, look-ups."""
+"""Inputs of the pipeline estimator: columns, defaults, look-ups."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ ALIASES = {
 
 
 def resolve_problem(inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
-    """Complete and check what is not layout."""
+    """Complete and check the problem."""
     inputs.default("source_version", DEFAULTS["source_version"])
     inputs.check(("source_version",))
     is_readme = np.equal(inputs["source_version"], "readme")
@@ -98,7 +98,7 @@ def resolve_problem(inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
 
 
 def resolve_layout(inputs: Inputs) -> None:
-    """Complete and check the layout of every row; the GPUs are what the degrees multiply to."""
+    """Complete and check the layout of every row; the degrees multiply to the GPUs."""
     for name in KEYS:
         inputs.default(name, 1)
     inputs.check(KEYS)
@@ -139,7 +139,7 @@ def _look_up_device(inputs: Inputs, catalog: Catalog, is_readme: Array) -> None:
     for name in dict.fromkeys(inputs["accelerator"][is_readme].tolist()):
         record = catalog.tables.get("device", {}).get(name) if name is not None else None
         if record is None:
-            continue  # told below
+            continue  # refused below
         rows = is_readme & np.equal(inputs["accelerator"], name)
         if not record["is_in_readme"]:
             inputs.refuse("accelerator", rows, "is not in the README's version")
@@ -152,7 +152,7 @@ def _look_up_device(inputs: Inputs, catalog: Catalog, is_readme: Array) -> None:
 
 
 def _refuse_override(inputs: Inputs, name: str, is_readme: Array, own: Array) -> None:
-    """Refuse what the README's version cannot be told; its own value may stand in a stored row."""
+    """Refuse inputs that the README's version does not take; stored rows have its own values."""
     inputs.refuse(
         name,
         is_readme & ~inputs.missing(name) & (inputs[name] != own),

@@ -33,7 +33,7 @@ NUMBER_OF_RANKS = Rule(
     ("num_gpus", "num_experts"),
     lambda v: np.equal(v["num_gpus"] % np.maximum(v["num_experts"], 1), 0),
     lambda row: f"is not a multiple of `num_experts` {row['num_experts']}",
-    lambda row: f"use a multiple of {row['num_experts']}: each expert has GPUs of its own",
+    lambda row: f"use a multiple of {row['num_experts']}: no two experts share a GPU",
 )
 
 LAYOUT_RULES = (

@@ -59,7 +59,7 @@ def figures(values: Values, layouts: Columns, mends: Mends) -> dict[str, Any]:
 
 
 def sizes(case: Case) -> dict[str, Any]:
-    """Return what is counted: parameters, tokens, steps, shapes of products."""
+    """Return the counts: parameters, tokens, steps, shapes of products."""
     experts, routed = case["num_experts"], case["experts_per_token"]
     per_expert = 2 * case["num_layers"] * case["hidden_size"] * case["internal_size"]
     batch_tokens = case["global_batch_size"] * case["seq_len"]

@@ -1,7 +1,7 @@
 """The step operation by operation: those of a layer, and the transfers between layers.
 
-Every figure comes from what makes the sums of the search: an operation is counted and timed as
-a layer of that operation alone.
+The functions of the search make every figure: an operation is counted and timed as a layer of that
+operation alone.
 
 Source: arXiv 2410.00273 and its program.
 """
@@ -90,7 +90,7 @@ def with_operations(configurations: Columns) -> dict[str, Array]:
 def operation_figures(
     values: Values, layouts: Layouts, layer: Layer, mends: Mends
 ) -> dict[str, Any]:
-    """Return what `RELATION_OPERATION` measures, but for the step.
+    """Return the measures of `RELATION_OPERATION`, without the step.
 
     Parameters
     ----------

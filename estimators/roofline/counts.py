@@ -1,4 +1,4 @@
-"""What operations do and keep, whatever the system: work, traffic, memory of each shard.
+"""Work, traffic and memory of operations on each shard; no figure depends on the system.
 
 Source: arXiv 2410.00273 and its program.
 """
@@ -15,7 +15,7 @@ from estimators.roofline.strategies import LAYER_INPUT, Shard, Sizes, operations
 
 
 class Work(NamedTuple):
-    """What one direction of a layer does: arrays of operations x rows of the shard table."""
+    """The work of one direction of a layer: arrays of operations x rows of the shard table."""
 
     matrix_flops: Array
     vector_flops: Array
@@ -24,14 +24,14 @@ class Work(NamedTuple):
     """Vector work inside matrix kernels, summed over operations."""
 
     transfers: dict[tuple[str, str], tuple[Any, Any]]
-    """Kind and group -> how many exposed collectives move anything, and the bytes of all."""
+    """Kind and group -> the number of exposed collectives with bytes, and the bytes of all."""
 
     panelled: dict[int, tuple[Traffic, ...]]
     """Operation that runs in panels -> its collectives."""
 
 
 class Counts(NamedTuple):
-    """What a layer does and keeps, whatever the system: one element a row of the shard table."""
+    """Work and memory of a layer, one element a row of the shard table."""
 
     forward: Work
     backward: Work
@@ -42,11 +42,11 @@ class Counts(NamedTuple):
     weights_bytes: Array
     activations_bytes: Array
     input_bytes: Array
-    """What of `activations_bytes` is the layer's input, which passes between stages."""
+    """The layer's input, which passes between stages: a part of `activations_bytes`."""
 
 
 def counts_of(kind: tuple[str, str], values: Values, shards: Columns, mends: Mends) -> Counts:
-    """Return what a layer does for each row of the shard table.
+    """Return work and memory of a layer for each row of the shard table.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def counts_of(kind: tuple[str, str], values: Values, shards: Columns, mends: Men
 
 
 def count(operations: list[Operation], shard: Shard) -> Counts:
-    """Return what `operations` do together: those of a layer, or some of them."""
+    """Return the sum over `operations`: those of a layer, or some of them."""
     size = len(shard.batch)
     layer_input = [o.activations_bytes for o in operations if o.name == LAYER_INPUT]
 
@@ -110,7 +110,7 @@ def _work(operations: list[Operation], parts: list[Direction], size: int) -> Wor
 def flops_of(counts: Counts, values: Values, mends: Mends) -> tuple[Array, Array]:
     """Return the FLOPs of the forward and of the backward pass per shard.
 
-    What the backward pass repeats is part of it: all of the forward pass with
+    The backward pass includes its repetitions: the whole forward pass with
     `activation_recompute` = full, and recomputed attention under mend R10.
     """
     inflation = 0.0
@@ -133,7 +133,7 @@ def flops_of(counts: Counts, values: Values, mends: Mends) -> tuple[Array, Array
 def bytes_of(counts: Counts, values: Values, mends: Mends) -> tuple[Array, Array]:
     """Return the HBM traffic of the forward and of the backward pass per shard.
 
-    What the backward pass repeats is part of it, as in `flops_of`.
+    The backward pass includes its repetitions, as in `flops_of`.
     """
     forward, backward = (w.hbm_bytes.sum(axis=0) for w in (counts.forward, counts.backward))
     backward = backward + repeats_forward(values) * forward

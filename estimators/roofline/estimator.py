@@ -70,7 +70,7 @@ RELATION = Relation(
 )
 
 LAYER_VALUES = (*(n for n in given.SYSTEM if n != "hbm_bytes"), "activation_recompute")
-"""What a layer's time depends on besides what it does."""
+"""Values that decide a layer's time, given its work."""
 
 
 KIND = ("strategy", "attention")
@@ -78,7 +78,7 @@ KIND = ("strategy", "attention")
 
 COUNT_MENDS = frozenset({"R1", "R5", "R8"})
 TIME_MENDS = frozenset({"R3", "R6", "R7", "R10"})
-"""Mends of what a layer does, and of how long it takes."""
+"""Mends of a layer's work, and of its time."""
 
 
 class Roofline(SearchedEstimator):

@@ -1,4 +1,4 @@
-"""What the roofline estimator takes: columns and defaults, for batches and searches."""
+"""Inputs of the roofline estimator: columns and defaults, for batches and searches."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ NEUTRAL_CHOICES = {
 
 
 def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
-    """Complete and check what is not layout: shape, system, batch, choices."""
+    """Complete and check the problem: shape, system, batch, choices."""
     inputs.offer("activation_recompute", *RECOMPUTATIONS)
     inputs.look_up(catalog, "model", "model", SHAPE)
     inputs.default("ffn_hidden_size", 4 * inputs["hidden_size"])

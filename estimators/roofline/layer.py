@@ -1,4 +1,4 @@
-"""How long a transformer layer, or some of its operations, takes on a system.
+"""Seconds of a transformer layer, or of some of its operations, on a system.
 
 Source: arXiv 2410.00273 and its program.
 """
@@ -40,7 +40,7 @@ class Layer:
 
 
 def layer_of(counts: Counts, values: Values, layers: Columns, mends: Mends) -> Layer:
-    """Return how long a layer takes on a system, and what it keeps.
+    """Return the seconds of a layer on a system, and the memory it keeps.
 
     Parameters
     ----------
@@ -72,8 +72,8 @@ def layer_of(counts: Counts, values: Values, layers: Columns, mends: Mends) -> L
 class Passes(NamedTuple):
     """Seconds of both passes through operations, over the layer table.
 
-    Three rows of parts: arithmetic, exposed memory traffic, and communication. What the backward
-    pass repeats of the forward pass is part of it.
+    Three rows of parts: arithmetic, exposed memory traffic, and communication. The backward pass
+    includes its repetitions of the forward pass.
     """
 
     forward: Array
@@ -84,7 +84,7 @@ class Passes(NamedTuple):
 
 
 def passes_of(counts: Counts, values: Values, layers: Columns, mends: Mends) -> Passes:
-    """Return how long operations take on a system; parameters as in `layer_of`.
+    """Return the seconds of operations on a system; parameters as in `layer_of`.
 
     Notes
     -----
@@ -104,7 +104,7 @@ def passes_of(counts: Counts, values: Values, layers: Columns, mends: Mends) -> 
 
 
 class _Lines:
-    """Costs of collectives per layer, made when they are first asked for."""
+    """Costs of collectives per layer, computed at the first use."""
 
     def __init__(self, values: Values, layers: Columns, *, double_all_reduce: bool) -> None:
         self._network = Network.of(values)
@@ -171,12 +171,12 @@ def _index(column: Any, shard: Array | None) -> Array | None:
 def _panelled_comm(
     traffic: tuple[Traffic, ...], busy: Any, panels: Any, lines: _Lines, mends: Mends
 ) -> Any:
-    """Return the communication beside a product in panels that it cannot hide.
+    """Return the communication that a product in panels cannot hide.
 
     Notes
     -----
-    A panel's transfers run beside the product of the panel before; the first has nothing to
-    run beside. The source charges one panel more when transfers are the slower (mend R7).
+    A panel's transfers hide behind the product of the panel before; those of the first are exposed.
+    The source charges one panel more when transfers are the slower (mend R7).
     """
     tau: Any = 0.0
     for part in traffic:

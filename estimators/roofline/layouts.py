@@ -1,7 +1,7 @@
 """The layouts of one cell, factored: rows (split x microbatch x panels) and placements.
 
 A candidate is a row and a placement of the row's split. Its layer is found without a search:
-the row gives the first of its layers, the placement how many further on.
+the row gives the first of its layers, the placement the distance from there.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class Layouts(Factored):
     _known: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def once(self, name: Hashable, make: Callable[[], Any]) -> Any:
-        """Return what `make` makes, made at the first call of that `name`.
+        """Return the result of `make`, computed at the first call with that `name`.
 
-        For what follows from the layouts and from those problem values that a search's
-        layouts depend on anyway: cells of other systems share it.
+        For results of the layouts and of the problem values that layouts depend on: cells of other
+        systems share them.
         """
         if name not in self._known:
             self._known[name] = make()
@@ -125,7 +125,7 @@ class Product:
     def chunks(self, max_rows: int) -> Iterator[Layouts]:
         """Yield the layouts in order, in chunks of whole rows of at most `max_rows`.
 
-        A single row with more placements than that makes a chunk of its own.
+        A row with more placements than that is one chunk.
         """
         per_row = self._per_row
         ends = np.cumsum(per_row)
@@ -144,7 +144,7 @@ class Product:
         row_shard = self.row_shard[start:stop]
         row_index, place = expand(per_row)
         placement_index = np.searchsorted(placement_split, split)[row_index] + place
-        # Every split between the first and the last has rows: any of them stands for it.
+        # Every split between the first and the last has rows: any one represents it.
         placement_row = np.clip(np.searchsorted(split, placement_split), 0, len(split) - 1)
         first_layer = self.table.first_layer(row_shard)
         return Layouts(

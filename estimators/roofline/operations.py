@@ -1,4 +1,4 @@
-"""What one operation of a layer computes, reads, writes, sends and keeps, forward and backward.
+"""Work, traffic and memory of one operation of a layer, forward and backward.
 
 Each function is one building block; the layers of a strategy are lists of them. Sizes are
 local to one GPU and one microbatch, float64 arrays or scalars of one shape: products of sizes
@@ -57,7 +57,7 @@ class Operation:
     Attributes
     ----------
     in_panels
-        Whether it runs panel by panel, transfers of one panel beside the product of another.
+        Whether it runs panel by panel: transfers of one panel hide behind the product of another.
     is_recomputed
         Whether its forward pass runs again in the backward pass.
     """

@@ -71,7 +71,7 @@ def _unused(column: str, neutral: int, *strategies: str) -> tuple[Rule, ...]:
 
 
 def _context_hint(row: Values, tokens: int) -> str:
-    """Return the context degrees that divide what the tensor axis leaves of the tokens."""
+    """Return the context degrees that divide the tokens of a tensor rank."""
     rest, lost = divmod(tokens, max(int(row["tensor_parallel"]), 1))
     if lost or rest < 1:
         return f"use a `tensor_parallel` that divides {tokens}"
@@ -206,7 +206,7 @@ BATCH_RULES = (
             "summa_panels",
             ("summa_panels",),
             lambda v: np.greater_equal(v["summa_panels"], 1),
-            lambda _: "is no number of panels of a SUMMA product",
+            lambda _: "is no number of panels: a SUMMA product has one or more",
             lambda _: "use 1 or more, or leave it out",
         ),
     ),

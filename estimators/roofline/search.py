@@ -31,7 +31,7 @@ SEARCHED = (
     "global_batch_size",
     "virtual_pipeline",
 )
-"""What the set of layouts depends on, besides the mends R4, R9, R11 and what a study keeps to."""
+"""Values that the set of layouts depends on; mends R4, R9, R11 and kept columns decide it, too."""
 
 
 class RooflineSearch(BaseSearch):

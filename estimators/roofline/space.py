@@ -103,8 +103,8 @@ def _splits(problem: Numbers, keep: Mapping[str, Scalar], mends: Mends) -> dict[
 def _axes(problem: Numbers) -> tuple[tuple[int, int], ...]:
     """Return the degrees of both axes that are searched, ascending.
 
-    All that a number of GPUs made of the same primes could have: cells that differ only in
-    GPUs then share a layer table.
+    All degrees that a GPU count with the same primes could have, so that cells that differ only in
+    GPUs share a layer table.
     """
     hidden, ffn, seq_len = (problem[name] for name in ("hidden_size", "ffn_hidden_size", "seq_len"))
     primes = _primes(problem["num_gpus"])

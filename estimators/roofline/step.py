@@ -1,8 +1,7 @@
-"""One training step: what a layout makes of its layer's figures.
+"""One training step, from the figures of a layer and its layout.
 
-Everything that depends on a row (split and microbatch) or on a placement alone is computed
-there, and what does not depend on the system is kept with the layouts; per candidate remain a
-few gathers and sums.
+Figures of a row (split and microbatch) or of a placement are computed once for each; those that
+do not depend on the system are kept with the layouts. A candidate takes a few gathers and sums.
 
 Source: arXiv 2410.00273 and its program (totals of an iteration); interleaved schedule:
 arXiv 2104.04473, section 2.2.
@@ -31,7 +30,7 @@ PARTS = (
 
 
 class _Schedule(NamedTuple):
-    """Per row: how often layers run, what is sent, and how the pipeline is filled."""
+    """Per row: passes through layers, transfers, and the filling of the pipeline."""
 
     passes: Any
     """Layers of a stage times microbatches."""
@@ -220,7 +219,7 @@ def _exchange(layouts: Layouts, layer: Layer, network: Network) -> Any:
 
 
 def _late(exchange: Any, pass_seconds: Any) -> Any:
-    """Return what of a layer's exchange its neighbour's pass does not hide."""
+    """Return the part of a layer's exchange that its neighbour's pass does not hide."""
     return np.maximum(exchange - pass_seconds, 0.0)
 
 

@@ -27,7 +27,7 @@ from estimators.roofline.operations import (
 )
 
 SIZES = ("seq_len", "hidden_size", "ffn_hidden_size", "num_heads", "bytes_per_element")
-"""Problem values that what a layer does depends on."""
+"""Problem values that decide the work of a layer."""
 
 
 class Sizes(NamedTuple):
@@ -46,7 +46,7 @@ class Sizes(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """How one GPU's part of a layer is cut: columns, float64."""
+    """The degrees that cut one GPU's part of a layer: columns, float64."""
 
     batch: Any
     """Sequences of a microbatch."""
@@ -124,8 +124,8 @@ def _tensor_1d(attention: str, sizes: Sizes, shard: Shard, mends: Mends) -> list
 def _context_2d(attention: str, sizes: Sizes, shard: Shard, mends: Mends) -> list[Operation]:
     """Split the sequence over the context axis, then do as in one dimension.
 
-    The source puts the two biases on different splits of the output; mend R5 puts both on
-    what the reduce-scatter before them leaves.
+    The source puts the two biases on different splits of the output; mend R5 puts both on the
+    rows that the reduce-scatter before them leaves.
     """
     seq_len, hidden, _, _, s = sizes
     batch, first, second, _ = shard
@@ -225,7 +225,7 @@ def _summa_2d(attention: str, sizes: Sizes, shard: Shard, mends: Mends) -> list[
 
 
 LAYER_INPUT = "layer_norm_1"
-"""The operation whose kept input is what passes between pipeline stages."""
+"""The operation whose kept input passes between pipeline stages."""
 
 STRATEGIES: dict[str, Callable[[str, Sizes, Shard, Mends], list[Operation]]] = {
     "tensor_1d": _tensor_1d,

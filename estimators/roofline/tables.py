@@ -1,8 +1,8 @@
 """The distinct shards and layers of a family of cells, and where to find one.
 
-What a layer does depends on its shard: degrees of both axes, microbatch, panels. How long it
-takes depends on the placement of both axes as well. Cells that differ in GPU count, or in
-the system, share them.
+The work of a layer depends on its shard: degrees of both axes, microbatch, panels. Its time
+depends on the placement of both axes as well. Cells that differ in GPU count, or in the system,
+share them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LayerTable:
         return self._find.first_layer[shard]
 
     def step(self, first: Array, second: Array, members: Array, second_members: Array) -> Array:
-        """Return how far behind a shard's first layer the one of a placement stands."""
+        """Return the distance of a placement's layer from the first layer of its shard."""
         assert self._find is not None
         return self._find.step(first, second, members, second_members)
 
@@ -102,7 +102,7 @@ def layer_table(
     panels
         For each split the numbers of panels to choose from (one 0 where there are none).
     domain_size
-        GPUs in one fast domain: what a placement can hold.
+        GPUs in one fast domain: the limit of a placement.
     """
     pairs = np.array(splits, dtype=np.int64).reshape(-1, 2)
     first, second = pairs[:, 0], pairs[:, 1]

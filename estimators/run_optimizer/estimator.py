@@ -50,10 +50,10 @@ DEFAULTS: dict[str, Any] = {
     "bytes_per_element": 2,
     "reduces_in_network": True,
 }
-"""The source's own values."""
+"""Those of the source."""
 
 MAX_GPUS = 15e6
-"""GPUs up to which the source walks a path; fewer devices, where one stands for several."""
+"""GPUs up to which the source walks a path; a device may be several GPUs."""
 
 ALIASES = {
     "pp": "pipeline_parallel",
@@ -116,8 +116,8 @@ def _path(values: Values, kept: Mapping[str, Scalar]) -> Columns:
 class RunOptimizerSearch:
     """The exact search over whole-number degrees, and the greedy path.
 
-    A space that names `num_gpus` asks for the first, one that names `tie_rule` for the second;
-    one that names neither for the path.
+    A space with `num_gpus` gets the first, a space with `tie_rule` the second; a space with neither
+    gets the path.
     """
 
     space_columns: tuple[str, ...] = tuple(
@@ -221,7 +221,7 @@ def _layers(inputs: Inputs) -> Array:
 
 
 def _refuse_less_than_a_layer(inputs: Inputs) -> None:
-    """Refuse a model that has no layer for a stage; evaluated rows are refused for their stages."""
+    """Refuse a model of less than a layer in searches; batches are refused for their stages."""
     with np.errstate(invalid="ignore"):
         below = _layers(inputs) < 1
     reason = "makes a model of less than one layer"

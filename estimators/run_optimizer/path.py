@@ -1,7 +1,7 @@
 """The greedy path: from one device on, each step multiplies the degree that helps most.
 
-Source: davidsj/ml_par_sim run_optimizer2.ipynb @2a07c41, which leaves open what it does with
-equal candidates and so is decided by rounding; here a rule decides.
+Source: davidsj/ml_par_sim run_optimizer2.ipynb @2a07c41. Its choice among equal candidates depends
+on rounding; here a rule decides.
 """
 
 from __future__ import annotations

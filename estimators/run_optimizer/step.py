@@ -17,7 +17,7 @@ REFERENCE_FLOPS = 1e25
 REFERENCE_LAYERS = 120.0
 REFERENCE_BATCH_TOKENS = 2048.0**2
 TOKENS_PER_PARAMETER = 20.0
-"""The source's laws: what a run of `REFERENCE_FLOPS` has."""
+"""The source's laws: batch and layers of a run of `REFERENCE_FLOPS`."""
 
 DEGREES = (
     "pipeline_parallel",

@@ -23,7 +23,7 @@ scores being computed again (arXiv 2307.08691 section 4.1)."""
 
 
 class Core(NamedTuple):
-    """Seconds of the core: forward, backward, and what selective recomputation does again."""
+    """Seconds of the core: forward, backward, and repeated by selective recomputation."""
 
     forward: Any
     backward: Any
@@ -31,7 +31,7 @@ class Core(NamedTuple):
 
 
 def attention_core(size: Any, values: Values, layout: Values) -> Core:
-    """Return the seconds of the core of attention, in the way that `attention` names."""
+    """Return the seconds of the core of attention, fused or not as `attention` says."""
     is_flash = np.equal(values["attention"], "flash")
     flash = _flash(size, values, layout) if np.any(is_flash) else Core(0.0, 0.0, 0.0)
     if np.all(is_flash):
@@ -48,7 +48,7 @@ def _flash(size: Any, values: Values, layout: Values) -> Core:
     heads = size.query / values["head_size"]
     blocks = layout["microbatch_size"] * heads * np.ceil(length / (context * FLASH_BLOCK))
     waves = blocks / values["num_sms"]
-    # blocks of a causal kernel differ in work, so that a last wave is filled but below one
+    # blocks of a causal kernel differ in work: only less than one whole wave stays unfilled
     share = np.minimum(waves, 1.0)
     peak = values["matrix_flops_per_second"] * share
     forward = flops / (peak * values["flash_forward_efficiency"])

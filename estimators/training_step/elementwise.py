@@ -1,9 +1,9 @@
-"""Seconds of what a layer reads and writes between its products.
+"""Seconds of the memory traffic of a layer between its products.
 
 Bytes are counted an element at a time in 16 bits: 2 to read, 2 to write, 1 for a dropout mask.
-`fused` counts one kernel for what Megatron-LM fuses (bias and GeLU; bias, dropout and residual;
-a norm; rotary embedding; the gate of a gated layer), `separate` one for each operation, norms
-of gated models (RMS) in 32 bits as written out in PyTorch.
+`fused` counts one kernel for each group that Megatron-LM fuses (bias and GeLU; bias, dropout and
+residual; a norm; rotary embedding; the gate of a gated layer), `separate` one for each
+operation, norms of gated models (RMS) in 32 bits as written out in PyTorch.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ class TrainingStep(SearchedEstimator):
         """Return every stored result, and derived ones where they are wanted.
 
         Rows of a search that follow one another split layers alike: a layer is computed once
-        for each run of them. The rows of a batch each have a layer of their own.
+        for each run of them. In a batch each row has its own layer.
         """
         del mends
         values = with_derived(values)
@@ -191,7 +191,7 @@ class TrainingStep(SearchedEstimator):
 
 
 def with_derived(values: Values) -> dict[str, Any]:
-    """Return the values with what follows from them: numbers where texts or NULL may stand."""
+    """Return the values with derived ones: numbers in place of texts and NULL."""
     numbers = {
         name: _numbers(value)
         for name, value in values.items()
@@ -226,9 +226,9 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
     """Return every stored result by name.
 
     A cell's rows are a product: layers (`LAYER_KEYS`), splits of them over stages and replicas,
-    ZeRO stages. What depends on the first or the first two is computed for those alone, and what
-    follows from a GPU's share of the parameters (`SHARE_KEYS`) for each of these: microbatch and
-    chunks do not matter to it. The rows of a batch have values of their own: they stay as they are.
+    ZeRO stages. Figures of a layer or of a split are computed once for each. Figures of a GPU's
+    share of the parameters (`SHARE_KEYS`) do not depend on microbatch and chunks: they are computed
+    once for each share. The rows of a batch differ in their values and are not factored.
     """
     to_split: Array | None = None
     to_layer: Array | None = None
@@ -302,7 +302,7 @@ class Stage(NamedTuple):
 
 
 def _derived(figures: Mapping[str, Gathered], values: Values) -> dict[str, Gathered]:
-    """Return what views derive from the stored figures."""
+    """Return the figures that views derive from the stored ones."""
     memory = sum(figures[name].rows for name in MEMORY) + values["framework_bytes"]
     spent = figures["step_seconds"].rows * values["num_gpus"]
     peak = _peak(values)

@@ -1,10 +1,10 @@
-"""What each part of a step is, in a line, with its source: for explanations and documents.
+"""The formula of each part of a step in a line, with its source: for explanations and documents.
 
-Before the first semicolon of a text stands arithmetic, which a test evaluates; after it, what its
-words are. T are the tokens of a microbatch on a GPU, s the sequence, h the width of the model, a
-the heads, d the width of one, k that of all keys on a GPU; t and c are the sizes of the tensor- and
-context-parallel groups. `memory`, `link` (to one GPU), `card` and `bus` (of a ring) are bytes/s
-with their efficiency, `latency` and `hops` what a transfer takes without bytes.
+The text before the first semicolon is arithmetic, which a test evaluates; the text after it
+defines the words. T are the tokens of a microbatch on a GPU, s the sequence, h the width of the
+model, a the heads, d the width of one, k that of all keys on a GPU; t and c are the sizes of the
+tensor- and context-parallel groups. `memory`, `link` (to one GPU), `card` and `bus` (of a ring) are
+bytes/s with their efficiency; `latency` and `hops` are the seconds of a transfer without bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FORMULAS: dict[str, Formula] = {
         "microbatches x layers x (sum over products of [max(2 M N K / (peak x gemm_efficiency x "
         "tiles x K / (K + gemm_half_depth)), bytes / memory) + launch_seconds] + "
         "communication_sm_fraction x hidden); products: forward and both gradients; tiles: share "
-        "of full tiles and waves; hidden: seconds of transfers beside them",
+        "of full tiles and waves; hidden: seconds of transfers behind them",
         "NVIDIA Matrix Multiplication Background User's Guide; roofline",
     ),
     "attention_seconds": Formula(
@@ -41,8 +41,8 @@ FORMULAS: dict[str, Formula] = {
         "arXiv 2104.04473 appendix; arXiv 1909.08053 section 3",
     ),
     "recompute_seconds": Formula(
-        "microbatches x layers x again; again: the forward pass without what it waits for, with "
-        "what transfers beside it take (full), or the core of attention (selective)",
+        "microbatches x layers x again; again: the forward pass without its waiting, slowed "
+        "by the transfers behind it (full), or the core of attention (selective)",
         "arXiv 2205.05198 section 5",
     ),
     "host_seconds": Formula(
@@ -64,24 +64,26 @@ FORMULAS: dict[str, Formula] = {
     ),
     "tensor_comm_seconds": Formula(
         "microbatches x (layers x (4 x (2 (t - 1) / t x 2 T h / bus + collective_seconds + 2 hops) "
-        "- hidden + again) + vocabulary); hidden: tensor_overlap_fraction of what weight gradients "
-        "have room for; again: what recomputation repeats; with sequence parallelism "
-        "reduce-scatters and all-gathers of as many bytes; of a mixture its tokens' copies; "
+        "- hidden + again) + vocabulary); hidden: tensor_overlap_fraction of the transfers "
+        "that fit behind weight gradients; again: transfers that recomputation repeats; "
+        "with sequence parallelism reduce-scatters and all-gathers of as many bytes; of a mixture "
+        "its tokens' copies; "
         "vocabulary: the collectives of embedding and loss",
         "arXiv 1909.08053 section 3; arXiv 2205.05198 section 4.2.2",
     ),
     "context_comm_seconds": Formula(
         "microbatches x layers x (3 (c - 1) x (4 T k / link + latency) - hidden + again); keys and "
         "values around the ring, their gradients with them backward; hidden: "
-        "context_overlap_fraction of what attention has room for; again: what is recomputed",
+        "context_overlap_fraction of the transfers that fit behind attention; again: transfers that "
+        "recomputation repeats",
         "arXiv 2310.01889",
     ),
     "expert_comm_seconds": Formula(
         "microbatches x layers x (sparse x 4 x (max(inside / link, outside / card) + "
         "collective_seconds + latency) - hidden + again); sparse: share of layers that are "
         "mixtures; inside, outside: bytes of the tokens' copies for GPUs of the node, and others; "
-        "hidden: expert_overlap_fraction of what products have room for; again: what recomputation "
-        "repeats",
+        "hidden: expert_overlap_fraction of the transfers that fit behind products; again: "
+        "transfers that recomputation repeats",
         "arXiv 2006.16668",
     ),
     "pipeline_comm_seconds": Formula(
@@ -95,13 +97,13 @@ FORMULAS: dict[str, Formula] = {
         "reduces x gradients + gathers x weights - (1 - communication_sm_fraction) x hidden + "
         "tied; gradients: an all-reduce over the replicas (ZeRO 0), or a reduce-scatter, for each "
         "microbatch from ZeRO 2 on; weights: an all-gather a step (ZeRO 1, 2), two a microbatch "
-        "(ZeRO 3); hidden: what passes have room for of the shares that may overlap; tied: a "
+        "(ZeRO 3); hidden: transfers that may overlap and fit behind the passes; tied: a "
         "shared embedding's gradients between first and last stage",
         "arXiv 1910.02054 section 7",
     ),
     "bubble_seconds": Formula(
         "(stages - 1) x stage / chunks; stage: seconds of a microbatch in one before the last; "
-        "uneven: what the last of the fuller stages waits for the others",
+        "uneven: the time that the last of the fuller stages waits for the others",
         "arXiv 2104.04473 section 2.2",
     ),
 }

@@ -1,4 +1,4 @@
-"""What to do about a layout that breaks a rule: the nearest values that would keep it."""
+"""Hints for layouts that break a rule: the nearest values that keep it."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def sequence_parallel(row: Values) -> str:
 def product_of_degrees(row: Values) -> str:
     """Return the product itself, or the replicas that the other degrees leave."""
     others = int(row["tensor_parallel"] * row["context_parallel"] * row["pipeline_parallel"])
-    told = f"use {others * int(row['data_parallel'])}"
+    product = f"use {others * int(row['data_parallel'])}"
     replicas, rest = divmod(int(row["num_gpus"]), max(others, 1))
     if rest == 0 and replicas:
-        return f"{told}, or `data_parallel` {replicas}"
-    return f"{told}, or degrees that divide {row['num_gpus']}"
+        return f"{product}, or `data_parallel` {replicas}"
+    return f"{product}, or degrees that divide {row['num_gpus']}"
 
 
 def chunks_of_stages(row: Values) -> str:

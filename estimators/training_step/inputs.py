@@ -1,4 +1,4 @@
-"""What the training_step estimator takes: shape, system, constants, layout, and their defaults."""
+"""Inputs of the training_step estimator: shape, system, constants, layout, and their defaults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HARDWARE = {
     "nvlink_bytes_per_second": "nvlink_bytes_per_second",
     "network_bytes_per_second": "nic_bytes_per_second",
 }
-"""Attribute of the system -> what the table of accelerators calls it."""
+"""Attribute of the system -> its column in the table of accelerators."""
 
 RATES = tuple(name for name in HARDWARE if name.endswith("_per_second"))
 """Rates among them."""
@@ -38,7 +38,7 @@ LINKS = (
     *("network_latency_seconds", "launch_seconds"),
 )
 NEEDED = ("num_layers", "hidden_size", "num_heads", "seq_len")
-"""What a shape cannot do without."""
+"""The least that makes a shape."""
 
 CONSTANTS = (*LINKS[1:], *(column.name for column in CONSTANT_COLUMNS))
 """Columns whose defaults are rows of the table of constants."""
@@ -77,7 +77,7 @@ ONES = (
 
 
 def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
-    """Complete and check what is not layout: shape, system, constants, batch, choices."""
+    """Complete and check the problem: shape, system, constants, batch, choices."""
     inputs.offer("attention", "flash", "unfused")
     _resolve_shape(inputs, catalog)
     inputs.default("framework", DEFAULTS["framework"])
@@ -113,7 +113,7 @@ def _resolve_shape(inputs: Inputs, catalog: Catalog) -> None:
 
 
 def _look_up_model(inputs: Inputs, catalog: Catalog) -> None:
-    """Fill the shape of a known model; beside a whole shape an unknown name is but a label."""
+    """Fill the shape of a known model; with a whole shape an unknown name is only a label."""
     is_whole = np.ones(inputs.num_rows, dtype=bool)
     for name in NEEDED:
         is_whole &= ~inputs.missing(name)
@@ -132,7 +132,7 @@ def _look_up_model(inputs: Inputs, catalog: Catalog) -> None:
 
 
 def _resolve_system(inputs: Inputs, catalog: Catalog) -> None:
-    """Fill the system: given, of the accelerator, or of a system that is not one as sold."""
+    """Fill the system from the accelerator, or from a system that is no product."""
     for name, column in HARDWARE.items():
         if name != column:
             both = ~inputs.missing(name) & ~inputs.missing(column)
@@ -162,10 +162,10 @@ def _resolve_system(inputs: Inputs, catalog: Catalog) -> None:
 def _system(catalog: Catalog, name: str, systems: Any) -> tuple[Any, dict[str, str]]:
     """Return the record of an accelerator or of a system, and its columns by attribute.
 
-    Constants were measured on products. A bare "A100" is one here as "H100" is, and not the system
-    that another estimator knows by that name, which has the bandwidth of another product.
+    Constants were measured on products. So a bare "A100" is a product here, as "H100" is; another
+    estimator has a system of that name with the bandwidth of another product.
     """
-    # a system of one's own stands for no product, however alike the names
+    # a system that the user defines is no product, however alike the names
     is_own = name in systems and name not in catalog.tables.get("priced_as", {})
     for table in ("accelerator",) if is_own else ("accelerator", "priced_as"):
         with suppress(RefusedError):
@@ -226,7 +226,7 @@ def resolve_layout(inputs: Inputs, catalog: Catalog) -> None:
 
 
 def _default_choices(inputs: Inputs, catalog: Catalog) -> None:
-    """Take ZeRO stage and sequence parallelism from the framework, where they have a use."""
+    """Fill ZeRO stage and sequence parallelism with the defaults of the framework."""
     frameworks = catalog.tables.get("framework", {})
     stage: Array = np.zeros(inputs.num_rows)
     splits: Array = np.full(inputs.num_rows, False, dtype=object)

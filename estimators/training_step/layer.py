@@ -1,4 +1,4 @@
-"""Seconds of one layer for one microbatch on one GPU: forward, backward, and done again.
+"""Seconds of one layer for one microbatch on one GPU: forward, backward and recomputed.
 
 Everything here depends on the shape, the system and the part of a layout that splits layers
 (`LAYER_KEYS`), so that a search computes it once for all pipelines and replicas around it.
@@ -26,7 +26,7 @@ LAYER_KEYS = (
 
 @dataclass(frozen=True)
 class Size:
-    """What one GPU has of a layer: tokens and widths.
+    """One GPU's part of a layer: tokens and widths.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Size:
 
 
 def size_of(values: Values, layout: Values) -> Size:
-    """Return what one GPU has of a layer."""
+    """Return one GPU's part of a layer."""
     tensor = np.asarray(layout["tensor_parallel"], dtype=np.float64)
     tokens = layout["microbatch_size"] * values["seq_len"] / layout["context_parallel"]
     experts = values["num_experts"] / layout["expert_parallel"]
@@ -78,13 +78,13 @@ def size_of(values: Values, layout: Values) -> Size:
 
 Way = dict[str, Any]
 """Seconds of one pass by part: gemm, attention, elementwise, tensor_comm, context_comm,
-expert_comm, `hidden` (what transfers beside arithmetic slow it down), and `host` (what launches
-take longer)."""
+expert_comm, `hidden` (by which hidden transfers slow arithmetic down), and `host` (by which
+launches take longer)."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """Seconds of a layer by part and pass; done again is a part of the backward pass."""
+    """Seconds of a layer by part and pass; recomputation is a part of the backward pass."""
 
     forward: Way
     backward: Way
@@ -134,7 +134,7 @@ _NO_REPLICAS = {"data_parallel": 1, "pipeline_parallel": 1}
 
 
 def _again(recompute: Any, forward: Way, core: Any) -> Way:
-    """Return what a backward pass does again: nothing, the core of attention, or the layer."""
+    """Return the work that a backward pass repeats: none, the core of attention, or the layer."""
     is_full, is_selective = np.equal(recompute, "full"), np.equal(recompute, "selective")
     again = {name: np.where(is_full, seconds, 0.0) for name, seconds in forward.items()}
     again["attention"] = np.where(is_selective, core, again["attention"])
@@ -145,7 +145,7 @@ def _products(size: Size, values: Values, sparse: Any) -> dict[str, Any]:
     """Return the seconds of a layer's products: forward, and of either gradient.
 
     `column` is that of the weight gradients of the layers that split their columns, before
-    and in the feed-forward layer: what their collectives may hide behind.
+    and in the feed-forward layer: collectives hide behind them.
     """
     dense, mixed = 1.0 - sparse, sparse
     attention = (
@@ -194,19 +194,19 @@ def _communication(
     products: dict[str, Any],
     core: Any,
 ) -> dict[str, Way]:
-    """Return what a pass waits for: collectives of tensors, keys and values, experts."""
+    """Return the transfers that a pass waits for: of tensors, keys and values, experts."""
     tensor = _tensor(size, values, layout, group["tensor"], products)
     context = _context(size, values, group["context"], core)
     volume = 2.0 * size.rows * size.hidden * values["experts_per_token"]
     way = values["sparse_share"] * network.exchange_seconds(group["expert"], volume, values)
     taken, found = values["communication_sm_fraction"], {}
     backward = products["input_gradient"] + products["weight_gradient"]
-    # beside what no other transfer runs beside
+    # expert transfers hide behind arithmetic that hides no other transfer
     free = {"forward": products["forward"], "backward": backward - tensor["backward"]["hidden"]}
     for name in ("forward", "backward"):
-        beside = values["expert_overlap_fraction"] * np.minimum(2 * way, free[name])
-        seconds = tensor[name]["hidden"] + context[name]["hidden"] + beside
-        expert = {"expert_comm": 2 * way - beside, "hidden": taken * seconds}
+        behind = values["expert_overlap_fraction"] * np.minimum(2 * way, free[name])
+        seconds = tensor[name]["hidden"] + context[name]["hidden"] + behind
+        expert = {"expert_comm": 2 * way - behind, "hidden": taken * seconds}
         found[name] = {**tensor[name], **context[name], **expert}
     return found
 
@@ -218,8 +218,8 @@ def _tensor(
 
     One all-reduce each and way, or a reduce-scatter and an all-gather of the same volume under
     sequence parallelism, which in the backward pass gathers the products' inputs once more,
-    beside the gradient of the input (arXiv 2205.05198 section 4.2.2). A mixture exchanges what
-    its experts take: as many copies of a token as experts.
+    at the same time as the gradient of the input (arXiv 2205.05198 section 4.2.2). A mixture
+    exchanges a copy of a token for each of its experts.
     """
     volume = 2.0 * size.tokens * size.hidden
     sparse = values["sparse_share"]
@@ -234,11 +234,11 @@ def _tensor(
     forward = whole["attention"] + whole["ffn"]
     found["forward"] = {"tensor_comm": forward, "hidden": 0.0}
 
-    beside = values["tensor_overlap_fraction"]
+    overlap = values["tensor_overlap_fraction"]
     exposed, hidden = forward, 0.0
     for name in ("attention", "ffn"):
         share = np.where(splits, 0.5, 1.0) * whole[name]
-        behind = beside * np.minimum(share, products[f"{name}_column"])
+        behind = overlap * np.minimum(share, products[f"{name}_column"])
         again = np.where(splits, 0.5, 0.0) * whole[name]
         exposed = exposed - behind + np.maximum(again - products["input_gradient"] / 2, 0.0)
         hidden = hidden + behind + np.minimum(again, products["input_gradient"] / 2)
@@ -251,8 +251,8 @@ def _context(size: Size, values: Values, group: Group, core: Any) -> dict[str, W
     volume = 2.0 * 2.0 * size.tokens * size.key
     once = (group.size - 1) * network.neighbour_seconds(group, volume, values)
     found: dict[str, Way] = {}
-    for name, rounds, beside in (("forward", 1.0, core.forward), ("backward", 2.0, core.backward)):
-        hidden = values["context_overlap_fraction"] * np.minimum(rounds * once, beside)
+    for name, rounds, room in (("forward", 1.0, core.forward), ("backward", 2.0, core.backward)):
+        hidden = values["context_overlap_fraction"] * np.minimum(rounds * once, room)
         found[name] = {
             "context_comm": rounds * once - hidden,
             "hidden": hidden,

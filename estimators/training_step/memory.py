@@ -1,9 +1,9 @@
 """Bytes on the GPU that needs most: of the first stage, or of the last with its logits.
 
 Activations are those of arXiv 2205.05198 (equations 1 to 5, figure 9), with widths of the
-shape's own, without what fused attention does not keep and without masks where nothing is
-dropped. Under ZeRO stage 3 a layer's weights and gradients are gathered while it is at work,
-and the next one's weights while they are prefetched.
+shape's own. Fused attention keeps no scores, and a model without dropout no masks. Under ZeRO
+stage 3 the weights and gradients of the layer at work are gathered, and the prefetched weights of
+the next one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def held(size: Size, values: Values, layout: Values) -> Held:
 
 def sharded(zero_stage: int, share: Share, values: Values, layout: Values) -> dict[str, Any]:
     """Return the bytes of a pipeline stage's state under a ZeRO stage."""
-    # what has only sharded weights in 32 bits keeps a gathered copy until stage 3
+    # a program with sharded weights in 32 bits keeps a gathered copy until stage 3
     weights = values["stored_weight_bytes"]
     if zero_stage < 3:
         weights = np.maximum(weights, values["gathered_weight_bytes"])
@@ -62,7 +62,7 @@ def needs_more(state: Held, stages: Held, to_share: Array | None) -> Array:
     Parameters
     ----------
     state, stages
-        What ZeRO shards, one element a share of the parameters, and what it does not, one a split.
+        Bytes that ZeRO shards, one element a share of the parameters; other bytes, one a split.
     to_share
         Each split's share; None: a split each.
     """
@@ -106,8 +106,8 @@ def _activations(size: Size, values: Values, layout: Values, logits: Any, *, is_
     entry = 2.0 * size.rows * size.hidden
     is_full = np.equal(recompute, "full")
     kept = np.where(is_full, entry, whole)
-    # one layer is computed again at a time, when the logits are gone; what lies before the first
-    # layer is kept too
+    # one layer is recomputed at a time, after the logits are freed; the input of the first layer
+    # is kept too
     again = np.where(is_full, np.maximum(whole - logits, 0.0), 0.0)
     return layers * deep * kept + again + deep * entry
 
@@ -134,7 +134,7 @@ def layer_activations(size: Size, values: Values, layout: Values) -> Any:
 
 
 def _core_activations(size: Size, values: Values, drops: Any) -> Any:
-    """Return what the core keeps: a statistic a row if fused, else scores and their masks."""
+    """Return the bytes that the core keeps: a statistic a row if fused, else scores and masks."""
     heads = size.query / values["head_size"]
     length = values["seq_len"] * 1.0
     is_flash = np.equal(values["attention"], "flash")

@@ -1,9 +1,9 @@
 """Seconds of collectives and transfers on nodes of GPUs with a network card each.
 
 Ranks are laid out as frameworks do: tensor-parallel neighbours first, then context, data and
-pipeline. What of a group lies in one node exchanges over NVLink; a ring over several nodes
-passes each node's border over the cards of the group's members there, all at once, while the
-groups beside it use theirs.
+pipeline. Members in one node exchange over NVLink. A ring over several nodes crosses each
+node's border over the cards of the group's members there, all at once; other groups use the other
+cards.
 
 Source: arXiv 2104.04473 section 3 (placement), NCCL's ring and tree algorithms (a ring moves
 (n - 1)/n of the volume through every member, an all-reduce twice that).
@@ -22,14 +22,14 @@ from estimators.contract import Values
 
 @dataclass(frozen=True)
 class Group:
-    """A parallel group: its size, and how many of its members a node has room for."""
+    """A parallel group: its size, and the most of its members in one node."""
 
     size: Any
     room: Any
 
     @cached_property
     def full(self) -> Any:
-        """Members on a node that is full of them."""
+        """Members in a full node."""
         return np.minimum(self.size, self.room)
 
     @cached_property
@@ -40,7 +40,7 @@ class Group:
     @cached_property
     def members(self) -> Any:
         """Members that share a node; of several nodes, on the one that has fewest."""
-        # of whole numbers the remainder, which numpy's own takes ten times as long for
+        # the remainder of whole numbers; `np.remainder` takes ten times as long
         rest = self.size - self.full * np.floor(self.size / self.full)
         return np.where(rest > 0, rest, self.full)
 
@@ -48,21 +48,21 @@ class Group:
 def groups(values: Values, layout: Values) -> dict[str, Group]:
     """Return the groups of a layout by axis: tensor, context, expert, data, pipeline.
 
-    `data` is what exchanges gradients: data and context parallelism together; `expert_data`
-    what exchanges those of experts.
+    `data` is the group that exchanges gradients: data and context parallelism together;
+    `expert_data` the group that exchanges those of experts.
     """
     room = values["nvlink_size"]
     tensor, context = layout["tensor_parallel"], layout["context_parallel"]
     data, pipeline = layout["data_parallel"], layout["pipeline_parallel"]
     expert = layout["expert_parallel"]
     replicas = data * context
-    beside = np.maximum(np.floor(room / tensor), 1)
+    others = np.maximum(np.floor(room / tensor), 1)
     return {
         "tensor": Group(tensor, room),
-        "context": Group(context, beside),
-        "expert": Group(expert, beside),
-        "data": Group(replicas, beside),
-        "expert_data": Group(replicas / expert, np.maximum(np.floor(beside / expert), 1)),
+        "context": Group(context, others),
+        "expert": Group(expert, others),
+        "data": Group(replicas, others),
+        "expert_data": Group(replicas / expert, np.maximum(np.floor(others / expert), 1)),
         "pipeline": Group(pipeline, np.maximum(np.floor(room / (tensor * replicas)), 1)),
     }
 
@@ -102,7 +102,7 @@ def reduce_seconds(group: Group, volume: Any, values: Values, calls: Any = 1.0) 
 def exchange_seconds(group: Group, volume: Any, values: Values) -> Any:
     """Return the seconds of an all-to-all in which every GPU sends `volume` bytes in all.
 
-    What stays in the node goes over NVLink beside what leaves it over the GPU's own card.
+    Bytes within the node go over NVLink; others leave it over the GPU's card at the same time.
     """
     size = group.size
     inside = (group.members - 1) / size * volume

@@ -1,8 +1,8 @@
 """Seconds of matrix products and of streaming kernels on one GPU.
 
 A product of M x K by K x N is cut into tiles of its result, and the tiles into waves of one
-tile a multiprocessor. It loses to the last wave that is not full, to tiles that hang over the
-edge, and to the prologue and epilogue of every tile, which a deep K outweighs.
+tile a multiprocessor. It loses time to a last wave that is not full, to tiles that hang over
+the edge, and to the prologue and epilogue of every tile, which a deep K outweighs.
 
 Source: NVIDIA, Matrix Multiplication Background User's Guide (tile and wave quantisation,
 arithmetic intensity); the roofline is that of Williams et al. 2009.
@@ -71,6 +71,6 @@ def product_seconds(
 
 
 def stream_seconds(volume: Any, values: Values, kernels: Any = 0.0) -> Any:
-    """Return the seconds to read and write `volume` bytes of memory in so many kernels."""
+    """Return the seconds to read and write `volume` bytes of memory in a number of kernels."""
     rate = values["hbm_bytes_per_second"] * values["hbm_efficiency"]
     return volume / rate + kernels * values["launch_seconds"]

@@ -2,9 +2,8 @@
 
 Volumes by ZeRO stage (arXiv 1910.02054): 0 reduces gradients to all; 1 scatters their sums and
 gathers the weights; 2 scatters them for every microbatch; 3 gathers the weights for every pass
-of every microbatch as well. What may run beside arithmetic is hidden by as much of it as there
-is: gradients by the last backward pass, weights by the first forward pass; under stage 3 by
-every pass.
+of every microbatch as well. Transfers hide behind arithmetic as far as it lasts: gradients behind
+the last backward pass, weights behind the first forward pass; under stage 3 behind every pass.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from estimators.training_step.products import stream_seconds
 class Share(NamedTuple):
     """Parameters of the stage that has most of them, on one GPU before ZeRO.
 
-    `units` are the parts that are gathered on their own: layers, and the vocabulary.
+    `units` are the parts that are gathered one by one: layers, and the vocabulary.
     """
 
     dense: Any
@@ -32,7 +31,7 @@ class Share(NamedTuple):
 
 
 class Window(NamedTuple):
-    """What transfers may run beside: seconds of one microbatch's passes through the stage."""
+    """Room to hide transfers: seconds of one microbatch's passes through the stage."""
 
     forward: Any
     backward: Any
@@ -46,8 +45,8 @@ class Exchange(NamedTuple):
     scattered: Any
     gathered: Any
     inner: Any
-    """Share that may run beside arithmetic: the first unit to be gathered and the last to be
-    scattered have nothing beside them."""
+    """Share that may hide behind arithmetic: not the first unit to be gathered, and not the last
+    to be scattered."""
 
 
 def exchanges(
@@ -65,10 +64,9 @@ def exchanges(
 
 
 def exchange_seconds(zero_stage: int, exchange: Exchange, values: Values, window: Window) -> Any:
-    """Return what a step waits for the replicas under a ZeRO stage.
+    """Return the seconds that a step waits for its replicas under a ZeRO stage.
 
-    With what hidden transfers take from the arithmetic beside them: the multiprocessors that
-    they occupy.
+    Hidden transfers occupy multiprocessors: the time that arithmetic loses to them is included.
 
     Parameters
     ----------
@@ -92,7 +90,7 @@ def exchange_seconds(zero_stage: int, exchange: Exchange, values: Values, window
             + exchange.gathered
             - taken * np.minimum(may_gather * exchange.gathered, window.forward)
         )
-    # weights once for the forward pass, and once more beside the gradients of the backward pass
+    # weights once for the forward pass, and once more with the gradients of the backward pass
     ahead = may_gather * exchange.gathered
     hidden = np.minimum(ahead, window.forward) + np.minimum(
         may_reduce * after + ahead, window.backward
@@ -108,7 +106,7 @@ def _both(
     values: Values,
     calls: Any,
 ) -> Any:
-    """Return the seconds of a collective over what every replica has, and over experts."""
+    """Return the seconds of a collective over the dense parameters, and over experts."""
     dense = collective(group["data"], size * share.dense, values, calls)
     if not np.any(share.experts):
         return dense
@@ -117,7 +115,7 @@ def _both(
 
 
 def kept(zero_stage: int, from_stage: int, share: Share, layout: Values) -> Any:
-    """Return how many parameters one GPU keeps of a kind that ZeRO shards from a stage on."""
+    """Return the parameters of a kind on one GPU; ZeRO shards the kind from `first` stage on."""
     if zero_stage < from_stage:
         return share.dense + share.experts
     replicas = layout["data_parallel"] * layout["context_parallel"]

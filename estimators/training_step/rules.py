@@ -1,4 +1,4 @@
-"""What a layout must keep, one named predicate each: for batches and for searches."""
+"""The rules of a layout, a named predicate each: for batches and for searches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROBLEM_RULES = (
         hints.divisor_of("num_kv_heads", "num_heads"),
     ),
     Rule(
-        "a token has so many experts",
+        "a token has at most all experts",
         "experts_per_token",
         ("experts_per_token", "num_experts"),
         lambda v: np.less_equal(v["experts_per_token"], v["num_experts"]),
@@ -103,7 +103,7 @@ LAYER_RULES = (
         "shares of a sequence fill blocks of attention",
         "context_parallel",
         ("context_parallel", "seq_len"),
-        # two shares a rank, one early and one late, balance what the causal mask leaves
+        # two shares a rank, one early and one late, balance the work under a causal mask
         lambda v: (
             np.equal(v["context_parallel"], 1)
             | (
@@ -160,7 +160,7 @@ LAYER_RULES = (
         lambda _row: "set it, or use `tensor_parallel` 1",
     ),
 )
-"""Rules of what splits a layer."""
+"""Rules of the degrees that split a layer."""
 
 SPLIT_RULES = (
     Rule(
@@ -268,6 +268,6 @@ SHARDING_NEEDS_REPLICAS = Rule(
     lambda _row: "has nothing to shard over: there is one replica",
     lambda _row: "use 0, or more replicas",
 )
-"""Kept by searches, so that a layout is there once; a batch may say it."""
+"""Only searches apply it, so that they have a layout once; a batch may break it."""
 
 LAYOUT_RULES = (*LAYER_RULES, *SPLIT_RULES[:-1])

@@ -23,7 +23,7 @@ DEPENDS_ON = frozenset(
 
 
 def _expert_ranks(known: Values) -> Any:
-    """Return what the experts may be split over: experts, and ranks beside the tensors."""
+    """Return the largest expert degree: a divisor of the experts and of the ranks for them."""
     return np.gcd(known["num_experts"], known["num_gpus"] // known["tensor_parallel"])
 
 

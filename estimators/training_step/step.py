@@ -1,7 +1,7 @@
 """One step of a pipeline of stages, put together from layers, vocabulary and replicas.
 
-The slowest stage is at work for every microbatch; filling and draining the pipeline takes the
-others once, divided by the interleaved chunks of a stage (arXiv 2104.04473 section 2.2):
+The slowest stage works on every microbatch; filling and draining the pipeline takes the others
+once, divided by the interleaved chunks of a stage (arXiv 2104.04473 section 2.2):
 ``step = microbatches * slowest + (all stages - slowest) / chunks + transfers + replicas``.
 """
 
@@ -31,7 +31,7 @@ TIMES = (
 def stage_layers(values: Values, layout: Values) -> tuple[Any, Any]:
     """Return the layers of the stages that have most, and of the last stage.
 
-    Where stages cannot be even, the last one, which has the output layer, has one less.
+    Where stages cannot be even, the last one has one layer less: it has the output layer.
     """
     stages = layout["pipeline_parallel"]
     most = np.ceil(values["num_layers"] / stages)
@@ -100,7 +100,7 @@ def passes(
     parts["accumulation_seconds"] = microbatches * added
     parts["bubble_seconds"] = bubble
     parts["pipeline_comm_seconds"] = _transfers(size, values, layout, microbatches)
-    # the stage with most parameters is the first; a third of what is not layers is forward
+    # the stage with most parameters is the first; a third of the time outside layers is forward
     first = np.where(several, full, final)
     forward = most * layer.forward_seconds + (first - most * layer.seconds) / 3
     return parts, Window(forward, first - forward, microbatches)
@@ -109,11 +109,11 @@ def passes(
 def _bubble(
     full: Any, final: Any, layer: Layer, values: Values, layout: Values, microbatches: Any
 ) -> tuple[Any, Any]:
-    """Return what a step waits to fill and drain the pipeline, and whether its last stage paces it.
+    """Return the bubble of a step, and whether the last stage sets the pace.
 
-    Even stages: once through the others, in chunks. Uneven ones have the odd layers first: the
-    last of the fuller stages then waits for those behind it, which are ahead of it by what they
-    lack. Both agree with a simulation of the schedule; a stage between cannot be the slowest.
+    Even stages: the time of all others once, divided by the chunks. Uneven stages have the odd
+    layers first; the last of the fuller stages waits for the stages behind it, which are faster.
+    Both agree with a simulation of the schedule; a stage between cannot be the slowest.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def of_layers(layer: Layer) -> dict[str, Any]:
 
 
 def _transfers(size: Size, values: Values, layout: Values, microbatches: Any) -> Any:
-    """Return what a step waits for activations and their gradients between stages.
+    """Return the seconds of a step for activations and their gradients between stages.
 
     Every rank of a tensor-parallel group sends its share of the tokens; where the next stage
     needs them whole it gathers them in its node (arXiv 2104.04473 section 4.1).
@@ -176,8 +176,8 @@ def _transfers(size: Size, values: Values, layout: Values, microbatches: Any) ->
     whole = network.gather_seconds(group["tensor"], volume, values)
     once = once + np.where(layout["uses_sequence_parallel"], 0.0, whole)
     stages, chunks = layout["pipeline_parallel"], layout["virtual_pipeline"]
-    # with chunks to go on with, a stage need not wait but to fill and drain the pipeline
-    beside = np.where(chunks > 1, values["pipeline_overlap_fraction"], 0.0)
-    steady = chunks * microbatches * (1 - beside)
-    ends = stages - 1 + beside * stages * (chunks - 1)
+    # a stage with several chunks waits only while the pipeline fills and drains
+    overlap = np.where(chunks > 1, values["pipeline_overlap_fraction"], 0.0)
+    steady = chunks * microbatches * (1 - overlap)
+    ends = stages - 1 + overlap * stages * (chunks - 1)
     return np.where(stages > 1, 2 * once * (steady + ends), 0.0)

@@ -52,7 +52,7 @@ SHAPELESS = {"num_layers": 2, "hidden_size": 64, "seq_len": 128}
         (
             COMPUTE,
             {"tokens_per_parameter": 20.0, "dataset_tokens": 1e12},
-            "`tokens_per_parameter` 20.0 is given beside `dataset_tokens`",
+            "`tokens_per_parameter` 20.0 and `dataset_tokens` are both given",
         ),
         (
             COMMUNICATION,
@@ -61,11 +61,15 @@ SHAPELESS = {"num_layers": 2, "hidden_size": 64, "seq_len": 128}
         ),
         (COMMUNICATION, {"exchange": "pigeon"}, '`exchange` "pigeon" is not known'),
         (LATENCY, {"site_b": "ATLANTIS"}, '`site_b` "ATLANTIS" is not in the `site` table'),
-        (LATENCY, {"latitude_a": 48.0}, "`longitude_a` (none) is missing beside `latitude_a`"),
+        (
+            LATENCY,
+            {"latitude_a": 48.0},
+            "`longitude_a` (none) is missing, but `latitude_a` is given",
+        ),
         (
             LATENCY,
             {"site_b": "EL_CAPITAN", "longitude_b": 2.0},
-            "`latitude_b` (none) is missing beside `longitude_b`",
+            "`latitude_b` (none) is missing, but `longitude_b` is given",
         ),
         (
             LATENCY,
@@ -113,7 +117,7 @@ def test_a_run_of_less_than_a_batch_takes_no_step_or_is_refused(catalog: Catalog
 def test_published_activations_are_not_split(catalog: Catalog) -> None:
     split = {"tensor_parallel": 8}
     [told] = refusals(catalog, MEMORY, ALL_MENDS - {"C17"}, **split)
-    assert "is more than the published formula of activations knows" in told
+    assert "must be 1: the published formula of activations does not split them" in told
     assert refusals(catalog, MEMORY, frozenset({"C17"}), **split) == []
 
 

@@ -56,7 +56,7 @@ def refused(catalog: Catalog, **changes: Any) -> list[str]:
         ({"flops_efficiency": 0.0}, "`flops_efficiency` 0.0 must be at least 1e-06"),
         (
             {"flops_efficiency": 0.5, "matrix_flops_per_second": None},
-            "`flops_efficiency` 0.5 is a share of no known rate",
+            "`flops_efficiency` 0.5 needs a peak rate",
         ),
         (
             {"matrix_flops_per_second": None},

@@ -35,7 +35,7 @@ def test_the_nearest_are_one_to_either_side() -> None:
     [
         ("key heads divide heads", {"num_kv_heads": 5, "num_heads": 64}, "use 4 or 8"),
         (
-            "a token has so many experts",
+            "a token has at most all experts",
             {"experts_per_token": 9, "num_experts": 8},
             "use at most 8",
         ),

@@ -38,7 +38,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "3 does not divide `num_heads` 8",
     ),
     (
-        "a token has so many experts",
+        "a token has at most all experts",
         {"num_experts": 4, "experts_per_token": 5},
         "experts_per_token",
         "5 is more than `num_experts` 4",
