@@ -74,8 +74,8 @@ FORMULAS: dict[str, Formula] = {
     "context_comm_seconds": Formula(
         "microbatches x layers x (3 (c - 1) x (4 T k / link + latency) - hidden + again); keys and "
         "values around the ring, their gradients with them backward; hidden: "
-        "context_overlap_fraction of the transfers that fit behind attention; again: transfers that "
-        "recomputation repeats",
+        "context_overlap_fraction of the transfers that fit behind attention; again: transfers "
+        "that recomputation repeats",
         "arXiv 2310.01889",
     ),
     "expert_comm_seconds": Formula(

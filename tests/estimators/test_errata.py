@@ -259,11 +259,11 @@ def test_every_mended_erratum_has_both_figures_in_a_test(estimator: str) -> None
     shown = {case.mend for case in CASES} | set(ELSEWHERE)
     assert shown <= set().union(*mended_errata().values())
     if estimator == "cluster":
-        shown = set(import_module("test_cluster_errata").CLUSTER)
+        shown = set(import_module("tests.estimators.test_cluster_errata").CLUSTER)
     assert not mended_errata()[estimator] - shown
 
 
 @pytest.mark.parametrize("place", ELSEWHERE.values())
 def test_a_test_that_stands_elsewhere_is_there(place: str) -> None:
     module, _, name = place.partition(".")
-    assert callable(getattr(import_module(module), name))
+    assert callable(getattr(import_module(f"tests.estimators.{module}"), name))
