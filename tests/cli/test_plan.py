@@ -108,7 +108,7 @@ def test_rates_may_be_given_by_name(plan: Callable[..., tuple[Any, str]]) -> Non
     assert found["question"]["goodput"] == 0.9
 
 
-def test_half_and_double_the_gpus_stand_beside_it(
+def test_half_and_double_the_gpus_are_planned_as_well(
     planned: tuple[Path, dict[str, Any], str],
 ) -> None:
     _, found, _ = planned
@@ -132,20 +132,24 @@ def test_what_is_stored_is_not_swept_again(
 def test_a_dry_run_writes_nothing(warehouse: Command, tmp_path: Path) -> None:
     path = tmp_path / "none.duckdb"
     code, out, err = warehouse("plan", *QUESTION, "--gpus", 8, "--dry-run", "--db", path)
-    assert (code, out) == (0, "")
-    assert "rows of 9 cells would be evaluated and stored" in err
+    assert code == 0
+    assert "batch 64 sequences" in err
+    first, second = out.splitlines()
+    assert first.startswith("1. sweep 4, 8, 16 GPUs: ")
+    assert first.endswith(" rows of 9 cells to evaluate and store")
+    assert second == "2. read the best 3 layouts on the best count, with cost and error"
     assert not path.exists()
 
 
 def test_the_parts_of_the_step_add_up_and_the_largest_is_named(
     planned: tuple[Path, dict[str, Any], str],
 ) -> None:
-    from warehouse.plan.queries import SHARES
+    from warehouse.plan.queries import STEP_PARTS
 
     _, found, _ = planned
     best = found["layouts"][0]
-    assert math.fsum(best[name] for name in SHARES) == pytest.approx(best["step_seconds"])
-    assert best[found["limited_by"]] == max(best[name] for name in SHARES)
+    assert math.fsum(best[name] for name in STEP_PARTS) == pytest.approx(best["step_seconds"])
+    assert best[found["limited_by"]] == max(best[name] for name in STEP_PARTS)
 
 
 def test_every_query_runs_in_the_shell_and_gives_the_figures(
@@ -263,7 +267,10 @@ def test_the_report_has_every_section_and_the_queries_on_demand(
     arguments = ("plan", *QUESTION, "--gpus", 8, "--db", planned_database, "--show-sql", "--top", 1)
     code, out, err = warehouse(*arguments)
     assert code == 0
-    for heading in ("best layouts on 8 GPUs", "Dollars", "Energy", "What limits", "Other numbers"):
+    for heading in (
+        *("best layouts on 8 GPUs", "Cost of the best layout", "Energy", "Parts of the step"),
+        *("Other GPU counts", "Uncertainty"),
+    ):
         assert heading in out
     assert "warehouse explain model=gpt3_1.3B" in out
     assert "-- counts" in out
@@ -276,14 +283,14 @@ def test_the_report_has_every_section_and_the_queries_on_demand(
 
 
 def test_the_batch_is_that_of_the_rule_unless_it_is_given() -> None:
-    from warehouse.plan.question import Asked, resolve
+    from warehouse.plan.question import PlanRequest, resolve
 
     # 80 layers of 2 x 8192^2 + 2 x 8192 x 1024 + 3 x 8192 x 28672 + 2 x 8192: 68.45e9 parameters;
     # 6 x 68.45e9 x 15e12 = 6.16e24 FLOPs; (0.616)^(1/6) x 2048^2 / 8192 = 472 sequences
-    asked = Asked("training_step", "llama3_70B", "H100", 15e12, num_gpus=8)
+    asked = PlanRequest("training_step", "llama3_70B", "H100", 15e12, num_gpus=8)
     run = resolve(asked)
     assert run.parameters == 80 * 855_654_400
     assert (run.batch, run.is_default_batch) == (512, True)
-    sparse = resolve(Asked("training_step", "mixtral_8x7B", "H100", 1e12, num_gpus=8))
+    sparse = resolve(PlanRequest("training_step", "mixtral_8x7B", "H100", 1e12, num_gpus=8))
     # 2 of 8 experts of 3 x 4096 x 14336 in each of 32 layers
     assert sparse.parameters - sparse.active_parameters == 32 * 6 * 3 * 4096 * 14336

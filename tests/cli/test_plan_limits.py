@@ -89,9 +89,9 @@ def test_a_dry_run_of_a_limit_says_that_more_counts_follow(
     warehouse: Command, planned_database: Path
 ) -> None:
     limit = ("--max-mw", 0.01)
-    code, _, err = warehouse("plan", *QUESTION, *limit, "--dry-run", "--db", planned_database)
+    code, out, _ = warehouse("plan", *QUESTION, *limit, "--dry-run", "--db", planned_database)
     assert code == 0
-    assert "up to three counts between" in err
+    assert "\n2. sweep up to three counts between the best of these and the next\n3. read" in out
 
 
 def test_a_budget_below_the_peak_rate_is_refused_before_a_sweep(
@@ -112,7 +112,7 @@ def test_a_budget_below_the_peak_rate_is_refused_before_a_sweep(
 def test_a_budget_that_no_layout_keeps_names_the_cheapest(refusal: Refusal) -> None:
     code, error = refusal(*QUESTION, "--budget-usd", 140, "--max-gpus", 8)
     assert code == 3
-    assert "no run that was tried keeps within the limits" in error
+    assert "no GPU count that was tried meets every limit" in error
     assert "`--budget-usd` 140: the cheapest costs" in error
 
 
@@ -120,7 +120,7 @@ def test_too_few_gpus_for_the_days_names_how_many_it_takes(refusal: Refusal) -> 
     code, error = refusal(*QUESTION, "--days", 0.5, "--max-gpus", 2)
     # 40.7 GPU-hours at the peak rate in 12 hours
     assert code == 3
-    assert "at the peak rate of H100 SXM 80GB the run takes 4 GPUs" in error
+    assert "at the peak rate of H100 SXM 80GB the run needs at least 4 GPUs" in error
     assert "--max-gpus is 2" in error
     code, error = refusal(*QUESTION, "--days", 0.5, "--max-gpus", 4)
     assert code == 3

@@ -174,9 +174,9 @@ def test_a_value_that_no_layout_can_have_is_told_by_its_rule(refusal: Refusal) -
         (("num_gpus=8",), 2, "give --gpus"),
         (("global_batch_size=8",), 2, "give --batch"),
         (("num_microbatches=8",), 2, "give --batch"),
-        (("seq_len=1024", "--seq-len", 1024), 2, "stands beside `seq_len=1024`"),
-        (("accelerator=A100",), 2, "stands beside `accelerator=A100`"),
-        (("profile=ours",), 2, "a plan is of the constants with their sources"),
+        (("seq_len=1024", "--seq-len", 1024), 2, "`seq_len=1024` exclude one another"),
+        (("accelerator=A100",), 2, "`accelerator=A100` exclude one another"),
+        (("profile=ours",), 2, "a plan takes the published constants only"),
         (("tensor_parallel=2", "tensor_parallel=4"), 3, "is given twice"),
         (("tensr_parallel=2",), 3, "did you mean tensor_parallel"),
         (("step_seconds=2",), 3, "is computed, not given"),
@@ -208,8 +208,8 @@ def test_an_accelerator_is_needed_and_may_be_a_pair(refusal: Refusal, plan: Docu
     ("gpus", "told", "hint"),
     [
         # a prime beyond the heads, layers and sequences of the batch
-        (1009, "`--gpus` 1,009: there is no layout", "ask for 512 or 1,024"),
-        (100_000_000, "`--gpus` 100,000,000: there is no layout", "or for another --batch"),
+        (1009, "`--gpus` 1,009: gpt3_1.3B has no layout", "ask for 512 or 1,024"),
+        (100_000_000, "`--gpus` 100,000,000: gpt3_1.3B has no layout", "or for another --batch"),
     ],
 )
 def test_a_number_of_gpus_without_a_layout_is_refused_before_anything_is_stored(
@@ -240,7 +240,7 @@ def test_the_question_stands_above_the_answer(warehouse: Command, database: Path
         "batch 8 sequences (16,384 tokens)",
         "estimator training_step, framework megatron_core",
         "every layout has tensor_parallel 2",
-        "every layout leaves 2 GB of memory",
+        "every layout leaves 2 GB of memory free",
     ]
     for line in question.splitlines():
         assert line in err
@@ -251,9 +251,7 @@ def test_what_takes_the_place_of_a_default_is_told(warehouse: Command, tmp_path:
     options = (*RUN, "--model", "gpt3_1.3B", *given, "uses_sequence_parallel=true")
     code, _, err = warehouse("plan", *options, "--dry-run", "--db", tmp_path / "none.duckdb")
     assert code == 0
-    assert (
-        "in place of what is known or usual: precision fp16, nvlink_bytes_per_second 9e+11\n"
-    ) in err
+    assert ("in place of the defaults: precision fp16, nvlink_bytes_per_second 9e+11\n") in err
     assert "every layout has uses_sequence_parallel true\n" in err
 
 

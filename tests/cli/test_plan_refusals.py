@@ -25,14 +25,14 @@ def test_of_gpus_that_do_not_hold_it_the_least_memory_is_told_and_what_would(
     code, error = refusal(*big, "--gpus", 3)
     assert code == 3
     assert "none of" in error
-    assert "the least takes" in error
+    assert "the smallest takes" in error
     assert "GPUs hold it" in error
 
 
 def test_a_count_without_any_layout_names_its_neighbours(refusal: Refusal) -> None:
     code, error = refusal(*QUESTION, "--gpus", 1009)
     assert code == 3
-    assert "there is no layout of gpt3_1.3B on so many" in error
+    assert "gpt3_1.3B has no layout on this count" in error
     assert "hint: ask for 512" in error
 
 
@@ -83,17 +83,17 @@ def test_the_roofline_plans_as_well(plan: Callable[..., tuple[Any, str]]) -> Non
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (("--gpus", 8, "--days", 3), 2, "`--gpus` cannot stand beside a limit"),
-        ((), 2, "neither a number of GPUs nor a limit"),
+        (("--gpus", 8, "--days", 3), 2, "`--gpus` and a limit exclude one another"),
+        ((), 2, "neither a GPU count nor a limit"),
         (("--gpus", 0), 2, ""),
         (("--gpus", 8, "--basis", "gold"), 2, "`--basis` gold is not known"),
-        (("--gpus", 8, "--basis", "owned", "--price", 2), 2, "`--basis` cannot stand beside"),
+        (("--gpus", 8, "--basis", "owned", "--price", 2), 2, "`--basis` and `--price` exclude"),
         (("--gpus", 8, "--estimator", "pipeline"), 2, "cannot plan a run"),
         (("--gpus", 8, "--estimator", "roofline", "--framework", "fsdp"), 2, "no such input"),
-        (("--budget-usd", -5), 3, "`--budget-usd` -5 must be"),
-        (("--budget-usd", "nan"), 3, "`--budget-usd` nan must be"),
-        (("--days", "inf"), 3, "`--days` inf must be"),
-        (("--max-mw", 0), 3, "`--max-mw` 0 must be"),
+        (("--budget-usd", -5), 3, "`--budget-usd` -5 must be above 0"),
+        (("--budget-usd", "nan"), 3, "`--budget-usd` nan must be above 0"),
+        (("--days", "inf"), 3, "`--days` inf must be at most 1e+30"),
+        (("--max-mw", 0), 3, "`--max-mw` 0 must be above 0"),
         (("--gpus", 8, "--goodput", 1.5), 3, "`--goodput` 1.5 must be above 0 and at most 1"),
         (("--gpus", 8, "--pue", "nowhere"), 3, '`--pue` "nowhere"'),
         (("--gpus", 8, "--framework", "nope"), 3, '`framework` "nope" is not in'),
@@ -112,9 +112,9 @@ def test_a_wrong_question_is_refused(
     [
         ("nosuch", "H100", 1e9, '`model` "nosuch" is not in the `model` table'),
         (MODEL, "Z100", 1e9, '`accelerator` "Z100" is neither'),
-        (MODEL, "H100", 0, "`--tokens` 0 must be"),
-        (MODEL, "H100", "nan", "`--tokens` nan must be"),
-        (MODEL, "H100", -1, "`--tokens` -1 must be"),
+        (MODEL, "H100", 0, "`--tokens` 0 must be above 0"),
+        (MODEL, "H100", "nan", "`--tokens` nan must be above 0"),
+        (MODEL, "H100", -1, "`--tokens` -1 must be above 0"),
     ],
 )
 def test_unknown_names_and_impossible_tokens_are_refused(

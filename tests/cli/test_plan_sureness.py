@@ -116,7 +116,7 @@ def test_a_headroom_that_nothing_leaves_is_refused_with_what_is_left(
 ) -> None:
     code, out, err = warehouse("plan", *RUN, *GPUS, "--headroom-gb", 79.9, "--db", database)
     assert (code, out) == (3, "")
-    assert "of which --headroom-gb 79.9 are to be left" in err
+    assert "of which --headroom-gb 79.9 must stay free" in err
     assert "a smaller --headroom-gb" in err
     code, _, err = warehouse("plan", *RUN, *GPUS, "--headroom-gb", -1, "--db", database)
     assert code == 3
@@ -137,7 +137,7 @@ def test_at_the_memory_cliff_the_best_layout_with_room_is_named(
     roomy = fastest_within(space, 0.95 * capacity)
     assert found["roomier"]["step_seconds"] == roomy > best["step_seconds"]
     slower = 100 * (roomy / best["step_seconds"] - 1)
-    line = f"with {0.05 * capacity / 1e9:,.1f} GB to spare: "
+    line = f"with {0.05 * capacity / 1e9:,.1f} GB free: "
     [told] = [each for each in report(*GPUS, f"hbm_bytes={capacity}").splitlines() if line in each]
     assert f"days, {slower:+.1f} %, dp" in told
 
@@ -148,14 +148,14 @@ def test_a_layout_with_room_enough_needs_no_other(
     _, found = planned
     assert found["headroom_bytes"] > 4e9
     assert found["roomier"] is None
-    assert "to spare" not in report(*GPUS)
+    assert "with 4.0 GB free" not in report(*GPUS)
 
 
 def test_memory_is_told_to_be_without_a_published_figure(
     planned: tuple[Path, dict[str, Any]], report: Callable[..., str]
 ) -> None:
     assert planned[1]["memory_errors"] == []
-    assert "memory: no published figure validates it" in report(*GPUS)
+    assert "memory: no published figure checks it" in report(*GPUS)
 
 
 def test_memory_that_was_measured_tells_its_error(
@@ -183,7 +183,7 @@ def test_memory_that_was_measured_tells_its_error(
     assert line["memory_bias"] == pytest.approx((0.25 - 0.1) / 2)
     said = report(*GPUS)
     assert (
-        "memory, + too large, on 2 runs of ours: mean |error| 17.5 %, max 25.0 %, bias +7.5 %"
+        "memory on 2 runs of ours (+: too large): mean |error| 17.5 %, max 25.0 %, bias +7.5 %"
     ) in said
     assert "no published figure" not in said
 
@@ -243,11 +243,11 @@ def test_of_the_roofline_every_table_is_told_and_the_partial_ones_are_named(
 
 
 def test_what_no_published_step_is_like_is_said() -> None:
-    from warehouse.plan.question import Asked, resolve
-    from warehouse.plan_errors import unlike_published
+    from warehouse.plan.accuracy import unlike_published
+    from warehouse.plan.question import PlanRequest, resolve
 
     def told(model, accelerator, estimator="training_step", **inputs: Any) -> str:
-        run = resolve(Asked(estimator, model, accelerator, 1e12, num_gpus=8, inputs=inputs))
+        run = resolve(PlanRequest(estimator, model, accelerator, 1e12, num_gpus=8, inputs=inputs))
         return " | ".join(unlike_published(run, packaged_catalog()))
 
     # Megatron's programs on A100 and H100 were measured, with dense models
@@ -272,11 +272,11 @@ def test_a_budget_that_the_slow_end_exceeds_is_warned_of(
     base = plan("--gpus", 8, "--price", 2)
     slow = base["likely_training_seconds"][1] / base["training_seconds"]
     within = report("--budget-usd", 1.01 * slow * base["cost_usd"], *limits)
-    assert "beyond --budget-usd" not in within
+    assert "more than --budget-usd" not in within
     budget = 0.99 * slow * base["cost_usd"]
     warned = report("--budget-usd", budget, *limits)
-    told = f"costs {slow * base['cost_usd']:,.0f} USD, beyond --budget-usd {budget:,.0f}"
-    assert f"the slow end of the first {told}" in warned
+    told = f"costs {slow * base['cost_usd']:,.0f} USD, more than --budget-usd {budget:,.0f}"
+    assert f"the slow end of the first interval {told}" in warned
 
 
 # ---- other layouts, other prices ----
@@ -320,5 +320,5 @@ def test_commitments_dearer_than_on_demand_are_those_of_other_vendors(
     assert dearer_commitments(costs(given=3.0)) == []
     # of the last year: 3.29 on demand, 4.86 and 7.67 committed
     assert (
-        "three_year and one_year above on_demand: lines with different vendors do not compare"
+        "three_year and one_year cost more than on_demand: the prices are of other vendors"
     ) in report(*GPUS)

@@ -18,11 +18,12 @@ from warehouse.cli.options import Profile as ProfileOption
 from warehouse.show.formats import Format, json_value, write
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from types import FrameType
 
     from duckdb import DuckDBPyConnection
 
+    from estimators.contract import Scalar
     from warehouse.show.formats import Blocks, Row
 
     Table = tuple[tuple[str, ...], list[Row]]
@@ -33,7 +34,9 @@ __all__ = [
     "FormatOption",
     "ProfileOption",
     "Section",
+    "batch_in_words",
     "count",
+    "domain_in_words",
     "fetched",
     "interruptible",
     "put",
@@ -206,3 +209,14 @@ def study_path(study: str) -> Path:
 def count(number: int, noun: str) -> str:
     """Return a number with its noun: ``1 row``, ``1,234 rows``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def batch_in_words(batch: int, values: Mapping[str, Scalar]) -> str:
+    """Return a batch in sequences and in tokens."""
+    tokens = batch * int(values["seq_len"] or 0)
+    return f"batch {count(batch, 'sequence')} ({tokens:,} tokens)"
+
+
+def domain_in_words(values: Mapping[str, Scalar]) -> str:
+    """Return the size of an NVLink domain of a system."""
+    return f"NVLink domains of {values['nvlink_size']}"

@@ -1,280 +1,481 @@
-"""A plan as people read it, and as one JSON object."""
+"""A plan as people read it, and as one JSON object in base units."""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, Any
 
-from warehouse.cli.common import count, put, put_for_people
-from warehouse.cli.plan_document import energies
-from warehouse.cli.plan_question import question_lines
+from warehouse.cli.common import (
+    batch_in_words,
+    count,
+    domain_in_words,
+    put,
+    put_for_people,
+)
 from warehouse.plan.answer import NEAR_CAPACITY
-from warehouse.plan.queries import SHARES
-from warehouse.show.formats import Format
+from warehouse.plan.queries import STEP_PARTS
+from warehouse.plan.stages import explain_stage
+from warehouse.show.formats import Figure, Format, json_value
 from warehouse.show.units import layout_in_words, unless_rounding
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from warehouse.plan.answer import Answer
+    from estimators.contract import Scalar
+    from warehouse.plan.answer import PlanAnswer
+    from warehouse.plan.question import TrainingRun
+    from warehouse.plan.stages import Stage
 
-_LAYOUT_DROPPED = frozenset({*SHARES, "hbm_bytes", "num_microbatches", "tokens_per_second"})
-_NOT_SHOWN = frozenset(
+    Line = Mapping[str, Any]
+
+_LAYOUT_DROPPED = frozenset({*STEP_PARTS, "hbm_bytes", "num_microbatches", "tokens_per_second"})
+_COST_DROPPED = frozenset(
     {"price_source", "power_source", "pue", "usd_per_kwh", "power_basis", "option"}
+)
+_COUNT_COLUMNS = (
+    *("num_gpus", "training_seconds", "gpu_hours", "cost_usd", "energy_kwh"),
+    *("power_watts", "mfu", "memory_bytes"),
+)
+_ERROR_COLUMNS = (
+    *("reference", "published_group", "num_rows", "num_published"),
+    *("mean_absolute_relative_error", "max_absolute_relative_error", "bias"),
 )
 
 
-def put_answer(answer: Answer, top: int, grid: str | None) -> None:
-    """Print the report to stdout."""
-    best = answer.layouts[0]
-    for line in question_lines(answer.run):
-        _line(line)
-    _heading(f"The best layouts on {answer.num_gpus:,} GPUs")
-    rows = [{"rank": place, **line} for place, line in enumerate(answer.layouts[:top], start=1)]
-    _table(rows, _LAYOUT_DROPPED | _same(rows, ("strategy", "attention")))
-    days = best["training_seconds"] / 86400
-    _line(
-        f"{days:,.1f} days, {best['gpu_hours']:,.0f} GPU-hours; memory {_gb(best['memory_bytes'])} "
-        f"of {_gb(best['hbm_bytes'])}, {_gb(best['headroom_bytes'])} are left"
-    )
-    if answer.is_near_capacity:
-        _line(roomier_line(answer))
-    _heading("Dollars of the best")
-    _table(_with_options(answer.costs, "price_note"), _NOT_SHOWN)
-    if dearer := dearer_commitments(answer.costs):
-        _line(
-            f"{' and '.join(dearer)} above on_demand: lines with different vendors do not compare"
+# ---- the question and the stages ----
+
+
+def question_lines(run: TrainingRun) -> list[str]:
+    """Return the question: model and shape, run and limits, batch, estimator, what is held."""
+    request, values = run.request, run.problem
+    domain = f" in {domain_in_words(values)}" if values.get("nvlink_size") is not None else ""
+    lines = [
+        f"{run.model}: {_shape_in_words(values)}{_parameters(run)}",
+        f"{request.tokens / 1e12:,.4g} T tokens on {values['accelerator']}{domain}, goodput "
+        f"{run.goodput:g}{_limits(run)}",
+        batch_in_words(run.batch, values) + _batch_rule(run),
+        f"estimator {run.estimator.name}"
+        + (f", {run.variant}" if run.estimator.mends else "")
+        + (f", framework {values['framework']}" if values.get("framework") else ""),
+    ]
+    said = {"framework", "nvlink_size", "seq_len", *run.estimator.shape_columns}
+    changed = {name: value for name, value in request.inputs.items() if name not in said}
+    if changed:
+        lines.append(f"in place of the defaults: {_pairs_in_words(changed)}")
+    if request.held:
+        lines.append(f"every layout has {_pairs_in_words(request.held)}")
+    if request.headroom_bytes:
+        lines.append(f"every layout leaves {request.headroom_bytes / 1e9:,.4g} GB of memory free")
+    return lines
+
+
+def stage_rows(stages: Sequence[Stage]) -> list[tuple[int, str]]:
+    """Return the stages of a plan, numbered, each with what it does."""
+    return [(number, explain_stage(stage)) for number, stage in enumerate(stages, start=1)]
+
+
+def _shape_in_words(values: Mapping[str, Scalar]) -> str:
+    """Return the shape of a model, as far as its estimator reads it."""
+    heads, keys = values.get("num_heads"), values.get("num_kv_heads")
+    words = [f"{values['num_layers']} layers of {values['hidden_size']:,}"]
+    if values.get("ffn_hidden_size") is not None:
+        gated = " gated" if values.get("uses_glu") else ""
+        words.append(f"feed-forward {values['ffn_hidden_size']:,}{gated}")
+    if heads is not None:
+        words.append(f"{heads} heads" + (f" ({keys} of keys)" if keys not in (None, heads) else ""))
+    if int(values.get("num_experts") or 1) > 1:
+        shared = values.get("num_shared_experts")
+        words.append(
+            f"{values['num_experts']} experts of {values['expert_ffn_hidden_size']:,}, "
+            f"{values['experts_per_token']} a token" + (f" and {shared} shared" if shared else "")
         )
-    _heading("Energy and carbon of the best")
-    _table(_with_options(energies(answer, grid), "power_note"), _NOT_SHOWN)
-    _put_limits(answer)
-    _put_counts(answer)
-    _put_sureness(answer)
+    words.append(f"sequences of {values['seq_len']:,}")
+    if values.get("vocab_size") is not None:
+        words.append(f"vocabulary {values['vocab_size']:,.0f}")
+    return ", ".join(words)
 
 
-def roomier_line(answer: Answer) -> str:
-    """Return what it costs in time to leave `NEAR_CAPACITY` of the memory."""
-    best, roomy = answer.layouts[0], answer.roomier
-    room = f"with {_gb(NEAR_CAPACITY * best['hbm_bytes'])} to spare"
-    if roomy is None:
-        return f"{room}: no layout"
-    slower = 100 * (roomy["step_seconds"] / best["step_seconds"] - 1)
-    return (
-        f"{room}: {roomy['training_seconds'] / 86400:,.1f} days, {slower:+.1f} %, "
-        f"{_words(answer, roomy)}"
+def _parameters(run: TrainingRun) -> str:
+    if run.parameters != run.parameters:  # NaN: the estimator counts none
+        return ""
+    words = f"; {run.parameters / 1e9:,.4g} G parameters in its layers"
+    if run.active_parameters != run.parameters:
+        words += f", {run.active_parameters / 1e9:,.4g} G active"
+    return words
+
+
+def _limits(run: TrainingRun) -> str:
+    limits = run.request.limits
+    words = (
+        limits.budget_usd and f", at most {limits.budget_usd:,.0f} USD",
+        limits.days and f", at most {limits.days:g} days",
+        limits.max_mw and f", at most {limits.max_mw:g} MW",
     )
+    return "".join(word for word in words if word)
 
 
-def dearer_commitments(costs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the committed prices above that on demand: they are those of other vendors."""
-    rates = {line["basis"]: line["usd_per_gpu_hour"] for line in costs}
-    on_demand = rates.get("on_demand")
+def _batch_rule(run: TrainingRun) -> str:
+    if not run.is_default_batch:
+        return ""
+    return f", by the rule {run.estimator.batch_rule}; --batch gives another"
+
+
+def _pairs_in_words(pairs: Mapping[str, Scalar]) -> str:
+    return ", ".join(f"{name} {_value(value)}" for name, value in pairs.items())
+
+
+def _value(value: Scalar) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+# ---- the report ----
+
+
+def put_report(answer: PlanAnswer, top: int, form: Format = Format.TABLE) -> None:
+    """Print the report to stdout; CSV has the best layouts alone, in base units."""
+    rows = [{"rank": place, **line} for place, line in enumerate(answer.layouts[:top], start=1)]
+    if form is Format.CSV:
+        put(tuple(rows[0]), [[list(row.values()) for row in rows]], form)
+        return
+    report = _Report(form)
+    for line in question_lines(answer.run):
+        report.line(line)
+    report.heading(f"The best layouts on {answer.num_gpus:,} GPUs")
+    report.table(rows, _LAYOUT_DROPPED | _same(rows, ("strategy", "attention")))
+    for line in layout_lines(answer):
+        report.line(line)
+    report.heading("Cost of the best layout")
+    report.table(_with_options(answer.costs, "price_note"), _COST_DROPPED)
+    if dearer := dearer_commitments(answer.costs):
+        report.line(
+            f"{' and '.join(dearer)} cost more than on_demand: the prices are of other vendors"
+        )
+    report.heading("Energy and carbon of the best layout")
+    report.table(_with_options(answer.energies, "power_note"), _COST_DROPPED)
+    report.heading("Parts of the step")
+    _put_parts(report, answer)
+    report.heading("Other GPU counts")
+    _put_counts(report, answer)
+    report.heading("Uncertainty")
+    _put_uncertainty(report, answer)
+
+
+class _Report:
+    """Writes headings, lines and tables to stdout, as plain text or Markdown."""
+
+    def __init__(self, form: Format) -> None:
+        self.form = form
+        self._is_markdown = form is Format.MARKDOWN
+
+    def heading(self, text: str) -> None:
+        sys.stdout.write(f"\n{'## ' if self._is_markdown else ''}{text}\n\n")
+
+    def line(self, text: str) -> None:
+        """Write a line; in Markdown a paragraph of its own."""
+        ends = "\n\n" if self._is_markdown else "\n"
+        sys.stdout.write("".join(f"{each}{ends}" for each in text.splitlines()))
+
+    def table(self, rows: Sequence[Line], drop: frozenset[str] = frozenset()) -> None:
+        """Write rows in the units and headings of people."""
+        if not rows:
+            self.line("-")
+            return
+        columns = tuple(name for name in rows[0] if name not in drop)
+        put_for_people(columns, [[row[name] for name in columns] for row in rows], self.form)
+        self._end_table()
+
+    def figures(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Write rows of a name and figures that are texts already."""
+        put(header, [[[row[0], *map(Figure, row[1:])] for row in rows]], self.form)
+        self._end_table()
+
+    def _end_table(self) -> None:
+        if self._is_markdown:
+            sys.stdout.write("\n")
+
+
+def layout_lines(answer: PlanAnswer) -> Iterator[str]:
+    """Yield time and memory of the best layout, and of a roomier one where it is nearly full."""
+    best, roomier = answer.best, answer.roomier
+    yield (
+        f"{_in_days(best)}, {best['gpu_hours']:,.0f} GPU-hours; {_gb(best['memory_bytes'])} of "
+        f"{_gb(best['hbm_bytes'])} used, {_gb(best['headroom_bytes'])} free"
+    )
+    if not answer.is_near_capacity:
+        return
+    free = f"with {_gb(NEAR_CAPACITY * best['hbm_bytes'])} free"
+    if roomier is None:
+        yield f"{free}: no layout"
+        return
+    slower = 100 * (roomier["step_seconds"] / best["step_seconds"] - 1)
+    yield f"{free}: {_in_days(roomier)}, {slower:+.1f} %, {_layout(answer, roomier)}"
+
+
+def dearer_commitments(costs: Sequence[Line]) -> list[str]:
+    """Return the bases of committed prices above the one on demand."""
+    prices = {line["basis"]: line["usd_per_gpu_hour"] for line in costs}
+    on_demand = prices.get("on_demand")
     if on_demand is None:
         return []
-    return [basis for basis in ("three_year", "one_year") if (rates.get(basis) or 0) > on_demand]
+    return [basis for basis in ("three_year", "one_year") if (prices.get(basis) or 0) > on_demand]
 
 
-def _put_limits(answer: Answer) -> None:
-    """Print the parts of the step of the best layout and of the best of another kind."""
-    best, other = answer.layouts[0], answer.other
+def _put_parts(report: _Report, answer: PlanAnswer) -> None:
+    """Write the parts of the best layout's step, next to those of the best of another kind."""
+    best, other = answer.best, answer.other_kind
     step = best["step_seconds"]
-    _heading("What limits it: parts of the step")
     header = ["part", "s", "%"] + (["other kind s", "%", "more s"] if other else [])
     rows = []
-    for name in (*SHARES, "step_seconds"):
+    for name in (*STEP_PARTS, "step_seconds"):
         if best[name] is None:
             continue
-        own = unless_rounding(best[name], step)
-        row = [name.removesuffix("_seconds"), _short(own), _share(best, name)]
+        row = [
+            name.removesuffix("_seconds"),
+            f"{unless_rounding(best[name], step):.4g}",
+            _share(best, name),
+        ]
         if other:
-            difference = unless_rounding(other[name] - best[name], step)
-            told = unless_rounding(other[name], step)
-            row += [_short(told), _share(other, name), f"{difference:+.3g}"]
+            seconds = unless_rounding(other[name], step)
+            more = unless_rounding(other[name] - best[name], step)
+            row += [f"{seconds:.4g}", _share(other, name), f"{more:+.3g}"]
         rows.append(row)
-    put(header, [_figures(rows)])
-    _line(binding(best))
+    report.figures(header, rows)
+    report.line(bound_by(best))
     second = answer.runner_up
     if second and second != other:
-        _line(f"rank 2 takes {_longer(second, best)} and is of the same kind as the best")
+        report.line(f"rank 2 takes {_longer(second, best)}; it is of the same kind as the best")
     if other:
-        _line(
+        report.line(
             f"the best of another kind (degrees, recomputation or ZeRO stage) takes "
-            f"{_longer(other, best)}: {_words(answer, other)}"
+            f"{_longer(other, best)}: {_layout(answer, other)}"
         )
 
 
-def _words(answer: Answer, layout: Mapping[str, Any]) -> str:
-    """Return a layout in words; its strategy where the estimator has a choice of it."""
-    has_strategy = "strategy" in answer.run.estimator.choice_columns
-    told = {n: v for n, v in layout.items() if n != "strategy" or has_strategy}
-    return layout_in_words(told)
-
-
-def _longer(layout: Mapping[str, Any], best: Mapping[str, Any]) -> str:
-    percent = f"{100 * (layout['step_seconds'] / best['step_seconds'] - 1):.2f}"
-    return "as long" if percent == "0.00" else f"{percent} % longer"
-
-
-def binding(layout: Mapping[str, Any]) -> str:
-    """Return what a layout's step mostly consists of, and what of it is not arithmetic."""
-    parts = {name: layout[name] for name in SHARES if layout[name] is not None}
+def bound_by(layout: Line) -> str:
+    """Return the two largest parts of a layout's step."""
+    parts = {name: layout[name] for name in STEP_PARTS if layout[name] is not None}
     first = max(parts, key=lambda name: parts[name])
     rest = {name: value for name, value in parts.items() if name != first and value > 0}
-    told = f"bound by {first.removesuffix('_seconds')}: {_share(layout, first)} % of the step"
+    words = f"bound by {first.removesuffix('_seconds')}: {_share(layout, first)} % of the step"
     if rest:
         second = max(rest, key=lambda name: rest[name])
-        told += f"; next {second.removesuffix('_seconds')}: {_share(layout, second)} %"
-    return told
+        words += f"; next {second.removesuffix('_seconds')}: {_share(layout, second)} %"
+    return words
 
 
-def _put_counts(answer: Answer) -> None:
-    _heading("Other numbers of GPUs")
-    lines = answer.counts if answer.run.asked.limits else _neighbours(answer)
-    names = (
-        *("num_gpus", "training_seconds", "gpu_hours", "cost_usd", "energy_kwh"),
-        *("power_watts", "mfu", "memory_bytes"),
-    )
+def _put_counts(report: _Report, answer: PlanAnswer) -> None:
+    has_limits = bool(answer.run.request.limits)
+    place = list(answer.counts).index(answer.own_count)
+    lines = answer.counts if has_limits else answer.counts[max(place - 1, 0) : place + 2]
     rows = []
     for line in lines:
         mark = "best" if line["num_gpus"] == answer.num_gpus else None
-        if mark is None and answer.run.asked.limits and line["num_gpus"] in answer.kept:
+        if mark is None and has_limits and line["num_gpus"] in answer.within_limits:
             mark = "within the limits"
         note = line["note"] or mark or ""
-        rows.append({**{name: line.get(name) for name in names}, "note": note})
-    _table(rows, frozenset())
-    smaller = [
-        one for one in answer.counts if one["num_gpus"] < answer.num_gpus and not one["note"]
-    ]
+        rows.append({**{name: line.get(name) for name in _COUNT_COLUMNS}, "note": note})
+    report.table(rows)
+    smaller = [line for line in answer.counts[:place] if not line["note"]]
     if smaller:
-        own = next(line for line in answer.counts if line["num_gpus"] == answer.num_gpus)
-        less = 1 - own["training_seconds"] / smaller[-1]["training_seconds"]
-        more = own["gpu_hours"] / smaller[-1]["gpu_hours"] - 1
-        _line(
-            f"against {smaller[-1]['num_gpus']:,} GPUs: {-100 * less:+.1f} % time, "
+        own, next_smaller = answer.own_count, smaller[-1]
+        less = 1 - own["training_seconds"] / next_smaller["training_seconds"]
+        more = own["gpu_hours"] / next_smaller["gpu_hours"] - 1
+        report.line(
+            f"against {next_smaller['num_gpus']:,} GPUs: {-100 * less:+.1f} % time, "
             f"{100 * more:+.1f} % GPU-hours"
         )
 
 
-def _with_options(lines: Sequence[Mapping[str, Any]], note: str) -> list[dict[str, Any]]:
-    """Return the lines with the option that gives what is missing behind the note."""
+def _put_uncertainty(report: _Report, answer: PlanAnswer) -> None:
+    sure, best = answer.uncertainty, answer.best
+    if sure.likely and sure.extreme:
+        days = best["training_seconds"] / best["step_seconds"] / 86400
+        for (low, high), condition in (
+            (sure.likely, "if the errors of the constants are independent"),
+            (sure.extreme, "if all constants are at their worst"),
+        ):
+            report.line(f"{low * days:,.1f} to {high * days:,.1f} days {condition}")
+        for line in exceeded_limits(answer):
+            report.line(line)
+        report.line(f"explained by: {sure.explain_command}")
+    for line in (*memory_lines(answer), *sure.unlike):
+        report.line(line)
+    if sure.errors:
+        report.line("error of the rate on published steps (+: too fast, the days are too short):")
+        report.table(
+            [
+                {
+                    **{name: line[name] for name in _ERROR_COLUMNS},
+                    "figures": "stored" if line["is_stored"] else "evaluated now",
+                }
+                for line in sure.errors
+            ]
+        )
+    if sure.note:
+        report.line(sure.note)
+
+
+def exceeded_limits(answer: PlanAnswer) -> list[str]:
+    """Return the limits that the slow end of the likely interval exceeds.
+
+    Power does not depend on the time.
+    """
+    limits, likely = answer.run.request.limits, answer.uncertainty.likely
+    if likely is None:
+        return []
+    best = answer.best
+    slower = likely[1] / best["step_seconds"]
+    lines = []
+    if limits.days is not None and slower * best["training_seconds"] > limits.days * 86400:
+        lines.append(f"the slow end of the first interval exceeds --days {limits.days:g}")
+    if limits.budget_usd is not None:
+        dollars = slower * answer.own_count["cost_usd"]
+        if dollars > limits.budget_usd:
+            lines.append(
+                f"the slow end of the first interval costs {dollars:,.0f} USD, more than "
+                f"--budget-usd {limits.budget_usd:,.0f}"
+            )
+    return lines
+
+
+def memory_lines(answer: PlanAnswer) -> list[str]:
+    """Return the errors of the memory on measured runs, or that there are none."""
+    if not answer.uncertainty.memory:
+        return [
+            "memory: no published figure checks it; `warehouse measure` compares it with your own "
+            "runs"
+        ]
+    return [
+        f"memory on {count(line['num_rows'], 'run')} of {line['reference']} (+: too large): "
+        f"mean |error| {100 * line['memory_mean_absolute_relative_error']:.1f} %, "
+        f"max {100 * line['memory_max_absolute_relative_error']:.1f} %, "
+        f"bias {100 * line['memory_bias']:+.1f} %"
+        for line in answer.uncertainty.memory
+    ]
+
+
+def _with_options(lines: Sequence[Line], note: str) -> list[dict[str, Any]]:
+    """Return the lines, each note followed by the option that gives the missing figure."""
     return [
         {**line, note: f"{line[note]}: {line['option']}" if line["option"] else line[note]}
         for line in lines
     ]
 
 
-def _neighbours(answer: Answer) -> list[Mapping[str, Any]]:
-    """Return the line of the count taken, with that before and that behind it."""
-    place = next(at for at, line in enumerate(answer.counts) if line["num_gpus"] == answer.num_gpus)
-    return list(answer.counts[max(place - 1, 0) : place + 2])
+def _layout(answer: PlanAnswer, layout: Line) -> str:
+    """Return a layout in words; its strategy where the estimator has a choice of it."""
+    has_strategy = "strategy" in answer.run.estimator.choice_columns
+    return layout_in_words({n: v for n, v in layout.items() if n != "strategy" or has_strategy})
 
 
-def _put_sureness(answer: Answer) -> None:
-    sure = answer.sureness
-    _heading("How sure that is")
-    if sure.likely and sure.extreme:
-        best = answer.layouts[0]
-        factor = best["training_seconds"] / best["step_seconds"] / 86400
-        for (low, high), why in (
-            (sure.likely, "the constants' errors taken as independent"),
-            (sure.extreme, "all constants at their worst together"),
-        ):
-            _line(f"{low * factor:,.1f} to {high * factor:,.1f} days: {why}")
-        for line in warnings(answer):
-            _line(line)
-        _line(f"why: {sure.explain_command}")
-    for line in memory_lines(answer):
-        _line(line)
-    for line in sure.unlike:
-        _line(line)
-    if sure.errors:
-        _line("error of the rate on published steps, + too fast (the days come out too short):")
-        rows = [
-            {
-                **{n: e[n] for n in ("reference", "published_group", "num_rows", "num_published")},
-                "mean_absolute_relative_error": e["mean_absolute_relative_error"],
-                "max_absolute_relative_error": e["max_absolute_relative_error"],
-                "bias": e["bias"],
-                "figures": "stored" if e["is_stored"] else "evaluated now",
-            }
-            for e in sure.errors
-        ]
-        _table(rows, frozenset())
-    if sure.note:
-        _line(sure.note)
+def _longer(layout: Line, best: Line) -> str:
+    percent = f"{100 * (layout['step_seconds'] / best['step_seconds'] - 1):.2f}"
+    return "as long" if percent == "0.00" else f"{percent} % longer"
 
 
-def warnings(answer: Answer) -> list[str]:
-    """Return the limits that the slow end of the likely interval exceeds.
-
-    Power is that of the GPUs, however long they run: no interval of the time moves it.
-    """
-    limits, likely = answer.run.asked.limits, answer.sureness.likely
-    if likely is None:
-        return []
-    best = answer.layouts[0]
-    slower = likely[1] / best["step_seconds"]
-    told = []
-    if limits.days is not None and slower * best["training_seconds"] > limits.days * 86400:
-        told.append(f"the slow end of the first is beyond --days {limits.days:g}")
-    own = next(line for line in answer.counts if line["num_gpus"] == answer.num_gpus)
-    if limits.budget_usd is not None and slower * own["cost_usd"] > limits.budget_usd:
-        told.append(
-            f"the slow end of the first costs {slower * own['cost_usd']:,.0f} USD, beyond "
-            f"--budget-usd {limits.budget_usd:,.0f}"
-        )
-    return told
-
-
-def memory_lines(answer: Answer) -> list[str]:
-    """Return how sure the memory is: the errors on one's own runs, or that there is no figure."""
-    if not answer.sureness.memory:
-        return [
-            "memory: no published figure validates it; `warehouse measure` compares that of your "
-            "own runs"
-        ]
-    return [
-        f"memory, + too large, on {count(line['num_rows'], 'run')} of {line['reference']}: "
-        f"mean |error| {100 * line['memory_mean_absolute_relative_error']:.1f} %, "
-        f"max {100 * line['memory_max_absolute_relative_error']:.1f} %, "
-        f"bias {100 * line['memory_bias']:+.1f} %"
-        for line in answer.sureness.memory
-    ]
-
-
-def _same(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> frozenset[str]:
+def _same(rows: Sequence[Line], names: Sequence[str]) -> frozenset[str]:
     return frozenset(name for name in names if len({row[name] for row in rows}) == 1)
 
 
-def _table(rows: Sequence[Mapping[str, Any]], drop: frozenset[str]) -> None:
-    if not rows:
-        _line("-")
-        return
-    columns = tuple(name for name in rows[0] if name not in drop)
-    put_for_people(columns, [[row[name] for name in columns] for row in rows], Format.TABLE)
-
-
-def _figures(rows: Sequence[Sequence[str]]) -> list[list[Any]]:
-    from warehouse.show.formats import Figure
-
-    return [[row[0], *map(Figure, row[1:])] for row in rows]
-
-
-def _heading(text: str) -> None:
-    sys.stdout.write(f"\n{text}\n\n")
-
-
-def _line(text: str) -> None:
-    sys.stdout.write(text + "\n")
+def _in_days(line: Line) -> str:
+    return f"{line['training_seconds'] / 86400:,.1f} days"
 
 
 def _gb(value: float | None) -> str:
     return "-" if value is None else f"{value / 1e9:,.1f} GB"
 
 
-def _short(value: float) -> str:
-    return f"{value:.4g}"
-
-
-def _share(layout: Mapping[str, Any], name: str) -> str:
+def _share(layout: Line, name: str) -> str:
     return f"{100 * layout[name] / layout['step_seconds']:.1f}"
+
+
+# ---- the document ----
+
+
+def document(answer: PlanAnswer, top: int) -> dict[str, Any]:
+    """Return the plan as one JSON-able object, in base units."""
+    run, best, sure = answer.run, answer.best, answer.uncertainty
+    place = list(answer.counts).index(answer.own_count)
+    energy = answer.energies[0] if answer.energies else {}
+    steps = best["training_seconds"] / best["step_seconds"]
+    plain: dict[str, Any] = _plain(
+        {
+            "question": _question(run),
+            "swept": {
+                "cells": sum(one.missing_cells for one in answer.sweeps),
+                "rows": sum(one.missing_rows for one in answer.sweeps),
+            },
+            "num_gpus": answer.num_gpus,
+            "problem_id": answer.problem_id,
+            "training_seconds": best["training_seconds"],
+            "gpu_hours": best["gpu_hours"],
+            "cost_usd": answer.own_count["cost_usd"],
+            "cost_basis": _basis(run),
+            "energy_kwh": energy.get("energy_kwh"),
+            "power_watts": energy.get("power_watts"),
+            "headroom_bytes": best["headroom_bytes"],
+            "limited_by": max(
+                (name for name in STEP_PARTS if best[name] is not None), key=lambda name: best[name]
+            ),
+            "layouts": list(answer.layouts[:top]),
+            "runner_up": answer.runner_up,
+            "other_kind": answer.other_kind,
+            "roomier": answer.roomier,
+            "costs": list(answer.costs),
+            "energies": list(answer.energies),
+            "counts": list(answer.counts),
+            "next_smaller": answer.counts[place - 1] if place else None,
+            "next_larger": answer.counts[place + 1] if place + 1 < len(answer.counts) else None,
+            "likely_training_seconds": sure.likely and [steps * end for end in sure.likely],
+            "extreme_training_seconds": sure.extreme and [steps * end for end in sure.extreme],
+            "unlike_published": list(sure.unlike),
+            "errors": list(sure.errors),
+            "memory_errors": list(sure.memory),
+            "errors_note": sure.note or None,
+            "queries": dict(answer.queries),
+        }
+    )
+    return plain
+
+
+def _question(run: TrainingRun) -> dict[str, Any]:
+    request, terms, values = run.request, run.terms, run.problem
+    shape = run.estimator.shape_columns
+    return {
+        "estimator": run.estimator.name,
+        "variant": run.variant,
+        "model": values["model"],
+        "accelerator": values["accelerator"],
+        "dataset_tokens": request.tokens,
+        "global_batch_size": run.batch,
+        "is_default_batch": run.is_default_batch,
+        "seq_len": values["seq_len"],
+        "shape": {name: values[name] for name in shape if name in values},
+        "nvlink_size": values.get("nvlink_size"),
+        "framework": values.get("framework"),
+        "inputs": dict(request.inputs),
+        "held": dict(request.held),
+        "headroom_bytes": request.headroom_bytes,
+        "goodput": run.goodput,
+        "basis": _basis(run),
+        "usd_per_gpu_hour": terms.price,
+        "pue": terms.pue,
+        "usd_per_kwh": terms.usd_per_kwh,
+        "kg_co2e_per_kwh": terms.kg_co2e_per_kwh,
+        "watts_per_gpu": terms.watts,
+        **vars(request.limits),
+    }
+
+
+def _basis(run: TrainingRun) -> str:
+    return run.terms.basis if run.terms.price is None else "given"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return json_value(value)

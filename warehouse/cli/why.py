@@ -10,7 +10,9 @@ import typer
 from warehouse.cli.common import (
     DEFAULT_DATABASE,
     Database,
+    batch_in_words,
     count,
+    domain_in_words,
     put,
     put_document,
     put_for_people,
@@ -18,7 +20,6 @@ from warehouse.cli.common import (
     title_line,
 )
 from warehouse.cli.options import EstimatorName, Mending, Output, Profile, Tokens
-from warehouse.cli.plan_question import batch_in_words, domain_in_words
 from warehouse.show.formats import Figure, Format, json_value
 
 if TYPE_CHECKING:

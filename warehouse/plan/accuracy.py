@@ -1,101 +1,117 @@
-"""How sure a plan is: the interval of its step, and the estimator's error on published steps."""
+"""The accuracy of a plan: the interval of its time, and the estimator's errors on measured steps.
+
+Errors on published steps have one line for each table and for whether the estimator has the
+constants of the program that was measured, whatever the database holds. They are those of view
+``estimator_accuracy``: of the rate, positive where the estimate is too fast.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
+from estimators.accelerators import product_of
+from estimators.contract import Array
 from warehouse.ask.explain import explain
+from warehouse.calibrate.published import (
+    IS_OWN,
+    MEASURED,
+    published_reference,
+    published_steps,
+    published_tables,
+)
 from warehouse.database.catalog import packaged_catalog
-from warehouse.database.connection import rows_as_dicts
+from warehouse.database.sql_text import literal
+from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
 from warehouse.evaluate.one import show_configuration
-from warehouse.plan_errors import errors_of, memory_query, stored_query, unlike_published
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+    from estimators.contract import Catalog
+    from warehouse.plan.queries import QueryCache
+    from warehouse.plan.question import TrainingRun
 
-    from warehouse.plan.question import Run
+OWN, OTHER = "its own programs", "other programs, by the nearest one"
+"""Groups of a table's rows: the estimator has the constants of the program, or not."""
 
-EXPLAINED = "training_step"
-"""The estimator whose constants have ranges."""
+RATE = "published_flops_per_second_per_gpu"
+
+Line = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Sureness:
-    """How far the answer may be off.
+class Uncertainty:
+    """How far a plan may be off.
 
     Attributes
     ----------
     likely, extreme
-        Step seconds with the constants' errors independent, and all at their worst; None of an
-        estimator whose constants have no ranges.
+        Interval of the step's seconds with the constants' errors independent, and with all
+        constants at their worst; None for an estimator without ranges of constants.
     explain_command
-        The command that shows where the interval comes from.
+        The command that shows how the interval is made; empty where there is none.
     errors
-        Errors of the rate, and of the step's time, by table of published steps and group of its
-        rows, each with how many rows it is of and how many were published.
+        Errors of the rate and of the time, by table of published steps and group of its rows, with
+        the number of rows compared and published.
     memory
-        Errors of the memory by table of one's own runs; empty where none was measured.
+        Errors of the memory, by table of measured runs.
     unlike
-        In which ways no published step is like the run.
+        Properties of the run that no published step has.
     queries
-        What memory, and those errors that were stored, were asked with.
+        The queries of the memory's errors and of those errors that are stored.
     note
-        What is compared in part or not at all, and how to get it.
+        Tables that are compared in part or not at all, and how to compare them.
     """
 
     likely: tuple[float, float] | None
     extreme: tuple[float, float] | None
     explain_command: str
-    errors: Sequence[Mapping[str, Any]]
-    memory: Sequence[Mapping[str, Any]]
+    errors: Sequence[Line]
+    memory: Sequence[Line]
     unlike: Sequence[str]
     queries: Mapping[str, str]
     note: str
 
 
-def sureness(
-    run: Run, connection: DuckDBPyConnection, layout: Mapping[str, Any], num_gpus: int
-) -> Sureness:
+def uncertainty(run: TrainingRun, ask: QueryCache, layout: Line, num_gpus: int) -> Uncertainty:
     """Return how far the estimate of a layout may be off."""
     catalog = packaged_catalog()
     likely = extreme = None
     command = ""
-    if run.estimator.name == EXPLAINED:
-        given = _pairs(run, layout, num_gpus)
+    if run.estimator.formulas and run.estimator.constants:
+        given = _explain_pairs(run, layout, num_gpus)
         command = "warehouse explain " + " ".join(_shell(k, v) for k, v in given.items())
         relation = run.estimator.relations[0]
         shown = show_configuration(run.estimator, relation, given, run.mends, catalog)
+        # a tie may hide the layout behind one with other columns: its interval would be another
         if np.isclose(float(shown.results["step_seconds"] or 0), layout["step_seconds"]):
             found = explain(shown, catalog)
             likely, extreme = found.likely, found.extreme
-    asked = {"accuracy": stored_query(run), "memory_accuracy": memory_query(run)}
-    stored, memory = (rows_as_dicts(connection, query) for query in asked.values())
-    errors, is_stored, note = errors_of(run, stored, catalog)
+    asked = {"accuracy": stored_errors(run), "memory_accuracy": memory_errors(run)}
+    stored, memory = (ask(query) for query in asked.values())
+    errors, is_stored, note = _errors(run, stored, catalog)
     if not is_stored:
         del asked["accuracy"]
-    return Sureness(
+    return Uncertainty(
         likely, extreme, command, errors, memory, unlike_published(run, catalog), asked, note
     )
 
 
-def _pairs(run: Run, layout: Mapping[str, Any], num_gpus: int) -> dict[str, str]:
-    """Return the layout as `explain` takes it."""
-    relation = run.estimator.relations[0]
-    model = run.facts.problem["model"]
-    choices = {n: v for n, v in run.asked.held.items() if n in run.estimator.choice_columns}
+def _explain_pairs(run: TrainingRun, layout: Line, num_gpus: int) -> dict[str, str]:
+    """Return the inputs of a layout as `explain` takes them."""
+    estimator, problem = run.estimator, run.problem
+    searched = [name for name in estimator.searched_choices if layout.get(name) is not None]
     wanted = {
-        **({} if model is None else {"model": model}),
-        "accelerator": run.facts.problem["accelerator"],
-        **run.asked.inputs,
-        **choices,
+        **({} if problem["model"] is None else {"model": problem["model"]}),
+        "accelerator": problem["accelerator"],
+        **run.request.inputs,
+        **{n: v for n, v in run.request.held.items() if n in estimator.choice_columns},
         "num_gpus": num_gpus,
         "global_batch_size": run.batch,
-        "activation_recompute": layout["activation_recompute"],
-        **{name: layout[name] for name in relation.keys},
+        **{name: layout[name] for name in (*searched, *estimator.relations[0].keys)},
     }
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
@@ -106,3 +122,165 @@ def _pairs(run: Run, layout: Mapping[str, Any], num_gpus: int) -> dict[str, str]
 def _shell(name: str, value: str) -> str:
     pair = f"{name}={value}"
     return f"'{pair}'" if " " in pair or "(" in pair else pair
+
+
+# ---- errors on published steps, and on measured memory ----
+
+
+def stored_errors(run: TrainingRun) -> str:
+    """Return the query of the errors on those published steps that are stored."""
+    return f"""\
+select
+    reference,
+    case when is_own_framework then {literal(OWN)} else {literal(OTHER)} end as published_group,
+    count(*) as num_rows,
+    avg(absolute_relative_error) as mean_absolute_relative_error,
+    max(absolute_relative_error) as max_absolute_relative_error,
+    avg(relative_error) as bias,
+    avg(abs(time_relative_error)) as time_mean_absolute_relative_error,
+    max(abs(time_relative_error)) as time_max_absolute_relative_error,
+    avg(time_relative_error) as time_bias
+from megatron_comparison
+where estimator = {literal(run.estimator.name)} and variant = {literal(run.variant)}
+group by reference, is_own_framework
+order by reference, published_group"""
+
+
+def memory_errors(run: TrainingRun) -> str:
+    """Return the query of the errors of the memory on measured runs."""
+    return f"""\
+select
+    reference,
+    count(*) as num_rows,
+    avg(abs(memory_relative_error)) as memory_mean_absolute_relative_error,
+    max(abs(memory_relative_error)) as memory_max_absolute_relative_error,
+    avg(memory_relative_error) as memory_bias
+from measurement_comparison
+where
+    estimator = {literal(run.estimator.name)} and variant = {literal(run.variant)}
+    and coalesce(profile, 'default') = 'default'
+    and memory_relative_error is not null
+group by reference
+order by reference"""
+
+
+def _errors(
+    run: TrainingRun, stored: Sequence[Line], catalog: Catalog
+) -> tuple[list[dict[str, Any]], bool, str]:
+    """Return the errors, whether any is the stored one, and a note on what is missing.
+
+    The error of a few rows is not the error of their table. An estimator that takes published rows
+    evaluates every table that is not stored whole; for another, partial tables are named.
+    """
+    published = {name: published_reference(name).frame.height for name in published_tables()}
+    covered: dict[str, int] = {}
+    for line in stored:
+        covered[line["reference"]] = covered.get(line["reference"], 0) + line["num_rows"]
+    is_evaluated = run.estimator.takes_published_steps
+    # a table that is not published has measurements of the user's own
+    total = {name: published.get(name, number) for name, number in covered.items()}
+    taken = [n for n, number in covered.items() if not is_evaluated or number >= total[n]]
+    errors = [
+        {**line, "num_published": total[line["reference"]], "is_stored": True}
+        for line in stored
+        if line["reference"] in taken
+    ]
+    note = ""
+    if is_evaluated:
+        errors += published_errors(run, catalog, [n for n in published if n not in taken])
+    else:
+        note = _missing(run, covered, published)
+    errors.sort(key=lambda line: (line["reference"], line["published_group"]))
+    return errors, bool(taken), note
+
+
+def _missing(run: TrainingRun, covered: Mapping[str, int], published: Mapping[str, int]) -> str:
+    """Return a note on the tables that are compared in part or not at all."""
+    partial = [
+        f"{name} ({covered[name]} of {published[name]} rows)"
+        for name in sorted(published)
+        if 0 < covered.get(name, 0) < published[name]
+    ]
+    absent = [name for name in sorted(published) if name not in covered]
+    lines = [f"compared in part only: {', '.join(partial)}"] if partial else []
+    if absent:
+        studies = run.estimator.published_studies
+        sweeps = " and ".join(f"`warehouse sweep {study}`" for study in studies)
+        can = f"; {sweeps} store the rows that {run.estimator.name} can represent" if sweeps else ""
+        lines.append(f"not compared with {', '.join(absent)}{can}")
+    return "\n".join(lines)
+
+
+def published_errors(
+    run: TrainingRun, catalog: Catalog, names: Iterable[str]
+) -> list[dict[str, Any]]:
+    """Return the errors on tables of published steps, evaluated now; stores nothing.
+
+    Rows of a program that the estimator does not model take the constants of the nearest one. They
+    have a line of their own: they are further off, and leaving them out would flatter.
+    """
+    found = []
+    for name in names:
+        frame = published_reference(name).frame
+        for is_own in (True, False):
+            rows, seconds = _predicted(run, frame.filter(pl.col(IS_OWN) == is_own), catalog)
+            if len(seconds) == 0:
+                continue
+            rates = rows["step_flops"].to_numpy() / (seconds * rows["num_gpus"].to_numpy())
+            errors = rates / rows[RATE].to_numpy() - 1
+            times = seconds / rows[MEASURED].to_numpy() - 1
+            found.append(
+                {
+                    "reference": name,
+                    "published_group": OWN if is_own else OTHER,
+                    "num_rows": len(errors),
+                    **_moments("", errors),
+                    **_moments("time_", times),
+                    "num_published": frame.height,
+                    "is_stored": False,
+                }
+            )
+    return found
+
+
+def _moments(prefix: str, errors: Array) -> dict[str, float]:
+    return {
+        f"{prefix}mean_absolute_relative_error": float(np.abs(errors).mean()),
+        f"{prefix}max_absolute_relative_error": float(np.abs(errors).max()),
+        f"{prefix}bias": float(errors.mean()),
+    }
+
+
+def _predicted(
+    run: TrainingRun, frame: pl.DataFrame, catalog: Catalog
+) -> tuple[pl.DataFrame, Array]:
+    """Return the rows with a time that the estimator admits, and its seconds for each."""
+    timed = frame.filter(pl.col(MEASURED).is_not_null())
+    if timed.height == 0:
+        return timed, np.empty(0)
+    relation = run.estimator.relations[0]
+    resolved = resolve_rows(run.estimator, relation, timed, catalog, run.mends)
+    seconds = evaluate_rows(resolved, ["step_seconds"])["step_seconds"]
+    return timed.filter(pl.Series(resolved.is_good)), seconds
+
+
+def unlike_published(run: TrainingRun, catalog: Catalog) -> list[str]:
+    """Return the properties of the run that no published step has: errors say little about them."""
+    steps, values = published_steps(), run.problem
+    lines = []
+    if int(values.get("num_experts") or 1) > 1:  # the view has dense models only
+        lines.append("no published step is of a mixture of experts")
+    accelerators = sorted(steps["accelerator"].unique().to_list())
+    if product_of(catalog, values["accelerator"]) not in accelerators:
+        lines.append(
+            f"no published step is on {values['accelerator']}: all are on "
+            f"{' or '.join(accelerators)}"
+        )
+    programs = sorted(steps.filter(pl.col(IS_OWN))["framework"].unique().to_list())
+    framework = values.get("framework")
+    if framework is not None and framework not in programs:
+        listed = f"{', '.join(programs[:-1])} and {programs[-1]}"
+        lines.append(f"no published step is by {framework}: its own programs are {listed}")
+    if values.get("precision") == "fp8":
+        lines.append("no published step is in fp8")
+    return lines

@@ -1,74 +1,74 @@
-"""A plan's answer: the best layouts on the best number of GPUs, their dollars, energy and error."""
+"""The answer of a plan: the best layouts on the best GPU count, their dollars, energy and error."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from warehouse.database.connection import open_for_read, rows_as_dicts
 from warehouse.plan import queries
-from warehouse.plan.accuracy import Sureness, sureness
-from warehouse.plan.queries import Terms
-from warehouse.plan.question import Run
-from warehouse.plan.search import counts_beside, first_counts, nearest_count, within
-from warehouse.plan_refusals import nothing_fits, nothing_within, refuse_without_terms
-from warehouse.plan_sweep import Wanted, swept, wanted
+from warehouse.plan.accuracy import Uncertainty, uncertainty
+from warehouse.plan.queries import GpuRates, QueryCache
+from warehouse.plan.search import (
+    nothing_fits,
+    nothing_within_limits,
+    why_no_layout_fits,
+    within_limits,
+)
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from duckdb import DuckDBPyConnection
-
-    from warehouse.studies.study import Study
-    from warehouse.sweep.runner import SweepReport
+    from warehouse.plan.question import TrainingRun
+    from warehouse.plan.search import Sweep
 
 Line = Mapping[str, Any]
 
 NEAR_CAPACITY = 0.05
-"""Share of the memory below which a layout's headroom is told to be small: fragmentation, buffers
-of libraries and what the estimate leaves out are not in it. Assumed; no source gives a figure."""
+"""Share of the memory that a layout should leave free: the estimate has no fragmentation and no
+buffers of libraries. Assumed: no source gives a figure."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What is told of a plan.
+class PlanAnswer:
+    """A planned run, in base units.
 
     Attributes
     ----------
     num_gpus
-        As many as were asked for, or the best count of those tried.
+        The GPU count that was asked for, or the best one that was tried.
     layouts
         The best layouts on them, best first.
-    other
-        The best layout that differs from the best in a degree, recomputation or ZeRO stage; None
-        where there is none.
+    other_kind
+        The best layout that differs from the best in a degree, recomputation or ZeRO stage.
     roomier
-        Where the best leaves less than `NEAR_CAPACITY` of the memory, the best that leaves that
-        much; None where none does.
+        The best layout that leaves `NEAR_CAPACITY` of the memory free, where the best one does not.
     counts
-        Every count tried, with its best layout's figures; None where nothing fits.
-    kept
-        Counts that keep within the limits.
+        Every GPU count that was tried, with the figures of its best layout and a note.
+    within_limits
+        GPU counts within the limits.
     costs, energies
-        Of the best layout: by basis of the price, by grid.
+        Dollars of the best layout by basis of the price, and its energy by grid.
     queries
-        What each part was asked with.
+        The query of each part.
     """
 
-    run: Run
+    run: TrainingRun
     num_gpus: int
     problem_id: int
     layouts: Sequence[Line]
-    other: Line | None
+    other_kind: Line | None
     roomier: Line | None
     counts: Sequence[Line]
-    kept: frozenset[int]
+    within_limits: frozenset[int]
     costs: Sequence[Line]
     energies: Sequence[Line]
-    sureness: Sureness
-    sweeps: Sequence[Wanted]
+    uncertainty: Uncertainty
+    sweeps: Sequence[Sweep]
     queries: Mapping[str, str]
+
+    @property
+    def best(self) -> Line:
+        """The best layout."""
+        return self.layouts[0]
 
     @property
     def runner_up(self) -> Line | None:
@@ -76,177 +76,128 @@ class Answer:
         return self.layouts[1] if len(self.layouts) > 1 else None
 
     @property
+    def own_count(self) -> Line:
+        """The line of `counts` of the GPU count that is taken."""
+        return next(line for line in self.counts if line["num_gpus"] == self.num_gpus)
+
+    @property
     def is_near_capacity(self) -> bool:
-        """Whether the best layout leaves little memory."""
-        return is_near_capacity(self.layouts[0])
+        """Whether the best layout leaves little memory free."""
+        return is_near_capacity(self.best)
 
 
 def is_near_capacity(layout: Line) -> bool:
-    """Return whether a layout leaves less than `NEAR_CAPACITY` of the memory."""
+    """Return whether a layout leaves less than `NEAR_CAPACITY` of the memory free."""
     spare, memory = layout["headroom_bytes"], layout["hbm_bytes"]
     return spare is not None and memory is not None and spare < NEAR_CAPACITY * memory
 
 
-def make_plan(
-    run: Run,
-    database: Path,
-    reference: DuckDBPyConnection,
-    *,
-    top: int = 3,
-    dry_run: bool = False,
-    tell: Callable[[Wanted], None] = lambda _: None,
-    sweep: Callable[[Path, Study], SweepReport] | None = None,
-) -> Answer | None:
-    """Sweep what is not stored, and answer; None from a dry run, which writes nothing.
+def compared_counts(run: TrainingRun, ask: QueryCache, sweep: Sweep) -> list[Line]:
+    """Return the best layout of each GPU count that has one which fits.
+
+    Raises
+    ------
+    InputError
+        If no count has one, or the count that is asked for has none.
+    """
+    return _compared(run, ask, sweep)[0]
+
+
+def _compared(run: TrainingRun, ask: QueryCache, sweep: Sweep) -> tuple[list[Line], GpuRates]:
+    problems, wanted = sweep.problems, run.request.num_gpus
+    bare = ask(queries.counts(run, problems.values(), GpuRates()))
+    if not bare or (wanted is not None and wanted not in {line["num_gpus"] for line in bare}):
+        raise nothing_fits(run, ask, sweep, bare)
+    rates = _rates(run, ask, bare[0]["problem_id"] if wanted is None else problems[wanted])
+    return ask(queries.counts(run, problems.values(), rates)), rates
+
+
+def _rates(run: TrainingRun, ask: QueryCache, problem: int) -> GpuRates:
+    """Return price and power as the views of costs have them for the runs of a problem."""
+    basis = "given" if run.terms.price is not None else run.terms.basis
+    costs = ask(queries.costs(run, problem))
+    price = next((line["usd_per_gpu_hour"] for line in costs if line["basis"] == basis), None)
+    energies = ask(queries.energies(run, problem))
+    watts = energies[0]["watts_per_gpu"] if energies else None
+    return GpuRates(price, None if watts is None else watts * energies[0]["pue"])
+
+
+def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top: int) -> PlanAnswer:
+    """Return the answer that the database has once every sweep is stored.
 
     Parameters
     ----------
-    reference
-        A connection to the reference tables and their views; it is closed before the sweep.
-    tell
-        Called with what is to be swept, before it is.
+    sweeps
+        All sweeps of the plan; the last one has every GPU count that was tried.
+    top
+        Layouts to return at least, where there are as many.
 
     Raises
     ------
     InputError
-        If no run keeps within the limits, or nothing fits; the hint says what would.
+        If nothing fits, or no GPU count meets every limit; the hint says what would.
     """
-    power = refuse_without_terms(run, reference)
-    reference.close()
-    asked = wanted(run, first_counts(run, power), database)
-    tell(asked)
-    if dry_run:
-        return None
-    swept(asked, database, sweep)
-    sweeps = [asked]
-    with open_for_read(database) as connection:
-        told = _Told(connection)
-        lines, terms = _lines(run, told, asked)
-        if not run.asked.limits:
-            return _answer(run, told, sweeps, lines, run.asked.num_gpus, top)
-    kept = within(run.asked, lines)
-    beside = kept[0]["num_gpus"] if kept else nearest_count(run.asked, lines)
-    more = counts_beside(run, list(asked.problems), beside)
-    if more:
-        asked = wanted(run, sorted([*asked.problems, *more]), database)
-        tell(asked)
-        swept(asked, database, sweep)
-        sweeps.append(asked)
-    with open_for_read(database) as connection:
-        told = _Told(connection)
-        lines, terms = _lines(run, told, asked)
-        kept = within(run.asked, lines)
-        if not kept:
-            raise nothing_within(run, lines, terms)
-        return _answer(run, told, sweeps, lines, kept[0]["num_gpus"], top)
-
-
-class _Told:
-    """What a database answers; the same query is asked once."""
-
-    def __init__(self, connection: DuckDBPyConnection) -> None:
-        self.connection = connection
-        self._answers: dict[str, list[Line]] = {}
-
-    def __call__(self, query: str) -> list[Line]:
-        if query not in self._answers:
-            self._answers[query] = rows_as_dicts(self.connection, query)
-        return self._answers[query]
-
-
-def _lines(run: Run, told: _Told, asked: Wanted) -> tuple[list[Line], Terms]:
-    """Return the best of every count that has a layout that fits, and its terms.
-
-    Raises
-    ------
-    InputError
-        If there is none, or none on as many GPUs as were asked for.
-    """
-    problems = asked.problems
-    bare = told(queries.counts(run, problems.values(), Terms()))
-    wants = run.asked.num_gpus
-    if not bare or (wants is not None and wants not in {line["num_gpus"] for line in bare}):
-        raise nothing_fits(run, told.connection, asked, bare)
-    problem = bare[0]["problem_id"] if wants is None else problems[wants]
-    terms = terms_of(run, told, problem)
-    return told(queries.counts(run, problems.values(), terms)), terms
-
-
-def terms_of(run: Run, told: Callable[[str], list[Line]], problem: int) -> Terms:
-    """Return price and power as the views of costs have them for the runs of a problem."""
-    basis = "given" if run.asked.price is not None else run.asked.basis
-    costs = told(queries.costs(run, problem))
-    rate = next((line["usd_per_gpu_hour"] for line in costs if line["basis"] == basis), None)
-    energies = told(queries.energies(run, problem))
-    watts = energies[0]["watts_per_gpu"] if energies else None
-    return Terms(rate, None if watts is None else watts * energies[0]["pue"])
-
-
-def _answer(
-    run: Run,
-    told: _Told,
-    sweeps: Sequence[Wanted],
-    lines: Sequence[Line],
-    num_gpus: int | None,
-    top: int,
-) -> Answer:
-    assert num_gpus is not None
-    problems = sweeps[-1].problems
-    problem = problems[num_gpus]
-    terms = terms_of(run, told, problem)
+    last = sweeps[-1]
+    lines, rates = _compared(run, ask, last)
+    kept = within_limits(run, lines)
+    if not kept:
+        raise nothing_within_limits(run, lines, rates)
+    num_gpus = run.request.num_gpus or int(kept[0]["num_gpus"])
+    problem = last.problems[num_gpus]
     asked = {
-        "layouts": queries.layouts(run, problem, max(top, 2)),
+        "layouts": queries.best_layouts(run, problem, max(top, 2)),
         "costs": queries.costs(run, problem),
         "energies": queries.energies(run, problem),
-        "counts": queries.counts(run, problems.values(), terms),
-        "least_memory": queries.least_memory(run, problems.values()),
+        "counts": queries.counts(run, last.problems.values(), _rates(run, ask, problem)),
+        "least_memory": queries.least_memory(run, last.problems.values()),
     }
-    best = told(asked["layouts"])[0]
-    asked["other_kind"] = queries.layouts(run, problem, 1, unlike=best)
+    best = ask(asked["layouts"])[0]
+    asked["other_kind"] = queries.best_layouts(run, problem, 1, unlike=best)
     if is_near_capacity(best):
-        asked["roomier"] = queries.layouts(run, problem, 1, NEAR_CAPACITY)
-    found = {name: told(query) for name, query in asked.items()}
-    sure = sureness(run, told.connection, best, num_gpus)
-    asked |= sure.queries
-    return Answer(
+        asked["roomier"] = queries.best_layouts(run, problem, 1, NEAR_CAPACITY)
+    found = {name: ask(query) for name, query in asked.items()}
+    sure = uncertainty(run, ask, best, num_gpus)
+    return PlanAnswer(
         run,
         num_gpus,
         problem,
         found["layouts"],
         next(iter(found["other_kind"]), None),
         next(iter(found.get("roomier", ())), None),
-        _all_counts(found["counts"], found["least_memory"], sweeps[-1]),
-        frozenset(line["num_gpus"] for line in within(run.asked, lines)),
+        _all_counts(found["counts"], found["least_memory"], last),
+        frozenset(line["num_gpus"] for line in kept),
         [{**line, "option": _option_of_price(line)} for line in found["costs"]],
         [
-            {**line, "option": "--watts" if line["watts_per_gpu"] is None else None}
+            {
+                **line,
+                "grid": run.terms.grid or line["grid"],
+                "option": "--watts" if line["watts_per_gpu"] is None else None,
+            }
             for line in found["energies"]
         ],
         sure,
         sweeps,
-        asked,
+        {**asked, **sure.queries},
     )
 
 
 def _option_of_price(line: Line) -> str | None:
-    """Return the option that gives a price where there is none."""
+    """Return the option that gives a price where none is published."""
     if line["usd_per_gpu_hour"] is not None:
         return None
     return "--watts" if line["basis"] == "owned" else "--price"
 
 
-def _all_counts(fitting: Sequence[Line], memory: Sequence[Line], asked: Wanted) -> list[Line]:
-    """Return a line for every count tried; one without a layout that fits says why."""
+def _all_counts(fitting: Sequence[Line], memory: Sequence[Line], sweep: Sweep) -> list[Line]:
+    """Return a line for every GPU count; the note says why it has no layout that fits."""
     fits = {line["num_gpus"]: line for line in fitting}
     least = {line["num_gpus"]: line["least_memory_bytes"] for line in memory}
-    lines: list[Line] = []
-    for count in sorted(asked.problems):
-        note = "no layout: degrees must multiply to it and divide heads, layers and batch"
-        if least.get(count) is not None:
-            note = f"none fits: the least takes {least[count] / 1e9:,.1f} GB"
-        known = {"num_gpus": count, "problem_id": asked.problems[count]}
-        if count in fits:
-            lines.append({**known, **fits[count], "note": None})
-        else:
-            lines.append({**known, "note": note})
-    return lines
+    return [
+        {
+            "num_gpus": count,
+            "problem_id": problem,
+            **fits.get(count, {}),
+            "note": None if count in fits else why_no_layout_fits(least.get(count)),
+        }
+        for count, problem in sorted(sweep.problems.items())
+    ]

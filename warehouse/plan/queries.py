@@ -1,28 +1,58 @@
-"""The queries that a plan's figures come from: each can be run as it stands in the shell."""
+"""The queries behind a plan's figures; each runs as it is in the shell."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from warehouse.ask.rank import LAYOUT
+from estimators.columns import LAYOUT_COLUMNS
+from warehouse.database.connection import rows_as_dicts
 from warehouse.database.sql_text import literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from duckdb import DuckDBPyConnection
+
     from estimators.contract import Scalar
-    from warehouse.plan.question import Run
+    from warehouse.plan.question import TrainingRun
+
+    Line = Mapping[str, Any]
+    """A row of a query's result."""
+
+STEP_PARTS = (
+    *("compute_seconds", "memory_seconds", "tensor_comm_seconds", "pipeline_comm_seconds"),
+    *("bubble_seconds", "data_comm_seconds"),
+)
+"""Parts of a step in view ``configuration``, the same for every estimator."""
+
+KIND = (
+    *("data_parallel", "tensor_parallel", "tensor_parallel_2", "context_parallel"),
+    *("expert_parallel", "pipeline_parallel", "activation_recompute", "zero_stage"),
+)
+"""Columns of a layout's kind: degrees, recomputation, ZeRO stage. Layouts of one kind differ in
+chunks, microbatches, panels or placements."""
+
+_NO_DIFFERENCE = ("activation_recompute", "num_microbatches")
+_DISTINCT = tuple(
+    name for name in LAYOUT_COLUMNS if not name.startswith("nvlink_") and name not in _NO_DIFFERENCE
+)
+"""Columns in which layouts of one time and one memory differ for people."""
+
+_ORDER = tuple(
+    dict.fromkeys(("step_seconds", "memory_bytes", "data_parallel", "tensor_parallel", *_DISTINCT))
+)
+"""Best layouts first; the last columns order ties, the same on every run."""
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What an hour of a GPU costs and draws, as far as it is known.
+class GpuRates:
+    """Dollars and power of one GPU; None where they are not known.
 
     Attributes
     ----------
     usd_per_gpu_hour
-        At the basis that the budget is held against.
+        Price on the basis that a budget is compared with.
     facility_watts
         Power of one GPU with its share of the server and of the site.
     """
@@ -31,99 +61,38 @@ class Terms:
     facility_watts: float | None = None
 
 
-SHARES = (
-    *("compute_seconds", "memory_seconds", "tensor_comm_seconds", "pipeline_comm_seconds"),
-    *("bubble_seconds", "data_comm_seconds"),
-)
-"""Parts that the step of every estimator is made of."""
+class QueryCache:
+    """Rows of queries on one connection; each query runs once."""
 
-_PLACEMENT = tuple(name for name in LAYOUT if name.startswith("nvlink_"))
-_TOLD = (*LAYOUT, "zero_stage", "uses_sequence_parallel")
-_DISTINCT = tuple(
-    name for name in _TOLD if name not in (*_PLACEMENT, "activation_recompute", "num_microbatches")
-)
+    def __init__(self, connection: DuckDBPyConnection) -> None:
+        self._connection = connection
+        self._rows: dict[str, list[Line]] = {}
 
-
-KIND = (
-    *("data_parallel", "tensor_parallel", "tensor_parallel_2", "context_parallel"),
-    *("expert_parallel", "pipeline_parallel", "activation_recompute", "zero_stage"),
-)
-"""What layouts of one kind have in common: degrees, recomputation, ZeRO stage. Those of one kind
-differ in chunks, microbatches, panels or placements."""
+    def __call__(self, query: str) -> list[Line]:
+        """Return the rows of a query."""
+        if query not in self._rows:
+            self._rows[query] = list(rows_as_dicts(self._connection, query))
+        return self._rows[query]
 
 
-def _double(value: float) -> str:
-    """Return a number that SQL takes for a DOUBLE, not for a DECIMAL."""
-    text = repr(float(value))
-    return text if "e" in text else f"{text}e0"
-
-
-def _value(value: Scalar) -> str:
-    """Return what a layout is held to as SQL."""
-    return literal(value) if isinstance(value, str) else str(value).lower()
-
-
-def _runs(run: Run, problems: Iterable[int], spare_fraction: float = 0.0) -> str:
-    """Return the beginning of a query: the layouts that fit, as runs over the tokens.
-
-    Parameters
-    ----------
-    spare_fraction
-        Of the memory, what they leave at least, beside the headroom that is asked for.
-    """
-    spare = ""
-    if run.asked.headroom_bytes:
-        spare = f"\n        and hbm_bytes - memory_bytes >= {_double(run.asked.headroom_bytes)}"
-    if spare_fraction:
-        spare += f"\n        and hbm_bytes - memory_bytes >= {spare_fraction!r} * hbm_bytes"
-    goodput = 1.0 if run.asked.goodput is None else run.asked.goodput
-    return f"""\
-with run as (
-    select
-        * exclude (training_seconds),
-        ceil({_double(run.asked.tokens)} / (cast(global_batch_size as double) * seq_len))
-        * step_seconds / {_double(goodput)} as training_seconds
-    from configuration
-    where
-        {_kept(run, problems, "        ")}
-        and fits_memory is distinct from false{spare}
-        and step_seconds is not null
-)
-"""
-
-
-def _made_by(run: Run, joined: str = " and ") -> str:
-    """Return the condition of the estimates that the plan is made of."""
-    return f"estimator = {literal(run.estimator.name)}{joined}variant = {literal(run.variant)}"
-
-
-def _kept(run: Run, problems: Iterable[int], indent: str = "    ") -> str:
-    listed = ", ".join(map(str, problems))
-    joined = f"\n{indent}and "
-    held = [f"{name} = {_value(value)}" for name, value in run.asked.held.items()]
-    return joined.join([f"problem_id in ({listed})", _made_by(run, joined), *held])
-
-
-def layouts(
-    run: Run,
+def best_layouts(
+    run: TrainingRun,
     problem: int,
     top: int,
     spare_fraction: float = 0.0,
-    unlike: Mapping[str, Scalar] | None = None,
+    unlike: Line | None = None,
 ) -> str:
-    """Return the query of the best layouts of one problem that fit in memory.
+    """Return the query of the fastest layouts of one problem.
 
-    Layouts that differ in what changes nothing (recomputing what was never kept, a placement that
-    takes as long) are one.
+    Layouts that differ only in a placement, or in recomputing what is not kept anyway, count once.
 
     Parameters
     ----------
     spare_fraction
-        Of the memory, what a layout leaves at least.
+        Share of the memory that a layout must leave free.
     unlike
-        A layout: only those of another kind, that differ from it in one of `KIND`.
+        A layout; the others must differ from it in a column of `KIND`.
     """
-    ties = ", ".join(("step_seconds", "memory_bytes", *_DISTINCT))
     others = ""
     if unlike is not None:
         same = " and ".join(
@@ -131,54 +100,52 @@ def layouts(
         )
         others = f"\n    and not ({same})"
     return f"""\
-{_runs(run, [problem], spare_fraction)}
 select
-    {", ".join(_TOLD)},
+    {", ".join(LAYOUT_COLUMNS)},
     step_seconds,
     training_seconds,
-    num_gpus * training_seconds / 3600 as gpu_hours,
+    gpu_hours,
     mfu,
     tokens_per_second,
     memory_bytes,
     hbm_bytes,
-    hbm_bytes - memory_bytes as headroom_bytes,
-    {", ".join(SHARES)}
-from run
+    headroom_bytes,
+    {", ".join(STEP_PARTS)}
+from {_layout_runs(run, [problem], spare_fraction)}
 qualify
     row_number() over (
-        partition by {ties}
+        partition by {", ".join(("step_seconds", "memory_bytes", *_DISTINCT))}
         order by activation_recompute = 'none' desc, activation_recompute
     ) = 1{others}
-order by step_seconds, memory_bytes, data_parallel, tensor_parallel
+order by {", ".join(_ORDER)}
 limit {top}"""
 
 
-def counts(run: Run, problems: Iterable[int], terms: Terms) -> str:
-    """Return the query of the best layout on every number of GPUs that was tried."""
-    rate, watts = (
-        "cast(null as double)" if value is None else _double(value)
-        for value in (terms.usd_per_gpu_hour, terms.facility_watts)
+def counts(run: TrainingRun, problems: Iterable[int], rates: GpuRates) -> str:
+    """Return the query of the fastest layout of each problem: one problem a GPU count."""
+    price, watts = (
+        "cast(null as double)" if rate is None else _double(rate)
+        for rate in (rates.usd_per_gpu_hour, rates.facility_watts)
     )
     return f"""\
-{_runs(run, problems)}
 select
     num_gpus,
     problem_id,
     step_seconds,
     training_seconds,
-    num_gpus * training_seconds / 3600 as gpu_hours,
+    gpu_hours,
     mfu,
     memory_bytes,
-    gpu_hours * {rate} as cost_usd,
+    gpu_hours * {price} as cost_usd,
     gpu_hours * {watts} / 1000 as energy_kwh,
     num_gpus * {watts} as power_watts
-from run
+from {_layout_runs(run, problems)}
 qualify row_number() over (partition by problem_id order by step_seconds, memory_bytes) = 1
 order by num_gpus"""
 
 
-def least_memory(run: Run, problems: Iterable[int]) -> str:
-    """Return the query of the least memory that any layout takes, by number of GPUs."""
+def least_memory(run: TrainingRun, problems: Iterable[int]) -> str:
+    """Return the query of the least memory of any layout, by GPU count."""
     return f"""\
 select
     num_gpus,
@@ -187,46 +154,21 @@ select
     any_value(hbm_bytes) as hbm_bytes
 from configuration
 where
-    {_kept(run, problems)}
+    {_candidates(run, problems)}
 group by num_gpus
 order by num_gpus"""
 
 
-def _macro(name: str, run: Run, problem: int, given: dict[str, float | None]) -> str:
-    asked = run.asked
-    named = {"assumed_goodput": asked.goodput, **given}
-    arguments = "".join(
-        f", {key} := {_double(value)}" for key, value in named.items() if value is not None
-    )
-    return f"{name}({_double(asked.tokens)}, only_id := {problem}{arguments})"
-
-
-def _best(run: Run, problem: int) -> str:
-    """Return the beginning of a query: the GPU-hours of the best candidate of one problem.
-
-    Not those of the macros, which know neither a headroom nor what layouts are held to.
-    """
-    return f"""\
-{_runs(run, [problem]).rstrip()},
-
-best as (
-    select min(num_gpus * training_seconds / 3600) as gpu_hours
-    from run
-)
-"""
-
-
-def costs(run: Run, problem: int) -> str:
-    """Return the query of the dollars of the best layout, by basis of the price."""
-    asked = run.asked
+def costs(run: TrainingRun, problem: int) -> str:
+    """Return the query of the dollars of the fastest layout, by basis of the price."""
     given = {
-        "given_price": asked.price,
-        "given_pue": asked.pue,
-        "given_usd_per_kwh": asked.usd_per_kwh,
-        "given_watts": asked.watts,
+        "given_price": run.terms.price,
+        "given_pue": run.terms.pue,
+        "given_usd_per_kwh": run.terms.usd_per_kwh,
+        "given_watts": run.terms.watts,
     }
     return f"""\
-{_best(run, problem)}
+{_best_hours(run, problem)}
 select
     basis,
     year,
@@ -237,22 +179,21 @@ select
     price_note
 from {_macro("training_cost_for", run, problem, given)}
 cross join best
-where {_made_by(run)}
+where {_of_estimator(run)}
 qualify year is null or year = max(year) over (partition by basis)
 order by basis = 'owned', usd_per_gpu_hour"""
 
 
-def energies(run: Run, problem: int) -> str:
-    """Return the query of the energy of the best layout, with its carbon by grid."""
-    asked = run.asked
+def energies(run: TrainingRun, problem: int) -> str:
+    """Return the query of the energy of the fastest layout, with its carbon by grid."""
     given = {
-        "given_pue": asked.pue,
-        "given_usd_per_kwh": asked.usd_per_kwh,
-        "given_kg_co2e_per_kwh": asked.kg_co2e_per_kwh,
-        "given_watts": asked.watts,
+        "given_pue": run.terms.pue,
+        "given_usd_per_kwh": run.terms.usd_per_kwh,
+        "given_kg_co2e_per_kwh": run.terms.kg_co2e_per_kwh,
+        "given_watts": run.terms.watts,
     }
     return f"""\
-{_best(run, problem)}
+{_best_hours(run, problem)}
 select
     power_basis,
     watts_per_gpu,
@@ -269,7 +210,7 @@ select
 from {_macro("training_energy_for", run, problem, given)}
 cross join best
 where
-    {_made_by(run)}
+    {_of_estimator(run)}
     and is_default is distinct from false
 order by kg_co2e_per_kwh"""
 
@@ -281,14 +222,79 @@ inner join accelerator_spelling using (accelerator)
 where spelling = ? and basis = ? and usd_per_gpu_hour is not null
 order by year desc
 limit 1"""
-"""An accelerator's last price of a basis: tried before anything is swept for a budget."""
+"""The last price of an accelerator on a basis."""
 
 POWER_OF = """\
 select watts_per_gpu
 from gpu_power
 inner join accelerator_spelling using (accelerator)
 where spelling = ? and is_default and watts_per_gpu is not null"""
-"""An accelerator's power with its share of the server, where one was published."""
+"""The power of an accelerator with its share of the server."""
 
 PUE = "select pue from facility_pue where facility = 'Hyperscaler (Epoch)'"
 """The site's overhead unless one is given."""
+
+
+def _layout_runs(
+    run: TrainingRun, problems: Iterable[int], spare_fraction: float = 0.0, indent: str = ""
+) -> str:
+    """Return table and condition of the layouts that are candidates, as runs over the tokens."""
+    conditions = [_candidates(run, problems, indent)]
+    if run.request.headroom_bytes:
+        conditions.append(f"headroom_bytes >= {_double(run.request.headroom_bytes)}")
+    if spare_fraction:
+        conditions.append(f"headroom_bytes >= {spare_fraction!r} * hbm_bytes")
+    joined = f"\n{indent}    and ".join(conditions)
+    return f"""\
+layout_run_for({_double(run.request.tokens)}{_goodput(run)})
+{indent}where
+{indent}    {joined}"""
+
+
+def _candidates(run: TrainingRun, problems: Iterable[int], indent: str = "") -> str:
+    """Return the condition of the layouts of some problems that keep to the held columns."""
+    joined = f"\n{indent}    and "
+    listed = ", ".join(map(str, problems))
+    held = [f"{name} = {_value(value)}" for name, value in run.request.held.items()]
+    return joined.join([f"problem_id in ({listed})", _of_estimator(run, joined), *held])
+
+
+def _of_estimator(run: TrainingRun, joined: str = " and ") -> str:
+    """Return the condition of rows of the plan's estimator and variant."""
+    return f"estimator = {literal(run.estimator.name)}{joined}variant = {literal(run.variant)}"
+
+
+def _best_hours(run: TrainingRun, problem: int) -> str:
+    """Return the beginning of a query: the GPU-hours of the fastest candidate of a problem.
+
+    The macros of costs take the fastest layout of the whole problem: they know neither a headroom
+    nor held columns.
+    """
+    return f"""\
+with best as (
+    select min(gpu_hours) as gpu_hours
+    from {_layout_runs(run, [problem], indent="    ")}
+)
+"""
+
+
+def _macro(name: str, run: TrainingRun, problem: int, given: Mapping[str, float | None]) -> str:
+    arguments = "".join(
+        f", {key} := {_double(value)}" for key, value in given.items() if value is not None
+    )
+    return f"{name}({_double(run.request.tokens)}, only_id := {problem}{_goodput(run)}{arguments})"
+
+
+def _goodput(run: TrainingRun) -> str:
+    goodput = run.terms.goodput
+    return "" if goodput is None else f", assumed_goodput := {_double(goodput)}"
+
+
+def _double(value: float) -> str:
+    """Return a number that SQL takes for a DOUBLE, not for a DECIMAL."""
+    text = repr(float(value))
+    return text if "e" in text else f"{text}e0"
+
+
+def _value(value: Scalar) -> str:
+    return literal(value) if isinstance(value, str) else str(value).lower()

@@ -1,28 +1,86 @@
-"""A run that is to be planned: what is asked, and what follows from it before any layout."""
+"""The question of a plan: a training run, its limits and its terms, read from options."""
 
 from __future__ import annotations
 
+import math
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from estimators import registry
-from estimators.contract import PUBLISHED, RefusedError, Scalar
-from warehouse.ask.defaults import CUSTOM_MODEL, with_model_hint
+from estimators.contract import PUBLISHED, RefusedError, Scalar, variant_name
+from warehouse.ask.cost import number_or_name
+from warehouse.ask.defaults import CUSTOM_MODEL, sold_domain, with_model_hint
 from warehouse.database.catalog import packaged_catalog
-from warehouse.evaluate.one import Shown, show_configuration
+from warehouse.database.connection import open_for_read
+from warehouse.database.empty import in_memory
+from warehouse.errors import UsageError
+from warehouse.evaluate.one import read_pairs, read_values, show_configuration
+from warehouse.limits import read_number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from duckdb import DuckDBPyConnection
 
     from estimators.contract import Estimator, Mends
 
 MAX_GPUS = 16_384
-"""Largest number of GPUs that is tried unless asked otherwise."""
+"""Largest GPU count that is tried unless ``--max-gpus`` says otherwise."""
+
+BASES = ("on_demand", "one_year", "three_year", "owned")
+"""Bases of a price; the first is the default."""
+
+_OPTION_OF = {
+    "num_gpus": "--gpus",
+    "global_batch_size": "--batch",
+    "num_microbatches": "--batch",
+}
+"""Columns that an option sets, with the option."""
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What a run must keep within; None: no such limit."""
+class PlanOptions:
+    """A question as the user typed it; numbers are within the limits of their options.
+
+    Attributes
+    ----------
+    pairs
+        Texts such as ``num_layers=80``: a shape, attributes of the system, layout columns.
+    goodput, pue, carbon
+        A number, or the name of a row of table ``goodput``, ``facility_pue``, ``grid_carbon``.
+    basis
+        One of `BASES`; None: the first, or the price that is given.
+    """
+
+    tokens: float
+    estimator: str
+    pairs: Sequence[str] = ()
+    model: str | None = None
+    accelerator: str | None = None
+    seq_len: int | None = None
+    framework: str | None = None
+    nvlink_size: int | None = None
+    gpus: int | None = None
+    budget_usd: float | None = None
+    days: float | None = None
+    max_mw: float | None = None
+    max_gpus: int = MAX_GPUS
+    batch: int | None = None
+    headroom_gb: float = 0.0
+    goodput: str | None = None
+    price: float | None = None
+    basis: str | None = None
+    electricity_price: float | None = None
+    pue: str | None = None
+    watts: float | None = None
+    carbon: str | None = None
+
+
+@dataclass(frozen=True)
+class RunLimits:
+    """Limits of a run; None: no limit."""
 
     budget_usd: float | None = None
     days: float | None = None
@@ -32,27 +90,30 @@ class Limits:
         """Return whether there is any limit."""
         return any(value is not None for value in vars(self).values())
 
+    @property
+    def takes_cheapest(self) -> bool:
+        """Whether the cheapest run within the limits is the best one, not the fastest."""
+        return self.days is not None
+
 
 @dataclass(frozen=True)
-class Asked:
-    """What is asked: the run, what it must keep within, and its terms.
+class PlanRequest:
+    """A training run to plan, every value checked.
 
     Attributes
     ----------
     model
-        Its name in table `model`, or a label beside a shape; None: the shape says all.
+        A row of table ``model``, or a label for a shape; None: the shape has no name.
+    num_gpus
+        The GPU count; None: the limits decide.
     inputs
-        Columns of the problem that were given, beside model, accelerator, GPUs and batch.
+        Columns of the problem that were given, except model, accelerator, GPU count and batch.
     held
-        Choices and layout columns of which every layout has this value.
+        Choices and layout columns to which every layout is held.
     headroom_bytes
-        Memory that a layout must leave to be a candidate.
+        Memory that a layout must leave free.
     batch
-        Sequences of a step; None: by the rule.
-    basis
-        Basis of the price that the budget is held against.
-    goodput, price, pue, usd_per_kwh, kg_co2e_per_kwh, watts
-        As the table macros of costs and energy take them.
+        Sequences of a step; None: the estimator's default.
     """
 
     estimator: str
@@ -60,48 +121,59 @@ class Asked:
     accelerator: str
     tokens: float
     num_gpus: int | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: RunLimits = field(default_factory=RunLimits)
     inputs: Mapping[str, Scalar] = field(default_factory=dict)
     held: Mapping[str, Scalar] = field(default_factory=dict)
     headroom_bytes: float = 0.0
     batch: int | None = None
     max_gpus: int = MAX_GPUS
-    basis: str = "on_demand"
+
+
+@dataclass(frozen=True)
+class CostTerms:
+    """Terms of dollars and energy, as the macros of costs and energy take them.
+
+    Attributes
+    ----------
+    basis
+        Basis of the price that a budget is compared with.
+    grid
+        The grid whose carbon was given by its name.
+    """
+
+    basis: str = BASES[0]
     goodput: float | None = None
     price: float | None = None
     pue: float | None = None
     usd_per_kwh: float | None = None
     kg_co2e_per_kwh: float | None = None
     watts: float | None = None
-
-    @property
-    def takes_cheapest(self) -> bool:
-        """Whether the cheapest run within the limits is best, not the fastest."""
-        return self.limits.days is not None
+    grid: str | None = None
 
 
 @dataclass(frozen=True)
-class Run:
-    """What is asked, resolved.
+class TrainingRun:
+    """A request with its model, system and batch resolved to numbers.
 
     Attributes
     ----------
-    facts
-        One GPU with one sequence: the problem's values under their names in the tables.
     mends
-        Of the variant that is shown unless asked otherwise.
+        Mends of the variant that is shown by default: all of them.
+    problem
+        The problem's values for one GPU and one sequence.
     batch
         Sequences of a step.
     is_default_batch
-        Whether the rule gave them.
+        Whether the estimator's rule gave the batch.
     parameters, active_parameters
-        Of the model without its vocabulary: all of them, and those that a token passes through.
+        Parameters of the layers: all of them, and those that one token passes through.
     """
 
-    asked: Asked
+    request: PlanRequest
+    terms: CostTerms
     estimator: Estimator
     mends: Mends
-    facts: Shown
+    problem: Mapping[str, Scalar]
     batch: int
     is_default_batch: bool
     parameters: float
@@ -109,53 +181,206 @@ class Run:
 
     @property
     def variant(self) -> str:
-        """What the views call the mends."""
-        return "corrected" if self.mends else "published"
+        """Name of the mends in the views."""
+        return variant_name(self.mends, self.estimator.mends)
 
     @property
     def model(self) -> str:
-        """What the model is called where people read."""
-        return str(self.facts.problem["model"] or CUSTOM_MODEL)
+        """Name of the model for people."""
+        return str(self.problem["model"] or CUSTOM_MODEL)
+
+    @property
+    def goodput(self) -> float:
+        """Share of the time that makes progress."""
+        return 1.0 if self.terms.goodput is None else self.terms.goodput
 
     @property
     def least_seconds_of_one_gpu(self) -> float:
-        """Time of the run on one GPU at its peak rate: no estimate is below that."""
-        peak = float(self.facts.problem["matrix_flops_per_second"] or 0)
-        goodput = self.asked.goodput or 1.0
-        return 6 * self.active_parameters * self.asked.tokens / peak / goodput
+        """Seconds of the run on one GPU at its peak rate; 0 where no bound is known.
+
+        Six FLOPs a token and active parameter (arXiv 2001.08361, section 2.1).
+        """
+        peak = float(self.problem.get("matrix_flops_per_second") or 0)
+        if not peak or math.isnan(self.active_parameters):
+            return 0.0
+        return 6 * self.active_parameters * self.request.tokens / peak / self.goodput
 
 
-def resolve(asked: Asked) -> Run:
-    """Look up model and accelerator, and settle the batch.
+def read_request(options: PlanOptions) -> PlanRequest:
+    """Return the request that the options make; reads no database.
+
+    Raises
+    ------
+    UsageError
+        If the estimator cannot plan, or options exclude one another or are missing.
+    RefusedError
+        If a text of `options.pairs` is not an input, or has no value of its column.
+    """
+    _refuse_wrong_use(options)
+    estimator = registry.get(options.estimator)
+    if not estimator.can_plan:
+        raise UsageError(
+            f"`--estimator` {estimator.name} cannot plan a run: it does not search the layouts of "
+            "a step on a number of GPUs",
+            f"use {' or '.join(registry.with_capability('can_plan'))}",
+        )
+    values = _values(estimator, options)
+    model, accelerator = (
+        None if name not in values else str(values.pop(name)) for name in ("model", "accelerator")
+    )
+    if accelerator is None:
+        raise UsageError("no accelerator is given", "give --accelerator, such as H100")
+    layout = (*estimator.relations[0].keys, *estimator.choice_columns)
+    held = {name: values.pop(name) for name in layout if name in values}
+    if "nvlink_size" not in values and "nvlink_size" in estimator.problem_columns:
+        values |= sold_domain(estimator, accelerator)
+    return PlanRequest(
+        estimator.name,
+        model,
+        accelerator,
+        options.tokens,
+        options.gpus,
+        RunLimits(options.budget_usd, options.days, options.max_mw),
+        values,
+        held,
+        1e9 * options.headroom_gb,
+        options.batch,
+        options.max_gpus,
+    )
+
+
+def _refuse_wrong_use(options: PlanOptions) -> None:
+    has_limit = any(limit is not None for limit in (options.budget_usd, options.days))
+    has_limit = has_limit or options.max_mw is not None
+    if options.gpus is not None and has_limit:
+        raise UsageError(
+            "`--gpus` and a limit exclude one another",
+            "leave --gpus out: the limits decide on the GPU count",
+        )
+    if options.gpus is None and not has_limit:
+        raise UsageError(
+            "neither a GPU count nor a limit is given",
+            "give --gpus, or one or several of --budget-usd, --days and --max-mw",
+        )
+    if options.basis is not None and options.basis not in BASES:
+        raise UsageError(f"`--basis` {options.basis} is not known", f"use {', '.join(BASES)}")
+    if options.basis is not None and options.price is not None:
+        raise UsageError("`--basis` and `--price` exclude one another", "use one of them")
+
+
+def _values(estimator: Estimator, options: PlanOptions) -> dict[str, Scalar]:
+    """Return the inputs of the estimator that options and pairs give."""
+    relation = estimator.relations[0]
+    texts = read_pairs(estimator, relation, options.pairs)
+    for name, option in _OPTION_OF.items():
+        if name in texts:
+            raise UsageError(f"`{name}={texts[name]}` is set by an option", f"give {option}")
+    if texts.pop("profile", "default") != "default":
+        raise UsageError(
+            "`profile`: a plan takes the published constants only",
+            f"`warehouse show {estimator.name} ... --profile NAME` shows a calibrated step",
+        )
+    for name in ("model", "accelerator", "seq_len", "framework", "nvlink_size"):
+        value, option = getattr(options, name), "--" + name.replace("_", "-")
+        if value is None:
+            continue
+        if name not in estimator.problem_columns:
+            raise UsageError(
+                f"`{option}` {value}: {estimator.name} has no such input", f"leave {option} out"
+            )
+        if name in texts:
+            raise UsageError(
+                f"`{option}` {value} and `{name}={texts[name]}` exclude one another",
+                "use one of them",
+            )
+        texts[name] = str(value)
+    return read_values(relation, texts)
+
+
+def read_terms(options: PlanOptions, reference: DuckDBPyConnection) -> CostTerms:
+    """Return the terms of cost that the options make.
+
+    Parameters
+    ----------
+    reference
+        A connection to the reference tables, in which names are looked up.
+
+    Raises
+    ------
+    InputError
+        If a text is neither a sound number nor a name in its table.
+    """
+    return CostTerms(
+        options.basis or BASES[0],
+        number_or_name(
+            reference, options.goodput, "goodput", "goodput", "$value > 0 and $value <= 1"
+        ),
+        options.price,
+        number_or_name(
+            reference, options.pue, "pue", "facility_pue", "$value >= 1 and $value <= 10"
+        ),
+        options.electricity_price,
+        number_or_name(reference, options.carbon, "carbon", "grid_carbon", "$value >= 0"),
+        options.watts,
+        options.carbon if options.carbon and read_number(options.carbon) is None else None,
+    )
+
+
+def resolve(request: PlanRequest, terms: CostTerms | None = None) -> TrainingRun:
+    """Return the run of a request: model and accelerator looked up, the batch chosen.
 
     Raises
     ------
     RefusedError
         If the model, the accelerator or another input is not known.
+    UsageError
+        If no batch is given and the estimator has no default.
     """
-    estimator, catalog = registry.get(asked.estimator), packaged_catalog()
-    relation = estimator.relations[0]
+    estimator, catalog = registry.get(request.estimator), packaged_catalog()
     mends = frozenset(estimator.mends)
     texts = {
-        **({} if asked.model is None else {"model": asked.model}),
-        "accelerator": asked.accelerator,
+        **({} if request.model is None else {"model": request.model}),
+        "accelerator": request.accelerator,
         "num_gpus": "1",
         "global_batch_size": "1",
-        **{name: str(value) for name, value in asked.inputs.items()},
+        **{name: str(value) for name, value in request.inputs.items()},
     }
     try:
-        facts = show_configuration(estimator, relation, texts, mends or PUBLISHED, catalog)
+        problem = show_configuration(
+            estimator, estimator.relations[0], texts, mends or PUBLISHED, catalog
+        ).problem
     except RefusedError as error:
         raise with_model_hint(error, estimator, texts) from None
-    whole, active = estimator.layer_parameters(facts.problem)
-    sequences = estimator.default_batch(facts.problem, asked.tokens)
-    return Run(
-        asked,
+    parameters, active = estimator.layer_parameters(problem)
+    batch = request.batch
+    if batch is None:
+        if math.isnan(active):
+            raise UsageError(
+                f"no batch is given, and {estimator.name} has no default", "give --batch"
+            )
+        batch = estimator.default_batch(problem, request.tokens)
+    return TrainingRun(
+        request,
+        terms or CostTerms(),
         estimator,
         mends,
-        facts,
-        asked.batch or sequences,
-        asked.batch is None,
-        whole,
+        problem,
+        batch,
+        request.batch is None,
+        parameters,
         active,
     )
+
+
+@contextmanager
+def reference_tables(database: Path) -> Iterator[DuckDBPyConnection]:
+    """Yield a connection to the reference tables and their views.
+
+    They are those of the database, or of the package where there is no database yet.
+    """
+    if database.exists():
+        with open_for_read(database) as connection:
+            yield connection
+        return
+    with in_memory() as connection:
+        yield connection

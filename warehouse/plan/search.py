@@ -1,30 +1,56 @@
-"""Which numbers of GPUs a plan tries, and which of them is best.
+"""The search of a plan: which GPU counts to try, what to sweep for them, why there is no plan.
 
-Limits on days, dollars or megawatts are met by trying powers of two, then three counts between
-the best of them and the next; every layout of every count tried is stored. Without a limit on days
-the fastest run that keeps within all limits is the best, with one the cheapest.
+Within limits on days, dollars or megawatts, powers of two are tried first, then three counts
+between the best of them and the next. Every layout of every count that is tried is stored. The
+best count is the fastest one within the limits, or the cheapest where the days are limited.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from estimators.contract import EmptySpaceError, Scalar
+from warehouse.database.catalog import packaged_catalog
 from warehouse.errors import InputError
+from warehouse.evaluate.space import cells_of_problem, evaluated, named_choices
+from warehouse.plan import queries
+from warehouse.studies.study import Study
+from warehouse.sweep.runner import Plan, run_study
+from warehouse.sweep.runner import plan as plan_study
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
-    from warehouse.plan.question import Asked, Run
+    from duckdb import DuckDBPyConnection
 
-REFINED = (5, 6, 7)
+    from warehouse.plan.queries import GpuRates, QueryCache
+    from warehouse.plan.question import TrainingRun
+    from warehouse.sweep.runner import SweepReport
+
+Line = Mapping[str, Any]
+
+SweepStudy = Callable[["Path", Study], "SweepReport"]
+"""Runs a study on a database: `run_study`, or one that shows its progress."""
+
+_REFINED = (5, 6, 7)
 """Quarters of a power of two that are tried between it and the next."""
 
+_LARGEST = 65_536
+"""GPU count up to which a hint looks for one that holds the model."""
 
-def first_counts(run: Run, watts_per_gpu: float | None = None) -> list[int]:
-    """Return the numbers of GPUs to try first: those asked for, or powers of two.
+_RULE = "degrees must multiply to it and divide heads, layers and batch"
 
-    Beside them one count to either side, to tell what it would give.
+
+# ---- GPU counts ----
+
+
+def first_counts(run: TrainingRun, watts_per_gpu: float | None = None) -> list[int]:
+    """Return the GPU counts to try first.
+
+    These are the count that is asked for with one smaller and one larger, or powers of two.
 
     Parameters
     ----------
@@ -34,87 +60,76 @@ def first_counts(run: Run, watts_per_gpu: float | None = None) -> list[int]:
     Raises
     ------
     InputError
-        If bounds that hold for every layout leave none.
+        If bounds that hold for every layout leave no count.
     """
-    asked = run.asked
-    if asked.num_gpus is not None:
-        half, is_odd = divmod(asked.num_gpus, 2)
-        smaller = 2 ** (asked.num_gpus.bit_length() - 1) if is_odd else half
-        return sorted({max(smaller, 1), asked.num_gpus, 2 * asked.num_gpus})
+    request = run.request
+    if request.num_gpus is not None:
+        half, is_odd = divmod(request.num_gpus, 2)
+        smaller = 2 ** (request.num_gpus.bit_length() - 1) if is_odd else half
+        return sorted({max(smaller, 1), request.num_gpus, 2 * request.num_gpus})
     by_memory, by_days = least_gpus_by_memory(run), least_gpus_by_days(run)
     by_power = math.inf
-    if asked.limits.max_mw is not None and watts_per_gpu:
-        by_power = asked.limits.max_mw * 1e6 / watts_per_gpu
-    least, largest = max(by_memory, by_days), min(asked.max_gpus, by_power)
+    if request.limits.max_mw is not None and watts_per_gpu:
+        by_power = request.limits.max_mw * 1e6 / watts_per_gpu
+    least, largest = max(by_memory, by_days), min(request.max_gpus, by_power)
     if math.ceil(least) > largest:
         raise _no_counts(run, by_memory, by_days, by_power)
-    powers = [2**n for n in range(asked.max_gpus.bit_length())]
-    # one power to either side of the bounds: between them may lie the only counts that keep them
+    powers = [2**n for n in range(request.max_gpus.bit_length())]
+    # the only counts within the limits may lie next to the bounds, between two powers
     return [n for n in powers if 2 * n >= least and n / 2 <= largest and 2 * n > by_memory]
 
 
-def _no_counts(run: Run, by_memory: float, by_days: float, by_power: float) -> InputError:
-    asked = run.asked
-    hint = "raise --max-gpus"
-    if asked.limits.days is not None and by_days > min(by_power, asked.max_gpus):
-        why = (
-            f"`--days` {asked.limits.days:g}: at the peak rate of {asked.accelerator} the run "
-            f"takes {math.ceil(by_days):,} GPUs to end in time"
-        )
-        hint = "raise --days or --max-gpus"
-    elif by_memory > min(by_power, asked.max_gpus):
-        why = (
-            f"`--model` {run.model}: its weights, gradients and optimizer state alone fill "
-            f"{math.ceil(by_memory):,} GPUs"
-        )
-    else:
-        why = f"what the limits leave is no whole number of GPUs from {math.ceil(by_days):,} up"
-    if by_power < asked.max_gpus:
-        return InputError(f"{why}, and --max-mw feeds {max(by_power, 0):,.1f}", "raise --max-mw")
-    return InputError(f"{why}, and --max-gpus is {asked.max_gpus:,}", hint)
-
-
-def least_gpus_by_memory(run: Run) -> float:
-    """Return the GPUs that hold weights, gradients and optimizer state if all is sharded."""
-    values = run.facts.problem
+def least_gpus_by_memory(run: TrainingRun) -> float:
+    """Return the GPUs that hold weights, gradients and optimizer state if all are sharded."""
+    values = run.problem
     parts = ("stored_weight_bytes", "stored_gradient_bytes", "stored_optimizer_bytes")
     if any(values.get(name) is None for name in parts):
         return 1.0
     state = run.parameters * sum(float(values[name] or 0) for name in parts)
     room = float(values["hbm_bytes"] or 0) - float(values["framework_bytes"] or 0)
-    room -= run.asked.headroom_bytes
+    room -= run.request.headroom_bytes
     return state / room if room > 0 else math.inf
 
 
-def least_gpus_by_days(run: Run) -> float:
-    """Return the GPUs that end the run in time at their peak rate; 1 without such a limit."""
-    days = run.asked.limits.days
+def least_gpus_by_days(run: TrainingRun) -> float:
+    """Return the GPUs that end the run in time at their peak rate; 1 without a limit on days."""
+    days = run.request.limits.days
     return run.least_seconds_of_one_gpu / (days * 86400) if days is not None else 1.0
 
 
-def counts_beside(run: Run, tried: Sequence[int], best: int) -> list[int]:
-    """Return what to try between the best power of two and the next that may be better."""
-    low = best // 2 if run.asked.takes_cheapest else best
-    found = {low * quarter // 4 for quarter in REFINED if low >= 4}
-    return sorted(n for n in found - set(tried) if n <= run.asked.max_gpus)
+def refined_counts(run: TrainingRun, tried: Iterable[int], lines: Sequence[Line]) -> list[int]:
+    """Return the counts to try between a power of two and the next.
 
-
-def nearest_count(asked: Asked, lines: Sequence[Mapping[str, Any]]) -> int:
-    """Return the count beside which to look where none of those tried keeps within the limits.
-
-    With a limit on days that is the smallest that ends in time, as what is too dear or draws too
-    much there may do just before; without one it is the cheapest.
+    Parameters
+    ----------
+    tried
+        Counts that were tried.
+    lines
+        The fastest layout of each of them that has one which fits.
     """
-    if asked.limits.days is not None:
-        bound = asked.limits.days * 86400
-        in_time = [line["num_gpus"] for line in lines if line["training_seconds"] <= bound]
+    kept = within_limits(run, lines)
+    best = kept[0]["num_gpus"] if kept else _nearest_count(run, lines)
+    low = best // 2 if run.request.limits.takes_cheapest else best
+    found = {low * quarter // 4 for quarter in _REFINED if low >= 4}
+    return sorted(n for n in found - set(tried) if n <= run.request.max_gpus)
+
+
+def _nearest_count(run: TrainingRun, lines: Sequence[Line]) -> int:
+    """Return the count next to which a count within the limits is most likely.
+
+    With a limit on days that is the smallest that ends in time: a slightly smaller one may keep
+    the other limits as well. Without one it is the cheapest.
+    """
+    days = run.request.limits.days
+    if days is not None:
+        in_time = [line["num_gpus"] for line in lines if line["training_seconds"] <= days * 86400]
         return int(min(in_time, default=2 * max(line["num_gpus"] for line in lines)))
     return int(min(lines, key=lambda line: line["gpu_hours"])["num_gpus"])
 
 
-def within(asked: Asked, lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the lines that keep within every limit, the best one first."""
-    limits = asked.limits
+def within_limits(run: TrainingRun, lines: Iterable[Line]) -> list[Line]:
+    """Return the lines within every limit, the best one first."""
+    limits = run.request.limits
     bounds = {
         "training_seconds": None if limits.days is None else limits.days * 86400,
         "cost_usd": limits.budget_usd,
@@ -128,5 +143,308 @@ def within(asked: Asked, lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str
             for name, bound in bounds.items()
         )
     ]
-    order = ("gpu_hours", "num_gpus") if asked.takes_cheapest else ("training_seconds", "gpu_hours")
+    by_time = ("training_seconds", "gpu_hours")
+    order = ("gpu_hours", "num_gpus") if limits.takes_cheapest else by_time
     return sorted(kept, key=lambda line: tuple(line[name] for name in order))
+
+
+# ---- what to sweep ----
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The study of some GPU counts, and how much of it is not stored.
+
+    Attributes
+    ----------
+    plan
+        All of its cells, with their row counts.
+    missing_cells, missing_rows
+        Cells that are not stored, and the rows of these.
+    """
+
+    study: Study
+    plan: Plan
+    missing_cells: int
+    missing_rows: int
+
+    @property
+    def problems(self) -> dict[int, int]:
+        """GPU count -> id of the problem."""
+        return {
+            int(cell.problem.values["num_gpus"] or 0): cell.problem.id
+            for cell, _ in self.plan.cells
+        }
+
+    def store(self, database: Path, sweep_study: SweepStudy = run_study) -> None:
+        """Evaluate and store what is missing; the file is not written where nothing is."""
+        if self.missing_cells or not database.exists():
+            sweep_study(database, self.study)
+
+
+def plan_sweep(run: TrainingRun, counts: Sequence[int], connection: DuckDBPyConnection) -> Sweep:
+    """Return the sweep of some GPU counts; evaluates and writes nothing.
+
+    Parameters
+    ----------
+    connection
+        A connection to the database, or to one without rows where there is no database yet.
+
+    Raises
+    ------
+    InputError
+        If the study is refused, no count has a layout, or the count that is asked for has none.
+    """
+    study = study_of(run, counts)
+    wanted = run.request.num_gpus
+    if wanted is not None and not _has_layouts(run, wanted):
+        raise _no_layout(run, wanted)
+    found = plan_study(study, packaged_catalog())
+    ids = [cell.id for cell, _ in found.cells]
+    query = "select cell_id from cell where list_contains(?, cell_id)"
+    stored = {row[0] for row in connection.execute(query, [ids]).fetchall()}
+    missing = [rows for cell, rows in found.cells if cell.id not in stored]
+    return Sweep(study, found, len(missing), sum(missing))
+
+
+def study_of(run: TrainingRun, counts: Sequence[int]) -> Study:
+    """Return the study of every layout on some GPU counts."""
+    request, problem, estimator = run.request, run.problem, run.estimator
+    space: dict[str, tuple[Scalar, ...]] = {
+        **({} if request.model is None else {"model": (problem["model"],)}),
+        "accelerator": (problem["accelerator"],),
+        **{name: (value,) for name, value in request.inputs.items()},
+        **named_choices(estimator),
+        **{name: (value,) for name, value in request.held.items()},
+        "num_gpus": tuple(counts),
+        "global_batch_size": (run.batch,),
+    }
+    given = {**request.inputs, **request.held}
+    name = (
+        f"plan {estimator.name} {problem['model'] or 'of a shape'} on "
+        f"{','.join(map(str, counts))} x {problem['accelerator']}, batch {run.batch}"
+        + "".join(f", {name} {value}" for name, value in given.items())
+    )
+    definition: dict[str, Any] = {
+        "name": name,
+        "description": "asked by `warehouse plan`",
+        "estimator": estimator.name,
+        "mends": [[mend for mend in estimator.mends if mend in run.mends]],
+        "spaces": [{key: list(values) for key, values in space.items()}],
+    }
+    return Study(name, estimator.name, (run.mends,), (space,), definition, "plan")
+
+
+def _has_layouts(run: TrainingRun, num_gpus: int) -> bool:
+    """Return whether a GPU count has a layout; evaluates nothing.
+
+    Raises
+    ------
+    RefusedError
+        If a held column has a faulty value, or one that leaves no layout on any GPU count.
+    """
+    search = run.estimator.search
+    assert search is not None
+    [space] = study_of(run, [num_gpus]).spaces
+    try:
+        cells = list(search.cells(space, packaged_catalog(), run.mends))
+    except EmptySpaceError as error:
+        if any(refusal.column in run.request.held for refusal in error.refusals):
+            raise
+        return False
+    return any(search.count(cell) for cell in cells)
+
+
+# ---- why there is no plan ----
+
+
+def check_limits(run: TrainingRun, reference: DuckDBPyConnection) -> float | None:
+    """Return the power of one GPU with its share of the site, None where it is not known.
+
+    Raises
+    ------
+    InputError
+        If a limit needs a price or power that is not known, or no layout can keep the budget.
+    """
+    terms, limits = run.terms, run.request.limits
+    name = str(run.problem["accelerator"])
+
+    def first(query: str, *values: Any) -> float | None:
+        row = reference.execute(query, list(values)).fetchone()
+        return None if row is None else row[0]
+
+    watts = terms.watts or first(queries.POWER_OF, name)
+    pue = terms.pue or first(queries.PUE)
+    if limits.max_mw is not None and watts is None:
+        raise InputError(
+            f"`--max-mw` {limits.max_mw:g}: no power of a server with {name} is published",
+            "give the power of one GPU with its server, in watts: --watts",
+        )
+    if limits.budget_usd is not None:
+        _check_budget(run, terms.price or first(queries.PRICE_OF, name, terms.basis))
+    return None if watts is None or pue is None else watts * pue
+
+
+def _check_budget(run: TrainingRun, price: float | None) -> None:
+    terms, budget = run.terms, run.request.limits.budget_usd or 0.0
+    accelerator = run.problem["accelerator"]
+    is_owned = terms.basis == "owned"
+    if price is None and not (is_owned and terms.watts is not None):
+        option = " or --watts" if is_owned else ""
+        raise InputError(
+            f"`--budget-usd` {budget:,.0f}: no price of an hour of {accelerator} is published on "
+            f"the basis {terms.basis}",
+            f"give the price of an hour of one GPU: --price{option}; or another --basis",
+        )
+    if price is None or is_owned:
+        return
+    least = run.least_seconds_of_one_gpu / 3600 * price
+    if least > budget:
+        raise InputError(
+            f"`--budget-usd` {budget:,.0f}: {run.request.tokens:.4g} tokens of {run.model} cost "
+            f"at least {least:,.0f} USD at {price:.2f} USD/GPU-hour, even at the peak rate of "
+            f"{accelerator}",
+            "raise it, ask for fewer --tokens, or give another --basis or --price",
+        )
+
+
+def _no_counts(run: TrainingRun, by_memory: float, by_days: float, by_power: float) -> InputError:
+    """Return the error of bounds that no GPU count meets."""
+    request = run.request
+    hint = "raise --max-gpus"
+    if request.limits.days is not None and by_days > min(by_power, request.max_gpus):
+        why = (
+            f"`--days` {request.limits.days:g}: even at the peak rate of {request.accelerator} "
+            f"the run needs at least {_gpus(math.ceil(by_days))}"
+        )
+        hint = "raise --days or --max-gpus"
+    elif by_memory > min(by_power, request.max_gpus):
+        why = (
+            f"`--model` {run.model}: weights, gradients and optimizer state alone need at least "
+            f"{_gpus(math.ceil(by_memory))}"
+        )
+    else:
+        why = f"no GPU count meets every limit: at least {math.ceil(by_days):,} are needed"
+    if by_power < request.max_gpus:
+        return InputError(f"{why}; --max-mw feeds {max(by_power, 0):,.1f}", "raise --max-mw")
+    return InputError(f"{why}; --max-gpus is {request.max_gpus:,}", hint)
+
+
+def _no_layout(run: TrainingRun, num_gpus: int) -> InputError:
+    """Return the error of a GPU count without a layout, with the nearest powers of two."""
+    below = 2 ** (num_gpus.bit_length() - 1)
+    powers = range(below.bit_length() - 1, -1, -1)
+    near = next((2**n for n in powers if 2**n < num_gpus and _has_layouts(run, 2**n)), None)
+    found = [] if near is None else [near]
+    if near is not None and 2 * near > num_gpus and _has_layouts(run, 2 * near):
+        found.append(2 * near)
+    counts = " or ".join(f"{count:,}" for count in found)
+    return InputError(
+        f"`--gpus` {num_gpus:,}: {run.model} has no layout on this count with a batch of "
+        f"{run.batch:,}: {_RULE}",
+        f"ask for {counts}, or for another --batch" if counts else "ask for another --batch",
+    )
+
+
+def why_no_layout_fits(least_bytes: float | None) -> str:
+    """Return the reason why a GPU count has no layout that fits.
+
+    Parameters
+    ----------
+    least_bytes
+        The least memory of its layouts; None: it has none.
+    """
+    if least_bytes is None:
+        return f"no layout: {_RULE}"
+    return f"none fits: the smallest takes {least_bytes / 1e9:,.1f} GB"
+
+
+def nothing_fits(
+    run: TrainingRun, ask: QueryCache, sweep: Sweep, fitting: Sequence[Line]
+) -> InputError:
+    """Return the error of GPU counts without a layout that fits: the least memory, what fits.
+
+    Parameters
+    ----------
+    fitting
+        The fastest layout of each count that has one which fits.
+    """
+    counts = sorted(sweep.problems)
+    wanted = run.request.num_gpus or counts[-1]
+    memory = ask(queries.least_memory(run, sweep.problems.values()))
+    # of several counts, the largest that has a layout at all
+    least = next((line for line in memory if line["num_gpus"] == wanted), memory[-1])
+    enough = next((line["num_gpus"] for line in fitting if line["num_gpus"] > wanted), None)
+    enough = enough or _smallest_that_fits(run, counts[-1] * 2)
+    place = f"`--gpus` {wanted:,}" if run.request.num_gpus else f"up to {wanted:,} GPUs"
+    said = (
+        f"{place}: none of {least['num_layouts']:,} layouts of {run.model} fits: the smallest "
+        f"takes {least['least_memory_bytes'] / 1e9:,.1f} GB of "
+        f"{least['hbm_bytes'] / 1e9:,.1f} GB"
+    )
+    headroom = run.request.headroom_bytes
+    if headroom:
+        said += f", of which --headroom-gb {headroom / 1e9:g} must stay free"
+    hint = f"{enough:,} GPUs hold it" if enough else "ask for an accelerator with more memory"
+    smaller = ["--headroom-gb"] if headroom else []
+    smaller += ["--batch", "--seq-len"] if enough else []
+    return InputError(said, f"{hint}, or a smaller {' or '.join(smaller)}" if smaller else hint)
+
+
+def _smallest_that_fits(run: TrainingRun, first: int) -> int | None:
+    """Return the first of `first`, twice that ... GPUs with a layout that fits; stores nothing."""
+    relation = run.estimator.relations[0]
+    count = first
+    while count <= _LARGEST:
+        values = {**run.problem, "num_gpus": count, "global_batch_size": run.batch}
+        cells = cells_of_problem(run.estimator, relation, values, run.mends, run.request.held)
+        memory = evaluated(run.estimator, relation, cells, ["memory_bytes"])["memory_bytes"]
+        if (memory <= float(values["hbm_bytes"] or 0) - run.request.headroom_bytes).any():
+            return count
+        count *= 2
+    return None
+
+
+def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRates) -> InputError:
+    """Return the error of limits that no count keeps: how near each limit comes by itself."""
+    limits = run.request.limits
+    if limits.budget_usd is not None and rates.usd_per_gpu_hour is None:
+        return InputError(
+            f"`--budget-usd` {limits.budget_usd:,.0f}: there is no price on the basis "
+            f"{run.terms.basis}",
+            "give the price of an hour of one GPU: --price",
+        )
+    reasons = []
+    if limits.days is not None:
+        fastest = min(lines, key=lambda line: line["training_seconds"])
+        reasons.append(
+            f"`--days` {limits.days:g}: the fastest takes {_in_days(fastest)} on "
+            f"{fastest['num_gpus']:,} GPUs"
+        )
+    if limits.budget_usd is not None:
+        cheapest = min(lines, key=lambda line: line["cost_usd"])
+        reasons.append(
+            f"`--budget-usd` {limits.budget_usd:,.0f}: the cheapest costs "
+            f"{cheapest['cost_usd']:,.0f} USD at {rates.usd_per_gpu_hour:.2f} USD/GPU-hour, on "
+            f"{cheapest['num_gpus']:,} GPUs in {_in_days(cheapest)}"
+        )
+    if limits.max_mw is not None:
+        least = min(lines, key=lambda line: line["power_watts"])
+        reasons.append(
+            f"`--max-mw` {limits.max_mw:g}: the least is {least['power_watts'] / 1e6:,.3f} MW, on "
+            f"{least['num_gpus']:,} GPUs in {_in_days(least)}"
+        )
+    tried = ", ".join(f"{line['num_gpus']:,}" for line in lines)
+    return InputError(
+        "\n".join(["no GPU count that was tried meets every limit", *reasons]),
+        f"raise a limit, or ask for fewer --tokens; tried {tried} GPUs; other counts were not "
+        "tried",
+    )
+
+
+def _gpus(number: int) -> str:
+    return "1 GPU" if number == 1 else f"{number:,} GPUs"
+
+
+def _in_days(line: Line) -> str:
+    return f"{line['training_seconds'] / 86400:,.1f} days"

@@ -1,0 +1,158 @@
+"""A plan as stages: a list that is built without side effects, explained, or run in one loop.
+
+A value goes one way: counts -> sweep -> compare -> answer. With a GPU count there is one round;
+limits take a second one, on the counts next to the best of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from warehouse.database.connection import open_for_read
+from warehouse.plan.answer import PlanAnswer, compared_counts, read_answer
+from warehouse.plan.queries import QueryCache
+from warehouse.plan.search import (
+    Sweep,
+    SweepStudy,
+    check_limits,
+    first_counts,
+    plan_sweep,
+    refined_counts,
+)
+from warehouse.sweep.runner import run_study
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from duckdb import DuckDBPyConnection
+
+    from warehouse.plan.question import TrainingRun
+
+
+@dataclass(frozen=True)
+class SweepCounts:
+    """Evaluate and store every layout on some GPU counts."""
+
+    sweep: Sweep
+
+
+@dataclass(frozen=True)
+class RefineCounts:
+    """Compare the counts, then sweep up to three more between the best and the next."""
+
+
+@dataclass(frozen=True)
+class ReadAnswer:
+    """Read the best layouts of the best count, with their cost and error.
+
+    Attributes
+    ----------
+    top
+        Layouts to read.
+    """
+
+    top: int
+
+
+Stage = SweepCounts | RefineCounts | ReadAnswer
+
+
+def build_stages(run: TrainingRun, connection: DuckDBPyConnection, top: int = 3) -> list[Stage]:
+    """Return the stages of a plan; evaluates and writes nothing.
+
+    Parameters
+    ----------
+    connection
+        A connection to the database, or to the reference tables where there is no database yet.
+    top
+        Layouts to answer with.
+
+    Raises
+    ------
+    InputError
+        If a limit needs a price or power that is not known, or no GPU count can meet the limits,
+        or none has a layout.
+    """
+    watts = check_limits(run, connection)
+    stages: list[Stage] = [SweepCounts(plan_sweep(run, first_counts(run, watts), connection))]
+    if run.request.limits:
+        stages.append(RefineCounts())
+    stages.append(ReadAnswer(top))
+    return stages
+
+
+def run_stages(
+    run: TrainingRun,
+    stages: Sequence[Stage],
+    database: Path,
+    *,
+    announce: Callable[[Stage], None] = lambda _: None,
+    sweep_study: SweepStudy = run_study,
+) -> PlanAnswer:
+    """Run the stages in order and return the answer.
+
+    Parameters
+    ----------
+    announce
+        Called with every stage before it runs, and with the sweep that a refinement leads to.
+    sweep_study
+        Runs a study, by default without showing progress.
+
+    Raises
+    ------
+    InputError
+        If nothing fits, or no GPU count meets every limit; the hint says what would.
+    """
+    sweeps: list[Sweep] = []
+    waiting = list(stages)
+    while waiting:
+        stage = waiting.pop(0)
+        announce(stage)
+        match stage:
+            case SweepCounts(sweep):
+                sweep.store(database, sweep_study)
+                sweeps.append(sweep)
+            case RefineCounts():
+                waiting[:0] = _refined(run, sweeps[-1], database)
+            case ReadAnswer(top):
+                with open_for_read(database) as connection:
+                    return read_answer(run, QueryCache(connection), sweeps, top)
+    raise ValueError("the stages of a plan end without ReadAnswer")
+
+
+def _refined(run: TrainingRun, sweep: Sweep, database: Path) -> list[Stage]:
+    """Return the sweep of the counts that were tried and those next to the best of them."""
+    with open_for_read(database) as connection:
+        lines = compared_counts(run, QueryCache(connection), sweep)
+        more = refined_counts(run, sweep.problems, lines)
+        if not more:
+            return []
+        return [SweepCounts(plan_sweep(run, sorted([*sweep.problems, *more]), connection))]
+
+
+def explain_stage(stage: Stage) -> str:
+    """Return what a stage does, in a line for people."""
+    match stage:
+        case SweepCounts(sweep):
+            gpus = ", ".join(f"{count:,}" for count in sorted(sweep.problems))
+            layouts, cells = sweep.plan.num_rows, len(sweep.plan.cells)
+            missing = (
+                f"{_count(sweep.missing_rows, 'row')} of {_count(sweep.missing_cells, 'cell')} to "
+                "evaluate and store"
+                if sweep.missing_cells
+                else "all of them are stored already"
+            )
+            return (
+                f"sweep {gpus} GPUs: {_count(layouts, 'layout')} in {_count(cells, 'cell')}; "
+                f"{missing}"
+            )
+        case RefineCounts():
+            return "sweep up to three counts between the best of these and the next"
+        case ReadAnswer(top):
+            return f"read the best {_count(top, 'layout')} on the best count, with cost and error"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
