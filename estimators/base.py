@@ -185,6 +185,9 @@ class SearchedEstimator(BaseEstimator):
     system_columns: tuple[str, ...] = ()
     """Problem columns that a study gives under [system]."""
 
+    required_in_space: Mapping[str, str] = MappingProxyType({})
+    """Problem column that a study must give -> the hint where it does not."""
+
     searched_by_default: Mapping[str, tuple[Scalar, ...]] = MappingProxyType({})
     """Choice -> the values that a study takes without naming it."""
 
@@ -213,6 +216,9 @@ class SearchedEstimator(BaseEstimator):
         """Fill and check problem and choices of a search over `relation`."""
         del relation
         self.complete_problem(inputs, catalog, mends)
+        for name, hint in self.required_in_space.items():
+            inputs.require((name,), hint)
+            inputs.check((name,))
 
     def complete_layout(
         self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends

@@ -117,6 +117,9 @@ class LinearLayer(SearchedEstimator):
     problem_columns = PROBLEM
     optional_columns = OPTIONAL
     system_columns = (*DEVICE, "base_utilization")
+    required_in_space: Mapping[str, str] = MappingProxyType(
+        {"num_gpus": "say how many GPUs the layer is spread over"}
+    )
     aliases: Mapping[str, str] = MappingProxyType(ALIASES)
     relations = (RELATION,)
 
@@ -124,14 +127,6 @@ class LinearLayer(SearchedEstimator):
         """Fill and check the layer and its device."""
         del mends  # there are none
         _resolve_problem(inputs, catalog)
-
-    def complete_space(
-        self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
-    ) -> None:
-        """Fill and check the problems of a search, with their GPUs."""
-        super().complete_space(inputs, relation, catalog, mends)
-        inputs.require(("num_gpus",), "say how many GPUs the layer is spread over")
-        inputs.check(("num_gpus",))
 
     def complete_layout(
         self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends

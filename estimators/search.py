@@ -226,6 +226,23 @@ class TableSearch(BaseSearch):
         return tuple(values), tuple(cell.kept.items()), cell.mends
 
 
+class RelationSearches:
+    """The searches of an estimator with a table of layouts for each of its relations."""
+
+    def __init__(self, estimator: SearchedEstimator) -> None:
+        self.of = {
+            relation.name: TableSearch(estimator, relation) for relation in estimator.relations
+        }
+
+    def count(self, cell: Cell) -> int:
+        """Return the number of layouts; see `contract.Search`."""
+        return self.of[cell.relation].count(cell)
+
+    def layouts(self, cell: Cell, max_rows: int) -> Iterator[Columns]:
+        """Yield the layouts; see `contract.Search`."""
+        return self.of[cell.relation].layouts(cell, max_rows)
+
+
 def combinations(space: Space) -> dict[str, Array]:
     """Return every combination of values, one column a name, the last name fastest."""
     total = math.prod(len(values) for values in space.values())

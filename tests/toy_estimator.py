@@ -32,7 +32,7 @@ from estimators.contract import (
 from estimators.enumeration import Axis, split_over
 from estimators.inputs import Inputs
 from estimators.rules import Rule, divides
-from estimators.search import TableSearch
+from estimators.search import RelationSearches
 
 TOY_ENTRY = {"toy": "tests.toy_estimator:TOY"}
 
@@ -98,7 +98,7 @@ PART_ROWS = Relation(
 )
 
 
-class ToySearch:
+class ToySearch(RelationSearches):
     """Every split of the GPUs into data and tensor parallel, for each point in both grains."""
 
     space_columns: tuple[str, ...] = (
@@ -108,24 +108,11 @@ class ToySearch:
     system_columns: tuple[str, ...] = SYSTEM
     row_columns: frozenset[str] = frozenset()
 
-    def __init__(self, estimator: SearchedEstimator) -> None:
-        self._searches = {
-            relation.name: TableSearch(estimator, relation) for relation in estimator.relations
-        }
-
     def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
         """Yield a cell of either grain for each point of the space."""
-        grains = (search.cells(space, catalog, mends) for search in self._searches.values())
+        grains = (search.cells(space, catalog, mends) for search in self.of.values())
         for cells in zip(*grains, strict=True):
             yield from cells
-
-    def count(self, cell: Cell) -> int:
-        """Return the number of splits, times that of parts."""
-        return self._searches[cell.relation].count(cell)
-
-    def layouts(self, cell: Cell, max_rows: int) -> Iterator[Columns]:
-        """Yield the splits, by tensor parallel ascending, in chunks."""
-        return self._searches[cell.relation].layouts(cell, max_rows)
 
 
 class Toy(SearchedEstimator):

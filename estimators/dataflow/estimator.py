@@ -73,6 +73,9 @@ class Dataflow(SearchedEstimator):
     input_columns = given.INPUTS
     optional_columns = given.OPTIONAL
     system_columns = ("cluster_flops_per_second", "base_utilization")
+    required_in_space: Mapping[str, str] = MappingProxyType(
+        {"num_clusters": "say how many clusters the run has"}
+    )
     independent = frozenset(
         {
             *("use_glu", "dataset_tokens", "accelerator", "gpus_per_cluster"),
@@ -94,14 +97,6 @@ class Dataflow(SearchedEstimator):
         """Fill and check problem and choices."""
         del mends
         given.resolve_problem(inputs, catalog)
-
-    def complete_space(
-        self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
-    ) -> None:
-        """Fill and check the problems of a search, with their clusters."""
-        super().complete_space(inputs, relation, catalog, mends)
-        inputs.require(("num_clusters",), "say how many clusters the run has")
-        inputs.check(("num_clusters",))
 
     def complete_layout(
         self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends

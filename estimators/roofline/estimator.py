@@ -92,6 +92,9 @@ class Roofline(SearchedEstimator):
     choice_columns = given.CHOICES
     optional_columns = given.OPTIONAL
     system_columns = given.SYSTEM
+    required_in_space: Mapping[str, str] = MappingProxyType(
+        {"num_gpus": "say how many GPUs the run has"}
+    )
     neutral_choices = given.NEUTRAL_CHOICES
     relations = (RELATION, RELATION_OPERATION)
     time_parts = PARTS
@@ -127,13 +130,6 @@ class Roofline(SearchedEstimator):
         """Fill and check shape, system, batch and choices."""
         del mends  # they change rules of layouts only
         given.resolve_problem(inputs, catalog)
-
-    def complete_space(
-        self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
-    ) -> None:
-        """Fill and check the problems of a search, with their GPUs."""
-        super().complete_space(inputs, relation, catalog, mends)
-        inputs.require(("num_gpus",), "say how many GPUs the run has")
 
     def complete_layout(
         self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends

@@ -26,7 +26,7 @@ from estimators.linear_layer import whole_product
 from estimators.run_optimizer.exact import layouts_of
 from estimators.run_optimizer.path import walk
 from estimators.run_optimizer.step import DEGREES, PHASES, RESOURCES, figures, model_of
-from estimators.search import TableSearch
+from estimators.search import RelationSearches
 
 DEVICE = ("flops_8bit_per_second", "memory_bytes_per_second", "network_bytes_per_second")
 PROBLEM = (
@@ -113,7 +113,7 @@ def _path(values: Values, kept: Mapping[str, Scalar]) -> Columns:
     return {name: column[wanted] for name, column in columns.items()}
 
 
-class RunOptimizerSearch:
+class RunOptimizerSearch(RelationSearches):
     """The exact search over whole-number degrees, and the greedy path.
 
     A space with `num_gpus` gets the first, a space with `tie_rule` the second; a space with neither
@@ -126,27 +126,14 @@ class RunOptimizerSearch:
     system_columns: tuple[str, ...] = (*DEVICE, "base_utilization")
     row_columns: frozenset[str] = frozenset()
 
-    def __init__(self, estimator: SearchedEstimator) -> None:
-        self._searches = {
-            relation.name: TableSearch(estimator, relation) for relation in estimator.relations
-        }
-
     def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
         """Yield the cells of either search; see `contract.Search`."""
         if "num_gpus" in space:
             own = {n: v for n, v in space.items() if n not in ("tie_rule", "max_num_gpus")}
-            yield from self._searches[RELATION.name].cells(own, catalog, mends)
+            yield from self.of[RELATION.name].cells(own, catalog, mends)
         if "tie_rule" in space or "num_gpus" not in space:
             own = {name: values for name, values in space.items() if name != "num_gpus"}
-            yield from self._searches[RELATION_PATH.name].cells(own, catalog, mends)
-
-    def count(self, cell: Cell) -> int:
-        """Return the number of layouts; see `contract.Search`."""
-        return self._searches[cell.relation].count(cell)
-
-    def layouts(self, cell: Cell, max_rows: int) -> Iterator[Columns]:
-        """Yield the layouts; see `contract.Search`."""
-        return self._searches[cell.relation].layouts(cell, max_rows)
+            yield from self.of[RELATION_PATH.name].cells(own, catalog, mends)
 
 
 class RunOptimizer(SearchedEstimator):

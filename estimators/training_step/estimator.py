@@ -93,6 +93,12 @@ class TrainingStep(SearchedEstimator):
     input_columns = given.OTHER_INPUTS
     optional_columns = given.OPTIONAL
     system_columns = given.SYSTEM
+    required_in_space: Mapping[str, str] = MappingProxyType(
+        {
+            "num_gpus": "say how many GPUs the run has",
+            "global_batch_size": "say how many sequences a step has",
+        }
+    )
     independent = frozenset((*given.PROBLEM, *given.CHOICES)) - DEPENDS_ON
     relations = (RELATION,)
     time_parts = TIMES
@@ -146,14 +152,6 @@ class TrainingStep(SearchedEstimator):
         """Fill and check shape, system, constants, batch and choices."""
         del mends
         given.resolve_problem(inputs, catalog)
-
-    def complete_space(
-        self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
-    ) -> None:
-        """Fill and check the problems of a search, with their GPUs and batch."""
-        super().complete_space(inputs, relation, catalog, mends)
-        inputs.require(("num_gpus",), "say how many GPUs the run has")
-        inputs.require(("global_batch_size",), "say how many sequences a step has")
 
     def complete_layout(
         self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
