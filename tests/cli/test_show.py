@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -146,6 +147,29 @@ def test_json_has_base_units_for_every_estimator(
         assert found["results"][name] == pytest.approx(value, rel=1e-6)
     assert found["results"][name] > 0
     assert set(found["given"]) <= set(found["inputs"])
+
+
+def test_csv_has_the_values_of_json_a_row_each(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    found = json.loads(show(capsys, f"{PIPELINE} --json"))
+    target = tmp_path / "one.csv"
+    assert show(capsys, f"{PIPELINE} --out {target}") == ""
+    rows = {
+        row["column"]: row
+        for row in csv.DictReader(target.read_text(encoding="utf-8").splitlines())
+    }
+    assert set(rows) == {*found["inputs"], *found["results"]}
+    assert {name for name, row in rows.items() if row["source"] == "given"} == set(found["given"])
+    for name, value in found["results"].items():
+        assert rows[name]["source"] == "result"
+        assert value is None or float(rows[name]["value"]) == value
+
+
+def test_markdown_of_one_configuration_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = show(capsys, f"{PIPELINE} --format markdown").splitlines()
+    assert lines[0].split("|")[1:4] == [" column ", " value ", " source "]
+    assert any("data_parallel" in line and "| given" in line for line in lines)
 
 
 def test_an_own_system_may_be_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

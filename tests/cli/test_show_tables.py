@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -138,9 +139,8 @@ def test_another_model_and_another_accelerator(table: Any) -> None:
         ("cluster --table communication dataset_tokens=1e12", 3, "has no effect on table"),
         ("cluster --table latency latitude_b=4 longitude_b=5", 3, "has no effect on table"),
         ("cluster --table compute nonsense=8", 3, '"8" is not an input of cluster'),
-        ("cluster --table compute --json", 2, "cannot stand beside `--table`"),
-        ("cluster --table compute --relation cluster_memory", 2, "cannot stand beside `--table`"),
-        ("cluster --format csv", 2, "`--format` needs `--table`"),
+        ("cluster --table compute --relation cluster_memory", 2, "`--table` exclude each other"),
+        ("cluster --table compute --json --format csv", 2, "`--json` contradicts `--format` csv"),
     ],
 )
 def test_faults_are_told(
@@ -150,3 +150,12 @@ def test_faults_are_told(
     out, err = capsys.readouterr()
     assert out == ""
     assert words in err
+
+
+def test_json_and_csv_of_a_table_have_the_same_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "cluster", "--table", "compute", "--format", "csv"]) == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert run(["show", "cluster", "--table", "compute", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == len(lines) > 1
+    assert list(rows[0]) == next(csv.reader([header]))

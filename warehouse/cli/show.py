@@ -1,145 +1,138 @@
-"""``warehouse show``: one configuration, its estimate as a report."""
+"""``warehouse show``: one configuration with its estimate, or a table of the source."""
 
 from __future__ import annotations
 
-import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warehouse.cli.common import DEFAULT_DATABASE, Database, ProfileOption
-from warehouse.show.formats import Format, json_value
+from warehouse.cli.common import DEFAULT_DATABASE, Database, put, put_document, say
+from warehouse.cli.options import CatalogFile, Mending, Output, Profile, Relation
+from warehouse.show.formats import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from estimators.contract import Catalog, Estimator, Mends, Relation, Values
+    from estimators.contract import Catalog, Estimator, Mends, Values
+    from estimators.contract import Relation as Grain
+    from warehouse.evaluate.one import Shown
+    from warehouse.show.formats import Row
 
 
 def show(
     estimator: Annotated[str, typer.Argument(metavar="ESTIMATOR", help="Such as roofline.")],
+    mending: Mending,
+    output: Output,
     pairs: Annotated[
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE...", help="The configuration; the rest are defaults."),
     ] = None,
-    variant: Annotated[
-        str | None,
-        typer.Option(
-            metavar="published|corrected",
-            help="Which figures; default: corrected, the published ones beside them.",
-        ),
-    ] = None,
-    mend: Annotated[
-        str | None, typer.Option(metavar="R1,R2", help="Mend these errata only.")
-    ] = None,
-    relation: Annotated[
-        str | None, typer.Option(help="The grain to show; default: the estimator's first.")
-    ] = None,
+    relation: Relation = None,
     table: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="A table of the cluster estimator's source instead: critical_batch, compute, "
+            help="Show this table of the estimator's source: of cluster critical_batch, compute, "
             "communication, latency or electricity.",
         ),
     ] = None,
-    form: Annotated[
-        Format | None,
-        typer.Option("--format", case_sensitive=False, help="How to write --table."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Write JSON in base units instead of the report.")
-    ] = False,
-    catalog: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="TOML", readable=False, help="Define models and systems, as a study does."
-        ),
-    ] = None,
-    profile: ProfileOption = None,
+    catalog: CatalogFile = None,
+    profile: Profile = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Show the estimate of one configuration.
 
-    Keys are the columns that `evaluate` reads, or the names that the estimator's source has
-    for them (d_model, p_pipe). Numbers may be written 13e12 or 1_000_000, flags true or false.
-    Values that were not given are marked. Nothing is stored; the database is read for the
-    constants of a profile only.
+    Keys are the columns that `evaluate` reads, or their names in the estimator's source (d_model,
+    p_pipe). Numbers may be written 13e12 or 1_000_000, flags true or false. The report marks
+    values that were not given, and shows published figures next to corrected ones that differ.
+    Nothing is stored; the database is read for the constants of a profile only.
 
-    With --table the table is printed as the source's notebook prints it, over the batches that it
-    goes through; values that are given hold in all of its rows.
+    --table prints a table as the source's notebook prints it, over the batches of the notebook.
+    Values that are given hold in all of its rows.
     """
     from estimators import registry
-    from estimators.contract import PUBLISHED, RefusedError
     from warehouse.database.catalog import packaged_catalog
     from warehouse.evaluate.file import find_relation
     from warehouse.evaluate.one import read_pairs, show_configuration
     from warehouse.evaluate.profiles import load_profiles, with_profiles
-    from warehouse.show.configuration import report
     from warehouse.studies.definitions import Definitions, load_definitions
-    from warehouse.studies.variants import mends_of_options
 
     model = registry.get(estimator)
-    mends = mends_of_options(model, variant, mend)
+    mends = mending.mends(model)
     defined = load_definitions(catalog) if catalog else Definitions()
     known = defined.added_to(packaged_catalog())
     known = with_profiles(known, lambda: load_profiles(db), model, profile)
-    if table is not None or form is not None:
-        _refuse_mixtures(table, relation, as_json)
-        _show_table(model, table or "", pairs or [], mends, known, form or Format.TABLE)
+    if table is not None:
+        _refuse_relation(relation)
+        _put_table(model, table, pairs or [], mends, known, output)
         return
     grain = find_relation(model, relation)
     given = read_pairs(model, grain, pairs or [])
     if profile is not None:
         given.setdefault("profile", profile)
     shown = show_configuration(model, grain, given, mends, known)
-    if as_json:
-        inputs = {**shown.problem, **shown.layout}
+    is_default = mending == Mending()
+    published = _published(shown, given, known) if mends and is_default else None
+    with output.opened():
+        _put_configuration(shown, published, output)
+
+
+def _published(shown: Shown, given: Mapping[str, str], catalog: Catalog) -> Shown | None:
+    """Return the configuration by the published formulas; None if their rules refuse it."""
+    from estimators.contract import PUBLISHED, RefusedError
+    from warehouse.evaluate.one import show_configuration
+
+    try:
+        return show_configuration(shown.estimator, shown.relation, given, PUBLISHED, catalog)
+    except RefusedError:
+        return None
+
+
+def _put_configuration(shown: Shown, published: Shown | None, output: Output) -> None:
+    """Print one configuration: a report, a JSON object, or a row for each column."""
+    from warehouse.show.configuration import report
+    from warehouse.show.formats import Format
+
+    inputs = {**shown.problem, **shown.layout}
+    if output.is_json:
         document = {
-            "estimator": model.name,
-            "relation": grain.name,
-            "mends": [one for one in model.mends if one in mends],
+            "estimator": shown.estimator.name,
+            "relation": shown.relation.name,
+            "mends": [one for one in shown.estimator.mends if one in shown.mends],
             "given": sorted(shown.given),
             "inputs": {name: json_value(value) for name, value in inputs.items()},
             "results": {name: json_value(value) for name, value in shown.results.items()},
         }
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
-        return
-    published = None
-    if mends and variant is None and mend is None:
-        try:
-            published = show_configuration(model, grain, given, PUBLISHED, known)
-        except RefusedError:  # a layout that only mended rules admit
-            published = None
-    sys.stdout.write("\n".join(report(shown, published)) + "\n")
+        put_document(document, indent=2)
+    elif output.form is Format.TABLE:
+        sys.stdout.write("\n".join(report(shown, published)) + "\n")
+    else:
+        sources = {name: "given" if name in shown.given else "default" for name in inputs}
+        rows: list[Row] = [(name, value, sources[name]) for name, value in inputs.items()]
+        rows += [(name, value, "result") for name, value in shown.results.items()]
+        put(("column", "value", "source"), [rows], output.form)
 
 
-def _refuse_mixtures(table: str | None, relation: str | None, as_json: bool) -> None:
+def _refuse_relation(relation: str | None) -> None:
     from warehouse.errors import UsageError
 
-    if table is None:
-        raise UsageError("`--format` needs `--table`", "for one configuration there is --json")
     if relation is not None:
-        raise UsageError("`--relation` cannot stand beside `--table`", "a table has its own")
-    if as_json:
-        raise UsageError("`--json` cannot stand beside `--table`", "use --format json")
+        raise UsageError("`--relation` and `--table` exclude each other", "a table has its own")
 
 
-def _show_table(
+def _put_table(
     model: Estimator,
     table: str,
     pairs: list[str],
     mends: Mends,
     catalog: Catalog,
-    form: Format,
+    output: Output,
 ) -> None:
-    """Print a table of the estimator's source, whatever its relations read of what was given."""
+    """Print a table of the estimator's source; inputs of every relation may be given."""
     from estimators.contract import Refusal, RefusedError
     from estimators.registry import with_capability
     from estimators.source_tables import source_table
-    from warehouse.cli.common import put, say
     from warehouse.evaluate.one import read_pairs, show_configuration
 
     if not model.source_tables:
@@ -147,11 +140,12 @@ def _show_table(
         raise RefusedError([Refusal("table", table, f"is not one of {model.name}", hint)])
     given = read_pairs(model, None, pairs)
 
-    def evaluate(relation: Relation, texts: Mapping[str, str]) -> Values:
+    def evaluate(relation: Grain, texts: Mapping[str, str]) -> Values:
         return show_configuration(model, relation, texts, mends, catalog).values
 
     rows = source_table(model, table, given, mends, evaluate)
     note = model.source_tables[table].note_as_published
     if note and not mends:
         say(note)
-    put(tuple(rows[0]), [[tuple(row.values()) for row in rows]], form)
+    with output.opened():
+        put(tuple(rows[0]), [[tuple(row.values()) for row in rows]], output.form)
