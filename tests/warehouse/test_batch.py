@@ -92,7 +92,7 @@ def test_another_relation_may_be_named(run: Batches, small: SmallEstimator) -> N
         ("hidden_size,num_layers\n8,2\n,\n8,2\n", "row 2: `row` (none) has no value at all"),
         ("hidden_size,num_layers\n8,2\n8\n", "line 3 has 1 cells, not 2"),
         ("hidden_size,num_layers\n8,2,4\n", "found more fields"),
-        ("hidden_size,hidden_size\n8,2\n", "column `hidden_size` stands twice"),
+        ("hidden_size,hidden_size\n8,2\n", "column `hidden_size` is twice in the header"),
         ("hidden_size;num_layers\n8;2\n", "no column that the estimator reads"),
         ("", "has no header"),
         ("\n\n", "has no header"),

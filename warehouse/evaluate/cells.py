@@ -1,4 +1,4 @@
-"""From the rows of a batch to cells: what a batch stores is what a search would store."""
+"""Cells from evaluated rows, equal to those that a search would store."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ def cells_of(
 ) -> list[tuple[Cell, Columns]]:
     """Return a cell and its stored columns for each distinct problem and set of choices.
 
-    A configuration that is given twice is stored once. The rows of a cell are put in the order
-    of their keys and its `kept` holds a hash of them: the same rows, in whatever order and
-    file, are the same cell.
+    A configuration that is given twice is stored once. The rows of a cell are sorted by their keys,
+    and its `kept` holds a hash of them: the same rows in another order or file are the same cell.
 
     Parameters
     ----------
     resolved
-        Problem, choice and key columns, complete, as `Estimator.resolve` gives them.
+        Problem, choice and key columns, complete.
     results
         At least the relation's measures.
     """
@@ -76,7 +75,7 @@ def _ordered(columns: Columns, keys: Sequence[str], rows: Array) -> Array:
 
 
 def _scalars(columns: Columns, names: Sequence[str], row: int) -> dict[str, Scalar]:
-    """Return one row as scalars, made as a search makes its own: the problems are the same."""
+    """Return one row as scalars of the same types as a search's: the problems are the same."""
     if not names:
         return {}  # such as the choices of an estimator that has none
     return records({name: columns[name][row : row + 1] for name in names})[0]

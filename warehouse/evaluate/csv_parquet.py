@@ -1,4 +1,4 @@
-"""Batch files: CSV and Parquet in, CSV and Parquet out, the input's columns kept as they are."""
+"""Batch files: CSV and Parquet in, CSV and Parquet out; other columns pass through unchanged."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def read_configs(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.
     inputs
         Columns that will be read as numbers and texts.
     keep_text
-        Read all other columns of a CSV as the text that stands there (so that ``007`` is
-        written as it was); otherwise their types are inferred.
+        Read all other columns of a CSV as texts, so that ``007`` is written as ``007``; otherwise
+        their types are inferred.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def _read_csv(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.Dat
     header = _header(path)
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
-        raise InputError(f"{path}: column `{twice[0]}` stands twice in the header")
+        raise InputError(f"{path}: column `{twice[0]}` is twice in the header")
     as_text = {name: pl.String for name in header if keep_text and name not in inputs}
     frame = _inferred(path, as_text)
     frame.columns = header  # quotes within a name would stay doubled
@@ -125,7 +125,7 @@ def _read_csv(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.Dat
 
 
 def _inferred(path: Path, as_text: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
-    """Read a CSV with types inferred from its first rows, or, where they mislead, from all.
+    """Read a CSV with types inferred from its first rows, or from all if those mislead.
 
     Inference from all rows takes twenty times as long as reading.
     """
@@ -136,12 +136,12 @@ def _inferred(path: Path, as_text: Mapping[str, type[pl.DataType]]) -> pl.DataFr
         return pl.read_csv(path, infer_schema_length=None, **options)
     first = frame.head(INFERRED_ROWS)
     rest = frame.tail(-INFERRED_ROWS)
-    told_nothing = any(
+    is_undecided = any(
         first[name].null_count() == first.height and rest[name].null_count() < rest.height
         for name in frame.columns
         if name not in as_text
     )
-    return pl.read_csv(path, infer_schema_length=None, **options) if told_nothing else frame
+    return pl.read_csv(path, infer_schema_length=None, **options) if is_undecided else frame
 
 
 def _header(path: Path) -> list[str]:
@@ -154,7 +154,7 @@ def _header(path: Path) -> list[str]:
 
 
 def _num_trailing_empty(frame: pl.DataFrame) -> int:
-    """Count the blank lines at the end of the file, which are no rows."""
+    """Count the blank lines at the end of the file: they are not rows."""
     is_empty = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
     full = (~is_empty).arg_true()
     return frame.height - (int(full[-1]) + 1 if len(full) else 0)

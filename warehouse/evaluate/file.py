@@ -1,4 +1,4 @@
-"""Evaluate a file of configurations, row for row, in the order they stand there."""
+"""Evaluate a file of configurations, row for row, in the order of the file."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ BLOCK_ROWS = 16_384
 """Rows evaluated at a time: their columns stay in the processor's cache."""
 
 _OBJECTS: dict[str, type[pl.DataType]] = {"str": pl.String, "bool": pl.Boolean}
-"""Types of the results that are Python objects in memory, by the dictionary's kind."""
+"""Kind of a column -> polars type of results that are Python objects in memory."""
 
 
 @dataclass(frozen=True)
 class BatchReport:
-    """What a batch did.
+    """The outcome of a batch.
 
     Attributes
     ----------
     num_rows
         Rows written.
     num_refused, refusals
-        Rows left out, and why.
+        Rows left out, and the reasons.
     cells
-        The rows as cells to store, where they were asked for.
+        The rows as cells to store, if `with_cells` was set.
     """
 
     num_rows: int
@@ -60,7 +60,7 @@ class BatchReport:
 
 @dataclass(frozen=True)
 class _Batch:
-    """Rows evaluated so far: results of all rows (of refused ones nothing), and who is good."""
+    """Rows evaluated so far. Results of refused rows, which `is_good` marks, mean nothing."""
 
     results: dict[str, Array]
     is_good: Array
@@ -177,7 +177,7 @@ def _evaluate(
     stop: bool,
     collect: bool,
 ) -> _Batch:
-    """Resolve and evaluate block by block; with `stop`, after a refusal only look for more."""
+    """Resolve and evaluate block by block; with `stop`, blocks after a refusal are only checked."""
     results: dict[str, Array] = {  # in the order of the dictionary: times together, then memory
         name: np.empty(frame.height, relation.column(name).dtype)
         for name in COLUMNS
@@ -204,13 +204,13 @@ def _evaluate(
 
 
 def _with_results(frame: pl.DataFrame, results: Mapping[str, Array]) -> pl.DataFrame:
-    """Replace result columns that the input has, in their place, and append the others."""
+    """Replace result columns that the input has, at their place, and append the others."""
     series = [_series(name, values) for name, values in results.items()]
     return frame.with_columns(series)
 
 
 def _series(name: str, values: Array) -> pl.Series:
-    """Return results as a series; polars cannot tell the type of texts that begin with None."""
+    """Return results as a series; polars cannot infer the type of texts that begin with None."""
     if values.dtype == object:
         return pl.Series(name, values.tolist(), dtype=_OBJECTS[COLUMNS[name].kind])
     return pl.Series(name, values, nan_to_null=True)

@@ -197,10 +197,10 @@ def source_spellings(
 def columns_of_other_views(
     names: Sequence[str], inputs: Sequence[str], relation: Relation
 ) -> list[str]:
-    """Return columns of stored rows that the relation neither reads nor gives, nor any record has.
+    """Return columns of stored rows that are neither inputs, outputs nor record of the relation.
 
-    Rows that have one come from a view such as configuration, whose columns may lack inputs or
-    mean something else than the input of that name.
+    Rows with such a column come from a view such as configuration. It may lack inputs, or have
+    columns that mean something else than the input of that name.
     """
     if "cell_id" not in names:
         return []
@@ -209,7 +209,7 @@ def columns_of_other_views(
 
 
 def wrong_types(frame: pl.DataFrame, inputs: Sequence[str]) -> list[Refusal]:
-    """Return a refusal for each input column that cannot hold what the dictionary says."""
+    """Return a refusal for each input column whose type the dictionary does not admit."""
     refusals = []
     for name in inputs:
         if name not in frame.columns:
@@ -228,8 +228,8 @@ def read_columns(
 ) -> tuple[dict[str, Array], list[Refusal]]:
     """Return the input columns of `block` and every refused value.
 
-    A missing or empty cell is NaN in a column of numbers and None in a column of texts or flags;
-    so is every cell of a column that the block does not have.
+    A missing or empty cell is NaN in a column of numbers and None in a column of texts or flags.
+    A column that the block does not have is missing in every cell.
     """
     columns: dict[str, Array] = {}
     refusals: list[Refusal] = _empty_rows(block)
@@ -246,7 +246,7 @@ def read_columns(
 
 
 def _respelt(series: pl.Series, spellings: Mapping[str, str] | None) -> pl.Series:
-    """Return texts by their names here, where others are known."""
+    """Return texts with known other spellings replaced by the dictionary's."""
     if spellings is None:
         return series
     plain = _stripped(series).str.to_lowercase().str.replace_all("[- ]", "_")

@@ -1,4 +1,4 @@
-"""One configuration, given as key=value, resolved and evaluated like a row of a file."""
+"""One configuration, given as key=value and evaluated like a row of a file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Shown:
     Attributes
     ----------
     problem, layout, results
-        Names and values; what is absent is None.
+        Names and values; an absent value is None.
     given
         Names that the user gave a value.
     """
@@ -46,7 +46,7 @@ class Shown:
 
     @property
     def values(self) -> dict[str, Scalar]:
-        """Everything known of the configuration; a computed value before one asked for."""
+        """Return inputs and results; a computed value replaces a given one of that name."""
         return {**self.problem, **self.layout, **self.results}
 
 
@@ -58,14 +58,14 @@ def read_pairs(
     Parameters
     ----------
     relation
-        Whose inputs they may be; None: any relation's.
+        The relation whose inputs are accepted; None: those of every relation.
 
     Raises
     ------
     UsageError
         If a text is not of that form.
     RefusedError
-        If a key is not an input, is computed, or stands twice; all faults are told.
+        If a key is not an input, is computed, or is given twice; all faults are listed.
     """
     relations = [relation] if relation else estimator.relations
     known = tuple(dict.fromkeys(n for each in relations for n in input_names(estimator, each)))
@@ -105,15 +105,15 @@ def show_configuration(
     Raises
     ------
     RefusedError
-        If it is refused; every reason is told once.
+        If it is refused; every reason is listed once.
     """
     resolved = resolve_rows(estimator, relation, given, catalog, mends)
     if resolved.refusals:
-        told = {
+        distinct = {
             (r.column, r.reason): Refusal(r.column, r.value, r.reason, r.hint)
             for r in resolved.refusals
         }
-        raise RefusedError(told.values())
+        raise RefusedError(distinct.values())
     shared = (*estimator.problem_columns, *estimator.choice_columns)
     return Shown(
         estimator,
@@ -127,12 +127,12 @@ def show_configuration(
 
 
 def read_values(relation: Relation, given: Mapping[str, str]) -> dict[str, Scalar]:
-    """Return the values that texts hold, each as its column has it; empty ones are left out.
+    """Return the values that texts hold, in the types of their columns; empty ones are left out.
 
     Raises
     ------
     RefusedError
-        If one is none that its column may hold.
+        If a column cannot hold a value.
     """
     texts = {name: text for name, text in without_grouping(relation, given).items() if text}
     if not texts:

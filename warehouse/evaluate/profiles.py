@@ -235,7 +235,7 @@ def _resolve_one(
 ) -> tuple[Columns, list[Refusal]]:
     """Resolve rows of one profile; rows are refused that it does not know or has no constant for.
 
-    Rows of an unknown profile are resolved without one: their other faults are told as well.
+    Rows of an unknown profile are resolved without one: their other faults are listed, too.
     """
     catalog, profile = profiled.under(DEFAULT, estimator)
     refusals: list[Refusal] = []

@@ -229,7 +229,7 @@ def _missing_cells(frame: pl.DataFrame) -> list[Refusal]:
     return [
         Refusal(name, None, "is missing", hint, row)
         for name, hint in NEEDED.items()
-        if name != SECONDS  # told by its own reader
+        if name != SECONDS  # `_read_measured` refuses it
         for row in _stripped(frame[name]).is_null().arg_true()
     ]
 

@@ -1,4 +1,4 @@
-"""Measurements in the database: stored whole beside their estimates, and taken out again."""
+"""Measured runs in the database: stored as a whole with their estimates, and removed."""
 
 from __future__ import annotations
 
@@ -22,13 +22,11 @@ if TYPE_CHECKING:
 
 
 def refuse_name(connection: DuckDBPyConnection, name: str, *, replaces: bool) -> None:
-    """Raise `InputError` if measurements cannot be called `name`, or are there already."""
+    """Raise `InputError` if runs cannot be called `name`, or some of that name are stored."""
     if name != name.strip() or not name.isprintable() or not name:
-        raise InputError(f"`--name` {name!r} cannot name measurements", "use a word of your own")
+        raise InputError(f"`--name` {name!r} cannot name measurements", "choose another name")
     if name in published_tables():
-        raise InputError(
-            f"`--name` {name}: is a table of published steps", "use a word of your own"
-        )
+        raise InputError(f"`--name` {name}: is a table of published steps", "choose another name")
     stored = _count(connection, name)
     if stored and not replaces:
         raise InputError(
@@ -61,19 +59,19 @@ def store_measurements(
 
 @dataclass(frozen=True)
 class DroppedMeasurements:
-    """What was taken out: runs, and their study with the cells that no other asks for."""
+    """The number of removed runs, and what dropping their study removed."""
 
     runs: int
     study: DropReport
 
 
 def drop_measurements(database: Path, name: str) -> DroppedMeasurements:
-    """Take out the measurements called `name`, with what was evaluated for them alone.
+    """Remove the runs called `name`, and the cells that were evaluated for them alone.
 
     Raises
     ------
     InputError
-        If there are none of that name; nothing is written then.
+        If there are none of that name; nothing is written.
     """
     with open_for_read(database) as connection:
         runs = _count(connection, name)
@@ -95,14 +93,14 @@ def drop_measurements(database: Path, name: str) -> DroppedMeasurements:
 
 @dataclass(frozen=True)
 class NotCounted:
-    """Why measured rows are not in view `estimator_accuracy`."""
+    """Measured rows that are not in view `estimator_accuracy`, and the reason."""
 
     reason: str
     rows: tuple[str, ...]
 
 
 def not_counted(connection: DuckDBPyConnection, name: str) -> list[NotCounted]:
-    """Return the measured rows that have no part in view `estimator_accuracy`, by the reason."""
+    """Return the measured rows that view `estimator_accuracy` leaves out, by reason."""
     found: dict[str, list[str]] = {}
     for row, reason in connection.execute(_NOT_COUNTED, {"name": name}).fetchall():
         found.setdefault(reason, []).append(row)

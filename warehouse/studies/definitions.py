@@ -1,8 +1,8 @@
-"""Models and systems that a user defines in TOML, beside those of the reference tables.
+"""Models and systems that a user defines in TOML, in addition to the reference tables.
 
-They stand in tables [models.NAME] and [systems.NAME] of a study, or of a file given to
-``warehouse evaluate --catalog``. Their keys are the columns of the reference tables `model` and
-`system`; with `based_on` the others are taken from that row.
+A study, or a file given with ``--catalog``, has them in tables [models.NAME] and [systems.NAME].
+Their keys are the columns of reference tables `model` and `system`. `based_on` names a row that
+the missing keys are taken from.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ OPTIONAL = (
     "num_dense_layers",
     *("assumed", "source", "note"),
 )
-"""Columns that an entry without `based_on` may leave out: an estimator has a default for each,
-or no use for it."""
+"""Columns that an entry without `based_on` may leave out: estimators have defaults for them, or
+do not read them."""
 
 
 @dataclass(frozen=True)
 class Definitions:
-    """What `file` defines: name -> attributes, checked one by one against the dictionary."""
+    """Models and systems that `file` defines: name -> attributes, checked by the dictionary."""
 
     models: Mapping[str, Record] = field(default_factory=dict)
     systems: Mapping[str, Record] = field(default_factory=dict)
     file: str = ""
 
     def as_data(self) -> dict[str, Any]:
-        """Return what is defined as JSON-able data; empty if nothing is."""
+        """Return the definitions as JSON-able data, without empty sections."""
         both = {"models": self.models, "systems": self.systems}
         return {
             section: {name: dict(record) for name, record in records.items()}
@@ -70,7 +70,7 @@ class Definitions:
 
 
 def load_definitions(path: Path) -> Definitions:
-    """Read the models and systems of a TOML file; what else it says is left alone.
+    """Read the models and systems of a TOML file; its other tables are ignored.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def load_definitions(path: Path) -> Definitions:
 
 
 def read_definitions(table: Mapping[str, Any], file: str, faults: Faults) -> Definitions:
-    """Return what the sections of `table` define; `faults` takes note of what is wrong."""
+    """Return the models and systems that `table` defines; `faults` collects the refusals."""
     given = {name: _section(table, name, faults) for name in SECTIONS if name in table}
     return Definitions(**given, file=file)
 

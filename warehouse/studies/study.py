@@ -313,7 +313,7 @@ def _steps(
         return []  # refused above
     lengths = {key: len(values) for key, values in columns.items()}
     if len(columns) < 2 or max(lengths.values()) < 2:
-        hint = "write lists of one length; a value that stands alone belongs to [space] or [system]"
+        hint = "write lists of one length; a single value belongs to [space] or [system]"
         faults.add("coupled", None, f"{where}needs two keys or more, with two values or more", hint)
         return []
     if len(set(lengths.values())) > 1:

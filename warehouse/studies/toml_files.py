@@ -1,4 +1,4 @@
-"""TOML files: read whole, and all that is wrong with them told at once."""
+"""TOML files: read as a whole, with all faults reported at once."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _T = TypeVar("_T")
 
 
 class Faults:
-    """Collects refusals, so that one run tells all of them."""
+    """Collects refusals, so that one error lists all of them."""
 
     def __init__(self) -> None:
         self.refusals: list[Refusal] = []
 
     def add(self, key: str, value: object, reason: str, hint: str = "") -> None:
-        """Take note that `value` of `key` is refused."""
+        """Add the refusal of `value` of `key`."""
         self.refusals.append(Refusal(key, shown(value), reason, hint))
 
     def catch(self, function: Callable[..., _T], *arguments: object, where: str = "") -> _T | None:
-        """Return what `function` returns, or None when it refuses."""
+        """Return the function's result, or None if it refuses."""
         try:
             return function(*arguments)
         except RefusedError as error:
@@ -44,9 +44,9 @@ def read_toml(path: Path, kind: str, needs: str) -> dict[str, Any]:
     Parameters
     ----------
     kind
-        What the file should be, with its article: "a study".
+        The kind of file, with its article: "a study".
     needs
-        The hint for an empty file: what it should say.
+        The hint for an empty file.
 
     Raises
     ------

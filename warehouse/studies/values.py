@@ -1,8 +1,8 @@
 """Values of a study's key: a scalar, a list or a range table, expanded and checked.
 
 A range is one of ``{powers_of_two = [lo, hi]}`` (exponents), ``{linear = [lo, hi, n]}`` and
-``{logarithmic = [lo, hi, n]}``; both ends are taken. Points between the ends are rounded to
-15 significant digits, so that a point reads, and is identified, as the number one would write.
+``{logarithmic = [lo, hi, n]}``; both ends are included. Points between the ends are rounded to
+15 significant digits, so that they equal the numbers that a person would write.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_POINTS = 100_000
 
 
 def expand(column: Column, given: object, *, repeats: bool = False) -> tuple[Scalar, ...]:
-    """Return every value that `given` stands for, in order, checked against the dictionary.
+    """Return every value of `given` in order, checked against the dictionary.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The progress file beside a database: what a sweep has done, readable while it holds the lock."""
+"""The progress file of a sweep, readable while the sweep locks the database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INTERVAL_SECONDS = 0.25
 
 @dataclass
 class Progress:
-    """How far a sweep is. Rows and cells count those of earlier runs of the study as well."""
+    """The progress of a sweep. Rows and cells include those of earlier runs of the study."""
 
     study: str
     total_rows: int
@@ -34,12 +34,12 @@ _NAMES = {each.name for each in fields(Progress)}
 
 
 def progress_path(database: Path) -> Path:
-    """Return where the progress of sweeps into `database` is written."""
+    """Return the path of the progress file of sweeps into `database`."""
     return database.with_name(database.name + ".progress.json")
 
 
 class ProgressFile:
-    """Writes the progress of one sweep; the file is gone once the sweep has ended.
+    """Writes the progress of one sweep, and removes the file when the sweep ends.
 
     Best effort: a sweep does not fail because its progress cannot be written.
     """
@@ -60,7 +60,7 @@ class ProgressFile:
                 path.unlink()
 
     def update(self, rows: int, cells: int) -> None:
-        """Note the rows and cells done so far; write them if the last write is old enough."""
+        """Set the finished rows and cells; write them if the last write is old enough."""
         progress = self._progress
         progress.rows, progress.cells = rows, cells
         if time.time() - progress.updated_at >= INTERVAL_SECONDS:
@@ -77,9 +77,9 @@ class ProgressFile:
 
 
 def read_progress(database: Path) -> dict[str, Any] | None:
-    """Return the progress of the sweep that is running into `database`, if one is.
+    """Return the progress of the sweep that is running into `database`, None if none is.
 
-    A file left by a killed process does not count, even if another has its number by now.
+    The file of a killed process does not count, even if another process has its number now.
     """
     try:
         found = json.loads(progress_path(database).read_text(encoding="utf-8"))
@@ -92,10 +92,10 @@ def read_progress(database: Path) -> dict[str, Any] | None:
 
 
 def _started(pid: int) -> int | None:
-    """Return when a process started, in ticks since boot; None where the system does not tell."""
+    """Return when a process started, in ticks since boot; None if the system does not say."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        # The name, in parentheses, may have spaces of its own; the time is field 22.
+        # The name, in parentheses, may contain spaces; the time is field 22.
         return int(status.rpartition(")")[2].split()[19])
     except (OSError, ValueError, IndexError):
         return None

@@ -1,7 +1,7 @@
-"""Runs a study: which cells are missing, in what order, committed in groups, resumable.
+"""Run a study: evaluate the cells that are not stored, and commit them in groups.
 
-A killed sweep loses the group that was under way and nothing else: cells are stored whole,
-together with their record, and the next run evaluates those that are not stored.
+A cell is stored whole, together with its record. A killed sweep loses only its current group; the
+next run evaluates the cells that are missing.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from warehouse.studies.study import Study
 
 COMMIT_ROWS = 32 * BATCH_ROWS
-"""Rows after which finished cells are committed, a second or two of work. A commit for each cell
-would take ten times as long as the rows themselves; one for each million, a fifth longer."""
+"""Rows of a group, a second or two of work. A commit for each cell would take ten times as long as
+its rows; one for each million rows, a fifth longer."""
 
 Sized = Sequence[tuple[Cell, int]]
 """Cells, each with its number of rows."""
@@ -53,7 +53,7 @@ OnProgress = Callable[[int, int, int, int], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells that a study asks for, each with its exact number of rows."""
+    """The cells of a study, each with its exact number of rows."""
 
     estimator: Estimator
     cells: Sized
@@ -66,16 +66,16 @@ class Plan:
 
 @dataclass(frozen=True)
 class SweepReport:
-    """What a run of a study did.
+    """The outcome of a run of a study.
 
     Attributes
     ----------
     cells, rows
         Evaluated and stored by this run.
     cells_before, rows_before
-        Of this study and stored already.
+        Stored before this run.
     seconds
-        From the beginning of planning, which may search, to the last commit.
+        Time from the start of planning to the last commit.
     """
 
     study: str
@@ -92,24 +92,24 @@ class SweepReport:
 
 
 class _Tracker:
-    """Counts what is done and passes it on to whoever shows it."""
+    """Counts finished rows and cells, for the progress file and the listener."""
 
     def __init__(self, progress: Progress, file: ProgressFile, listener: OnProgress | None) -> None:
         self._progress = progress
         self._file = file
         self._listener = listener
         self._rows, self._cells = progress.rows, progress.cells
-        self._tell()
+        self._report()
 
     def add_rows(self, rows: int) -> None:
         self._rows += rows
-        self._tell()
+        self._report()
 
     def add_cells(self, cells: int) -> None:
         self._cells += cells
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         self._file.update(self._rows, self._cells)
         if self._listener is not None:
             total = self._progress
@@ -124,12 +124,12 @@ def plan(
     Parameters
     ----------
     profiles
-        Called where the study names a calibrated profile.
+        Returns the stored profiles; called only if the study names one.
 
     Raises
     ------
     InputError
-        If the estimator refuses the space, or the catalog what the study defines.
+        If the estimator refuses the space, or the catalog a definition of the study.
     """
     estimator = get(study.estimator)
     search = estimator.search
@@ -152,12 +152,12 @@ def plan(
 def _cells(
     estimator: Estimator, space: Space, catalog: Catalog, variants: Sequence[Mends]
 ) -> Iterator[Cell]:
-    """Yield the cells of a space under each variant; one that has no layout is left out.
+    """Yield the cells of a space under each variant; a variant without layouts is left out.
 
     Raises
     ------
     RefusedError
-        If the space is faulty, or without a layout under every variant.
+        If the space is faulty, or has no layout under any variant.
     """
     empty: list[EmptySpaceError] = []
     for mends in variants:
@@ -181,19 +181,19 @@ def run_study(
     Parameters
     ----------
     force
-        Evaluate the stored cells as well and replace them.
+        Also evaluate and replace stored cells.
     on_progress
-        Called often, from whichever thread evaluates.
+        Called often, from the thread that evaluates.
 
     Raises
     ------
     InputError
-        If the study is refused; nothing has been written then.
+        If the study is refused; nothing is written.
     DatabaseError
         If the database cannot be opened for writing.
     """
     started = time.perf_counter()
-    # Planned before the database is opened, so that a study that is refused leaves no trace.
+    # Planned before the database is opened: a refused study leaves no trace.
     asked = plan(study, packaged_catalog(), lambda: load_profiles(database))
     with open_for_write(database) as connection:
         stored = DuckDBSink(connection).stored()
