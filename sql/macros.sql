@@ -1,23 +1,28 @@
 -- Functions that the views share: one statement each, what it gives and its source above it.
 
 -- Seconds in days, for people.
+-- Example: select model, in_days(training_seconds) as days from published_training_runs
 create or replace macro in_days(seconds) as
 seconds / 86400;
 
 -- Bytes in GB (1e9 bytes), for people.
+-- Example: select accelerator, in_gb(hbm_bytes) as gb from accelerator
 create or replace macro in_gb(bytes) as
 bytes / 1e9;
 
 -- FLOP/s in TFLOP/s, for people.
+-- Example: select accelerator, in_tflops(bf16_flops_per_second) as tflops from accelerator
 create or replace macro in_tflops(flops_per_second) as
 flops_per_second / 1e12;
 
 -- A fraction in percent, for people.
+-- Example: select run, in_percent(goodput) as percent from goodput
 create or replace macro in_percent(fraction) as
 100 * fraction;
 
 -- Parameters of a GPT with learned positions and a tied output layer. A vocabulary that is not
 -- known (NULL) leaves its term out. Source: arXiv 2104.04473, equation 2.
+-- Example: select megatron_parameters(96, 12288, 51200, 2048) as parameters
 create or replace macro megatron_parameters(num_layers, hidden_size, vocab_size, seq_len) as
 12 * cast(num_layers as double) * hidden_size * hidden_size
 * (
@@ -32,6 +37,7 @@ create or replace macro megatron_parameters(num_layers, hidden_size, vocab_size,
 -- recomputed: 6 B s h V in both. In double from the first factor, as 64-bit integers overflow. NULL
 -- with selective recomputation, which the equation does not cover.
 -- Source: arXiv 2104.04473, equation 3, and the appendix that derives it.
+-- Example: select megatron_flops(1536, 2048, 96, 12288, 51200, 'full') as flops
 create or replace macro megatron_flops(
     global_batch_size, seq_len, num_layers, hidden_size, vocab_size, activation_recompute
 ) as
@@ -56,6 +62,8 @@ cast(global_batch_size as double) * seq_len * hidden_size
 -- attention, 4 h f in a feed-forward layer of two matrices; 2 h V in the logits; backward twice
 -- the forward. With f = 4 h and as many key and value heads as heads this is equation 3 of
 -- arXiv 2104.04473 without recomputation. NULL counts of key and value heads mean all heads.
+-- Example: select model, model_flops(1024, seq_len, num_layers, hidden_size, ffn_hidden_size,
+-- num_heads, num_kv_heads, vocab_size) as flops from model
 create or replace macro model_flops(
     global_batch_size,
     seq_len,
@@ -79,37 +87,45 @@ create or replace macro model_flops(
 
 -- Model FLOP utilization: model FLOPs (without recomputation) over what the GPUs could have done
 -- at their peak rate in that time. Source: arXiv 2204.02311, appendix B.
+-- Example: select mfu(4.5e18, 20.0, 1024, 312e12) as mfu
 create or replace macro mfu(model_flops, step_seconds, num_gpus, peak_flops_per_second) as
 model_flops / (step_seconds * num_gpus * peak_flops_per_second);
 
 -- Seconds of a whole run of run_optimizer: its batches, each a step. 20 tokens a parameter,
 -- 6 FLOPs a parameter and token; a batch grows with the sixth root of the FLOPs from 2048^2 tokens
 -- at 1e25. Source: davidsj/ml_par_sim run_optimizer2.ipynb @2a07c41.
+-- Example: select in_days(optimizer_training_seconds(4e26, 10)) as days
 create or replace macro optimizer_training_seconds(training_flops, step_seconds) as
 20 * sqrt(training_flops / 120) / (4194304 * pow(training_flops / 1e25, 1 / 6)) * step_seconds;
 
 -- Whether an erratum is among the mends of a row, its ids with commas between.
+-- Example: select variant, has_mend(mends, 'R2') as mends_r2 from cell group by all
 create or replace macro has_mend(mends, erratum) as
 list_contains(string_split(mends, ','), erratum);
 
 -- Seconds in years of 365.25 days, for people.
+-- Example: select in_years(1e9) as years
 create or replace macro in_years(seconds) as
 seconds / 31557600;
 
 -- Seconds in days: short for in_days.
+-- Example: select model, days(training_seconds) as days from published_training_runs
 create or replace macro days(seconds) as
 seconds / 86400;
 
 -- Bytes in GB (1e9 bytes): short for in_gb.
+-- Example: select accelerator, gb(hbm_bytes) as gb from accelerator
 create or replace macro gb(bytes) as
 bytes / 1e9;
 
 -- Dollars of so many GPUs for so many seconds at a price of an hour of one of them.
+-- Example: select usd(1024, 30 * 86400, 2.5) as usd
 create or replace macro usd(num_gpus, seconds, usd_per_gpu_hour) as
 num_gpus * (seconds / 3600) * usd_per_gpu_hour;
 
 -- What was given for an argument, as a double: NULL where nothing was; an error that names the
 -- argument, the value and the rule where it lies outside lowest to highest, as NaN does.
+-- Example: select argument_within('pue', 1.2, 1, 10, 'must be from 1 to 10') as pue
 create or replace macro argument_within(argument_name, given, lowest, highest, rule) as
 case
     when given is null then null
@@ -119,6 +135,7 @@ end;
 
 -- A name without capitals and what separates its words; its numbers stay as they are: names that
 -- agree in this are taken for one another, 1.7B and 17B are not.
+-- Example: select model, folded_name(model) as folded from model limit 5
 create or replace macro folded_name(name) as
 regexp_replace(
     array_to_string(
@@ -128,6 +145,7 @@ regexp_replace(
 );
 
 -- The columns of a layout, as one struct: `unnest(layout_of(configuration))` selects them all.
+-- Example: select cell_id, unnest(layout_of(configuration)) from configuration limit 5
 create or replace macro layout_of(layout) as
 struct_pack(
     strategy := layout.strategy,
@@ -155,6 +173,7 @@ struct_pack(
 );
 
 -- A layout with the time of its step, the parts of that, and its memory: as in best_of_cell.
+-- Example: select cell_id, evaluated_layout(configuration) as layout from configuration limit 5
 create or replace macro evaluated_layout(layout) as
 struct_pack(
     step_seconds := layout.step_seconds,
@@ -194,6 +213,8 @@ struct_pack(
 -- memory, then the one with smaller groups in a domain. It tells any two layouts apart, so that
 -- the same one always comes first. One struct, since DuckDB 2 keeps the first of each group
 -- instead of sorting all rows where there is one key and one rank.
+-- Example: select cell_id, step_seconds, memory_bytes from configuration order by
+-- layout_order(configuration) limit 5
 create or replace macro layout_order(layout) as
 struct_pack(
     step_seconds := layout.step_seconds,
@@ -224,6 +245,8 @@ struct_pack(
 -- parallelism, `sp4` is a degree of sequence parallelism, and `seq` says that the
 -- tensor-parallel group splits the sequence. Microbatches are counted where they are no whole
 -- number of sequences. NULL where nothing is known.
+-- Example: select layout_in_words(configuration) as layout, step_seconds from configuration limit
+-- 5
 create or replace macro layout_in_words(layout) as
 nullif(
     concat_ws(

@@ -4,6 +4,8 @@
 -- Fastest first: best('gpt3_1T', 4096); every number of GPUs where it is NULL. The model by any of
 -- its names; no row where nothing of it is stored. The step's time is that of the best of
 -- num_layouts: of an evaluated file that may be one layout (is_whole_space).
+-- Example: select estimator, variant, accelerator, best_layout, best_step_seconds from
+-- best('gpt3_1T', 4096) limit 5
 create or replace macro best(asked_model, asked_num_gpus) as table
     with argument as materialized (
         select

@@ -6,6 +6,7 @@
 -- compare('A100', 'B200') pairs those of the same model. Two ids of problems, as numbers or text,
 -- are paired by the same estimator and variant, two of cells whatever they differ in. Names by any
 -- spelling; no row where nothing stored pairs. Ratios are the second's over the first's.
+-- Example: from compare('A100', 'B200') limit 5
 create or replace macro compare(first_name, second_name) as table
     with found as materialized (
         select *

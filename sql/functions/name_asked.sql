@@ -4,6 +4,7 @@
 -- Of the kinds in name_kinds, as name_spelling has them. Of a kind that has no such spelling it is
 -- the one that differs in capitals, spaces and hyphens only, where there is just one. Where nothing
 -- of any kind is called so, an error names the argument, what was asked and the nearest names.
+-- Example: from name_asked('asked_model', 'GPT3-1t', ['model'])
 create or replace macro name_asked(argument_name, asked, name_kinds) as table
     with known as (
         select

@@ -7,6 +7,8 @@
 -- where a system is slower than it. A last step that is not full takes as long as any. NULL where
 -- no layout fits, and dollars and energy where no price or power was published. Dollars compare
 -- where prices are of the same basis and of several vendors (num_quotes): ratios are of time alone.
+-- Example: select model, accelerator, nvlink_size, num_gpus, training_seconds from
+-- system_comparison_for(1e12) order by all limit 5
 create or replace macro system_comparison_for(
     asked_tokens, base_accelerator := null, base_nvlink_size := null
 ) as table

@@ -5,6 +5,8 @@
 -- only_num_gpus those on so many GPUs. Where no price was published the cost is NULL and price_note
 -- says so. An owned accelerator draws its electricity at given_watts, given_pue and
 -- given_usd_per_kwh where they are given.
+-- Example: select model, accelerator, num_gpus, lowest_cost_usd from training_cost_for(1e12,
+-- given_price := 2.5) order by lowest_cost_usd limit 5
 create or replace macro training_cost_for(
     asked_tokens,
     assumed_goodput := null,

@@ -5,6 +5,8 @@
 -- or the last industrial price known in the United States; given_watts and given_kg_co2e_per_kwh
 -- take the place of what is published; only_id keeps the runs of one cell or problem, only_num_gpus
 -- those on so many GPUs. Where no power was published, energy is NULL and power_note says so.
+-- Example: select model, accelerator, grid, lowest_energy_kwh, lowest_kg_co2e from
+-- training_energy_for(1e12, given_pue := 1.2) where is_default limit 5
 create or replace macro training_energy_for(
     asked_tokens,
     assumed_goodput := null,

@@ -5,6 +5,8 @@
 -- The model by any of its names; no row where no run of it is stored. Of each problem the fastest
 -- of its runs, as training_run_for has them; at the price and power of problem_price, NULL where
 -- none was published.
+-- Example: select estimator, accelerator, num_gpus, days(training_seconds) as days, cost_usd from
+-- training_run('gpt3_1T', 20e12, 4096) limit 5
 create or replace macro training_run(asked_model, asked_tokens, asked_num_gpus) as table
     with argument as materialized (
         select

@@ -5,6 +5,8 @@
 -- budgeted run's own, or else 1. An estimator's own time is kept where no other tokens are asked
 -- for; otherwise a last step that is not full takes as long as any. Where a run cannot be priced,
 -- run_note says why.
+-- Example: select model, num_gpus, in_days(training_seconds) as days, gpu_hours from
+-- training_run_for(1e12, assumed_goodput := 0.9) where run_note is null limit 5
 create or replace macro training_run_for(asked_tokens, assumed_goodput := null) as table
     with argument as (
         select

@@ -5,6 +5,8 @@
 -- cheapest (fewest GPU-hours), with its GPUs, time and layout, the one in the middle and the
 -- dearest. A run that several cells hold counts once; runs that run_note speaks of are left out.
 -- only_id keeps those of one cell or problem, only_num_gpus those on so many GPUs.
+-- Example: select model, accelerator, num_runs, num_gpus, lowest_gpu_hours from
+-- training_run_group_for(1e12, only_num_gpus := 4096) order by lowest_gpu_hours limit 5
 create or replace macro training_run_group_for(
     asked_tokens,
     assumed_goodput := null,

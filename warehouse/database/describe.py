@@ -19,7 +19,7 @@ from estimators.columns import GROUPS, Column
 from estimators.registry import all_estimators
 from warehouse.database import resources, stored_best, views
 from warehouse.database.lineage import readers_of, reads_of, rests_on
-from warehouse.database.meanings import ARGUMENTS, EXAMPLES, LAYERS, meaning_of
+from warehouse.database.meanings import ARGUMENTS, LAYERS, meaning_of
 from warehouse.database.schema import reference_names
 from warehouse.database.sql_text import quoted
 from warehouse.database.tables import core_tables, fact_table
@@ -63,8 +63,8 @@ class Thing:
         The file that it was made from, or what made it.
     notes
         What else its file says of it.
-    arguments
-        Those of a macro.
+    arguments, macro_example
+        Those of a macro; the example is a SELECT.
     """
 
     name: str
@@ -75,6 +75,7 @@ class Thing:
     source: str
     notes: str = ""
     arguments: tuple[Argument, ...] = ()
+    macro_example: str = ""
 
     @property
     def is_relation(self) -> bool:
@@ -86,7 +87,7 @@ class Thing:
         """A SELECT that shows what is in it."""
         if self.kind in ("table", "view"):
             return f"from {self.name} limit 5"
-        return EXAMPLES.get(self.name, "")
+        return self.macro_example
 
 
 class ColumnOf(NamedTuple):
@@ -118,18 +119,18 @@ class Description:
     def __init__(self, connection: DuckDBPyConnection) -> None:
         self._connection = connection
         origins = _origins(connection)
-        signatures = {macro.name: macro.arguments for macro in _macros()}
+        macros = {macro.name: macro for macro in _macros()}
         found = []
         for name, kind, comment, parameters in connection.execute(_OBJECTS).fetchall():
             what, grain = split_comment(comment or "")
             origin = origins.get(name, _Origin("own", "this database"))
-            known = signatures.get(name)
-            if known is None or [argument.name for argument in known] != parameters:
-                known = tuple(Argument(each, None) for each in parameters or ())
-            arguments = known if "macro" in kind else ()
-            found.append(
-                Thing(name, kind, origin.layer, what, grain, origin.source, origin.notes, arguments)
-            )
+            macro = macros.get(name)
+            arguments = tuple(Argument(each, None) for each in parameters or ())
+            example = ""
+            if macro and [argument.name for argument in macro.arguments] == parameters:
+                arguments, example = macro.arguments, macro.example
+            made = (origin.layer, what, grain, origin.source, origin.notes)
+            found.append(Thing(name, kind, *made, arguments, example))
         layers = list(LAYERS)
         found.sort(key=lambda thing: (layers.index(thing.layer), thing.name))
         self.things = {thing.name: thing for thing in found}

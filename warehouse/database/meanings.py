@@ -55,9 +55,9 @@ REFERENCE_TABLES = {
     "published_training_stage": "Published step times and rates of stages of large runs. "
     "One row per stage",
     "site": "Sites of clusters that train together. One row per site",
-    "step_constant": "Constants of estimator training_step, with lowest and highest plausible "
+    "step_constant": "Constants that estimates take, with the lowest and highest plausible "
     "value. One row per constant, and accelerator or framework where it differs there",
-    "system": "Systems of estimator roofline: rates, links, latencies. One row per accelerator",
+    "system": "Systems: rates, links, latencies. One row per accelerator",
 }
 """What each reference table holds, and its grain; every row names its source."""
 
@@ -116,54 +116,6 @@ ARGUMENTS = {
     "seconds": "A time [seconds]",
 }
 """Arguments of macros that are not columns of the data dictionary."""
-
-EXAMPLES = {
-    "argument_within": "select argument_within('pue', 1.2, 1, 10, 'must be from 1 to 10') as pue",
-    "best": "select estimator, variant, accelerator, best_layout, best_step_seconds "
-    "from best('gpt3_1T', 4096) limit 5",
-    "compare": "from compare('A100', 'B200') limit 5",
-    "days": "select model, days(training_seconds) as days from published_training_runs",
-    "evaluated_layout": "select cell_id, evaluated_layout(configuration) as layout "
-    "from configuration limit 5",
-    "folded_name": "select model, folded_name(model) as folded from model limit 5",
-    "gb": "select accelerator, gb(hbm_bytes) as gb from accelerator",
-    "has_mend": "select variant, has_mend(mends, 'R2') as mends_r2 from cell group by all",
-    "in_days": "select model, in_days(training_seconds) as days from published_training_runs",
-    "in_gb": "select accelerator, in_gb(hbm_bytes) as gb from accelerator",
-    "in_percent": "select run, in_percent(goodput) as percent from goodput",
-    "in_tflops": "select accelerator, in_tflops(bf16_flops_per_second) as tflops from accelerator",
-    "in_years": "select in_years(1e9) as years",
-    "layout_in_words": "select layout_in_words(configuration) as layout, step_seconds "
-    "from configuration limit 5",
-    "layout_of": "select cell_id, unnest(layout_of(configuration)) from configuration limit 5",
-    "layout_order": "select cell_id, step_seconds, memory_bytes from configuration "
-    "order by layout_order(configuration) limit 5",
-    "megatron_flops": "select megatron_flops(1536, 2048, 96, 12288, 51200, 'full') as flops",
-    "megatron_parameters": "select megatron_parameters(96, 12288, 51200, 2048) as parameters",
-    "layout_run_for": "select num_gpus, data_parallel, tensor_parallel, gpu_hours "
-    "from layout_run_for(1e12) where headroom_bytes > 8e9 order by gpu_hours limit 5",
-    "mfu": "select mfu(4.5e18, 20.0, 1024, 312e12) as mfu",
-    "model_flops": "select model, model_flops(1024, seq_len, num_layers, hidden_size, "
-    "ffn_hidden_size, num_heads, num_kv_heads, vocab_size) as flops from model",
-    "name_asked": "from name_asked('asked_model', 'GPT3-1t', ['model'])",
-    "near_optimal_layouts": "select num_gpus, data_parallel, tensor_parallel, pipeline_parallel, "
-    "step_seconds from near_optimal_layouts(1) order by num_gpus, step_seconds limit 5",
-    "optimizer_training_seconds": "select in_days(optimizer_training_seconds(4e26, 10)) as days",
-    "system_comparison_for": "select model, accelerator, nvlink_size, num_gpus, training_seconds "
-    "from system_comparison_for(1e12) order by all limit 5",
-    "training_cost_for": "select model, accelerator, num_gpus, lowest_cost_usd "
-    "from training_cost_for(1e12, given_price := 2.5) order by lowest_cost_usd limit 5",
-    "training_energy_for": "select model, accelerator, grid, lowest_energy_kwh, lowest_kg_co2e "
-    "from training_energy_for(1e12, given_pue := 1.2) where is_default limit 5",
-    "training_run": "select estimator, accelerator, num_gpus, days(training_seconds) as days, "
-    "cost_usd from training_run('gpt3_1T', 20e12, 4096) limit 5",
-    "training_run_for": "select model, num_gpus, in_days(training_seconds) as days, gpu_hours "
-    "from training_run_for(1e12, assumed_goodput := 0.9) where run_note is null limit 5",
-    "training_run_group_for": "select model, accelerator, num_runs, num_gpus, lowest_gpu_hours "
-    "from training_run_group_for(1e12, only_num_gpus := 4096) order by lowest_gpu_hours limit 5",
-    "usd": "select usd(1024, 30 * 86400, 2.5) as usd",
-}
-"""A SELECT that shows each macro at work."""
 
 _OTHER = {column.name: column for column in OTHER_COLUMNS}
 

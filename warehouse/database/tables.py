@@ -99,8 +99,8 @@ STORED_BEST = Table(
 
 MEASUREMENT_TABLE = Table(
     "measurement",
-    "Steps that a team measured itself, with the layout that each was measured in, complete as "
-    "the estimator training_step resolves it. One row per run measured",
+    "Steps that a team measured itself, each with its layout as the estimator completed it. "
+    "One row per run measured",
     (
         *("reference", "measured_row", "measurement_file", "problem_id"),
         *("model", "num_layers", "hidden_size", "ffn_hidden_size", "uses_glu", "num_heads"),

@@ -42,6 +42,8 @@ CURRENT = "current"
 CONFIGURATION_SOURCE = "configuration_source"
 _CONFIGURATION = "one row per configuration"
 _MACROS = "macros.sql"
+_EXAMPLE = "Example:"
+"""Begins the part of a macro's comment that shows how it is called."""
 _CREATE_MACRO = ["create", "or", "replace", "macro"]
 _COMMENTS = "comments on views, macros and columns"
 """To be changed when more is commented, so that databases that exist gain it."""
@@ -55,11 +57,15 @@ class Argument(NamedTuple):
 
 
 class Macro(NamedTuple):
-    """A macro as its file declares it; `comment` is the text above it, its lines joined."""
+    """A macro as its file declares it.
+
+    `comment` is the text above it, its lines joined; `example` is the SELECT that ends this text.
+    """
 
     name: str
     comment: str
     arguments: tuple[Argument, ...]
+    example: str = ""
 
 
 class SqlFile(NamedTuple):
@@ -147,14 +153,14 @@ def macros_in(text: str) -> list[Macro]:
         above = text[: token.start].splitlines()
         comment = above[len(above) - _comment_lines(above[::-1]) :]
         arguments = _arguments(text, rest[1 : end + 1])
-        found.append(Macro(name.text.lower(), comment_text(comment), arguments))
+        example = _joined(comment).partition(_EXAMPLE)[2].strip()
+        found.append(Macro(name.text.lower(), comment_text(comment), arguments, example))
     return found
 
 
 def comment_text(lines: list[str]) -> str:
-    """Return the comment lines at the top of `lines` as running text."""
-    comments = [line.removeprefix("--").strip() for line in lines[: _comment_lines(lines)]]
-    return " ".join(part for part in comments if part)
+    """Return the comment lines at the top of `lines` as running text, without its example."""
+    return _joined(lines).partition(_EXAMPLE)[0].strip()
 
 
 def layer_of(view: View) -> str:
@@ -162,6 +168,11 @@ def layer_of(view: View) -> str:
     if view.path is not None:
         return view.path.parent.name
     return "staging" if view.name == CONFIGURATION_SOURCE else CURRENT
+
+
+def _joined(lines: list[str]) -> str:
+    comments = [line.removeprefix("--").strip() for line in lines[: _comment_lines(lines)]]
+    return " ".join(part for part in comments if part)
 
 
 def _comment_lines(lines: list[str]) -> int:
