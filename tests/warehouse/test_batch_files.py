@@ -10,7 +10,7 @@ import pytest
 
 from tests.warehouse.batches import Batches
 from warehouse.errors import InputError
-from warehouse.evaluate import formats
+from warehouse.evaluate import csv_parquet
 
 RESULTS = ["step_seconds", "flops_per_gpu", "fits_memory"]
 ROWS = "hidden_size,num_layers,num_gpus,tensor_parallel\n8,2,4,2\n8,3,1,1\n16,2,2,1\n"
@@ -53,7 +53,7 @@ def test_formats_may_be_mixed(run: Batches) -> None:
 
 
 def test_text_columns_of_a_csv_keep_their_text_after_ten_thousand_numbers(run: Batches) -> None:
-    rows = "".join(f"{i},8,2\n" for i in range(formats.INFERRED_ROWS))
+    rows = "".join(f"{i},8,2\n" for i in range(csv_parquet.INFERRED_ROWS))
     found = run("id,hidden_size,num_layers\n" + rows + "last,8,2\n", "out.parquet")
     assert found["id"][-1] == "last"
 
@@ -61,7 +61,7 @@ def test_text_columns_of_a_csv_keep_their_text_after_ten_thousand_numbers(run: B
 def test_a_column_that_starts_with_ten_thousand_empty_cells_is_typed_by_the_rest(
     run: Batches,
 ) -> None:
-    rows = ",8,2\n" * formats.INFERRED_ROWS
+    rows = ",8,2\n" * csv_parquet.INFERRED_ROWS
     found = run("id,hidden_size,num_layers\n" + rows + "5,8,2\n", "out.parquet")
     assert found.schema["id"] == pl.Int64
 
