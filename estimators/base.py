@@ -22,7 +22,6 @@ from estimators.contract import (
     Report,
     Scalar,
     Search,
-    SourceTable,
     Values,
 )
 from estimators.enumeration import Axis, enumerate_layouts
@@ -30,6 +29,7 @@ from estimators.factored import Gathered
 from estimators.inputs import Inputs
 from estimators.rules import Rule
 from estimators.search import TableSearch
+from estimators.source_tables import SourceTable
 
 PLANNED = ("model", "accelerator", "num_gpus", "global_batch_size", "seq_len")
 """Problem columns that a plan sets."""

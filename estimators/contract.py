@@ -24,6 +24,7 @@ from estimators.columns import COLUMNS, Column
 
 if TYPE_CHECKING:
     from estimators.rules import Rule
+    from estimators.source_tables import SourceTable
 
 Scalar = str | int | float | bool | None
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -302,37 +303,6 @@ class Operations:
 
 Report = Callable[[Values], list[str]]
 """Lines of text from the inputs and results of one configuration."""
-
-Evaluate = Callable[[Relation, Mapping[str, str]], Values]
-"""Returns inputs and results of one configuration, given as texts by column name."""
-
-TableRow = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class SourceTable:
-    """A table that the estimator's source prints, with units and wording of the source.
-
-    Attributes
-    ----------
-    relation
-        The relation that its cells come from.
-    rows
-        Returns the rows: `(evaluate, given, mends) -> rows`. `given` are the texts that hold in
-        every row.
-    axes
-        Inputs that the table varies.
-    without_effect
-        Inputs of the relation that change no cell of the table.
-    note_as_published
-        A remark on the table under the published formulas.
-    """
-
-    relation: Relation
-    rows: Callable[[Evaluate, Mapping[str, str], Mends], Iterator[TableRow]]
-    axes: frozenset[str] = frozenset()
-    without_effect: frozenset[str] = frozenset()
-    note_as_published: str = ""
 
 
 class Estimator(Protocol):

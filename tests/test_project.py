@@ -32,10 +32,10 @@ ROOT = Path(__file__).parent.parent
 
 # ---- files stay small enough to be read ----
 
-MAX_LINES = 400
+MAX_LINES = 500
 
 
-def test_no_python_file_is_longer_than_400_lines() -> None:
+def test_no_python_file_is_longer_than_500_lines() -> None:
     folders = ("benchmarks", "estimators", "tests", "warehouse")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     lengths = {
