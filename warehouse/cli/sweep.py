@@ -9,60 +9,54 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warehouse.cli.common import (
+from warehouse.cli.common import count, interruptible, put_for_people, say, study_path
+from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Database,
-    ProfileOption,
-    count,
-    interruptible,
-    put_for_people,
-    say,
-    study_path,
+    DryRun,
+    Mending,
+    Output,
+    Profile,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from warehouse.show.formats import Format
     from warehouse.studies.study import Study
     from warehouse.sweep.runner import OnProgress, SweepReport
 
 
 def sweep(
+    *,
     study: Annotated[
         str,
         typer.Argument(
             metavar="STUDY", help="A TOML file, or the name of a study that comes with the package."
         ),
     ],
-    variant: Annotated[
-        str | None,
-        typer.Option(
-            metavar="published|corrected|both|each",
-            help="Which figures, whatever the study says; each: every mend alone as well.",
-        ),
-    ] = None,
-    mend: Annotated[
-        str | None,
-        typer.Option(metavar="R1,R2", help="Mend these errata only, whatever the study says."),
-    ] = None,
-    profile: ProfileOption = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count cells and rows; evaluate and write nothing.")
-    ] = False,
+    mending: Mending,
+    profile: Profile = None,
+    dry_run: DryRun = False,
     force: Annotated[
         bool, typer.Option("--force", help="Evaluate stored cells again and replace them.")
     ] = False,
+    output: Output,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Evaluate every layout of a study and store each as a row.
 
-    What is stored already is not evaluated again; an interrupted sweep resumes where it
-    stopped. Under another variant than its own, or a profile, the study is stored under a name
-    that ends in it, beside the original.
+    Stored cells are not evaluated again, and an interrupted sweep resumes where it stopped.
+    --variant takes the place of the study's own; besides the usual names, `both` sweeps published
+    and corrected, and `each` mends every erratum alone as well. A study that is swept under another
+    variant or a profile is stored under a name that ends in it, next to the original.
     """
+    from warehouse.errors import UsageError
     from warehouse.studies.study import load_study
 
-    loaded = under_options(load_study(study_path(study)), variant, mend)
+    if not dry_run and output != Output():
+        raise UsageError("--format, --out and --json need `--dry-run`", "a sweep prints no rows")
+    loaded = under_options(load_study(study_path(study)), mending.variant, mending.mend)
     if profile is not None:
         from estimators import registry
         from warehouse.evaluate.profiles import load_profiles, under_profile
@@ -71,7 +65,8 @@ def sweep(
             loaded, profile, registry.get(loaded.estimator), lambda: load_profiles(db)
         )
     if dry_run:
-        _count_rows(loaded, db)
+        with output.opened():
+            _count_rows(loaded, db, output.form)
         return
     say(summary(run_with_progress(db, loaded, force=force)))
 
@@ -122,13 +117,15 @@ def summary(report: SweepReport) -> str:
     return f"{text}; {before} were stored already" if report.cells_before else text
 
 
-def _count_rows(study: Study, db: Path) -> None:
+def _count_rows(study: Study, db: Path, form: Format) -> None:
     from warehouse.database.catalog import packaged_catalog
     from warehouse.evaluate.profiles import load_profiles
     from warehouse.sweep.runner import plan
 
     planned = plan(study, packaged_catalog(), lambda: load_profiles(db))
-    put_for_people(("study", "cells", "rows"), [[study.name, len(planned.cells), planned.num_rows]])
+    put_for_people(
+        ("study", "cells", "rows"), [[study.name, len(planned.cells), planned.num_rows]], form
+    )
 
 
 @contextmanager
