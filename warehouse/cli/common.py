@@ -156,7 +156,7 @@ def put_sections(sections: Sequence[Section], form: Format = Format.TABLE) -> No
 
 def put_document(document: object, indent: int = 1) -> None:
     """Print one JSON object."""
-    sys.stdout.write(json.dumps(document, indent=indent) + "\n")
+    sys.stdout.write(json.dumps(document, indent=indent, ensure_ascii=False) + "\n")
 
 
 def terminal_width() -> int | None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 import textwrap
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from warehouse.cli.common import DEFAULT_DATABASE, Database, say, terminal_width
+from warehouse.cli.common import put, put_document, say, terminal_width
+from warehouse.cli.options import DEFAULT_DATABASE, Database, Output
+from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from duckdb import DuckDBPyConnection
 
@@ -32,55 +33,79 @@ _SIGNATURE = 40
 
 def schema(
     context: typer.Context,
+    *,
     name: Annotated[
         str | None,
         typer.Argument(
             metavar="[NAME]", help="A table, view, macro or column, or a layer such as marts."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    output: Output,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Say what there is to ask, and what it means.
 
-    Without NAME everything by layer, a line each: what it holds, what a row of it is, how many are
-    stored. With one: its columns with type, unit and meaning, the arguments of a macro, what it
-    reads and what reads it, and an example; of a column, where it occurs. Without a database it
-    shows those that the package makes.
+    Without NAME, list everything by layer: what each thing holds, its grain, and how many rows are
+    stored. With the NAME of a table, view or macro, show its columns with type, unit and meaning,
+    its arguments, what it reads, what reads it, and an example. With the NAME of a column, show its
+    meaning and where it occurs. Without a database the schema of the package is shown. CSV and
+    Markdown have one table: the things, the columns of one, or the places of a column.
     """
     from warehouse.database.describe import Description
-    from warehouse.database.meanings import LAYERS
 
     source = context.get_parameter_source("db")
     is_default = source is not None and source.name.startswith("DEFAULT")
-    with _opened(db, may_be_missing=is_default) as (connection, stored):
-        told = Description(connection)
-        database = str(db) if stored else None
-        layer = name.strip().lower() if name else None
-        if layer is None or (layer in LAYERS and layer not in told.things):
-            things = [t for t in told.things.values() if layer in (None, t.layer)]
-            rows = told.rows if stored else {}
-            if as_json:
-                _put_json({"database": database, "things": _records(things, rows)})
-            else:
-                _put_things(things, rows)
-            return
-        thing, column, uses = told.find(name or "")
-        if as_json:
-            found = {
-                "database": database,
-                "thing": _thing_record(told, thing, stored=stored) if thing else None,
-                "column": _column_record(name or "", column, uses) if uses else None,
-            }
-            _put_json(found)
-            return
-        option = "" if db == DEFAULT_DATABASE else f" --db {shlex.quote(str(db))}"
+    with (
+        _opened(db, may_be_missing=is_default) as (connection, is_stored),
+        output.opened(),
+    ):
+        answer = _answer(Description(connection), name, db, is_stored=is_stored)
+        if output.form is Format.TABLE:
+            answer.put_text()
+        elif output.is_json:
+            put_document(answer.document)
+        else:
+            rows = [list(record.values()) for record in answer.records]
+            put(list(answer.records[0]), [rows], output.form)
+
+
+class _Answer(NamedTuple):
+    """What is shown of the schema: as a text, as one JSON object, and as rows."""
+
+    put_text: Callable[[], None]
+    document: dict[str, Any]
+    records: list[dict[str, Any]]
+
+
+def _answer(described: Description, name: str | None, db: Path, *, is_stored: bool) -> _Answer:
+    """Return all things, those of a layer, or the thing and the column called `name`."""
+    from warehouse.database.meanings import LAYERS
+
+    database = str(db) if is_stored else None
+    layer = name.strip().lower() if name else None
+    if layer is None or (layer in LAYERS and layer not in described.things):
+        things = [t for t in described.things.values() if layer in (None, t.layer)]
+        rows = described.rows if is_stored else {}
+        records = _records(things, rows)
+        return _Answer(
+            lambda: _put_things(things, rows), {"database": database, "things": records}, records
+        )
+    thing, column, uses = described.find(name or "")
+    thing_record = _thing_record(described, thing, stored=is_stored) if thing else None
+    column_record = _column_record(name or "", column, uses) if uses else None
+    option = "" if db == DEFAULT_DATABASE else f" --db {shlex.quote(str(db))}"
+
+    def put_text() -> None:
         if thing:
-            _put_thing(told, thing, option, stored=stored)
+            _put_thing(described, thing, option, stored=is_stored)
         if uses:
             if thing:
                 sys.stdout.write("\n")
             _put_column(uses, column)
+
+    records = thing_record["columns"] if thing_record else (column_record or {})["uses"]
+    document = {"database": database, "thing": thing_record, "column": column_record}
+    return _Answer(put_text, document, records)
 
 
 @contextmanager
@@ -90,7 +115,7 @@ def _opened(db: Path, *, may_be_missing: bool) -> Iterator[tuple[DuckDBPyConnect
     from warehouse.database.empty import in_memory
 
     if may_be_missing and not db.exists():
-        say(f"{db}: there is no such database; this is what `warehouse init` would make")
+        say(f"{db}: there is no such database; this is the schema that `warehouse init` makes")
         with in_memory() as connection:
             yield connection, False
     else:
@@ -116,7 +141,7 @@ def _put_things(things: Sequence[Thing], rows: dict[str, int]) -> None:
         _put_list(cells, numeric={1} if has_rows else set())
 
 
-def _put_thing(told: Description, thing: Thing, option: str, *, stored: bool) -> None:
+def _put_thing(described: Description, thing: Thing, option: str, *, stored: bool) -> None:
     _put_text(f"{_called(thing)}: {thing.kind}, {thing.layer}")
     _put_text(_line(thing), indent=2)
     if thing.notes:
@@ -124,19 +149,22 @@ def _put_thing(told: Description, thing: Thing, option: str, *, stored: bool) ->
     if thing.arguments:
         _put_heading("arguments")
         _put_list([_argument(each.name, each.default) for each in thing.arguments])
-    columns = told.columns(thing.name)
+    columns = described.columns(thing.name)
     if columns:
         _put_heading("columns")
         _put_list(
             [(each.name, _short(each.type), each.unit, _sourced(*each[3:])) for each in columns]
         )
-    under = told.tables_under(thing.name)
-    reads = told.reads.get(thing.name, ())
+    under = described.tables_under(thing.name)
+    reads = described.reads.get(thing.name, ())
     found = [
-        ("rows stored", f"{told.rows[thing.name]:,}" if stored and thing.name in told.rows else ""),
+        (
+            "rows stored",
+            f"{described.rows[thing.name]:,}" if stored and thing.name in described.rows else "",
+        ),
         ("made from", thing.source),
         ("reads", ", ".join(reads)),
-        ("read by", ", ".join(told.readers.get(thing.name, ()))),
+        ("read by", ", ".join(described.readers.get(thing.name, ()))),
         ("rests on", ", ".join(under) if under != reads else ""),
         ("example", f"warehouse sql{option} {_in_quotes(thing.example)}" if thing.example else ""),
     ]
@@ -251,10 +279,6 @@ def _put_list(
 # ---- for programs ----
 
 
-def _put_json(found: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-
-
 def _records(things: Sequence[Thing], rows: dict[str, int]) -> list[dict[str, Any]]:
     return [
         {
@@ -269,21 +293,21 @@ def _records(things: Sequence[Thing], rows: dict[str, int]) -> list[dict[str, An
     ]
 
 
-def _thing_record(told: Description, thing: Thing, *, stored: bool) -> dict[str, Any]:
+def _thing_record(described: Description, thing: Thing, *, stored: bool) -> dict[str, Any]:
     from warehouse.database.describe import argument_meaning
 
-    (record,) = _records([thing], told.rows if stored else {})
+    (record,) = _records([thing], described.rows if stored else {})
     return {
         **record,
         "notes": thing.notes or None,
         "arguments": [
             {**each._asdict(), "meaning": argument_meaning(each.name)} for each in thing.arguments
         ],
-        "columns": [each._asdict() for each in told.columns(thing.name)],
+        "columns": [each._asdict() for each in described.columns(thing.name)],
         "made_from": thing.source,
-        "reads": told.reads.get(thing.name, ()),
-        "read_by": told.readers.get(thing.name, ()),
-        "rests_on": told.tables_under(thing.name),
+        "reads": described.reads.get(thing.name, ()),
+        "read_by": described.readers.get(thing.name, ()),
+        "rests_on": described.tables_under(thing.name),
         "example": thing.example or None,
     }
 
