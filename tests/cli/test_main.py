@@ -96,7 +96,7 @@ def test_help_imports_nothing_but_the_command_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["nonsense"], ["rank", "--nonsense"], ["rank", "--top", "0"], ["sql"], []]
+    "arguments", [["nonsense"], ["rank", "--nonsense"], ["rank", "--format", "xml"], ["sql"], []]
 )
 def test_wrong_usage_exits_2_with_stdout_empty(program: Program, arguments: list[str]) -> None:
     done = program(*arguments)
@@ -104,6 +104,24 @@ def test_wrong_usage_exits_2_with_stdout_empty(program: Program, arguments: list
     assert "Usage:" in done.stdout + done.stderr
     assert not arguments or not done.stdout
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("rank", "--top", "0"), "`--top` 0 must be at least 1"),
+        (("rank", "--num-gpus", "1.5"), "`--num-gpus` 1.5 is not a whole number\nhint: write it"),
+        (("cost", "--tokens", "many"), "`--tokens` many is not a number\nhint: write it as 15e12"),
+        (("rank", "--json", "--format", "csv"), "`--json` contradicts `--format` csv\nhint: give"),
+        (("status", "--out", "rows.xlsx"), "`--out` rows.xlsx does not say which format to write"),
+    ],
+)
+def test_a_wrong_value_of_an_option_exits_2_and_is_named(
+    warehouse: Command, arguments: tuple[str, ...], said: str
+) -> None:
+    code, out, err = warehouse(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {said}")
 
 
 @pytest.mark.parametrize("command", ["rank", "validate", "status", "sql"])

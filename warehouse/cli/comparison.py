@@ -1,11 +1,10 @@
-"""Estimates beside published measurements, as `validate` and `quickstart` show them."""
+"""Estimates compared with published measurements, as `validate` and `quickstart` show them."""
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
-from warehouse.cli.common import fetched, put_for_people
+from warehouse.cli.common import Section, fetched
 from warehouse.database.sql_text import literal
 
 if TYPE_CHECKING:
@@ -27,8 +26,8 @@ order by reference, published_group, estimator, variant"""
 _HOW = """\
 How far the estimates are from published steps
 (errors of the predicted FLOP/s, positive where too fast; baselines, each from the other rows of the
-group: their mean, a line in ln(hidden size), the estimator's own predictions times a factor;
-megatron_flops takes the peak rate: how far below it runs are, no prediction)"""
+group: their mean, a line in ln(hidden size), the estimator's own predictions times a factor; an
+estimator that takes the peak rate predicts no step: its error says how far below it runs are)"""
 
 _REFERENCES = "select distinct reference from megatron_comparison order by reference"
 
@@ -66,8 +65,8 @@ from training_time_at_published_rate
 order by estimator, variant, reference, published_row"""
 
 
-def show_comparison(connection: DuckDBPyConnection, *, whole: bool = False) -> None:
-    """Print the errors per reference table, estimator and variant, then published steps.
+def comparison(connection: DuckDBPyConnection, *, whole: bool = False) -> list[Section]:
+    """Return the errors per reference table, estimator and variant, then published steps.
 
     Parameters
     ----------
@@ -75,23 +74,19 @@ def show_comparison(connection: DuckDBPyConnection, *, whole: bool = False) -> N
         All tables row by row, errors by degree and times of whole runs; by default table 1 of
         arXiv 2104.04473 alone.
     """
-    heading(_HOW)
-    put_for_people(*fetched(connection, _ACCURACY))
+    sections = [Section(_HOW, *fetched(connection, _ACCURACY))]
     found = [str(row[0]) for row in fetched(connection, _REFERENCES)[1]]
     for reference in found if whole else [MAIN]:
-        heading(f"Published and predicted steps of {reference}")
-        put_for_people(*fetched(connection, _COMPARISON.format(reference=literal(reference))))
-    if whole:
-        heading("Error by degree, over the programs whose constants are taken")
-        put_for_people(*fetched(connection, _BY_DEGREE))
-        heading("Whole runs: published, at the measured step, at the predicted step")
-        put_for_people(*fetched(connection, _WHOLE_RUNS))
-        columns, rows = fetched(connection, _AT_PUBLISHED_RATE)
-        if rows:
-            heading("Whole runs: published, by their FLOPs at the published rate, approximately")
-            put_for_people(columns, rows)
-
-
-def heading(text: str) -> None:
-    """Print the heading of a section of stdout."""
-    sys.stdout.write(f"\n{text}\n\n")
+        table = fetched(connection, _COMPARISON.format(reference=literal(reference)))
+        sections.append(Section(f"Published and predicted steps of {reference}", *table))
+    if not whole:
+        return sections
+    by_degree = "Error by degree, over the programs whose constants are taken"
+    sections.append(Section(by_degree, *fetched(connection, _BY_DEGREE)))
+    whole_runs = "Whole runs: published, at the measured step, at the predicted step"
+    sections.append(Section(whole_runs, *fetched(connection, _WHOLE_RUNS)))
+    columns, rows = fetched(connection, _AT_PUBLISHED_RATE)
+    if rows:
+        heading = "Whole runs: published, by their FLOPs at the published rate, approximately"
+        sections.append(Section(heading, columns, rows))
+    return sections

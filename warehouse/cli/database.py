@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from warehouse.cli.common import DEFAULT_DATABASE, Database, count, say
+from warehouse.cli.common import count, say
+from warehouse.cli.options import DEFAULT_DATABASE, Database
 
 
 def init(db: Database = DEFAULT_DATABASE) -> None:

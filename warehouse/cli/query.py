@@ -7,28 +7,30 @@ from typing import Annotated
 
 import typer
 
-from warehouse.cli.common import DEFAULT_DATABASE, Database, FormatOption, put
-from warehouse.show.formats import Format
+from warehouse.cli.common import put
+from warehouse.cli.options import DEFAULT_DATABASE, Database, Output
 
 
 def sql(
+    *,
     query: Annotated[
         str, typer.Argument(metavar="QUERY", help="One SELECT; - reads it from stdin.")
     ],
-    form: FormatOption = Format.TABLE,
+    output: Output,
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Stop the query after this time.")
+        float,
+        typer.Option("--timeout", metavar="SECONDS", help="Stop the query after this time."),
     ] = 60.0,
     memory: Annotated[
-        str, typer.Option(metavar="SIZE", help="Memory that the query may take.")
+        str, typer.Option("--memory", metavar="SIZE", help="Memory that the query may take.")
     ] = "2GB",
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Run one SELECT over the tables and views.
 
-    The query can read the database and nothing else: no files, no network, no writing. FROM,
-    WITH, VALUES, DESCRIBE, SUMMARIZE and SHOW TABLES count as SELECT. In JSON, NaN and
-    infinities are null.
+    The query can read the database and nothing else: no files, no network, no writing. FROM, WITH,
+    VALUES, DESCRIBE, SUMMARIZE and SHOW TABLES count as SELECT. In JSON, NaN and infinities are
+    null.
     """
     from warehouse.database.sandbox import Limits, select
     from warehouse.errors import InputError
@@ -39,5 +41,5 @@ def sql(
     except UnicodeError:
         raise InputError("the query is not UTF-8 text") from None
     limits = Limits(seconds=timeout, memory=memory)
-    with select(db, text, limits, bound_process=True) as result:
-        put(result.columns, result.blocks, form)
+    with select(db, text, limits, bound_process=True) as result, output.opened():
+        put(result.columns, result.blocks, output.form)

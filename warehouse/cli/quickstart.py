@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import shlex
 import sys
 import time
@@ -10,38 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warehouse.cli.common import (
-    DEFAULT_DATABASE,
-    Database,
-    count,
-    fetched,
-    put_for_people,
-    say,
-    study_path,
-)
-from warehouse.cli.comparison import heading, show_comparison
+from warehouse.cli.common import Section, count, fetched, put_sections, say, study_path
+from warehouse.cli.comparison import comparison
 from warehouse.cli.database import init
+from warehouse.cli.options import DEFAULT_DATABASE, Database
 from warehouse.cli.sweep import run_with_progress, summary, under_options
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-    Plan = tuple[tuple[str, str | None], ...]
-
 NUM_GPUS = 4096
 
-MEASURED: Plan = (
-    ("megatron", None),
-    ("roofline_published", None),
-    ("training_step_published", None),
-    ("megatron_flops_published", None),
-)
-"""Studies of what was measured."""
-
-WHOLE: Plan = (("paper_grid", None), ("paper_grid", "corrected"), *MEASURED)
-"""Studies, each with the variant that takes the place of its own."""
-
-SMALL: Plan = (("gpt3_1T_1d", None), *MEASURED)
+STUDIES = "quickstart.csv"
+"""File of the packaged studies that lists those of the quickstart, in their order."""
 
 BEST = f"""\
 select
@@ -93,7 +75,7 @@ NEXT = (
         " and accelerator = 'B200' and nvlink_size = 8 order by num_gpus, strategy",
     ),
 )
-"""Questions for a user's own first queries, each with one that answers it."""
+"""Questions to try next, each with the query that answers it."""
 
 
 def quickstart(
@@ -104,10 +86,10 @@ def quickstart(
 ) -> None:
     """Build a database, run the main searches, show the results.
 
-    The whole grid of arXiv 2410.00273, as published and corrected: two models, three strategies,
-    three generations of GPUs, three sizes of NVLink domains, 4 to 16,384 GPUs; and every layout
-    around the ten configurations that Megatron published (arXiv 2104.04473); and every published
-    step by the estimators that can represent it. A second run evaluates nothing again.
+    Sweeps the whole grid of arXiv 2410.00273, as published and corrected: two models, three
+    strategies, three generations of GPUs, three sizes of NVLink domains, 4 to 16,384 GPUs. Then
+    every layout of the ten configurations that Megatron published (arXiv 2104.04473), and every
+    published step by each estimator that can represent it. A second run evaluates nothing again.
     """
     from warehouse.database.connection import open_for_read
     from warehouse.studies.study import load_study
@@ -115,32 +97,45 @@ def quickstart(
     started = time.perf_counter()
     init(db)
     rows = 0
-    for name, variant in SMALL if small else WHOLE:
+    for name, variant in studies(small=small):
         study = under_options(load_study(study_path(name)), variant, None)
         report = run_with_progress(db, study)
         rows += report.rows + report.rows_before
         say(summary(report))
     with open_for_read(db) as connection:
-        _show(connection)
+        put_sections(_sections(connection))
     _suggest(db)
     seconds = time.perf_counter() - started
     say(f"\nquickstart took {seconds:.1f} s; {db} holds {count(rows, 'row')} of these studies")
 
 
-def _show(connection: DuckDBPyConnection) -> None:
-    heading(f"Best layout of each strategy, gpt3_1T on {NUM_GPUS:,} GPUs (corrected)")
-    put_for_people(*fetched(connection, BEST))
-    heading(f"The best layout as published and corrected, gpt3_1T on {NUM_GPUS:,} GPUs")
-    put_for_people(*fetched(connection, ERRATA))
-    show_comparison(connection)
-    heading(
-        "Where Megatron's layouts rank among all that fit, and what would be faster (corrected)"
-    )
-    put_for_people(*fetched(connection, LAYOUT_RANK))
+def studies(*, small: bool) -> list[tuple[str, str | None]]:
+    """Return the studies to sweep in order, each with the variant that replaces its own."""
+    from warehouse.database import resources
+
+    text = (resources.studies_directory() / STUDIES).read_text(encoding="utf-8")
+    flag = "in_small" if small else "in_whole"
+    lines = csv.DictReader(text.splitlines())
+    return [(line["study"], line["variant"] or None) for line in lines if line[flag] == "true"]
+
+
+def _sections(connection: DuckDBPyConnection) -> list[Section]:
+    """Return the tables that the quickstart shows."""
+    gpus = f"gpt3_1T on {NUM_GPUS:,} GPUs"
+    best = f"Best layout of each strategy, {gpus} (corrected)"
+    errata = f"The best layout as published and corrected, {gpus}"
+    ranks = "Where Megatron's layouts rank among all that fit, and what would be faster (corrected)"
+    return [
+        Section(best, *fetched(connection, BEST)),
+        Section(errata, *fetched(connection, ERRATA)),
+        *comparison(connection),
+        Section(ranks, *fetched(connection, LAYOUT_RANK)),
+    ]
 
 
 def _suggest(db: Path) -> None:
-    heading("Try next")
+    """Print queries to try next."""
+    sys.stdout.write("\nTry next\n\n")
     option = "" if db == DEFAULT_DATABASE else f" --db {shlex.quote(str(db))}"
     for question, query in NEXT:
         sys.stdout.write(f'# {question}\nwarehouse sql{option} "{query}"\n\n')

@@ -1,22 +1,20 @@
-"""`warehouse validate`: the checks, and how far the estimates are from what was measured."""
+"""`warehouse validate`: the checks, and the errors of the estimates."""
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from warehouse.cli.common import DEFAULT_DATABASE, Database, count, fetched, records, say
-from warehouse.cli.comparison import show_comparison
+from warehouse.cli.common import count, fetched, put_document, put_sections, records, say
+from warehouse.cli.comparison import comparison
+from warehouse.cli.options import DEFAULT_DATABASE, Database, Output
 from warehouse.show.formats import write
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 MAX_SHOWN = 20
-"""Rows at fault shown of a check."""
+"""Rows of a failed check that are listed."""
 
 TABLES = (
     *("estimator_accuracy", "megatron_comparison"),
@@ -24,28 +22,25 @@ TABLES = (
 )
 
 
-def validate(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, in base units.")
-    ] = False,
-    db: Database = DEFAULT_DATABASE,
-) -> None:
+def validate(*, output: Output, db: Database = DEFAULT_DATABASE) -> None:
     """Run the checks and compare estimates with measurements.
 
-    A check is a query that must return no row; exit code 4 if one returns any. The comparison
-    goes to stdout: the errors per reference table, estimator and variant beside baselines, each
-    published step, the errors by degree, and the times of whole runs.
+    A check is a query that must return no row; the exit code is 4 if one returns any. The
+    comparison follows: the errors per reference table, estimator and variant with those of simple
+    baselines, each published step, the errors by degree, and the times of whole runs. CSV has the
+    errors alone.
     """
     from warehouse.database.connection import open_for_read
     from warehouse.errors import CheckError
 
     with open_for_read(db) as connection:
         failed = run_checks(connection)
-        if as_json:
-            tables = {name: records(fetched(connection, f"from {name}")) for name in TABLES}
-            sys.stdout.write(json.dumps({"failed_checks": failed, **tables}, indent=1) + "\n")
-        else:
-            show_comparison(connection, whole=True)
+        with output.opened():
+            if output.is_json:
+                tables = {name: records(fetched(connection, f"from {name}")) for name in TABLES}
+                put_document({"failed_checks": failed, **tables})
+            else:
+                put_sections(comparison(connection, whole=True), output.form)
     if failed:
         raise CheckError(
             f"{count(len(failed), 'check')} found rows: {', '.join(failed)}",
@@ -54,7 +49,7 @@ def validate(
 
 
 def run_checks(connection: DuckDBPyConnection) -> list[str]:
-    """Run every check, tell its result on stderr, and return the names of those that failed."""
+    """Run every check, print its result to stderr, and return the names of those that failed."""
     from warehouse.database.views import checks
 
     failed = []
