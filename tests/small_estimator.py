@@ -47,8 +47,8 @@ class SmallEstimator(BaseEstimator):
     name = "small"
     version = 3
     title = "A small estimator"
-    mends = ("S1", "S2")
-    problem_columns = (
+    mends: tuple[str, ...] = ("S1", "S2")
+    problem_columns: tuple[str, ...] = (
         "model",
         "hidden_size",
         "num_layers",
@@ -57,10 +57,10 @@ class SmallEstimator(BaseEstimator):
         "num_gpus",
         "global_batch_size",
     )
-    choice_columns = ("activation_recompute",)
+    choice_columns: tuple[str, ...] = ("activation_recompute",)
     neutral_choices: Mapping[str, Scalar] = MappingProxyType({"activation_recompute": "none"})
-    relations = (SMALL_RELATION, OTHER_RELATION)
-    search = cast(
+    relations: tuple[Relation, ...] = (SMALL_RELATION, OTHER_RELATION)
+    search: Search | None = cast(
         "Search",
         SimpleNamespace(  # of a search, a study needs the names only
             space_columns=(

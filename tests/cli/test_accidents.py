@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import duckdb
 import pytest
@@ -130,10 +130,11 @@ def nothing_readable(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     monkeypatch.setattr(os, "access", lambda *_, **__: False)
     opened = Path.open
 
-    def refuse(path: Path, mode="r", *arguments: object, **options: Any):
+    def refuse(path: Path, *arguments: Any, **options: Any) -> IO[Any]:
         if path.suffix == ".duckdb" or path.name == "in.csv":
             raise PermissionError(13, "Permission denied", str(path))
-        return opened(path, mode, *arguments, **options)
+        file: IO[Any] = opened(path, *arguments, **options)
+        return file
 
     def refuse_stored() -> None:
         monkeypatch.setattr(Path, "open", refuse)

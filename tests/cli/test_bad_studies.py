@@ -120,10 +120,10 @@ def test_a_capacity_below_the_weights_gives_rows_that_do_not_fit(
     done, database = sweep(HEAD + GPT3 + "[system]\nhbm_bytes = 1e9\n")
     assert done.returncode == 0, done.stderr
     with duckdb.connect(str(database), read_only=True) as connection:
-        rows, fitting, least, capacity = connection.execute(
+        [(rows, fitting, least, capacity)] = connection.execute(
             "select count(*), count(*) filter (fits_memory), min(weights_bytes), max(hbm_bytes)"
             " from configuration"
-        ).fetchone()
+        ).fetchall()
     assert rows > 0
     assert fitting == 0
     assert least > capacity == 1e9

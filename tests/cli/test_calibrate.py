@@ -269,12 +269,14 @@ def test_a_profile_for_an_estimator_without_constants_is_refused(
 ) -> None:
     configs = tmp_path / "configs.csv"
     configs.write_text("model,num_gpus\ngpt3,64\n")
-    arguments = {
+    arguments: dict[str, list[object]] = {
         "sweep": [tiny],
         "evaluate": ["roofline", configs, "--out", tmp_path / "out.csv"],
         "show": ["roofline", "model=gpt3"],
-    }[command]
-    code, out, err = warehouse(command, *arguments, "--profile", "tuned", "--db", calibrated)
+    }
+    code, out, err = warehouse(
+        command, *arguments[command], "--profile", "tuned", "--db", calibrated
+    )
     assert (code, out) == (3, "")
     assert "roofline has no constants to calibrate" in err
 

@@ -160,7 +160,7 @@ def test_a_file_that_is_no_database_exits_5_and_is_left_alone(
     ],
 )
 def test_an_error_becomes_its_message_and_exit_code(
-    warehouse: Command, monkeypatch: pytest.MonkeyPatch, error: object, code: int
+    warehouse: Command, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
 ) -> None:
     def fail(*_: object) -> None:
         raise error

@@ -273,6 +273,7 @@ def test_a_database_that_another_process_writes_to_is_told(
         text=True,
     )
     try:
+        assert holder.stdout is not None
         assert holder.stdout.readline() == "ready\n"
         done = program("measure", runs(), "--db", measure.database)
         assert done.returncode == 5
@@ -287,7 +288,9 @@ BARE = (
 
 
 @pytest.mark.parametrize("estimator", ["roofline", "megatron_flops"])
-def test_any_estimator_of_a_step_completes_and_estimates_runs(measure, runs, warehouse, estimator):
+def test_any_estimator_of_a_step_completes_and_estimates_runs(
+    measure: Measure, runs: Callable[..., Path], warehouse: Command, estimator: str
+) -> None:
     [line] = measure(runs(BARE), "--estimator", estimator)
     pairs = ("model=gpt3_1.3B", "accelerator=H100 SXM 80GB", "num_gpus=8", "global_batch_size=64")
     alone = json.loads(warehouse("show", estimator, *pairs, "--json")[1])["results"]
@@ -297,7 +300,9 @@ def test_any_estimator_of_a_step_completes_and_estimates_runs(measure, runs, war
 
 
 @pytest.mark.usefixtures("toy")
-def test_the_toy_estimator_completes_and_estimates_runs(warehouse, database, runs):
+def test_the_toy_estimator_completes_and_estimates_runs(
+    warehouse: Command, database: Path, runs: Callable[..., Path]
+) -> None:
     """6 x 12 x 2 x 8^2 x 8 x 16 FLOPs on 4e6 a second; 1536 parameters are exchanged."""
     head = (
         "num_layers,hidden_size,seq_len,matrix_flops_per_second,hbm_bytes,"
@@ -316,8 +321,8 @@ def test_the_toy_estimator_completes_and_estimates_runs(warehouse, database, run
 
 @pytest.mark.parametrize("estimator", ["dataflow", "pipeline", "cluster"])
 def test_an_estimator_of_no_step_of_a_batch_on_gpus_is_refused(
-    warehouse, database, runs, estimator
-):
+    warehouse: Command, database: Path, runs: Callable[..., Path], estimator: str
+) -> None:
     options = ("--estimator", estimator, "--db", database)
     code, out, err = warehouse("measure", runs(BARE), *options)
     assert (code, out) == (2, "")
@@ -326,7 +331,9 @@ def test_an_estimator_of_no_step_of_a_batch_on_gpus_is_refused(
     assert not database.exists()
 
 
-def test_a_run_takes_the_constants_of_the_profile_that_it_names(measure, runs, warehouse):
+def test_a_run_takes_the_constants_of_the_profile_that_it_names(
+    measure: Measure, runs: Callable[..., Path], warehouse: Command
+) -> None:
     made = ("published_megatron_scaling", "--fit", "gemm_efficiency", "--name", "mine")
     code, _, err = warehouse("calibrate", *made, "--db", measure.database)
     assert code == 0, err
@@ -343,7 +350,9 @@ def test_a_run_takes_the_constants_of_the_profile_that_it_names(measure, runs, w
     assert 'line 2: `profile` "other" is not a stored profile' in err
 
 
-def test_the_comparison_is_written_to_a_file(measure, runs, tmp_path, warehouse):
+def test_the_comparison_is_written_to_a_file(
+    measure: Measure, runs: Callable[..., Path], tmp_path: Path, warehouse: Command
+) -> None:
     out = tmp_path / "compared.csv"
     code, said, err = warehouse("measure", runs(), "--out", out, "--db", measure.database)
     assert (code, said) == (0, ""), err

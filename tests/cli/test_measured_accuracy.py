@@ -38,8 +38,8 @@ def estimated(warehouse: Command) -> dict[str, float]:
     """Return the estimated seconds of a step of each run, of `show`, which knows no database."""
     found = {}
     for run, degree in LAYOUTS.items():
-        pairs = (f"model={MODEL}", "accelerator=H100", f"num_gpus={GPUS}")
-        pairs += (f"tensor_parallel={degree}", f"global_batch_size={BATCH}")
+        problem = (f"model={MODEL}", "accelerator=H100", f"num_gpus={GPUS}")
+        pairs = (*problem, f"tensor_parallel={degree}", f"global_batch_size={BATCH}")
         code, out, err = warehouse("show", "training_step", *pairs, "--json")
         assert code == 0, err
         told = json.loads(out)

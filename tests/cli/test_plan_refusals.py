@@ -142,6 +142,7 @@ def test_a_database_that_another_process_writes_to_is_told(
         text=True,
     )
     try:
+        assert holder.stdout is not None
         assert holder.stdout.readline() == "ready\n"
         done = program("plan", *QUESTION, "--gpus", 8, "--db", planned_database)
         assert done.returncode == 5

@@ -51,7 +51,7 @@ def test_a_view_shows_columns_lineage_and_an_example(
 def test_the_example_that_is_shown_runs(warehouse: Command, quickstart: Quickstart) -> None:
     for name in ("training_run_for", "configuration_rank", "has_mend"):
         _, out, _ = warehouse("schema", name, "--db", quickstart.database)
-        example = re.search(r"^example +warehouse (.*)$", out, re.MULTILINE)[1]
+        [example] = re.findall(r"^example +warehouse (.*)$", out, re.MULTILINE)
         code, shown, err = warehouse(*shlex.split(example))
         assert (code, err) == (0, "")
         assert len(shown.splitlines()) > 2

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,7 +22,7 @@ DEAF = "select levenshtein(repeat('ab', 2000000), repeat('ba', 2000000))"
 def test_each_format_writes_the_same_rows(warehouse: Command, quickstart: Quickstart) -> None:
     query = "select 'a|b' as t, 1.5::double as x, 12345678901234567 as n, null as none"
 
-    def written(form):
+    def written(form: str) -> tuple[int, str, str]:
         return warehouse("sql", query, "--db", quickstart.database, "--format", form)
 
     assert written("csv") == (0, "t,x,n,none\na|b,1.5,12345678901234567,\n", "")
@@ -46,7 +47,9 @@ def test_a_dash_reads_the_query_from_stdin(program: Program, quickstart: Quickst
     assert (done.returncode, done.stdout, done.stderr) == (0, "x\né\n", "")
 
 
-def test_a_query_that_is_no_text_is_refused(program: Program, quickstart: Quickstart) -> None:
+def test_a_query_that_is_no_text_is_refused(
+    program: Callable[..., subprocess.CompletedProcess[bytes]], quickstart: Quickstart
+) -> None:
     arguments = ("sql", "-", "--db", quickstart.database)
     done = program(*arguments, input=b"select '\xff'", text=False)
     assert done.returncode == 3

@@ -37,7 +37,7 @@ def held() -> Iterator[Callable[[Path, str], int]]:
     """Have another process hold a database, as a sweep or silently."""
     processes = []
 
-    def held(database: Path, how) -> int:
+    def held(database: Path, how: str) -> int:
         holder = subprocess.Popen(
             [sys.executable, "-c", HOLD, str(database), how],
             stdin=subprocess.PIPE,
@@ -45,6 +45,7 @@ def held() -> Iterator[Callable[[Path, str], int]]:
             text=True,
         )
         processes.append(holder)
+        assert holder.stdout is not None
         assert holder.stdout.readline() == "ready\n"
         return holder.pid
 

@@ -22,7 +22,7 @@ PACKAGED = ", ".join(sorted(path.stem for path in studies_directory().glob("*.to
 
 def num_rows(database: Path) -> int:
     with duckdb.connect(str(database), read_only=True) as connection:
-        return connection.execute("select count(*) from roofline").fetchall()[0][0]
+        return int(connection.execute("select count(*) from roofline").fetchall()[0][0])
 
 
 def test_init_creates_a_database_and_then_finds_it_up_to_date(

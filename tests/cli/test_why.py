@@ -102,8 +102,8 @@ def test_the_best_layout_loses_nothing(why: Document, warehouse: Command) -> Non
 def test_of_a_layout_that_does_not_fit_the_excess_and_its_largest_part_are_told(
     why: Document, warehouse: Command
 ) -> None:
-    pairs = ("model=llama3_70B", "accelerator=H100 SXM 80GB", "num_gpus=64", "tensor_parallel=2")
-    pairs = (*pairs, "pipeline_parallel=2", "global_batch_size=64")
+    problem = ("model=llama3_70B", "accelerator=H100 SXM 80GB", "num_gpus=64", "tensor_parallel=2")
+    pairs = (*problem, "pipeline_parallel=2", "global_batch_size=64")
     found = why(*pairs)
     memory = found["results"]["memory_bytes"]
     assert (found["fits_memory"], found["rank"]) == (False, None)
@@ -155,8 +155,8 @@ def test_each_kind_of_rule_is_found(why: Document, pairs: tuple[str, ...], rule:
 
 
 def test_a_layout_of_the_roofline_is_compared_over_all_strategies(why: Document) -> None:
-    pairs = ("model=gpt3_1T", "accelerator=H200", "nvlink_size=8", "num_gpus=512")
-    pairs = (*pairs, "tensor_parallel=8", "pipeline_parallel=64", "global_batch_size=512")
+    problem = ("model=gpt3_1T", "accelerator=H200", "nvlink_size=8", "num_gpus=512")
+    pairs = (*problem, "tensor_parallel=8", "pipeline_parallel=64", "global_batch_size=512")
     found = why(*pairs, "--estimator", "roofline")
     assert found["rank"] > 1
     assert found["best"]["strategy"] in ("tensor_1d", "summa_2d", "context_2d")

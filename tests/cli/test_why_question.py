@@ -104,8 +104,8 @@ def test_rounding_is_told_as_none() -> None:
 def test_no_rounding_is_printed_of_the_best_layout(why: Document, warehouse: Command) -> None:
     pairs = ("model=gpt3_1.3B", "accelerator=H100 SXM 80GB", "num_gpus=8", "global_batch_size=64")
     best = why(*pairs)["best"]
-    names = ("tensor_parallel", "context_parallel", "pipeline_parallel", "microbatch_size")
-    names = (*names, "virtual_pipeline", "zero_stage", "activation_recompute")
+    degrees = ("tensor_parallel", "context_parallel", "pipeline_parallel", "microbatch_size")
+    names = (*degrees, "virtual_pipeline", "zero_stage", "activation_recompute")
     own = [f"{name}={best[name]}" for name in names]
     _, out, _ = warehouse("why", *pairs, *own)
     assert "rank 1 of" in out

@@ -10,6 +10,7 @@ import polars as pl
 
 from estimators.columns import COLUMNS
 from estimators.contract import PUBLISHED, Array, Catalog, Cell, Mends, Refusal, Scalar
+from estimators.factored import Factored
 from estimators.roofline.estimator import RELATION, ROOFLINE
 
 ALL_MENDS: Mends = frozenset(ROOFLINE.mends)
@@ -34,8 +35,9 @@ def cells_of(
 def evaluate_cell(cell: Cell, max_rows: int = 16_384) -> pl.DataFrame:
     """Return every layout of a cell with everything the estimator knows of it."""
     names = (*RELATION.keys, *RELATION.outputs)
-    frames = []
+    frames: list[pl.DataFrame] = []
     for layouts in ROOFLINE.search.layouts(cell, max_rows):
+        assert isinstance(layouts, Factored)
         out = _allocate(names, layouts.num_rows)
         ROOFLINE.estimate(RELATION, cell.values, layouts, cell.mends, out)
         frames.append(pl.DataFrame(out))

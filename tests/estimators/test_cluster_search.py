@@ -27,16 +27,18 @@ from tests.estimators.parity import resolved
 
 
 Space = dict[str, list[Any]]
+assert CLUSTER.search is not None
+SEARCH = CLUSTER.search
 
 
 def cells_of(catalog: Catalog, space: Space, mends: Mends = ALL_MENDS) -> list[Cell]:
-    return list(CLUSTER.search.cells(space, catalog, mends))
+    return list(SEARCH.cells(space, catalog, mends))
 
 
 def rows_of(cell: Cell, max_rows: int) -> list[dict[str, Any]]:
     """Return the layouts of a cell row by row, from chunks that are no longer than asked."""
     rows = []
-    for chunk in CLUSTER.search.layouts(cell, max_rows):
+    for chunk in SEARCH.layouts(cell, max_rows):
         columns = {name: column.tolist() for name, column in chunk.items()}
         [height] = {len(column) for column in columns.values()}
         assert 0 < height <= max_rows
@@ -115,7 +117,7 @@ def test_a_space_has_every_combination_once_whatever_the_chunks(
     found = []
     for cell in cells:
         rows = rows_of(cell, 10_000)
-        assert CLUSTER.search.count(cell) == len(rows)
+        assert SEARCH.count(cell) == len(rows)
         assert rows_of(cell, 1) == rows_of(cell, 7) == rows
         assert all(tuple(row) == relation.keys for row in rows)
         found += [tuple({**cell.values, **row}[name] for name in names) for row in rows]
@@ -168,6 +170,6 @@ def test_a_space_has_the_same_defaults_as_a_batch(
 def test_one_faulty_value_refuses_the_whole_space(faulty: Space, catalog: Catalog) -> None:
     name, values = next(iter(faulty.items()))
     with pytest.raises(RefusedError) as caught:
-        next(CLUSTER.search.cells(faulty, catalog, ALL_MENDS))
+        next(SEARCH.cells(faulty, catalog, ALL_MENDS))
     first = caught.value.refusals[0]
     assert (first.column, first.value) == (name, values[1])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from estimators.columns import COLUMNS
@@ -33,7 +35,7 @@ def test_the_id_ignores_order_and_absent_values() -> None:
 @pytest.mark.parametrize(
     "change", [{"num_gpus": 65}, {"model": "gpt4"}, {"hbm_bytes": 81e9}, {"seq_len": 2048}]
 )
-def test_the_id_changes_with_the_content(change: dict[str, object]) -> None:
+def test_the_id_changes_with_the_content(change: dict[str, Any]) -> None:
     assert Problem({**PROBLEM.values, **change}).id != PROBLEM.id
 
 

@@ -198,7 +198,9 @@ def is_efficient(v: dict[str, Any], degrees: tuple[int, ...]) -> bool:
     if not any(batch % size == 0 for size in range(low, high + 1, data)):
         return False
     heads = v["num_heads"] * v["head_size"]
-    return 1024 * inner <= min(v["ffn_hidden_size"], heads) and 1024 * outer <= v["hidden_size"]
+    return bool(
+        1024 * inner <= min(v["ffn_hidden_size"], heads) and 1024 * outer <= v["hidden_size"]
+    )
 
 
 def is_valid(v: dict[str, Any], degrees: tuple[int, ...]) -> bool:
@@ -212,8 +214,8 @@ def is_valid(v: dict[str, Any], degrees: tuple[int, ...]) -> bool:
     if not v["skip_efficiency_check"] and not is_efficient(v, degrees):
         return False
     whole = v["seq_len"] // experts
-    wholes = ((v["num_layers"], pipe), (experts, expert), (whole, sequence), (whole, outer))
-    wholes = (*wholes, (d, outer), (f, inner), (v["num_heads"], inner))
+    split = ((v["num_layers"], pipe), (experts, expert), (whole, sequence), (whole, outer))
+    wholes = (*split, (d, outer), (f, inner), (v["num_heads"], inner))
     if any(number % degree for number, degree in wholes):
         return False
     e, t, width, ffn = experts // expert, whole // sequence, d // outer, f // inner

@@ -102,7 +102,7 @@ def test_impossible_values_are_refused(catalog: Catalog, name: str, value: float
 
 
 def test_a_sweep_has_every_split_of_the_gpus(catalog: Catalog) -> None:
-    space = {
+    space: dict[str, list[Any]] = {
         "accelerator": ["A100"],
         "input_size": [1024.0],
         "output_size": [4096.0],

@@ -81,7 +81,7 @@ def test_what_the_source_refuses_is_refused_with_its_values(
 
 
 def test_the_readmes_version_has_its_own_devices_and_no_override(catalog: Catalog) -> None:
-    readme = {"source_version": "readme"}
+    readme: dict[str, Any] = {"source_version": "readme"}
     pod = run(catalog, **readme, accelerator="H100_x64_pod", data_parallel=12)
     now = run(catalog, accelerator="H100_x64_pod", data_parallel=12)
     # 12.5 GB/s then, 1 GB/s now
@@ -92,19 +92,20 @@ def test_the_readmes_version_has_its_own_devices_and_no_override(catalog: Catalo
     [told, *_] = refusals(catalog, **readme, accelerator=None)
     assert told.startswith("`accelerator` (none) is missing")
     for name, value in {"network_bytes_per_second": 1e9, "base_utilization": 0.3}.items():
-        [told] = refusals(catalog, **readme, **{name: value})
+        given: dict[str, Any] = {name: value}
+        [told] = refusals(catalog, **readme, **given)
         assert told.startswith(f"`{name}` {value}")
         assert "cannot be given in the README's version" in told
-    own = {"network_bytes_per_second": 600e9, "base_utilization": 1.0}
+    own: dict[str, Any] = {"network_bytes_per_second": 600e9, "base_utilization": 1.0}
     assert run(catalog, **readme, **own) == run(catalog, **readme)
 
 
 def test_mends_leave_the_readmes_version_alone(catalog: Catalog) -> None:
-    readme = {"source_version": "readme", "precision_bits": 16}
+    readme: dict[str, Any] = {"source_version": "readme", "precision_bits": 16}
     assert run(catalog, ALL_MENDS, **readme) == run(catalog, **readme)
 
 
-SLOW_MEMORY = {
+SLOW_MEMORY: dict[str, Any] = {
     # one product of 7680 x 12288 by 1024 tokens, memory-bound
     "accelerator": None,
     "flops_8bit_per_second": 1e18,
@@ -133,7 +134,12 @@ def test_p2_counts_both_sides_of_a_hop_in_the_bubble(catalog: Catalog) -> None:
 
 
 def test_p2_lets_an_expert_stay_where_it_is_in_the_steady_phase_too(catalog: Catalog) -> None:
-    alone = {"experts_per_token": 1, "tensor_parallel": 1, "num_experts": 4, "virtual_pipeline": 2}
+    alone: dict[str, Any] = {
+        "experts_per_token": 1,
+        "tensor_parallel": 1,
+        "num_experts": 4,
+        "virtual_pipeline": 2,
+    }
     # 120 layers in 15 stages of 2 chunks: 4 layers a chunk, of which the last always crosses
     published = run(catalog, **alone)["steady_network_seconds"]
     mended = run(catalog, frozenset({"P2"}), **alone)["steady_network_seconds"]
@@ -149,7 +155,7 @@ def test_p3_takes_twenty_tokens_for_each_active_parameter(catalog: Catalog) -> N
 
 
 def test_p4_refuses_a_data_set_below_one_batch(catalog: Catalog) -> None:
-    few = {"dataset_tokens": 30720 * 2048 - 1.0}
+    few: dict[str, Any] = {"dataset_tokens": 30720 * 2048 - 1.0}
     assert run(catalog, **few)["training_seconds"] == 0
     [told] = refusals(catalog, frozenset({"P4"}), **few)
     assert "is less than one batch" in told
@@ -217,7 +223,7 @@ PROBLEMS = st.fixed_dictionaries(
 
 def valid(v: dict[str, Any]) -> set[tuple[int, ...]]:
     """Return the layouts that the source's assertions leave, by a plain loop."""
-    found = set()
+    found: set[tuple[int, ...]] = set()
     experts, routed = v["num_experts"], v["experts_per_token"]
     if experts % routed or v["num_gpus"] % experts:
         return found
@@ -261,7 +267,11 @@ def test_the_search_finds_what_a_plain_loop_over_the_rules_finds(
 
 
 def test_a_sweep_of_the_readmes_version_takes_no_mends(catalog: Catalog) -> None:
-    space = {"source_version": ["readme"], "num_gpus": [64], "accelerator": ["H100"]}
+    space: dict[str, list[Any]] = {
+        "source_version": ["readme"],
+        "num_gpus": [64],
+        "accelerator": ["H100"],
+    }
     space |= {"num_layers": [12], "hidden_size": [1024]}
     assert len(list(PIPELINE.search.cells(space, catalog, PUBLISHED))) == 1
     with pytest.raises(RefusedError, match="has no mends"):

@@ -40,7 +40,9 @@ KINDS = [(strategy, kind) for strategy, known in ATTENTIONS.items() for kind in 
 def evaluate_operations(columns: dict[str, Any], mends: Mends = PUBLISHED) -> pl.DataFrame:
     """Return the results of resolved rows, each of one operation, beside their keys."""
     size = len(columns["operation"])
-    out = {name: np.empty(size, dtype=COLUMNS[name].dtype) for name in RELATION_OPERATION.stored}
+    out: dict[str, Any] = {
+        name: np.empty(size, dtype=COLUMNS[name].dtype) for name in RELATION_OPERATION.stored
+    }
     ROOFLINE.estimate(RELATION_OPERATION, columns, columns, mends, out)
     return pl.DataFrame(out)
 
@@ -116,7 +118,7 @@ def test_operations_add_up_to_the_configuration(
 ) -> None:
     choices = {"strategy": kind[0], "attention": kind[1], "activation_recompute": recompute}
     problem = {"model": "gpt3", "accelerator": "H200", "nvlink_size": 8, "num_gpus": 64}
-    named = {**problem, **choices, "global_batch_size": 256}
+    named: dict[str, Any] = {**problem, **choices, "global_batch_size": 256}
     [cell] = cells_of({name: [value] for name, value in named.items()}, catalog, mends)
     rows = evaluate_cell(cell).sample(60, seed=1)
     rows = rows.with_columns(pl.lit(value).alias(name) for name, value in named.items())

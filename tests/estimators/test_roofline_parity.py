@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -39,7 +41,7 @@ BEST_KEY = ("strategy", "model", "accelerator", "nvlink_size", "num_gpus", "glob
     ids=lambda key: "-".join(map(str, key)),
 )
 def test_the_ten_best_layouts_come_in_the_order_of_the_source(
-    key: tuple[object, ...], catalog: Catalog
+    key: tuple[Any, ...], catalog: Catalog
 ) -> None:
     expected = BEST.filter(
         *(pl.col(name) == value for name, value in zip(BEST_KEY, key, strict=True))
@@ -80,7 +82,7 @@ def test_each_operation_of_a_layer_agrees(catalog: Catalog) -> None:
     kinds = set()
     for _, layer in layers:
         first = layer.row(0, named=True)
-        system = catalog.find("system", first["accelerator"])
+        system: Mapping[str, Any] = catalog.find("system", first["accelerator"])
         ratio = system["matrix_flops_per_second"] / system["vector_flops_per_second"]
         values = {**first, **system, "bytes_per_element": 2}
         second = first[SECOND_AXIS.get(first["strategy"], "context_parallel")]

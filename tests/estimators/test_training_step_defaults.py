@@ -65,7 +65,7 @@ def test_a_gated_model_has_an_output_layer_of_its_own() -> None:
 
 
 def test_a_framework_says_how_it_shards_and_splits() -> None:
-    frameworks = {
+    frameworks: dict[str, dict[str, Any]] = {
         "given": {
             "framework": "given",
             "attention": "unfused",

@@ -50,7 +50,7 @@ def layer_bytes(**changes: Any) -> float:
     few, many = steps(
         *({**UNFUSED, **changes, "num_layers": layers} for layers in (LAYERS, LAYERS + 1))
     )
-    return many["activations_bytes"] - few["activations_bytes"]
+    return float(many["activations_bytes"] - few["activations_bytes"])
 
 
 # ---- one layer ----

@@ -133,8 +133,8 @@ def test_the_optimizer_streams_what_a_gpu_keeps_of_it() -> None:
     every = 40 * WEIGHTS / 1e9
     assert found == [close(every), close(every / 4), close(every / 4), close(every / 4)]
     # Half of two stages and of two tensors; the first stage has the embedding, the last as much.
-    found = step(REPLICAS, **traffic, tensor_parallel=2, pipeline_parallel=2)
-    assert found["optimizer_seconds"] == close(40 * (2 * LLAMA_LAYER + 512 * 512) / 2 / 1e9)
+    split = step(REPLICAS, **traffic, tensor_parallel=2, pipeline_parallel=2)
+    assert split["optimizer_seconds"] == close(40 * (2 * LLAMA_LAYER + 512 * 512) / 2 / 1e9)
 
 
 def test_a_buffer_of_gradients_is_streamed_whole_where_the_optimizer_is_sharded() -> None:

@@ -42,7 +42,7 @@ def brute_force(problem: dict[str, Any], attention: str) -> set[tuple[int, ...]]
     keys = problem.get("num_kv_heads", heads)
     ffn = problem.get("ffn_hidden_size", 4 * problem["hidden_size"])
     experts = problem.get("num_experts", 1)
-    found = set()
+    found: set[tuple[int, ...]] = set()
     degrees = range(1, gpus + 1)
     for t, c, p, d in itertools.product(degrees, repeat=4):
         if t * c * p * d != gpus or p > layers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
@@ -142,7 +142,7 @@ def test_every_model_can_be_searched_on_every_system() -> None:
     catalog, estimator = packaged_catalog(), get("roofline")
     search = estimator.search
     assert search is not None
-    space = {
+    space: dict[str, tuple[Any, ...]] = {
         "model": tuple(catalog.tables["model"]),
         "accelerator": tuple(catalog.tables["system"]),
         "nvlink_size": (8,),

@@ -165,7 +165,7 @@ def test_a_refusal_without_a_row_refuses_every_row_and_is_told_once(
 
 
 def test_a_misspelt_column_is_passed_through_with_a_warning(run: Batches) -> None:
-    warnings = []
+    warnings: list[str] = []
     found = run("hiden_size,hidden_size,num_layers,id\n1,8,2,3\n", warn=warnings.append)
     assert len(warnings) == 1
     assert "`hiden_size` is not read; did you mean `hidden_size`?" in warnings[0]
@@ -173,7 +173,7 @@ def test_a_misspelt_column_is_passed_through_with_a_warning(run: Batches) -> Non
 
 
 def test_a_misspelt_column_is_told_even_if_the_file_is_refused(refusal: Callable[..., str]) -> None:
-    warnings = []
+    warnings: list[str] = []
     refusal("hiden_size,num_layers\n8,2\n", warn=warnings.append)
     assert "hiden_size" in warnings[0]
 

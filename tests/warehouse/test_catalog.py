@@ -54,7 +54,7 @@ def test_rows_are_scalars_by_the_kind_of_their_column_and_null_is_none(catalog: 
         *(("model", "gpt"), ("seq_len", 2048), ("hbm_bytes", 80e9), ("is_mended", True)),
     ]
     assert [type(value) for value in row.values()] == [str, int, float, bool, str, str]
-    assert row["evaluated_at"].startswith("2024-05-31")
+    assert str(row["evaluated_at"]).startswith("2024-05-31")
     bert = catalog.find("model", "bert")
     assert [bert[name] for name in ("seq_len", "hbm_bytes", "is_mended")] == [None, None, None]
 
@@ -104,7 +104,7 @@ def packaged_names() -> Iterator[tuple[str, dict[str, str]]]:
 def test_no_two_entries_of_a_reference_table_have_names_that_are_taken_for_one_another(
     table: str, names: dict[str, str]
 ) -> None:
-    meant = {}
+    meant: dict[str, set[str]] = {}
     for name, key in names.items():
         meant.setdefault(folded(name), set()).add(key)
 

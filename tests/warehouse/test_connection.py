@@ -8,7 +8,6 @@ import sys
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
@@ -50,7 +49,10 @@ def made(database: Path, warehouse_connection: duckdb.DuckDBPyConnection) -> Pat
     return database
 
 
-def refusal(path: Path, opener=open_for_read) -> DatabaseError:
+Opener = Callable[[Path], duckdb.DuckDBPyConnection]
+
+
+def refusal(path: Path, opener: Opener = open_for_read) -> DatabaseError:
     with pytest.raises(DatabaseError) as caught:
         opener(path)
     return caught.value
@@ -65,13 +67,14 @@ def test_a_database_is_made_with_its_directory_and_nothing_beside_it(tmp_path: P
 
 
 @pytest.mark.long
-def test_the_duckdb_1_5_shell_selects_from_every_view(made) -> None:
+def test_the_duckdb_1_5_shell_selects_from_every_view(made: Path) -> None:
     with open_for_read(made) as opened:
         names = opened.execute(
             "select view_name from duckdb_views() where not internal order by view_name"
         ).fetchall()
         counts = [
-            opened.execute(f"select '{name}', count(*) from {name}").fetchone() for (name,) in names
+            opened.execute(f"select '{name}', count(*) from {name}").fetchall()[0]
+            for (name,) in names
         ]
     assert len(names) > 5
     version = subprocess.run([SHELL, "--version"], capture_output=True, text=True, check=True)
@@ -86,7 +89,7 @@ def test_the_duckdb_1_5_shell_selects_from_every_view(made) -> None:
     assert done.stdout.splitlines() == [f"{name},{count}" for name, count in counts]
 
 
-def test_a_file_changed_after_it_was_made_still_opens_in_the_shell(made) -> None:
+def test_a_file_changed_after_it_was_made_still_opens_in_the_shell(made: Path) -> None:
     with open_for_write(made) as opened:
         opened.execute("create table extra as select range as number from range(300_000)")
 
@@ -99,7 +102,7 @@ def test_a_file_changed_after_it_was_made_still_opens_in_the_shell(made) -> None
     assert done.stdout == "300000\n"
 
 
-def test_a_reader_cannot_write(made) -> None:
+def test_a_reader_cannot_write(made: Path) -> None:
     with open_for_read(made) as opened, pytest.raises(duckdb.InvalidInputException):
         opened.execute("delete from cell")
 
@@ -114,13 +117,12 @@ def test_a_missing_database_is_not_made_by_reading(database: Path) -> None:
 
 
 @pytest.mark.parametrize("opener", [open_for_read, open_for_write])
-def test_a_locked_database_names_file_and_process_in_one_line(
-    made, opener: Callable[..., Any]
-) -> None:
+def test_a_locked_database_names_file_and_process_in_one_line(made: Path, opener: Opener) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, made], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     try:
+        assert holder.stdout is not None
         assert holder.stdout.readline() == b"open\n"
         error = refusal(made, opener)
     finally:
@@ -152,14 +154,14 @@ def test_a_file_of_another_kind_is_refused_and_left_alone(database: Path, conten
 
 
 @pytest.mark.parametrize("keep", [4096, 20_000])
-def test_a_truncated_database_is_refused(made, keep: int) -> None:
+def test_a_truncated_database_is_refused(made: Path, keep: int) -> None:
     made.write_bytes(made.read_bytes()[:keep])
 
     assert str(made) in refusal(made).message
     assert "sweep again" in refusal(made, open_for_write).hint
 
 
-def test_a_damaged_database_is_refused(made) -> None:
+def test_a_damaged_database_is_refused(made: Path) -> None:
     content = bytearray(made.read_bytes())
     content[12_288:] = b"\xa5" * (len(content) - 12_288)
     made.write_bytes(content)
@@ -195,7 +197,7 @@ def test_a_database_of_something_else_is_refused_and_left_alone(database: Path) 
     assert database.read_bytes() == content
 
 
-def test_a_database_of_a_newer_package_is_refused_with_the_way_out(made) -> None:
+def test_a_database_of_a_newer_package_is_refused_with_the_way_out(made: Path) -> None:
     with open_for_write(made) as opened:
         opened.execute("update warehouse_meta set value = '7.1' where key = 'package_version'")
         opened.execute("update warehouse_meta set value = '99' where key = 'schema_version'")
@@ -208,7 +210,7 @@ def test_a_database_of_a_newer_package_is_refused_with_the_way_out(made) -> None
 
 
 def test_reading_refreshes_what_another_version_of_the_package_left(
-    made, monkeypatch: pytest.MonkeyPatch
+    made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_for_write(made) as opened:
         opened.execute("drop view configuration")
@@ -220,7 +222,7 @@ def test_reading_refreshes_what_another_version_of_the_package_left(
         assert opened.execute(stored).fetchone() == ("99.0",)
 
 
-def test_reading_an_up_to_date_database_does_not_write(made) -> None:
+def test_reading_an_up_to_date_database_does_not_write(made: Path) -> None:
     before = (made.read_bytes(), made.stat().st_mtime_ns)
     with open_for_read(made) as opened:
         opened.execute("select count(*) from configuration").fetchall()
@@ -228,7 +230,7 @@ def test_reading_an_up_to_date_database_does_not_write(made) -> None:
     assert (made.read_bytes(), made.stat().st_mtime_ns) == before
 
 
-def test_what_was_committed_before_a_kill_is_read_and_the_rest_is_gone(made) -> None:
+def test_what_was_committed_before_a_kill_is_read_and_the_rest_is_gone(made: Path) -> None:
     killed = subprocess.run([sys.executable, "-c", DIE_WRITING, made])
     assert killed.returncode == -9
 
@@ -237,7 +239,7 @@ def test_what_was_committed_before_a_kill_is_read_and_the_rest_is_gone(made) -> 
             assert opened.execute("select study from study").fetchall() == [("kept",)]
 
 
-def test_the_log_of_a_deleted_database_does_not_stop_a_new_one(made) -> None:
+def test_the_log_of_a_deleted_database_does_not_stop_a_new_one(made: Path) -> None:
     subprocess.run([sys.executable, "-c", DIE_WRITING, made])
     assert made.with_name(f"{made.name}.wal").exists()
     made.unlink()
@@ -281,13 +283,13 @@ def test_a_file_system_without_hard_links_will_do(
     assert [each.name for each in database.parent.iterdir()] == [database.name]
 
 
-def test_a_second_mode_in_one_process_is_explained(made) -> None:
+def test_a_second_mode_in_one_process_is_explained(made: Path) -> None:
     with open_for_read(made):
         assert "in another mode" in refusal(made, open_for_write).message
 
 
 def test_a_faulty_resource_closes_the_connection_and_writes_nothing(
-    made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "reference").mkdir()
     (tmp_path / "reference" / "model.csv").write_text("model,source\ngpt,\n")

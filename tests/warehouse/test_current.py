@@ -22,7 +22,7 @@ class Stored:
 
     cell_id: int
     problem_id: int
-    rows: tuple[tuple[int, int, float], ...]
+    rows: tuple[tuple[int | None, int | None, float], ...]
     version: int = 1
     mends: str = ""
     recompute: str | None = "none"
@@ -192,7 +192,7 @@ def test_the_view_agrees_with_its_definition_on_random_cells(
     questions = defaultdict(list)
     for cell in cells:
         questions[cell.problem_id, cell.mends, cell.recompute].append(cell)
-    expected = []
+    expected: list[tuple[int, ...]] = []
     for asked in questions.values():
         newest = max((cell.version for cell in asked if cell.kept == "{}"), default=0)
         layouts = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ def refusal(load: Callable[..., Study]) -> Callable[[str], str]:
 
 def problem(study: Study) -> dict[str, Any]:
     [(cell, _)] = plan(study, packaged_catalog()).cells
-    return cell.problem.values
+    return dict(cell.problem.values)
 
 
 def test_a_model_of_ones_own_is_searched_with_its_numbers(load: Callable[..., Study]) -> None:
@@ -261,7 +261,7 @@ def test_the_examples_of_the_documentation_are_sound(tmp_path: Path) -> None:
 def test_the_documentation_says_how_far_weights_of_gated_models_are_off() -> None:
     rows = re.findall(r"^\| (llama\S+) \| (.*) \|$", DOCUMENT.read_text("utf-8"), re.MULTILINE)
     shown = {name: fields.split(" | ") for name, fields in rows}
-    models = packaged_catalog().tables["model"]
+    models: Mapping[str, Mapping[str, Any]] = packaged_catalog().tables["model"]
     dense = {name: row for name, row in models.items() if row["num_experts"] is None}
     assert set(shown) == {name for name, row in dense.items() if row["uses_glu"]}
     for name, fields in shown.items():

@@ -19,7 +19,9 @@ from warehouse.errors import (
     ("kind", "code"),
     [(WarehouseError, 1), (UsageError, 2), (InputError, 3), (CheckError, 4), (DatabaseError, 5)],
 )
-def test_each_error_has_its_exit_code_and_keeps_its_hint(kind: type[Exception], code: int) -> None:
+def test_each_error_has_its_exit_code_and_keeps_its_hint(
+    kind: type[WarehouseError], code: int
+) -> None:
     error = kind("x.toml: is empty", "write something")
 
     assert kind.exit_code == code

@@ -23,7 +23,10 @@ from warehouse.show.formats import Figure, Format, json_value, shown, write
 
 
 def written(
-    columns: Sequence[str], *blocks: object, form: Format = Format.TABLE, width: int | None = None
+    columns: Sequence[str],
+    *blocks: Sequence[Sequence[Any]],
+    form: Format = Format.TABLE,
+    width: int | None = None,
 ) -> str:
     stream = io.StringIO()
     write(stream, columns, blocks, form, width)

@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from warehouse.database import sink, stored_best
+from warehouse.database import stored_best
 from warehouse.database.connection import open_for_write
 from warehouse.database.schema import prepare
 from warehouse.studies.study import Study, load_study
@@ -153,7 +153,7 @@ def test_a_transaction_that_fails_leaves_none(
 
     refresh = stored_best.refresh
     with monkeypatch.context() as patched:
-        patched.setattr(sink.stored_best, "refresh", fail)
+        patched.setattr(stored_best, "refresh", fail)
         with pytest.raises(RuntimeError):
             run_study(database, study(tmp_path, "second", "[16]"))
     assert assert_right(database) == before

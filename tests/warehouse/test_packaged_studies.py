@@ -76,4 +76,5 @@ def test_the_coupled_sweep_runs_through_the_systems_of_the_source() -> None:
 def test_a_study_has_the_configurations_that_its_description_says(name: str) -> None:
     study = load_study(studies_directory() / f"{name}.toml")
     said = re.search(r"([\d,]+) configurations", study.definition["description"])
+    assert said is not None
     assert plan(study, packaged_catalog()).num_rows == int(said[1].replace(",", ""))

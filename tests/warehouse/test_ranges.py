@@ -156,8 +156,8 @@ def test_linear_takes_both_ends_and_equal_steps(low: int, step: int, count: int)
 def test_ranges_rise_from_one_end_to_the_other(
     low: float, factor: float, count: int, form: str
 ) -> None:
-    values = expand(BYTES, {form: [low, low * factor, count]})
+    values = [float(str(value)) for value in expand(BYTES, {form: [low, low * factor, count]})]
     assert len(values) == count
     assert values[0] == low
     assert values[-1] == low * factor
-    assert list(values) == sorted(set(values))
+    assert values == sorted(set(values))

@@ -142,19 +142,19 @@ def test_the_packaged_tables_are_stored_as_they_stand_in_their_files(
         for row, record in zip(stored.fetchall(), records, strict=True):
             for name, value, text in zip(header, row, record, strict=True):
                 kind = COLUMNS[name].kind
-                wanted = text.strip() or None
+                wanted: object = text.strip() or None
                 if wanted is not None and kind in ("int", "float"):
-                    wanted = float(wanted)
+                    wanted = float(text)
                 elif wanted is not None and kind == "bool":
-                    wanted = wanted == "true"
+                    wanted = text.strip() == "true"
                 elif wanted is not None and kind == "date":
-                    wanted = date.fromisoformat(wanted)
+                    wanted = date.fromisoformat(text.strip())
                 assert value == wanted, f"{path.name}: {name} of {row[0]}"
 
 
 def test_every_packaged_row_has_a_source(warehouse_connection: duckdb.DuckDBPyConnection) -> None:
     for path in reference_files():
         query = f"select count(*), count(nullif(trim(source), '')) from {path.stem}"
-        rows, sources = warehouse_connection.execute(query).fetchone()
+        [(rows, sources)] = warehouse_connection.execute(query).fetchall()
         assert rows == sources
         assert rows > 0

@@ -15,7 +15,6 @@ from typing import Any
 import duckdb
 import pytest
 
-from estimators.registry import get
 from estimators.roofline.estimator import Roofline
 from warehouse.database.connection import open_for_write
 from warehouse.errors import DatabaseError, InputError
@@ -225,7 +224,7 @@ def test_an_error_under_way_loses_the_group_and_is_told_as_it_is(
 def test_a_search_that_counts_wrongly_is_caught_before_it_is_stored(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = type(get("roofline").search)
+    search = type(Roofline().search)
     count = search.count
     monkeypatch.setattr(search, "count", lambda self, cell: count(self, cell) + 1)
     with pytest.raises(RuntimeError, match="layouts, counted"):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import duckdb
 import pytest
@@ -48,6 +48,13 @@ with duckdb.connect(path) as connection:
 """
 
 
+class Directories(TypedDict):
+    """Directories of views and reference tables, as keywords of `prepare`."""
+
+    sql: Path
+    reference: Path
+
+
 class Counting:
     """A connection that counts its statements."""
 
@@ -63,7 +70,7 @@ class Counting:
 
 
 @pytest.fixture
-def directories(tmp_path: Path) -> dict[str, Path]:
+def directories(tmp_path: Path) -> Directories:
     """Two reference tables and two views, in directories of their own, as keywords."""
     sql, reference = tmp_path / "small_sql", tmp_path / "small_reference"
     (sql / "marts").mkdir(parents=True)
@@ -76,7 +83,7 @@ def directories(tmp_path: Path) -> dict[str, Path]:
     )
     (reference / "model.csv").write_text("model,hidden_size,source\na,8,here\nb,16,there\n")
     (reference / "system.csv").write_text("accelerator,hbm_bytes,source\nA100,80e9,there\n")
-    return {"sql": sql, "reference": reference}
+    return Directories(sql=sql, reference=reference)
 
 
 def dump(connection: duckdb.DuckDBPyConnection) -> list[list[str]]:
@@ -96,7 +103,7 @@ def dump(connection: duckdb.DuckDBPyConnection) -> list[list[str]]:
 
 
 def test_preparing_twice_does_nothing(
-    connection: duckdb.DuckDBPyConnection, directories: dict[str, Path]
+    connection: duckdb.DuckDBPyConnection, directories: Directories
 ) -> None:
     assert not is_current(connection, **directories)
     assert prepare(connection, **directories)
@@ -108,7 +115,7 @@ def test_preparing_twice_does_nothing(
 
 
 def test_a_changed_file_changes_its_table_or_view_and_nothing_else(
-    connection: duckdb.DuckDBPyConnection, directories: dict[str, Path]
+    connection: duckdb.DuckDBPyConnection, directories: Directories
 ) -> None:
     prepare(connection, **directories)
     connection.execute("insert into system values ('mine', 1, 'me')")
@@ -129,7 +136,7 @@ def test_a_changed_file_changes_its_table_or_view_and_nothing_else(
 
 
 def test_removed_files_go_and_what_the_user_made_stays(
-    connection: duckdb.DuckDBPyConnection, directories: dict[str, Path]
+    connection: duckdb.DuckDBPyConnection, directories: Directories
 ) -> None:
     prepare(connection, **directories)
     connection.execute("create view mine as select 1 as one")
@@ -144,7 +151,7 @@ def test_removed_files_go_and_what_the_user_made_stays(
 
 
 def test_a_table_macro_whose_file_is_gone_goes_and_one_of_the_users_stays(
-    connection: duckdb.DuckDBPyConnection, directories: dict[str, Path]
+    connection: duckdb.DuckDBPyConnection, directories: Directories
 ) -> None:
     functions = directories["sql"] / "functions"
     functions.mkdir()
@@ -162,7 +169,7 @@ def test_a_table_macro_whose_file_is_gone_goes_and_one_of_the_users_stays(
 
 
 def test_a_reference_table_whose_file_is_gone_goes_alone(
-    connection: duckdb.DuckDBPyConnection, directories: dict[str, Path]
+    connection: duckdb.DuckDBPyConnection, directories: Directories
 ) -> None:
     prepare(connection, **directories)
     (directories["reference"] / "system.csv").unlink()
@@ -175,7 +182,7 @@ def test_a_reference_table_whose_file_is_gone_goes_alone(
 @pytest.mark.usefixtures("toy")
 def test_a_column_the_dictionary_gained_is_added_to_what_is_stored(
     connection: duckdb.DuckDBPyConnection,
-    directories: dict[str, Path],
+    directories: Directories,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     older = replace(CONFIGURATIONS, measures=("step_seconds",))
@@ -199,7 +206,7 @@ def test_a_column_the_dictionary_gained_is_added_to_what_is_stored(
 @pytest.mark.usefixtures("toy")
 def test_a_column_whose_type_changed_is_converted(
     connection: duckdb.DuckDBPyConnection,
-    directories: dict[str, Path],
+    directories: Directories,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     prepare(connection, **directories)
@@ -215,7 +222,7 @@ def test_a_column_whose_type_changed_is_converted(
 
 
 def test_a_faulty_file_leaves_the_database_as_it_was(
-    connection: duckdb.DuckDBPyConnection, directories: dict[str, Path]
+    connection: duckdb.DuckDBPyConnection, directories: Directories
 ) -> None:
     prepare(connection, **directories)
     before = dump(connection)
@@ -245,7 +252,7 @@ def test_a_faulty_file_leaves_the_database_as_it_was(
 @pytest.mark.usefixtures("toy")
 def test_a_faulty_declaration_is_refused(
     connection: duckdb.DuckDBPyConnection,
-    directories: dict[str, Path],
+    directories: Directories,
     monkeypatch: pytest.MonkeyPatch,
     declared: dict[str, tuple[Relation | str, ...]],
     said: str,
@@ -260,7 +267,7 @@ def test_a_faulty_declaration_is_refused(
 
 def test_a_change_of_the_dictionary_alone_is_noticed(
     connection: duckdb.DuckDBPyConnection,
-    directories: dict[str, Path],
+    directories: Directories,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     prepare(connection, **directories)
@@ -274,7 +281,7 @@ def test_a_change_of_the_dictionary_alone_is_noticed(
 
 def test_a_name_with_a_quote_cannot_break_out(
     connection: duckdb.DuckDBPyConnection,
-    directories: dict[str, Path],
+    directories: Directories,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(COLUMNS, "note", Column("note", "str", "", "It's; drop table cell --"))
@@ -291,12 +298,12 @@ def test_a_name_with_a_quote_cannot_break_out(
 
 @pytest.mark.long
 def test_a_kill_at_any_statement_leaves_all_or_nothing(
-    tmp_path: Path, directories: dict[str, Path]
+    tmp_path: Path, directories: Directories
 ) -> None:
     path = tmp_path / "killed.duckdb"
     with duckdb.connect(str(tmp_path / "undisturbed.duckdb")) as opened:
         counting = Counting(opened)
-        prepare(counting, **directories)
+        prepare(cast("duckdb.DuckDBPyConnection", counting), **directories)
         wanted = dump(opened)
     for statements in (*range(1, counting.executed, 5), counting.executed):
         arguments = [path, directories["sql"], directories["reference"], statements]
@@ -311,7 +318,7 @@ def test_a_kill_at_any_statement_leaves_all_or_nothing(
 
 
 def test_a_kill_while_refreshing_keeps_the_rows(
-    database: Path, empty_warehouse: Path, directories: dict[str, Path]
+    database: Path, empty_warehouse: Path, directories: Directories
 ) -> None:
     shutil.copyfile(empty_warehouse, database)
     with open_for_write(database) as opened:

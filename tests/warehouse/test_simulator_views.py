@@ -93,7 +93,9 @@ def evaluated(
             column.to_numpy() if column.dtype.is_numeric() else column.to_numpy().astype(object)
         )
     layouts = {name: stored[name].to_numpy() for name in relation.keys}
-    out = {n: np.empty(stored.height, relation.column(n).dtype) for n in relation.outputs}
+    out: dict[str, Any] = {
+        n: np.empty(stored.height, relation.column(n).dtype) for n in relation.outputs
+    }
     estimator.estimate(relation, values, layouts, mends, out)
     return out
 
