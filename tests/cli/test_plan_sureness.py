@@ -87,7 +87,7 @@ def space() -> dict[str, Any]:
 
 
 def fastest_within(space: dict[str, Any], memory_bytes: float) -> float:
-    return space["step_seconds"][space["memory_bytes"] <= memory_bytes].min()
+    return float(space["step_seconds"][space["memory_bytes"] <= memory_bytes].min())
 
 
 # ---- memory ----
@@ -191,7 +191,7 @@ def test_memory_that_was_measured_tells_its_error(
 # ---- errors on published steps ----
 
 
-def by_group(found) -> dict[tuple[str, str], Any]:
+def by_group(found: dict[str, Any]) -> dict[tuple[str, str], Any]:
     return {(e["reference"], e["published_group"]): e for e in found["errors"]}
 
 
@@ -246,7 +246,7 @@ def test_what_no_published_step_is_like_is_said() -> None:
     from warehouse.plan.accuracy import unlike_published
     from warehouse.plan.question import PlanRequest, resolve
 
-    def told(model, accelerator, estimator="training_step", **inputs: Any) -> str:
+    def told(model: str, accelerator: str, estimator: str = "training_step", **inputs: Any) -> str:
         run = resolve(PlanRequest(estimator, model, accelerator, 1e12, num_gpus=8, inputs=inputs))
         return " | ".join(unlike_published(run, packaged_catalog()))
 

@@ -12,7 +12,7 @@ from estimators.columns import COLUMNS
 from warehouse.database import resources
 from warehouse.database.describe import Description, group_of, split_comment
 from warehouse.database.empty import in_memory
-from warehouse.database.lineage import names_in, readers_of, reads_of, rests_on, without
+from warehouse.database.lineage import Names, names_in, readers_of, reads_of, rests_on, without
 from warehouse.database.meanings import (
     ARGUMENTS,
     LAYERS,
@@ -220,8 +220,8 @@ def test_names_are_found_by_the_parser_and_subqueries_are_none() -> None:
     select = (
         "with a as (from b) select f(x), 'from c' from a inner join (select 1 from d) using (x)"
     )
-    assert names_in(select) == ({"b", "d"}, {"f"})
-    assert names_in("not a select") == (set(), set())
+    assert names_in(select) == Names(frozenset({"b", "d"}), frozenset({"f"}))
+    assert names_in("not a select") == Names(frozenset(), frozenset())
 
 
 def test_names_are_found_in_what_creates_a_view_or_a_table_macro() -> None:
@@ -233,7 +233,7 @@ def test_names_are_found_in_what_creates_a_view_or_a_table_macro() -> None:
         "-- as table d\nselect * from e, g(x);\n"
     )
     assert names_in(macro).relations == {"e", "g"}
-    assert names_in("create table t (x integer)") == (set(), set())
+    assert names_in("create table t (x integer)") == Names(frozenset(), frozenset())
 
 
 def test_a_subquery_that_has_the_name_of_what_it_reads_hides_it_only_from_then_on() -> None:
