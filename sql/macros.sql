@@ -294,3 +294,52 @@ nullif(
     ),
     ''
 );
+
+-- The columns that tell runs of the cluster estimator apart, whatever is estimated of them: record,
+-- model, data and accelerator. `unnest` selects them all.
+-- Example: select unnest(cluster_question(current_cluster_compute)) from current_cluster_compute
+-- limit 5
+create or replace macro cluster_question(cluster_row) as
+struct_pack(
+    cell_id := cluster_row.cell_id,
+    problem_id := cluster_row.problem_id,
+    estimator := cluster_row.estimator,
+    estimator_version := cluster_row.estimator_version,
+    mends := cluster_row.mends,
+    variant := cluster_row.variant,
+    model := cluster_row.model,
+    parameters := cluster_row.parameters,
+    active_parameters := cluster_row.active_parameters,
+    dataset_tokens := cluster_row.dataset_tokens,
+    global_batch_tokens := cluster_row.global_batch_tokens,
+    accelerator := cluster_row.accelerator,
+    peak_flops_per_second := cluster_row.peak_flops_per_second,
+    hbm_bytes := cluster_row.hbm_bytes,
+    mfu := cluster_row.mfu
+);
+
+-- The columns that every table of published and measured steps has: shape, system, batch and
+-- degrees. `unnest` selects them all.
+-- Example: select unnest(published_case(published_megatron_scaling))
+-- from published_megatron_scaling limit 5
+create or replace macro published_case(measured) as
+struct_pack(
+    model := measured.model,
+    num_layers := measured.num_layers,
+    hidden_size := measured.hidden_size,
+    num_heads := measured.num_heads,
+    seq_len := measured.seq_len,
+    vocab_size := measured.vocab_size,
+    accelerator := measured.accelerator,
+    num_gpus := measured.num_gpus,
+    global_batch_size := measured.global_batch_size,
+    tensor_parallel := measured.tensor_parallel,
+    pipeline_parallel := measured.pipeline_parallel,
+    data_parallel := measured.data_parallel
+);
+
+-- `words` where a value differs from the usual one, NULL where it does not or either is not known.
+-- Example: select problem_id, if_changed('nics_per_gpu', problem.nics_per_gpu, system.nics_per_gpu)
+-- as changed from problem inner join system on problem.accelerator = system.accelerator
+create or replace macro if_changed(words, given, usual) as
+case when given <> usual then words end;

@@ -13,50 +13,53 @@ select
                     ' with ' || nullif(
                         concat_ws(
                             ', ',
-                            case
-                                when problem.num_layers <> model.num_layers
-                                    then 'num_layers ' || problem.num_layers
-                            end,
-                            case
-                                when problem.hidden_size <> model.hidden_size
-                                    then 'hidden_size ' || problem.hidden_size
-                            end,
-                            case
-                                when problem.ffn_hidden_size <> model.ffn_hidden_size
-                                    then 'ffn_hidden_size ' || problem.ffn_hidden_size
-                            end,
-                            case
-                                when problem.uses_glu <> model.uses_glu
-                                    then 'uses_glu ' || problem.uses_glu
-                            end,
-                            case
-                                when problem.num_heads <> model.num_heads
-                                    then 'num_heads ' || problem.num_heads
-                            end,
-                            case
-                                when problem.num_kv_heads <> model.num_kv_heads
-                                    then 'num_kv_heads ' || problem.num_kv_heads
-                            end,
-                            case
-                                when problem.seq_len <> model.seq_len
-                                    then 'seq_len ' || problem.seq_len
-                            end,
+                            if_changed(
+                                'num_layers ' || problem.num_layers,
+                                problem.num_layers,
+                                model.num_layers
+                            ),
+                            if_changed(
+                                'hidden_size ' || problem.hidden_size,
+                                problem.hidden_size,
+                                model.hidden_size
+                            ),
+                            if_changed(
+                                'ffn_hidden_size ' || problem.ffn_hidden_size,
+                                problem.ffn_hidden_size,
+                                model.ffn_hidden_size
+                            ),
+                            if_changed(
+                                'uses_glu ' || problem.uses_glu, problem.uses_glu, model.uses_glu
+                            ),
+                            if_changed(
+                                'num_heads ' || problem.num_heads,
+                                problem.num_heads,
+                                model.num_heads
+                            ),
+                            if_changed(
+                                'num_kv_heads ' || problem.num_kv_heads,
+                                problem.num_kv_heads,
+                                model.num_kv_heads
+                            ),
+                            if_changed(
+                                'seq_len ' || problem.seq_len, problem.seq_len, model.seq_len
+                            ),
                             case
                                 when
                                     model.model is not null
                                     and problem.vocab_size is distinct from model.vocab_size
                                     then 'vocab_size ' || problem.vocab_size
                             end,
-                            case
-                                when problem.num_experts <> coalesce(model.num_experts, 1)
-                                    then 'num_experts ' || problem.num_experts
-                            end,
-                            case
-                                when
-                                    problem.experts_per_token
-                                    <> coalesce(model.experts_per_token, 1)
-                                    then 'experts_per_token ' || problem.experts_per_token
-                            end
+                            if_changed(
+                                'num_experts ' || problem.num_experts,
+                                problem.num_experts,
+                                coalesce(model.num_experts, 1)
+                            ),
+                            if_changed(
+                                'experts_per_token ' || problem.experts_per_token,
+                                problem.experts_per_token,
+                                coalesce(model.experts_per_token, 1)
+                            )
                         ),
                         ''
                     ),

@@ -56,54 +56,44 @@ changes as (
         problem.problem_id,
         concat_ws(
             ', ',
-            case
-                when
-                    problem.matrix_flops_per_second <> system.matrix_flops_per_second
-                    then 'matrix_flops_per_second'
-            end,
-            case
-                when
-                    problem.vector_flops_per_second <> system.vector_flops_per_second
-                    then 'vector_flops_per_second'
-            end,
-            case
-                when
-                    problem.hbm_bytes_per_second <> system.hbm_bytes_per_second
-                    then 'hbm_bytes_per_second'
-            end,
+            if_changed(
+                'matrix_flops_per_second',
+                problem.matrix_flops_per_second,
+                system.matrix_flops_per_second
+            ),
+            if_changed(
+                'vector_flops_per_second',
+                problem.vector_flops_per_second,
+                system.vector_flops_per_second
+            ),
+            if_changed(
+                'hbm_bytes_per_second', problem.hbm_bytes_per_second, system.hbm_bytes_per_second
+            ),
             case when problem.hbm_bytes <> system.hbm_bytes then 'hbm_bytes' end,
-            case
-                when
-                    problem.nvlink_bytes_per_second <> system.nvlink_bytes_per_second
-                    then 'nvlink_bytes_per_second'
-            end,
-            case
-                when problem.nvlink_efficiency <> system.nvlink_efficiency then 'nvlink_efficiency'
-            end,
-            case
-                when
-                    problem.nvlink_latency_seconds <> system.nvlink_latency_seconds
-                    then 'nvlink_latency_seconds'
-            end,
-            case
-                when
-                    problem.network_bytes_per_second <> system.network_bytes_per_second
-                    then 'network_bytes_per_second'
-            end,
-            case
-                when
-                    problem.network_efficiency <> system.network_efficiency
-                    then 'network_efficiency'
-            end,
-            case
-                when
-                    problem.network_latency_seconds <> system.network_latency_seconds
-                    then 'network_latency_seconds'
-            end,
+            if_changed(
+                'nvlink_bytes_per_second',
+                problem.nvlink_bytes_per_second,
+                system.nvlink_bytes_per_second
+            ),
+            if_changed('nvlink_efficiency', problem.nvlink_efficiency, system.nvlink_efficiency),
+            if_changed(
+                'nvlink_latency_seconds',
+                problem.nvlink_latency_seconds,
+                system.nvlink_latency_seconds
+            ),
+            if_changed(
+                'network_bytes_per_second',
+                problem.network_bytes_per_second,
+                system.network_bytes_per_second
+            ),
+            if_changed('network_efficiency', problem.network_efficiency, system.network_efficiency),
+            if_changed(
+                'network_latency_seconds',
+                problem.network_latency_seconds,
+                system.network_latency_seconds
+            ),
             case when problem.nics_per_gpu <> system.nics_per_gpu then 'nics_per_gpu' end,
-            case
-                when problem.flops_efficiency <> system.flops_efficiency then 'flops_efficiency'
-            end,
+            if_changed('flops_efficiency', problem.flops_efficiency, system.flops_efficiency),
             case when problem.launch_seconds <> system.launch_seconds then 'launch_seconds' end
         ) as changed_attributes
     from problem

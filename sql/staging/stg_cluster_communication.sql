@@ -11,26 +11,7 @@ with waiting as (
 )
 
 select
-    -- record
-    cell_id,
-    problem_id,
-    estimator,
-    estimator_version,
-    mends,
-    variant,
-
-    -- model and data
-    model,
-    parameters,
-    active_parameters,
-    dataset_tokens,
-    global_batch_tokens,
-
-    -- system
-    accelerator,
-    peak_flops_per_second,
-    hbm_bytes,
-    mfu,
+    unnest(cluster_question(waiting)) as question,
 
     -- sites
     num_sites,

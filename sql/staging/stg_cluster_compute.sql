@@ -1,26 +1,7 @@
 -- Runs of the cluster estimator: GPUs, steps and time, with their FLOPs.
 -- Grain: one row per run
 select
-    -- record
-    cell_id,
-    problem_id,
-    estimator,
-    estimator_version,
-    mends,
-    variant,
-
-    -- model and data
-    model,
-    parameters,
-    active_parameters,
-    dataset_tokens,
-    global_batch_tokens,
-
-    -- system
-    accelerator,
-    peak_flops_per_second,
-    hbm_bytes,
-    mfu,
+    unnest(cluster_question(current_cluster_compute)) as question,
 
     -- run
     gradient_accumulation,

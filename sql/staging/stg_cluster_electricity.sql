@@ -1,26 +1,7 @@
 -- Power and energy of runs, at the power that each was given.
 -- Grain: one row per run
 select
-    -- record
-    cell_id,
-    problem_id,
-    estimator,
-    estimator_version,
-    mends,
-    variant,
-
-    -- model and data
-    model,
-    parameters,
-    active_parameters,
-    dataset_tokens,
-    global_batch_tokens,
-
-    -- system
-    accelerator,
-    peak_flops_per_second,
-    hbm_bytes,
-    mfu,
+    unnest(cluster_question(current_cluster_electricity)) as question,
 
     -- power
     watts_per_gpu,

@@ -1,26 +1,7 @@
 -- Light between two sites of a run: the least latency there can be.
 -- Grain: one row per run, pair of sites and interval between exchanges
 select
-    -- record
-    cell_id,
-    problem_id,
-    estimator,
-    estimator_version,
-    mends,
-    variant,
-
-    -- model and data
-    model,
-    parameters,
-    active_parameters,
-    dataset_tokens,
-    global_batch_tokens,
-
-    -- system
-    accelerator,
-    peak_flops_per_second,
-    hbm_bytes,
-    mfu,
+    unnest(cluster_question(current_cluster_latency)) as question,
 
     -- sites
     site_a,

@@ -92,6 +92,7 @@ ARGUMENTS = {
     "base_accelerator": "Accelerator to compare with, by any of its names; NULL: the fastest",
     "base_nvlink_size": "Its GPUs in an NVLink domain; NULL: the fastest",
     "bytes": "An amount of memory or traffic [bytes]",
+    "cluster_row": "A row of a table of the estimator cluster",
     "erratum": "The id of an erratum, such as 'R2'",
     "first_name": "A model or an accelerator by any name, or the id of a problem or cell",
     "flops_per_second": "A rate of arithmetic [FLOP/s]",
@@ -105,6 +106,7 @@ ARGUMENTS = {
     "highest": "The highest that may be given",
     "layout": "A row or a struct that has the columns of a layout, such as a view's name in `from`",
     "lowest": "The lowest that may be given",
+    "measured": "A row of a table of published or measured steps",
     "mends": "The ids of a row's mends, commas between: column mends",
     "name": "A name of a model, an accelerator or anything else",
     "name_kinds": "What it may name: a list of model, accelerator, problem and cell",
@@ -114,6 +116,8 @@ ARGUMENTS = {
     "rule": "What the error says that it must be",
     "second_name": "Another of the same kind",
     "seconds": "A time [seconds]",
+    "usual": "The value that it has unless it is changed",
+    "words": "What to say of it",
 }
 """Arguments of macros that are not columns of the data dictionary."""
 
