@@ -1,4 +1,4 @@
-"""`warehouse plan`: how much memory is left, how sure the answer is, and what else there is."""
+"""`warehouse plan`: memory that is left, the uncertainty of the answer, and other layouts."""
 
 from __future__ import annotations
 
