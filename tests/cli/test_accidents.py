@@ -17,6 +17,8 @@ import pytest
 from tests.shared import Command, Program
 from warehouse.database.connection import open_for_write
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def on_a_full_disk(program: Program) -> Program:
@@ -75,7 +77,6 @@ def test_what_duckdb_raises_anywhere_exits_5_and_names_the_file(
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.2, 0.5])
-@pytest.mark.long
 def test_an_interrupt_of_a_sweep_at_any_time_exits_130(database: Path, wait: float) -> None:
     running = subprocess.Popen(
         [sys.executable, "-m", "warehouse.cli.main", "sweep", "paper_grid", "--db", str(database)],

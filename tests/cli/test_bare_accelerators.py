@@ -11,6 +11,8 @@ import pytest
 
 from tests.shared import Command
 
+pytestmark = pytest.mark.long
+
 PRODUCTS = {
     "A100": "A100 SXM 80GB",
     "H100": "H100 SXM 80GB",

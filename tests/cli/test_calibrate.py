@@ -113,6 +113,7 @@ def test_without_a_name_nothing_is_stored_and_no_database_is_made(
     assert fitted < untuned
 
 
+@pytest.mark.long
 def test_the_same_call_gives_the_same_figures(warehouse: Command) -> None:
     arguments = ("calibrate", "published_megatron_recompute", "--json")
     assert warehouse(*arguments)[1] == warehouse(*arguments)[1]
@@ -169,6 +170,7 @@ def test_a_file_of_ones_own_is_a_reference(warehouse: Command, tmp_path: Path) -
     assert found["rows"][1]["published_step_seconds"] == 1.1
 
 
+@pytest.mark.long
 def test_the_output_in_the_documentation_is_what_the_commands_write() -> None:
     page = refresh_calibration.PAGE.read_text(encoding="utf-8")
     assert len(refresh_calibration.BLOCK.findall(page)) == 2

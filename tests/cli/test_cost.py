@@ -109,6 +109,7 @@ def test_prices_are_joined_when_asked_for(ask: Any, database: Path) -> None:
     assert "http" in before["price_source"]
 
 
+@pytest.mark.long
 def test_the_last_year_is_shown_unless_another_is_asked_for(ask: Any) -> None:
     asked = ("cost", "--model", "70B parameters", "--accelerator", "A100-80GB")
     _, rows, _ = ask(*asked)
@@ -135,6 +136,7 @@ def test_a_name_is_found_whatever_its_capitals_and_hyphens(
     assert ask("cost", option, spelt, "--tokens", "1e12")[1] == found != []
 
 
+@pytest.mark.long
 def test_what_was_never_published_is_not_invented(ask: Any) -> None:
     _, rows, _ = ask("cost", "--model", "70B parameters", "--accelerator", "B200 SXM 180GB")
     assert {row["basis"]: row["price_note"] for row in rows} == {

@@ -17,6 +17,8 @@ import pytest
 from tests.shared import Command, Program
 from warehouse.database.connection import open_for_write
 
+pytestmark = pytest.mark.long
+
 TEXT = (
     "run,model,accelerator,num_gpus,global_batch_size,tensor_parallel,step_seconds\n"
     "a,gpt3_1.3B,H100,8,64,{degree},{seconds}\nb,gpt3_1.3B,H100,16,64,{degree},{seconds}\n"
@@ -98,7 +100,6 @@ def test_a_killed_measure_leaves_all_or_nothing(
 
 
 @pytest.mark.parametrize("wait", [0.6, 0.8, 1.0, 1.3])
-@pytest.mark.long
 def test_a_measure_killed_at_any_time_leaves_all_or_nothing(
     before: dict[str, list[Any]], database: Path, file: Callable[..., Path], wait: float
 ) -> None:

@@ -12,6 +12,8 @@ import pytest
 
 from tests.shared import Command
 
+pytestmark = pytest.mark.long
+
 TEXT = (
     "run,model,accelerator,num_gpus,global_batch_size,tensor_parallel,step_seconds\n"
     "a,gpt3_1.3B,H100,8,64,{},0.5\nb,gpt3_1.3B,H100,16,64,{},0.4\n"

@@ -122,6 +122,7 @@ def test_any_other_column_may_be_set(operations: Callable[..., tuple[int, Any, s
         ("context_2d", "flash", 16),
     ],
 )
+@pytest.mark.long
 def test_every_strategy_and_attention_has_its_operations(
     operations: Callable[..., tuple[int, Any, str]], strategy: str, attention: str, num_rows: int
 ) -> None:
@@ -172,6 +173,7 @@ def test_nothing_is_written_unless_asked(
     assert not (tmp_path / "none.duckdb").exists()
 
 
+@pytest.mark.long
 def test_stored_rows_are_in_the_view_once_and_can_be_dropped(
     operations: Callable[..., tuple[int, Any, str]], warehouse: Command, stored: Path
 ) -> None:

@@ -104,6 +104,7 @@ def test_terms_that_are_given_take_the_place_of_the_published_ones(
     assert energy["kg_co2e"] == pytest.approx(0.1 * 1.5 * hours)
 
 
+@pytest.mark.long
 def test_rates_may_be_given_by_name(plan: Callable[..., tuple[Any, str]]) -> None:
     found, _ = plan("--gpus", 8, "--carbon", "France (BLOOM)", "--goodput", "Llama 3 405B")
     assert [line["grid"] for line in found["energies"]] == ["France (BLOOM)"]
@@ -131,6 +132,7 @@ def test_what_is_stored_is_not_swept_again(
     assert {**again, "swept": 0} == {**first, "swept": 0}
 
 
+@pytest.mark.long
 def test_a_dry_run_writes_nothing(warehouse: Command, tmp_path: Path) -> None:
     path = tmp_path / "none.duckdb"
     code, out, err = warehouse("plan", *QUESTION, "--gpus", 8, "--dry-run", "--db", path)
@@ -154,6 +156,7 @@ def test_the_parts_of_the_step_add_up_and_the_largest_is_named(
     assert best[found["limited_by"]] == max(best[name] for name in STEP_PARTS)
 
 
+@pytest.mark.long
 def test_every_query_runs_in_the_shell_and_gives_the_figures(
     planned: tuple[Path, dict[str, Any], str],
 ) -> None:

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pytest
 
 from tests.cli.planning import PUE, QUESTION, WATTS
 from tests.shared import Command, Refusal
+
+pytestmark = pytest.mark.long
 
 # ---- limits ----
 

@@ -161,6 +161,7 @@ def test_an_attribute_of_the_system_is_taken_in_place_of_the_accelerators(plan: 
     assert found["layouts"][0]["hbm_bytes"] == 40e9
 
 
+@pytest.mark.long
 def test_a_value_that_no_layout_can_have_is_told_by_its_rule(refusal: Refusal) -> None:
     code, error = refusal(*RUN, *PAIRS, "tensor_parallel=3")
     assert code == 3
@@ -281,6 +282,7 @@ def test_the_document_has_the_terms_of_the_question(plan: Document) -> None:
         ("B200", ("nvlink_size=2",), 2),
     ],
 )
+@pytest.mark.long
 def test_a_domain_is_as_the_accelerator_is_sold(
     warehouse: Command, tmp_path: Path, accelerator: str, given: tuple[int | str, ...], size: int
 ) -> None:

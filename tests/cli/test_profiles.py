@@ -13,6 +13,8 @@ import pytest
 
 from tests.shared import Command, call
 
+pytestmark = pytest.mark.long
+
 STUDY = """\
 name = "steps"
 estimator = "training_step"

@@ -91,6 +91,7 @@ def test_the_suggested_queries_run_and_return_rows(
         assert len(done.stdout.splitlines()) > 1
 
 
+@pytest.mark.long
 def test_a_second_run_evaluates_nothing_and_shows_the_same(
     warehouse: Command, quickstart: Quickstart, swept: Path
 ) -> None:

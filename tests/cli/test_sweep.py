@@ -200,6 +200,7 @@ def test_an_interrupted_sweep_says_that_it_can_be_resumed(
     assert err.startswith("tiny: stopped; what is stored stays, the same command resumes\n")
 
 
+@pytest.mark.long
 def test_a_terminal_shows_a_bar_and_a_pipe_only_the_last_line(
     database: Path, tiny: Path, program: Program
 ) -> None:

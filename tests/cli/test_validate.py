@@ -54,6 +54,7 @@ def test_a_check_that_finds_rows_exits_4_and_shows_them(warehouse: Command, swep
     assert "mean |error| %" in out
 
 
+@pytest.mark.long
 def test_json_names_failed_checks_and_has_base_units(warehouse: Command, swept: Path) -> None:
     with duckdb.connect(str(swept)) as connection:
         connection.execute("delete from problem where model = 'megatron_1T'")
@@ -117,6 +118,7 @@ def test_choices_left_open_are_told_with_their_range(comparison: dict[str, Any])
             assert row["lowest_step_seconds"] <= row["highest_step_seconds"]
 
 
+@pytest.mark.long
 def test_another_constant_or_rate_takes_no_part(
     warehouse: Command, swept: Path, comparison: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -139,6 +141,7 @@ def test_another_constant_or_rate_takes_no_part(
     }
 
 
+@pytest.mark.long
 def test_whole_runs_at_published_rates_agree_within_rounding_and_predict_nothing(
     warehouse: Command, tmp_path: Path
 ) -> None:

@@ -95,6 +95,7 @@ def test_the_exact_search_finds_what_the_path_misses(catalog: Catalog) -> None:
     assert found["training_seconds"][best] < 0.7 * greedy["training_seconds"][before].min()
 
 
+@pytest.mark.long
 def test_the_numbers_of_the_study_are_the_fastest_up_to_each_where_the_network_is_slow(
     catalog: Catalog,
 ) -> None:

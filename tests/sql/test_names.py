@@ -61,6 +61,7 @@ def test_a_name_that_is_nobodys_is_told_with_those_that_are_near(
     assert hint in str(caught.value)
 
 
+@pytest.mark.long
 def test_the_shell_of_duckdb_1_refuses_the_same(
     stored: duckdb.DuckDBPyConnection, database: Path
 ) -> None:

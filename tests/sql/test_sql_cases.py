@@ -132,6 +132,7 @@ def test_it_gives_the_rows_worked_out_by_hand(
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.long
 def test_the_shell_of_duckdb_1_gives_the_same(
     name: str, warehouse_connection: duckdb.DuckDBPyConnection, database: Path
 ) -> None:

@@ -61,6 +61,7 @@ NOISE = np.array([1.02, 0.97, 1.01, 1.0, 0.985, 1.03])
         {"gemm_efficiency": 0.87, "nvlink_efficiency": 0.74, "hbm_efficiency": 0.83},
     ],
 )
+@pytest.mark.long
 def test_known_constants_are_recovered_from_the_estimators_own_times(
     calibrated: Callable[..., Calibration], known: dict[str, float]
 ) -> None:
@@ -99,6 +100,7 @@ def test_the_default_fit_takes_one_share_for_all_collectives_that_may_overlap(
     assert "70.0% of the tensor and gradient and parameter" in note
 
 
+@pytest.mark.long
 def test_each_left_out_row_is_predicted_by_a_fit_that_has_not_seen_it(
     calibrated: Callable[..., Calibration],
 ) -> None:

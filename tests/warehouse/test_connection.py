@@ -209,6 +209,7 @@ def test_a_database_of_a_newer_package_is_refused_with_the_way_out(made: Path) -
         assert "pip install --upgrade training-warehouse" in error.hint
 
 
+@pytest.mark.long
 def test_reading_refreshes_what_another_version_of_the_package_left(
     made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

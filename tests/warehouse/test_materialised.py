@@ -182,6 +182,7 @@ runner.run_study(Path(sys.argv[1]), load_study(Path(sys.argv[2])))
 """
 
 
+@pytest.mark.long
 def test_a_killed_sweep_leaves_those_of_its_commits(database: Path, tmp_path: Path) -> None:
     asked = study(tmp_path)
     open_for_write(database).close()

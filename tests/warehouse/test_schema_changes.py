@@ -342,6 +342,7 @@ def test_the_packaged_resources_are_those_of_the_source_tree() -> None:
     assert [os.path.relpath(path, root) for path in found] == ["sql", "db/reference", "studies"]
 
 
+@pytest.mark.long
 def test_real_valued_degrees_stay_real_when_the_dictionary_changes(
     warehouse_connection: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -179,6 +179,7 @@ with open_for_write(Path(sys.argv[1])) as connection:
 """
 
 
+@pytest.mark.long
 def test_a_killed_process_leaves_no_half_of_a_profile(database: Path) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED, str(database)], check=False)
     assert done.returncode == -9
