@@ -166,7 +166,7 @@ def test_what_was_never_published_is_not_invented(ask: Any) -> None:
 def test_tokens_are_asked_for_and_never_assumed(ask: Any) -> None:
     code, rows, err = ask("cost", "--model", "gpt3_1T")
     assert (code, rows) == (3, "")
-    assert "the tokens of 2 runs are not known" in err
+    assert "2 runs have no number of tokens" in err
     code, rows, err = ask("cost")
     assert (code, "left out, the tokens of the run are not known: 2 runs; give" in err) == (0, True)
     assert {row["model"] for row in rows} == {"70B parameters"}
@@ -230,7 +230,7 @@ def test_a_table_is_in_units_of_people(ask: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ("cost --model nonsense", 3, '`model` "nonsense": no run of it is stored'),
+        ("cost --model nonsense", 3, '`--model` "nonsense": no such run is stored'),
         ("cost --accelerator H300", 3, "stored: "),
         ("cost --tokens -1", 3, "`--tokens` -1 must be above 0"),
         ("cost --tokens nan", 3, "`--tokens` nan must be above 0"),
@@ -249,7 +249,7 @@ def test_a_table_is_in_units_of_people(ask: Any) -> None:
         ("energy --carbon Mars", 3, "is neither a number nor in the `grid_carbon` table"),
         ("energy --watts 0", 3, "`--watts` 0 must be above 0"),
         ("energy --model gpt3_1T", 3, "--tokens 20e12"),
-        ("energy --num-gpus 7", 3, "no run is left"),
+        ("energy --num-gpus 7", 3, "no run passes all filters together"),
     ],
 )
 def test_faults_are_told_and_nothing_is_written(

@@ -207,7 +207,7 @@ def test_a_column_that_is_not_there_is_refused_with_those_near_it(
 ) -> None:
     code, out, err = warehouse("rank", "--by", "step_second", "--db", swept)
     assert (code, out) == (3, "")
-    assert "`by` step_second: is not a column of numbers of configuration" in err
+    assert "`--by` step_second is not a column of numbers of configuration" in err
     assert "did you mean step_seconds" in err
 
 
@@ -254,7 +254,7 @@ def test_rows_without_the_time_of_a_step_are_not_ranked_and_the_view_that_has_th
     assert warehouse("sweep", file, "--db", database)[0] == 0
     code, out, err = warehouse("rank", "--estimator", estimator, "--db", database)
     assert (code, out) == (3, "")
-    assert f"{estimator}: what is stored has no time of a training step" in err
+    assert f"{estimator} has no time of a training step to rank by" in err
     query = f"from {view} limit 10"
     assert f'warehouse sql "{query}"' in err
     assert "memory" not in err
@@ -276,7 +276,7 @@ def test_what_a_problem_lacks_is_told_apart_and_a_lower_bound_is_called_one(
     assert "memory" not in err
     code, out, err = warehouse(*ranked, "--by", "mfu")
     assert (code, out) == (3, "")
-    assert "`by` mfu: dataflow gives no such figure" in err
+    assert "`--by` mfu: no stored configuration of dataflow has this column" in err
 
 
 @pytest.mark.parametrize(

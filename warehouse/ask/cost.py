@@ -1,4 +1,4 @@
-"""What runs cost, and what energy they take: stored runs, priced and powered at query time."""
+"""Cost and energy of stored runs, from the prices and powers of the reference tables."""
 
 from __future__ import annotations
 
@@ -22,14 +22,19 @@ if TYPE_CHECKING:
 
 FILTERS = ("estimator", "variant", "model", "accelerator")
 WITHOUT_TOKENS = "the tokens of the run are not known"
-"""The `run_note` of a run that wants only `--tokens`."""
+"""The `run_note` of a run that lacks nothing but `--tokens`."""
 
 RUN_COLUMNS = (
     *("estimator", "variant", "model", "model_shape", "accelerator", "system_changes"),
     *("assumptions", "dataset_tokens", "is_lower_bound", "num_runs"),
     *("num_gpus", "training_seconds", "best_layout", "lowest_gpu_hours", "highest_gpu_hours"),
 )
-_TOLD_APART = ("system_changes", "assumptions")
+_ORDER = (
+    *("estimator", "variant", "model", "model_shape", "dataset_tokens", "accelerator"),
+    *("system_changes", "assumptions"),
+)
+"""Columns that the lines of a table are sorted by, before those of prices or powers."""
+
 PRICE_COLUMNS = (
     *("basis", "year", "num_quotes", "amortised_usd_per_gpu_hour"),
     *("electricity_usd_per_gpu_hour", "usd_per_gpu_hour"),
@@ -46,20 +51,20 @@ ENERGY_COLUMNS = (
 
 @dataclass(frozen=True)
 class RunQuery:
-    """Which runs, over how many tokens, under which prices.
+    """The runs to price, their tokens, and the terms that replace those of the tables.
 
     Attributes
     ----------
     filters
-        Column -> value that a run must have; `accelerator` by any of its names.
+        Column -> value that a run must have; an accelerator by any of its names.
     is_default_variant
-        Whether each estimator is asked for its default: corrected, where it has mends.
+        Whether to keep the default variant of each estimator: corrected if it has mends.
     identity
-        A cell's or a problem's id: only its runs.
+        Id of a cell or of a problem: keep its runs alone.
     num_gpus
-        Only runs on so many GPUs.
+        Keep runs on this number of GPUs.
     tokens
-        Tokens of every run; None: each run's own, where it has some.
+        Tokens of every run; None: each run's own.
     goodput
         Share of the time that makes progress; None: a budgeted run's own, of others 1.
     overrides
@@ -77,7 +82,7 @@ class RunQuery:
 
 @dataclass(frozen=True)
 class RunTable:
-    """Rows of a table macro, and how many runs were left out for what reason."""
+    """Rows of a table macro, and the number of runs left out for each reason."""
 
     columns: tuple[str, ...]
     rows: Sequence[Row]
@@ -85,39 +90,38 @@ class RunTable:
 
 
 def costs(
-    connection: DuckDBPyConnection, question: RunQuery, year: int | None, all_years: bool
+    connection: DuckDBPyConnection, runs: RunQuery, year: int | None, all_years: bool
 ) -> RunTable:
-    """Return the cost of runs at the prices of a year, by default the last that there is.
+    """Return the cost of runs at the prices of a year, by default the last year with prices.
 
-    A line that has no price of that year stands without one, and its note says of which it has.
+    A line without a price of that year keeps its runs; its note lists the years with prices.
 
     Raises
     ------
     InputError
-        If no run is left, or no price of that year.
+        If no run is left, or no run has a price of that year.
     """
-    answer = _run_table(connection, "training_cost_for", COST_COLUMNS, question)
+    found = _run_table(connection, "training_cost_for", COST_COLUMNS, runs)
     place = {name: number for number, name in enumerate(COST_COLUMNS)}
-    rows = answer.rows
+    rows = found.rows
     if year is not None:
         rows = _of_year(rows, place, year)
     elif not all_years:
         rows = _latest(rows, place)
-    order = ("estimator", "variant", "model", "model_shape", "dataset_tokens", "accelerator")
-    keys = [place[name] for name in (*order, *_TOLD_APART, "year", "usd_per_gpu_hour")]
+    keys = [place[name] for name in (*_ORDER, "year", "usd_per_gpu_hour")]
     rows = sorted(rows, key=lambda row: [(row[k] is not None, row[k]) for k in keys])
-    return RunTable(answer.columns, rows, answer.left_out)
+    return RunTable(found.columns, rows, found.left_out)
 
 
 def energies(
-    connection: DuckDBPyConnection, question: RunQuery, grid: str | None, all_powers: bool
+    connection: DuckDBPyConnection, runs: RunQuery, grid: str | None, all_powers: bool
 ) -> RunTable:
-    """Return the energy and carbon of runs, at the usual basis of power unless all are asked for.
+    """Return the energy and carbon of runs, at the default basis of power or at every basis.
 
     Parameters
     ----------
     grid
-        Name of the grid whose carbon was given, where it has one.
+        Name of the grid whose carbon was given; None if it was a number.
 
     Raises
     ------
@@ -125,34 +129,33 @@ def energies(
         If no run is left.
     """
     where = "" if all_powers else " where is_default or is_default is null"
-    answer = _run_table(connection, "training_energy_for", ENERGY_COLUMNS, question, where)
+    found = _run_table(connection, "training_energy_for", ENERGY_COLUMNS, runs, where)
     place = {name: number for number, name in enumerate(ENERGY_COLUMNS)}
-    order = ("estimator", "variant", "model", "model_shape", "dataset_tokens", "accelerator")
     power = ("watts_per_gpu", "kg_co2e_per_kwh", "grid")
-    keys = [place[name] for name in (*order, *_TOLD_APART, *power)]
+    keys = [place[name] for name in (*_ORDER, *power)]
     rows: list[Row] = sorted(
-        answer.rows, key=lambda row: [(row[k] is not None, row[k]) for k in keys]
+        found.rows, key=lambda row: [(row[k] is not None, row[k]) for k in keys]
     )
     if grid is not None:
         at = place["grid"]
         rows = [(*row[:at], grid, *row[at + 1 :]) for row in rows]
-    return RunTable(answer.columns, rows, answer.left_out)
+    return RunTable(found.columns, rows, found.left_out)
 
 
 def number_or_name(
     connection: DuckDBPyConnection, text: str | None, option: str, table: str, limits: str
 ) -> float | None:
-    """Return a number given as such, or by the name that a reference table has it under.
+    """Return the number that a text is, or that a reference table has under this name.
 
     Parameters
     ----------
     limits
-        SQL condition on `value` that a number must keep.
+        SQL condition on `$value` that a number must meet.
 
     Raises
     ------
     InputError
-        If it is neither a sound number nor a name.
+        If it is no name of the table and no number within the limits.
     """
     if text is None:
         return None
@@ -178,34 +181,6 @@ def number_or_name(
     return float(value)
 
 
-def above_zero(option: str, value: float | None) -> float | None:
-    """Return an option's number, None where it was not given.
-
-    Raises
-    ------
-    InputError
-        If it is not a number above 0.
-    """
-    return _checked(option, value, value is None or value > 0, "above 0")
-
-
-def not_negative(option: str, value: float | None) -> float | None:
-    """Return an option's number, None where it was not given.
-
-    Raises
-    ------
-    InputError
-        If it is not a number of at least 0.
-    """
-    return _checked(option, value, value is None or value >= 0, "at least 0")
-
-
-def _checked(option: str, value: float | None, is_sound: bool, limit: str) -> float | None:
-    if value is not None and not (is_sound and isfinite(value) and value <= 1e30):
-        raise InputError(f"`--{option}` {value:g} must be {limit}")
-    return value
-
-
 def _described(connection: DuckDBPyConnection, table: str) -> list[tuple[Any, ...]]:
     return connection.execute(f"describe {quoted(table)}").fetchall()
 
@@ -224,7 +199,7 @@ def _latest(rows: Sequence[Row], place: Mapping[str, int]) -> list[Row]:
 
 
 def _of_year(rows: Sequence[Row], place: Mapping[str, int], year: int) -> list[Row]:
-    """Return the rows of a year; one without a price for each line that has none of it.
+    """Return the rows of a year; a row without a price for each line that has none in it.
 
     Raises
     ------
@@ -248,8 +223,8 @@ def _of_year(rows: Sequence[Row], place: Mapping[str, int], year: int) -> list[R
         if known and year not in known:
             listed = ", ".join(map(str, sorted(known)))
             note = f"no price of {year}; known: {listed}"
-            told = {**dict.fromkeys(PRICE_COLUMNS), "price_note": note}
-            kept.append(tuple(told.get(name, line[0][at]) for name, at in place.items()))
+            unpriced = {**dict.fromkeys(PRICE_COLUMNS), "price_note": note}
+            kept.append(tuple(unpriced.get(name, line[0][at]) for name, at in place.items()))
     return kept
 
 
@@ -257,7 +232,7 @@ def _run_table(
     connection: DuckDBPyConnection,
     macro: str,
     columns: Sequence[str],
-    question: RunQuery,
+    runs: RunQuery,
     where: str = "",
 ) -> RunTable:
     """Return the rows of a macro that the filters leave.
@@ -267,64 +242,64 @@ def _run_table(
     InputError
         If there is none.
     """
-    filters = _known_filters(connection, question)
+    filters = _known_filters(connection, runs)
     arguments: dict[str, Any] = {
-        "assumed_goodput": question.goodput,
-        "only_id": question.identity,
-        "only_num_gpus": question.num_gpus,
-        **question.overrides,
+        "assumed_goodput": runs.goodput,
+        "only_id": runs.identity,
+        "only_num_gpus": runs.num_gpus,
+        **runs.overrides,
     }
     named = ", ".join(f"{name} := ?" for name in arguments)
     query = f"select {', '.join(columns)} from {macro}(?, {named}){where}"
-    found = connection.execute(query, [question.tokens, *arguments.values()]).fetchall()
-    rows = [r for r in found if _kept(dict(zip(columns, r, strict=True)), question, filters)]
-    left_out = _left_out(connection, question, filters)
+    found = connection.execute(query, [runs.tokens, *arguments.values()]).fetchall()
+    rows = [r for r in found if _kept(dict(zip(columns, r, strict=True)), runs, filters)]
+    left_out = _left_out(connection, runs, filters)
     if not rows:
-        _refuse_nothing(question, left_out)
+        _refuse_nothing(runs, left_out)
     return RunTable(tuple(columns), list(rows), left_out)
 
 
-def _refuse_nothing(question: RunQuery, left_out: Mapping[str, int]) -> None:
+def _refuse_nothing(runs: RunQuery, left_out: Mapping[str, int]) -> None:
     if number := left_out.get(WITHOUT_TOKENS):
         raise InputError(
-            f"the tokens of {number:,} runs are not known: their estimator knows none",
-            "say how many the run is over: --tokens 20e12",
+            f"{number:,} runs have no number of tokens: their estimator has none",
+            "give it: --tokens 20e12",
         )
     if left_out:
         reasons = "; ".join(f"{reason} ({number:,})" for reason, number in left_out.items())
-        raise InputError(f"no run is left that has a time: {reasons}", "ask for others")
-    hint = ", or ask for --variant all" if question.is_default_variant else ""
-    raise InputError("no run is left by all filters together", f"leave one out{hint}")
+        raise InputError(f"no run with a time passes the filters: {reasons}", "change a filter")
+    hint = ", or give --variant all" if runs.is_default_variant else ""
+    raise InputError("no run passes all filters together", f"leave one out{hint}")
 
 
 def default_variant(estimator: str) -> str:
-    """Return the variant that an estimator is asked for: corrected, if it has mends."""
+    """Return the default variant of an estimator: corrected if it has mends."""
     return "corrected" if registry.get(estimator).mends else "published"
 
 
-def _kept(row: Mapping[str, Any], question: RunQuery, filters: Mapping[str, str]) -> bool:
-    if question.is_default_variant and row["variant"] != default_variant(row["estimator"]):
+def _kept(row: Mapping[str, Any], runs: RunQuery, filters: Mapping[str, str]) -> bool:
+    if runs.is_default_variant and row["variant"] != default_variant(row["estimator"]):
         return False
     return all(row[name] == value for name, value in filters.items())
 
 
-def _known_filters(connection: DuckDBPyConnection, question: RunQuery) -> dict[str, str]:
+def _known_filters(connection: DuckDBPyConnection, runs: RunQuery) -> dict[str, str]:
     """Return the filters as stored: an accelerator's name that is priced, mends in order.
 
     Raises
     ------
     InputError
-        If a filter, or the id, leaves no run at all; what there is is named.
+        If no run has a value or the id; the hint lists values that runs have.
     """
-    if question.identity is not None:
+    if runs.identity is not None:
         query = "select count(*) from estimated_run where ? in (cell_id, problem_id)"
-        if connection.execute(query, [question.identity]).fetchall() == [(0,)]:
+        if connection.execute(query, [runs.identity]).fetchall() == [(0,)]:
             raise InputError(
-                f"`id` {question.identity}: is neither a cell nor a problem with a run",
+                f"`--id` {runs.identity} is neither a cell nor a problem with a run",
                 "`warehouse rank --format json` shows ids",
             )
     filters = {}
-    for name, value in question.filters.items():
+    for name, value in runs.filters.items():
         known = _stored(connection, name)
         if meant := name_meant(value, known, {}):
             filters[name] = meant
@@ -344,12 +319,12 @@ def _known_filters(connection: DuckDBPyConnection, question: RunQuery) -> dict[s
             continue
         near = get_close_matches(value, known, 3, 0.5) or known[:20]
         listed = ", ".join(near) or "nothing; `warehouse sweep cluster_budget` stores some"
-        raise InputError(f'`{name}` "{value}": no run of it is stored', f"stored: {listed}")
+        raise InputError(f'`--{name}` "{value}": no such run is stored', f"stored: {listed}")
     return filters
 
 
 def _priced_as(connection: DuckDBPyConnection, name: str) -> str | None:
-    """Return the accelerator that a name of one, of a system or of a device is priced as."""
+    """Return the accelerator whose prices a name takes: of an accelerator, a system or a device."""
     query = "select spelling, accelerator from accelerator_spelling"
     priced = dict(connection.execute(query).fetchall())
     return name_meant(name, set(priced.values()), priced)
@@ -362,21 +337,21 @@ def _stored(connection: DuckDBPyConnection, name: str) -> list[str]:
 
 
 def _left_out(
-    connection: DuckDBPyConnection, question: RunQuery, filters: Mapping[str, str]
+    connection: DuckDBPyConnection, runs: RunQuery, filters: Mapping[str, str]
 ) -> dict[str, int]:
-    """Return how many of the runs asked for the macro cannot tell, by reason."""
+    """Return the number of runs without a time, by reason."""
     columns = (*FILTERS, "priced_as")
     query = (
         f"select {', '.join(columns)}, run_note, count(*) "
         "from training_run_for(?, assumed_goodput := ?) where run_note is not null "
         "and (?::bigint is null or ? in (cell_id, problem_id)) "
-        # of how many GPUs it has, a run that does not know says nothing
+        # a run without a number of GPUs may be on any
         "and (?::bigint is null or ? = num_gpus or num_gpus is null) group by all order by all"
     )
-    wanted = (question.identity, question.identity, question.num_gpus, question.num_gpus)
-    given = [question.tokens, question.goodput, *wanted]
+    wanted = (runs.identity, runs.identity, runs.num_gpus, runs.num_gpus)
+    given = [runs.tokens, runs.goodput, *wanted]
     found: dict[str, int] = {}
     for *values, note, number in connection.execute(query, given).fetchall():
-        if _kept(dict(zip(columns, values, strict=True)), question, filters):
+        if _kept(dict(zip(columns, values, strict=True)), runs, filters):
             found[note] = found.get(note, 0) + number
     return found

@@ -27,7 +27,7 @@ from estimators.contract import (
 )
 from estimators.registry import with_capability
 from warehouse.ask.names import with_known_names
-from warehouse.ask.rank import QUESTION, RANKED, Filters, stored_problems
+from warehouse.ask.rank import PROBLEM_NAMES, RANKED, Filters, stored_problems
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.empty import in_memory
 from warehouse.database.sink import store_cells
@@ -158,7 +158,7 @@ def best_configurations(
         )
     problems = {row["problem_id"]: row for row in rows_as_dicts(connection, "from problem")}
     rows = [{**problems[each["problem_id"]], **each} for each in best]
-    order = (*QUESTION, *estimator.problem_columns)
+    order = (*PROBLEM_NAMES, *estimator.problem_columns)
     rows.sort(key=lambda found: [(found[name] is not None, found[name]) for name in order])
     names = (*estimator.problem_columns, *layout)
     num_without = len(stored) - len({row["problem_id"] for row in rows})

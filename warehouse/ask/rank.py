@@ -1,8 +1,7 @@
-"""The best layouts of the problems that a few filters leave, from the views of their ranks."""
+"""The best layouts of the problems that pass some filters."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -12,6 +11,7 @@ from estimators.columns import COLUMNS, LAYOUT_COLUMNS
 from estimators.registry import all_estimators, get
 from warehouse.ask.names import with_known_names
 from warehouse.database.connection import rows_as_dicts
+from warehouse.database.lineage import reads_of
 from warehouse.database.sql_text import quoted
 from warehouse.database.views import CONFIGURATION_SOURCE
 from warehouse.errors import InputError
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from warehouse.show.formats import Row
 
-QUESTION = (
+PROBLEM_NAMES = (
     *("model", "accelerator", "nvlink_size", "num_gpus", "num_clusters"),
     "global_batch_size",
 )
-"""Columns that name a problem, most of the time; others are added where they tell two apart."""
+"""Columns that name a problem; a ranking adds others where two problems differ in them alone."""
 
 LAYOUT = tuple(
     name for name in LAYOUT_COLUMNS if name not in ("uses_sequence_parallel", "zero_stage")
@@ -35,13 +35,13 @@ RESULT = (
     *("memory_bytes", "network_bytes_per_flop", "cluster_network_bytes_per_second"),
 )
 TIME = "step_seconds"
-"""What layouts are ranked by unless another column is asked for: views have that rank."""
+"""The default column of a ranking; views have its ranks."""
 
 RANKED = {"rank_by_time": "configuration_rank", "rank_in_strategy": "strategy_rank"}
-"""The views of the ranks by time: each has one."""
+"""Rank by time -> the view that has it."""
 
 DEFAULT_TOP = 10
-"""Layouts shown of one problem; of several problems, the best of each."""
+"""Layouts shown of a single problem; of several problems, the best of each."""
 
 Record = Mapping[str, Any]
 
@@ -56,17 +56,17 @@ class Ranking:
     Attributes
     ----------
     columns, rows
-        The layouts with what tells their problems apart, best first within a problem.
+        The layouts, best first within a problem, with the columns in which their problems differ.
     constants
-        Columns of the problems and of their evaluation that are the same in all rows.
+        Columns of problem and choices with the same value in all rows.
     num_problems
-        Problems that the filters leave.
+        Problems that pass the filters.
     num_without
-        Those of them of which no layout fits in memory.
+        Problems of which no layout fits in memory.
     num_without_figure
-        Those whose configurations all lack the column that was asked for.
+        Problems whose configurations all lack the column of the ranking.
     num_without_time
-        Those that are not in `configuration`, which has what takes the time of a step.
+        Problems outside `configuration`, which has only estimates of a step.
     """
 
     columns: tuple[str, ...]
@@ -81,12 +81,12 @@ class Ranking:
 def rank_layouts(
     connection: DuckDBPyConnection, filters: Filters, top: int | None = None, by: str = TIME
 ) -> Ranking:
-    """Return the best `top` layouts of every problem that `filters` leave.
+    """Return the best `top` layouts of every problem that passes the filters.
 
     Parameters
     ----------
     filters
-        Column to value: any of `QUESTION`, and estimator, variant, strategy.
+        Column -> value: any of `PROBLEM_NAMES`, and estimator, variant, strategy.
     top
         Layouts of each problem; by default ten of one problem, or the best one of several.
     by
@@ -95,7 +95,7 @@ def rank_layouts(
     Raises
     ------
     InputError
-        If a filter leaves nothing, or nothing that has the figure; the hint says what is stored.
+        If no problem passes a filter, or none has the column; the hint lists what is stored.
     """
     filters = with_known_names(connection, filters)
     stored = stored_problems(connection, filters)
@@ -112,15 +112,15 @@ def rank_layouts(
     result = dict.fromkeys((by, *RESULT)) if by not in LAYOUT else dict.fromkeys(RESULT)
     problems = rows_as_dicts(connection, "from problem")
     shown = _sorted(problem for problem in problems if problem["problem_id"] in ranked)
-    told = (*QUESTION, *_telling_apart(shown))
-    columns = (*told, rank, *LAYOUT, *(name for name in result if name not in told))
+    names = (*PROBLEM_NAMES, *_differing(shown))
+    columns = (*names, rank, *LAYOUT, *(name for name in result if name not in names))
     rows = [{**problem, **layout} for problem in shown for layout in ranked[problem["problem_id"]]]
     return Ranking(
         columns=columns,
         rows=[[row[name] for name in columns] for row in rows],
         constants={
             name: rows[0][name]
-            for name in (*told, "strategy", "attention")
+            for name in (*names, "strategy", "attention")
             if rows and len({row[name] for row in rows}) == 1
         },
         num_problems=len(stored),
@@ -169,7 +169,7 @@ def _ranked_by(
 def _left_out(
     connection: DuckDBPyConnection, filters: Filters, by: str, problems: set[int]
 ) -> dict[str, int]:
-    """Count the problems without a rank by what they lack: a time, the figure, or one that fits."""
+    """Count the problems without a rank that lack a time, the column, or a layout that fits."""
     counts = {"time": 0, "figure": 0, "fits": 0}
     if not problems:
         return counts
@@ -193,25 +193,24 @@ def _nothing_to_rank(
     estimator = filters.get("estimator", "")
     if left_out["figure"]:
         return InputError(
-            f"`by` {by}: {estimator} gives no such figure for what is stored",
-            'see what it gives: warehouse sql "summarize configuration"',
+            f"`--by` {by}: no stored configuration of {estimator} has this column",
+            'see the columns that are filled: warehouse sql "summarize configuration"',
         )
     views = _own_views(connection, str(estimator))
     return InputError(
-        f"{estimator}: what is stored has no time of a training step, so nothing to rank",
+        f"{estimator} has no time of a training step to rank by",
         f'ask its own view: warehouse sql "from {views[0]} limit 10"' if views else "",
     )
 
 
 def _own_views(connection: DuckDBPyConnection, estimator: str) -> list[str]:
     """Return the staging views of an estimator that are no part of `configuration`, in order."""
-    found = connection.execute("select view_name, sql from duckdb_views() where not internal")
-    views = dict(found.fetchall())
-    joined = set(re.findall(r"\w+", views.get(CONFIGURATION_SOURCE, "")))
+    reads = reads_of(connection)
+    joined = reads.get(CONFIGURATION_SOURCE, ())
     return [
         view
         for relation in get(estimator).relations
-        for view in sorted(views)
+        for view in sorted(reads)
         if view.startswith(f"stg_{relation.name}") and view not in joined
     ]
 
@@ -226,37 +225,43 @@ def _refuse_unknown_column(connection: DuckDBPyConnection, by: str) -> None:
     if by not in known:
         near = get_close_matches(by, known, n=5, cutoff=0.4) or list(RESULT)
         raise InputError(
-            f"`by` {by}: is not a column of numbers of configuration",
+            f"`--by` {by} is not a column of numbers of configuration",
             f"did you mean {', '.join(near)}?",
         )
 
 
 def _sorted(problems: Iterable[Record]) -> list[Record]:
-    """Return problems by what they ask, then by every other value; their ids say nothing."""
+    """Return problems in order of their names, then of every other value but the id."""
     return sorted(
         problems,
         key=lambda problem: [
             (problem[name] is not None, problem[name])
-            for name in (*QUESTION, *problem)
+            for name in (*PROBLEM_NAMES, *problem)
             if name != "problem_id"
         ],
     )
 
 
-def _telling_apart(problems: Sequence[Record]) -> list[str]:
-    """Return the columns that tell problems of one question apart: those of a hardware sweep."""
-    asked: dict[tuple[Any, ...], Record] = {}
+def _differing(problems: Sequence[Record]) -> list[str]:
+    """Return the columns in which problems of the same names differ, as in a hardware sweep."""
+    named: dict[tuple[Any, ...], Record] = {}
     differing: set[str] = set()
     for problem in problems:
-        first = asked.setdefault(tuple(problem[name] for name in QUESTION), problem)
+        first = named.setdefault(tuple(problem[name] for name in PROBLEM_NAMES), problem)
         differing |= {name for name in problem if problem[name] != first[name]}
     return [name for name in problems[0] if name in differing - {"problem_id"}] if problems else []
 
 
 def stored_problems(connection: DuckDBPyConnection, filters: Filters) -> set[int]:
-    """Return the problems that the filters leave; raise, naming the filter that leaves none."""
+    """Return the problems that pass the filters.
+
+    Raises
+    ------
+    InputError
+        If none is stored, or none passes; the first filter that none passes is named.
+    """
     names = ["problem_id", *filters]
-    # An estimator's first relation has its configurations; others look into some of them.
+    # the first relation of an estimator has its configurations, others have details of them
     relations = [estimator.relations[0].name for estimator in all_estimators()]
     columns = ", ".join(quoted(name) for name in names)
     stored = connection.execute(
@@ -289,5 +294,5 @@ def _unknown(
     shown = f'"{value}"' if isinstance(value, str) else value
     return InputError(
         f"`{name}` {shown}: no configuration is stored{of}",
-        f"{hint}stored: {listed}; `warehouse sweep` a study that asks for others",
+        f"{hint}stored: {listed}; `warehouse sweep` a study for others",
     )
