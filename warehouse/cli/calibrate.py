@@ -44,7 +44,7 @@ def calibrate(
         typer.Argument(
             metavar="REFERENCE",
             help="A table of published steps, such as published_megatron_scaling; or a .csv or "
-            ".parquet file with the columns of `evaluate training_step` and step_seconds.",
+            ".parquet file with the columns that `evaluate` takes, and step_seconds.",
         ),
     ],
     fit: Annotated[
