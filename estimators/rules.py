@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -50,22 +51,69 @@ INTERLEAVING_NEEDS_STAGES = Rule(
 """Chunks of a stage are interleaved with those of other stages."""
 
 
-def divides(column: str, whole: str) -> Rule:
+def divides(column: str, whole: str, *, name: str = "", hint: Explanation | None = None) -> Rule:
     """Return the rule that `column` divides `whole` without remainder."""
 
-    def hint(row: Values) -> str:
-        if int(row[whole]) < 1:
-            return ""
-        return f"use {one_of(divisors(int(row[whole])))}"
+    def divisors_of_whole(row: Values) -> str:
+        return f"use {one_of(divisors(int(row[whole])))}" if int(row[whole]) >= 1 else ""
+
+    return divides_number(
+        name or f"{column} divides {whole}",
+        column,
+        (whole,),
+        lambda values: values[whole],
+        lambda row: f"`{whole}` {row[whole]}",
+        hint or divisors_of_whole,
+    )
+
+
+def divides_number(
+    name: str,
+    column: str,
+    needs: tuple[str, ...],
+    number: Callable[[Values], Any],
+    words: Explanation,
+    hint: Explanation | None = None,
+) -> Rule:
+    """Return the rule that `column` divides a number without remainder.
+
+    Parameters
+    ----------
+    needs, number
+        The columns that make the number, and the number from their values.
+    words
+        The number in words, made from the row's scalars.
+    hint
+        Default: all divisors.
+    """
+
+    def divisors_of_number(row: Values) -> str:
+        return f"use {one_of(divisors(max(int(number(row)), 1)))}"
 
     return Rule(
-        f"{column} divides {whole}",
+        name,
+        column,
+        (column, *needs),
+        lambda values: np.equal(np.remainder(number(values), np.maximum(values[column], 1)), 0),
+        lambda row: f"does not divide {words(row)}",
+        hint or divisors_of_number,
+    )
+
+
+def at_most(name: str, column: str, whole: str, *, hint: Explanation | None = None) -> Rule:
+    """Return the rule that `column` is not more than `whole`."""
+    return Rule(
+        name,
         column,
         (column, whole),
-        lambda values: np.equal(np.remainder(values[whole], np.maximum(values[column], 1)), 0),
-        lambda row: f"does not divide `{whole}` {row[whole]}",
-        hint,
+        lambda values: np.less_equal(values[column], values[whole]),
+        lambda row: f"is more than `{whole}` {_plain(row[whole])}",
+        hint or (lambda row: f"use at most {_plain(row[whole])}"),
     )
+
+
+def _plain(number: float) -> str:
+    return str(number) if isinstance(number, int) else f"{number:g}"
 
 
 def only(column: str, value: str, rule: Rule) -> Rule:

@@ -6,18 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from estimators.rules import Rule, divides
+from estimators.rules import Rule, at_most, divides
 
 MEMORY_RULES = (
     divides("tensor_parallel", "num_heads"),
-    Rule(
-        "stages have layers",
-        "pipeline_parallel",
-        ("pipeline_parallel", "num_layers"),
-        lambda v: np.less_equal(v["pipeline_parallel"], v["num_layers"]),
-        lambda row: f"is more than `num_layers` {row['num_layers']}",
-        lambda row: f"use at most {row['num_layers']}",
-    ),
+    at_most("stages have layers", "pipeline_parallel", "num_layers"),
 )
 
 
@@ -33,25 +26,21 @@ SHAPE_RULES = (
     _of_known(divides("num_kv_heads", "num_heads")),
     _of_known(divides("num_heads", "hidden_size")),
     _of_known(
-        Rule(
+        at_most(
             "active parameters are parameters",
             "active_parameters",
-            ("active_parameters", "parameters"),
-            lambda v: np.less_equal(v["active_parameters"], v["parameters"]),
-            lambda row: f"is more than `parameters` {row['parameters']:g}",
-            lambda _: "give the parameters that a token passes through: a part of all",
+            "parameters",
+            hint=lambda _: "give the parameters that a token passes through: a part of all",
         )
     ),
 )
 """Heads share the width, and queries their keys, evenly."""
 HAS_A_BATCH = _of_known(
-    Rule(
+    at_most(
         "a step is taken",
         "global_batch_tokens",
-        ("global_batch_tokens", "dataset_tokens"),
-        lambda v: np.less_equal(v["global_batch_tokens"], v["dataset_tokens"]),
-        lambda row: f"is more than `dataset_tokens` {row['dataset_tokens']:g}",
-        lambda _: "use a smaller batch, or more tokens",
+        "dataset_tokens",
+        hint=lambda _: "use a smaller batch, or more tokens",
     )
 )
 """Under C15 every token of a step is paid for; as published, such a run takes no step."""

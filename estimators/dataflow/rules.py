@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Array, Values
-from estimators.rules import Rule, divides, one_of
+from estimators.rules import Rule, divides, divides_number
 from estimators.spaces import divisors
 
 MAX_BATCH_TOKENS = 4096 * 2048
@@ -160,13 +160,12 @@ EFFICIENCY_RULES = (
 
 
 def _expert_tokens_divide(degree: str) -> Rule:
-    return Rule(
+    return divides_number(
         f"{degree} divides the tokens of an expert",
         degree,
-        (degree, "seq_len", "num_experts"),
-        lambda v: np.equal(expert_tokens(v) % at_least_one(v[degree]), 0),
-        lambda row: f"does not divide the {expert_tokens(row):g} tokens of an expert",
-        lambda row: f"use {one_of(divisors(max(int(expert_tokens(row)), 1)))}",
+        ("seq_len", "num_experts"),
+        expert_tokens,
+        lambda row: f"the {expert_tokens(row):g} tokens of an expert",
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Values
-from estimators.rules import INTERLEAVING_NEEDS_STAGES, Rule, divides
+from estimators.rules import INTERLEAVING_NEEDS_STAGES, Rule, divides, divides_number
 
 
 def _tokens(values: Values) -> Any:
@@ -58,15 +58,15 @@ LAYOUT_RULES = (
             f"times `virtual_pipeline` {row['virtual_pipeline']} does not divide `num_layers` "
             f"{row['num_layers']}"
         ),
-        lambda _: "",
+        lambda _: "use degrees whose product divides the layers",
     ),
     INTERLEAVING_NEEDS_STAGES,
-    Rule(
+    divides_number(
         "replicas divide the tokens",
         "data_parallel",
-        ("data_parallel", "microbatch_size", "seq_len"),
-        lambda v: np.equal(_tokens(v) % np.maximum(v["data_parallel"], 1), 0),
-        lambda row: f"does not divide the {_tokens(row)} tokens of a microbatch",
+        ("microbatch_size", "seq_len"),
+        _tokens,
+        lambda row: f"the {_tokens(row)} tokens of a microbatch",
         lambda _: "use a larger `microbatch_size`",
     ),
     divides("tensor_parallel", "internal_size"),

@@ -13,7 +13,7 @@ import numpy as np
 
 from estimators.contract import Mends, Values
 from estimators.roofline.strategies import ATTENTIONS
-from estimators.rules import INTERLEAVING_NEEDS_STAGES, Rule, divides, nearest, one_of, only
+from estimators.rules import INTERLEAVING_NEEDS_STAGES, Rule, divides, divides_number, nearest, only
 from estimators.spaces import divisors
 
 DEGREES = {
@@ -43,12 +43,12 @@ def _tokens(values: Values) -> Any:
 
 
 def _divides_tokens(column: str) -> Rule:
-    return Rule(
+    return divides_number(
         f"{column} divides the tokens of a microbatch",
         column,
-        (column, "microbatch_size", "seq_len"),
-        lambda v: np.equal(_tokens(v) % np.maximum(v[column], 1), 0),
-        lambda row: f"does not divide the {_tokens(row)} tokens of a microbatch",
+        ("microbatch_size", "seq_len"),
+        _tokens,
+        lambda row: f"the {_tokens(row)} tokens of a microbatch",
         lambda row: f"use {nearest(divisors(max(int(_tokens(row)), 1)).tolist(), row[column])}",
     )
 
@@ -121,25 +121,23 @@ SPLIT_RULES = (
     _in("summa_2d", divides("tensor_parallel_2", "ffn_hidden_size")),
     divides("pipeline_parallel", "num_layers"),
     divides("data_parallel", "global_batch_size"),
-    Rule(
+    divides_number(
         "chunks divide the layers of a stage",
         "virtual_pipeline",
-        ("virtual_pipeline", "num_layers", "pipeline_parallel"),
-        lambda v: np.equal(_stage_layers(v) % np.maximum(v["virtual_pipeline"], 1), 0),
-        lambda row: f"does not divide the {_stage_layers(row)} layers of a stage",
-        lambda row: f"use {one_of(divisors(max(int(_stage_layers(row)), 1)))}",
+        ("num_layers", "pipeline_parallel"),
+        _stage_layers,
+        lambda row: f"the {_stage_layers(row)} layers of a stage",
     ),
     INTERLEAVING_NEEDS_STAGES,
 )
 
 ROW_RULES = (
-    Rule(
+    divides_number(
         "microbatch divides the replica's batch",
         "microbatch_size",
-        ("microbatch_size", "global_batch_size", "data_parallel"),
-        lambda v: np.equal(_per_replica(v) % np.maximum(v["microbatch_size"], 1), 0),
-        lambda row: f"does not divide the {_per_replica(row)} sequences of a replica",
-        lambda row: f"use {one_of(divisors(max(int(_per_replica(row)), 1)))}",
+        ("global_batch_size", "data_parallel"),
+        _per_replica,
+        lambda row: f"the {_per_replica(row)} sequences of a replica",
     ),
     _in("tensor_1d", _divides_tokens("tensor_parallel")),
     _in("summa_2d", _divides_tokens("tensor_parallel_2")),

@@ -21,11 +21,6 @@ def divisor_of(column: str, whole: str) -> Explanation:
     return hint
 
 
-def at_most(whole: str) -> Explanation:
-    """Return the hint of a column that must not exceed another."""
-    return lambda row: f"use at most {row[whole]}"
-
-
 def key_head_shares(row: Values) -> str:
     """Return tensor degrees that divide the key heads, or are multiples of them."""
     heads, degree = int(row["num_kv_heads"]), int(row["tensor_parallel"])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Values
-from estimators.rules import Rule, divides
+from estimators.rules import Rule, at_most, divides
 from estimators.training_step import hints
 from estimators.training_step.attention import FLASH_BLOCK
 
@@ -22,30 +22,14 @@ PROBLEM_RULES = (
         lambda _row: "has no published peak rate on this accelerator",
         lambda _row: "use bf16, or give `fp8_flops_per_second`",
     ),
-    Rule(
-        "key heads divide heads",
+    divides(
         "num_kv_heads",
-        ("num_kv_heads", "num_heads"),
-        lambda v: np.equal(np.remainder(v["num_heads"], np.maximum(v["num_kv_heads"], 1)), 0),
-        lambda row: f"does not divide `num_heads` {row['num_heads']}",
-        hints.divisor_of("num_kv_heads", "num_heads"),
+        "num_heads",
+        name="key heads divide heads",
+        hint=hints.divisor_of("num_kv_heads", "num_heads"),
     ),
-    Rule(
-        "a token has at most all experts",
-        "experts_per_token",
-        ("experts_per_token", "num_experts"),
-        lambda v: np.less_equal(v["experts_per_token"], v["num_experts"]),
-        lambda row: f"is more than `num_experts` {row['num_experts']}",
-        hints.at_most("num_experts"),
-    ),
-    Rule(
-        "dense layers are layers",
-        "num_dense_layers",
-        ("num_dense_layers", "num_layers"),
-        lambda v: np.less_equal(v["num_dense_layers"], v["num_layers"]),
-        lambda row: f"is more than `num_layers` {row['num_layers']}",
-        hints.at_most("num_layers"),
-    ),
+    at_most("a token has at most all experts", "experts_per_token", "num_experts"),
+    at_most("dense layers are layers", "num_dense_layers", "num_layers"),
 )
 
 
@@ -117,13 +101,11 @@ LAYER_RULES = (
         ),
         hints.sequence_shares,
     ),
-    Rule(
-        "experts are split evenly",
+    divides(
         "expert_parallel",
-        ("expert_parallel", "num_experts"),
-        lambda v: np.equal(np.remainder(v["num_experts"], np.maximum(v["expert_parallel"], 1)), 0),
-        lambda row: f"does not divide `num_experts` {row['num_experts']}",
-        hints.divisor_of("expert_parallel", "num_experts"),
+        "num_experts",
+        name="experts are split evenly",
+        hint=hints.divisor_of("expert_parallel", "num_experts"),
     ),
     Rule(
         "sequence parallelism splits over tensors",
@@ -171,14 +153,7 @@ SPLIT_RULES = (
         lambda row: f"is not the product of the degrees, {_product(row)}",
         hints.product_of_degrees,
     ),
-    Rule(
-        "stages have a layer each",
-        "pipeline_parallel",
-        ("pipeline_parallel", "num_layers"),
-        lambda v: np.less_equal(v["pipeline_parallel"], v["num_layers"]),
-        lambda row: f"is more than `num_layers` {row['num_layers']}",
-        hints.at_most("num_layers"),
-    ),
+    at_most("stages have a layer each", "pipeline_parallel", "num_layers"),
     Rule(
         "chunks are even and interleaved over stages",
         "virtual_pipeline",
