@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from estimators import registry
 from warehouse.cli.common import count, put_for_people, say
-from warehouse.cli.options import DEFAULT_DATABASE, Database, EstimatorName, Output, Replace
+from warehouse.cli.options import DEFAULT_DATABASE, Database, EstimatorName, Name, Output, Replace
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from warehouse.calibrate.run import Calibration
+
+DEFAULT_ESTIMATOR = registry.default("calibrate")
 
 _CONSTANTS = {
     "step_constant": "constant",
@@ -56,11 +59,8 @@ def calibrate(
             "exposed share = 1 - overlap.",
         ),
     ] = "gemm_efficiency,exposed_communication",
-    estimator: EstimatorName = None,
-    name: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Store the fitted constants as a profile of this name."),
-    ] = None,
+    estimator: EstimatorName = DEFAULT_ESTIMATOR,
+    name: Name = None,
     rows: Annotated[
         list[str] | None,
         typer.Option(

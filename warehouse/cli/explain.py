@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from estimators import registry
 from warehouse.cli.common import DEFAULT_DATABASE, Database, put, put_document, say
 from warehouse.cli.options import Best, EstimatorName, Mending, Output
 from warehouse.show.formats import Format, json_value
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     from estimators.contract import Estimator
     from warehouse.ask.explain import Explanation
+
+DEFAULT_ESTIMATOR = registry.default("explain")
 
 SHOWN = 12
 """Constants in the table without --all."""
@@ -32,7 +35,7 @@ def explain(
     every: Annotated[
         bool, typer.Option("--all", help="Show every constant, not only the strongest.")
     ] = False,
-    estimator: EstimatorName = None,
+    estimator: EstimatorName = DEFAULT_ESTIMATOR,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Show why a training step takes as long as it does.
@@ -43,14 +46,13 @@ def explain(
     all of them at their worst. Keys are the columns that `evaluate` reads. The default estimator
     is training_step.
     """
-    from estimators import registry
     from warehouse.ask.explain import explain as explained
     from warehouse.ask.explain import require_formulas
     from warehouse.database.catalog import packaged_catalog
     from warehouse.errors import InputError
     from warehouse.evaluate.one import read_pairs, show_configuration
 
-    model = registry.get(estimator or registry.default("explain"))
+    model = registry.get(estimator or DEFAULT_ESTIMATOR)
     require_formulas(model)
     relation = model.relations[0]
     given = read_pairs(model, relation, pairs)

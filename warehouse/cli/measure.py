@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from estimators import registry
 from warehouse.cli.common import count, fetched, put_for_people, say
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from warehouse.cli.common import Table
     from warehouse.evaluate.profiles import Profiles
+
+DEFAULT_ESTIMATOR = registry.default("measure")
 
 _KEY = ("estimator", "variant", "profile")
 _SHOWN = (
@@ -43,7 +46,7 @@ def measure(
         Path | None,
         typer.Argument(metavar="FILE", readable=False, help="A .csv or .parquet file of runs."),
     ] = None,
-    estimator: EstimatorName = None,
+    estimator: EstimatorName = DEFAULT_ESTIMATOR,
     name: Name = None,
     replace: Replace = False,
     drop: Drop = None,

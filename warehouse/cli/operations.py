@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from estimators import registry
 from warehouse.cli.common import DEFAULT_DATABASE, Database, count, put_for_people, say
 from warehouse.cli.options import (
     Best,
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
     from estimators.contract import Catalog, Columns, Estimator, Mends, Scalar
     from warehouse.show.formats import Row
+
+
+DEFAULT_ESTIMATOR = registry.default("operations")
 
 
 def _degree(name: str, text: str) -> Any:
@@ -150,7 +154,7 @@ def operations(
     layout: Layout,
     mending: Mending,
     output: Output,
-    estimator: EstimatorName = None,
+    estimator: EstimatorName = DEFAULT_ESTIMATOR,
     into_db: IntoDatabase = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
@@ -165,11 +169,10 @@ def operations(
     one microbatch, in both directions: the columns of the view operation_breakdown. Nothing is
     stored without --into-db. The default estimator is roofline.
     """
-    from estimators import registry
     from warehouse.ask.operations import break_down, breakdown, operations_of, store_breakdown
     from warehouse.database.connection import open_for_write
 
-    model = registry.get(estimator or registry.default("operations"))
+    model = registry.get(estimator or DEFAULT_ESTIMATOR)
     operations_of(model)
     mends = mending.mends(model)
     values = {**given(filters), **given(layout)}

@@ -454,6 +454,9 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
             )
             for field in fields(kind)
         ]
+    # Every --help ends in the formats and the database.
+    last = (*(field.name for field in fields(Output)), "db")
+    parameters.sort(key=lambda p: last.index(p.name) + 1 if p.name in last else 0)
     names = [parameter.name for parameter in parameters]
     if twice := {name for name in names if names.count(name) > 1}:
         raise TypeError(f"{command.__name__} has options twice: {', '.join(sorted(twice))}")

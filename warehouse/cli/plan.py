@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from estimators import registry
 from warehouse.cli.common import put_document, say, title_line
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Accelerator,
     Carbon,
     Database,
+    DryRun,
     EstimatorName,
     Framework,
     GlobalBatchSize,
@@ -25,6 +27,7 @@ from warehouse.cli.options import (
     PowerTerms,
     Price,
     SequenceLength,
+    Top,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +38,10 @@ if TYPE_CHECKING:
     from warehouse.studies.study import Study
     from warehouse.sweep.runner import SweepReport
 
+DEFAULT_ESTIMATOR = registry.default("plan")
+
 DEFAULT_MAX_GPUS = 16_384
+DEFAULT_TOP = 3
 
 
 @dataclass(frozen=True)
@@ -126,15 +132,8 @@ class PriceOptions:
 class ShownOptions:
     """Options of what is shown."""
 
-    top: Annotated[
-        int,
-        typer.Option(
-            metavar="N", parser=Number("--top", least=1, whole=True), help="Layouts to show."
-        ),
-    ] = 3
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the stages of the plan; write nothing.")
-    ] = False
+    top: Top = DEFAULT_TOP
+    dry_run: DryRun = False
     show_sql: Annotated[
         bool, typer.Option("--show-sql", help="Print the query of each figure as well.")
     ] = False
@@ -155,7 +154,7 @@ def plan(
             "num_layers=48, hbm_bytes=120e9, tensor_parallel=8.",
         ),
     ] = None,
-    estimator: EstimatorName = None,
+    estimator: EstimatorName = DEFAULT_ESTIMATOR,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Plan a run: its best layouts, days, dollars and energy.
@@ -170,13 +169,10 @@ def plan(
 
     A shape takes the place of --model: num_layers, hidden_size, num_heads and seq_len at least.
     """
-    from estimators import registry
     from warehouse.plan.question import PlanOptions
 
     asked = {**vars(run), **vars(limits), **vars(terms), **vars(price)}
-    options = PlanOptions(
-        estimator=estimator or registry.default("plan"), pairs=pairs or [], **asked
-    )
+    options = PlanOptions(estimator=estimator or DEFAULT_ESTIMATOR, pairs=pairs or [], **asked)
     _answer(options, shown, output, db)
 
 
@@ -192,7 +188,7 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
         say(title_line(request.estimator))
         for line in question_lines(run):
             say(line)
-        stages = build_stages(run, reference, shown.top)
+        stages = build_stages(run, reference, shown.top or DEFAULT_TOP)
     if shown.dry_run:
         with output.opened():
             _put_stages(stage_rows(stages), output)
@@ -200,9 +196,9 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
     answer = run_stages(run, stages, db, announce=_announce, sweep_study=_sweep)
     with output.opened():
         if output.is_json:
-            put_document(document(answer, shown.top))
+            put_document(document(answer, shown.top or DEFAULT_TOP))
             return
-        put_report(answer, shown.top, output.form)
+        put_report(answer, shown.top or DEFAULT_TOP, output.form)
         if shown.show_sql and output.is_for_people:
             for name, query in answer.queries.items():
                 sys.stdout.write(f"\n-- {name}\n{query};\n")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from warehouse.cli.common import count, fetched, put_for_people, say
-from warehouse.cli.options import DEFAULT_DATABASE, Database, Output
+from warehouse.cli.options import DEFAULT_DATABASE, Database, Drop, Output
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,14 +19,7 @@ order by profile, step_constant"""
 
 def profiles(
     output: Output,
-    drop: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Remove this profile: its constants and the steps that it was fitted to. Rows "
-            "evaluated with it stay; their problems hold the constants.",
-        ),
-    ] = None,
+    drop: Drop = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Show the calibrated profiles, or drop one.

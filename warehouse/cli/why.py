@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from estimators import registry
 from warehouse.cli.common import (
     DEFAULT_DATABASE,
     Database,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from warehouse.ask.why import Diagnosis, LayoutQuery
 
+DEFAULT_ESTIMATOR = registry.default("why")
+
 SHOWN_NEIGHBOURS = 5
 
 
@@ -37,7 +40,7 @@ def why(
     ],
     mending: Mending,
     output: Output,
-    estimator: EstimatorName = None,
+    estimator: EstimatorName = DEFAULT_ESTIMATOR,
     tokens: Tokens = None,
     profile: Profile = None,
     db: Database = DEFAULT_DATABASE,
@@ -51,7 +54,6 @@ def why(
     Inputs that are not given take defaults, which are shown; the batch is that of `plan`, for
     --tokens or for 20 tokens per active parameter. The default estimator is training_step.
     """
-    from estimators import registry
     from estimators.contract import RefusedError
     from warehouse.ask.defaults import with_model_hint
     from warehouse.ask.why import completed, diagnose, require_layouts
@@ -59,7 +61,7 @@ def why(
     from warehouse.evaluate.one import read_pairs
     from warehouse.evaluate.profiles import load_profiles, with_profiles
 
-    model = registry.get(estimator or registry.default("why"))
+    model = registry.get(estimator or DEFAULT_ESTIMATOR)
     require_layouts(model)
     given = read_pairs(model, model.relations[0], pairs)
     mends = mending.mends(model)

@@ -1,0 +1,124 @@
+"""What holds for every command: the same options, formats, an example, and short functions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import pytest
+import typer
+
+from warehouse.cli import main
+from warehouse.cli.options import Output, expanded
+
+COMMANDS = {command.__name__: command for command, _ in main.COMMANDS}
+
+WITHOUT_ROWS = {"quickstart", "init", "drop", "evaluate"}
+"""Commands that print no rows: `evaluate` writes a file, the others say what they did."""
+
+OUTPUT = {"--format", "--out", "--json"}
+
+LONGEST = 90
+"""Lines of a command at most."""
+
+MOST_PARAMETERS = 12
+"""Parameters of a command at most; a group of options is one."""
+
+OWN_MEANING = {("evaluate", "--out")}
+"""Options that differ on purpose: `evaluate` writes CSV and Parquet files of any size."""
+
+
+def parameters(name: str) -> list[Any]:
+    """Return the options and arguments of a command as the command line has them."""
+    group: Any = typer.main.get_command(main.app)
+    return list(group.commands[name].params)
+
+
+def options_of(name: str) -> Iterator[tuple[str, Any]]:
+    """Yield each long name of an option with the option."""
+    for parameter in parameters(name):
+        if parameter.param_type_name == "option":
+            for spelling in parameter.opts:
+                yield spelling, parameter
+
+
+def type_of(name: str, parameter: str) -> str:
+    """Return what an option holds, whether or not it has a default."""
+    annotation = expanded(COMMANDS[name]).__annotations__[parameter]
+    return str(get_args(annotation)[0]).removesuffix(" | None").removeprefix("<class '").strip("'>")
+
+
+def test_every_command_is_looked_at() -> None:
+    group: Any = typer.main.get_command(main.app)
+    assert set(group.commands) == set(COMMANDS)
+    assert set(COMMANDS) > WITHOUT_ROWS
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - WITHOUT_ROWS))
+def test_a_command_that_prints_rows_has_every_format_and_a_file(name: str) -> None:
+    assert {option for option, _ in options_of(name)} >= OUTPUT
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT_ROWS - {"evaluate"}))
+def test_a_command_that_prints_no_rows_has_no_format(name: str) -> None:
+    assert not OUTPUT & {option for option, _ in options_of(name)}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_has_an_example(name: str) -> None:
+    examples = {command.__name__: example for command, example in main.COMMANDS}
+    assert examples[name].splitlines()[-1].startswith(f"warehouse {name}")
+
+
+def test_an_option_means_the_same_in_every_command() -> None:
+    meanings: dict[str, dict[str, list[str]]] = {}
+    for command in COMMANDS:
+        for name, option in options_of(command):
+            if (command, name) not in OWN_MEANING:
+                kind = type_of(command, option.name)
+                meaning = (option.help, option.metavar, kind, option.opts)
+                meanings.setdefault(name, {}).setdefault(str(meaning), []).append(command)
+    differing = {name: found for name, found in meanings.items() if len(found) > 1}
+    assert not differing
+    assert len(meanings["--db"][next(iter(meanings["--db"]))]) == len(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_says_what_it_is_in_a_sentence(name: str) -> None:
+    for option, parameter in options_of(name):
+        assert parameter.help, option
+        assert parameter.help.endswith("."), option
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_database_comes_last_and_the_formats_before_it(name: str) -> None:
+    names = [option for option, _ in options_of(name)]
+    assert names[-1] == "--db"
+    if name not in WITHOUT_ROWS:
+        assert names[-4:-1] == ["--format", "--out", "--json"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_short_and_has_few_parameters(name: str) -> None:
+    command = COMMANDS[name]
+    assert len(inspect.getsource(command).splitlines()) <= LONGEST
+    assert len(inspect.signature(command).parameters) <= MOST_PARAMETERS
+
+
+def test_no_function_of_the_command_line_has_many_parameters() -> None:
+    for command in COMMANDS.values():
+        module = inspect.getmodule(command)
+        for _, function in inspect.getmembers(module, inspect.isfunction):
+            if function.__module__.startswith("warehouse.cli"):
+                assert len(inspect.signature(function).parameters) <= MOST_PARAMETERS, function
+
+
+def test_a_group_is_made_of_what_the_command_line_gave() -> None:
+    seen: list[Output] = []
+
+    def command(*, output: Output) -> None:
+        seen.append(output)
+
+    expanded(command)(named=None, out=None, as_json=True)
+    assert seen == [Output(as_json=True)]
