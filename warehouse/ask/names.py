@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from estimators.contract import folded
@@ -9,19 +10,19 @@ from warehouse.database.catalog import load_catalog
 from warehouse.database.sql_text import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from duckdb import DuckDBPyConnection
 
-Filters = dict[str, str | int]
-"""Column -> the value that it must have."""
+Filters = Mapping[str, str | int]
+"""Column of a problem -> the value that it must have."""
 
 KEPT = frozenset({"estimator", "variant"})
 """Filters whose names are found elsewhere: in the registry, among the mends."""
 
 
 def name_meant(asked: str, known: Collection[str], spellings: Mapping[str, str]) -> str | None:
-    """Return the known name that `asked` stands for; None if there is none, or several.
+    """Return the known name that `asked` means; None if there is none, or several.
 
     A name comes before an alias, and both before one that differs in capitals, spaces, hyphens and
     underscores only.
@@ -51,10 +52,10 @@ def spellings(connection: DuckDBPyConnection, column: str) -> dict[str, str]:
     }
 
 
-def with_known_names(connection: DuckDBPyConnection, filters: Mapping[str, str | int]) -> Filters:
+def with_known_names(connection: DuckDBPyConnection, filters: Filters) -> Filters:
     """Return filters on problems with each name as it is stored.
 
-    A name that stands for nothing stored stays, for the caller to refuse; of an alias its name.
+    A name that no stored problem has stays, an alias as the name behind it; the caller refuses it.
     """
     found = dict(filters)
     for column, asked in filters.items():

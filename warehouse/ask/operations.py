@@ -26,8 +26,8 @@ from estimators.contract import (
     variant_name,
 )
 from estimators.registry import with_capability
-from warehouse.ask.names import with_known_names
-from warehouse.ask.rank import PROBLEM_NAMES, RANKED, Filters, stored_problems
+from warehouse.ask.names import Filters, with_known_names
+from warehouse.ask.rank import PROBLEM_NAMES, RANKED, stored_problems
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.empty import in_memory
 from warehouse.database.sink import store_cells

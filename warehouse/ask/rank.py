@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from estimators.columns import COLUMNS, LAYOUT_COLUMNS
 from estimators.registry import all_estimators, get
-from warehouse.ask.names import with_known_names
+from warehouse.ask.names import Filters, with_known_names
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.lineage import reads_of
 from warehouse.database.sql_text import quoted
@@ -44,9 +44,6 @@ DEFAULT_TOP = 10
 """Layouts shown of a single problem; of several problems, the best of each."""
 
 Record = Mapping[str, Any]
-
-Filters = Mapping[str, str | int]
-"""Columns of problems, with the value that each is kept to."""
 
 
 @dataclass(frozen=True)

@@ -41,14 +41,14 @@ def _choice(name: str, text: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Filters(ProblemFilters):
+class ProblemOptions(ProblemFilters):
     """Values of a problem: filters with --best, else of the one configuration."""
 
     attention: Annotated[str | None, _choice("--attention", "flash, unfused ...")] = None
 
 
 @dataclass(frozen=True)
-class Layout:
+class LayoutOptions:
     """Values of one layout."""
 
     activation_recompute: Annotated[
@@ -94,7 +94,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceOptions:
     """Where the configurations come from, if not from options of a problem and a layout."""
 
     pairs: Annotated[
@@ -135,8 +135,8 @@ class Source:
         return found
 
 
-_FILTERS = tuple(field.name for field in fields(Filters))
-_LAYOUT = tuple(field.name for field in fields(Layout))
+_FILTERS = tuple(field.name for field in fields(ProblemOptions))
+_LAYOUT = tuple(field.name for field in fields(LayoutOptions))
 
 _SHOWN = (
     *("operation", "forward_collectives", "backward_collectives"),
@@ -149,9 +149,9 @@ _SHOWN = (
 
 
 def operations(
-    source: Source,
-    filters: Filters,
-    layout: Layout,
+    source: SourceOptions,
+    filters: ProblemOptions,
+    layout: LayoutOptions,
     mending: Mending,
     output: Output,
     estimator: EstimatorName = DEFAULT_ESTIMATOR,
@@ -192,7 +192,7 @@ def operations(
         _put(columns, rows, output)
 
 
-def _refuse_mixtures(values: dict[str, Scalar], source: Source) -> None:
+def _refuse_mixtures(values: dict[str, Scalar], source: SourceOptions) -> None:
     """Refuse options that contradict one another."""
     from warehouse.errors import UsageError
 
@@ -241,7 +241,7 @@ def _best(db: Path, model: Estimator, filters: dict[str, Any], mends: Mends) -> 
 
 
 def _described(
-    model: Estimator, values: dict[str, Any], source: Source, catalog: Catalog, mends: Mends
+    model: Estimator, values: dict[str, Any], source: SourceOptions, catalog: Catalog, mends: Mends
 ) -> Columns:
     """Return the configurations of --config, or the one that options describe."""
     from warehouse.ask.operations import configurations_of, given_configuration
