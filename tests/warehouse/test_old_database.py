@@ -1,0 +1,67 @@
+"""A database that an older version of the package wrote opens, reads and sweeps on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from estimators.columns import LAYOUT_COLUMNS
+from warehouse.database import empty, views
+from warehouse.database.connection import open_for_read
+from warehouse.database.tables import STORED_BEST
+from warehouse.studies.study import load_study
+from warehouse.sweep.runner import run_study
+
+STATEMENTS = Path(__file__).parent / "old_database.sql"
+
+STUDY = """\
+name = "tiny"
+estimator = "roofline"
+variant = "corrected"
+
+[space]
+model = "gpt3"
+strategy = "tensor_1d"
+accelerator = "H200"
+nvlink_size = 8
+num_gpus = 16
+global_batch_size = 4
+"""
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """The database: records, rows and the best layouts of one cell, but no view."""
+    path = tmp_path / "old.duckdb"
+    with duckdb.connect(str(path), config=empty.CONFIG) as connection:
+        connection.execute(STATEMENTS.read_text("utf-8"))
+        stored = [name for name, *_ in connection.execute("describe stored_best").fetchall()]
+    assert sorted(stored) == sorted(STORED_BEST.columns)
+    assert [name for name in stored if name in LAYOUT_COLUMNS] != list(LAYOUT_COLUMNS)
+    return path
+
+
+def test_an_old_database_opens_reads_and_sweeps_on(old: Path, tmp_path: Path) -> None:
+    with duckdb.connect(str(old), read_only=True) as connection:
+        before = connection.execute("from roofline order by all").fetchall()
+        fastest = connection.execute("select step_seconds from stored_best").fetchall()
+
+    with open_for_read(old) as connection:
+        assert connection.execute("from roofline order by all").fetchall() == before
+        count = "select count(*), min(step_seconds) filter (fits_memory) from configuration"
+        assert connection.execute(count).fetchall() == [(51, fastest[0][0])]
+        best = "select num_layouts, best.step_seconds from best_of_cell"
+        assert connection.execute(best).fetchall() == [(51, fastest[0][0])]
+
+    (tmp_path / "tiny.toml").write_text(STUDY)
+    assert run_study(old, load_study(tmp_path / "tiny.toml")).cells == 0
+    (tmp_path / "more.toml").write_text(STUDY.replace("tiny", "more").replace("= 16", "= 8"))
+    assert run_study(old, load_study(tmp_path / "more.toml")).cells == 1
+
+    with open_for_read(old) as connection:
+        counted = connection.execute("select distinct num_gpus from configuration order by 1")
+        assert counted.fetchall() == [(8,), (16,)]
+        checks = {check.name: connection.execute(check.sql).fetchall() for check in views.checks()}
+    assert {name: rows for name, rows in checks.items() if rows} == {}
