@@ -140,7 +140,7 @@ def test_a_plan_is_written_in_every_format(
     assert [float(row["step_seconds"]) for row in rows] == [
         layout["step_seconds"] for layout in layouts
     ]
-    code, out, err = warehouse(*question, "--format", "markdown")
+    code, out, err = warehouse(*question, "--format", "markdown", "--show-sql")
     assert code == 0, err
     headings = [line for line in out.splitlines() if line.startswith("## ")]
     assert headings == [
@@ -152,3 +152,4 @@ def test_a_plan_is_written_in_every_format(
         "## Uncertainty",
     ]
     assert "| rank" in out
+    assert "\n```sql\n-- layouts\nselect\n" in out

@@ -29,6 +29,7 @@ from warehouse.cli.options import (
     SequenceLength,
     Top,
 )
+from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -168,6 +169,8 @@ def plan(
     missing and its note names the option that gives it. --show-sql prints the query of each figure.
 
     A shape takes the place of --model: num_layers, hidden_size, num_heads and seq_len at least.
+    Sequences are as long as the model's, NVLink domains as large as the accelerator is sold, and
+    the batch follows from the tokens and the model, unless they are given.
     """
     from warehouse.plan.question import PlanOptions
 
@@ -200,14 +203,14 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
             return
         put_report(answer, shown.top or DEFAULT_TOP, output.form)
         if shown.show_sql and output.is_for_people:
+            begin, end = ("```sql\n", "```\n") if output.form is Format.MARKDOWN else ("", "")
             for name, query in answer.queries.items():
-                sys.stdout.write(f"\n-- {name}\n{query};\n")
+                sys.stdout.write(f"\n{begin}-- {name}\n{query};\n{end}")
 
 
 def _put_stages(rows: list[tuple[int, str]], output: Output) -> None:
     """Print the stages of a plan: numbered lines for people, rows for programs."""
     from warehouse.cli.common import put
-    from warehouse.show.formats import Format
 
     if output.form is not Format.TABLE:
         put(("stage", "action"), [rows], output.form)
