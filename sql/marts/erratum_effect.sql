@@ -46,42 +46,8 @@ same_layout as (
     inner join paired
         on
             configuration_source.cell_id = paired.cell_id
-            and configuration_source.data_parallel
-            is not distinct from paired.published_best.data_parallel
-            and configuration_source.tensor_parallel
-            is not distinct from paired.published_best.tensor_parallel
-            and configuration_source.tensor_parallel_2
-            is not distinct from paired.published_best.tensor_parallel_2
-            and configuration_source.context_parallel
-            is not distinct from paired.published_best.context_parallel
-            and configuration_source.tensor_parallel_external
-            is not distinct from paired.published_best.tensor_parallel_external
-            and configuration_source.sequence_parallel
-            is not distinct from paired.published_best.sequence_parallel
-            and configuration_source.expert_parallel
-            is not distinct from paired.published_best.expert_parallel
-            and configuration_source.num_microbatches
-            is not distinct from paired.published_best.num_microbatches
-            and configuration_source.pipeline_parallel
-            is not distinct from paired.published_best.pipeline_parallel
-            and configuration_source.virtual_pipeline
-            is not distinct from paired.published_best.virtual_pipeline
-            and configuration_source.microbatch_size
-            is not distinct from paired.published_best.microbatch_size
-            and configuration_source.summa_panels
-            is not distinct from paired.published_best.summa_panels
-            and configuration_source.activation_recompute
-            is not distinct from paired.published_best.activation_recompute
-            and configuration_source.nvlink_data_parallel
-            is not distinct from paired.published_best.nvlink_data_parallel
-            and configuration_source.nvlink_tensor_parallel
-            is not distinct from paired.published_best.nvlink_tensor_parallel
-            and configuration_source.nvlink_tensor_parallel_2
-            is not distinct from paired.published_best.nvlink_tensor_parallel_2
-            and configuration_source.nvlink_context_parallel
-            is not distinct from paired.published_best.nvlink_context_parallel
-            and configuration_source.nvlink_pipeline_parallel
-            is not distinct from paired.published_best.nvlink_pipeline_parallel
+            and layout_of(configuration_source)
+            is not distinct from layout_of(paired.published_best)
     where configuration_source.variant <> 'published'
 ),
 
