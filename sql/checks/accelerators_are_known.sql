@@ -1,6 +1,6 @@
--- Published runs on no accelerator that is known, and aliases of what is none.
+-- Published runs on an unknown accelerator, and aliases of an unknown one.
 --
--- Those of table 1 have to be on one of table system, under which they are swept.
+-- The runs of table 1 need an accelerator of table system, under which they are swept.
 with named as (
     select
         'published_megatron_scaling' as reference,

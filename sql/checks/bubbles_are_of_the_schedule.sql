@@ -1,9 +1,9 @@
--- Steps of training_step whose wait for the pipeline is not what the schedule can make of it.
+-- Steps of training_step whose bubble contradicts the schedule.
 --
--- The bubble is not stored: it is what the other parts leave of the step. Without a pipeline
--- nothing is left. In one of even stages each of the others is filled and drained once, in chunks
--- (arXiv 2104.04473 section 2.2): the bubble is that many microbatches of a stage, which has the
--- work of the last one but for the output layer; an embedding may take a twentieth longer.
+-- The bubble is not stored: it is the step less its other parts. Without a pipeline it is 0. In a
+-- pipeline of even stages each other stage is filled and drained once, in chunks (arXiv 2104.04473
+-- section 2.2): the bubble is that many microbatches of a stage. A stage has the work of the last
+-- one without the output layer; an embedding may take a twentieth longer.
 with waited as (
     select
         *,

@@ -1,7 +1,7 @@
 -- Steps that differ from the sum of their parts by more than 1e-12.
 --
--- A part that an estimator does not know (NULL) adds nothing; one that knows no part is left out,
--- and so is recomputed attention as published: erratum R10 is that its parts do not add up.
+-- A part that an estimator does not model (NULL) adds nothing. Estimators without parts are left
+-- out, and so is recomputed attention as published: erratum R10 is that its parts do not add up.
 with summed as (
     select
         *,

@@ -1,7 +1,7 @@
--- What table stored_best has of a cell as it is now, is what its layouts say.
+-- Rows of table stored_best that contradict the layouts of their cell.
 --
--- Every column is compared: a row of another layout, or of no layout, or one that stands twice, is
--- a fault like a wrong time.
+-- Every column is compared: a row of another layout, of no layout, or a second row is a fault like
+-- a wrong time.
 with in_force as (
     select stored_best.*
     from stored_best

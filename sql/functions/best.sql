@@ -1,9 +1,9 @@
--- The best layout of a model on so many GPUs by every estimator, on every system.
+-- The best layout of a model on a number of GPUs by every estimator, on every system.
 -- Grain: one row per problem, estimator, estimator_version and variant of which a layout fits
 --
--- Fastest first: best('gpt3_1T', 4096); every number of GPUs where it is NULL. The model by any of
--- its names; no row where nothing of it is stored. The step's time is that of the best of
--- num_layouts: of an evaluated file that may be one layout (is_whole_space).
+-- Fastest first: best('gpt3_1T', 4096). NULL GPUs: every number. The model may have any of its
+-- names; there is no row where nothing of it is stored. The best is that of num_layouts: one
+-- layout, perhaps, of an evaluated file (is_whole_space).
 -- Example: select estimator, variant, accelerator, best_layout, best_step_seconds from
 -- best('gpt3_1T', 4096) limit 5
 create or replace macro best(asked_model, asked_num_gpus) as table

@@ -1,11 +1,11 @@
--- The best layouts of two models, accelerators, problems or cells side by side.
+-- The best layouts of two models, accelerators, problems or cells, compared.
 -- Grain: one row per pair of problems, or the pair of cells
 --
 -- compare('gpt3_175B', 'gpt3_1T') pairs problems on the same accelerator, NVLink domain, number of
--- GPUs and batch, under the same assumptions, by the same estimator and variant;
--- compare('A100', 'B200') pairs those of the same model. Two ids of problems, as numbers or text,
--- are paired by the same estimator and variant, two of cells whatever they differ in. Names by any
--- spelling; no row where nothing stored pairs. Ratios are the second's over the first's.
+-- GPUs and batch, under the same assumptions, by the same estimator and variant; compare('A100',
+-- 'B200') pairs those of the same model. Two ids of problems, as numbers or text, are paired by the
+-- same estimator and variant; two ids of cells always. Names may have any spelling; there is no row
+-- where nothing stored pairs. Ratios are the second's over the first's.
 -- Example: from compare('A100', 'B200') limit 5
 create or replace macro compare(first_name, second_name) as table
     with found as materialized (

@@ -1,9 +1,9 @@
--- What is called so: the models, accelerators, problems and cells that a name may stand for.
+-- The models, accelerators, problems and cells that a name may stand for.
 -- Grain: one row per kind of name
 --
--- Of the kinds in name_kinds, as name_spelling has them. Of a kind that has no such spelling it is
--- the one that differs in capitals, spaces and hyphens only, where there is just one. Where nothing
--- of any kind is called so, an error names the argument, what was asked and the nearest names.
+-- name_kinds lists the kinds to look for, as in name_spelling. Without an exact spelling of a kind,
+-- the one name that differs only in capitals, spaces and hyphens is taken, if there is just one.
+-- Where no kind has the name, the error names the argument, the value and the nearest names.
 -- Example: from name_asked('asked_model', 'GPT3-1t', ['model'])
 create or replace macro name_asked(argument_name, asked, name_kinds) as table
     with known as (

@@ -1,12 +1,12 @@
--- The same model and batch on as many GPUs of several systems: what asked_tokens tokens take there.
+-- The same model and batch on the same number of GPUs of several systems, over asked_tokens.
 -- Grain: one row per problem, estimator, estimator_version and variant
 --
--- Compared are problems of one workload_id, searched as widely, by the best layout of each. The
--- ratio to the fastest is 1 for the fastest system; that to the base, the fastest system of
--- base_accelerator (by any of its names) and base_nvlink_size, any where they are NULL, is above 1
--- where a system is slower than it. A last step that is not full takes as long as any. NULL where
--- no layout fits, and dollars and energy where no price or power was published. Dollars compare
--- where prices are of the same basis and of several vendors (num_quotes): ratios are of time alone.
+-- Problems of one workload_id that were searched as widely are compared by the best layout of each.
+-- ratio_to_fastest is 1 for the fastest system. ratio_to_base is above 1 where a system is slower
+-- than the base: the fastest system of base_accelerator (any of its names) and base_nvlink_size, or
+-- of any where they are NULL. A partial last step takes as long as a full one. NULL where no layout
+-- fits; dollars and energy are NULL where no price or power was published. Dollars compare only
+-- between prices of the same basis and of several vendors (num_quotes). Ratios are of time alone.
 -- Example: select model, accelerator, nvlink_size, num_gpus, training_seconds from
 -- system_comparison_for(1e12) order by all limit 5
 create or replace macro system_comparison_for(

@@ -1,10 +1,10 @@
 -- Dollars of whole runs over asked_tokens tokens, at every price of an hour, or at given_price.
 -- Grain: one row per estimator, variant, model, system, assumptions, tokens, year and price basis
 --
--- Runs are counted as training_run_group_for has them; only_id keeps those of one cell or problem,
--- only_num_gpus those on so many GPUs. Where no price was published the cost is NULL and price_note
--- says so. An owned accelerator draws its electricity at given_watts, given_pue and
--- given_usd_per_kwh where they are given.
+-- training_run_group_for has the runs. only_id keeps those of one cell or problem, only_num_gpus
+-- those on that number of GPUs. Where no price was published the cost is NULL, and price_note says
+-- why. The electricity of an owned accelerator follows given_watts, given_pue and
+-- given_usd_per_kwh, or else published values.
 -- Example: select model, accelerator, num_gpus, lowest_cost_usd from training_cost_for(1e12,
 -- given_price := 2.5) order by lowest_cost_usd limit 5
 create or replace macro training_cost_for(

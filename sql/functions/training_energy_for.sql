@@ -1,10 +1,10 @@
 -- Energy and carbon of whole runs over asked_tokens tokens, by basis of the power and by grid.
 -- Grain: one row per estimator, variant, model, system, assumptions, tokens, power basis and grid
 --
--- The site's overhead is given_pue, or that of a hyperscaler; electricity costs given_usd_per_kwh,
--- or the last industrial price known in the United States; given_watts and given_kg_co2e_per_kwh
--- take the place of what is published; only_id keeps the runs of one cell or problem, only_num_gpus
--- those on so many GPUs. Where no power was published, energy is NULL and power_note says so.
+-- The site's overhead is given_pue, or that of a hyperscaler. Electricity costs given_usd_per_kwh,
+-- or the last industrial price known in the United States. given_watts and given_kg_co2e_per_kwh
+-- replace published values. only_id keeps the runs of one cell or problem, only_num_gpus those on
+-- that number of GPUs. Where no power was published, energy is NULL, and power_note says why.
 -- Example: select model, accelerator, grid, lowest_energy_kwh, lowest_kg_co2e from
 -- training_energy_for(1e12, given_pue := 1.2) where is_default limit 5
 create or replace macro training_energy_for(

@@ -1,10 +1,9 @@
--- A whole run of a model over so many tokens on so many GPUs: its time, dollars and energy.
+-- A whole run of a model over a number of tokens and GPUs: its time, dollars and energy.
 -- Grain: one row per problem, estimator, estimator_version and variant that can be run
 --
--- Shortest first: training_run('gpt3_1T', 20e12, 4096); every number of GPUs where it is NULL.
--- The model by any of its names; no row where no run of it is stored. Of each problem the fastest
--- of its runs, as training_run_for has them; at the price and power of problem_price, NULL where
--- none was published.
+-- Shortest first: training_run('gpt3_1T', 20e12, 4096). NULL GPUs: every number. The model may have
+-- any of its names; there is no row where no run of it is stored. Each problem has its fastest run,
+-- as in training_run_for, at the price and power of problem_price; NULL where none was published.
 -- Example: select estimator, accelerator, num_gpus, days(training_seconds) as days, cost_usd from
 -- training_run('gpt3_1T', 20e12, 4096) limit 5
 create or replace macro training_run(asked_model, asked_tokens, asked_num_gpus) as table

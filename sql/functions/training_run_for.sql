@@ -1,10 +1,10 @@
 -- The runs of estimated_run over asked_tokens tokens, or over their own where that is NULL.
 -- Grain: one row per run
 --
--- Goodput stands between the time of the steps and that of the run: assumed_goodput, or else a
--- budgeted run's own, or else 1. An estimator's own time is kept where no other tokens are asked
--- for; otherwise a last step that is not full takes as long as any. Where a run cannot be priced,
--- run_note says why.
+-- The time of the run is that of its steps over the goodput: assumed_goodput, or else a budgeted
+-- run's value, or else 1. An estimator's time is kept where no other tokens are asked for;
+-- otherwise a partial last step takes as long as a full one. run_note says why a run cannot be
+-- priced.
 -- Example: select model, num_gpus, in_days(training_seconds) as days, gpu_hours from
 -- training_run_for(1e12, assumed_goodput := 0.9) where run_note is null limit 5
 create or replace macro training_run_for(asked_tokens, assumed_goodput := null) as table

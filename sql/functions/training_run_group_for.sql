@@ -1,10 +1,10 @@
--- The runs of training_run_for that can be priced, those of one model on one system together.
+-- Priced runs of training_run_for, grouped by model and system.
 -- Grain: one row per estimator, variant, model, system, assumptions and tokens
 --
--- Models are told apart by their shapes. Runs that differ in anything else are counted: the
--- cheapest (fewest GPU-hours), with its GPUs, time and layout, the one in the middle and the
--- dearest. A run that several cells hold counts once; runs that run_note speaks of are left out.
--- only_id keeps those of one cell or problem, only_num_gpus those on so many GPUs.
+-- Shapes, not names, tell models apart. The runs of a group are counted: the cheapest (fewest
+-- GPU-hours), with its GPUs, time and layout, the median and the dearest. A run that several cells
+-- hold counts once; runs with a run_note are left out. only_id keeps the runs of one cell or
+-- problem, only_num_gpus those on that number of GPUs.
 -- Example: select model, accelerator, num_runs, num_gpus, lowest_gpu_hours from
 -- training_run_group_for(1e12, only_num_gpus := 4096) order by lowest_gpu_hours limit 5
 create or replace macro training_run_group_for(

@@ -1,4 +1,4 @@
--- What each name of an accelerator, a system or a device is priced and powered as.
+-- The accelerator whose price and power each name of an accelerator or system takes.
 -- Grain: one row per spelling
 select
     accelerator as spelling,

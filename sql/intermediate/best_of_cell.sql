@@ -1,10 +1,9 @@
 -- The fastest layout of every cell in force, among those that fit in memory.
 -- Grain: one row per cell whose rows are configurations
 --
--- NULL where no layout fits; an estimator without a model of memory excludes none. Of layouts that
--- take the same time the one that needs less memory is chosen, then the one with smaller groups in
--- a domain: two variants of a cell choose alike. What was found when the cell was stored is read;
--- what was not is found here.
+-- NULL where no layout fits; an estimator without a model of memory excludes none. layout_order
+-- breaks ties, so that two variants of a cell choose alike. Layouts found when the cell was stored
+-- are read from stored_best; others are found here.
 with found as (
     select stored_best.*
     from stored_best

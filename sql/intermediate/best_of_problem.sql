@@ -1,11 +1,11 @@
 -- The fastest layout of every problem that fits in memory, over all its cells in force.
 -- Grain: one row per problem, estimator, estimator_version and variant
 --
--- NULL where no layout fits. Where no cell has the whole space, but evaluated rows or degrees that
--- a study keeps, is_whole_space is false: the best of few layouts is not that of a search. Problems
--- are searched as widely where `searched` is the same: the choices whose whole space is stored, or,
--- where there is none, what was kept; attention is fused, nothing recomputed and no stage in chunks
--- where it does not say so.
+-- NULL where no layout fits. is_whole_space is false where no cell covers the whole space, only
+-- evaluated files or kept degrees: the best of few layouts is not the result of a search. Problems
+-- with the same `searched` are searched as widely: it holds the choices whose whole space is
+-- stored, or else the kept values. Choices that it does not name are fused attention, no
+-- recomputation and one chunk a stage.
 with cell as (
     select
         *,

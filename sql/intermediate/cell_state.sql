@@ -1,8 +1,8 @@
--- What the layouts that a cell in force shows depend on: its record, and siblings before it.
+-- State that the layouts of a cell in force depend on: its record, and its earlier siblings.
 -- Grain: one row per cell
 --
--- A cell that is evaluated again has another time; a layout that an earlier sibling has is not
--- shown again.
+-- A cell that is evaluated again gets another time. A layout of an earlier sibling is not shown
+-- again.
 select
     cell_id,
     string_agg(cell_id || ' ' || epoch_us(evaluated_at), ', ') over (

@@ -1,10 +1,9 @@
--- Constants and rates of a problem that are not those of the reference tables.
+-- Constants and rates of a problem that differ from the reference tables.
 -- Grain: one row per problem and constant
 --
--- A constant holds for an accelerator and a framework, for a framework, for an accelerator, or for
--- all: the first of these that table step_constant has is the one a problem should have. Of the
--- accelerator its rates and sizes, whichever of its names the problem has. Problems without a
--- framework have no constants.
+-- Table step_constant holds constants for an accelerator and a framework, for a framework, for an
+-- accelerator, or for all: a problem should have the first of these. An accelerator's rates and
+-- sizes are found by any of its names. Problems without a framework have no constants.
 with asked as (
     select
         problem.problem_id,

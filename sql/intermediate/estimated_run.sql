@@ -1,9 +1,9 @@
 -- Runs that can be priced: budgeted ones, and the best layout of every cell of the others.
 -- Grain: one row per run
 --
--- Estimators of a step know no tokens: their runs have no time until training_run_for is told how
--- many. A system that is not its accelerator's as published has neither its price nor its power:
--- priced_as is NULL. Runs of one run_id differ in nothing but the tokens of their data set.
+-- Estimators of a step have no tokens: their runs have no time until training_run_for adds the
+-- tokens. A system that differs from its accelerator as published has neither its price nor its
+-- power: priced_as is NULL. Runs of one run_id differ only in the tokens of their data set.
 with problem_conditions as (
     select
         problem_id,

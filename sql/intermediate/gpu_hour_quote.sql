@@ -1,7 +1,7 @@
 -- Every quote of an hour of an accelerator, under its name, commitment by commitment.
 -- Grain: one row per quote and commitment
 --
--- NULL where the source's name fits several products: the quote stands and is never picked.
+-- NULL where the source's name fits several products: such a quote is never used.
 with quote as (
     select
         hardware,

@@ -1,9 +1,9 @@
--- Power of an accelerator with its share of a server, by what it is taken from.
+-- Power of an accelerator with its share of a server, by basis.
 -- Grain: one row per accelerator and power basis
 --
--- The rule: the server's power at full load times the share of it that training draws on average
--- is the default, NULL where no power of a server was published. Others stand beside it: full load,
--- the accelerator's own design power alone, and what was measured at the socket.
+-- The default is the server's power at full load times the share of it that training draws on
+-- average; NULL where no power of a server was published. The other bases are full load, the
+-- accelerator's design power alone, and power measured at the socket.
 with share as (
     select
         parameter_value as average_fraction,

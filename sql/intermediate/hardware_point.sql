@@ -1,8 +1,8 @@
 -- The best layout of each problem of a study, among the cells that the study asks for.
 -- Grain: one row per study, problem, estimator and variant
 --
--- Points of one study that differ in nothing but attributes of the system are a family: they
--- share everything else of their problem, and the choices that were searched.
+-- Points of one study are a family where they differ only in attributes of the system: they share
+-- all other columns of their problem, and the searched choices.
 with asked as (
     -- siblings share their rows: a layout is shown with one of them only
     select distinct

@@ -1,11 +1,11 @@
--- How the best time of a point of a hardware sweep answers to each attribute that is swept.
+-- Elasticity of the best time of a point of a hardware sweep to each swept attribute.
 -- Grain: one row per point and attribute that varies in its family
 --
 -- An elasticity is d ln(best time) / d ln(attribute): -1 where twice the rate halves the time, 0
--- where it buys nothing. It is taken between the two neighbours on the line through the point
--- along which nothing else changes, or the one neighbour at an end of the line and beside a
--- point at which no layout fits. Attributes whose values rise together throughout the family
--- are coupled: they change together on its lines.
+-- where it changes nothing. It is taken between the two neighbours on the line through the point
+-- along which nothing else changes. At an end of the line, and next to a point without a layout
+-- that fits, it is taken between the point and its one neighbour. Attributes whose values rise
+-- together throughout the family are coupled: they change together on its lines.
 with attributes as (
     select *
     from problem

@@ -1,9 +1,9 @@
 -- The best time of each run at each bandwidth between its clusters, or devices.
 -- Grain: one row per problem, version, variant and bandwidth
 --
--- Where only traffic is counted, communication is taken to overlap perfectly: the run takes as
--- long as the slower of FLOPs and network. Where a problem has a bandwidth of its own, its layouts
--- are compared at that bandwidth; `conditions` is what else makes up the problem.
+-- Where only traffic is counted, communication overlaps perfectly: the run takes as long as the
+-- slower of FLOPs and network. Where a problem has a bandwidth, its layouts are compared at that
+-- bandwidth. `conditions` holds the rest of the problem.
 with available as (
     select
         unnest([1e9, 2e9, 5e9, 10e9, 12.5e9, 25e9, 50e9, 100e9, 200e9, 400e9, 900e9])

@@ -1,10 +1,10 @@
--- Cells that may have the configuration of a step that was measured, published or one's own.
+-- Cells that may hold the configuration of a published or measured step.
 -- Grain: one row per cell
 --
--- Whatever the problem says of layers, width, accelerator, number of GPUs and of sequences, a
--- measurement says as well; what a problem does not say tells nothing apart here. So a cell that is
--- missing has no such configuration, and views that look for them read the rows of these cells
--- only: DuckDB hands a join's cells, but not its problems, to the scan of the rows.
+-- A cell qualifies if its problem contradicts no measurement in layers, width, accelerator, number
+-- of GPUs or sequences; what a problem does not say contradicts nothing. Other cells have no such
+-- configuration. Views read the rows of these cells only, because DuckDB passes a join's cells, but
+-- not its problems, to the scan of the rows.
 with step as (
     select
         cast(null as bigint) as problem_id,

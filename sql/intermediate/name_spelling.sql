@@ -1,8 +1,8 @@
--- What may be called how: models and accelerators, stored or known, and the ids of what is stored.
+-- Spellings of models and accelerators, stored or known, and the ids of what is stored.
 -- Grain: one row per kind of name, spelling and name
 --
--- Where a spelling has several rows of a kind, the one of the least spelling_place is meant: a name
--- that problems are stored under stands, even if other tables have it as an alias.
+-- Where a spelling has several rows of a kind, the least spelling_place wins: a name that problems
+-- are stored under wins over an alias in other tables.
 select
     'model' as name_kind,
     model as spelling,

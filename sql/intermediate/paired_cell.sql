@@ -1,8 +1,8 @@
 -- Cells of the problems that two estimators were asked.
 -- Grain: one row per cell
 --
--- A view that joins these reads the rows of these cells only: DuckDB hands a join's cells, but not
--- its problems, to the scan of the rows.
+-- Views read the rows of these cells only, because DuckDB passes a join's cells, but not its
+-- problems, to the scan of the rows.
 select cell_id
 from current_cell
 where

@@ -1,11 +1,11 @@
--- What a problem assumes beside model, batch and rates of the system, where it is not the usual.
+-- Assumptions of a problem that differ from the defaults, with their values.
 -- Grain: one row per problem
 --
--- The program, the profile of constants, the number format, what a simulator is told of its
--- arithmetic, and constants that are not those of table step_constant, with their values: NULL
--- where all are the defaults. An accelerator's own constants are its defaults, and a profile's own
--- stand in its name, so that problems on several systems assume the same. Rates and sizes that are
--- not the accelerator's are problem_system's.
+-- They are the program, the profile of constants, the number format, a simulator's arithmetic and
+-- constants that differ from table step_constant. NULL where all are defaults. An accelerator's
+-- constants are its defaults, and a profile's constants are covered by its name, so that problems
+-- on several systems assume the same. problem_system has the rates and sizes that differ from the
+-- accelerator's.
 with own_of_profile as (
     select distinct
         calibration.profile,

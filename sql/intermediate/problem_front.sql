@@ -1,10 +1,10 @@
 -- Layouts of a problem that no other of it beats in both step time and memory per GPU.
 -- Grain: one row per configuration of the front; of layouts of the same time and memory one
 --
--- On as many GPUs the slower step is the dearer token, so that cost adds nothing here. An estimator
--- without a model of memory has its fastest layout alone. First the least memory of each band of
--- times is found, 16 from one multiple of the best time to the next: what a faster band undercuts
--- is out before anything is sorted.
+-- At one number of GPUs the slower step is the dearer token, so cost adds nothing. An estimator
+-- without a model of memory has only its fastest layout. Times are cut into bands, 16 from one
+-- multiple of the best time to the next. A layout that needs more memory than some faster band is
+-- out before anything is sorted.
 with searched as materialized (
     select
         cell_id,

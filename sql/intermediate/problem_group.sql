@@ -1,10 +1,10 @@
--- What tells problems apart besides the number of GPUs, and the work of a step.
+-- Groups of problems to compare, and the work of a step.
 -- Grain: one row per problem
 --
--- Problems of one scaling_id differ in nothing but the number of GPUs; those of one capacity_id
--- may differ in the size of the NVLink domain as well; those of one workload_id ask for the same
--- model and batch on as many GPUs under the same assumptions, whatever the system. The number of
--- GPUs is that of all clusters where an estimator counts in clusters.
+-- Problems of one scaling_id differ only in the number of GPUs; those of one capacity_id may also
+-- differ in the size of the NVLink domain; those of one workload_id have the same model, batch,
+-- number of GPUs and assumptions, on any system. The number of GPUs is that of all clusters where
+-- an estimator counts in clusters.
 with condition as (
     select
         problem_id,

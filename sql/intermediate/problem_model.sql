@@ -1,9 +1,9 @@
--- What the model of a problem is called, and what tells it from others.
+-- Name of the model of a problem, and the shape that identifies it.
 -- Grain: one row per problem
 --
--- A model of table `model` keeps its name as long as its shape is that of its row; what differs is
--- said behind it. One without a name is called by its parameters, its shape or its FLOPs. Names
--- are rounded: models are the same where their shapes are.
+-- A model of table `model` keeps its name while its shape is that of its row; differences follow
+-- the name. A model without a name is called by its parameters, its shape or its FLOPs. Names are
+-- rounded: equal shapes, not equal names, make models the same.
 select
     problem.problem_id,
     case

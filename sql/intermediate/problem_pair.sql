@@ -1,13 +1,13 @@
 -- Problems of two estimators that ask the same: shape, accelerator, numbers of GPUs and sequences.
 -- Grain: one row per pair of problems of two estimators, the first of them first by name
 --
--- Everything that both say has to be equal, rates and sizes of the system among it: a published
--- A100 has three quarters of the bandwidth of the product. What only one of them knows (a
--- vocabulary, the constants of a framework) tells nothing apart. Where nothing is said of a gate
--- there is none: its layer has two matrices, a gated one three, and these times their width are
--- compared. As many key and value heads as heads, and heads as wide as the model, where nothing
--- else is said. Left out are systems that are not their accelerator's as published, calibrated
--- profiles, and constants that are not those of table step_constant.
+-- All that both problems state has to be equal, rates and sizes of the system included: a published
+-- A100 has three quarters of the bandwidth of the product. Columns that only one of them has (a
+-- vocabulary, the constants of a framework) are ignored. Widths of feed-forward layers are compared
+-- times their number of matrices: two, or three where gated; without a statement there is no gate.
+-- Without a statement there are as many key and value heads as heads, and heads as wide as the
+-- model. Left out are systems that differ from their accelerator as published, calibrated profiles,
+-- and constants that differ from table step_constant.
 with asked as (
     select distinct
         current_cell.estimator,

@@ -1,10 +1,10 @@
--- What an hour of a GPU of each problem costs, and what it draws, at the price usually meant.
+-- Price of an hour of a GPU of each problem, and its power, on the usual basis.
 -- Grain: one row per problem whose system is an accelerator as published
 --
--- The price is the rent on demand of the last year that has one, or else what an owned accelerator
--- costs; the power that of table gpu_power's usual basis at a hyperscaler's overhead. NULL where
--- nothing was published. It is the middle one of num_quotes vendors' prices: that of one vendor
--- does not compare with that of several.
+-- The price is the rent on demand of the last year that has one, or else the cost of owning. The
+-- power is that of the default basis of gpu_power with a hyperscaler's overhead. NULL where nothing
+-- was published. The price is the middle one of num_quotes vendors: a price of one vendor does not
+-- compare with that of several.
 with last_rate as (
     select
         accelerator,

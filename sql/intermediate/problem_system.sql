@@ -1,10 +1,10 @@
--- Whether the system of a problem is the accelerator that it is named after, as published.
+-- Whether the system of a problem is its accelerator as published.
 -- Grain: one row per problem
 --
--- A rate or size is as published where table `system`, `device` or `accelerator` has it under that
--- name; efficiencies and latencies where an estimator takes all of them from table `system`. The
--- rate of a cluster is any up to that of its accelerators. Where no table has the name, or there is
--- none, nothing is known, and every attribute tells the system from others.
+-- A rate or size is as published if table `system`, `device` or `accelerator` has it under that
+-- name. Efficiencies and latencies are compared where an estimator takes all of them from table
+-- `system`. The rate of a cluster may be any up to that of its accelerators. Where no table has the
+-- name, or there is none, the answer is NULL, and every attribute counts as a change.
 with attribute as (
     select
         problem.problem_id,

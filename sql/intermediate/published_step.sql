@@ -1,15 +1,15 @@
--- Steps whose time or rate was published, of all tables, with the layout each was measured in.
+-- Published and measured steps of all tables, with the layout of each.
 -- Grain: one row per published measurement
 --
--- A microbatch or an interleaving that was not published is NULL. Assumed where the tables are
--- silent: feed-forward layers four times as wide as the model; of the training times, pipelines of
--- model_parallel / 8 stages of eight GPUs each, full recomputation, and as many heads as table 1
--- has at that width; of Megatron-Core on H100, sequence parallelism, the distributed optimizer and
--- no recomputation. Rows of a program that is not one of ours are evaluated under the constants of
--- the nearest one: is_own_framework is false. Rates are FLOP/s as Megatron counts them: with full
--- recomputation, without a selective one; attention counted over the whole square.
--- One's own measurements of mixtures of experts and in 8 bits are left out, as no publication here
--- has either and their FLOPs are not counted so: measurement_comparison has their times.
+-- A microbatch or an interleaving that was not published is NULL. Assumed where the tables say
+-- nothing: feed-forward layers four times as wide as the model; for the training times, pipelines
+-- of model_parallel / 8 stages of eight GPUs each, full recomputation, and the heads that table 1
+-- has at that width; for Megatron-Core on H100, sequence parallelism, the distributed optimizer and
+-- no recomputation. Rows of another program than ours are evaluated with the constants of the
+-- nearest one: is_own_framework is false. Rates are FLOP/s as Megatron counts them: full
+-- recomputation included, selective recomputation not, attention over the whole square.
+-- Measurements of mixtures of experts and in 8 bits are left out: no publication here has either,
+-- and their FLOPs are counted otherwise. measurement_comparison has their times.
 with head_count as (
     select distinct
         hidden_size,

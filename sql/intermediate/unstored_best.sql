@@ -1,8 +1,8 @@
--- The fastest layout of every cell in force that table stored_best does not have as it is now.
+-- The fastest layout of every cell in force that table stored_best lacks or has out of date.
 -- Grain: one row per cell that has layouts
 --
--- A cell is what it was as long as its record, and those of the siblings before it, whose layouts
--- it does not show again, are the same. Usually no cell is left: then no row is read.
+-- A cell is up to date while its record and those of its earlier siblings are the same: a cell does
+-- not show layouts of earlier siblings. Usually no cell is left, and no row is read.
 with unstored as (
     select
         cell_state.cell_id,

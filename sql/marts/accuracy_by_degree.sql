@@ -1,8 +1,9 @@
--- Mean error by tensor-parallel and pipeline-parallel degree and by microbatch.
+-- Mean error by tensor-parallel degree, pipeline-parallel degree and microbatch.
 -- Grain: one row per estimator, variant, accelerator, degree and its value
 --
--- Over all published steps of the programs whose constants are taken. A trend along a degree is
--- what one constant cannot mend: the term that grows with the degree is wrong, or missing.
+-- Covers all published steps of the programs whose constants are known. A trend along a degree
+-- shows that the term that grows with the degree is wrong or missing: no single constant can mend
+-- it.
 with comparison as (
     select
         estimator,

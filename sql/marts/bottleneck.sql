@@ -1,9 +1,9 @@
 -- What limits the best layout of each problem: shares of its step, and the largest of them.
 -- Grain: one row per problem, estimator, estimator_version and variant
 --
--- Shares are of what is exposed: what overlaps with something longer takes no time of its own. Of
--- equal shares the one that comes first here binds. NULL are the shares that an estimator does not
--- tell apart; where it tells none, or no layout fits, nothing binds.
+-- Shares are of exposed time: work that overlaps with longer work takes no time. Of equal shares
+-- the first in the order of the columns binds. A share that an estimator does not model is NULL.
+-- Nothing binds where no layout fits, or where the estimator has no parts.
 with share as (
     select
         *,

@@ -1,8 +1,8 @@
 -- GPUs, time and cost of runs: how many finish a step in time, for how long, at what price.
 -- Grain: one row per run
 --
--- The price of an hour is the one that the run was evaluated with, the source's 2 dollars where no
--- accelerator was named; training_cost has the prices of the reference tables.
+-- The price of an hour is the one that the run was evaluated with: the source's 2 dollars where no
+-- accelerator was named. training_cost has the prices of the reference tables.
 select
     *,
     num_gpus * training_seconds / 3600 as gpu_hours,

@@ -1,8 +1,8 @@
 -- Every evaluated configuration, with throughput, model FLOPs, utilization and shares of the step.
 -- Grain: one row per configuration
 --
--- The logits count as model FLOPs where the vocabulary is known, also for an estimator that leaves
--- the output layer out of its time: compare mfu between estimators with that in mind.
+-- The logits count as model FLOPs where the vocabulary is known, even if the estimator leaves the
+-- output layer out of its time. Keep that in mind when you compare mfu between estimators.
 select
     *,
     global_batch_size / step_seconds as sequences_per_second,

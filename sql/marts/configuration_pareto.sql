@@ -1,11 +1,11 @@
--- Layouts that no other beats in step time, memory per GPU and cost of a token all at once.
+-- Layouts that no other beats in step time, memory per GPU and cost of a token at once.
 -- Grain: one row per configuration that is not dominated; of equals one
 --
--- Layouts compete with all of the same estimator, version, variant, model, system and batch: over
--- all numbers of GPUs and strategies that were evaluated, one scaling_id. Of one system the cost of
--- a token is GPU-seconds at a price, so that these decide also where there is no price; dollars are
--- NULL there. Where an estimator has no model of memory, time and cost decide. The
--- model is the problem's name of it, 'unnamed' where it has none.
+-- Layouts of one scaling_id compete: same estimator, version, variant, model, system and batch,
+-- over all evaluated numbers of GPUs and strategies. On one system the cost of a token is
+-- proportional to GPU-seconds, so GPU-seconds decide; dollars are NULL where no price is known. An
+-- estimator without a model of memory is compared by time and cost. A problem whose model has no
+-- name is 'unnamed'.
 with front as (
     select
         problem_front.*,

@@ -1,10 +1,9 @@
--- Configurations that fit in memory, as far as their estimator knows, ranked by time in a problem.
+-- Configurations that fit in memory, ranked by time within their problem.
 -- Grain: one row per configuration that is not known to exceed the memory
 --
--- What stands beside problem_id in the partition depends on the problem: it changes no rank, but
--- lets a filter on it reach the tables below the ranking. Layouts that take as long are told apart
--- as in best_of_cell; as one struct, since DuckDB 2 keeps the first of each group instead of
--- sorting all rows where there is one key and one rank.
+-- Memory excludes only what an estimator knows not to fit. The partition names columns that follow
+-- from problem_id: they change no rank, but a filter on them reaches the tables below the ranking.
+-- layout_order breaks ties, as in best_of_cell.
 select
     *,
     row_number() over (

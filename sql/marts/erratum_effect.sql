@@ -1,10 +1,10 @@
--- What mends change: the fastest layout of each problem as published and under a set of mends.
+-- Effect of mends: the fastest layout of each problem as published and with mends.
 -- Grain: one row per problem, estimator, mended variant and strategy; all is every strategy at once
 --
--- Only cells that are stored both as published and mended take part: both sides choose from the
--- same strategies. The published winner is looked up under the mend as well, which tells what
--- happens to one layout apart from what another choice wins back. NULL where no layout fits, or
--- where the mended space does not have the layout.
+-- Only cells that are stored both as published and mended take part, so both sides choose from the
+-- same strategies. The published winner is also looked up among the mended layouts: this separates
+-- the change of one layout from the gain of choosing another. NULL where no layout fits, or where
+-- the mended space lacks the layout.
 with best as materialized (
     select *
     from best_of_cell

@@ -1,15 +1,15 @@
--- How far each estimator is from published steps, beside trivial baselines.
+-- How far each estimator is from published steps, compared with trivial baselines.
 -- Grain: one row per estimator, variant, reference table and group of its rows
 --
--- Errors are of FLOP/s per GPU, relative to the published rate; the bias is their mean with sign,
--- positive where the estimate is too fast. Those of the time are beside them. Every baseline sees
--- the published rates of the other rows of the group, and never its own: their mean; a line in the
--- logarithm of the hidden size; the estimator's own predictions times one factor, the geometric
--- mean of published over predicted. An estimator that is no better than the mean has explained
--- nothing, one that only its factor improves has explained the differences and not the level. A
--- reference of several groups has a row `all groups` besides; rates of different groups are not
--- compared, so that it has no rank correlation. One's own measurements of mixtures of experts and
--- in 8 bits do not count (published_step).
+-- Errors are of FLOP/s per GPU, relative to the published rate. The bias is their mean with sign:
+-- positive where estimates are too fast. Errors of the time have their own columns. Each baseline
+-- sees the published rates of the other rows of the group, never its own row: the mean of these
+-- rates; a line in the logarithm of the hidden size; the estimator's predictions times one factor,
+-- the geometric mean of published over predicted. An estimator that is no better than the mean
+-- explains nothing; one that only the factor improves explains the differences but not the level. A
+-- reference with several groups also has a row `all groups`, without a rank correlation, as rates
+-- of different groups do not compare. Measurements of mixtures of experts and in 8 bits do not
+-- count (see published_step).
 with comparison as (
     select
         reference,

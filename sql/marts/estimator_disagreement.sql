@@ -1,10 +1,10 @@
 -- How far apart two estimators are: step times of the same layout of the same problem.
 -- Grain: one row per pair of problems, estimator versions, variants and layout
 --
--- Joined on exact keys: the problems as in problem_pair, all degrees, microbatch and recomputation;
--- a degree that an estimator does not have is 1. What one of them has besides (placement in NVLink
--- domains, sharding, attention) is taken where its step is fastest, and the memory is of that
--- layout, which may not fit (fits_memory). Ratios are the other's over the first's.
+-- Problems match as in problem_pair; layouts match in all degrees, microbatch and recomputation. A
+-- degree that an estimator does not have is 1. Choices that only one of them has (placement in
+-- NVLink domains, sharding, attention) are those of its fastest step. The memory is of that layout,
+-- which may not fit (fits_memory). Ratios are the second's over the first's.
 with layout as (
     select
         problem_id,

@@ -1,12 +1,12 @@
--- What each point of a hardware sweep buys: its best layout, and what more of an attribute would.
+-- Best layout of each point of a hardware sweep, and the gain from more of each attribute.
 -- Grain: one row per study, problem, estimator and variant
 --
--- A study's points that differ in nothing but attributes of the system are compared; a problem
--- that differs from no other is left out. `swept_attributes` are those that vary among them, with
--- a + between coupled ones; `changed_attributes` those that are not as in table `system`. The
--- elasticity of the best time is -1 where twice the rate halves the time and 0 where it buys
--- nothing, NULL where no neighbour on a line differs in that attribute alone (see
--- hardware_slope). Where no layout fits in memory, there is no best one.
+-- Points of a study that differ only in attributes of the system are compared; a problem without
+-- such a partner is left out. `swept_attributes` vary among the points, with a + between coupled
+-- ones; `changed_attributes` differ from table `system`. The elasticity of the best time is -1
+-- where twice the rate halves the time, 0 where it changes nothing, and NULL where no neighbour on
+-- a line differs in that attribute alone (see hardware_slope). Where no layout fits in memory,
+-- there is no best layout.
 with slopes as (
     select
         study,

@@ -1,10 +1,10 @@
--- What each layout asks of the network between clusters, in bytes for each FLOP.
+-- Traffic of each layout between clusters, in bytes for each FLOP.
 -- Grain: one row per layout of a problem whose traffic is counted
 --
--- Bytes are those sent and received together, of the passes that the problem counts. A cluster at
+-- Bytes are those sent and received together, in the passes that the problem counts. A cluster at
 -- its rate needs `cluster_network_bytes_per_second`; NULL where no rate is given. Ranks are within
--- one choice of recomputation, and of whether the efficiency rules were skipped: a layout that was
--- evaluated with and without them is in both rankings.
+-- one choice of recomputation and of whether the efficiency rules were skipped: a layout that was
+-- evaluated with and without the rules has a rank in each.
 select
     cell_id,
     problem_id,

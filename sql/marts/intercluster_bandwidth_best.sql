@@ -1,9 +1,9 @@
--- How much bandwidth a run needs: its best layout at each bandwidth, and what is lost by it.
+-- Bandwidth that a run needs: its best layout at each bandwidth, and the time lost to it.
 -- Grain: one row per run and bandwidth
 --
--- `available_bytes_per_second` is that of one cluster or device, both ways together. `slowdown` is
--- against the same run without a network to wait for, or, where time is modelled with its network,
--- against the largest bandwidth that was evaluated.
+-- `available_bytes_per_second` is that of one cluster or device, both ways together. `slowdown`
+-- compares with the same run without a network. Where the estimator models time with its network,
+-- it compares with the largest bandwidth that was evaluated.
 select
     intercluster_time.problem_id,
     intercluster_time.estimator,

@@ -1,11 +1,11 @@
--- A team's own measurements beside the estimates of exactly the same configuration.
+-- A team's measurements, each with the estimates of exactly the same configuration.
 -- Grain: one row per measurement, estimator, variant and profile of constants
 --
 -- Errors are estimated over measured, less one: positive where the estimate is too slow or too
--- large. An estimator that has no notion of a part of the configuration is compared all the same;
--- one that has another value of it is not. Of several NVLink placements the fastest is taken.
--- Estimates for hardware or constants other than the published ones take part only where the
--- measurement was stored with them; those of a calibrated profile stand beside the default.
+-- large. An estimator that does not model a part of the configuration is compared all the same; one
+-- with another value of it is not. Of several NVLink placements the fastest counts. Estimates for
+-- other hardware or constants than the published ones take part only where the measurement was
+-- stored with them. Calibrated profiles have rows of their own.
 with candidate as (
     select
         configuration.*,

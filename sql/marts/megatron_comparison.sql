@@ -1,15 +1,15 @@
--- Published steps beside the estimates of exactly the same configuration.
+-- Published steps, each with the estimates of exactly the same configuration.
 -- Grain: one row per published measurement, estimator and variant
 --
--- Only estimates for the hardware as published and under the default constants take part, no points
--- of a sweep of either. Where the publication leaves a choice open, microbatch or interleaving, the
--- estimate is that of one sequence a microbatch without interleaving, or of the least that was
--- evaluated; num_choices, lowest_step_seconds and highest_step_seconds tell how far the other
--- choices that fit in memory lie. Of several NVLink placements the fastest is taken. A relative
--- error is of the rate, positive where the estimate is too fast; one that is smaller than the
--- rounding of the published figure is none in error_beyond_rounding. An estimator that knows no
--- layout (data_parallel is NULL) has one time for all of them; where the rate that is reached was
--- given to it, it predicts nothing and is left out.
+-- Only estimates for the hardware as published and with the default constants take part; points of
+-- a sweep do not. Where a publication does not say the microbatch or the interleaving, the estimate
+-- is that of one sequence a microbatch without interleaving, or of the least that was evaluated.
+-- num_choices, lowest_step_seconds and highest_step_seconds give the range of the other choices
+-- that fit in memory. Of several NVLink placements the fastest counts. The relative error is of the
+-- rate: positive where the estimate is too fast. error_beyond_rounding is 0 where the rounding of
+-- the published figure explains the error. An estimator without layouts (data_parallel is NULL) has
+-- one time for all of them; it is left out where it was given the reached rate, as it then predicts
+-- nothing.
 with candidate as (
     select * exclude (model, step_flops)
     from configuration

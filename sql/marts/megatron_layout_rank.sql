@@ -1,7 +1,7 @@
--- Where the layouts that were published rank among all layouts evaluated for that problem.
+-- Rank of each published layout among all layouts evaluated for its problem.
 -- Grain: one row per published measurement, estimator and variant
 --
--- A rank is one more than the number of faster layouts that fit; it is NULL where the published
+-- The rank is one more than the number of faster layouts that fit. It is NULL where the published
 -- layout itself does not fit in memory by the estimate. A layout includes its NVLink placement.
 with published as materialized (
     select

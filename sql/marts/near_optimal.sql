@@ -1,9 +1,9 @@
--- How much freedom is left: what the layouts within 5 % of the best of a problem have in common.
+-- Freedom of choice: what the layouts within 5 % of the best of a problem have in common.
 -- Grain: one row per problem, estimator, estimator_version and variant of which a layout fits
 --
--- A degree whose lowest and highest value are the same has to be chosen so; strategies and
--- recomputations are listed. Where few layouts were evaluated and no whole space, is_whole_space is
--- false. Other percentages, and the layouts, are in near_optimal_layouts.
+-- A degree whose lowest and highest value are the same leaves no choice. Strategies and
+-- recomputations are listed. is_whole_space is false where only some layouts were evaluated.
+-- near_optimal_layouts(percent) takes other percentages and has the layouts themselves.
 with near as (
     select
         problem_id,

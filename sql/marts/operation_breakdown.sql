@@ -1,10 +1,10 @@
--- Which operation the step's time goes to, and what that operation waits for.
+-- Time of each operation of a step, and the resource that it waits for.
 -- Grain: one row per configuration and operation
 --
 -- Seconds and bytes without `forward` or `backward` in their name are of one GPU in one step. The
--- shares of all operations and of the bubble add up to one. An operation waits for memory in a pass
--- in which traffic takes longer than arithmetic, for the network while it only communicates, and
--- for arithmetic otherwise: what takes most of its time binds it.
+-- shares of all operations and of the bubble add up to one. In a pass whose traffic takes longer
+-- than its arithmetic, an operation waits for memory; while it only communicates, for the network;
+-- otherwise for arithmetic. The resource that takes most of its time binds it.
 with in_step as (
     select
         *,

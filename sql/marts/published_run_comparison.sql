@@ -1,15 +1,14 @@
--- Published runs beside what simple arithmetic makes of them: hours, days, dollars, energy, carbon.
+-- Published runs, compared with simple arithmetic: hours, days, dollars, energy, carbon.
 -- Grain: one row per published run, quantity and prediction
 --
--- Hours are 6 FLOPs an active parameter and token over the peak rate times a utilization: the
--- budget's, the median of published ones, and the run's own; days are hours over the run's GPUs.
--- Dollars are the published hours at the rent of that year; energy the published hours at the
+-- Hours: 6 FLOPs an active parameter and token, over the peak rate times a utilization (the
+-- budget's, the median of published ones, or the run's own). Days: hours over the run's GPUs.
+-- Dollars: the published hours at the rent of that year. Energy: the published hours at the
 -- server's average power, with the site's overhead (its own, or else a hyperscaler's) where the
--- published figure has it; carbon the published energy, overhead included, at the average grid of
--- the United States. A figure that was itself made from the others
--- (hours from FLOPs, a utilization from hours, energy from hours at an assumed power, dollars from
--- hours at a price) agrees or not for its maker's assumptions, not for ours: is_circular marks it.
--- Where nothing can be predicted, prediction_note says why.
+-- published figure includes it. Carbon: the published energy with overhead, at the average grid of
+-- the United States. is_circular marks figures that were themselves computed from the others, such
+-- as hours from FLOPs or dollars from hours: they test their author's assumptions, not ours.
+-- prediction_note says why nothing is predicted.
 with published as (
     select
         published_training_runs.*,

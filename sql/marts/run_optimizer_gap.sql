@@ -1,9 +1,8 @@
--- How far a greedy path stays behind the best whole-number degrees, for each number of devices.
+-- Gap between a greedy path and the best whole-number degrees, for each number of devices.
 -- Grain: one row per run, rule for ties and number of devices that was searched
 --
--- The best is that of all searched numbers up to this one: fewer devices may be faster. The path
--- is compared at its last step with no more devices, up to its end; its degrees are real numbers,
--- so that it may also come out ahead.
+-- The best is that of all searched numbers up to this one, as fewer devices may be faster. The path
+-- is taken at its last step with no more devices. Its degrees are real numbers, so it may win.
 with conditions as (
     select
         problem_id,

@@ -1,13 +1,13 @@
--- Whether a second dimension is worth it: the best layout of each strategy side by side.
+-- Gain from a second dimension: the best layout of each strategy, compared.
 -- Grain: one row per problem, estimator, estimator_version and variant with two strategies or more
 --
 -- The ratio is the time of the best one-dimensional layout over that of the best of all: 1 where a
--- second dimension wins nothing, NULL where no one-dimensional layout fits. Of strategies that take
--- as long the one-dimensional comes first: a second axis of one GPU is none. Whether 2D is faster
--- is NULL where nothing fits or no one-dimensional layout was evaluated. A strategy that was not
--- evaluated has no number of layouts, one of which nothing fits no time. A few evaluated layouts
--- beside a whole search show in is_..._whole_space, an attention that only one strategy was
--- searched with in is_searched_alike.
+-- second dimension gains nothing, NULL where no one-dimensional layout fits. Of equally fast
+-- strategies the one-dimensional comes first, as a second axis of one GPU is none. is_2d_faster is
+-- NULL where nothing fits or no one-dimensional layout was evaluated. A strategy that was not
+-- evaluated has no number of layouts; one without a layout that fits has no time.
+-- is_..._whole_space is false where only some layouts were evaluated; is_searched_alike is false
+-- where the strategies were searched with different choices.
 with by_strategy as (
     select
         problem_id,

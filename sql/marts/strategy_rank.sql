@@ -1,8 +1,8 @@
 -- Configurations that fit in memory, ranked by time within their problem and strategy.
 -- Grain: one row per configuration that is not known to exceed the memory
 --
--- As configuration_rank, which has the ranks among all strategies: two ranks in one view would have
--- to sort all rows with all of their columns.
+-- configuration_rank has the ranks over all strategies. Two ranks in one view would make DuckDB
+-- sort all rows with all of their columns.
 select
     *,
     row_number() over (

@@ -1,14 +1,14 @@
--- The best step at each number of GPUs: speed-up, efficiency and what the last GPUs cost.
+-- The best step at each number of GPUs: speed-up, efficiency and cost of the last GPUs.
 -- Grain: one row per problem, estimator, estimator_version and variant
 --
--- Compared are problems that differ in nothing but the number of GPUs (scaling_id), searched as
--- widely. The base is the smallest number at which a layout fits; efficiency is the speed-up over
--- the ratio of GPUs, 1 where twice the GPUs take half the time. The marginal cost of a token is
--- that of the last doubling: the GPUs that were added to half as many, over the tokens a second
--- that they add; as much as the cost of a token where scaling is perfect. It is NULL where exactly
--- half as many were not evaluated or fit nothing, and where twice as many are no faster. Dollars
--- are NULL where an hour has no published price, tokens where an estimator knows no sequences; a
--- number of GPUs at which nothing fits has no time.
+-- Problems of one scaling_id that were searched as widely are compared: they differ only in the
+-- number of GPUs. The base is the smallest number at which a layout fits. Efficiency is the
+-- speed-up over the ratio of GPUs: 1 where twice the GPUs take half the time. The marginal cost of
+-- a token is that of the last doubling: the GPUs added to exactly half as many, over the tokens a
+-- second that they add. It equals the cost of a token where scaling is perfect. It is NULL where
+-- half as many GPUs were not evaluated or fit nothing, and where twice as many are no faster.
+-- Dollars are NULL without a published price, tokens where an estimator has no sequences; times are
+-- NULL where nothing fits.
 with point as (
     select
         best_of_problem.problem_id,

@@ -1,10 +1,10 @@
--- Published times of whole runs beside the arithmetic of their FLOPs at the published rate.
+-- Published times of whole runs, compared with their FLOPs at the published rate.
 -- Grain: one row per published run, estimator and variant
 --
--- This predicts no rate: it takes the published one, so that what is left is whether FLOPs, tokens
--- and days of a publication agree. training_seconds has the FLOPs of every step,
--- approximate_training_seconds is equation 4 of arXiv 2104.04473. A published rate may be half of
--- its last digit higher or lower, and published days are whole ones.
+-- No rate is predicted: the published one is taken. This tests whether the FLOPs, tokens and days
+-- of a publication agree. training_seconds counts the FLOPs of every step;
+-- approximate_training_seconds is equation 4 of arXiv 2104.04473. A published rate may be off by
+-- half of its last digit, and published days are whole.
 with run as (
     select
         published.reference,

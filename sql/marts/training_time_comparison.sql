@@ -1,9 +1,8 @@
--- Published times of whole runs beside estimated steps times the steps of the run.
+-- Published times of whole runs, compared with the estimated step times the steps of the run.
 -- Grain: one row per published run, estimator and variant
 --
--- Where the published time was computed from a measured rate, as that of table 2 of arXiv
--- 2104.04473 is, it holds nothing that the comparison of steps does not: what interrupts a run is
--- in neither.
+-- Where the published time was computed from a measured rate, as in table 2 of arXiv 2104.04473,
+-- this adds nothing to the comparison of steps: neither contains interruptions of the run.
 select
     megatron_comparison.reference,
     megatron_comparison.published_row,

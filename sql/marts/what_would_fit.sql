@@ -1,10 +1,10 @@
 -- The smallest number of GPUs whose memory holds a model, and the fastest layout there.
 -- Grain: one row per estimator, estimator_version, variant, model, accelerator and batch
 --
--- Of the evaluated numbers of GPUs, over all sizes of the NVLink domain that were evaluated; what
--- differs in any other attribute of the problem stands in a row of its own (capacity_id). Without a
--- number fit_note says why; it says as well that fewer may do, where none was evaluated or one was
--- not searched as widely as the number that fits. Only a whole space shows that nothing fits.
+-- Only evaluated numbers of GPUs count, over all evaluated sizes of the NVLink domain. Problems
+-- that differ in another attribute have rows of their own (capacity_id). fit_note says why there is
+-- no number, and whether fewer GPUs may do: fewer were not evaluated, or were not searched as
+-- widely. Only a search of the whole space shows that nothing fits.
 with place as (
     select
         best_of_problem.*,
