@@ -129,7 +129,7 @@ class Toy(SearchedEstimator):
     neutral_choices: Mapping[str, Scalar] = MappingProxyType({"activation_recompute": "none"})
     relations = (CONFIGURATIONS, PART_ROWS)
     time_parts = ("compute_seconds", "data_comm_seconds")
-    memory_parts = ("weights_bytes", "gradients_bytes", "optimizer_bytes")
+    memory_parts: tuple[str, ...] = ("weights_bytes", "gradients_bytes", "optimizer_bytes")
     formulas: Mapping[str, Formula] = MappingProxyType(
         {
             "compute_seconds": Formula("6 x parameters x tokens / (GPUs x peak)", "definition"),
