@@ -10,6 +10,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from hypothesis import settings
 
 from estimators.columns import COLUMNS
 from estimators.registry import ESTIMATORS
@@ -19,6 +20,10 @@ from warehouse.database import resources
 from warehouse.database.connection import open_for_write
 
 TOY_SQL = Path(__file__).parent / "toy_sql"
+
+# an example may take any time: a busy machine is no fault
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ in whole numbers, where the source takes it in doubles and may come one step too
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from functools import reduce
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -231,10 +232,10 @@ def _scatters(what: str, column: str, sizes: str, degrees: tuple[str, ...], when
 
     def number(values: Values) -> Any:
         local = _local(values)
-        return prod(local[symbol] for symbol in sizes)
+        return reduce(mul, [local[symbol] for symbol in sizes])
 
     def ranks(values: Values) -> Any:
-        return prod(values[degree] for degree in degrees)
+        return reduce(mul, [values[degree] for degree in degrees])
 
     def holds(values: Values) -> Any:
         even = np.equal(number(values) % at_least_one(ranks(values)), 0)

@@ -32,4 +32,4 @@ def assert_figures(found: Mapping[str, Any], expected: Mapping[str, float]) -> N
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-12)
 
 
-few = settings(max_examples=60, deadline=None)
+few = settings(max_examples=60)

@@ -129,7 +129,7 @@ runs = st.fixed_dictionaries(
 
 
 @given(runs)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_parts_add_up_and_what_is_sent_backward_comes_back(
     catalog: Catalog, changes: dict[str, Any]
 ) -> None:
@@ -148,7 +148,7 @@ def test_parts_add_up_and_what_is_sent_backward_comes_back(
 
 
 @given(runs)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_more_bytes_an_element_mean_more_bandwidth_and_the_same_time(
     catalog: Catalog, changes: dict[str, Any]
 ) -> None:
@@ -237,7 +237,7 @@ def is_valid(v: dict[str, Any], degrees: tuple[int, ...]) -> bool:
 
 
 @given(SMALL)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_the_search_finds_what_a_plain_loop_over_the_rules_finds(
     catalog: Catalog, problem: dict[str, Any]
 ) -> None:

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from estimators.enumeration import Axis, divisors_of, each_of, enumerate_layouts, exactly
@@ -43,7 +43,6 @@ def found(problem: dict[str, int], kept: dict[str, int] | None = None) -> list[t
     return list(zip(*(column.tolist() for column in columns.values()), strict=True))
 
 
-@settings(deadline=None)  # a loaded machine is no fault
 @given(problems)
 def test_every_layout_is_found_once_and_in_order(problem: dict[str, int]) -> None:
     every = range(1, problem["num_gpus"] + 1)

@@ -62,7 +62,7 @@ positive = st.floats(1, 1e4)
 @given(
     positive, positive, positive, st.sampled_from(["flops_8bit", "memory_bytes", "network_bytes"])
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_faster_device_is_never_slower(
     catalog: Catalog, data: float, inner: float, outer: float, rate: str
 ) -> None:

@@ -220,7 +220,7 @@ SECONDS = ("step_seconds", "training_seconds", "approximate_training_seconds")
 
 
 @given(SHAPES, st.floats(0.01, 0.49))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_time_halves_with_twice_the_gpus_and_with_twice_the_rate(
     catalog: Catalog, shape: dict[str, Any], share: float
 ) -> None:
@@ -235,7 +235,7 @@ def test_time_halves_with_twice_the_gpus_and_with_twice_the_rate(
 
 
 @given(SHAPES)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_recomputation_repeats_a_third_of_all_but_the_logits(
     catalog: Catalog, shape: dict[str, Any]
 ) -> None:
@@ -251,7 +251,7 @@ def test_recomputation_repeats_a_third_of_all_but_the_logits(
 
 
 @given(SHAPES, st.sampled_from(["none", "full"]))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_estimator_and_macros_agree(
     catalog: Catalog,
     macros: duckdb.DuckDBPyConnection,
@@ -274,7 +274,7 @@ def test_estimator_and_macros_agree(
 
 
 @given(SHAPES, st.sampled_from(["none", "full"]), st.integers(1, 8))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_a_dense_gpt_has_the_flops_that_training_step_counts(
     catalog: Catalog, shape: dict[str, Any], recompute: str, heads: int
 ) -> None:

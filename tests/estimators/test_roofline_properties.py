@@ -45,7 +45,7 @@ def _cell(problem: dict[str, Any], catalog: Catalog, mends: Mends = PUBLISHED) -
     return evaluate_cell(cell).with_columns(*(pl.lit(v).alias(n) for n, v in problem.items()))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(problem=PROBLEM, mends=MENDS)
 def test_parts_add_up_and_nothing_is_negative(
     problem: dict[str, Any], mends: Mends, catalog: Catalog
@@ -66,7 +66,7 @@ def test_parts_add_up_and_nothing_is_negative(
     assert found["fits_memory"].equals(found["memory_bytes"] <= capacity, null_equal=True)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(problem=PROBLEM, mends=MENDS, name=st.sampled_from(FASTER), factor=st.floats(1.0, 100.0))
 def test_a_faster_system_never_makes_a_layout_slower(
     problem: dict[str, Any], mends: Mends, name: str, factor: float, catalog: Catalog
@@ -84,7 +84,7 @@ def test_a_faster_system_never_makes_a_layout_slower(
     assert (after["step_seconds"] <= before["step_seconds"] * (1 + 1e-12)).all()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(problem=PROBLEM, mends=MENDS)
 def test_more_shards_at_the_same_microbatch_never_hold_more(
     problem: dict[str, Any], mends: Mends, catalog: Catalog
@@ -191,7 +191,7 @@ KINDS = st.sampled_from(
 
 
 @pytest.mark.parametrize("mend", ROOFLINE.mends)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(problem=PROBLEM, kind=KINDS)
 def test_a_mend_changes_only_what_it_says(
     mend: str, problem: dict[str, Any], kind: tuple[str, str], catalog: Catalog

@@ -120,7 +120,7 @@ def _loops(
                         )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     strategy=st.sampled_from(["tensor_1d", "summa_2d", "context_2d"]),
     num_gpus=st.sampled_from([1, 2, 6, 8, 12, 24, 48, 70]),

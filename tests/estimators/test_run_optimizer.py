@@ -154,7 +154,7 @@ def microbatch_times(
     st.sampled_from([1e18, 1e20, 1e22, 1e24]),
     st.tuples(st.integers(1, 6), st.integers(1, 300), st.integers(1, 40), st.integers(1, 40)),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_the_best_number_of_microbatches_is_that_of_trying_every_one(
     catalog: Catalog, accelerator: str, flops: float, degrees: tuple[int, ...]
 ) -> None:
@@ -173,7 +173,7 @@ def test_the_best_number_of_microbatches_is_that_of_trying_every_one(
     st.tuples(st.floats(1, 200), st.floats(1, 5000), st.floats(1, 200), st.floats(1, 50)),
     st.floats(200, 1e6),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_phase_takes_as_long_as_its_slowest_resource_and_phases_add_up(
     catalog: Catalog, accelerator: str, degrees: tuple[float, ...], microbatches: float
 ) -> None:
