@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 import typer
 
+from tests.shared import Command, Quickstart
 from warehouse.cli import main
 from warehouse.cli.options import Output, expanded
 
@@ -122,3 +125,57 @@ def test_a_group_is_made_of_what_the_command_line_gave() -> None:
 
     expanded(command)(named=None, out=None, as_json=True)
     assert seen == [Output(as_json=True)]
+
+
+READING = {
+    "rank": ("rank", "--model", "gpt3_1T", "--num-gpus", "4096"),
+    "cost": ("cost", "--model", "gpt3_1T", "--tokens", "20T", "--num-gpus", "4_096"),
+    "energy": ("energy", "--model", "gpt3_1T", "--tokens", "20T", "--num-gpus", "4096.0"),
+    "sql": ("sql", "select estimator, count(*) as n from cell group by all order by all"),
+    "schema": ("schema", "configuration_rank"),
+    "status": ("status",),
+    "profiles": ("profiles",),
+    "sweep": ("sweep", "megatron", "--dry-run"),
+}
+"""Commands that only read the quickstart's database, with arguments that leave a few rows."""
+
+
+@pytest.mark.parametrize("name", READING)
+def test_every_format_is_written_the_same_to_a_file_and_to_stdout(
+    warehouse: Command, quickstart: Quickstart, tmp_path: Path, name: str
+) -> None:
+    command = (*READING[name], "--db", quickstart.database)
+    for ending, form in (
+        (".txt", "table"),
+        (".json", "json"),
+        (".csv", "csv"),
+        (".md", "markdown"),
+    ):
+        out = tmp_path / f"{name}{ending}"
+        assert warehouse(*command, "--out", out)[:2] == (0, "")
+        code, printed, _ = warehouse(*command, "--format", form)
+        assert code == 0
+        assert out.read_text(encoding="utf-8") == printed
+    assert warehouse(*command, "--json")[1] == (tmp_path / f"{name}.json").read_text("utf-8")
+    assert json.loads((tmp_path / f"{name}.json").read_text("utf-8")) is not None
+    assert (tmp_path / f"{name}.md").read_text("utf-8").lstrip("#\n").startswith("|")
+    assert len({path.read_text("utf-8") for path in tmp_path.iterdir()}) == 4
+
+
+def test_a_command_that_fails_leaves_the_file_as_it_was(
+    warehouse: Command, quickstart: Quickstart, tmp_path: Path
+) -> None:
+    out = tmp_path / "rows.csv"
+    out.write_text("old")
+    code, *_ = warehouse("sql", "select 1 / nonsense", "--out", out, "--db", quickstart.database)
+    assert code == 3
+    assert out.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_a_sweep_prints_rows_with_a_dry_run_alone(
+    warehouse: Command, quickstart: Quickstart
+) -> None:
+    code, out, err = warehouse("sweep", "megatron", "--json", "--db", quickstart.database)
+    assert (code, out) == (2, "")
+    assert "need `--dry-run`" in err

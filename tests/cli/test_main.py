@@ -14,7 +14,7 @@ import pytest
 from tests.shared import Command, Program, Quickstart
 from warehouse import __version__
 from warehouse.cli import main
-from warehouse.cli.common import DEFAULT_DATABASE
+from warehouse.cli.options import DEFAULT_DATABASE
 from warehouse.database.connection import DEFAULT_DATABASE as OPENED_BY_DEFAULT
 from warehouse.errors import CheckError, DatabaseError, InputError, UsageError
 

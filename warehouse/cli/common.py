@@ -1,4 +1,4 @@
-"""What commands share: the --db option, where studies are found, how results are printed."""
+"""Functions that commands share: printing results, finding study files, words for people."""
 
 from __future__ import annotations
 
@@ -9,12 +9,8 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from warehouse.cli.options import DEFAULT_DATABASE, Database
-from warehouse.cli.options import Profile as ProfileOption
 from warehouse.show.formats import Format, json_value, write
 
 if TYPE_CHECKING:
@@ -28,39 +24,13 @@ if TYPE_CHECKING:
 
     Table = tuple[tuple[str, ...], list[Row]]
 
-__all__ = [
-    "DEFAULT_DATABASE",
-    "Database",
-    "FormatOption",
-    "ProfileOption",
-    "Section",
-    "batch_in_words",
-    "count",
-    "domain_in_words",
-    "fetched",
-    "interruptible",
-    "put",
-    "put_document",
-    "put_for_people",
-    "put_sections",
-    "records",
-    "say",
-    "study_path",
-    "terminal_width",
-    "title_line",
-]
-
-FormatOption = Annotated[
-    Format, typer.Option("--format", case_sensitive=False, help="How to write the result.")
-]
-
 
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Have ^C end the block as KeyboardInterrupt, whatever a library makes of it.
 
-    DuckDB raises errors of several kinds, depending on what it was doing; so an error that
-    comes after ^C is taken for its consequence.
+    DuckDB raises different errors depending on what it was doing. An error after ^C counts as a
+    consequence of ^C.
     """
     previous = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(previous):
@@ -85,19 +55,19 @@ def interruptible() -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """Tell the user something that is not data."""
+    """Print to stderr what is not data."""
     sys.stderr.write(text + "\n")
 
 
 def title_line(estimator: str) -> str:
-    """Return whose figures these are and what they are, such as a lower bound."""
+    """Return the estimator with its title, which names its source."""
     from estimators import registry
 
     return f"{estimator}: {registry.get(estimator).title}"
 
 
 def put(columns: Sequence[str], blocks: Blocks, form: Format = Format.TABLE) -> None:
-    """Print a result to stdout as it is; a terminal shows it whole."""
+    """Print a result to stdout in base units."""
     write(sys.stdout, columns, blocks, form, terminal_width())
 
 
@@ -107,7 +77,7 @@ def put_for_people(
     form: Format = Format.TABLE,
     drop: Collection[str] = (),
 ) -> None:
-    """Print a result to stdout; as a table, in the units and headings of people.
+    """Print a result to stdout; tables and Markdown use GB, percent and short headings.
 
     Parameters
     ----------

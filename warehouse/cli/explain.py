@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from estimators import registry
-from warehouse.cli.common import DEFAULT_DATABASE, Database, put, put_document, say
-from warehouse.cli.options import Best, EstimatorName, Mending, Output
+from warehouse.cli.common import put, put_document, say
+from warehouse.cli.options import DEFAULT_DATABASE, Best, Database, EstimatorName, Mending, Output
 from warehouse.show.formats import Format, json_value
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from warehouse.cli.validate import validate
 from warehouse.cli.why import why
 
 INTERRUPTED = 130
-"""Exit code after ^C, the one that shells give it: 128 + SIGINT."""
+"""Exit code after ^C, as shells give it: 128 + SIGINT."""
 
 COMMANDS = (
     (quickstart, "warehouse quickstart"),
@@ -79,7 +79,7 @@ COMMANDS = (
     (schema, "warehouse schema configuration_rank"),
     (status, "warehouse status"),
 )
-"""The commands in the order of --help, each with an example that can be run as it is."""
+"""The commands in the order of --help, each with an example that runs as printed."""
 
 app = typer.Typer(
     name="warehouse",
@@ -100,8 +100,8 @@ for _command, _example in COMMANDS:
     app.command(epilog=f"\b\nExample:\n  {_lines}")(expanded(_command))
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(is_given: bool) -> None:
+    if is_given:
         from warehouse import __version__
 
         sys.stdout.write(f"warehouse {__version__}\n")
@@ -121,11 +121,11 @@ def _root(
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; what the user did wrong is told in words."""
-    asked: dict[str, Path] = {}
+    """Run one command and return its exit code; a user's mistake becomes a message on stderr."""
+    context: dict[str, Path] = {}
     try:
         with interruptible():
-            app(arguments, prog_name="warehouse", obj=asked)
+            app(arguments, prog_name="warehouse", obj=context)
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else 1
@@ -135,7 +135,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("interrupted\n")
         code = INTERRUPTED
     except Exception as error:
-        message = _explained(error, asked.get("database"))
+        message = _explained(error, context.get("database"))
         if message is None:
             raise
         text, code = message
@@ -164,13 +164,13 @@ def _explained(error: Exception, database: Path | None) -> tuple[str, int] | Non
     if duckdb and isinstance(error, duckdb.Error):
         from warehouse.database.connection import database_error
 
-        told = database_error(error, database or Path("the database"))
-        return str(told), told.exit_code
+        known = database_error(error, database or Path("the database"))
+        return str(known), known.exit_code
     return None
 
 
 def _flush() -> OSError | None:
-    """Write out what is left; return why it cannot be, but for a reader of a pipe that left."""
+    """Flush stdout; return the error, or None if only the reader of a pipe has gone."""
     try:
         sys.stdout.flush()
     except OSError as error:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from estimators import registry
-from warehouse.cli.common import DEFAULT_DATABASE, Database, count, put_for_people, say
+from warehouse.cli.common import count, put_for_people, say
 from warehouse.cli.options import (
+    DEFAULT_DATABASE,
     Best,
+    Database,
     EstimatorName,
     IntoDatabase,
     Mending,

@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warehouse.cli.common import DEFAULT_DATABASE, Database, put, put_document, say
-from warehouse.cli.options import CatalogFile, Mending, Output, Profile, Relation
+from warehouse.cli.common import put, put_document, say
+from warehouse.cli.options import (
+    DEFAULT_DATABASE,
+    CatalogFile,
+    Database,
+    Mending,
+    Output,
+    Profile,
+    Relation,
+)
 from warehouse.show.formats import json_value
 
 if TYPE_CHECKING:

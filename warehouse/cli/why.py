@@ -9,8 +9,6 @@ import typer
 
 from estimators import registry
 from warehouse.cli.common import (
-    DEFAULT_DATABASE,
-    Database,
     batch_in_words,
     count,
     domain_in_words,
@@ -20,7 +18,15 @@ from warehouse.cli.common import (
     say,
     title_line,
 )
-from warehouse.cli.options import EstimatorName, Mending, Output, Profile, Tokens
+from warehouse.cli.options import (
+    DEFAULT_DATABASE,
+    Database,
+    EstimatorName,
+    Mending,
+    Output,
+    Profile,
+    Tokens,
+)
 from warehouse.show.formats import Figure, Format, json_value
 
 if TYPE_CHECKING:
