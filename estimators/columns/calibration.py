@@ -13,7 +13,10 @@ _ESTIMATES = {
 
 CALIBRATION = (
     text("row_filters", "Which rows of the reference were taken; empty: all"),
-    text("fit_parameter", "What was fitted: the constant, or what several constants share"),
+    text(
+        "fit_parameter",
+        "Fitted parameter: the constant, or the factor that several constants share",
+    ),
     Column("default_constant_value", "float", "", "Value of the constant before the fit"),
     Column("fitted_constant_value", "float", "", "Value of the constant that the fit chose"),
     Column("lower_bound", "float", "", "Least value that the fit might choose"),

@@ -25,7 +25,7 @@ def _flag(quantity: str, meaning: str) -> Column:
 
 
 COSTS = (
-    text("kind", "What the figure is: published, derived, estimated or assumed"),
+    text("kind", "Kind of figure: published, derived, estimated or assumed"),
     # places
     text("site", "Name of the site"),
     Column("latitude", "float", "degrees", "North of the equator", minimum=-90, maximum=90),
@@ -34,7 +34,7 @@ COSTS = (
     # prices
     Column("price_date", "date", "", "Day on which the price was found"),
     text("hardware", "Accelerator as the source of its price spells it"),
-    text("vendor", "Who lets it"),
+    text("vendor", "Vendor that rents it out"),
     _price("on_demand_usd_per_gpu_hour", "Price of an hour of one accelerator"),
     _price("one_year_usd_per_gpu_hour", "The same with a commitment of one year"),
     _price("three_year_usd_per_gpu_hour", "The same with a commitment of three years"),
@@ -42,7 +42,7 @@ COSTS = (
     text("price_url", "Page on which the price stood"),
     text(
         "purchase_includes",
-        "What purchase_usd buys an accelerator's share of: itself, a board of 8, a server of 8",
+        "What purchase_usd pays an accelerator's share of: itself, a board of 8, a server of 8",
         *("gpu", "board", "server"),
     ),
     Column("purchase_date", "date", "", "Day on which purchase_usd was found"),
@@ -114,31 +114,34 @@ _WHICH = {
 
 COST_VIEWS = (
     text("spelling", "A name of a model, an accelerator, a system or a device"),
-    text("model_shape", "What tells a model from others: its sizes, exactly"),
+    text("model_shape", "Exact sizes of the model: equal shapes are the same model"),
     Column(
         "is_published_system",
         "bool",
         "",
         "Whether the system is the accelerator's as published; NULL where none of that name is",
     ),
-    text("system_changes", "Attributes of the system that are not as published, with their values"),
+    text(
+        "system_changes",
+        "Attributes of the system that differ from the published ones, with their values",
+    ),
     text(
         "assumptions",
-        "What else is not the default, with values: program, number format, constants",
+        "Other values that differ from the defaults: program, number format, constants",
     ),
     Column("is_lower_bound", "bool", "", "Whether time, and all that follows, is a lower bound"),
     Column(
         "run_id",
         "int",
         "",
-        "Runs that share it differ in nothing but the tokens of their data set",
+        "Id of runs that differ only in the tokens of their data set",
         storage="UBIGINT",
         shown_as=IDENTIFIER,
     ),
     text("run_note", "Why the run cannot be priced; NULL where it can"),
     text(
         "basis",
-        "What a price stands on: rent without or with a commitment, owning, or given by the user",
+        "Basis of a price: rent without or with a commitment, owning, or given by the user",
     ),
     measure("lowest_usd_per_gpu_hour", "USD/GPU-hour", "Cheapest of the quotes"),
     measure("highest_usd_per_gpu_hour", "USD/GPU-hour", "Dearest of the quotes"),
@@ -153,10 +156,10 @@ COST_VIEWS = (
     text("price_note", "Why there is no price; NULL where there is one", is_optional=True),
     text(
         "power_basis",
-        "What a power stands on: the server on average or at full load, the accelerator alone, "
+        "Basis of a power: the server on average or at full load, the accelerator alone, "
         "a measurement, or given by the user",
     ),
-    Column("is_default", "bool", "", "Whether it is what commands take unless asked otherwise"),
+    Column("is_default", "bool", "", "Whether commands take it by default"),
     text("power_source", "Where watts_per_gpu comes from"),
     text("power_note", "Why there is no power; NULL where there is one", is_optional=True),
     text("carbon_note", "Why there is no carbon; NULL where there is some"),
@@ -173,7 +176,7 @@ COST_VIEWS = (
     measure("hbm_fraction", "", "Memory needed over that of the GPU", shown_as=SHARE),
     text("quantity", "Which figure of a run is compared"),
     Column("published_value", "float", "", "The published figure, in its base unit"),
-    Column("predicted_value", "float", "", "Ours, in the same unit"),
+    Column("predicted_value", "float", "", "The predicted figure, in the same unit"),
     text("prediction", "How the predicted value is made"),
     Column(
         "is_circular",

@@ -101,7 +101,7 @@ LAYOUT = (
         "zero_stage",
         "int",
         "",
-        "What data parallelism shards: ZeRO stage",
+        "ZeRO stage: the state that data parallelism shards",
         minimum=0,
         maximum=3,
         short="zero",

@@ -6,7 +6,7 @@ from estimators.columns.column import positive, signed, text
 from estimators.columns.forms import ERROR
 
 MEASUREMENTS = (
-    text("measured_row", "Which run of the measurements: a name that no other run of them has"),
+    text("measured_row", "Name of the run, unique within its measurements"),
     text("measurement_file", "File that the measurements were read from"),
     positive("measured_step_seconds", "seconds", "Time of a step as measured"),
     positive("measured_memory_bytes", "bytes", "Memory of the fullest GPU as measured"),

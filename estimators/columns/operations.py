@@ -36,7 +36,7 @@ OPERATIONS = (
             ),
             text(
                 f"{way}_collectives",
-                f"What moves bytes in the {way} pass, joined by +",
+                f"Collectives of the {way} pass, joined by +",
                 heading=way,
             ),
             measure(f"{way}_seconds", "seconds", f"Time of the {way} pass{_TRANSFER_SECONDS}"),
@@ -101,7 +101,7 @@ OPERATIONS = (
     count("operation_rank", "Rank among the operations of the step by time, longest first"),
     text(
         "binding_resource",
-        "What most of the operation's time waits for",
+        "Resource that most of the operation's time waits for",
         *("compute", "memory", "network"),
         heading="waits for",
     ),

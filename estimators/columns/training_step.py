@@ -134,7 +134,7 @@ STEP_CONSTANT = (
     ),
     Column("lowest_value", "float", "", "Least value that sources or physics admit"),
     Column("highest_value", "float", "", "Largest value that sources or physics admit"),
-    Column("is_assumed", "bool", "", "Whether no source gives the value: it is an assumption"),
+    Column("is_assumed", "bool", "", "Whether the value is an assumption: no source gives it"),
     text("software", "Program, with its version, that a published figure was measured with"),
     text("scheme", "Scheme of parallelism as the published table names it"),
     positive("training_days_as_printed", "days", "Time of a whole run as published, rounded there"),

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from estimators.columns import COLUMNS
+from estimators.columns import COLUMNS, LAYOUT_COLUMNS
 from warehouse.show.units import for_people
 
 
@@ -65,3 +65,20 @@ def test_a_table_without_rows_keeps_its_headings() -> None:
 def test_no_two_columns_of_the_dictionary_share_a_heading() -> None:
     headings = for_people(list(COLUMNS), [])[0]
     assert len(set(headings)) == len(headings)
+
+
+def test_columns_that_a_query_makes_up_follow_from_their_names() -> None:
+    columns = ("waiting_seconds", "kept_bytes", "best_hbm_bytes", "any_id", "layouts")
+    assert not COLUMNS.keys() & set(columns)
+    assert for_people(columns, [(2.5, 3e9, 4e9, 1234567, 1234)]) == (
+        ["waiting s", "kept GB", "best hbm GB", "any id", "layouts"],
+        [["2.500", "3.0", "4.0", 1234567, "1,234"]],
+    )
+
+
+def test_a_column_knows_how_people_read_it() -> None:
+    step, degree, mfu = (COLUMNS[name] for name in ("step_seconds", "tensor_parallel_2", "mfu"))
+    assert (step.heading, step.shown_unit, step.better) == ("step s", "s", "lower")
+    assert (degree.heading, degree.neutral, degree.in_layout) == ("TP2", 1, True)
+    assert (mfu.heading, mfu.better, mfu.in_layout) == ("MFU %", "higher", False)
+    assert {name for name, column in COLUMNS.items() if column.in_layout} == set(LAYOUT_COLUMNS)

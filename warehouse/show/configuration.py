@@ -26,7 +26,7 @@ def report(shown: Shown, published: Shown | None = None) -> list[str]:
     Parameters
     ----------
     published
-        The same configuration by the published formulas, to stand beside where it differs.
+        The same configuration by the published formulas, shown where it differs.
     """
     lines = []
     source = shown.estimator.reports.get(shown.relation.name)
@@ -45,7 +45,7 @@ def report(shown: Shown, published: Shown | None = None) -> list[str]:
         words = in_words(name, value) + _share(name, shown.results)
         before = published.results[name] if published else value
         if _differs(value, before):
-            words += f"  (as published: {_told_apart(name, value, before)})"
+            words += f"  (as published: {_distinct(name, value, before)})"
         lines.append(f"  {name:{width}}  {words}")
     return lines
 
@@ -69,8 +69,8 @@ def _share(name: str, results: Mapping[str, Any]) -> str:
     return f"  {results[name] / step * 100:.1f} %"
 
 
-def _told_apart(name: str, value: Any, before: Any) -> str:
-    """Return `before` in words, in full where both look the same in a few digits."""
+def _distinct(name: str, value: Any, before: Any) -> str:
+    """Return `before` in words; with all digits where a few make it look like `value`."""
     words = in_words(name, before)
     if words != in_words(name, value):
         return words

@@ -22,6 +22,11 @@ some 1e-16 of them, and no modelled part is as short."""
 _BEST = "best_"
 
 
+_INNER_DEGREES = (
+    *("tensor_parallel_external", "context_parallel", "sequence_parallel", "expert_parallel"),
+)
+
+
 def column_headed(heading: str) -> str | None:
     """Return the column that tables show under `heading`, in whatever case; None if none is.
 
@@ -62,11 +67,6 @@ def layout_in_words(layout: Mapping[str, Any]) -> str:
         _domain_in_words(layout),
     )
     return " ".join(word for word in words if word)
-
-
-_INNER_DEGREES = (
-    *("tensor_parallel_external", "context_parallel", "sequence_parallel", "expert_parallel"),
-)
 
 
 def _domain_in_words(layout: Mapping[str, Any]) -> str | None:
