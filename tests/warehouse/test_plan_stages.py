@@ -10,6 +10,7 @@ import pytest
 
 from estimators.contract import Scalar
 from warehouse.plan.question import PlanRequest, RunLimits, TrainingRun, reference_tables, resolve
+from warehouse.plan.search import Sweep
 from warehouse.plan.stages import (
     ReadAnswer,
     RefineCounts,
@@ -18,11 +19,10 @@ from warehouse.plan.stages import (
     build_stages,
     explain_stage,
     run_stages,
+    store_sweep,
 )
-from warehouse.studies.study import Study
-from warehouse.sweep.runner import SweepReport, run_study
 
-HELD: dict[str, Scalar] = {"tensor_parallel": 1, "pipeline_parallel": 1, "context_parallel": 1}
+HELD: dict[str, Scalar] = {"tensor_parallel": 1, "context_parallel": 1}
 
 
 def run_within(limits: RunLimits, num_gpus: int | None = None) -> TrainingRun:
@@ -79,29 +79,26 @@ def test_a_refinement_leads_to_one_more_sweep(
 ) -> None:
     path = tmp_path / "plan.duckdb"
     run = run_within(RunLimits(max_mw=0.0125))
-    seen: list[Stage] = []
-    swept: list[str] = []
+    stored: list[Sweep] = []
 
-    def sweep_study(database: Path, study: Study) -> SweepReport:
-        swept.append(study.name)
-        return run_study(database, study)
+    def store(sweep: Sweep, database: Path) -> None:
+        stored.append(sweep)
+        store_sweep(sweep, database)
 
-    stages = build_stages(run, reference)
-    answer = run_stages(run, stages, path, announce=seen.append, sweep_study=sweep_study)
-    # 8 GPUs are the most of the powers that 12.5 kW feed at 1,052 W each; 10 to 14 lie above them
-    kinds = [SweepCounts, RefineCounts, SweepCounts, ReadAnswer]
-    assert [type(stage) for stage in seen] == kinds
-    assert set(counts_of(seen[2])) - set(counts_of(seen[0])) <= {10, 12, 14}
-    assert len(swept) == 2
+    answer = run_stages(run, build_stages(run, reference), path, store)
+    # 12.5 kW feed 11 GPUs at 1,052 W each: of the powers 8 is the best, then 10 to 14 are tried
+    first, second = (set(sweep.problems) for sweep in stored)
+    assert first == {1, 2, 4, 8, 16}
+    assert first < second <= {*first, 10, 12, 14}
     assert answer.num_gpus in answer.within_limits
-    assert [line["num_gpus"] for line in answer.counts] == counts_of(seen[2])
+    assert [line["num_gpus"] for line in answer.counts] == sorted(second)
     # asked again, nothing is swept
     with reference_tables(path) as connection:
         again = build_stages(run, connection)
     assert "stored already" in explain_stage(again[0])
-    swept.clear()
-    repeated = run_stages(run, again, path, sweep_study=sweep_study)
-    assert swept == []
+    written = path.stat().st_mtime_ns
+    repeated = run_stages(run, again, path)
+    assert path.stat().st_mtime_ns == written
     assert repeated.layouts == answer.layouts
 
 

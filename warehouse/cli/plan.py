@@ -35,9 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from warehouse.plan.question import PlanOptions
-    from warehouse.plan.stages import Stage
-    from warehouse.studies.study import Study
-    from warehouse.sweep.runner import SweepReport
+    from warehouse.plan.search import Sweep
 
 DEFAULT_ESTIMATOR = registry.default("plan")
 
@@ -196,7 +194,7 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
         with output.opened():
             _put_stages(stage_rows(stages), output)
         return
-    answer = run_stages(run, stages, db, announce=_announce, sweep_study=_sweep)
+    answer = run_stages(run, stages, db, _store)
     with output.opened():
         if output.is_json:
             put_document(document(answer, shown.top or DEFAULT_TOP))
@@ -219,17 +217,10 @@ def _put_stages(rows: list[tuple[int, str]], output: Output) -> None:
         sys.stdout.write(f"{number}. {action}\n")
 
 
-def _announce(stage: Stage) -> None:
-    """Say how much a sweep takes before it starts."""
-    from warehouse.plan.stages import SweepCounts, explain_stage
-
-    if isinstance(stage, SweepCounts):
-        say(explain_stage(stage))
-
-
-def _sweep(database: Path, study: Study) -> SweepReport:
+def _store(sweep: Sweep, database: Path) -> None:
+    """Say how much a sweep takes, then run it and show its progress."""
     from warehouse.cli.sweep import run_with_progress, summary
 
-    report = run_with_progress(database, study, force=False)
-    say(summary(report))
-    return report
+    say(sweep.in_words())
+    if sweep.is_needed(database):
+        say(summary(run_with_progress(database, sweep.study, force=False)))

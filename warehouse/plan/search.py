@@ -8,7 +8,7 @@ best count is the fastest one within the limits, or the cheapest where the days 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from warehouse.errors import InputError
 from warehouse.evaluate.space import cells_of_problem, evaluated, named_choices
 from warehouse.plan import queries
 from warehouse.studies.study import Study
-from warehouse.sweep.runner import Plan, run_study
+from warehouse.sweep.runner import Plan
 from warehouse.sweep.runner import plan as plan_study
 
 if TYPE_CHECKING:
@@ -28,18 +28,16 @@ if TYPE_CHECKING:
 
     from warehouse.plan.queries import GpuRates, QueryCache
     from warehouse.plan.question import TrainingRun
-    from warehouse.sweep.runner import SweepReport
 
 Line = Mapping[str, Any]
-
-SweepStudy = Callable[["Path", Study], "SweepReport"]
-"""Runs a study on a database: `run_study`, or one that shows its progress."""
 
 _REFINED = (5, 6, 7)
 """Quarters of a power of two that are tried between it and the next."""
 
 _LARGEST = 65_536
 """GPU count up to which a hint looks for one that holds the model."""
+
+_ALL_STORED = "all of them are stored already"
 
 _RULE = "degrees must multiply to it and divide heads, layers and batch"
 
@@ -176,10 +174,17 @@ class Sweep:
             for cell, _ in self.plan.cells
         }
 
-    def store(self, database: Path, sweep_study: SweepStudy = run_study) -> None:
-        """Evaluate and store what is missing; the file is not written where nothing is."""
-        if self.missing_cells or not database.exists():
-            sweep_study(database, self.study)
+    def is_needed(self, database: Path) -> bool:
+        """Return whether the study has to run; the file is not written where nothing is missing."""
+        return self.missing_cells > 0 or not database.exists()
+
+    def in_words(self) -> str:
+        """Return the GPU counts and how much there is to evaluate, in a line for people."""
+        gpus = ", ".join(f"{count:,}" for count in sorted(self.problems))
+        layouts, cells = _count(self.plan.num_rows, "layout"), _count(len(self.plan.cells), "cell")
+        rows = f"{_count(self.missing_rows, 'row')} of {_count(self.missing_cells, 'cell')}"
+        missing = f"{rows} to evaluate and store" if self.missing_cells else _ALL_STORED
+        return f"sweep {gpus} GPUs: {layouts} in {cells}; {missing}"
 
 
 def plan_sweep(run: TrainingRun, counts: Sequence[int], connection: DuckDBPyConnection) -> Sweep:
@@ -315,13 +320,13 @@ def _no_counts(run: TrainingRun, by_memory: float, by_days: float, by_power: flo
     if request.limits.days is not None and by_days > min(by_power, request.max_gpus):
         why = (
             f"`--days` {request.limits.days:g}: even at the peak rate of {request.accelerator} "
-            f"the run needs at least {_gpus(math.ceil(by_days))}"
+            f"the run needs at least {_count(math.ceil(by_days), 'GPU')}"
         )
         hint = "raise --days or --max-gpus"
     elif by_memory > min(by_power, request.max_gpus):
         why = (
             f"`--model` {run.model}: weights, gradients and optimizer state alone need at least "
-            f"{_gpus(math.ceil(by_memory))}"
+            f"{_count(math.ceil(by_memory), 'GPU')}"
         )
     else:
         why = f"no GPU count meets every limit: at least {math.ceil(by_days):,} are needed"
@@ -442,8 +447,8 @@ def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRat
     )
 
 
-def _gpus(number: int) -> str:
-    return "1 GPU" if number == 1 else f"{number:,} GPUs"
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _in_days(line: Line) -> str:

@@ -15,7 +15,6 @@ from warehouse.plan.answer import PlanAnswer, compared_counts, read_answer
 from warehouse.plan.queries import QueryCache
 from warehouse.plan.search import (
     Sweep,
-    SweepStudy,
     check_limits,
     first_counts,
     plan_sweep,
@@ -83,36 +82,38 @@ def build_stages(run: TrainingRun, connection: DuckDBPyConnection, top: int = 3)
     return stages
 
 
+def store_sweep(sweep: Sweep, database: Path) -> None:
+    """Evaluate and store what a sweep misses, without showing progress."""
+    if sweep.is_needed(database):
+        run_study(database, sweep.study)
+
+
 def run_stages(
     run: TrainingRun,
     stages: Sequence[Stage],
     database: Path,
-    *,
-    announce: Callable[[Stage], None] = lambda _: None,
-    sweep_study: SweepStudy = run_study,
+    store: Callable[[Sweep, Path], None] = store_sweep,
 ) -> PlanAnswer:
     """Run the stages in order and return the answer.
 
     Parameters
     ----------
-    announce
-        Called with every stage before it runs, and with the sweep that a refinement leads to.
-    sweep_study
-        Runs a study, by default without showing progress.
+    store
+        Stores a sweep: `store_sweep`, or a function that shows progress as well.
 
     Raises
     ------
     InputError
         If nothing fits, or no GPU count meets every limit; the hint says what would.
+    ValueError
+        If the stages have no `ReadAnswer`.
     """
     sweeps: list[Sweep] = []
     waiting = list(stages)
     while waiting:
-        stage = waiting.pop(0)
-        announce(stage)
-        match stage:
+        match waiting.pop(0):
             case SweepCounts(sweep):
-                sweep.store(database, sweep_study)
+                store(sweep, database)
                 sweeps.append(sweep)
             case RefineCounts():
                 waiting[:0] = _refined(run, sweeps[-1], database)
@@ -136,23 +137,9 @@ def explain_stage(stage: Stage) -> str:
     """Return what a stage does, in a line for people."""
     match stage:
         case SweepCounts(sweep):
-            gpus = ", ".join(f"{count:,}" for count in sorted(sweep.problems))
-            layouts, cells = sweep.plan.num_rows, len(sweep.plan.cells)
-            missing = (
-                f"{_count(sweep.missing_rows, 'row')} of {_count(sweep.missing_cells, 'cell')} to "
-                "evaluate and store"
-                if sweep.missing_cells
-                else "all of them are stored already"
-            )
-            return (
-                f"sweep {gpus} GPUs: {_count(layouts, 'layout')} in {_count(cells, 'cell')}; "
-                f"{missing}"
-            )
+            return sweep.in_words()
         case RefineCounts():
             return "sweep up to three counts between the best of these and the next"
         case ReadAnswer(top):
-            return f"read the best {_count(top, 'layout')} on the best count, with cost and error"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+            best = "layout" if top == 1 else f"{top:,} layouts"
+            return f"read the best {best} on the best count, with cost and error"
