@@ -380,6 +380,7 @@ def test_the_default_estimator_can_be_named(warehouse: Command) -> None:
     assert named == warehouse(*SHORT, "--json")
 
 
+@pytest.mark.long
 def test_a_calibration_is_written_to_a_file_in_each_format(
     warehouse: Command, tmp_path: Path
 ) -> None:

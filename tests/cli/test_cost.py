@@ -129,6 +129,7 @@ def test_the_last_year_is_shown_unless_another_is_asked_for(ask: Any) -> None:
         ("--variant", "corrected", "Corrected"),
     ],
 )
+@pytest.mark.long
 def test_a_name_is_found_whatever_its_capitals_and_hyphens(
     ask: Any, option: str, name: str, spelt: str
 ) -> None:
@@ -174,6 +175,7 @@ def test_tokens_are_asked_for_and_never_assumed(ask: Any) -> None:
     assert (code, {row["dataset_tokens"] for row in rows}) == (0, {1e12})
 
 
+@pytest.mark.long
 def test_a_layouts_run_is_its_steps(ask: Any, database: Path) -> None:
     with duckdb.connect(str(database), read_only=True) as connection:
         found = connection.execute(
@@ -191,6 +193,7 @@ def test_a_layouts_run_is_its_steps(ask: Any, database: Path) -> None:
     assert rows[0]["training_seconds"] == pytest.approx(steps * step, rel=1e-12)
 
 
+@pytest.mark.long
 def test_a_goodput_and_a_site_may_be_named(ask: Any) -> None:
     named = ("--goodput", "Llama 3 405B", "--pue", "Jean Zay (BLOOM)", "--carbon", "France (BLOOM)")
     asked = ("energy", "--model", "70B parameters", "--accelerator", "H100 SXM 80GB")
@@ -205,6 +208,7 @@ def test_a_goodput_and_a_site_may_be_named(ask: Any) -> None:
     assert plain["lowest_energy_kwh"] == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.long
 def test_owning_draws_electricity_at_the_price_that_is_given(ask: Any) -> None:
     asked = ("cost", "--model", "70B parameters", "--accelerator", "H100 SXM 80GB", "--year", 2025)
     _, rows, _ = ask(*asked, "--electricity-price", 0, "--pue", 1)
@@ -297,6 +301,7 @@ def test_a_system_that_nobody_sells_has_no_price(stored: Any) -> None:
     assert other["lowest_energy_kwh"] is None
 
 
+@pytest.mark.long
 def test_models_of_one_size_are_told_apart(stored: Any) -> None:
     sparse = BUDGET.replace("70e9", "671e9\nactive_parameters = [37e9, 671e9]")
     rows, _ = stored("cost --price 2 --tokens 1e12 --accelerator H100", sparse)
@@ -362,6 +367,7 @@ def test_runs_whose_gpus_do_not_hold_the_model_are_left_out(stored: Any) -> None
     assert "left out, the GPUs do not hold the model: 1 run\n" in err
 
 
+@pytest.mark.long
 def test_runs_that_differ_in_their_tokens_alone_are_counted_once(stored: Any) -> None:
     both = BUDGET.replace("dataset_tokens = 1.4e12", "dataset_tokens = [1.4e12, 3e12]")
     rows, _ = stored("cost --price 2 --accelerator H100", both)
@@ -385,6 +391,7 @@ def test_an_accelerator_without_a_price_of_the_year_says_of_which_it_has(ask: An
 
 
 @pytest.mark.parametrize("command", ["cost", "energy"])
+@pytest.mark.long
 def test_figures_from_a_lower_bound_are_called_so(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from tests.shared import Command, Document
 
+pytestmark = pytest.mark.long
+
 MODEL, GPUS, BATCH = "gpt3_1.3B", 8, 64
 LAYOUTS = {"slow": 2, "fast": 4}
 """Name of a run -> its tensor-parallel degree; the rest of its eight GPUs are replicas."""

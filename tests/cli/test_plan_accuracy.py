@@ -18,6 +18,8 @@ from warehouse.database.catalog import packaged_catalog
 from warehouse.evaluate.one import show_configuration
 from warehouse.evaluate.space import cells_of_problem, evaluated
 
+pytestmark = pytest.mark.long
+
 MODEL = "gpt3_1.3B"
 RUN = ("--model", MODEL, "--accelerator", "H100 SXM 80GB", "--tokens", 2e10, "--batch", 8)
 GPUS = ("--gpus", 4)
@@ -158,7 +160,6 @@ def test_memory_is_told_to_be_without_a_published_figure(
     assert "memory: no published figure checks it" in report(*GPUS)
 
 
-@pytest.mark.long
 def test_memory_that_was_measured_tells_its_error(
     warehouse: Command, database: Path, tmp_path: Path, plan: Document, report: Callable[..., str]
 ) -> None:
@@ -224,7 +225,6 @@ def test_the_lines_and_their_figures_are_the_same_whatever_is_stored(
     assert own["bias"] > 0 > own["time_bias"]
 
 
-@pytest.mark.long
 def test_of_the_roofline_every_table_is_told_and_the_partial_ones_are_named(
     warehouse: Command, database: Path, plan: Document
 ) -> None:
@@ -267,7 +267,6 @@ def test_what_no_published_step_is_like_is_said() -> None:
 # ---- limits at the slow end ----
 
 
-@pytest.mark.long
 def test_a_budget_that_the_slow_end_exceeds_is_warned_of(
     plan: Document, report: Callable[..., str]
 ) -> None:
@@ -303,14 +302,12 @@ def test_the_best_of_another_kind_differs_in_more_than_chunks(
     assert found["runner_up"]["step_seconds"] <= other["step_seconds"]
 
 
-@pytest.mark.long
 def test_the_comparison_names_the_other_kind_and_rank_2(report: Callable[..., str]) -> None:
     out = report(*GPUS)
     assert "other kind s" in out
     assert "the best of another kind (degrees, recomputation or ZeRO stage) takes" in out
 
 
-@pytest.mark.long
 def test_commitments_dearer_than_on_demand_are_those_of_other_vendors(
     report: Callable[..., str],
 ) -> None:
