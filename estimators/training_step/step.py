@@ -150,7 +150,7 @@ def of_layers(layer: Layer) -> dict[str, Any]:
         f"{name}_seconds": both[name] + again[name]
         for name in ("tensor_comm", "context_comm", "expert_comm")
     }
-    # transfers beside products take multiprocessors from them
+    # transfers at the same time as products take multiprocessors from them
     return {
         "gemm_seconds": both["gemm"] + both["hidden"],
         "attention_seconds": both["attention"],
