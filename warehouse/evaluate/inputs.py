@@ -20,7 +20,7 @@ from estimators.columns.records import RECORD, REFERENCE
 from estimators.contract import Array, Catalog, Columns, Mends, Refusal, RefusedError
 from estimators.limits import limits_of
 from warehouse.evaluate.profiles import resolve
-from warehouse.limits import kind_in_words
+from warehouse.limits import kind_in_words, read_number
 
 if TYPE_CHECKING:
     from estimators.contract import Estimator, Relation
@@ -160,11 +160,21 @@ def _row_of(refusal: Refusal) -> int:
 
 
 def without_grouping(relation: Relation, texts: Mapping[str, str]) -> dict[str, str]:
-    """Return texts with numbers such as 1_000_000 as a program writes them."""
+    """Return texts with numbers such as 1_000_000 and 15T as a program writes them."""
     return {
-        name: text if relation.column(name).kind == "str" else re.sub(r"(?<=\d)_(?=\d)", "", text)
+        name: text if relation.column(name).kind == "str" else _plain_number(text)
         for name, text in texts.items()
     }
+
+
+def _plain_number(text: str) -> str:
+    """Return a number without separators and without a letter for its power of ten."""
+    if not re.search("[_,]|[kmbgt]$", text.strip(), re.IGNORECASE):
+        return text
+    number = read_number(text)
+    if number is None or not np.isfinite(number):
+        return text  # as it was given, for a refusal to quote
+    return str(int(number)) if float(number).is_integer() else repr(float(number))
 
 
 def input_names(estimator: Estimator, relation: Relation) -> tuple[str, ...]:
