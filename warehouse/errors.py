@@ -21,7 +21,7 @@ class WarehouseError(Exception):
     message
         What is wrong: file, key, value, reason.
     hint
-        What to do about it.
+        What the user can do.
     """
 
     exit_code = 1
@@ -52,12 +52,12 @@ class InputError(WarehouseError):
     ) -> InputError:
         """Return one error that lists what is wrong with `file`.
 
-        A hint that all refusals share is given once, at the end; others follow their refusal.
+        A hint that all refusals share is printed once, at the end; others follow their refusal.
 
         Parameters
         ----------
         names
-            What the rows are called; by default their numbers.
+            Names of the rows; by default their numbers.
         """
         shown = refusals[:MAX_SHOWN]
         hints = {refusal.hint for refusal in shown}

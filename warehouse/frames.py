@@ -4,8 +4,8 @@
 >>> best = frame("from configuration_rank where rank_by_time = 1")     # doctest: +SKIP
 >>> wide = frame("from configuration where num_gpus = $n", n=4096)     # doctest: +SKIP
 
-While a frame is made the file is open for reading, so a sweep cannot write to it; the frame
-itself holds nothing open. Row order is that of the query: give it an ``order by``.
+While a query runs, the file is open for reading and no sweep can write to it. The frame holds no
+file open. Rows have the order of the query: use ``order by``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a value of a study or a reference table may be, and what to say when it is not."""
+"""Checks values of studies and reference tables against their columns."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def read_number(text: str) -> float | None:
 
 
 def kind_in_words(column: Column) -> str:
-    """Return what the column holds, as errors say it: "a whole number", "a text" ..."""
+    """Return the kind of a column in words: "a whole number", "a text" ..."""
     return _WORDS.get(column.kind, f"a {column.kind}")
 
 
 def shown(value: object) -> Scalar:
-    """Return `value` as errors show it: scalars as they are, the rest as it looks in a file."""
+    """Return `value` as errors show it: scalars unchanged, others as in a study file."""
     if value is None or isinstance(value, str | bool | float):
         return value
     if isinstance(value, int):
@@ -86,7 +86,7 @@ def shown(value: object) -> Scalar:
 
 
 def as_toml(value: object) -> str:
-    """Return a value as it would stand in a study file."""
+    """Return a value as a study file writes it."""
     if isinstance(value, dict):
         pairs = ", ".join(f"{key} = {as_toml(item)}" for key, item in value.items())
         return "{" + pairs + "}"

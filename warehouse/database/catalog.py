@@ -1,7 +1,7 @@
-"""The Catalog handed to estimators: reference tables by name, then by key.
+"""The catalog that estimators read: reference tables by name, then by key.
 
-Every reference table whose first column is a text, without gaps and unique, can be looked up
-in; the others (several rows a model, say) are for SQL only.
+The key is the first column if it is a text, unique and without gaps. Other tables, for example with
+several rows per model, are for SQL only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _ALIASES = "_alias"
-"""Tables of such names have other spellings of a key: alias, key, source."""
+"""Ending of the tables that list other spellings of a key: alias, key, source."""
 
 _ACCELERATOR = "accelerator"
 _REMARKS = ("assumed", "source", "note")
@@ -38,7 +38,7 @@ def load_catalog(connection: DuckDBPyConnection) -> Catalog:
 
 
 def packaged_catalog(directory: Path | None = None) -> Catalog:
-    """Return the reference tables of `directory` (by default the packaged one), no database."""
+    """Return the reference tables of `directory`, by default the packaged one."""
     tables = {}
     for path in reference_files(directory):
         table = read_table(path)
@@ -54,13 +54,13 @@ def extended(
     Parameters
     ----------
     models, systems
-        Name -> attributes. Where `based_on` names a row, of the catalog or given before, what
-        is not given is taken from it.
+        Name -> attributes. Missing attributes come from the row that `based_on` names, in the
+        catalog or given earlier.
 
     Raises
     ------
     RefusedError
-        If a name is taken, or there is no row of the name that one is based on.
+        If a name is taken, or no row has the name in `based_on`.
     """
     refusals: list[Refusal] = []
     for section, table, key, given in (
@@ -81,7 +81,7 @@ def extended(
 
 
 def _completed(catalog: Catalog, section: str, table: str, name: str, own: Record) -> Record:
-    """Return the attributes of a new row, those of the row that it is based on included."""
+    """Return all attributes of a new row, with those of the row that it is based on."""
     other = catalog.aliases.get(table, {}).get(name)
     if other is not None or name in catalog.tables.get(table, {}):
         reason = f"is another name of {other}" if other else f"is in the `{table}` table already"
@@ -96,7 +96,7 @@ def _completed(catalog: Catalog, section: str, table: str, name: str, own: Recor
             Refusal("based_on", r.value, f"in [{section}.{name}] {r.reason}", r.hint)
             for r in error.refusals
         ) from None
-    # Its remarks are about the published row, not about this one.
+    # The remarks of the published row do not hold for the new one.
     kept = {key: None if key in _REMARKS else value for key, value in base.items()}
     changed = {key: value for key, value in own.items() if key != "based_on"}
     return {**dict(list(kept.items())[1:]), **changed}
@@ -128,7 +128,7 @@ def _catalog(records: Mapping[str, list[Record]]) -> Catalog:
 
 
 def _keyed(rows: list[Record]) -> dict[str, Record]:
-    """Return the rows by their first column, or nothing if that is not a key."""
+    """Return the rows by their first column; none if it is not a key."""
     keys = [next(iter(row.values())) for row in rows]
     texts = [key for key in keys if isinstance(key, str)]
     if len(set(texts)) < len(keys):

@@ -1,4 +1,4 @@
-"""Gives the space of dropped rows back: DuckDB reuses free blocks but never shrinks its file."""
+"""Shrinks a database after rows were dropped: DuckDB reuses free blocks but keeps its file size."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from warehouse.database.sql_text import literal, quoted
 from warehouse.errors import DatabaseError
 
 MIN_FREE_BYTES = 1 << 20
-"""Less than this is not worth a copy."""
+"""A copy for less than this is not worth its time."""
 
 
 def compact(database: Path) -> None:
-    """Rewrite `database` without its free blocks, if there are enough of them.
+    """Rewrite `database` without its free blocks, if they take enough space.
 
-    The copy takes the file's place in one step once it is complete; a process killed before
-    leaves the file as it was, and a leftover beside it that the next copy overwrites.
+    The complete copy replaces the file in one step. A process killed before that leaves the file as
+    it was, and an unfinished copy that the next call overwrites.
 
     Raises
     ------
     DatabaseError
-        If the copy fails, for want of space for instance; the database is as it was.
+        If the copy fails, for example on a full disk; the database stays as it was.
     """
     target = database.resolve()  # a link keeps pointing where it did
     copy = target.with_name(target.name + ".compact")
@@ -36,12 +36,12 @@ def compact(database: Path) -> None:
             connection.execute("checkpoint")
             if _free_bytes(connection) < MIN_FREE_BYTES:
                 return
-            # All within the lock: what another process commits after it would be lost.
+            # While this process holds the lock: a commit of another would be lost.
             try:
                 _remove(copy)
                 _copy(connection, copy)
                 _take_over_rights(target, copy)
-                # Closing must not write under a name that is the copy's from here on.
+                # From here on the name is that of the copy: closing must not write to it.
                 connection.execute("pragma disable_checkpoint_on_shutdown")
                 copy.replace(target)
             finally:
@@ -49,7 +49,7 @@ def compact(database: Path) -> None:
     except (duckdb.Error, OSError) as error:
         raise DatabaseError(
             f"{database}: the rows are dropped, but the file could not be shrunk: {error}",
-            "free some disk space and drop another study, or leave it: the space is reused",
+            "new rows reuse the space; to shrink the file, free disk space and drop another study",
         ) from None
 
 
@@ -74,7 +74,7 @@ def _copy(connection: duckdb.DuckDBPyConnection, target: Path) -> None:
 
 
 def _take_over_rights(source: Path, copy: Path) -> None:
-    """Give the copy the mode and, where that is allowed, the owner of the original."""
+    """Give the copy the mode of the original and, where allowed, its owner."""
     shutil.copymode(source, copy)
     status = source.stat()
     with contextlib.suppress(OSError, AttributeError):  # Windows has no owners of this kind

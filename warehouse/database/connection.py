@@ -1,4 +1,4 @@
-"""Connections to a warehouse database, and what went wrong when there is none to be had."""
+"""Connections to a warehouse database, and errors for a file that cannot be opened."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _HOLDER = re.compile(r"PID (\d+)")
 def open_for_write(path: Path) -> duckdb.DuckDBPyConnection:
     """Return the only connection that may write to the database at `path`; use it with `with`.
 
-    The file and its directory are created if need be, and what the package describes (tables,
-    reference tables, views) is brought up to date.
+    The file and its directory are created if they are missing. Tables, reference tables and views
+    are brought up to date.
 
     Raises
     ------
@@ -56,8 +56,8 @@ def open_for_write(path: Path) -> duckdb.DuckDBPyConnection:
 def open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
     """Return a read-only connection to the database at `path`; use it with `with`.
 
-    A database that another version of the package left is brought up to date first, which needs
-    the file to itself for a moment.
+    A database of another version of the package is brought up to date first. For this moment no
+    other process may have it open.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
 
 
 def database_error(error: duckdb.Error, path: Path) -> DatabaseError:
-    """Return what DuckDB said about the file at `path` as an error that says what to do."""
+    """Return an error of DuckDB about the file at `path` as one that says what to do."""
     said = str(error)
     if "set lock on file" in said:
         holder = _HOLDER.search(said)
@@ -106,7 +106,7 @@ def database_error(error: duckdb.Error, path: Path) -> DatabaseError:
     if any(reason in said for reason in _FULL):
         return DatabaseError(
             f"{path}: there is no space left for it",
-            "free some disk space; the same command resumes, what is committed stays",
+            "free some disk space and run the same command again: committed rows stay",
         )
     if "Permission denied" in said or "Read-only file system" in said:
         return DatabaseError(
@@ -121,16 +121,16 @@ def database_error(error: duckdb.Error, path: Path) -> DatabaseError:
     if isinstance(error, duckdb.OutOfMemoryException):
         return DatabaseError(
             f"{path}: there is not enough memory: {said.partition(chr(10))[0]}",
-            "end other programs, or ask for less; what is committed stays",
+            "end other programs, or ask for less; committed rows stay",
         )
     if isinstance(error, duckdb.CatalogException):
         return DatabaseError(
             f"{path}: something is missing in it: {said.partition(chr(10))[0]}",
-            "`warehouse init` makes tables and views anew and keeps the rows",
+            "run `warehouse init`: it makes tables and views again and keeps the rows",
         )
     return DatabaseError(
         f"{path}: cannot be used: {said.partition(chr(10))[0]}",
-        f"if the file is damaged, delete it and sweep again, or {_ANOTHER}",
+        f"if the file is damaged, restore a copy of it, or {_ANOTHER}",
     )
 
 
@@ -146,17 +146,14 @@ def _exists(path: Path) -> bool:
     except OSError as error:
         raise DatabaseError(f"{path}: cannot be opened: {error.strerror}", _ANOTHER) from error
     if header[_MAGIC_AT:] != _MAGIC:
-        raise DatabaseError(
-            f"{path}: is not a DuckDB database", f"delete it if it is of no use, or {_ANOTHER}"
-        )
+        raise DatabaseError(f"{path}: is not a DuckDB database", f"move it away, or {_ANOTHER}")
     return True
 
 
 def _create(path: Path) -> None:
     """Make an empty database that appears whole under its name, or not at all.
 
-    A process that is killed while DuckDB writes the first blocks would leave a file that nobody
-    can open.
+    A process killed while it writes the first blocks would leave a file that cannot be opened.
     """
     new = path.with_name(f"{path.name}.new-{os.getpid()}")
     try:
@@ -171,8 +168,8 @@ def _create(path: Path) -> None:
 
 
 def _put(new: Path, path: Path) -> None:
-    """Give `new` the name `path` unless another process was faster: its file is as good."""
-    if not path.exists():  # then a log is what is left of a database that was deleted
+    """Rename `new` to `path`, unless another process was faster: its file is as good."""
+    if not path.exists():  # a log without a database is left from one that was deleted
         path.with_name(f"{path.name}.wal").unlink(missing_ok=True)
     # Where there are no hard links, DuckDB makes the file when it is opened.
     with suppress(OSError):
@@ -181,7 +178,7 @@ def _put(new: Path, path: Path) -> None:
 
 
 def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-    # Through a link DuckDB would keep its log beside the link, where nobody else looks for it.
+    # Through a link DuckDB would write its log next to the link, where no other process looks.
     file = path.resolve() if path.is_symlink() else path
     try:
         return duckdb.connect(str(file), read_only=read_only, config=empty.CONFIG)

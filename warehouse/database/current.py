@@ -1,11 +1,10 @@
-"""SQL of the `current_*` views: fact rows with what their cells hold, in force and only once.
+"""SQL of the `current_*` views: stored rows with the columns of their cell and problem.
 
-In force are the cells of the newest version of their estimator that has the whole space, and
-those of later versions that have a part of it. Several cells in force may answer the same
-question: a study that keeps a degree to one value, or an evaluated batch, beside the whole
-search. They are *siblings*, in order: newer versions first, then the whole space, then by id. A
-layout of a later sibling is shown unless an earlier one has it. The common case, no siblings,
-costs a scan.
+The views show cells in force: those of the newest estimator version that has the whole space, and
+those of later versions that have a part of it. Several cells in force can cover the same problem
+and choices: the whole search, a study that fixes a degree, an evaluated file. They are *siblings*,
+ordered by newer version, whole space, id. The views show each layout once, from its first sibling.
+Without siblings this costs one scan.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def current_view_name(relation: Relation) -> str:
 
 
 def current_cell_sql(estimators: Sequence[Estimator]) -> str:
-    """Return the SELECT of the cells in force, each with its place among its siblings."""
+    """Return the SELECT of the cells in force, with the position of each among its siblings."""
     choices = dict.fromkeys(name for e in estimators for name in e.choice_columns)
     question = ", ".join(
         quoted(name) for name in ("estimator", "relation", "problem_id", "variant", *choices)
@@ -69,8 +68,8 @@ from {table}
 inner join {CURRENT_CELL} on {table}.cell_id = {CURRENT_CELL}.cell_id
 inner join problem on {CURRENT_CELL}.problem_id = problem.problem_id"""
     own = f"{CURRENT_CELL}.relation = {literal(relation.name)}"
-    # Always true. DuckDB 2 would find the cells of both branches once, in a CTE around the union,
-    # and what a join above it knows of the cells would not get past that to the scan of all rows.
+    # Always true. It keeps the branches apart: DuckDB 2 would put the cells of both into one CTE
+    # around the union, and the filter of a join above would not reach the scan of the rows.
     alone = f"{own} and length({CURRENT_CELL}.relation) > 0"
     same = "".join(
         f"\n    and {table}.{quoted(key)} is not distinct from earlier.{quoted(key)}"
@@ -93,7 +92,7 @@ where {own} and {CURRENT_CELL}.sibling > 1"""
 
 
 def fact_count_sql(estimators: Sequence[Estimator]) -> str:
-    """Return the SELECT of how many rows each fact table holds for each cell."""
+    """Return the SELECT that counts the rows of each cell in each fact table."""
     counts = [
         f"select {literal(relation.name)} as relation, cell_id, count(*) as num_rows\n"
         f"from {quoted(relation.table)}\ngroup by cell_id"

@@ -1,7 +1,7 @@
-"""What a database holds, in words: tables, views and macros by layer, columns, and lineage.
+"""Describes a database: its tables, views and macros by layer, their columns and lineage.
 
-Everything comes from the database itself: its catalog, the comments there, its views' SQL. Only
-which layer a thing is of, and where it was made, is asked of the package.
+Names, comments and SQL come from the database itself. Layers, sources and examples come from the
+package.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Thing:
     layer
         One of `warehouse.database.meanings.LAYERS`.
     what, grain
-        What it holds, and what one of its rows is; a macro that gives a value has no grain.
+        Its content, and the meaning of one row; a scalar macro has no grain.
     source
-        The file that it was made from, or what made it.
+        The file or module that it was made from.
     notes
-        What else its file says of it.
+        The rest of the comment at the top of its file.
     arguments, macro_example
         Those of a macro; the example is a SELECT.
     """
@@ -84,14 +84,14 @@ class Thing:
 
     @property
     def example(self) -> str:
-        """A SELECT that shows what is in it."""
+        """A SELECT that shows its content."""
         if self.kind in ("table", "view"):
             return f"from {self.name} limit 5"
         return self.macro_example
 
 
 class ColumnOf(NamedTuple):
-    """A column of one table, view or table macro; `meaning` is empty where nothing says it."""
+    """A column of one table, view or table macro; `meaning` is empty where it is unknown."""
 
     name: str
     type: str
@@ -101,7 +101,7 @@ class ColumnOf(NamedTuple):
 
 
 class Use(NamedTuple):
-    """Where a column occurs, and its type there."""
+    """A table or view that has a column, and the type of the column there."""
 
     thing: Thing
     type: str
@@ -114,7 +114,7 @@ class _Origin(NamedTuple):
 
 
 class Description:
-    """The tables, views and macros of a database; made once, it answers from what it has read."""
+    """The tables, views and macros of a database, read once."""
 
     def __init__(self, connection: DuckDBPyConnection) -> None:
         self._connection = connection
@@ -137,7 +137,7 @@ class Description:
 
     @cached_property
     def reads(self) -> dict[str, tuple[str, ...]]:
-        """What each view and macro reads or calls itself; a table that keeps a view reads it."""
+        """For each view and macro, the names that it reads; a cache reads its view."""
         found = reads_of(self._connection)
         if {stored_best.TABLE, stored_best.SOURCE} <= self.things.keys():
             found[stored_best.TABLE] = (stored_best.SOURCE,)
@@ -145,11 +145,11 @@ class Description:
 
     @cached_property
     def readers(self) -> dict[str, tuple[str, ...]]:
-        """What reads or calls each table, view and macro."""
+        """For each table, view and macro, the names that read it."""
         return readers_of(self.reads)
 
     def tables_under(self, name: str) -> tuple[str, ...]:
-        """Return the stored tables that a view or macro rests on, itself or through others."""
+        """Return the stored tables that a view or macro reads, directly or through others."""
         return tuple(n for n in rests_on(self.reads, name) if self.things[n].kind == "table")
 
     @cached_property
@@ -161,7 +161,7 @@ class Description:
         return {name: rows for name, (rows,) in zip(names, found, strict=True)}
 
     def columns(self, name: str) -> list[ColumnOf]:
-        """Return the columns of a table, view or table macro, in their order."""
+        """Return the columns of a table, view or table macro, in order."""
         thing = self.things[name]
         if not thing.is_relation:
             return []
@@ -176,7 +176,7 @@ class Description:
         return [_column_of(*each) for each in described]
 
     def _described(self, macro: Thing) -> list[tuple[str, str, str | None]]:
-        """Return the columns of a table macro, which no catalog has: a call of it is bound."""
+        """Return the columns of a table macro: no catalog has them, so a call is bound."""
         needed = sum(argument.default is None for argument in macro.arguments)
         for value in ("null", "1"):  # some arguments may not be NULL
             given = ", ".join([value] * needed)
@@ -186,7 +186,7 @@ class Description:
         return []
 
     def uses(self, column: str) -> list[Use]:
-        """Return the tables and views that have a column of that name, in the things' order."""
+        """Return the tables and views that have a column of that name, in order of layers."""
         query = "select table_name, data_type from duckdb_columns() where column_name = ?"
         types = dict(self._connection.execute(query, [column]).fetchall())
         return [
@@ -199,7 +199,7 @@ class Description:
         Raises
         ------
         InputError
-            If there is neither; names that are near are told.
+            If there is neither; the hint lists similar names.
         """
         name = asked.strip().lower()
         thing, uses = self.things.get(name), self.uses(name)
@@ -213,20 +213,20 @@ class Description:
 
 
 def split_comment(comment: str) -> tuple[str, str]:
-    """Return what a table's, view's or macro's comment says it is, and its grain."""
+    """Split the comment of a table, view or macro into its content and its grain."""
     grain = _GRAIN.search(comment)
     what = comment[: grain.start()] if grain else comment
     return what.rstrip(), f"one{grain[1].rstrip('.')[3:]}" if grain else ""
 
 
 def argument_meaning(name: str) -> str:
-    """Return what an argument of a macro is, if need be in the words of the column of its name."""
+    """Return the meaning of a macro's argument: its own, else that of the column of its name."""
     column = meaning_of(name)
     return ARGUMENTS.get(name) or (column.comment if column else "")
 
 
 def group_of(column: str) -> str:
-    """Return the heading under which docs/columns.md has a column, empty if it has none."""
+    """Return the heading of a column in docs/columns.md, empty if it has none."""
     return next(
         (title for title, group in GROUPS.items() if any(each.name == column for each in group)), ""
     )
@@ -240,7 +240,7 @@ def _column_of(name: str, kind: str, comment: str | None) -> ColumnOf:
 
 
 def _near(name: str, known: Iterable[str]) -> list[str]:
-    """Return the names that are like `name`, or that have it or a word like it in them."""
+    """Return the names that resemble `name` or contain it or a similar word."""
     names = sorted(set(known))
     words = {word for each in names for word in each.split("_")}
     near = {name, *get_close_matches(name, words, 1, 0.7)} if len(name) > 2 else set()
@@ -249,7 +249,7 @@ def _near(name: str, known: Iterable[str]) -> list[str]:
 
 
 def _origins(connection: DuckDBPyConnection) -> dict[str, _Origin]:
-    """Return layer and source of everything that the package makes."""
+    """Return layer and source of each thing that the package creates."""
     estimators = all_estimators()
     found = {_META: _Origin("records", "warehouse/database/schema.py")}
     for table in core_tables(estimators):

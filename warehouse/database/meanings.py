@@ -1,7 +1,7 @@
-"""Words for what the data dictionary does not name: reference tables, layers, macros' arguments.
+"""Meanings that are not in the data dictionary: layers, reference tables, arguments of macros.
 
-`estimators/columns` has every column that a table, file or study has. Here stand the few columns
-that only views pass to one another, and those of `warehouse_meta`.
+The data dictionary, `estimators/columns`, has the columns of tables, files and studies. This module
+has those of `warehouse_meta` and those that only one view passes to another.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ LAYERS = {
     "functions": "Table macros to ask: views that take arguments",
     "macros": "Functions for queries: units, FLOPs, utilization",
     "reference": "Reference tables: published figures, each row with its source",
-    "records": "What was asked and stored: problems, cells, studies, calibrations",
+    "records": "Records: problems, cells, studies, calibrations, measurements",
     "intermediate": "Views that marts share",
     "staging": "An estimator's rows under the names that all estimators share",
     "current": "Stored rows of the newest versions, with their problem and choices",
-    "results": "Stored rows, as they were written",
-    "own": "Not of this package: made by hand in this database",
+    "results": "Stored rows, as written",
+    "own": "Made by hand in this database, not by the package",
 }
-"""Layers in the order in which people need them, with what they hold."""
+"""Layer -> its content, in the order in which people need them."""
 
 REFERENCE_TABLES = {
     "accelerator": "Accelerators: peak rates, memory, links, power and purchase. "
@@ -30,9 +30,9 @@ REFERENCE_TABLES = {
     "One row per parameter",
     "device": "Devices of the simulators. One row per device",
     "electricity_price": "Prices of electricity. One row per region and year",
-    "erratum": "Faults of the sources, and how they are mended. One row per erratum",
+    "erratum": "Faults of the sources and their mends. One row per erratum",
     "facility_pue": "Energy of data centres over that of their computers. One row per facility",
-    "framework": "Training programs: what each does unless told otherwise. One row per framework",
+    "framework": "Training programs and their defaults. One row per framework",
     "framework_alias": "Other names of training programs. One row per name",
     "goodput": "Share of the time of large runs that made progress. One row per run",
     "gpu_hour_price": "Published prices of an hour of one accelerator. "
@@ -59,16 +59,16 @@ REFERENCE_TABLES = {
     "value. One row per constant, and accelerator or framework where it differs there",
     "system": "Systems: rates, links, latencies. One row per accelerator",
 }
-"""What each reference table holds, and its grain; every row names its source."""
+"""Reference table -> its content and its grain."""
 
 OTHER_COLUMNS = (
     Column("best", "str", "", "The fastest layout that fits, with its figures, as one struct"),
-    Column("conditions", "str", "", "What else makes up the problem, as one struct"),
-    Column("coverage", "str", "", "What a cell covers of its problem, to compare like with like"),
+    Column("conditions", "str", "", "The rest of the problem, as one struct"),
+    Column("coverage", "str", "", "Part of the problem that a cell covers, to compare alike"),
     Column(
         "hardware_flops", "float", "FLOP", "FLOPs of a step, with those that recomputation repeats"
     ),
-    Column("key", "str", "", "What is told of the database: a version, or whose hash it is"),
+    Column("key", "str", "", "Name of the version, hash or list"),
     Column("known_name", "str", "", "The name that it is stored or known under"),
     Column(
         "least_seconds",
@@ -76,17 +76,17 @@ OTHER_COLUMNS = (
         "seconds",
         "Time of the fastest layout were the network without limit; NULL where it is modelled",
     ),
-    Column("name_kind", "str", "", "What is called so: a model, an accelerator, a problem, a cell"),
-    Column("spelling_place", "int", "", "Which of a spelling's meanings counts: the least"),
+    Column("name_kind", "str", "", "What has the name: model, accelerator, problem, cell"),
+    Column("spelling_place", "int", "", "Order of the meanings of a spelling: the least counts"),
     Column("value", "str", "", "The version, hash or list of names"),
 )
-"""Columns that only views pass to one another, or that the database keeps about itself."""
+"""Columns that only views share, and those of `warehouse_meta`."""
 
 ARGUMENTS = {
     "argument_name": "Name of an argument, for the error",
-    "asked": "What it was given: a name or an id",
+    "asked": "The name or id that was given",
     "asked_model": "A model, by any of its names",
-    "asked_num_gpus": "Number of GPUs; NULL: every one that was evaluated",
+    "asked_num_gpus": "Number of GPUs; NULL: all that were evaluated",
     "asked_tokens": "Tokens to train on; NULL takes each run's own",
     "assumed_goodput": "Share of the time that makes progress, above 0 to 1; NULL: the run's own",
     "base_accelerator": "Accelerator to compare with, by any of its names; NULL: the fastest",
@@ -97,7 +97,7 @@ ARGUMENTS = {
     "first_name": "A model or an accelerator by any name, or the id of a problem or cell",
     "flops_per_second": "A rate of arithmetic [FLOP/s]",
     "fraction": "A ratio, 0.25 for a quarter",
-    "given": "What was given for it; NULL: nothing",
+    "given": "The value that was given; NULL: none",
     "given_kg_co2e_per_kwh": "Emissions of electricity [kg/kWh]; NULL: every published grid's",
     "given_price": "Price of an hour of one GPU [USD/GPU-hour]; NULL: every published one",
     "given_pue": "Energy of the facility over that of its computers, 1 to 10; NULL: published",
@@ -109,23 +109,23 @@ ARGUMENTS = {
     "measured": "A row of a table of published or measured steps",
     "mends": "The ids of a row's mends, commas between: column mends",
     "name": "A name of a model, an accelerator or anything else",
-    "name_kinds": "What it may name: a list of model, accelerator, problem and cell",
+    "name_kinds": "Kinds that it may name: a list of model, accelerator, problem and cell",
     "only_id": "A cell_id or problem_id to keep to; NULL: all",
     "only_num_gpus": "A number of GPUs to keep to; NULL: all",
     "percent": "How much slower than the best a layout may be [%]",
-    "rule": "What the error says that it must be",
+    "rule": "The rule that the error states",
     "second_name": "Another of the same kind",
     "seconds": "A time [seconds]",
     "usual": "The value that it has unless it is changed",
     "words": "What to say of it",
 }
-"""Arguments of macros that are not columns of the data dictionary."""
+"""Argument of a macro that is not a column of the data dictionary -> its meaning."""
 
 _OTHER = {column.name: column for column in OTHER_COLUMNS}
 
 
 def meaning_of(name: str) -> Column | None:
-    """Return what the column `name` is wherever it occurs, None if nothing says so."""
+    """Return the column `name`, which means the same wherever it occurs; None if unknown."""
     return COLUMNS.get(name) or _OTHER.get(name)
 
 

@@ -1,4 +1,4 @@
-"""From cells to Arrow record batches: evaluation writes straight into the batches' memory."""
+"""Arrow record batches from cells; evaluation writes directly into their memory."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from estimators.columns import NUMPY_TYPES, Column
 from estimators.contract import Array, Cell, Columns, Estimator, Relation
 
 BATCH_ROWS = 122_880
-"""Rows of a batch: one row group of DuckDB's storage; other sizes cost time and space."""
+"""Rows of a batch, one row group of DuckDB; other sizes cost time and space."""
 
 CHUNK_ROWS = 61_440
-"""Layouts evaluated at once, half a batch: enough of them for the small tables that they share to
-be worth a call for each operation, and few enough for what lies between to stay in cache."""
+"""Layouts evaluated at once, half a batch: enough to pay for the small tables that they share, few
+enough for intermediate columns to stay in the processor's cache."""
 
 _KEPT_BYTES = 24_000_000
-"""Freed memory up to this size stays with the process; above 32 MiB glibc would not keep it."""
+"""The process keeps freed blocks up to this size; glibc never keeps more than 32 MiB."""
 
 Evaluated = Iterator[tuple[Cell, int, Callable[[dict[str, Array]], None]]]
-"""Pieces of cells: the cell, the number of rows, and what writes them into given arrays."""
+"""Pieces of cells: the cell, the number of rows, and a function that fills given arrays."""
 
 
 def searched(estimator: Estimator, relation: Relation, cells: Iterable[Cell]) -> Evaluated:
@@ -31,7 +31,7 @@ def searched(estimator: Estimator, relation: Relation, cells: Iterable[Cell]) ->
     Raises
     ------
     RuntimeError
-        If a cell yields another number of layouts than its count.
+        If a cell does not yield as many layouts as its count.
     """
     search = estimator.search
     if search is None:
@@ -56,7 +56,7 @@ def searched(estimator: Estimator, relation: Relation, cells: Iterable[Cell]) ->
 
 
 def given(relation: Relation, cells: Iterable[tuple[Cell, Columns]]) -> Evaluated:
-    """Yield the pieces of cells whose rows are at hand."""
+    """Yield the pieces of cells that are already evaluated."""
     for cell, columns in cells:
 
         def fill(out: dict[str, Array], columns: Columns = columns) -> None:
@@ -67,7 +67,7 @@ def given(relation: Relation, cells: Iterable[tuple[Cell, Columns]]) -> Evaluate
 
 
 def num_rows(columns: Columns) -> int:
-    """Return the number of rows of columns, also of those that know it without a column."""
+    """Return the number of rows of columns; factored columns know it."""
     known = getattr(columns, "num_rows", None)
     return int(known) if known is not None else len(next(iter(columns.values())))
 
@@ -91,7 +91,7 @@ def record_batches(
     Parameters
     ----------
     on_rows
-        Called with the number of rows that have been evaluated just now.
+        Called with the number of rows just evaluated.
     """
     _keep_freed_memory()
     schema = schema_of(relation)
@@ -118,12 +118,12 @@ def record_batches(
 
 
 def _keep_freed_memory() -> None:
-    """Have glibc keep what is freed, rather than give it back and fault its pages in again.
+    """Have glibc keep freed memory, so that its pages do not fault again.
 
-    It keeps what is no larger than the largest block that was mapped for itself and freed (mallopt,
-    M_MMAP_THRESHOLD: the limit is dynamic). DuckDB pulls batches in threads of its own, whose heaps
-    begin at a limit of the size of one intermediate column: half of the page faults of a sweep, and
-    a quarter of the evaluation, were of pages that had just been freed.
+    glibc keeps blocks up to the size of the largest mapped block that was freed (mallopt,
+    M_MMAP_THRESHOLD: the limit is dynamic). The heaps of DuckDB's threads begin with a limit of one
+    intermediate column. Half of the page faults of a sweep, and a quarter of the evaluation, came
+    from pages that had just been freed.
     """
     np.empty(_KEPT_BYTES, dtype=np.uint8)
 
@@ -142,8 +142,8 @@ def _allocate(relation: Relation, size: int = BATCH_ROWS) -> dict[str, Array]:
 def _column(dtype: type, size: int) -> Array:
     """Return an uninitialised column in memory of Arrow's pool.
 
-    The pool hands out the pages of batches that are done; from numpy each batch would come on
-    new ones, whose page faults take as long as a third of the evaluation.
+    The pool reuses the pages of finished batches. Memory from numpy would be new for each batch,
+    and its page faults would take a third of the evaluation.
     """
     if dtype is np.object_:
         return np.empty(size, dtype=dtype)

@@ -1,6 +1,7 @@
-"""Reference tables: db/reference/*.csv, checked against the data dictionary, then stored.
+"""Reference tables: reads db/reference/*.csv, checks them and stores them.
 
-The table has the file's name. An empty field is NULL. Every row names its source.
+The data dictionary names the columns. A table has the name of its file. An empty field is NULL.
+Each row names its source.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _DATES: dict[str, type[date]] = {"date": date, "time": datetime}
 
 @dataclass(frozen=True)
 class ReferenceTable:
-    """A reference table as read: its columns, and its rows as tuples of Python values."""
+    """A reference table: its columns, and its rows as tuples of Python values."""
 
     name: str
     columns: tuple[Column, ...]
@@ -49,8 +50,8 @@ def read_table(path: Path) -> ReferenceTable:
     Raises
     ------
     InputError
-        If the file is not a table, has an unknown column or a faulty value, or if a row has
-        no source; every fault is named.
+        If the file is not a table, has an unknown column or a faulty value, or a row without a
+        source; the error lists every fault.
     """
     if not is_name(path.stem):
         raise InputError(
@@ -90,7 +91,7 @@ def store_table(connection: DuckDBPyConnection, table: ReferenceTable) -> None:
     connection.execute(f"create or replace table {name} ({', '.join(columns)})")
     if not table.rows:
         return
-    # One list a column, unnested side by side: a statement a row would take a millisecond each.
+    # One list per column, unnested together: a statement per row would take a millisecond each.
     values = [list(column) for column in zip(*table.rows, strict=True)]
     unnested = ", ".join(f"unnest(?::{t}[])" for t in types)
     connection.execute(f"insert into {name} select {unnested}", values)
@@ -130,7 +131,7 @@ def _columns(path: Path, header: list[str]) -> tuple[Column, ...]:
 
 
 def _value(column: Column, text: str) -> Any:
-    """Return a field as the Python value of its column; raise `RefusedError` if it cannot be."""
+    """Return a field as a Python value of its column; raise `RefusedError` if it is faulty."""
     text = text.strip()
     if not text:
         if column.name == "source":

@@ -1,6 +1,6 @@
-"""Where the SQL, reference tables and studies are: inside the wheel, or in a source tree.
+"""Directories of SQL, reference tables and studies, in the wheel or in a source tree.
 
-Call these as ``resources.sql_directory()``, so that a test can put another directory in place.
+Call ``resources.sql_directory()`` with the module, so that a test can replace the directory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One SELECT from an untrusted hand: read-only, without files or network, within limits.
+"""Runs one untrusted SELECT: read-only, without files or network, within limits.
 
-Settings inside DuckDB do most of it; they do not suffice. A function that builds one huge
-list takes memory that DuckDB does not count, and one that works long on a single value never
-looks at an interrupt. A program that does nothing else can have its process bound as well.
+Settings of DuckDB are not enough. A function that builds one huge list takes memory that DuckDB
+does not count, and one that works long on a single value ignores interrupts. So a program that only
+runs this query can limit its process, too.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 _SANDBOX = (
     "set enable_external_access = false",
-    "set python_enable_replacements = false",  # names must not mean variables of this process
+    "set python_enable_replacements = false",  # a name must not mean a variable of this process
     "set max_temp_directory_size = '8GB'",
     "set lock_configuration = true",
 )
 _DAMAGE = (
     duckdb.FatalException,
     duckdb.InternalException,
-    duckdb.IOException,  # a query opens no file: it is the database's own
+    duckdb.IOException,  # a query opens no file: the fault is in the database's
     duckdb.SerializationException,
 )
 _CORRUPT = "Corrupt database file"
@@ -88,14 +88,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A query's result: names, DuckDB types, and the rows, block after block, once."""
+    """A query's result: names, DuckDB types, and blocks of rows that can be read once."""
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
     blocks: Iterator[Block]
 
     def rows(self) -> Block:
-        """Return the rows that are left, all at once."""
+        """Return all rows that were not read yet."""
         return [row for block in self.blocks for row in block]
 
 
@@ -105,19 +105,19 @@ def select(
 ) -> Iterator[Result]:
     """Run one SELECT in a sandbox and yield its result.
 
-    The time limit counts what DuckDB takes, not what the reader of the rows takes.
+    The time limit counts the time of DuckDB, not that of the reader of the rows.
 
     Parameters
     ----------
     bound_process
-        Hold the whole process to limits, for a program that does nothing but this query: on
-        Linux it cannot have more than twice the memory and a GiB, and a query that heeds no
-        interrupt ends it a few seconds after its time, with the error's message and exit code.
+        Limit the whole process, for a program that only runs this query. On Linux it can use twice
+        the memory limit and 1 GiB. A query that ignores the interrupt ends the process a few
+        seconds after its time limit, with the error's message and exit code.
 
     Raises
     ------
     InputError
-        If the text is not one SELECT, or DuckDB refuses it, or a limit is reached.
+        If the text is not one SELECT, DuckDB refuses it, or a limit is reached.
     """
     limits = limits or Limits()
     bounded = _bounded_memory(_FRAGMENTATION * limits.memory_bytes + _HEADROOM_BYTES)
@@ -131,7 +131,7 @@ def select(
         timed = stack.enter_context(_Stopwatch(connection, limits, bound_process=bound_process))
         columns, types = timed(lambda: _header(connection, statement))
         timed(lambda: connection.execute(_readable(statement, columns, types)))
-        # Fetched before anything is handed on: a query that fails mostly fails here.
+        # Fetched before the result is returned: most queries that fail do so here.
         block = timed(lambda: connection.fetchmany(_BLOCK_ROWS))
         yield Result(columns, types, _blocks(connection, block, timed))
 
@@ -169,7 +169,7 @@ def _header(
 
 
 def _readable(statement: str, columns: tuple[str, ...], types: tuple[str, ...]) -> str:
-    """Have DuckDB write times with a zone as text: in Python they need one more package."""
+    """Return times with a zone as text: in Python they need one more package."""
     zoned = ["WITH TIME ZONE" in kind or "TIMESTAMPTZ" in kind for kind in types]
     if not any(zoned):
         return statement
@@ -181,9 +181,9 @@ def _readable(statement: str, columns: tuple[str, ...], types: tuple[str, ...]) 
 
 
 class _Stopwatch:
-    """Runs the pieces of a query; interrupts the one in which its time is used up.
+    """Runs the pieces of a query and interrupts them when its time is used up.
 
-    They run in another thread, as DuckDB does not notice ^C while it works.
+    They run in another thread, because DuckDB ignores ^C while it works.
     """
 
     def __init__(
@@ -221,12 +221,12 @@ class _Stopwatch:
         if self._bound_process and not wait([running], _GRACE_SECONDS).done:
             sys.stderr.write(f"{message}\n")
             sys.stderr.flush()
-            os._exit(exit_code)  # it heeds nothing, and a thread cannot be ended
+            os._exit(exit_code)  # a thread that ignores the interrupt cannot be ended
 
 
 @contextmanager
 def _explained(database: Path, limits: Limits) -> Iterator[None]:
-    """Turn DuckDB's errors, raised here or while rows are read, into the user's."""
+    """Turn errors of DuckDB, also those while rows are read, into errors for the user."""
     try:
         yield
     except WarehouseError:
@@ -247,7 +247,7 @@ def _explained(database: Path, limits: Limits) -> Iterator[None]:
     except duckdb.CatalogException as error:
         raise InputError(str(error), 'see what there is: warehouse sql "show tables"') from None
     except duckdb.Error as error:
-        if _CORRUPT in str(error):  # which comes as an error of no class in particular
+        if _CORRUPT in str(error):  # it has no class of its own
             raise database_error(error, database) from None
         raise InputError(str(error)) from None
 
@@ -261,7 +261,7 @@ def _too_long(limits: Limits) -> InputError:
 
 @contextmanager
 def _bounded_memory(size: int) -> Iterator[None]:
-    """Let the process allocate `size` bytes more; a no-op where the system cannot say."""
+    """Let the process allocate at most `size` more bytes; only on Linux."""
     if sys.platform != "linux":
         yield
         return

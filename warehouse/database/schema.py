@@ -1,7 +1,7 @@
-"""The database kept up to date: tables, reference tables, comments, macros and views.
+"""Creates and updates a database: tables, reference tables, comments, macros and views.
 
-`prepare` brings any database of this or an older package to what the package describes now, in
-one transaction. What it describes is told by fingerprints (hashes) stored in `warehouse_meta`.
+`prepare` brings a database of this or an older version of the package up to date in one
+transaction. Fingerprints (hashes) in table `warehouse_meta` say what is up to date.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from estimators.contract import Estimator
 
 SCHEMA_VERSION = 1
-"""Raised when older packages could no longer read or write what this one stores."""
+"""Increase it when older packages can no longer read or write what this one stores."""
 
 _META = "warehouse_meta"
 _REFERENCE = "reference:"
@@ -61,19 +61,19 @@ def prepare(
     sql, reference
         Directories to take views and reference tables from, by default the packaged ones.
     force
-        Make everything anew whatever the fingerprints say: what somebody removed comes back.
+        Create everything again, whatever the fingerprints say: removed views come back.
 
     Returns
     -------
     bool
-        Whether anything had to be done.
+        Whether the database was changed.
 
     Raises
     ------
     DatabaseError
-        If the file belongs to something else, or to a newer package.
+        If the database is not a warehouse, or was made by a newer package.
     InputError
-        If a reference table or SQL file is faulty; the database is then left as it was.
+        If a reference table or SQL file is faulty; the database stays as it was.
     """
     wanted = fingerprints(sql, reference)
     stored = _read_meta(connection)
@@ -99,7 +99,7 @@ def prepare(
 def is_current(
     connection: DuckDBPyConnection, *, sql: Path | None = None, reference: Path | None = None
 ) -> bool:
-    """Return whether `prepare` would have nothing to do; raise as it does."""
+    """Return whether `prepare` would change nothing; raise as it does."""
     return _agree(_read_meta(connection), fingerprints(sql, reference))
 
 
@@ -117,7 +117,7 @@ def _reference_keys(meta: Iterable[str]) -> list[str]:
 
 
 def fingerprints(sql: Path | None = None, reference: Path | None = None) -> dict[str, str]:
-    """Return what `warehouse_meta` holds when the database is up to date."""
+    """Return the content of `warehouse_meta` in a database that is up to date."""
     files = reference_files(reference)
     tables = all_tables(all_estimators())
     refuse_shared_names([_META, *(table.name for table in tables), *(path.stem for path in files)])
@@ -142,7 +142,7 @@ def _fingerprint(*parts: object) -> str:
 
 
 def _read_meta(connection: DuckDBPyConnection) -> dict[str, str]:
-    """Return the stored fingerprints, nothing for an empty database."""
+    """Return the stored fingerprints; none for an empty database."""
     found = connection.execute(
         "select table_name, (select path from duckdb_databases() where database_name = "
         "current_database()) from duckdb_tables() where not internal and not temporary"
@@ -159,7 +159,7 @@ def _read_meta(connection: DuckDBPyConnection) -> dict[str, str]:
     if not version.isdecimal():
         raise DatabaseError(
             f"{path}: `schema_version` in {_META} is {version}",
-            "the file is damaged or of something else: name another with --db and sweep again",
+            "if the file is damaged, restore a copy of it, or name another file with --db",
         )
     if int(version) > SCHEMA_VERSION:
         raise DatabaseError(
@@ -176,7 +176,7 @@ def _write_meta(connection: DuckDBPyConnection, meta: dict[str, str]) -> None:
         f"insert into {_META} select unnest(?::varchar[]), unnest(?::varchar[])",
         [list(meta), list(meta.values())],
     )
-    meaning = "What this database was prepared with: versions, hashes. One row per key"
+    meaning = "Versions and hashes of everything that this database was made from. One row per key"
     columns = [found for found in map(meaning_of, ("key", "value")) if found]
     _comment(connection, _META, meaning, columns)
 
@@ -205,7 +205,7 @@ def _migrate(connection: DuckDBPyConnection) -> None:
 
 
 def _fill_choices(connection: DuckDBPyConnection, estimator: Estimator) -> None:
-    """Give cells that are older than a choice its neutral value: they answer that question."""
+    """Set a choice that is newer than a cell to its neutral value: the cell assumed it."""
     for name, value in estimator.neutral_choices.items():
         connection.execute(
             f"update cell set {quoted(name)} = ? where {quoted(name)} is null and estimator = ?",

@@ -1,4 +1,4 @@
-"""Where evaluated rows go. `Sink` is the protocol; DuckDB is the one there is."""
+"""Stores evaluated cells. `Sink` is the protocol; `DuckDBSink` writes to a database."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from warehouse.database.sql_text import quoted
 
 
 class Sink(Protocol):
-    """Stores cells whole: rows and record together, or not at all."""
+    """Stores cells whole: both rows and record, or neither."""
 
     def stored(self) -> set[int]:
         """Return the ids of the cells that are stored."""
@@ -34,14 +34,14 @@ class Sink(Protocol):
         *,
         replace: bool,
     ) -> None:
-        """Store `cells`, each with its number of rows, whose rows `batches` yields.
+        """Store `cells`, given with their numbers of rows; `batches` yields the rows.
 
-        The batches are pulled while they are stored, so that evaluation and storage overlap.
+        Batches are evaluated while others are stored.
         """
 
 
 class DuckDBSink:
-    """Cells into an open warehouse database, one transaction a call of `store`."""
+    """Stores cells in an open database, one transaction per call of `store`."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
@@ -68,7 +68,7 @@ class DuckDBSink:
             try:
                 self._insert(relation.table, reader)
             except duckdb.Error:
-                if source.error is not None:  # the fault is the evaluation's, not DuckDB's
+                if source.error is not None:  # the evaluation failed, not DuckDB
                     raise source.error from None
                 raise
             problems = {cell.problem.id: cell for cell, _ in cells}.values()
@@ -84,7 +84,7 @@ class DuckDBSink:
 
 
 class _Source:
-    """An iterator that remembers why it failed: the error is lost on its way through Arrow."""
+    """An iterator that keeps its error: Arrow does not pass it on."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -99,9 +99,9 @@ class _Source:
 
 
 class transaction:  # noqa: N801 - reads as a statement: with transaction(connection)
-    """Commit on leaving, roll back on an error, which stays the one that is told.
+    """Commits at the end, rolls back on an error and raises that error.
 
-    One within another on the same connection is a part of it: all is stored, or nothing.
+    A transaction within another on the same connection is a part of it: all is stored, or nothing.
     """
 
     _open: ClassVar[set[int]] = set()
@@ -129,7 +129,7 @@ class transaction:  # noqa: N801 - reads as a statement: with transaction(connec
 
 @contextmanager
 def registered(connection: duckdb.DuckDBPyConnection, name: str, rows: Any) -> Iterator[None]:
-    """Let SQL read `rows` under `name`; an error within stays the one that is told."""
+    """Let SQL read `rows` under `name`; an error in the block is raised as it is."""
     connection.register(name, rows)
     try:
         yield
@@ -144,7 +144,7 @@ def store_cells(
     relation: Relation,
     cells: Sequence[tuple[Cell, Columns]],
 ) -> list[Cell]:
-    """Store cells whose rows are at hand, in one transaction; return those that were new."""
+    """Store evaluated cells in one transaction; return the new ones."""
     sink = DuckDBSink(connection)
     stored = sink.stored()
     new = [(cell, columns) for cell, columns in cells if cell.id not in stored]
@@ -157,7 +157,7 @@ def store_cells(
 
 
 def delete_cells(connection: duckdb.DuckDBPyConnection, cells: Iterable[int]) -> None:
-    """Delete cells and their rows; to be called in a transaction."""
+    """Delete cells and their rows; call it in a transaction."""
     ids = pa.table({"cell_id": pa.array(cells, type=pa.int64())})
     with registered(connection, "dropped_cells", ids):
         tables = [relation.table for e in all_estimators() for relation in e.relations]
@@ -204,7 +204,7 @@ _ARROW = {
 
 
 def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Return records as a table, its columns typed as the dictionary has them; gaps are NULL."""
+    """Return records as a table with the types of the data dictionary; gaps are NULL."""
     names = dict.fromkeys(name for row in rows for name in row)
     return pa.table(
         {
@@ -217,7 +217,7 @@ def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 def commit_groups(
     cells: Iterable[tuple[Cell, int]], commit_rows: int
 ) -> Iterator[list[tuple[Cell, int]]]:
-    """Cut cells, in order, into groups of at least `commit_rows` rows (the last may be less)."""
+    """Cut cells, in order, into groups of at least `commit_rows` rows; the last may have fewer."""
     group: list[tuple[Cell, int]] = []
     rows = 0
     for cell, size in cells:

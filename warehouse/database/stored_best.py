@@ -1,8 +1,7 @@
-"""Tables that hold what views would find again and again, and how they are kept as they should be.
+"""Cache of each cell's fastest layout; a stale cache is slow, never wrong.
 
-There is one: `stored_best`, the fastest layout of every cell in force. Views read it for the cells
-whose record it has as it is, and look among the rows of the others; so that it may be empty, or
-behind, and no view is wrong. `refresh` belongs into every transaction that stores or deletes cells.
+Views take the rows of table `stored_best` whose cell has not changed since, and search the layouts
+of all other cells. Call `refresh` in each transaction that stores or deletes cells.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 TABLE = "stored_best"
-"""What is stored: the rows of `SOURCE`, once they were found."""
+"""The cache: rows of `SOURCE`."""
 
 SOURCE = "unstored_best"
-"""View of the cells in force that the table does not have as they are now."""
+"""View of the cells in force whose row is missing or stale, with their fastest layout."""
 
 STATE = "cell_state"
-"""View of what a row of the table depends on."""
+"""View of the state that a row of the cache depends on."""
 
 
 def refresh(connection: DuckDBPyConnection) -> int:
-    """Bring the table up to date with the cells; return how many rows it gained.
+    """Bring the cache up to date; return the number of rows it gained.
 
-    To be called in the transaction that changed them.
+    Call it in the transaction that changed the cells.
     """
     connection.execute(
         f"delete from {TABLE} where (cell_id, sibling_record) not in "
@@ -41,13 +40,13 @@ def refresh(connection: DuckDBPyConnection) -> int:
     ).fetchall()
     if not missing:
         return 0
-    # Numbers in the text reach the scans of the tables, which a join would not.
+    # Ids in the text filter the scans of the tables; a join would not.
     cells = ", ".join(str(cell) for (cell,) in missing)
     with _joins_as_written(connection):
         connection.execute(
             f"insert into {TABLE} by name select * from {SOURCE} where cell_id in ({cells})"
         )
-    # Cells of other grains, and those that show no layout, are not looked for again.
+    # A row without a layout: cells of other grains are not searched again.
     connection.execute(
         f"insert into {TABLE} by name select cell_id, sibling_record, 0 as num_layouts,"
         f" 0 as num_fitting_layouts from {STATE} anti join {TABLE} using (cell_id)"
@@ -57,11 +56,11 @@ def refresh(connection: DuckDBPyConnection) -> int:
 
 @contextmanager
 def _joins_as_written(connection: DuckDBPyConnection) -> Iterator[None]:
-    """Have DuckDB join what the views name second to what they name first, cells to layouts.
+    """Have DuckDB join tables in the order in which the views name them.
 
-    It counts no rows of the transaction that is under way: to the first one a table is empty, and
-    four million layouts are put into a hash table to look a hundred cells up in it, which takes
-    four times as long.
+    DuckDB plans with committed rows. In the first transaction the table counts as empty: DuckDB
+    would build a hash table of four million layouts and look up a hundred cells in it, four times
+    as slow.
     """
     [(before,)] = connection.execute("select current_setting('disabled_optimizers')").fetchall()
     connection.execute("set disabled_optimizers = 'join_order,build_side_probe_side'")
@@ -72,6 +71,6 @@ def _joins_as_written(connection: DuckDBPyConnection) -> Iterator[None]:
 
 
 def rebuild(connection: DuckDBPyConnection) -> int:
-    """Make the whole table anew: after a change of what its views say."""
+    """Fill the cache from nothing: its views have changed."""
     connection.execute(f"delete from {TABLE}")
     return refresh(connection)

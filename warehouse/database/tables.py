@@ -1,4 +1,4 @@
-"""What the tables are, from the data dictionary and the estimators' declarations, and their DDL."""
+"""Tables and their DDL, from the data dictionary and the declarations of the estimators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CELL_RECORD = (
     *("cell_id", "problem_id", "estimator", "estimator_version", "relation"),
     *("mends", "variant", "kept", "num_rows", "evaluated_at"),
 )
-"""Columns every cell has, whatever its estimator; the choices of all estimators follow."""
+"""Columns of a cell of any estimator; the choices of all estimators follow."""
 
 
 _DEFAULTS = {
@@ -32,8 +32,8 @@ _DEFAULTS = {
 class Table:
     """A table by dictionary names.
 
-    `key` is its primary key, `required` columns are NOT NULL, `real` ones hold real numbers where
-    the dictionary has whole ones.
+    `key` is its primary key. `required` columns are NOT NULL. `real` columns hold real numbers
+    although the dictionary has whole ones.
     """
 
     name: str
@@ -95,7 +95,7 @@ STORED_BEST = Table(
         *("bubble_seconds", "data_comm_seconds"),
     ),
 )
-"""What `materialised` keeps up to date."""
+"""`warehouse.database.stored_best` keeps it up to date."""
 
 MEASUREMENT_TABLE = Table(
     "measurement",
@@ -200,8 +200,8 @@ def create_statement(table: Table) -> str:
 def fact_ddl(relation: Relation) -> str:
     """Return the statement that creates a relation's table.
 
-    It has no key and no constraint, which would halve the speed of ingest: the cell's record is
-    the key. Nor has DuckDB to try every compression where the relation knows what fits.
+    It has no key and no constraint: they would halve the speed of ingest, and the cell's record is
+    the key. Columns have the compression that the relation states, so that DuckDB tries no other.
     """
     known = {"cell_id": "rle"}
     known |= dict.fromkeys(relation.runs, "rle") | dict.fromkeys(relation.plain, "uncompressed")
@@ -223,7 +223,7 @@ def column(name: str) -> Column:
 
 
 def _check(estimator: Estimator, relation: Relation) -> None:
-    # One view shows a relation's rows with the columns of their problem and cell side by side.
+    # One view joins a relation's rows with the columns of their problem and cell.
     shown = (
         *CELL_RECORD,
         *estimator.problem_columns,

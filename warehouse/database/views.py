@@ -1,8 +1,8 @@
-"""The views: generated ones over the fact tables, then the files of sql/, layer by layer.
+"""Views and macros: generated views over the fact tables, then the files of sql/ by layer.
 
-Every file of a layer holds one SELECT under two comment lines: what it shows, and its grain.
-The view has the file's name. A file of the layer `functions` creates a table macro instead: a view
-that takes arguments, read by marts and by people.
+A file of a layer holds one SELECT below two comment lines: its content and its grain. The view has
+the name of the file. A file of layer `functions` creates a table macro instead, a view with
+arguments that marts and people read.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 LAYERS = ("staging", "intermediate", "functions", "marts")
+"""Directories of sql/: a view reads its own layer and those before it."""
+
 FUNCTIONS = "functions"
-"""Directories of sql/, in the order in which views may read one another."""
+"""Layer whose files create table macros."""
 
 CURRENT = "current"
 CONFIGURATION_SOURCE = "configuration_source"
@@ -46,7 +48,7 @@ _EXAMPLE = "Example:"
 """Begins the part of a macro's comment that shows how it is called."""
 _CREATE_MACRO = ["create", "or", "replace", "macro"]
 _COMMENTS = "comments on views, macros and columns"
-"""To be changed when more is commented, so that databases that exist gain it."""
+"""Change it when more is commented, so that existing databases get the comments."""
 
 
 class Argument(NamedTuple):
@@ -69,7 +71,7 @@ class Macro(NamedTuple):
 
 
 class SqlFile(NamedTuple):
-    """A file of sql/: the name of its view, its header, and its text."""
+    """A file of sql/: the name of its view, its header and its text."""
 
     name: str
     what: str
@@ -79,7 +81,7 @@ class SqlFile(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A query that returns the rows at fault, none when all is well."""
+    """A query that returns faulty rows, none if there are no faults."""
 
     name: str
     what: str
@@ -87,7 +89,7 @@ class Check(NamedTuple):
 
 
 class View(NamedTuple):
-    """A view or table macro to create; `path` is the file to blame, none for generated views."""
+    """A view or table macro to create; `path` is its file, None for a generated view."""
 
     name: str
     comment: str
@@ -103,7 +105,7 @@ def checks(directory: Path | None = None) -> list[Check]:
 
 
 def definition(directory: Path | None = None) -> list[tuple[str, ...]]:
-    """Return everything that decides what `create_views` makes."""
+    """Return everything that decides the result of `create_views`."""
     directory = directory or resources.sql_directory()
     parts = [(view.name, view.comment, view.sql) for view in _generated()]
     parts += [(_COMMENTS, column.name, column.comment) for column in OTHER_COLUMNS]
@@ -117,7 +119,7 @@ def create_views(connection: DuckDBPyConnection, directory: Path | None = None) 
     Raises
     ------
     InputError
-        If a file lacks its header or DuckDB refuses it; the transaction must be rolled back.
+        If a file lacks its header or DuckDB refuses it; then roll the transaction back.
     """
     directory = directory or resources.sql_directory()
     macros = directory / _MACROS
@@ -133,7 +135,7 @@ def create_views(connection: DuckDBPyConnection, directory: Path | None = None) 
 
 
 def packaged(directory: Path | None = None) -> list[View]:
-    """Return the views and table macros that `create_views` makes, in its order."""
+    """Return the views and table macros that `create_views` creates, in order."""
     return [*_generated(), *_from_files(directory or resources.sql_directory())]
 
 
@@ -164,7 +166,7 @@ def comment_text(lines: list[str]) -> str:
 
 
 def layer_of(view: View) -> str:
-    """Return the layer of one of the packaged views; generated ones have the layer `current`."""
+    """Return the layer of a packaged view; most generated views are in layer `current`."""
     if view.path is not None:
         return view.path.parent.name
     return "staging" if view.name == CONFIGURATION_SOURCE else CURRENT
@@ -236,7 +238,7 @@ def _refuse_shared_names(wanted: list[View]) -> None:
 
 
 def _configuration_source(staging: list[SqlFile]) -> list[View]:
-    """Return the union of all staging views of that grain: a new estimator joins by its file."""
+    """Return the union of the staging views whose grain is a configuration."""
     names = [file.name for file in staging if file.grain.rstrip(".") == _CONFIGURATION]
     if not names:
         return []
@@ -291,7 +293,7 @@ def _create(connection: DuckDBPyConnection, view: View) -> None:
 
 
 def _create_function(connection: DuckDBPyConnection, view: View) -> None:
-    """Create or replace a table macro, that of the file's name and no other."""
+    """Create or replace the table macro that has the name of its file."""
     with _blaming(view.path):
         kinds = [statement.type for statement in connection.extract_statements(view.sql)]
         names = [macro.name for macro in macros_in(view.sql)]
@@ -328,7 +330,7 @@ def _comment(connection: DuckDBPyConnection, created: list[View]) -> None:
 
 @contextmanager
 def _blaming(path: Path | None) -> Iterator[None]:
-    """Turn what DuckDB says of a file into an error that names it; generated SQL has none."""
+    """Turn an error of DuckDB into one that names the file; generated SQL has no file."""
     try:
         yield
     except duckdb.Error as error:
