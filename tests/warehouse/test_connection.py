@@ -333,7 +333,7 @@ def test_a_faulty_resource_closes_the_connection_and_writes_nothing(
         (
             'IO Error: Could not write file "w.duckdb.wal": No space left on device',
             "there is no space left for it",
-            "free some disk space; the same command resumes",
+            "free some disk space and run the same command again",
         ),
         (
             'IO Error: Cannot open file "w.duckdb.wal": Too many open files',

@@ -130,7 +130,7 @@ def database_error(error: duckdb.Error, path: Path) -> DatabaseError:
         )
     return DatabaseError(
         f"{path}: cannot be used: {said.partition(chr(10))[0]}",
-        f"if the file is damaged, restore a copy of it, or {_ANOTHER}",
+        "if the file is damaged, restore a copy of it, or sweep again into another with --db",
     )
 
 

@@ -159,7 +159,7 @@ def _read_meta(connection: DuckDBPyConnection) -> dict[str, str]:
     if not version.isdecimal():
         raise DatabaseError(
             f"{path}: `schema_version` in {_META} is {version}",
-            "if the file is damaged, restore a copy of it, or name another file with --db",
+            "if the file is damaged, restore a copy of it, or sweep again into another with --db",
         )
     if int(version) > SCHEMA_VERSION:
         raise DatabaseError(
