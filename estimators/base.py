@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from estimators.columns import COLUMNS
 from estimators.contract import (
     Array,
     Catalog,
@@ -22,14 +21,12 @@ from estimators.contract import (
     Report,
     Scalar,
     Search,
+    SourceTable,
     Values,
 )
-from estimators.enumeration import Axis, enumerate_layouts
 from estimators.factored import Gathered
 from estimators.inputs import Inputs
 from estimators.rules import Rule
-from estimators.search import TableSearch
-from estimators.source_tables import SourceTable
 
 PLANNED = ("model", "accelerator", "num_gpus", "global_batch_size", "seq_len")
 """Problem columns that a plan sets."""
@@ -67,6 +64,7 @@ class BaseEstimator:
     shape_columns: tuple[str, ...] = ()
     needed_shape: tuple[str, ...] = ()
     searched_choices: Mapping[str, tuple[Scalar, ...]] = MappingProxyType({})
+    searched_by_default: Mapping[str, tuple[Scalar, ...]] = MappingProxyType({})
     batch_rule: str = BATCH_RULE
     operations: Operations | None = None
     reports: Mapping[str, Report] = MappingProxyType({})
@@ -171,90 +169,6 @@ class BaseEstimator:
                 figure.write(column)
             else:
                 column[:] = figure
-
-
-class SearchedEstimator(BaseEstimator):
-    """An estimator whose cells a search makes: by default with layouts as one table.
-
-    A subclass defines `complete_problem`, `complete_layout` and `axes`; its rules prune the
-    layouts. The problem, its rules and its layouts are those of batches and of searches alike.
-    """
-
-    search: Search
-
-    system_columns: tuple[str, ...] = ()
-    """Problem columns that a study gives under [system]."""
-
-    required_in_space: Mapping[str, str] = MappingProxyType({})
-    """Problem column that a study must give -> the hint where it does not."""
-
-    searched_by_default: Mapping[str, tuple[Scalar, ...]] = MappingProxyType({})
-    """Choice -> the values that a study takes without naming it."""
-
-    independent: frozenset[str] = frozenset()
-    """Problem columns and choices that no layout depends on."""
-
-    def __init__(self) -> None:
-        self.search = self.make_search()
-
-    def make_search(self) -> Search:
-        """Return the search over the rows of the first relation."""
-        return TableSearch(self, self.relations[0])
-
-    @property
-    def space_inputs(self) -> tuple[str, ...]:
-        """Those of `input_columns` that a study may give."""
-        return self.input_columns
-
-    def complete_problem(self, inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
-        """Fill and check problem and choices."""
-        raise NotImplementedError(f"{self.name} has no `complete_problem`")
-
-    def complete_space(
-        self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
-    ) -> None:
-        """Fill and check problem and choices of a search over `relation`."""
-        del relation
-        self.complete_problem(inputs, catalog, mends)
-        for name, hint in self.required_in_space.items():
-            inputs.require((name,), hint)
-            inputs.check((name,))
-
-    def complete_layout(
-        self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
-    ) -> None:
-        """Fill and check the layouts of a batch, whose problems are complete."""
-
-    def complete(self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends) -> None:
-        """Fill and check problems, choices and layouts of a batch."""
-        self.complete_problem(inputs, catalog, mends)
-        self.complete_layout(inputs, relation, catalog, mends)
-
-    def search_rules(self, mends: Mends) -> tuple[Rule, ...]:
-        """Return the rules that prune a search."""
-        return self.rules(mends)
-
-    def axes(self, values: Values) -> tuple[Axis, ...]:
-        """Return the axes that the layouts of a problem are grown by, in order."""
-        raise NotImplementedError(f"{self.name} has neither `axes` nor `layouts_of`")
-
-    def layouts_of(
-        self, relation: Relation, values: Values, kept: Mapping[str, Scalar], mends: Mends
-    ) -> Columns:
-        """Return every layout of a cell.
-
-        Parameters
-        ----------
-        values
-            Problem and choices; absent optional ones are None.
-        kept
-            Key -> the one value that a study holds it to.
-        """
-        del relation
-        table = enumerate_layouts(values, self.axes(values), self.search_rules(mends), kept)
-        return {
-            name: column.astype(COLUMNS[name].dtype, copy=False) for name, column in table.items()
-        }
 
 
 def _height(columns: Columns) -> int:

@@ -16,32 +16,17 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-
-import numpy as np
+from typing import Any, NamedTuple, Protocol
 
 from estimators.columns import COLUMNS, Column
-
-if TYPE_CHECKING:
-    from estimators.rules import Rule
-    from estimators.source_tables import SourceTable
-
-Scalar = str | int | float | bool | None
-Array = np.ndarray[Any, np.dtype[Any]]
-
-Columns = Mapping[str, Array]
-"""Name to one-dimensional array, all of one length, dtypes as in `estimators.columns`."""
-
-Values = Mapping[str, Any]
-"""Scalars of one cell, or arrays with one element a row: kernels take either and broadcast."""
-
-Space = Mapping[str, Sequence[Scalar]]
-"""The space of a study: each name with its values. It means their cartesian product."""
-
-Mends = frozenset[str]
-"""Erratum ids whose mended formula is used: none is `published`, all is `corrected`."""
-
-PUBLISHED: Mends = frozenset()
+from estimators.rules import Rule
+from estimators.values import PUBLISHED as PUBLISHED
+from estimators.values import Array as Array
+from estimators.values import Columns as Columns
+from estimators.values import Mends as Mends
+from estimators.values import Scalar as Scalar
+from estimators.values import Space as Space
+from estimators.values import Values as Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +290,38 @@ Report = Callable[[Values], list[str]]
 """Lines of text from the inputs and results of one configuration."""
 
 
+Evaluate = Callable[[Relation, Mapping[str, str]], Values]
+"""Returns inputs and results of one configuration, given as texts by column name."""
+
+TableRow = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """A table that the estimator's source prints, with units and wording of the source.
+
+    Attributes
+    ----------
+    relation
+        The relation that its cells come from.
+    rows
+        Returns the rows: `(evaluate, given, mends) -> rows`. `given` are the texts that hold in
+        every row.
+    axes
+        Inputs that the table varies.
+    without_effect
+        Inputs of the relation that change no cell of the table.
+    note_as_published
+        A remark on the table under the published formulas.
+    """
+
+    relation: Relation
+    rows: Callable[[Evaluate, Mapping[str, str], Mends], Iterator[TableRow]]
+    axes: frozenset[str] = frozenset()
+    without_effect: frozenset[str] = frozenset()
+    note_as_published: str = ""
+
+
 class Estimator(Protocol):
     """One analytic model, and what it can do. Instances are stateless but for caches.
 
@@ -363,6 +380,9 @@ class Estimator(Protocol):
 
     searched_choices: Mapping[str, tuple[Scalar, ...]]
     """Choice -> the values that a search of every layout takes."""
+
+    searched_by_default: Mapping[str, tuple[Scalar, ...]]
+    """Those of `searched_choices` that a study need not name: its search takes all values."""
 
     batch_rule: str
     """The rule of `default_batch` in words, with its source."""

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from estimators.base import SearchedEstimator
 from estimators.contract import Array, Catalog, Columns, Mends, Relation, Values
 from estimators.enumeration import Axis, split_over
 from estimators.inputs import Inputs
+from estimators.search import SearchedEstimator
 
 DEVICE = ("flops_8bit_per_second", "memory_bytes_per_second", "network_bytes_per_second")
 PROBLEM = (

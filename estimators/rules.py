@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from estimators.contract import Array, Values
 from estimators.spaces import divisors
+from estimators.values import Array, Values
 
 Explanation = Callable[[Values], str]
 

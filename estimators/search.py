@@ -11,10 +11,13 @@ import math
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
+from estimators.base import BaseEstimator
+from estimators.columns import COLUMNS
 from estimators.contract import (
     Array,
     Catalog,
@@ -27,12 +30,13 @@ from estimators.contract import (
     RefusedError,
     Relation,
     Scalar,
+    Search,
     Space,
+    Values,
 )
+from estimators.enumeration import Axis, enumerate_layouts
 from estimators.inputs import Inputs, records
-
-if TYPE_CHECKING:
-    from estimators.base import SearchedEstimator
+from estimators.rules import Rule
 
 _ROWS_KEPT = 2_000_000
 """Rows of cached tables of layouts. Planning counts them and evaluation reads them soon after;
@@ -265,3 +269,84 @@ def distinct(refusals: Sequence[Refusal]) -> list[Refusal]:
 
 def _height(table: Columns) -> int:
     return len(next(iter(table.values())))
+
+
+class SearchedEstimator(BaseEstimator):
+    """An estimator whose cells a search makes: by default with layouts as one table.
+
+    A subclass defines `complete_problem`, `complete_layout` and `axes`; its rules prune the
+    layouts. The problem, its rules and its layouts are those of batches and of searches alike.
+    """
+
+    search: Search
+
+    system_columns: tuple[str, ...] = ()
+    """Problem columns that a study gives under [system]."""
+
+    required_in_space: Mapping[str, str] = MappingProxyType({})
+    """Problem column that a study must give -> the hint where it does not."""
+
+    independent: frozenset[str] = frozenset()
+    """Problem columns and choices that no layout depends on."""
+
+    def __init__(self) -> None:
+        self.search = self.make_search()
+
+    def make_search(self) -> Search:
+        """Return the search over the rows of the first relation."""
+        return TableSearch(self, self.relations[0])
+
+    @property
+    def space_inputs(self) -> tuple[str, ...]:
+        """Those of `input_columns` that a study may give."""
+        return self.input_columns
+
+    def complete_problem(self, inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
+        """Fill and check problem and choices."""
+        raise NotImplementedError(f"{self.name} has no `complete_problem`")
+
+    def complete_space(
+        self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
+    ) -> None:
+        """Fill and check problem and choices of a search over `relation`."""
+        del relation
+        self.complete_problem(inputs, catalog, mends)
+        for name, hint in self.required_in_space.items():
+            inputs.require((name,), hint)
+            inputs.check((name,))
+
+    def complete_layout(
+        self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
+    ) -> None:
+        """Fill and check the layouts of a batch, whose problems are complete."""
+
+    def complete(self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends) -> None:
+        """Fill and check problems, choices and layouts of a batch."""
+        self.complete_problem(inputs, catalog, mends)
+        self.complete_layout(inputs, relation, catalog, mends)
+
+    def search_rules(self, mends: Mends) -> tuple[Rule, ...]:
+        """Return the rules that prune a search."""
+        return self.rules(mends)
+
+    def axes(self, values: Values) -> tuple[Axis, ...]:
+        """Return the axes that the layouts of a problem are grown by, in order."""
+        raise NotImplementedError(f"{self.name} has neither `axes` nor `layouts_of`")
+
+    def layouts_of(
+        self, relation: Relation, values: Values, kept: Mapping[str, Scalar], mends: Mends
+    ) -> Columns:
+        """Return every layout of a cell.
+
+        Parameters
+        ----------
+        values
+            Problem and choices; absent optional ones are None.
+        kept
+            Key -> the one value that a study holds it to.
+        """
+        del relation
+        table = enumerate_layouts(values, self.axes(values), self.search_rules(mends), kept)
+        return {
+            name: column.astype(COLUMNS[name].dtype, copy=False) for name, column in table.items()
+        }

@@ -2,45 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
 
-from estimators.contract import Mends, Refusal, RefusedError, Relation, Values
-
-if TYPE_CHECKING:
-    from estimators.contract import Estimator
-
-Evaluate = Callable[[Relation, Mapping[str, str]], Values]
-"""Returns inputs and results of one configuration, given as texts by column name."""
-
-TableRow = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class SourceTable:
-    """A table that the estimator's source prints, with units and wording of the source.
-
-    Attributes
-    ----------
-    relation
-        The relation that its cells come from.
-    rows
-        Returns the rows: `(evaluate, given, mends) -> rows`. `given` are the texts that hold in
-        every row.
-    axes
-        Inputs that the table varies.
-    without_effect
-        Inputs of the relation that change no cell of the table.
-    note_as_published
-        A remark on the table under the published formulas.
-    """
-
-    relation: Relation
-    rows: Callable[[Evaluate, Mapping[str, str], Mends], Iterator[TableRow]]
-    axes: frozenset[str] = frozenset()
-    without_effect: frozenset[str] = frozenset()
-    note_as_published: str = ""
+from estimators.contract import (
+    Estimator,
+    Evaluate,
+    Mends,
+    Refusal,
+    RefusedError,
+    TableRow,
+)
 
 
 def source_table(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.contract import Array
+from estimators.values import Array
 
 _NONE_LARGER = np.iinfo(np.int64).max // 2**32
 

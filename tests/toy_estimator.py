@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from estimators.base import SearchedEstimator
 from estimators.columns import Column
 from estimators.contract import (
     Array,
@@ -32,7 +31,7 @@ from estimators.contract import (
 from estimators.enumeration import Axis, split_over
 from estimators.inputs import Inputs
 from estimators.rules import Rule, divides
-from estimators.search import RelationSearches
+from estimators.search import RelationSearches, SearchedEstimator
 
 TOY_ENTRY = {"toy": "tests.toy_estimator:TOY"}
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from estimators.cluster.relations import COMMUNICATION, COMPUTE, ELECTRICITY, LATENCY
-from estimators.contract import Mends, Relation, Values
-from estimators.source_tables import Evaluate, SourceTable, TableRow
+from estimators.contract import Evaluate, Mends, Relation, SourceTable, TableRow, Values
 
 BATCHES = (8192, 1_000_000, 2_000_000, 4_000_000, 8_000_000, 16_000_000, 32_000_000)
 ACCUMULATIONS = (1, 5, 10, 100)

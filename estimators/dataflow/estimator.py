@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from estimators.base import SearchedEstimator
 from estimators.contract import Catalog, Columns, Mends, Relation, Report, Scalar, Values
 from estimators.dataflow import inputs as given
 from estimators.dataflow.report import run_lines
@@ -17,6 +16,7 @@ from estimators.dataflow.run import derived, efficient_microbatch_sizes, totals
 from estimators.enumeration import Axis, divisors_of, exactly, left_of
 from estimators.inputs import Inputs
 from estimators.rules import Rule
+from estimators.search import SearchedEstimator
 
 _ELEMENTS = ("sent_elements", "received_elements", "network_elements")
 RELATION = Relation(

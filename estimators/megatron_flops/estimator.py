@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from estimators.base import SearchedEstimator
 from estimators.contract import Catalog, Cell, Columns, Mends, Relation, Scalar, Search, Values
 from estimators.factored import Factored
 from estimators.inputs import Inputs
 from estimators.megatron_flops import inputs as given
 from estimators.megatron_flops.formulas import figures
 from estimators.rules import Rule
-from estimators.search import TableSearch
+from estimators.search import SearchedEstimator, TableSearch
 from estimators.training_step.spellings import SPELLINGS
 
 NAME = "megatron_flops"

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from estimators.base import SearchedEstimator
 from estimators.contract import Catalog, Columns, Mends, Relation, Report, Values
 from estimators.enumeration import Axis, divisors_of, exactly, left_of
 from estimators.inputs import Inputs
@@ -18,6 +17,7 @@ from estimators.pipeline.report import run_lines
 from estimators.pipeline.rules import LAYOUT_RULES, NUMBER_OF_RANKS, PROBLEM_RULES
 from estimators.pipeline.step import figures
 from estimators.rules import Rule
+from estimators.search import SearchedEstimator
 
 RELATION = Relation(
     "pipeline",

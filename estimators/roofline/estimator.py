@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from estimators.base import SearchedEstimator
 from estimators.contract import (
     Array,
     Catalog,
@@ -40,6 +39,7 @@ from estimators.roofline.step import PARTS, fill_times, memory_parts, memory_sum
 from estimators.roofline.strategies import ATTENTIONS, SIZES
 from estimators.roofline.tables import layer_table
 from estimators.rules import Rule
+from estimators.search import SearchedEstimator
 
 RELATION = Relation(
     "roofline",

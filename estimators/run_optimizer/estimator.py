@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from estimators.base import SearchedEstimator
 from estimators.contract import (
     Array,
     Catalog,
@@ -26,7 +25,7 @@ from estimators.linear_layer import whole_product
 from estimators.run_optimizer.exact import layouts_of
 from estimators.run_optimizer.path import walk
 from estimators.run_optimizer.step import DEGREES, PHASES, RESOURCES, figures, model_of
-from estimators.search import RelationSearches
+from estimators.search import RelationSearches, SearchedEstimator
 
 DEVICE = ("flops_8bit_per_second", "memory_bytes_per_second", "network_bytes_per_second")
 PROBLEM = (

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from estimators.base import SearchedEstimator
 from estimators.contract import (
     Array,
     Catalog,
@@ -29,6 +28,7 @@ from estimators.enumeration import Axis
 from estimators.factored import Gathered, distinct, runs, stacked, take
 from estimators.inputs import Inputs
 from estimators.rules import Rule
+from estimators.search import SearchedEstimator
 from estimators.training_step import inputs as given
 from estimators.training_step import network
 from estimators.training_step.formulas import FORMULAS

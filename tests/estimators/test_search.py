@@ -8,7 +8,6 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from estimators.base import SearchedEstimator
 from estimators.contract import (
     PUBLISHED,
     Catalog,
@@ -24,7 +23,7 @@ from estimators.contract import (
 from estimators.enumeration import Axis, split_over
 from estimators.inputs import Inputs
 from estimators.rules import Rule, divides
-from estimators.search import TableSearch, combinations
+from estimators.search import SearchedEstimator, TableSearch, combinations
 
 CATALOG = Catalog({})
 RELATION = Relation("some", "one row per layout", ("data_parallel", "tensor_parallel"), ())

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def named_choices(estimator: Estimator) -> dict[str, tuple[Scalar, ...]]:
-    """Return the searched choices that a study must name, as its search takes one value of them."""
-    by_default = getattr(estimator, "searched_by_default", {})
+    """Return the searched choices that a study must name: otherwise it takes one value of them."""
+    by_default = estimator.searched_by_default
     return {n: v for n, v in estimator.searched_choices.items() if n not in by_default}
 
 
