@@ -37,7 +37,7 @@ def on_a_full_disk(program: Program) -> Program:
 def is_told_as_full(done: subprocess.CompletedProcess[str], database: Path) -> bool:
     return (done.returncode, done.stdout) == (5, "") and done.stderr == (
         f"error: {database}: there is no space left for it\n"
-        "hint: free some disk space and run the same command again, what is committed stays\n"
+        "hint: free some disk space and run the same command again: committed rows stay\n"
     )
 
 
@@ -93,7 +93,7 @@ def test_an_interrupt_of_a_sweep_at_any_time_exits_130(database: Path, wait: flo
     out, err = running.communicate(timeout=600)
     assert (running.returncode, out) == (130, ""), err
     assert err == (
-        "paper_grid: stopped; what is stored stays, run the same command again\ninterrupted\n"
+        "paper_grid: stopped; what is stored stays, the same command resumes\ninterrupted\n"
     )
     assert not progress.exists()
 
