@@ -20,9 +20,6 @@ ROOMS = (
 )
 """Modules and packages of warehouse/: each imports only itself and those before it."""
 
-PENDING_ROOMS = {f"plan_{name}": "plan" for name in ("errors", "question", "refusals", "sweep")}
-"""Modules that lie outside their room: to be emptied."""
-
 OWN_NAMES = {"cluster", "dataflow", "pipeline", "roofline"}
 """Estimators whose names are words of the field, too: only a text that is nothing else counts."""
 
@@ -51,8 +48,7 @@ def imported(tree: ast.Module) -> set[str]:
 
 
 def room_of(module: str) -> str:
-    room = module.split(".")[1]
-    return PENDING_ROOMS.get(room, room)
+    return module.split(".")[1]
 
 
 def misplaced(module: str, imports: set[str]) -> set[str]:
@@ -116,15 +112,8 @@ def test_an_estimator_that_is_named_is_found(source: str, expected: set[str]) ->
 
 
 PENDING: dict[str, set[str]] = {
-    "warehouse/cli/calibrate.py": {"training_step"},
-    "warehouse/cli/comparison.py": {"megatron_flops"},
     "warehouse/cli/explain.py": {"training_step"},
-    "warehouse/cli/plan.py": {"training_step"},
-    "warehouse/cli/plan_document.py": {"training_step"},
     "warehouse/cli/why.py": {"training_step"},
-    "warehouse/plan/accuracy.py": {"training_step"},
-    "warehouse/plan_errors.py": {"roofline", "training_step"},
-    "warehouse/plan_question.py": {"training_step"},
 }
 """Files that still name an estimator, with the names: to be emptied."""
 
