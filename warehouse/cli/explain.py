@@ -43,8 +43,7 @@ def explain(
     The first table has the parts of the step with their formulas; they add up to it. The second
     has the constants with their sources, the one whose range moves the step most first. Of the two
     ranges of the step, the first takes the errors of the constants as independent, the second has
-    all of them at their worst. Keys are the columns that `evaluate` reads. The default estimator
-    is training_step.
+    all of them at their worst. Keys are the columns that `evaluate` reads.
     """
     from warehouse.ask.explain import explain as explained
     from warehouse.ask.explain import require_formulas

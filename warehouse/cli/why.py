@@ -58,7 +58,7 @@ def why(
     most (data parallelism follows). If the layout does not fit, it has the excess and the parts of
     the memory. If a rule excludes the layout, it has the rule with the values that it reads.
     Inputs that are not given take defaults, which are shown; the batch is that of `plan`, for
-    --tokens or for 20 tokens per active parameter. The default estimator is training_step.
+    --tokens or for 20 tokens per active parameter.
     """
     from estimators.contract import RefusedError
     from warehouse.ask.defaults import with_model_hint
