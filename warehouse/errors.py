@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from estimators.contract import Refusal
+    from estimators.contract import Estimator, Refusal
 
 MAX_SHOWN = 20
 """Refusals listed in one message; the rest are counted."""
@@ -72,6 +72,28 @@ class InputError(WarehouseError):
         if len(refusals) > len(shown):
             lines.append(f"... and {len(refusals) - len(shown)} more")
         return cls("\n".join(lines), shared)
+
+
+def require_capability(estimator: Estimator, capability: str, lack: str) -> None:
+    """Raise unless an estimator has a capability; the hint names those that have it.
+
+    Parameters
+    ----------
+    capability
+        As `registry.with_capability` takes it.
+    lack
+        Reason of the refusal, such as "has no constants to calibrate".
+
+    Raises
+    ------
+    UsageError
+        If it has not.
+    """
+    if not getattr(estimator, capability):
+        from estimators.registry import with_capability
+
+        able = " or ".join(with_capability(capability))
+        raise UsageError(f"`--estimator` {estimator.name} {lack}", f"use {able}")
 
 
 class CheckError(WarehouseError):

@@ -16,10 +16,10 @@ import numpy as np
 from estimators.columns import COLUMNS
 from estimators.contract import Array, Catalog, Formula, Scalar
 from estimators.limits import limits_of
-from estimators.registry import with_capability
 from warehouse.database.sql_text import quoted
-from warehouse.errors import InputError, UsageError
-from warehouse.evaluate.inputs import input_names
+from warehouse.errors import InputError, require_capability
+from warehouse.evaluate.inputs import estimated, input_names
+from warehouse.evaluate.profiles import place_of
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -95,11 +95,7 @@ def require_formulas(estimator: Estimator) -> None:
     UsageError
         If it has none; the hint names those that have.
     """
-    if not estimator.formulas:
-        raise UsageError(
-            f"`--estimator` {estimator.name} has no formulas for the parts of a step",
-            f"use {' or '.join(with_capability('formulas'))}",
-        )
+    require_capability(estimator, "formulas", "has no formulas for the parts of a step")
 
 
 def explain(shown: Shown, catalog: Catalog) -> Explanation:
@@ -149,15 +145,15 @@ def constant_ranges(shown: Shown, catalog: Catalog) -> dict[str, Mapping[str, Sc
     table = catalog.tables.get("step_constant", {})
     if values.get("profile", "default") != "default":
         return {}
-    places = estimator.constant_places(catalog, values.get("framework"), values.get("accelerator"))
+    system = (values.get("accelerator"), values.get("framework"))
     found = {}
     for name in estimator.constants:
         # a flag is a choice of the framework, not a quantity that may err
         if isinstance(values[name], bool) or name in shown.given:
             continue
-        row = next((table[name + place] for place in places if name + place in table), None)
-        if row is not None:
-            found[name] = row
+        key = place_of(estimator, catalog, name, system)
+        if key is not None:
+            found[name] = table[key]
     return found
 
 
@@ -219,12 +215,10 @@ def _steps(shown: Shown, changes: Sequence[Mapping[str, Scalar]]) -> list[float]
             columns[name] = np.full(size, np.nan)
         else:
             columns[name] = np.array([float(change.get(name, value) or 0) for change in changes])
-    keys = shown.relation.keys
-    layouts: dict[str, Array] = {
-        n: columns.pop(n).astype(shown.relation.column(n).dtype) for n in keys
-    }
-    out: dict[str, Array] = {"step_seconds": np.empty(size)}
-    shown.estimator.estimate(shown.relation, columns, layouts, shown.mends, out)
+    relation = shown.relation
+    for name in relation.keys:
+        columns[name] = columns[name].astype(relation.column(name).dtype)
+    out = estimated(shown.estimator, relation, columns, shown.mends, ("step_seconds",))
     return [float(seconds) for seconds in out["step_seconds"].tolist()]
 
 

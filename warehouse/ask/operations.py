@@ -25,16 +25,15 @@ from estimators.contract import (
     content_id,
     variant_name,
 )
-from estimators.registry import with_capability
 from warehouse.ask.names import Filters, with_known_names
 from warehouse.ask.rank import PROBLEM_NAMES, RANKED, stored_problems
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.empty import in_memory
 from warehouse.database.sink import store_cells
 from warehouse.database.sql_text import quoted
-from warehouse.errors import InputError, UsageError
+from warehouse.errors import InputError, require_capability
 from warehouse.evaluate.cells import cells_of
-from warehouse.evaluate.csv_parquet import SUFFIXES, read_configs
+from warehouse.evaluate.csv_parquet import check_source, read_configs
 from warehouse.evaluate.inputs import estimated, input_names, resolve_rows
 from warehouse.studies.study import Study
 from warehouse.sweep.record import register_study
@@ -60,11 +59,8 @@ def operations_of(estimator: Estimator) -> Operations:
     UsageError
         If it has none; the hint names the estimators that have.
     """
-    if estimator.operations is None:
-        raise UsageError(
-            f"`--estimator` {estimator.name} does not divide a step into operations",
-            f"use {' or '.join(with_capability('operations'))}",
-        )
+    require_capability(estimator, "operations", "does not divide a step into operations")
+    assert estimator.operations is not None
     return estimator.operations
 
 
@@ -103,12 +99,7 @@ def configurations_of(
     """
     relation = estimator.relations[0]
     inputs = input_names(estimator, relation)
-    if path.suffix.lower() not in SUFFIXES:
-        raise InputError(
-            f"{path}: is of no known format", f"name a file that ends in {' or '.join(SUFFIXES)}"
-        )
-    if not path.exists():
-        raise InputError(f"{path}: there is no such file")
+    check_source(path)
     frame = read_configs(path, inputs, keep_text=True)
     if not any(name in inputs for name in frame.columns):
         raise InputError(f"{path}: has no column that the estimator reads", _HINT)

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from estimators.contract import Array, Catalog, Columns, Mends, RefusedError, Scalar
-from estimators.registry import with_capability
 from warehouse.ask.defaults import sold_domain
-from warehouse.errors import UsageError
+from warehouse.errors import require_capability
 from warehouse.evaluate.inputs import resolve_rows
 from warehouse.evaluate.one import Shown, read_values, show_configuration
 from warehouse.evaluate.space import cells_of_problem, evaluated
@@ -156,11 +155,7 @@ def require_layouts(estimator: Estimator) -> None:
     UsageError
         If it does not; the hint names those that do.
     """
-    if not estimator.can_plan:
-        raise UsageError(
-            f"`--estimator` {estimator.name} searches no layouts of a step on a number of GPUs",
-            f"use {' or '.join(with_capability('can_plan'))}",
-        )
+    require_capability(estimator, "can_plan", "searches no layouts of a step on a number of GPUs")
 
 
 def completed(

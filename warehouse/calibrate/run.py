@@ -23,7 +23,7 @@ from warehouse.calibrate.published import (
     published_tables,
 )
 from warehouse.database.catalog import packaged_catalog
-from warehouse.errors import InputError, UsageError
+from warehouse.errors import InputError, require_capability
 from warehouse.evaluate.inputs import resolve_rows
 from warehouse.evaluate.profiles import systems
 
@@ -87,10 +87,7 @@ def find_estimator(name: str | None) -> Estimator:
         If it has no constants.
     """
     estimator = registry.get(name or registry.default("calibrate"))
-    if not estimator.constants:
-        able = " or ".join(registry.with_capability("constants"))
-        reason = f"`--estimator` {estimator.name} has no constants to calibrate"
-        raise UsageError(reason, f"use {able}")
+    require_capability(estimator, "constants", "has no constants to calibrate")
     return estimator
 
 

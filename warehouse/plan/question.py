@@ -14,7 +14,7 @@ from warehouse.ask.defaults import CUSTOM_MODEL, sold_domain, with_model_hint
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read
 from warehouse.database.empty import in_memory
-from warehouse.errors import UsageError
+from warehouse.errors import UsageError, require_capability
 from warehouse.evaluate.one import read_pairs, read_values, show_configuration
 from warehouse.limits import read_number
 
@@ -218,12 +218,11 @@ def read_request(options: PlanOptions) -> PlanRequest:
     """
     _refuse_wrong_use(options)
     estimator = registry.get(options.estimator)
-    if not estimator.can_plan:
-        raise UsageError(
-            f"`--estimator` {estimator.name} cannot plan a run: it does not search the layouts of "
-            "a step on a number of GPUs",
-            f"use {' or '.join(registry.with_capability('can_plan'))}",
-        )
+    require_capability(
+        estimator,
+        "can_plan",
+        "cannot plan a run: it does not search the layouts of a step on a number of GPUs",
+    )
     values = _values(estimator, options)
     model, accelerator = (
         None if name not in values else str(values.pop(name)) for name in ("model", "accelerator")
