@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 from warehouse.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+
+_STREAMS = ("/dev/stdout", "/dev/stderr")
 
 
 def check_target(out: Path) -> None:
@@ -33,6 +36,32 @@ def check_target(out: Path) -> None:
         raise InputError(f"{out}: the directory {out.parent} does not exist", hint="make it first")
 
 
+def refuse_overwriting(out: Path, *, read: Iterable[Path], database: Path | None = None) -> None:
+    """Refuse a result file that is one of the files that the command reads, or its database.
+
+    Raises
+    ------
+    InputError
+        If writing the result would destroy one of them.
+    """
+    if out.exists() and not out.is_file():
+        return  # a device or a pipe: nothing is overwritten
+    for path, kind in (*((path, "the input file") for path in read), (database, "the database")):
+        if path is not None and _is_same(path, out):
+            raise InputError(
+                f"{out}: is {kind}; it would be overwritten", hint="name another file with --out"
+            )
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    """Whether two paths lead to one file, which need not exist yet."""
+    with suppress(OSError):
+        return path.samefile(other)
+    with suppress(OSError):
+        return path.resolve() == other.resolve()
+    return False
+
+
 @contextmanager
 def written_whole(out: Path) -> Iterator[Path]:
     """Yield a path to write to; what is there takes the place of `out` when the block ends.
@@ -46,8 +75,10 @@ def written_whole(out: Path) -> Iterator[Path]:
     InputError
         If the file cannot be written.
     """
-    target = out.resolve()
-    is_stream = target.exists() and not target.is_file()
+    # /dev/stdout leads to a pipe without a path, or to a file that the shell has open.
+    is_stream = out.is_relative_to("/dev/fd") or str(out) in _STREAMS
+    is_stream = is_stream or (out.exists() and not out.is_file())
+    target = out if is_stream else out.resolve()
     partial = target if is_stream else target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         yield partial

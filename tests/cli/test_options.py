@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import stat
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from warehouse.cli.options import (
     expanded,
 )
 from warehouse.errors import InputError, UsageError
+from warehouse.files import refuse_overwriting
 from warehouse.limits import read_number
 from warehouse.show.formats import Format
 
@@ -174,6 +176,48 @@ def test_a_device_is_written_to_and_stays_a_device(tmp_path: Path) -> None:
     finally:
         os.close(reader)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_stdout_by_its_path_is_a_stream(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from warehouse.cli.options import Format, Output\n"
+        "with Output(named=Format.CSV, out=Path('/dev/stdout')).opened(): sys.stdout.write('row')"
+    )
+    piped = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert piped.stdout == b"row"
+    with (tmp_path / "rows").open("wb") as file:
+        subprocess.run([sys.executable, "-c", program], stdout=file, check=True)
+    assert (tmp_path / "rows").read_bytes() == b"row"
+
+
+@pytest.mark.parametrize("exists", [True, False])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("db", "the database"), ("config", "the input file"), ("study", "the input")]
+)
+def test_neither_the_database_nor_an_input_is_overwritten(
+    tmp_path: Path, name: str, kind: str, *, exists: bool
+) -> None:
+    def command(
+        output: Output,
+        study: str = "",
+        config: Path | None = None,
+        db: Database = DEFAULT_DATABASE,
+    ) -> None:
+        raise AssertionError(output, study, config, db)
+
+    kept = tmp_path / "kept.json"
+    if exists:
+        kept.write_text("kept")
+    same = tmp_path / "folder" / ".." / "kept.json"
+    (tmp_path / "folder").mkdir()
+    values = {"study": "", "config": None, "db": DEFAULT_DATABASE, name: kept}
+    with pytest.raises(InputError, match=f"is {kind}.*it would be overwritten\nhint: name another"):
+        expanded(command)(named=None, out=same, as_json=False, **values)
+    assert not exists or kept.read_text() == "kept"
+
+
+def test_a_device_may_be_read_and_written() -> None:
+    refuse_overwriting(Path(os.devnull), read=(Path(os.devnull),), database=Path(os.devnull))
 
 
 # ---- groups ----

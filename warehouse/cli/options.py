@@ -22,7 +22,7 @@ import typer
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from estimators.contract import Estimator, Mends
 
@@ -319,8 +319,8 @@ class Output:
         if self.out is not None:
             from warehouse.files import check_target
 
-            _ = self.form
             check_target(self.out)
+            _ = self.form
 
     @property
     def form(self) -> Format:
@@ -427,6 +427,22 @@ def given(group: object) -> dict[str, Any]:
     }
 
 
+def _refuse_overwriting(values: Mapping[str, Any]) -> None:
+    """Refuse an `--out` that is the database, or a file that another option or argument names."""
+    if values.get("out") is None:
+        return
+    from warehouse.files import refuse_overwriting
+
+    read = [value for name, value in values.items() if name not in ("out", "db")]
+    read = [value for value in read if isinstance(value, Path)]
+    read += [Path(values[name]) for name in _PATH_OR_NAME if values.get(name)]
+    refuse_overwriting(values["out"], read=read, database=values.get("db"))
+
+
+_PATH_OR_NAME = ("study", "reference")
+"""Arguments that are a file, or the name of what comes with the package."""
+
+
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command whose groups of options are single parameters, as typer reads them.
 
@@ -463,6 +479,7 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
+        _refuse_overwriting(values)
         for name, (kind, members) in groups.items():
             values[name] = kind(**{member: values.pop(member) for member in members})
         command(**values)

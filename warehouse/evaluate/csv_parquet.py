@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from warehouse.errors import InputError
-from warehouse.files import check_target, written_whole
+from warehouse.files import check_target, refuse_overwriting, written_whole
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -32,9 +32,7 @@ def check_paths(configs: Path, out: Path) -> None:
     _check_suffix(out)
     check_source(configs)
     check_target(out)
-    if out.exists() and out.samefile(configs):
-        hint = "name another file with --out"
-        raise InputError(f"{out}: is the input file; it would be overwritten", hint=hint)
+    refuse_overwriting(out, read=(configs,))
 
 
 def check_source(path: Path) -> None:
