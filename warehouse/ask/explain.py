@@ -16,6 +16,7 @@ import numpy as np
 from estimators.columns import COLUMNS
 from estimators.contract import Array, Catalog, Formula, Scalar
 from estimators.limits import limits_of
+from warehouse.ask.names import with_known_names
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError, require_capability
 from warehouse.evaluate.inputs import estimated, input_names
@@ -261,6 +262,8 @@ def best_configuration(
     view = f"current_{relation.name}"
     described = connection.execute(f"describe {quoted(view)}").fetchall()
     types = {str(row[0]): str(row[1]) for row in described}
+    named = {name: given[name] for name in ("model", "accelerator") if name in given}
+    known = {**given, **with_known_names(connection, named)}
     where = " and ".join(f"{quoted(n)} = cast(? as {types[n]})" for n in given if n in types)
     names = [name for name in input_names(estimator, relation) if name in types]
     memory = " + ".join(quoted(part) for part in estimator.memory_parts)
@@ -269,7 +272,7 @@ def best_configuration(
         f"select {', '.join(quoted(name) for name in names)}, {fits} from {quoted(view)} "
         f"where {where or 'true'} order by {fits} desc, step_seconds limit 1"
     )
-    found = connection.execute(query, [given[name] for name in given if name in types]).fetchone()
+    found = connection.execute(query, [known[name] for name in given if name in types]).fetchone()
     if found is None:
         raise InputError(
             f"no stored configuration of {estimator.name} has these values",

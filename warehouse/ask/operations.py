@@ -35,6 +35,7 @@ from warehouse.errors import InputError, require_capability
 from warehouse.evaluate.cells import cells_of
 from warehouse.evaluate.csv_parquet import check_source, read_configs
 from warehouse.evaluate.inputs import estimated, input_names, resolve_rows
+from warehouse.show.formats import count
 from warehouse.studies.study import Study
 from warehouse.sweep.record import register_study
 
@@ -104,8 +105,7 @@ def configurations_of(
     if not any(name in inputs for name in frame.columns):
         raise InputError(f"{path}: has no column that the estimator reads", _HINT)
     if frame.height < (row or 1):
-        have = f"{frame.height} row{'' if frame.height == 1 else 's'}"
-        raise InputError(f"{path}: has {have}, there is no row {row or 1}")
+        raise InputError(f"{path}: has {count(frame.height, 'row')}, there is no row {row or 1}")
     chosen = frame[row - 1 : row] if row else frame
     resolved = resolve_rows(estimator, relation, chosen, catalog, mends)
     if resolved.refusals:

@@ -154,7 +154,7 @@ def _ranked_by(
     for layout in rows_as_dicts(
         connection,
         f"select {columns}, row_number() over (partition by problem_id order by {quoted(by)} "
-        f"{order}, step_seconds) as rank from configuration where {where} "
+        f"{order}, layout_order(configuration)) as rank from configuration where {where} "
         f"and fits_memory is distinct from false and {quoted(by)} is not null "
         "qualify rank <= ? order by rank",
         [*filters.values(), top],

@@ -19,7 +19,7 @@ from warehouse.database import resources
 from warehouse.database.reference import read_table, reference_files, store_table
 from warehouse.database.tables import MEASUREMENT_TABLE, create_statement
 from warehouse.errors import InputError
-from warehouse.evaluate.csv_parquet import SUFFIXES, read_configs
+from warehouse.evaluate.csv_parquet import SUFFIXES, check_source, read_configs
 from warehouse.evaluate.inputs import input_names
 
 if TYPE_CHECKING:
@@ -121,8 +121,7 @@ from step"""
 
 
 def _file_reference(path: Path, estimator: Estimator, relation: Relation) -> Reference:
-    if not path.exists():
-        raise InputError(f"{path}: there is no such file")
+    check_source(path)
     inputs = input_names(estimator, relation)
     frame = read_configs(path, (*inputs, "step_seconds"), keep_text=False)
     if "step_seconds" not in frame.columns:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from estimators import registry
-from warehouse.cli.common import count, put_for_people, say
+from warehouse.cli.common import put_for_people, say
 from warehouse.cli.options import DEFAULT_DATABASE, Database, EstimatorName, Name, Output, Replace
-from warehouse.show.formats import Format
+from warehouse.show.formats import Format, count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warehouse.show.formats import Format, json_value, write
+from warehouse.show.formats import Format, count, json_value, write
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -174,11 +174,6 @@ def study_path(study: str) -> Path:
             f"name a .toml file, or one of: {known}",
         )
     return packaged
-
-
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun: ``1 row``, ``1,234 rows``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def batch_in_words(batch: int, values: Mapping[str, Scalar]) -> str:

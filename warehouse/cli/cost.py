@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warehouse.cli.common import count, put_for_people, say, title_line
+from warehouse.cli.common import put_for_people, say, title_line
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Accelerator,
@@ -24,7 +24,7 @@ from warehouse.cli.options import (
     Variant,
     given,
 )
-from warehouse.show.formats import Format
+from warehouse.show.formats import Format, count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from warehouse.cli.common import count, say
+from warehouse.cli.common import say
 from warehouse.cli.options import DEFAULT_DATABASE, Database
+from warehouse.show.formats import count
 
 
 def init(db: Database = DEFAULT_DATABASE) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warehouse.cli.common import count, say
+from warehouse.cli.common import say
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
     CatalogFile,
@@ -18,6 +18,7 @@ from warehouse.cli.options import (
     Profile,
     Relation,
 )
+from warehouse.show.formats import count
 
 if TYPE_CHECKING:
     from warehouse.evaluate.file import BatchReport

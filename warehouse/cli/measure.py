@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from estimators import registry
-from warehouse.cli.common import count, fetched, put_for_people, say
+from warehouse.cli.common import fetched, put_for_people, say
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Database,
@@ -19,6 +19,7 @@ from warehouse.cli.options import (
     Output,
     Replace,
 )
+from warehouse.show.formats import count
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

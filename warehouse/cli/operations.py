@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from estimators import registry
-from warehouse.cli.common import count, put_for_people, say
+from warehouse.cli.common import put_for_people, say
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Best,
@@ -22,6 +22,7 @@ from warehouse.cli.options import (
     ProblemFilters,
     given,
 )
+from warehouse.show.formats import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -169,7 +170,7 @@ def operations(
 
     Figures of a table are of one GPU and one step. JSON and CSV also have those of one layer and
     one microbatch, in both directions: the columns of the view operation_breakdown. Nothing is
-    stored without --into-db. The default estimator is roofline.
+    stored without --into-db.
     """
     from warehouse.ask.operations import break_down, breakdown, operations_of, store_breakdown
     from warehouse.database.connection import open_for_write

@@ -5,17 +5,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from warehouse.cli.common import (
-    batch_in_words,
-    count,
-    domain_in_words,
-    put,
-    put_for_people,
-)
+from warehouse.cli.common import batch_in_words, domain_in_words, put, put_for_people
 from warehouse.plan.answer import NEAR_CAPACITY
 from warehouse.plan.queries import STEP_PARTS
+from warehouse.plan.search import in_days
 from warehouse.plan.stages import explain_stage
-from warehouse.show.formats import Figure, Format, json_value
+from warehouse.show.formats import Figure, Format, count, json_value
 from warehouse.show.units import layout_in_words, unless_rounding
 
 if TYPE_CHECKING:
@@ -200,7 +195,7 @@ def layout_lines(answer: PlanAnswer) -> Iterator[str]:
     """Yield time and memory of the best layout, and of a roomier one where it is nearly full."""
     best, roomier = answer.best, answer.roomier
     yield (
-        f"{_in_days(best)}, {best['gpu_hours']:,.0f} GPU-hours; {_gb(best['memory_bytes'])} of "
+        f"{in_days(best)}, {best['gpu_hours']:,.0f} GPU-hours; {_gb(best['memory_bytes'])} of "
         f"{_gb(best['hbm_bytes'])} used, {_gb(best['headroom_bytes'])} free"
     )
     if not answer.is_near_capacity:
@@ -210,7 +205,7 @@ def layout_lines(answer: PlanAnswer) -> Iterator[str]:
         yield f"{free}: no layout"
         return
     slower = 100 * (roomier["step_seconds"] / best["step_seconds"] - 1)
-    yield f"{free}: {_in_days(roomier)}, {slower:+.1f} %, {_layout(answer, roomier)}"
+    yield f"{free}: {in_days(roomier)}, {slower:+.1f} %, {_layout(answer, roomier)}"
 
 
 def dearer_commitments(costs: Sequence[Line]) -> list[str]:
@@ -377,10 +372,6 @@ def _longer(layout: Line, best: Line) -> str:
 
 def _same(rows: Sequence[Line], names: Sequence[str]) -> frozenset[str]:
     return frozenset(name for name in names if len({row[name] for row in rows}) == 1)
-
-
-def _in_days(line: Line) -> str:
-    return f"{line['training_seconds'] / 86400:,.1f} days"
 
 
 def _gb(value: float | None) -> str:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warehouse.cli.common import Section, count, fetched, put_sections, say, study_path
+from warehouse.cli.common import Section, fetched, put_sections, say, study_path
 from warehouse.cli.comparison import comparison
 from warehouse.cli.database import init
 from warehouse.cli.options import DEFAULT_DATABASE, Database
 from warehouse.cli.sweep import run_with_progress, summary, under_options
+from warehouse.show.formats import count
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from estimators import registry
-from warehouse.cli.common import count, put_for_people, say, title_line
+from warehouse.cli.common import put_for_people, say, title_line
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Database,
@@ -19,6 +19,7 @@ from warehouse.cli.options import (
     Variant,
     given,
 )
+from warehouse.show.formats import count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

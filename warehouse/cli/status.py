@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from warehouse.cli.common import (
     Section,
-    count,
     fetched,
     put_document,
     put_for_people,
@@ -15,6 +14,7 @@ from warehouse.cli.common import (
     say,
 )
 from warehouse.cli.options import DEFAULT_DATABASE, Database, Output
+from warehouse.show.formats import count
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warehouse.cli.common import count, interruptible, put_for_people, say, study_path
+from warehouse.cli.common import interruptible, put_for_people, say, study_path
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Database,
@@ -18,6 +18,7 @@ from warehouse.cli.options import (
     Output,
     Profile,
 )
+from warehouse.show.formats import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

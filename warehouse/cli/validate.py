@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from warehouse.cli.common import count, fetched, put_document, put_sections, records, say
+from warehouse.cli.common import fetched, put_document, put_sections, records, say
 from warehouse.cli.comparison import comparison
 from warehouse.cli.options import DEFAULT_DATABASE, Database, Output
-from warehouse.show.formats import write
+from warehouse.show.formats import count, write
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -37,7 +37,10 @@ def validate(*, output: Output, db: Database = DEFAULT_DATABASE) -> None:
         failed = run_checks(connection)
         with output.opened():
             if output.is_json:
-                tables = {name: records(fetched(connection, f"from {name}")) for name in TABLES}
+                tables = {
+                    name: records(fetched(connection, f"from {name} order by all"))
+                    for name in TABLES
+                }
                 put_document({"failed_checks": failed, **tables})
             else:
                 put_sections(comparison(connection, whole=True), output.form)

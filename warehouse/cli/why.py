@@ -10,7 +10,6 @@ import typer
 from estimators import registry
 from warehouse.cli.common import (
     batch_in_words,
-    count,
     domain_in_words,
     put,
     put_document,
@@ -27,7 +26,7 @@ from warehouse.cli.options import (
     Profile,
     Tokens,
 )
-from warehouse.show.formats import Figure, Format, json_value
+from warehouse.show.formats import Figure, Format, count, json_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -259,12 +259,12 @@ def _respelt(series: pl.Series, spellings: Mapping[str, str] | None) -> pl.Serie
     """Return texts with known other spellings replaced by the dictionary's."""
     if spellings is None:
         return series
-    plain = _stripped(series).str.to_lowercase().str.replace_all("[- ]", "_")
+    plain = stripped(series).str.to_lowercase().str.replace_all("[- ]", "_")
     return plain.replace(dict(spellings))
 
 
 def _read_texts(column: Column, series: pl.Series) -> tuple[Array, list[Refusal]]:
-    texts = _stripped(series)
+    texts = stripped(series)
     refusals = []
     if column.choices:
         unknown = (texts.is_not_null() & ~texts.is_in(column.choices)).arg_true()
@@ -274,7 +274,7 @@ def _read_texts(column: Column, series: pl.Series) -> tuple[Array, list[Refusal]
 
 
 def _read_flags(column: Column, series: pl.Series) -> tuple[Array, list[Refusal]]:
-    texts = _stripped(series).str.to_lowercase()
+    texts = stripped(series).str.to_lowercase()
     known = {
         **dict.fromkeys(("true", "1", "1.0", "yes"), True),
         **dict.fromkeys(("false", "0", "0.0", "no"), False),
@@ -287,7 +287,7 @@ def _read_flags(column: Column, series: pl.Series) -> tuple[Array, list[Refusal]
 
 
 def _read_numbers(column: Column, series: pl.Series) -> tuple[Array, list[Refusal]]:
-    given = _stripped(series) if _is_text(series.dtype) else series
+    given = stripped(series) if _is_text(series.dtype) else series
     numbers = given.cast(pl.Float64, strict=False)
     unread = (given.is_not_null() & numbers.is_null()).arg_true()
     reason = f"must be {kind_in_words(column)}"
@@ -305,7 +305,7 @@ def _read_numbers(column: Column, series: pl.Series) -> tuple[Array, list[Refusa
     return values, refusals
 
 
-def _stripped(series: pl.Series) -> pl.Series:
+def stripped(series: pl.Series) -> pl.Series:
     """Return texts without surrounding blanks; empty ones are missing."""
     texts = series.cast(pl.String).str.strip_chars()
     return texts.set(texts == "", None)

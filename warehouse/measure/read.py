@@ -26,6 +26,7 @@ from warehouse.evaluate.inputs import (
     input_names,
     likely_misspelt,
     resolve_rows,
+    stripped,
 )
 from warehouse.show.units import column_headed
 
@@ -206,7 +207,7 @@ def _read_measured(frame: pl.DataFrame, name: str) -> tuple[Array, list[Refusal]
     """Return a measured column, NaN where it is missing; only memory may be."""
     if name not in frame.columns:
         return np.full(frame.height, np.nan), []
-    given = _stripped(frame[name])
+    given = stripped(frame[name])
     numbers = given.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy().copy()
     is_missing = given.is_null().to_numpy() & (name == MEMORY)
     is_positive = np.isfinite(numbers) & (numbers > 0)
@@ -230,13 +231,8 @@ def _missing_cells(frame: pl.DataFrame) -> list[Refusal]:
         Refusal(name, None, "is missing", hint, row)
         for name, hint in NEEDED.items()
         if name != SECONDS  # `_read_measured` refuses it
-        for row in _stripped(frame[name]).is_null().arg_true()
+        for row in stripped(frame[name]).is_null().arg_true()
     ]
-
-
-def _stripped(series: pl.Series) -> pl.Series:
-    texts = series.cast(pl.String).str.strip_chars()
-    return texts.set(texts == "", None)
 
 
 def _impossible(resolved: Resolved, measured: Columns) -> list[Refusal]:

@@ -17,6 +17,7 @@ from warehouse.database.catalog import packaged_catalog
 from warehouse.errors import InputError
 from warehouse.evaluate.space import cells_of_problem, evaluated, named_choices
 from warehouse.plan import queries
+from warehouse.show.formats import count
 from warehouse.studies.study import Study
 from warehouse.sweep.runner import Plan
 from warehouse.sweep.runner import plan as plan_study
@@ -180,9 +181,9 @@ class Sweep:
 
     def in_words(self) -> str:
         """Return the GPU counts and how much there is to evaluate, in a line for people."""
-        gpus = ", ".join(f"{count:,}" for count in sorted(self.problems))
-        layouts, cells = _count(self.plan.num_rows, "layout"), _count(len(self.plan.cells), "cell")
-        rows = f"{_count(self.missing_rows, 'row')} of {_count(self.missing_cells, 'cell')}"
+        gpus = ", ".join(f"{n:,}" for n in sorted(self.problems))
+        layouts, cells = count(self.plan.num_rows, "layout"), count(len(self.plan.cells), "cell")
+        rows = f"{count(self.missing_rows, 'row')} of {count(self.missing_cells, 'cell')}"
         missing = f"{rows} to evaluate and store" if self.missing_cells else _ALL_STORED
         return f"sweep {gpus} GPUs: {layouts} in {cells}; {missing}"
 
@@ -320,13 +321,13 @@ def _no_counts(run: TrainingRun, by_memory: float, by_days: float, by_power: flo
     if request.limits.days is not None and by_days > min(by_power, request.max_gpus):
         why = (
             f"`--days` {request.limits.days:g}: even at the peak rate of {request.accelerator} "
-            f"the run needs at least {_count(math.ceil(by_days), 'GPU')}"
+            f"the run needs at least {count(math.ceil(by_days), 'GPU')}"
         )
         hint = "raise --days or --max-gpus"
     elif by_memory > min(by_power, request.max_gpus):
         why = (
             f"`--model` {run.model}: weights, gradients and optimizer state alone need at least "
-            f"{_count(math.ceil(by_memory), 'GPU')}"
+            f"{count(math.ceil(by_memory), 'GPU')}"
         )
     else:
         why = f"no GPU count meets every limit: at least {math.ceil(by_days):,} are needed"
@@ -343,7 +344,7 @@ def _no_layout(run: TrainingRun, num_gpus: int) -> InputError:
     found = [] if near is None else [near]
     if near is not None and 2 * near > num_gpus and _has_layouts(run, 2 * near):
         found.append(2 * near)
-    counts = " or ".join(f"{count:,}" for count in found)
+    counts = " or ".join(f"{n:,}" for n in found)
     return InputError(
         f"`--gpus` {num_gpus:,}: {run.model} has no layout on this count with a batch of "
         f"{run.batch:,}: {_RULE}",
@@ -399,14 +400,14 @@ def nothing_fits(
 def _smallest_that_fits(run: TrainingRun, first: int) -> int | None:
     """Return the first of `first`, twice that ... GPUs with a layout that fits; stores nothing."""
     relation = run.estimator.relations[0]
-    count = first
-    while count <= _LARGEST:
-        values = {**run.problem, "num_gpus": count, "global_batch_size": run.batch}
+    num_gpus = first
+    while num_gpus <= _LARGEST:
+        values = {**run.problem, "num_gpus": num_gpus, "global_batch_size": run.batch}
         cells = cells_of_problem(run.estimator, relation, values, run.mends, run.request.held)
         memory = evaluated(run.estimator, relation, cells, ["memory_bytes"])["memory_bytes"]
         if (memory <= float(values["hbm_bytes"] or 0) - run.request.headroom_bytes).any():
-            return count
-        count *= 2
+            return num_gpus
+        num_gpus *= 2
     return None
 
 
@@ -423,7 +424,7 @@ def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRat
     if limits.days is not None:
         fastest = min(lines, key=lambda line: line["training_seconds"])
         reasons.append(
-            f"`--days` {limits.days:g}: the fastest takes {_in_days(fastest)} on "
+            f"`--days` {limits.days:g}: the fastest takes {in_days(fastest)} on "
             f"{fastest['num_gpus']:,} GPUs"
         )
     if limits.budget_usd is not None:
@@ -431,13 +432,13 @@ def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRat
         reasons.append(
             f"`--budget-usd` {limits.budget_usd:,.0f}: the cheapest costs "
             f"{cheapest['cost_usd']:,.0f} USD at {rates.usd_per_gpu_hour:.2f} USD/GPU-hour, on "
-            f"{cheapest['num_gpus']:,} GPUs in {_in_days(cheapest)}"
+            f"{cheapest['num_gpus']:,} GPUs in {in_days(cheapest)}"
         )
     if limits.max_mw is not None:
         least = min(lines, key=lambda line: line["power_watts"])
         reasons.append(
             f"`--max-mw` {limits.max_mw:g}: the least is {least['power_watts'] / 1e6:,.3f} MW, on "
-            f"{least['num_gpus']:,} GPUs in {_in_days(least)}"
+            f"{least['num_gpus']:,} GPUs in {in_days(least)}"
         )
     tried = ", ".join(f"{line['num_gpus']:,}" for line in lines)
     return InputError(
@@ -447,9 +448,6 @@ def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRat
     )
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def _in_days(line: Line) -> str:
+def in_days(line: Line) -> str:
+    """Return the days that a run takes, in words."""
     return f"{line['training_seconds'] / 86400:,.1f} days"

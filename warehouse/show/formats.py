@@ -254,3 +254,8 @@ def _is_numeric(values: Iterable[Any]) -> bool:
         isinstance(value, (int, float, Decimal, Figure)) and not isinstance(value, bool)
         for value in present
     )
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 row``, ``1,234 rows``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
