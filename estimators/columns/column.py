@@ -104,11 +104,6 @@ class Column:
         return self.shown_as or FORM_OF_UNIT.get(self.unit, PLAIN)
 
     @property
-    def shown_unit(self) -> str:
-        """The unit that people read; empty for pure numbers and texts."""
-        return self.unit if self.form is PLAIN else self.form.unit
-
-    @property
     def duckdb_type(self) -> str:
         """DuckDB type of the column in storage."""
         return self.storage or _STORAGE[self.kind]

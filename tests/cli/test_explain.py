@@ -98,6 +98,10 @@ def test_the_fastest_stored_layout_is_explained(warehouse: Command, tmp_path: Pa
     query = "select min(step_seconds) as least from configuration_rank where rank_by_time = 1"
     code, least, _ = warehouse("sql", query, "--format", "json", "--db", database)
     assert json.loads(out)["step_seconds"] == pytest.approx(json.loads(least)[0]["least"])
+    spelt = warehouse(
+        "explain", "model=LLAMA3 8b", "num_gpus=16", "--best", "--json", "--db", database
+    )
+    assert warehouse("explain", *spelt) == (0, out, "")
     code, out, err = warehouse("explain", "model=gpt3", "--best", "--db", database)
     assert (code, out) == (3, "")
     assert "no stored configuration" in err

@@ -16,6 +16,7 @@ import polars as pl
 
 from estimators.contract import Refusal
 from warehouse.database import resources
+from warehouse.database.lineage import names_in
 from warehouse.database.reference import read_table, reference_files, store_table
 from warehouse.database.tables import MEASUREMENT_TABLE, create_statement
 from warehouse.errors import InputError
@@ -92,9 +93,10 @@ def published_steps() -> pl.DataFrame:
     """
     sql = resources.sql_directory()
     view = (sql / VIEW).read_text(encoding="utf-8")
+    read = names_in(view).relations | {*_WITH_TIES}
     with duckdb.connect(":memory:") as connection:
         for path in reference_files():
-            if path.stem in view:
+            if path.stem in read:
                 store_table(connection, read_table(path))
         connection.execute(create_statement(MEASUREMENT_TABLE))
         connection.execute((sql / "macros.sql").read_text(encoding="utf-8"))
