@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Array, Scalar, Values
+from estimators.divisors import each_divisor, expand
 from estimators.rules import Rule
-from estimators.spaces import each_divisor, expand
 
 Expansion = tuple[Array, Array]
 """For each new row its parent row and its value."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from estimators.spaces import divisors
+from estimators.divisors import divisors
 from estimators.values import Array, Values
 
 Explanation = Callable[[Values], str]

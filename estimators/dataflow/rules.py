@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Array, Values
+from estimators.divisors import divisors
 from estimators.rules import Rule, divides, divides_number
-from estimators.spaces import divisors
 
 MAX_BATCH_TOKENS = 4096 * 2048
 """Tokens of an expert in a batch; the source's own text says half of it, its program this."""

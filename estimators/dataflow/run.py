@@ -12,7 +12,7 @@ import numpy as np
 from estimators.contract import Array, Columns, Values
 from estimators.dataflow.counts import DEGREES, counts_of
 from estimators.dataflow.rules import fewest, most, replica_batch
-from estimators.spaces import divisors
+from estimators.divisors import divisors
 
 
 def totals(values: Values, layouts: Columns) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Array, Catalog, Mends
+from estimators.divisors import divisors
 from estimators.inputs import Inputs
 from estimators.roofline.layouts import PLACEMENT_COLUMNS, ROW_COLUMNS
 from estimators.roofline.rules import (
@@ -17,7 +18,6 @@ from estimators.roofline.rules import (
     row_rules,
     split_rules,
 )
-from estimators.spaces import divisors
 
 SHAPE = ("num_layers", "hidden_size", "ffn_hidden_size", "num_heads", "seq_len", "vocab_size")
 SYSTEM = (

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Array, Columns
+from estimators.divisors import expand
 from estimators.factored import Factored
 from estimators.roofline.tables import LayerTable
-from estimators.spaces import expand
 
 ROW_COLUMNS = (
     "data_parallel",

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Mends, Values
+from estimators.divisors import divisors
 from estimators.roofline.strategies import ATTENTIONS
 from estimators.rules import INTERLEAVING_NEEDS_STAGES, Rule, divides, divides_number, nearest, only
-from estimators.spaces import divisors
 
 DEGREES = {
     "nvlink_tensor_parallel": "tensor_parallel",

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.contract import Array, Columns, Mends, Scalar
+from estimators.divisors import divisors, each_divisor, expand, starts
 from estimators.roofline.layouts import PLACEMENT_COLUMNS, ROW_COLUMNS, Product
 from estimators.roofline.rules import row_rules, split_rules
 from estimators.roofline.strategies import SECOND_AXIS
 from estimators.roofline.tables import LayerTable, layer_table
 from estimators.rules import keeps
-from estimators.spaces import divisors, each_divisor, expand, starts
 
 MIN_LOCAL_SIZE = 128
 """Splits that leave fewer columns or tokens of a product on a GPU are not searched: of 3 x

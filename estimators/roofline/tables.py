@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Array, Columns
-from estimators.spaces import each_divisor, expand, starts
+from estimators.divisors import each_divisor, expand, starts
 
 _BASE = 1 << 21
 """Degrees are smaller: pairs of them make one number."""

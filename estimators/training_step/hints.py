@@ -7,8 +7,8 @@ from math import gcd
 import numpy as np
 
 from estimators.contract import Values
+from estimators.divisors import divisors
 from estimators.rules import Explanation, nearest
-from estimators.spaces import divisors
 from estimators.training_step.attention import FLASH_BLOCK
 
 
