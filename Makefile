@@ -24,7 +24,7 @@ lint: dev ## Check formatting, style, types and SQL
 		echo "$$check"; $(python) -m $$check || failed=1; \
 	done; test -z "$$failed"
 
-format: dev ## Format Python and SQL, and mend what can be mended
+format: dev ## Format Python and SQL, and correct style
 	@$(python) -m ruff check --fix-only .
 	@$(python) -m ruff format .
 	@$(python) -m sqlfluff fix sql

@@ -118,7 +118,7 @@ seconds / 86400;
 create or replace macro gb(bytes) as
 bytes / 1e9;
 
--- Dollars of so many GPUs for so many seconds at a price of an hour of one of them.
+-- Dollars of a number of GPUs for a time, at a price per GPU-hour.
 -- Example: select usd(1024, 30 * 86400, 2.5) as usd
 create or replace macro usd(num_gpus, seconds, usd_per_gpu_hour) as
 num_gpus * (seconds / 3600) * usd_per_gpu_hour;

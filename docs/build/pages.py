@@ -46,21 +46,20 @@ Faults of the sources: of published programs and figures, not of this project's 
 `db/reference/erratum.csv`, which is table `erratum` in a database. Do not edit this page:
 `make docs` generates it.
 
-**Mended** errata have two figures. Variant `published` is the empty set of mends: every formula as
-its source has it, faults included, so that the source's own figures come out. Variant `corrected`
-has all mends of its estimator, and is what commands use unless told otherwise. **Recorded** errata
-have no mend, because they change no figure here or are choices of a model that can be defended:
-both variants keep them.
+**Mended** errata have two figures. Variant `published` has no mend: formulas keep their faults and
+give the source's own figures. Variant `corrected`, the default, has all mends of its estimator.
+**Recorded** errata have no mend: they change no figure here, or are defensible choices of a model.
+Both variants keep them.
 
 `warehouse sweep`, `evaluate`, `show` and `operations` take `--variant published` or
 `--variant corrected`, or `--mend R1,R2` for those mends alone. `warehouse rank --variant R2,R4`
 ranks what is stored under them. A study says `variant`, where `each` is every mend alone, or
 `mends = ["R1", "R2"]`.
 
-View `erratum_effect` shows what each mend changes on stored rows: for every problem the best layout
-as published and mended, their times and memory, and what becomes of the published one.
+View `erratum_effect` shows the effect of each mend on stored rows: for each problem the best layout
+as published and as mended, their times and memory, and the mended time of the published best.
 
-A section is an estimator, or a reference table where the fault stands in what is published.
+A section is an estimator, or a reference table whose published figures have the fault.
 """
 
 _LINEAGE = """\

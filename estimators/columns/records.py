@@ -72,7 +72,7 @@ REFERENCE = (
     positive("purchase_usd", "USD", "Price of one accelerator"),
     text("price_source", "Where purchase_usd comes from"),
     text("erratum", "Id of the erratum"),
-    text("place", "Where in the source the fault stands"),
+    text("place", "Where the fault is in the source"),
     text("fault", "What is wrong"),
     text("consequence", "What it changes, and how much"),
     text("mend", "The mended formula; empty where the fault is recorded only"),

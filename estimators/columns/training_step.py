@@ -47,7 +47,7 @@ CONSTANTS = (
     latency("collective_seconds", "Fixed cost of a collective operation, besides its hops"),
     fraction("communication_sm_fraction", "Share of the multiprocessors that transfers occupy"),
     *(
-        fraction(f"{name}_overlap_fraction", f"Share of {what} that may run beside arithmetic")
+        fraction(f"{name}_overlap_fraction", f"Share of {what} that may run during arithmetic")
         for name, what in (
             ("gradient", "the exchange of gradients"),
             ("parameter", "the gathering of parameters"),

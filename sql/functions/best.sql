@@ -10,8 +10,8 @@ create or replace macro best(asked_model, asked_num_gpus) as table
     with argument as materialized (
         select
             known_name as model,
-            -- an aggregate, as DuckDB would find out of a constant that nothing has so many GPUs,
-            -- and would not look at the name
+            -- an aggregate: from a constant DuckDB would learn that nothing has this number of
+            -- GPUs, and would not look at the name
             any_value(
                 argument_within('asked_num_gpus', asked_num_gpus, 1, 1e9, 'must be at least 1')
             ) as num_gpus

@@ -70,12 +70,12 @@ def evaluate(
     from warehouse.evaluate.file import evaluate_file, find_relation
     from warehouse.studies.definitions import Definitions, load_definitions
 
-    model = registry.get(estimator)
+    chosen = registry.get(estimator)
     defined = load_definitions(catalog) if catalog else Definitions()
-    mends, grain = mending.mends(model), find_relation(model, relation)
+    mends, grain = mending.mends(chosen), find_relation(chosen, relation)
     run = partial(
         evaluate_file,
-        model,
+        chosen,
         configs,
         out,
         mends,
@@ -88,7 +88,7 @@ def evaluate(
         from warehouse.evaluate.profiles import load_profiles, with_profiles
 
         known = defined.added_to(packaged_catalog())
-        known = with_profiles(known, lambda: load_profiles(db), model, profile)
+        known = with_profiles(known, lambda: load_profiles(db), chosen, profile)
         report = run(catalog=known, with_cells=False)
     else:
         from warehouse.database.catalog import load_catalog
@@ -98,10 +98,10 @@ def evaluate(
 
         with open_for_write(db) as connection:  # first, so that a lock ends the command at once
             known = defined.added_to(load_catalog(connection))
-            known = with_profiles(known, lambda: read_profiles(connection), model, profile)
+            known = with_profiles(known, lambda: read_profiles(connection), chosen, profile)
             report = run(catalog=known, with_cells=True)
             new = store_batch(
-                connection, model, grain, report.cells, mends, configs, profile=profile
+                connection, chosen, grain, report.cells, mends, configs, profile=profile
             )
         rows = sum(len(next(iter(columns.values()))) for _, columns in report.cells)
         distinct, cells = count(rows, "distinct row"), count(len(report.cells), "cell")

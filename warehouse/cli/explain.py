@@ -51,20 +51,20 @@ def explain(
     from warehouse.errors import InputError
     from warehouse.evaluate.one import read_pairs, show_configuration
 
-    model = registry.get(estimator or DEFAULT_ESTIMATOR)
-    require_formulas(model)
-    relation = model.relations[0]
-    given = read_pairs(model, relation, pairs)
-    mends = mending.mends(model)
+    chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
+    require_formulas(chosen)
+    relation = chosen.relations[0]
+    given = read_pairs(chosen, relation, pairs)
+    mends = mending.mends(chosen)
     if given.pop("profile", "default") != "default":
         raise InputError(
             "`profile`: only the constants with published sources have ranges",
-            f"`warehouse show {model.name} ... --profile NAME` shows a calibrated step",
+            f"`warehouse show {chosen.name} ... --profile NAME` shows a calibrated step",
         )
     catalog = packaged_catalog()
     if best:
-        given = _best(db, model, given)
-    found = explained(show_configuration(model, relation, given, mends, catalog), catalog)
+        given = _best(db, chosen, given)
+    found = explained(show_configuration(chosen, relation, given, mends, catalog), catalog)
     with output.opened():
         if output.is_json:
             put_document(_document(found), indent=2)
@@ -80,13 +80,13 @@ def explain(
             _put_constants(found, output.form, every=every)
 
 
-def _best(db: Path, model: Estimator, given: dict[str, str]) -> dict[str, str]:
+def _best(db: Path, estimator: Estimator, given: dict[str, str]) -> dict[str, str]:
     """Return the fastest stored configuration that has the given values, as texts."""
     from warehouse.ask.explain import best_configuration
     from warehouse.database.connection import open_for_read
 
     with open_for_read(db) as connection:
-        return best_configuration(connection, model, given)
+        return best_configuration(connection, estimator, given)
 
 
 def _headline(found: Explanation) -> list[str]:

@@ -175,22 +175,22 @@ def operations(
     from warehouse.ask.operations import break_down, breakdown, operations_of, store_breakdown
     from warehouse.database.connection import open_for_write
 
-    model = registry.get(estimator or DEFAULT_ESTIMATOR)
-    operations_of(model)
-    mends = mending.mends(model)
+    chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
+    operations_of(chosen)
+    mends = mending.mends(chosen)
     values = {**given(filters), **given(layout)}
     _refuse_mixtures(values, source)
     if source.best:
-        configurations = _best(db, model, values, mends)
+        configurations = _best(db, chosen, values, mends)
     else:
         catalog = _catalog(db if into_db else None)
-        configurations = _described(model, {**values, **source.settings()}, source, catalog, mends)
-    cells = break_down(model, configurations, mends)
+        configurations = _described(chosen, {**values, **source.settings()}, source, catalog, mends)
+    cells = break_down(chosen, configurations, mends)
     if into_db:
         with open_for_write(db) as connection:
-            study, new = store_breakdown(connection, model, cells, mends)
+            study, new = store_breakdown(connection, chosen, cells, mends)
         say(f'{db}: {count(len(cells), "cell")} in study "{study}", {new:,} of them new')
-    columns, rows = breakdown(model, cells)
+    columns, rows = breakdown(chosen, cells)
     with output.opened():
         _put(columns, rows, output)
 
@@ -230,28 +230,32 @@ def _catalog(database: Path | None) -> Catalog:
         return load_catalog(connection)
 
 
-def _best(db: Path, model: Estimator, filters: dict[str, Any], mends: Mends) -> Columns:
+def _best(db: Path, estimator: Estimator, filters: dict[str, Any], mends: Mends) -> Columns:
     from estimators.contract import variant_name
     from warehouse.ask.operations import best_configurations
     from warehouse.database.connection import open_for_read
 
-    filters = {**filters, "variant": variant_name(mends, model.mends)}
+    filters = {**filters, "variant": variant_name(mends, estimator.mends)}
     with open_for_read(db) as connection:
-        configurations, num_without = best_configurations(connection, model, filters)
+        configurations, num_without = best_configurations(connection, estimator, filters)
     if num_without:
         say(f"no layout fits in memory: {count(num_without, 'problem')}")
     return configurations
 
 
 def _described(
-    model: Estimator, values: dict[str, Any], source: SourceOptions, catalog: Catalog, mends: Mends
+    estimator: Estimator,
+    values: dict[str, Any],
+    source: SourceOptions,
+    catalog: Catalog,
+    mends: Mends,
 ) -> Columns:
     """Return the configurations of --config, or the one that options describe."""
     from warehouse.ask.operations import configurations_of, given_configuration
 
     if source.config:
-        return configurations_of(model, source.config, source.row, catalog, mends)
-    return given_configuration(model, values, catalog, mends)
+        return configurations_of(estimator, source.config, source.row, catalog, mends)
+    return given_configuration(estimator, values, catalog, mends)
 
 
 def _put(columns: Sequence[str], rows: Sequence[Row], output: Output) -> None:

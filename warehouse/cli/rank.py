@@ -61,16 +61,16 @@ def rank(
     from warehouse.database.connection import open_for_read
     from warehouse.studies.variants import mends_of_options
 
-    model = registry.get(estimator or DEFAULT_ESTIMATOR)
+    chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
     filters: dict[str, Any] = {
-        "estimator": model.name,
-        "variant": variant_name(mends_of_options(model, variant, None), model.mends),
+        "estimator": chosen.name,
+        "variant": variant_name(mends_of_options(chosen, variant, None), chosen.mends),
         **given(problem),
         **({} if num_clusters is None else {"num_clusters": num_clusters}),
     }
     with open_for_read(db) as connection:
         ranking = rank_layouts(connection, filters, top, by)
-    say(title_line(model.name))
+    say(title_line(chosen.name))
     _say_scope(ranking, filters, by)
     drop = set(ranking.constants)
     sizes = [row[ranking.columns.index("microbatch_size")] for row in ranking.rows]

@@ -66,20 +66,20 @@ def show(
     from warehouse.evaluate.profiles import load_profiles, with_profiles
     from warehouse.studies.definitions import Definitions, load_definitions
 
-    model = registry.get(estimator)
-    mends = mending.mends(model)
+    chosen = registry.get(estimator)
+    mends = mending.mends(chosen)
     defined = load_definitions(catalog) if catalog else Definitions()
     known = defined.added_to(packaged_catalog())
-    known = with_profiles(known, lambda: load_profiles(db), model, profile)
+    known = with_profiles(known, lambda: load_profiles(db), chosen, profile)
     if table is not None:
         _refuse_relation(relation)
-        _put_table(model, table, pairs or [], mends, known, output)
+        _put_table(chosen, table, pairs or [], mends, known, output)
         return
-    grain = find_relation(model, relation)
-    given = read_pairs(model, grain, pairs or [])
+    grain = find_relation(chosen, relation)
+    given = read_pairs(chosen, grain, pairs or [])
     if profile is not None:
         given.setdefault("profile", profile)
-    shown = show_configuration(model, grain, given, mends, known)
+    shown = show_configuration(chosen, grain, given, mends, known)
     is_default = mending == Mending()
     published = _published(shown, given, known) if mends and is_default else None
     with output.opened():
@@ -130,7 +130,7 @@ def _refuse_relation(relation: str | None) -> None:
 
 
 def _put_table(
-    model: Estimator,
+    estimator: Estimator,
     table: str,
     pairs: list[str],
     mends: Mends,
@@ -143,16 +143,16 @@ def _put_table(
     from estimators.source_tables import source_table
     from warehouse.evaluate.one import read_pairs, show_configuration
 
-    if not model.source_tables:
+    if not estimator.source_tables:
         hint = f"use {' or '.join(with_capability('source_tables'))}, or leave --table out"
-        raise RefusedError([Refusal("table", table, f"is not one of {model.name}", hint)])
-    given = read_pairs(model, None, pairs)
+        raise RefusedError([Refusal("table", table, f"is not one of {estimator.name}", hint)])
+    given = read_pairs(estimator, None, pairs)
 
     def evaluate(relation: Grain, texts: Mapping[str, str]) -> Values:
-        return show_configuration(model, relation, texts, mends, catalog).values
+        return show_configuration(estimator, relation, texts, mends, catalog).values
 
-    rows = source_table(model, table, given, mends, evaluate)
-    note = model.source_tables[table].note_as_published
+    rows = source_table(estimator, table, given, mends, evaluate)
+    note = estimator.source_tables[table].note_as_published
     if note and not mends:
         say(note)
     with output.opened():

@@ -66,23 +66,23 @@ def why(
     from warehouse.evaluate.one import read_pairs
     from warehouse.evaluate.profiles import load_profiles, with_profiles
 
-    model = registry.get(estimator or DEFAULT_ESTIMATOR)
-    require_layouts(model)
-    given = read_pairs(model, model.relations[0], pairs)
-    mends = mending.mends(model)
-    catalog = with_profiles(packaged_catalog(), lambda: load_profiles(db), model, profile)
-    query = completed(model, given, mends, catalog, tokens)
+    chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
+    require_layouts(chosen)
+    given = read_pairs(chosen, chosen.relations[0], pairs)
+    mends = mending.mends(chosen)
+    catalog = with_profiles(packaged_catalog(), lambda: load_profiles(db), chosen, profile)
+    query = completed(chosen, given, mends, catalog, tokens)
     try:
-        found = diagnose(model, query.given, mends, catalog)
+        found = diagnose(chosen, query.given, mends, catalog)
     except RefusedError as error:
-        raise with_model_hint(error, model, given) from None
+        raise with_model_hint(error, chosen, given) from None
     with output.opened():
         if output.is_json:
             put_document({"question": _query_document(query), **_document(found)})
         elif output.form is Format.CSV:
             _put_csv(found)
         else:
-            say(title_line(model.name))
+            say(title_line(chosen.name))
             _Report(output.form).put(query, found)
 
 

@@ -21,7 +21,7 @@ CURRENT_CELL = "current_cell"
 FACT_COUNT = "fact_count"
 
 _SHOWN = ("cell_id", "problem_id", "estimator", "estimator_version", "mends", "variant", "kept")
-"""Columns of a cell's record that the views show beside its choices."""
+"""Columns of a cell's record that the views show with its choices."""
 
 
 def current_view_name(relation: Relation) -> str:

@@ -71,7 +71,7 @@ CALIBRATION_TABLES = (
     ),
     Table(
         "calibration_row",
-        "Published steps that a profile was fitted to, beside the untuned, the fitted and the "
+        "Published steps that a profile was fitted to, with the untuned, the fitted and the "
         "left-out estimate. One row per profile and published row",
         (
             *("profile", "reference", "published_row", "published_step_seconds"),
