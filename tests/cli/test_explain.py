@@ -101,7 +101,7 @@ def test_the_fastest_stored_layout_is_explained(warehouse: Command, tmp_path: Pa
     spelt = warehouse(
         "explain", "model=LLAMA3 8b", "num_gpus=16", "--best", "--json", "--db", database
     )
-    assert warehouse("explain", *spelt) == (0, out, "")
+    assert spelt == (0, out, "")
     code, out, err = warehouse("explain", "model=gpt3", "--best", "--db", database)
     assert (code, out) == (3, "")
     assert "no stored configuration" in err
