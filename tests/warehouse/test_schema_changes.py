@@ -32,7 +32,7 @@ from warehouse.database.schema import prepare
 class Dying:
     def __init__(self, connection, statements):
         self.connection, self.left = connection, statements
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self.connection, name)
     def execute(self, *arguments):
         if self.left == 0:
@@ -61,7 +61,7 @@ class Counting:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self.connection, self.executed = connection, 0
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self.connection, name)
 
     def execute(self, *arguments: Any) -> duckdb.DuckDBPyConnection:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from warehouse.cli.common import batch_in_words, domain_in_words, put, put_for_people
 from warehouse.plan.answer import NEAR_CAPACITY
+from warehouse.plan.compare import in_days
 from warehouse.plan.queries import STEP_PARTS
-from warehouse.plan.search import in_days
 from warehouse.plan.stages import explain_stage
 from warehouse.show.formats import Figure, Format, count, json_value
 from warehouse.show.units import layout_in_words, unless_rounding

@@ -8,15 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from warehouse.plan import queries
 from warehouse.plan.accuracy import Uncertainty, uncertainty
-from warehouse.plan.queries import GpuRates, QueryCache
-from warehouse.plan.search import (
-    nothing_fits,
-    nothing_within_limits,
-    why_no_layout_fits,
-    within_limits,
-)
+from warehouse.plan.compare import best_counts, compare_counts, why_no_layout_fits
 
 if TYPE_CHECKING:
+    from warehouse.plan.queries import QueryCache
     from warehouse.plan.question import TrainingRun
     from warehouse.plan.search import Sweep
 
@@ -92,36 +87,6 @@ def is_near_capacity(layout: Line) -> bool:
     return spare is not None and memory is not None and spare < NEAR_CAPACITY * memory
 
 
-def compared_counts(run: TrainingRun, ask: QueryCache, sweep: Sweep) -> list[Line]:
-    """Return the best layout of each GPU count that has one which fits.
-
-    Raises
-    ------
-    InputError
-        If no count has one, or the count that is asked for has none.
-    """
-    return _compared(run, ask, sweep)[0]
-
-
-def _compared(run: TrainingRun, ask: QueryCache, sweep: Sweep) -> tuple[list[Line], GpuRates]:
-    problems, wanted = sweep.problems, run.request.num_gpus
-    bare = ask(queries.counts(run, problems.values(), GpuRates()))
-    if not bare or (wanted is not None and wanted not in {line["num_gpus"] for line in bare}):
-        raise nothing_fits(run, ask, sweep, bare)
-    rates = _rates(run, ask, bare[0]["problem_id"] if wanted is None else problems[wanted])
-    return ask(queries.counts(run, problems.values(), rates)), rates
-
-
-def _rates(run: TrainingRun, ask: QueryCache, problem: int) -> GpuRates:
-    """Return price and power as the views of costs have them for the runs of a problem."""
-    basis = "given" if run.terms.price is not None else run.terms.basis
-    costs = ask(queries.costs(run, problem))
-    price = next((line["usd_per_gpu_hour"] for line in costs if line["basis"] == basis), None)
-    energies = ask(queries.energies(run, problem))
-    watts = energies[0]["watts_per_gpu"] if energies else None
-    return GpuRates(price, None if watts is None else watts * energies[0]["pue"])
-
-
 def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top: int) -> PlanAnswer:
     """Return the answer that the database has once every sweep is stored.
 
@@ -138,17 +103,14 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
         If nothing fits, or no GPU count meets every limit; the hint says what would.
     """
     last = sweeps[-1]
-    lines, rates = _compared(run, ask, last)
-    kept = within_limits(run, lines)
-    if not kept:
-        raise nothing_within_limits(run, lines, rates)
+    kept = best_counts(run, compare_counts(run, ask, last))
     num_gpus = run.request.num_gpus or int(kept[0]["num_gpus"])
     problem = last.problems[num_gpus]
     asked = {
         "layouts": queries.best_layouts(run, problem, max(top, 2)),
         "costs": queries.costs(run, problem),
         "energies": queries.energies(run, problem),
-        "counts": queries.counts(run, last.problems.values(), _rates(run, ask, problem)),
+        "counts": queries.counts(run, last.problems.values(), queries.gpu_rates(run, ask, problem)),
         "least_memory": queries.least_memory(run, last.problems.values()),
     }
     best = ask(asked["layouts"])[0]

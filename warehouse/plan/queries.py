@@ -298,3 +298,13 @@ def _double(value: float) -> str:
 
 def _value(value: Scalar) -> str:
     return literal(value) if isinstance(value, str) else str(value).lower()
+
+
+def gpu_rates(run: TrainingRun, ask: QueryCache, problem: int) -> GpuRates:
+    """Return price and power as the views of costs have them for the runs of a problem."""
+    basis = "given" if run.terms.price is not None else run.terms.basis
+    prices = ask(costs(run, problem))
+    price = next((line["usd_per_gpu_hour"] for line in prices if line["basis"] == basis), None)
+    powers = ask(energies(run, problem))
+    watts = powers[0]["watts_per_gpu"] if powers else None
+    return GpuRates(price, None if watts is None else watts * powers[0]["pue"])

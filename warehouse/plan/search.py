@@ -1,21 +1,20 @@
-"""The search of a plan: which GPU counts to try, what to sweep for them, why there is no plan.
+"""The search of a plan: which GPU counts to try first, and what to sweep for them.
 
-Within limits on days, dollars or megawatts, powers of two are tried first, then three counts
-between the best of them and the next. Every layout of every count that is tried is stored. The
-best count is the fastest one within the limits, or the cheapest where the days are limited.
+Within limits on days, dollars or megawatts, powers of two are tried first. Every layout of every
+count that is tried is stored.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from estimators.contract import EmptySpaceError, Scalar
 from warehouse.database.catalog import packaged_catalog
 from warehouse.errors import InputError
-from warehouse.evaluate.space import cells_of_problem, evaluated, named_choices
+from warehouse.evaluate.space import named_choices
 from warehouse.plan import queries
 from warehouse.show.formats import count
 from warehouse.studies.study import Study
@@ -27,20 +26,14 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from warehouse.plan.queries import GpuRates, QueryCache
     from warehouse.plan.question import TrainingRun
 
 Line = Mapping[str, Any]
 
-_REFINED = (5, 6, 7)
-"""Quarters of a power of two that are tried between it and the next."""
-
-_LARGEST = 65_536
-"""GPU count up to which a hint looks for one that holds the model."""
-
 _ALL_STORED = "all of them are stored already"
 
-_RULE = "degrees must multiply to it and divide heads, layers and batch"
+LAYOUT_RULE = "degrees must multiply to it and divide heads, layers and batch"
+"""Rule that a GPU count without a layout breaks, in words."""
 
 
 # ---- GPU counts ----
@@ -94,57 +87,6 @@ def least_gpus_by_days(run: TrainingRun) -> float:
     """Return the GPUs that end the run in time at their peak rate; 1 without a limit on days."""
     days = run.request.limits.days
     return run.least_seconds_of_one_gpu / (days * 86400) if days is not None else 1.0
-
-
-def refined_counts(run: TrainingRun, tried: Iterable[int], lines: Sequence[Line]) -> list[int]:
-    """Return the counts to try between a power of two and the next.
-
-    Parameters
-    ----------
-    tried
-        Counts that were tried.
-    lines
-        The fastest layout of each of them that has one which fits.
-    """
-    kept = within_limits(run, lines)
-    best = kept[0]["num_gpus"] if kept else _nearest_count(run, lines)
-    low = best // 2 if run.request.limits.takes_cheapest else best
-    found = {low * quarter // 4 for quarter in _REFINED if low >= 4}
-    return sorted(n for n in found - set(tried) if n <= run.request.max_gpus)
-
-
-def _nearest_count(run: TrainingRun, lines: Sequence[Line]) -> int:
-    """Return the count next to which a count within the limits is most likely.
-
-    With a limit on days that is the smallest that ends in time: a slightly smaller one may keep
-    the other limits as well. Without one it is the cheapest.
-    """
-    days = run.request.limits.days
-    if days is not None:
-        in_time = [line["num_gpus"] for line in lines if line["training_seconds"] <= days * 86400]
-        return int(min(in_time, default=2 * max(line["num_gpus"] for line in lines)))
-    return int(min(lines, key=lambda line: line["gpu_hours"])["num_gpus"])
-
-
-def within_limits(run: TrainingRun, lines: Iterable[Line]) -> list[Line]:
-    """Return the lines within every limit, the best one first."""
-    limits = run.request.limits
-    bounds = {
-        "training_seconds": None if limits.days is None else limits.days * 86400,
-        "cost_usd": limits.budget_usd,
-        "power_watts": None if limits.max_mw is None else limits.max_mw * 1e6,
-    }
-    kept = [
-        line
-        for line in lines
-        if all(
-            bound is None or (line[name] is not None and line[name] <= bound)
-            for name, bound in bounds.items()
-        )
-    ]
-    by_time = ("training_seconds", "gpu_hours")
-    order = ("gpu_hours", "num_gpus") if limits.takes_cheapest else by_time
-    return sorted(kept, key=lambda line: tuple(line[name] for name in order))
 
 
 # ---- what to sweep ----
@@ -261,7 +203,7 @@ def _has_layouts(run: TrainingRun, num_gpus: int) -> bool:
     return any(search.count(cell) for cell in cells)
 
 
-# ---- why there is no plan ----
+# ---- why there is nothing to sweep ----
 
 
 def check_limits(run: TrainingRun, reference: DuckDBPyConnection) -> float | None:
@@ -347,107 +289,6 @@ def _no_layout(run: TrainingRun, num_gpus: int) -> InputError:
     counts = " or ".join(f"{n:,}" for n in found)
     return InputError(
         f"`--gpus` {num_gpus:,}: {run.model} has no layout on this count with a batch of "
-        f"{run.batch:,}: {_RULE}",
+        f"{run.batch:,}: {LAYOUT_RULE}",
         f"ask for {counts}, or for another --batch" if counts else "ask for another --batch",
     )
-
-
-def why_no_layout_fits(least_bytes: float | None) -> str:
-    """Return the reason why a GPU count has no layout that fits.
-
-    Parameters
-    ----------
-    least_bytes
-        The least memory of its layouts; None: it has none.
-    """
-    if least_bytes is None:
-        return f"no layout: {_RULE}"
-    return f"none fits: the smallest takes {least_bytes / 1e9:,.1f} GB"
-
-
-def nothing_fits(
-    run: TrainingRun, ask: QueryCache, sweep: Sweep, fitting: Sequence[Line]
-) -> InputError:
-    """Return the error of GPU counts without a layout that fits: the least memory, what fits.
-
-    Parameters
-    ----------
-    fitting
-        The fastest layout of each count that has one which fits.
-    """
-    counts = sorted(sweep.problems)
-    wanted = run.request.num_gpus or counts[-1]
-    memory = ask(queries.least_memory(run, sweep.problems.values()))
-    # of several counts, the largest that has a layout at all
-    least = next((line for line in memory if line["num_gpus"] == wanted), memory[-1])
-    enough = next((line["num_gpus"] for line in fitting if line["num_gpus"] > wanted), None)
-    enough = enough or _smallest_that_fits(run, counts[-1] * 2)
-    place = f"`--gpus` {wanted:,}" if run.request.num_gpus else f"up to {wanted:,} GPUs"
-    said = (
-        f"{place}: none of {least['num_layouts']:,} layouts of {run.model} fits: the smallest "
-        f"takes {least['least_memory_bytes'] / 1e9:,.1f} GB of "
-        f"{least['hbm_bytes'] / 1e9:,.1f} GB"
-    )
-    headroom = run.request.headroom_bytes
-    if headroom:
-        said += f", of which --headroom-gb {headroom / 1e9:g} must stay free"
-    hint = f"{enough:,} GPUs hold it" if enough else "ask for an accelerator with more memory"
-    smaller = ["--headroom-gb"] if headroom else []
-    smaller += ["--batch", "--seq-len"] if enough else []
-    return InputError(said, f"{hint}, or a smaller {' or '.join(smaller)}" if smaller else hint)
-
-
-def _smallest_that_fits(run: TrainingRun, first: int) -> int | None:
-    """Return the first of `first`, twice that ... GPUs with a layout that fits; stores nothing."""
-    relation = run.estimator.relations[0]
-    num_gpus = first
-    while num_gpus <= _LARGEST:
-        values = {**run.problem, "num_gpus": num_gpus, "global_batch_size": run.batch}
-        cells = cells_of_problem(run.estimator, relation, values, run.mends, run.request.held)
-        memory = evaluated(run.estimator, relation, cells, ["memory_bytes"])["memory_bytes"]
-        if (memory <= float(values["hbm_bytes"] or 0) - run.request.headroom_bytes).any():
-            return num_gpus
-        num_gpus *= 2
-    return None
-
-
-def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRates) -> InputError:
-    """Return the error of limits that no count keeps: how near each limit comes by itself."""
-    limits = run.request.limits
-    if limits.budget_usd is not None and rates.usd_per_gpu_hour is None:
-        return InputError(
-            f"`--budget-usd` {limits.budget_usd:,.0f}: there is no price on the basis "
-            f"{run.terms.basis}",
-            "give the price of an hour of one GPU: --price",
-        )
-    reasons = []
-    if limits.days is not None:
-        fastest = min(lines, key=lambda line: line["training_seconds"])
-        reasons.append(
-            f"`--days` {limits.days:g}: the fastest takes {in_days(fastest)} on "
-            f"{fastest['num_gpus']:,} GPUs"
-        )
-    if limits.budget_usd is not None:
-        cheapest = min(lines, key=lambda line: line["cost_usd"])
-        reasons.append(
-            f"`--budget-usd` {limits.budget_usd:,.0f}: the cheapest costs "
-            f"{cheapest['cost_usd']:,.0f} USD at {rates.usd_per_gpu_hour:.2f} USD/GPU-hour, on "
-            f"{cheapest['num_gpus']:,} GPUs in {in_days(cheapest)}"
-        )
-    if limits.max_mw is not None:
-        least = min(lines, key=lambda line: line["power_watts"])
-        reasons.append(
-            f"`--max-mw` {limits.max_mw:g}: the least is {least['power_watts'] / 1e6:,.3f} MW, on "
-            f"{least['num_gpus']:,} GPUs in {in_days(least)}"
-        )
-    tried = ", ".join(f"{line['num_gpus']:,}" for line in lines)
-    return InputError(
-        "\n".join(["no GPU count that was tried meets every limit", *reasons]),
-        f"raise a limit, or ask for fewer --tokens; tried {tried} GPUs; other counts were not "
-        "tried",
-    )
-
-
-def in_days(line: Line) -> str:
-    """Return the days that a run takes, in words."""
-    return f"{line['training_seconds'] / 86400:,.1f} days"

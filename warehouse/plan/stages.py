@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warehouse.database.connection import open_for_read
-from warehouse.plan.answer import PlanAnswer, compared_counts, read_answer
+from warehouse.plan.answer import PlanAnswer, read_answer
+from warehouse.plan.compare import compare_counts, refined_counts
 from warehouse.plan.queries import QueryCache
 from warehouse.plan.search import (
     Sweep,
     check_limits,
     first_counts,
     plan_sweep,
-    refined_counts,
 )
 from warehouse.sweep.runner import run_study
 
@@ -126,8 +126,8 @@ def run_stages(
 def _refined(run: TrainingRun, sweep: Sweep, database: Path) -> list[Stage]:
     """Return the sweep of the counts that were tried and those next to the best of them."""
     with open_for_read(database) as connection:
-        lines = compared_counts(run, QueryCache(connection), sweep)
-        more = refined_counts(run, sweep.problems, lines)
+        found = compare_counts(run, QueryCache(connection), sweep)
+        more = refined_counts(run, sweep.problems, found.lines)
         if not more:
             return []
         return [SweepCounts(plan_sweep(run, sorted([*sweep.problems, *more]), connection))]

@@ -1,0 +1,232 @@
+"""The comparison of GPU counts: the best one within the limits, and why there is none.
+
+The best count is the fastest one within the limits, or the cheapest where the days are limited.
+Limits take a second round: three counts between the best of the first round and the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from warehouse.errors import InputError
+from warehouse.evaluate.space import cells_of_problem, evaluated
+from warehouse.plan import queries
+from warehouse.plan.queries import GpuRates
+from warehouse.plan.search import LAYOUT_RULE
+
+if TYPE_CHECKING:
+    from warehouse.plan.queries import QueryCache
+    from warehouse.plan.question import TrainingRun
+    from warehouse.plan.search import Sweep
+
+Line = Mapping[str, Any]
+
+_REFINED = (5, 6, 7)
+"""Quarters of a power of two that are tried between it and the next."""
+
+_LARGEST = 65_536
+"""GPU count up to which a hint looks for one that holds the model."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The fastest layout of each GPU count that has one which fits.
+
+    Attributes
+    ----------
+    lines
+        One for each count, with the figures of its layout.
+    rates
+        Price and power of a GPU that the figures are based on.
+    """
+
+    lines: Sequence[Line]
+    rates: GpuRates
+
+
+def compare_counts(run: TrainingRun, ask: QueryCache, sweep: Sweep) -> Comparison:
+    """Return the fastest layout of each GPU count of a sweep that is stored.
+
+    Raises
+    ------
+    InputError
+        If no layout fits, or none on the count that is asked for.
+    """
+    problems, wanted = sweep.problems, run.request.num_gpus
+    bare = ask(queries.counts(run, problems.values(), GpuRates()))
+    if not bare or (wanted is not None and wanted not in {line["num_gpus"] for line in bare}):
+        raise nothing_fits(run, ask, sweep, bare)
+    problem = bare[0]["problem_id"] if wanted is None else problems[wanted]
+    rates = queries.gpu_rates(run, ask, problem)
+    return Comparison(ask(queries.counts(run, problems.values(), rates)), rates)
+
+
+def best_counts(run: TrainingRun, comparison: Comparison) -> list[Line]:
+    """Return the lines within every limit, the best one first.
+
+    Raises
+    ------
+    InputError
+        If there is none; the message says how near each limit comes.
+    """
+    kept = within_limits(run, comparison.lines)
+    if not kept:
+        raise nothing_within_limits(run, comparison.lines, comparison.rates)
+    return kept
+
+
+def refined_counts(run: TrainingRun, tried: Iterable[int], lines: Sequence[Line]) -> list[int]:
+    """Return the counts to try between a power of two and the next.
+
+    Parameters
+    ----------
+    tried
+        Counts that were tried.
+    lines
+        The fastest layout of each of them that has one which fits.
+    """
+    kept = within_limits(run, lines)
+    best = kept[0]["num_gpus"] if kept else _nearest_count(run, lines)
+    low = best // 2 if run.request.limits.takes_cheapest else best
+    found = {low * quarter // 4 for quarter in _REFINED if low >= 4}
+    return sorted(n for n in found - set(tried) if n <= run.request.max_gpus)
+
+
+def _nearest_count(run: TrainingRun, lines: Sequence[Line]) -> int:
+    """Return the count next to which a count within the limits is most likely.
+
+    With a limit on days that is the smallest that ends in time: a slightly smaller one may keep
+    the other limits as well. Without one it is the cheapest.
+    """
+    days = run.request.limits.days
+    if days is not None:
+        in_time = [line["num_gpus"] for line in lines if line["training_seconds"] <= days * 86400]
+        return int(min(in_time, default=2 * max(line["num_gpus"] for line in lines)))
+    return int(min(lines, key=lambda line: line["gpu_hours"])["num_gpus"])
+
+
+def within_limits(run: TrainingRun, lines: Iterable[Line]) -> list[Line]:
+    """Return the lines within every limit, the best one first."""
+    limits = run.request.limits
+    bounds = {
+        "training_seconds": None if limits.days is None else limits.days * 86400,
+        "cost_usd": limits.budget_usd,
+        "power_watts": None if limits.max_mw is None else limits.max_mw * 1e6,
+    }
+    kept = [
+        line
+        for line in lines
+        if all(
+            bound is None or (line[name] is not None and line[name] <= bound)
+            for name, bound in bounds.items()
+        )
+    ]
+    by_time = ("training_seconds", "gpu_hours")
+    order = ("gpu_hours", "num_gpus") if limits.takes_cheapest else by_time
+    return sorted(kept, key=lambda line: tuple(line[name] for name in order))
+
+
+# ---- why there is no plan ----
+
+
+def why_no_layout_fits(least_bytes: float | None) -> str:
+    """Return the reason why a GPU count has no layout that fits.
+
+    Parameters
+    ----------
+    least_bytes
+        The least memory of its layouts; None: it has none.
+    """
+    if least_bytes is None:
+        return f"no layout: {LAYOUT_RULE}"
+    return f"none fits: the smallest takes {least_bytes / 1e9:,.1f} GB"
+
+
+def nothing_fits(
+    run: TrainingRun, ask: QueryCache, sweep: Sweep, fitting: Sequence[Line]
+) -> InputError:
+    """Return the error of GPU counts without a layout that fits: the least memory, what fits.
+
+    Parameters
+    ----------
+    fitting
+        The fastest layout of each count that has one which fits.
+    """
+    counts = sorted(sweep.problems)
+    wanted = run.request.num_gpus or counts[-1]
+    memory = ask(queries.least_memory(run, sweep.problems.values()))
+    # of several counts, the largest that has a layout at all
+    least = next((line for line in memory if line["num_gpus"] == wanted), memory[-1])
+    enough = next((line["num_gpus"] for line in fitting if line["num_gpus"] > wanted), None)
+    enough = enough or _smallest_that_fits(run, counts[-1] * 2)
+    place = f"`--gpus` {wanted:,}" if run.request.num_gpus else f"up to {wanted:,} GPUs"
+    said = (
+        f"{place}: none of {least['num_layouts']:,} layouts of {run.model} fits: the smallest "
+        f"takes {least['least_memory_bytes'] / 1e9:,.1f} GB of "
+        f"{least['hbm_bytes'] / 1e9:,.1f} GB"
+    )
+    headroom = run.request.headroom_bytes
+    if headroom:
+        said += f", of which --headroom-gb {headroom / 1e9:g} must stay free"
+    hint = f"{enough:,} GPUs hold it" if enough else "ask for an accelerator with more memory"
+    smaller = ["--headroom-gb"] if headroom else []
+    smaller += ["--batch", "--seq-len"] if enough else []
+    return InputError(said, f"{hint}, or a smaller {' or '.join(smaller)}" if smaller else hint)
+
+
+def _smallest_that_fits(run: TrainingRun, first: int) -> int | None:
+    """Return the first of `first`, twice that ... GPUs with a layout that fits; stores nothing."""
+    relation = run.estimator.relations[0]
+    num_gpus = first
+    while num_gpus <= _LARGEST:
+        values = {**run.problem, "num_gpus": num_gpus, "global_batch_size": run.batch}
+        cells = cells_of_problem(run.estimator, relation, values, run.mends, run.request.held)
+        memory = evaluated(run.estimator, relation, cells, ["memory_bytes"])["memory_bytes"]
+        if (memory <= float(values["hbm_bytes"] or 0) - run.request.headroom_bytes).any():
+            return num_gpus
+        num_gpus *= 2
+    return None
+
+
+def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRates) -> InputError:
+    """Return the error of limits that no count keeps: how near each limit comes by itself."""
+    limits = run.request.limits
+    if limits.budget_usd is not None and rates.usd_per_gpu_hour is None:
+        return InputError(
+            f"`--budget-usd` {limits.budget_usd:,.0f}: there is no price on the basis "
+            f"{run.terms.basis}",
+            "give the price of an hour of one GPU: --price",
+        )
+    reasons = []
+    if limits.days is not None:
+        fastest = min(lines, key=lambda line: line["training_seconds"])
+        reasons.append(
+            f"`--days` {limits.days:g}: the fastest takes {in_days(fastest)} on "
+            f"{fastest['num_gpus']:,} GPUs"
+        )
+    if limits.budget_usd is not None:
+        cheapest = min(lines, key=lambda line: line["cost_usd"])
+        reasons.append(
+            f"`--budget-usd` {limits.budget_usd:,.0f}: the cheapest costs "
+            f"{cheapest['cost_usd']:,.0f} USD at {rates.usd_per_gpu_hour:.2f} USD/GPU-hour, on "
+            f"{cheapest['num_gpus']:,} GPUs in {in_days(cheapest)}"
+        )
+    if limits.max_mw is not None:
+        least = min(lines, key=lambda line: line["power_watts"])
+        reasons.append(
+            f"`--max-mw` {limits.max_mw:g}: the least is {least['power_watts'] / 1e6:,.3f} MW, on "
+            f"{least['num_gpus']:,} GPUs in {in_days(least)}"
+        )
+    tried = ", ".join(f"{line['num_gpus']:,}" for line in lines)
+    return InputError(
+        "\n".join(["no GPU count that was tried meets every limit", *reasons]),
+        f"raise a limit, or ask for fewer --tokens; tried {tried} GPUs; other counts were not "
+        "tried",
+    )
+
+
+def in_days(line: Line) -> str:
+    """Return the days that a run takes, in words."""
+    return f"{line['training_seconds'] / 86400:,.1f} days"
