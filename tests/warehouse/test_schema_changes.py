@@ -61,7 +61,7 @@ class Counting:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self.connection, self.executed = connection, 0
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.connection, name)
 
     def execute(self, *arguments: Any) -> duckdb.DuckDBPyConnection:
