@@ -1,4 +1,4 @@
-"""Light between two sites: the least latency there can be, once an exchange, one way.
+"""Least latency between two sites: light on a great circle, one way, once per exchange.
 
 Source: xrsrke/hf-notebooks diloco/utils.py @dfaef07.
 """

@@ -1,4 +1,4 @@
-"""The cluster estimator's search: a cartesian product, the rows of a cell its inner axes."""
+"""The cluster estimator's search: a cartesian product; its inner axes are the rows of a cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of calibrations: constants fitted to published steps, and how far that carries."""
+"""Columns of calibrations: constants fitted to published steps, and the errors of the fit."""
 
 from __future__ import annotations
 

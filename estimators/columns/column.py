@@ -1,4 +1,4 @@
-"""What a column of the data dictionary is, and short ways to write the common kinds."""
+"""`Column`, an entry of the data dictionary, and short ways to write common kinds."""
 
 from __future__ import annotations
 

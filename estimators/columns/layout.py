@@ -1,4 +1,4 @@
-"""Columns of how a run is laid out, and of what that costs."""
+"""Columns of a layout, and of its results: time, memory, rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of what is asked: model, system, run."""
+"""Columns of a problem: model, system, device, run."""
 
 from __future__ import annotations
 

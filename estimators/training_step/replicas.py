@@ -1,4 +1,4 @@
-"""Seconds that replicas take of a step: exchanging gradients and weights, and the optimizer.
+"""Seconds of a step for its replicas: exchange of gradients and weights, and the optimizer.
 
 Volumes by ZeRO stage (arXiv 1910.02054): 0 reduces gradients to all; 1 scatters their sums and
 gathers the weights; 2 scatters them for every microbatch; 3 gathers the weights for every pass

@@ -1,4 +1,4 @@
-"""`warehouse schema`: what there is to ask, and what it means."""
+"""`warehouse schema`: tables, views and macros, and the meaning of their columns."""
 
 from __future__ import annotations
 
