@@ -34,7 +34,7 @@ def source_table(
     """
     if name not in estimator.source_tables:
         hint = f"use {', '.join(estimator.source_tables)}"
-        raise RefusedError([Refusal("table", name, f"is not one of {estimator.name}", hint)])
+        raise RefusedError([Refusal("table", name, f"is not a table of {estimator.name}", hint)])
     table = estimator.source_tables[name]
     keys = {key for relation in estimator.relations for key in relation.keys}
     idle = table.without_effect | table.relation.unread | (keys - {*table.relation.keys})

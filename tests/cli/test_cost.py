@@ -167,7 +167,7 @@ def test_what_was_never_published_is_not_invented(ask: Any) -> None:
 def test_tokens_are_asked_for_and_never_assumed(ask: Any) -> None:
     code, rows, err = ask("cost", "--model", "gpt3_1T")
     assert (code, rows) == (3, "")
-    assert "2 runs have no number of tokens" in err
+    assert "the tokens of 2 runs are not known" in err
     code, rows, err = ask("cost")
     assert (code, "left out, the tokens of the run are not known: 2 runs; give" in err) == (0, True)
     assert {row["model"] for row in rows} == {"70B parameters"}

@@ -109,7 +109,7 @@ def test_the_same_file_twice_is_refused_or_replaces(
     measure(file)
     code, out, err = warehouse("measure", file, "--db", measure.database)
     assert (code, out) == (3, "")
-    assert "`--name` runs: 3 runs of that name are stored already" in err
+    assert "`--name` runs: runs of that name are stored already (3)" in err
     assert "--replace" in err
     again = measure(runs(RUNS.replace("0.5,", "0.25,")), "--replace")
     assert len(again) == 3

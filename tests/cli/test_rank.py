@@ -207,7 +207,7 @@ def test_a_column_that_is_not_there_is_refused_with_those_near_it(
 ) -> None:
     code, out, err = warehouse("rank", "--by", "step_second", "--db", swept)
     assert (code, out) == (3, "")
-    assert "`--by` step_second is not a column of numbers of configuration" in err
+    assert "`--by` step_second is not a numeric column of view configuration" in err
     assert "did you mean step_seconds" in err
 
 

@@ -128,8 +128,8 @@ def test_another_model_and_another_accelerator(table: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ("cluster --table gpus", 3, '`table` "gpus" is not one of cluster'),
-        ("roofline --table compute", 3, '`table` "compute" is not one of roofline'),
+        ("cluster --table gpus", 3, '`table` "gpus" is not a table of cluster'),
+        ("roofline --table compute", 3, '`table` "compute" is unknown: roofline has no tables'),
         ("cluster --table compute global_batch_tokens=5", 3, "is an axis of the table"),
         ("cluster --table compute parameters=-1", 3, "must be more than 0"),
         ("cluster --table compute num_gpus=8", 3, "is computed, not given"),

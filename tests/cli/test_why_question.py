@@ -44,7 +44,7 @@ def test_a_batch_that_the_layout_cannot_take_becomes_a_multiple_that_it_can(
     assert found["inputs"]["global_batch_size"] == 144
     assert found["is_admitted"]
     _, out, _ = warehouse("why", *pairs)
-    assert "to a multiple of the 48 that the layout takes at once" in out
+    assert "rounded to a multiple of 48, which the layout takes at once" in out
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_batch_that_is_given_is_taken_without_a_rule(
     assert found["question"]["is_default_batch"] is False
     _, out, _ = warehouse("why", *LARGE, "pipeline_parallel=8", *pairs)
     assert f"batch {batch} sequences" in out
-    assert "that of `plan`" not in out
+    assert "as `plan` takes" not in out
 
 
 def test_what_was_asked_stands_above_the_answer(warehouse: Command) -> None:

@@ -177,7 +177,8 @@ def number_or_name(
     if not sound or not sound[0]:
         for sign, words in ((">=", "at least"), ("<=", "at most"), (">", "above")):
             limits = limits.replace(f"$value {sign}", words)
-        raise InputError(f"`--{option}` {text} must be {limits}")
+        finite = "" if isfinite(value) else "finite, and "
+        raise InputError(f"`--{option}` {text} must be {finite}{limits}")
     return float(value)
 
 
@@ -262,8 +263,8 @@ def _run_table(
 def _refuse_nothing(runs: RunQuery, left_out: Mapping[str, int]) -> None:
     if number := left_out.get(WITHOUT_TOKENS):
         raise InputError(
-            f"{number:,} runs have no number of tokens: their estimator has none",
-            "give it: --tokens 20e12",
+            f"the tokens of {number:,} runs are not known: their estimator takes none",
+            "give the tokens of the run, such as --tokens 20e12",
         )
     if left_out:
         reasons = "; ".join(f"{reason} ({number:,})" for reason, number in left_out.items())
@@ -318,7 +319,7 @@ def _known_filters(connection: DuckDBPyConnection, runs: RunQuery) -> dict[str, 
             filters[name] = meant
             continue
         near = get_close_matches(value, known, 3, 0.5) or known[:20]
-        listed = ", ".join(near) or "nothing; `warehouse sweep cluster_budget` stores some"
+        listed = "; ".join(near) or "nothing; `warehouse sweep cluster_budget` stores some"
         raise InputError(f'`--{name}` "{value}": no such run is stored', f"stored: {listed}")
     return filters
 

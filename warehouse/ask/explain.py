@@ -20,6 +20,7 @@ from warehouse.ask.names import with_known_names
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError, require_capability
 from warehouse.evaluate.inputs import estimated, input_names
+from warehouse.evaluate.one import read_values
 from warehouse.evaluate.profiles import place_of
 
 if TYPE_CHECKING:
@@ -257,14 +258,21 @@ def best_configuration(
     ------
     InputError
         If no stored layout has these values, or none of them fits in memory.
+    RefusedError
+        If a column cannot hold a value.
     """
     relation = estimator.relations[0]
     view = f"current_{relation.name}"
     described = connection.execute(f"describe {quoted(view)}").fetchall()
     types = {str(row[0]): str(row[1]) for row in described}
-    named = {name: given[name] for name in ("model", "accelerator") if name in given}
-    known = {**given, **with_known_names(connection, named)}
-    where = " and ".join(f"{quoted(n)} = cast(? as {types[n]})" for n in given if n in types)
+    values = read_values(relation, {name: given[name] for name in given if name in types})
+    texts = {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, str) and name in estimator.problem_columns
+    }
+    values |= with_known_names(connection, texts)
+    where = " and ".join(f"{quoted(name)} = cast(? as {types[name]})" for name in values)
     names = [name for name in input_names(estimator, relation) if name in types]
     memory = " + ".join(quoted(part) for part in estimator.memory_parts)
     fits = f"{memory} <= hbm_bytes" if memory else "true"
@@ -272,7 +280,7 @@ def best_configuration(
         f"select {', '.join(quoted(name) for name in names)}, {fits} from {quoted(view)} "
         f"where {where or 'true'} order by {fits} desc, step_seconds limit 1"
     )
-    found = connection.execute(query, [known[name] for name in given if name in types]).fetchone()
+    found = connection.execute(query, list(values.values())).fetchone()
     if found is None:
         raise InputError(
             f"no stored configuration of {estimator.name} has these values",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from estimators.columns import COLUMNS, LAYOUT_COLUMNS
 from estimators.registry import all_estimators, get
-from warehouse.ask.names import Filters, with_known_names
+from warehouse.ask.names import Filters, name_meant, with_known_names
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.lineage import reads_of
 from warehouse.database.sql_text import quoted
@@ -101,7 +101,7 @@ def rank_layouts(
     if by == TIME:
         ranked = _ranked(connection, filters, rank, top)
     else:
-        _refuse_unknown_column(connection, by)
+        by = _known_column(connection, by)
         rank, ranked = "rank", _ranked_by(connection, filters, by, top)
     left_out = _left_out(connection, filters, by, stored - ranked.keys())
     if not ranked and left_out["fits"] == 0:
@@ -212,19 +212,20 @@ def _own_views(connection: DuckDBPyConnection, estimator: str) -> list[str]:
     ]
 
 
-def _refuse_unknown_column(connection: DuckDBPyConnection, by: str) -> None:
-    """Raise unless `by` is a column of numbers of `configuration`."""
+def _known_column(connection: DuckDBPyConnection, by: str) -> str:
+    """Return the numeric column of `configuration` that `by` names in any capitals."""
     found = connection.execute(
         "select column_name from duckdb_columns() where table_name = 'configuration' "
         "and numeric_precision is not null and not ends_with(column_name, '_id')"
     ).fetchall()
     known = [name for (name,) in found]
-    if by not in known:
-        near = get_close_matches(by, known, n=5, cutoff=0.4) or list(RESULT)
-        raise InputError(
-            f"`--by` {by} is not a column of numbers of configuration",
-            f"did you mean {', '.join(near)}?",
-        )
+    if meant := name_meant(by, known, {}):
+        return meant
+    near = get_close_matches(by.lower(), known, n=5, cutoff=0.4) or list(RESULT)
+    raise InputError(
+        f"`--by` {by} is not a numeric column of view configuration",
+        f"did you mean {', '.join(near)}?",
+    )
 
 
 def _sorted(problems: Iterable[Record]) -> list[Record]:
@@ -288,6 +289,7 @@ def _unknown(
     of = f" with {', '.join(others)}" if others else ""
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     listed = ", ".join(str(one) for one in known[:20]) + (", ..." if len(known) > 20 else "")
+    listed = listed or f"problems without `{name}` only"
     shown = f'"{value}"' if isinstance(value, str) else value
     return InputError(
         f"`{name}` {shown}: no configuration is stored{of}",

@@ -15,6 +15,7 @@ from warehouse.cli.options import (
     Database,
     EstimatorName,
     Model,
+    Number,
     NumGpus,
     Output,
     PowerTerms,
@@ -61,7 +62,12 @@ class RunFilters:
     variant: Variant = None
     identity: Annotated[
         int | None,
-        typer.Option("--id", metavar="ID", help="Only the runs of this cell or problem."),
+        typer.Option(
+            "--id",
+            metavar="ID",
+            help="Only the runs of this cell or problem.",
+            parser=Number("--id", whole=True),
+        ),
     ] = None
     num_gpus: NumGpus = None
     tokens: Tokens = None
@@ -92,7 +98,11 @@ def cost(
     year: Annotated[
         int | None,
         typer.Option(
-            "--year", metavar="YEAR", help="Prices of this year.", show_default="the last"
+            "--year",
+            metavar="YEAR",
+            help="Prices of this year.",
+            show_default="the last",
+            parser=Number("--year", whole=True, least=1),
         ),
     ] = None,
     all_years: Annotated[bool, typer.Option("--all-years", help="Prices of every year.")] = False,
@@ -197,7 +207,7 @@ def _put(table: RunTable, output: Output, top: int | None) -> None:
             say(", ".join(words))
         shown = top or DEFAULT_TOP
         if len(rows) > shown:
-            say(f"the first {shown:,} of {count(len(rows), 'line')}; --top shows more")
+            say(f"{shown:,} of {count(len(rows), 'line')} shown; --top N shows more")
             rows = rows[:shown]
     drop = {*_needless(table, values), *same}
     with output.opened():
@@ -228,7 +238,7 @@ def _bounds(table: RunTable) -> dict[tuple[str, bool], None]:
 
 
 def _needless(table: RunTable, values: dict[str, set[Any]]) -> Iterable[str]:
-    """Yield the columns that tell no rows apart."""
+    """Yield the columns that a table does not need."""
     flags = _bounds(table)
     is_mixed = any((name, not flag) in flags for name, flag in flags)
     yield from _NOT_SHOWN - ({"is_lower_bound"} if is_mixed else set())
@@ -236,4 +246,4 @@ def _needless(table: RunTable, values: dict[str, set[Any]]) -> Iterable[str]:
     model, shape = (table.columns.index(column) for column in ("model", "model_shape"))
     shapes = {(row[model], row[shape]) for row in table.rows}
     if len(shapes) == len({model for model, _ in shapes}):
-        yield "model_shape"  # the name tells them apart
+        yield "model_shape"  # each model has one shape

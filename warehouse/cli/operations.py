@@ -125,7 +125,7 @@ class SourceOptions:
         Raises
         ------
         UsageError
-            If a text has another form.
+            If a text has another form, or a column is given twice.
         """
         from warehouse.errors import UsageError
 
@@ -134,6 +134,8 @@ class SourceOptions:
             name, equals, value = setting.partition("=")
             if not (name.strip() and equals and value.strip()):
                 raise UsageError(f"`{setting}` is not KEY=VALUE", "write seq_len=4096")
+            if name.strip() in found:
+                raise UsageError(f"`{name.strip()}` {value} is given twice", "give one value")
             found[name.strip()] = value
         return found
 

@@ -32,6 +32,10 @@ DEFAULT_DATABASE = Path("db/warehouse.duckdb")
 # ---- numbers as people write them ----
 
 
+EMPTY = '""'
+"""An empty text as errors show it."""
+
+
 class Number:
     """Reader of a number: ``15e12``, ``15T``, ``1.5B``, ``2M``, ``8k``, ``1_000`` or ``1,000``.
 
@@ -78,7 +82,7 @@ class Number:
         number = read_number(text)
         hint = "write it as 64, 1_000 or 4k" if self.whole else "write it as 15e12, 15T or 1_000"
         if number is None:
-            raise UsageError(f"`{self.option}` {text} is not a number", hint)
+            raise UsageError(f"`{self.option}` {text or EMPTY} is not a number", hint)
         if self.whole and number == number and not float(number).is_integer():
             raise UsageError(f"`{self.option}` {text} is not a whole number", hint)
         limit = self._broken_limit(number)

@@ -145,7 +145,10 @@ def _put_table(
 
     if not estimator.source_tables:
         hint = f"use {' or '.join(with_capability('source_tables'))}, or leave --table out"
-        raise RefusedError([Refusal("table", table, f"is not one of {estimator.name}", hint)])
+        raise RefusedError(
+            [Refusal("table", table, f"is unknown: {estimator.name} has no tables", hint)]
+        )
+    table = table.lower() if table.lower() in estimator.source_tables else table
     given = read_pairs(estimator, None, pairs)
 
     def evaluate(relation: Grain, texts: Mapping[str, str]) -> Values:

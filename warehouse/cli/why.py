@@ -118,9 +118,9 @@ def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
 def _rule(query: LayoutQuery) -> str:
     if not query.is_default_batch:
         return ""
-    words = f", that of `plan` for {(query.dataset_tokens or 0) / 1e12:,.3g} T tokens"
+    words = f", as `plan` takes for {(query.dataset_tokens or 0) / 1e12:,.3g} T tokens"
     if query.multiple is not None:
-        words += f", to a multiple of the {query.multiple:,} that the layout takes at once"
+        words += f", rounded to a multiple of {query.multiple:,}, which the layout takes at once"
     return f"{words}; global_batch_size= or --tokens gives another"
 
 

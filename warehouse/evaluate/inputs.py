@@ -297,7 +297,7 @@ def _read_numbers(column: Column, series: pl.Series) -> tuple[Array, list[Refusa
     for rule in limits_of(column):
         with np.errstate(invalid="ignore"):
             rows = np.flatnonzero(rule.is_broken(values) & ~settled)
-        hint = "leave the cell empty to take the default" if "finite" in rule.reason else ""
+        hint = "leave it empty to take the default" if "finite" in rule.reason else ""
         refusals += [
             Refusal(column.name, given[row], rule.reason, hint, row) for row in rows.tolist()
         ]

@@ -30,7 +30,7 @@ def refuse_name(connection: DuckDBPyConnection, name: str, *, replaces: bool) ->
     stored = _count(connection, name)
     if stored and not replaces:
         raise InputError(
-            f"`--name` {name}: {stored:,} runs of that name are stored already",
+            f"`--name` {name}: runs of that name are stored already ({stored:,})",
             "choose another --name, or --replace them",
         )
 

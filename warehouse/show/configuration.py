@@ -37,7 +37,7 @@ def report(shown: Shown, published: Shown | None = None) -> list[str]:
         mends = [mend for mend in shown.estimator.mends if mend in shown.mends]
         lines += [f"mends: {', '.join(mends) or 'none, as published'}"]
     given = shown.given
-    lines += _section("Question (what was not given: a default or looked up)", shown.problem, given)
+    lines += _section("Problem", shown.problem, given)
     lines += _section("Layout", shown.layout, given)
     lines += ["", "Results"]
     width = max(len(name) for name in shown.results)
@@ -59,7 +59,11 @@ def _section(title: str, values: Mapping[str, Scalar], given: frozenset[str]) ->
     rows = [
         f"  {name:{width}}  {in_words(name, value)}{marks[name]}" for name, value in present.items()
     ]
-    return ["", f"{title}, marked *" if any(marks.values()) else title, *rows]
+    return [
+        "",
+        f"{title} (* not given: a default, or looked up)" if any(marks.values()) else title,
+        *rows,
+    ]
 
 
 def _share(name: str, results: Mapping[str, Any]) -> str:
