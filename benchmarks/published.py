@@ -55,7 +55,7 @@ TERMS: tuple[tuple[str, dict[str, Any] | str], ...] = (
     ("multiprocessors taken by hidden transfers", {"communication_sm_fraction": 0.0}),
     ("all overlap", NO_OVERLAP),
 )
-"""What is left out: changed inputs, or a part that is taken off the step."""
+"""Part that is left out -> changed inputs, or the output to subtract from the step."""
 
 
 def published_rows(database: Path) -> list[dict[str, Any]]:

@@ -40,8 +40,8 @@ TABLES = (
 HEADER = ("reference", "rows", "constants", "untuned", "fitted, in sample", "left out")
 
 
-def told(arguments: str) -> str:
-    """Return what a command writes, results first."""
+def output_of(arguments: str) -> str:
+    """Return the output of a command, results first."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = run(shlex.split(arguments))
@@ -52,7 +52,7 @@ def told(arguments: str) -> str:
 
 def errors(title: str, arguments: str) -> str:
     """Return the row of a calibration in the table of errors."""
-    found = json.loads(told(f"calibrate {arguments} --json"))
+    found = json.loads(output_of(f"calibrate {arguments} --json"))
     fitted: dict[str, list[str]] = {}
     for one in found["constants"]:
         value = f"{one['fitted_constant_value']:.3g}{' (bound)' if one['is_at_bound'] else ''}"
@@ -68,7 +68,7 @@ def errors(title: str, arguments: str) -> str:
 
 def with_blocks(page: str) -> str:
     """Return the page with what its commands write now."""
-    return BLOCK.sub(lambda found: f"$ warehouse {found[1]}\n{told(found[1]).strip()}", page)
+    return BLOCK.sub(lambda found: f"$ warehouse {found[1]}\n{output_of(found[1]).strip()}", page)
 
 
 def with_table(page: str) -> str:

@@ -1,4 +1,4 @@
-"""Configurations a second of the source's own programs, beside ours, in one run.
+"""Configurations a second of the source's own programs and of ours, in one run.
 
 ``python -m benchmarks.source CLONE`` runs the programs of a clone of davidsj/ml_par_sim on the
 examples of its README, one configuration a process, as they are used; then the sweeps of ours

@@ -1,4 +1,4 @@
-"""What is measured, each in a process of its own."""
+"""The measured tasks, each in its own process."""
 
 from __future__ import annotations
 

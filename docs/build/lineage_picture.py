@@ -1,8 +1,8 @@
-"""The picture of what reads what: an SVG in columns, from stored tables to marts.
+"""The picture of the lineage: an SVG in columns, from stored tables to marts.
 
-A line that passes a column has a place of its own in it, so that it never runs behind a box; all
+A line that passes a column has its own place in it, so that it never runs behind a box; all
 lines of one box share theirs. Places follow from the means of their neighbours', kept apart. Lines
-of boxes that lie beside each other differ in tone; all lines of a box stand out under the pointer.
+of neighbouring boxes differ in tone; all lines of a box stand out under the pointer.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def _refuse_beyond_limits(inputs: Inputs, names: Iterable[str]) -> None:
     for name in names:
         beyond = ~_is_within_limits(inputs, name) & ~inputs.missing(name)
         least, most = LIMITS[name]
-        # What is not above 0, or not finite, is refused by the dictionary.
+        # The dictionary refuses values that are not finite and above 0.
         beyond &= (inputs[name] > 0) & np.isfinite(inputs[name])
         inputs.refuse(name, beyond, f"must be from {least:g} to {most:g}")
 

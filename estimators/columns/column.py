@@ -66,7 +66,7 @@ class Column:
     better
         Whether "lower" or "higher" values are better; empty where neither is.
     neutral
-        The value that stands for unused: tables leave the column out where no row has another.
+        The value that means unused: tables leave the column out where no row has another.
     is_optional
         Whether tables leave it out where no row has a value, as some estimators do not have it.
     in_layout

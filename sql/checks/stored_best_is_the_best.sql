@@ -39,7 +39,7 @@ astray as (
             and configuration_source.step_seconds = in_force.step_seconds
     where
         configuration_source.fits_memory is distinct from false
-        -- always true: tells this scan from that of `layouts`, which wants few columns
+        -- always true: keeps this scan apart from that of `layouts`, which reads few columns
         and abs(configuration_source.cell_id) >= 0
 )
 

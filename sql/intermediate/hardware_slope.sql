@@ -66,7 +66,7 @@ coupled as (
     select
         placed.family_id,
         placed.attribute,
-        another.attribute as beside,
+        another.attribute as companion,
         bool_and(placed.place = another.place) as is_coupled
     from placed
     inner join placed as another
@@ -78,8 +78,8 @@ grouped as (
     select
         family_id,
         attribute,
-        string_agg(beside, ' + ' order by beside) filter (where is_coupled) as coupled_attributes,
-        list(beside) filter (where not is_coupled) as unchanged
+        string_agg(companion, ' + ' order by companion) filter (where is_coupled) as coupled_attributes,
+        list(companion) filter (where not is_coupled) as unchanged
     from coupled
     group by family_id, attribute
 ),

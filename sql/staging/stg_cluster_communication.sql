@@ -1,8 +1,8 @@
 -- Exchanges of gradients between the sites of a run.
 -- Grain: one row per run and way to exchange gradients
 --
--- As published, rent of idle GPUs is divided by its price (C2); those of a run are idle unless
--- the source's left-over number stands in (C3).
+-- As published, rent of idle GPUs is divided by its price (C2). All GPUs of a run are idle, unless
+-- the source's left-over number replaces them (C3).
 with waiting as (
     select
         *,

@@ -228,7 +228,7 @@ def test_a_table_is_in_units_of_people(ask: Any) -> None:
     assert {"GPUs", "USD/GPU-hour"} <= {heading.strip() for heading in head}
     code, out, err = ask("cost", "--top", 1, json_rows=False)
     assert len(out.splitlines()) == 3
-    assert "the first 1 of" in err
+    assert "1 of 10 lines shown; --top N shows more" in err
 
 
 @pytest.mark.parametrize(

@@ -241,6 +241,7 @@ def test_chosen_errata_are_mended(operations: Callable[..., tuple[int, Any, str]
         (("--config", "x.csv", "--model", "gpt3"), "`--model` and `--config` exclude each other"),
         ((*ONE, "--row", 2), "`--row` needs `--config`"),
         ((*ONE, "--set", "seq_len"), "is not KEY=VALUE"),
+        ((*ONE, "seq_len=1", "--set", "seq_len=2"), "`seq_len` 2 is given twice"),
         ((*ONE, "--mend", "R1", "--variant", "published"), "`--variant` exclude each other"),
         ((*ONE, "--mend", "R99"), "`--mend` R99 is not a mend of roofline"),
     ],

@@ -211,6 +211,15 @@ def test_a_column_that_is_not_there_is_refused_with_those_near_it(
     assert "did you mean step_seconds" in err
 
 
+def test_the_column_is_found_in_any_capitals(warehouse: Command, swept: Path) -> None:
+    named = [
+        warehouse("rank", "--by", by, "--json", "--db", swept)
+        for by in ("memory_bytes", "Memory-BYTES")
+    ]
+    assert named[0][0] == 0
+    assert named[0][:2] == named[1][:2]
+
+
 def test_the_variant_of_an_estimator_without_mends_is_published(
     warehouse: Command, database: Path, tmp_path: Path
 ) -> None:

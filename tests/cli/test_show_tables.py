@@ -18,7 +18,7 @@ GOLDENS = Path(__file__).parents[1] / "goldens"
 
 @pytest.fixture
 def table(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Return the rows of a table as texts by heading, and what was told beside it."""
+    """Return the rows of a table as texts by heading, and what was said next to it."""
 
     def table(name: str, *arguments: str) -> tuple[list[dict[str, str]], str]:
         capsys.readouterr()
@@ -120,6 +120,10 @@ def test_another_model_and_another_accelerator(table: Any) -> None:
     assert {row["Model Size (Params)"] for row in rows} == {"1.0T"}
     rows, _ = table("electricity", "accelerator=B200 SXM 180GB")
     assert {row["Total electricity per step (without grad accum)"] for row in rows} == {"-"}
+
+
+def test_a_table_is_found_in_any_capitals(table: Any) -> None:
+    assert table("COMPUTE") == table("compute")
 
 
 # ---- faults ----

@@ -414,7 +414,7 @@ class Mending:
 
 @dataclass(frozen=True)
 class PowerTerms:
-    """What the hours and the energy of a run are counted with."""
+    """Terms that the hours and the energy of a run are counted with."""
 
     goodput: Goodput = None
     electricity_price: ElectricityPrice = None

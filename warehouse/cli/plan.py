@@ -74,7 +74,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class LimitOptions:
-    """Limits, which stand in for a GPU count."""
+    """Limits, which replace a GPU count."""
 
     budget_usd: Annotated[
         float | None,
@@ -129,7 +129,7 @@ class PriceOptions:
 
 @dataclass(frozen=True)
 class ShownOptions:
-    """Options of what is shown."""
+    """Options of the report."""
 
     top: Top = DEFAULT_TOP
     dry_run: DryRun = False

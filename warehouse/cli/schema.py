@@ -70,7 +70,7 @@ def schema(
 
 
 class _Answer(NamedTuple):
-    """What is shown of the schema: as a text, as one JSON object, and as rows."""
+    """The answer of a command: as a text, as one JSON object, and as rows."""
 
     put_text: Callable[[], None]
     document: dict[str, Any]

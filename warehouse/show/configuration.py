@@ -1,4 +1,4 @@
-"""A readable report of one configuration: the question, the layout, the results."""
+"""A readable report of one configuration: the problem, the layout, the results."""
 
 from __future__ import annotations
 

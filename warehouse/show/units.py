@@ -1,8 +1,8 @@
 """Tables for people: short headings, GB and TFLOP/s and percent, no column that says nothing.
 
-Storage and programs have base units and full names; people read what a column of the dictionary
-says of itself: its heading, its form, its neutral value. A column that a query makes up follows
-from its name: `best_x` is headed and written as x, others by the unit that the name ends with.
+Storage and programs have base units and full names. Tables take headings, units and neutral
+values from the dictionary's columns. A column that a query makes up follows from its name:
+`best_x` is headed and written as x, others by the unit that the name ends with.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def column_headed(heading: str) -> str | None:
 def layout_in_words(layout: Mapping[str, Any]) -> str:
     """Return a layout in one line, as the SQL macro of that name: `dp4 tp8 pp16 micro1`.
 
-    Degrees of 1 and other values that stand for unused are left out; "(nvlink tp8)" are the parts
+    Degrees of 1 and other values that mean unused are left out; "(nvlink tp8)" are the parts
     of the degrees that lie in one NVLink domain.
     """
     tensor = _joined(layout, "tensor_parallel", "tensor_parallel_2")
@@ -94,14 +94,14 @@ def _word(layout: Mapping[str, Any], name: str) -> str | None:
 
 
 def _used(layout: Mapping[str, Any], name: str) -> Any:
-    """Return a value of the layout, None where it stands for unused."""
+    """Return a value of the layout, None where it means unused."""
     value = layout.get(name)
     neutral = COLUMNS[name].neutral
     return None if neutral is not None and value == neutral else value
 
 
 def unless_rounding(seconds: float, step_seconds: float) -> float:
-    """Return a part of a step, or 0 where it is nothing but rounding."""
+    """Return a part of a step, or 0 where it is only rounding."""
     return 0.0 if abs(seconds) < ROUNDING * step_seconds else seconds
 
 
