@@ -17,10 +17,11 @@ from warehouse.cli.options import (
     EstimatorName,
     IntoDatabase,
     Mending,
-    Number,
     Output,
     ProblemFilters,
     given,
+    text_option,
+    whole_option,
 )
 from warehouse.show.formats import count
 
@@ -34,20 +35,13 @@ if TYPE_CHECKING:
 DEFAULT_ESTIMATOR = registry.default("operations")
 
 
-def _degree(name: str, text: str) -> Any:
-    """Return an option of the layout: a whole number of at least 1."""
-    return typer.Option(name, metavar="N", help=text, parser=Number(name, whole=True, least=1))
-
-
-def _choice(name: str, text: str) -> Any:
-    return typer.Option(name, metavar="NAME", help=text)
-
-
 @dataclass(frozen=True)
 class ProblemOptions(ProblemFilters):
     """Values of a problem: filters with --best, else of the one configuration."""
 
-    attention: Annotated[str | None, _choice("--attention", "flash, unfused ...")] = None
+    attention: Annotated[str | None, text_option("--attention", "NAME", "flash, unfused ...")] = (
+        None
+    )
 
 
 @dataclass(frozen=True)
@@ -55,44 +49,47 @@ class LayoutOptions:
     """Values of one layout."""
 
     activation_recompute: Annotated[
-        str | None, _choice("--activation-recompute", "none or full.")
+        str | None, text_option("--activation-recompute", "NAME", "none or full.")
     ] = None
-    data_parallel: Annotated[int | None, _degree("--data-parallel", "Replicas.")] = None
+    data_parallel: Annotated[int | None, whole_option("--data-parallel", "Replicas.")] = None
     tensor_parallel: Annotated[
-        int | None, _degree("--tensor-parallel", "Tensor-parallel degree.")
+        int | None, whole_option("--tensor-parallel", "Tensor-parallel degree.")
     ] = None
     tensor_parallel_2: Annotated[
-        int | None, _degree("--tensor-parallel-2", "Second SUMMA axis.")
+        int | None, whole_option("--tensor-parallel-2", "Second SUMMA axis.")
     ] = None
     context_parallel: Annotated[
-        int | None, _degree("--context-parallel", "Context-parallel degree.")
+        int | None, whole_option("--context-parallel", "Context-parallel degree.")
     ] = None
-    pipeline_parallel: Annotated[int | None, _degree("--pipeline-parallel", "Pipeline stages.")] = (
-        None
-    )
+    pipeline_parallel: Annotated[
+        int | None, whole_option("--pipeline-parallel", "Pipeline stages.")
+    ] = None
     virtual_pipeline: Annotated[
-        int | None, _degree("--virtual-pipeline", "Interleaved chunks of a stage.")
+        int | None, whole_option("--virtual-pipeline", "Interleaved chunks of a stage.")
     ] = None
     microbatch_size: Annotated[
-        int | None, _degree("--microbatch-size", "Sequences of a microbatch.")
+        int | None, whole_option("--microbatch-size", "Sequences of a microbatch.")
     ] = None
-    summa_panels: Annotated[int | None, _degree("--summa-panels", "Panels of a SUMMA product.")] = (
-        None
-    )
+    summa_panels: Annotated[
+        int | None, whole_option("--summa-panels", "Panels of a SUMMA product.")
+    ] = None
     nvlink_tensor_parallel: Annotated[
-        int | None, _degree("--nvlink-tensor-parallel", "GPUs of the tensor group in one domain.")
+        int | None,
+        whole_option("--nvlink-tensor-parallel", "GPUs of the tensor group in one domain."),
     ] = None
     nvlink_tensor_parallel_2: Annotated[
-        int | None, _degree("--nvlink-tensor-parallel-2", "GPUs of the second axis in one domain.")
+        int | None,
+        whole_option("--nvlink-tensor-parallel-2", "GPUs of the second axis in one domain."),
     ] = None
     nvlink_context_parallel: Annotated[
-        int | None, _degree("--nvlink-context-parallel", "GPUs of the context group in one domain.")
+        int | None,
+        whole_option("--nvlink-context-parallel", "GPUs of the context group in one domain."),
     ] = None
     nvlink_data_parallel: Annotated[
-        int | None, _degree("--nvlink-data-parallel", "Replicas in one domain.")
+        int | None, whole_option("--nvlink-data-parallel", "Replicas in one domain.")
     ] = None
     nvlink_pipeline_parallel: Annotated[
-        int | None, _degree("--nvlink-pipeline-parallel", "Stages in one domain.")
+        int | None, whole_option("--nvlink-pipeline-parallel", "Stages in one domain.")
     ] = None
 
 
@@ -114,9 +111,9 @@ class SourceOptions:
             "--config", metavar="FILE", help="The configurations of a .csv or .parquet file."
         ),
     ] = None
-    row: Annotated[int | None, _degree("--row", "Only this row of --config, counted from 1.")] = (
-        None
-    )
+    row: Annotated[
+        int | None, whole_option("--row", "Only this row of --config, counted from 1.")
+    ] = None
     best: Best = False
 
     def settings(self) -> dict[str, str]:

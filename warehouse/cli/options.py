@@ -100,7 +100,7 @@ class Number:
         return "" if number <= self.most else f"at most {self.most:g}"
 
 
-def _number(
+def number_option(
     name: str,
     text: str,
     *more_names: str,
@@ -119,12 +119,13 @@ def _number(
     )
 
 
-def _whole(name: str, text: str, *more_names: str, show_default: bool | str = True) -> Any:
+def whole_option(name: str, text: str, *more_names: str, show_default: bool | str = True) -> Any:
     """Return an option that holds a whole number of at least 1."""
-    return _number(name, text, *more_names, show_default=show_default, whole=True, least=1)
+    return number_option(name, text, *more_names, show_default=show_default, whole=True, least=1)
 
 
-def _text(name: str, metavar: str, text: str, *, show_default: bool | str = True) -> Any:
+def text_option(name: str, metavar: str, text: str, *, show_default: bool | str = True) -> Any:
+    """Return an option that holds a text."""
     return typer.Option(name, metavar=metavar, help=text, show_default=show_default)
 
 
@@ -151,7 +152,7 @@ Database = Annotated[
 ]
 Variant = Annotated[
     str | None,
-    _text(
+    text_option(
         "--variant",
         "NAME",
         "published, corrected, or the errata to mend, such as R2,R4.",
@@ -159,11 +160,12 @@ Variant = Annotated[
     ),
 ]
 Mend = Annotated[
-    str | None, _text("--mend", "R1,R2", "Mend these errata only; the same as --variant R1,R2.")
+    str | None,
+    text_option("--mend", "R1,R2", "Mend these errata only; the same as --variant R1,R2."),
 ]
 Profile = Annotated[
     str | None,
-    _text("--profile", "NAME", "Take constants that are not given from this stored profile."),
+    text_option("--profile", "NAME", "Take constants that are not given from this stored profile."),
 ]
 CatalogFile = Annotated[
     Path | None,
@@ -175,43 +177,45 @@ CatalogFile = Annotated[
     ),
 ]
 EstimatorName = Annotated[
-    str | None, _text("--estimator", "NAME", "The estimator whose results are taken.")
+    str | None, text_option("--estimator", "NAME", "The estimator whose results are taken.")
 ]
 Relation = Annotated[
     str | None,
-    _text("--relation", "NAME", "The grain of the results.", show_default="the estimator's first"),
+    text_option(
+        "--relation", "NAME", "The grain of the results.", show_default="the estimator's first"
+    ),
 ]
 
 # ---- problems ----
 
-Model = Annotated[str | None, _text("--model", "NAME", "The model, in any spelling.")]
+Model = Annotated[str | None, text_option("--model", "NAME", "The model, in any spelling.")]
 Accelerator = Annotated[
-    str | None, _text("--accelerator", "NAME", "The accelerator, by any of its names.")
+    str | None, text_option("--accelerator", "NAME", "The accelerator, by any of its names.")
 ]
-NvlinkSize = Annotated[int | None, _whole("--nvlink-size", "GPUs in one NVLink domain.")]
-NumGpus = Annotated[int | None, _whole("--num-gpus", "GPUs of the run.", "--gpus")]
-NumClusters = Annotated[int | None, _whole("--num-clusters", "Clusters of the run.")]
+NvlinkSize = Annotated[int | None, whole_option("--nvlink-size", "GPUs in one NVLink domain.")]
+NumGpus = Annotated[int | None, whole_option("--num-gpus", "GPUs of the run.", "--gpus")]
+NumClusters = Annotated[int | None, whole_option("--num-clusters", "Clusters of the run.")]
 GlobalBatchSize = Annotated[
-    int | None, _whole("--global-batch-size", "Sequences of a step.", "--batch")
+    int | None, whole_option("--global-batch-size", "Sequences of a step.", "--batch")
 ]
-SequenceLength = Annotated[int | None, _whole("--seq-len", "Tokens of a sequence.")]
+SequenceLength = Annotated[int | None, whole_option("--seq-len", "Tokens of a sequence.")]
 Framework = Annotated[
     str | None,
-    _text("--framework", "NAME", "The program whose choices are taken, of table framework."),
+    text_option("--framework", "NAME", "The program whose choices are taken, of table framework."),
 ]
 Strategy = Annotated[
     str | None,
-    _text("--strategy", "NAME", "The strategy of tensor parallelism, such as tensor_1d."),
+    text_option("--strategy", "NAME", "The strategy of tensor parallelism, such as tensor_1d."),
 ]
 
 # ---- terms of a run ----
 
 Tokens = Annotated[
-    float | None, _number("--tokens", "Tokens of the run, such as 15T or 15e12.", above=0)
+    float | None, number_option("--tokens", "Tokens of the run, such as 15T or 15e12.", above=0)
 ]
 Goodput = Annotated[
     str | None,
-    _text(
+    text_option(
         "--goodput",
         "SHARE|NAME",
         "Share of the time that makes progress, or a run of table goodput.",
@@ -220,7 +224,7 @@ Goodput = Annotated[
 ]
 Price = Annotated[
     float | None,
-    _number(
+    number_option(
         "--price",
         "Price of an hour of one GPU, instead of published ones.",
         metavar="USD",
@@ -229,19 +233,21 @@ Price = Annotated[
 ]
 ElectricityPrice = Annotated[
     float | None,
-    _number("--electricity-price", "Price of a kWh.", metavar="USD", least=0),
+    number_option("--electricity-price", "Price of a kWh.", metavar="USD", least=0),
 ]
 Pue = Annotated[
     str | None,
-    _text("--pue", "RATIO|NAME", "Overhead of the site, or a site of table facility_pue."),
+    text_option("--pue", "RATIO|NAME", "Overhead of the site, or a site of table facility_pue."),
 ]
 Watts = Annotated[
     float | None,
-    _number("--watts", "Power of one GPU with its server, while training.", metavar="W", above=0),
+    number_option(
+        "--watts", "Power of one GPU with its server, while training.", metavar="W", above=0
+    ),
 ]
 Carbon = Annotated[
     str | None,
-    _text(
+    text_option(
         "--carbon",
         "KG|NAME",
         "kg CO2e of a kWh, or a grid of table grid_carbon.",
@@ -251,7 +257,7 @@ Carbon = Annotated[
 
 # ---- what a command does ----
 
-Top = Annotated[int | None, _whole("--top", "Rows to show at most.")]
+Top = Annotated[int | None, whole_option("--top", "Rows to show at most.")]
 Best = Annotated[
     bool, typer.Option("--best", help="Take the fastest stored layout that the filters leave.")
 ]
@@ -261,10 +267,11 @@ DryRun = Annotated[
 IntoDatabase = Annotated[
     bool, typer.Option("--into-db", help="Store the rows in the database as well.")
 ]
-Name = Annotated[str | None, _text("--name", "NAME", "Store the result under this name.")]
+Name = Annotated[str | None, text_option("--name", "NAME", "Store the result under this name.")]
 Replace = Annotated[bool, typer.Option("--replace", help="Replace what is stored under that name.")]
 Drop = Annotated[
-    str | None, _text("--drop", "NAME", "Remove what is stored under this name; show nothing.")
+    str | None,
+    text_option("--drop", "NAME", "Remove what is stored under this name; show nothing."),
 ]
 
 # ---- output ----

@@ -20,7 +20,6 @@ from warehouse.cli.options import (
     Framework,
     GlobalBatchSize,
     Model,
-    Number,
     NumGpus,
     NvlinkSize,
     Output,
@@ -28,6 +27,9 @@ from warehouse.cli.options import (
     Price,
     SequenceLength,
     Top,
+    number_option,
+    text_option,
+    whole_option,
 )
 from warehouse.show.formats import Format
 
@@ -49,11 +51,7 @@ class RunOptions:
 
     tokens: Annotated[
         float,
-        typer.Option(
-            metavar="N",
-            parser=Number("--tokens", above=0),
-            help="Tokens of the run, such as 15T or 15e12.",
-        ),
+        number_option("--tokens", "Tokens of the run, such as 15T or 15e12.", above=0),
     ]
     model: Model = None
     accelerator: Accelerator = None
@@ -64,10 +62,8 @@ class RunOptions:
     nvlink_size: NvlinkSize = None
     headroom_gb: Annotated[
         float,
-        typer.Option(
-            metavar="GB",
-            parser=Number("--headroom-gb", least=0),
-            help="Memory that a layout must leave free.",
+        number_option(
+            "--headroom-gb", "Memory that a layout must leave free.", metavar="GB", least=0
         ),
     ] = 0.0
 
@@ -78,35 +74,23 @@ class LimitOptions:
 
     budget_usd: Annotated[
         float | None,
-        typer.Option(
-            metavar="USD",
-            parser=Number("--budget-usd", above=0),
-            help="Instead of a GPU count: dollars at most.",
+        number_option(
+            "--budget-usd", "Instead of a GPU count: dollars at most.", metavar="USD", above=0
         ),
     ] = None
     days: Annotated[
         float | None,
-        typer.Option(
-            metavar="DAYS",
-            parser=Number("--days", above=0),
-            help="Instead of a GPU count: days at most.",
-        ),
+        number_option("--days", "Instead of a GPU count: days at most.", metavar="DAYS", above=0),
     ] = None
     max_mw: Annotated[
         float | None,
-        typer.Option(
-            metavar="MW",
-            parser=Number("--max-mw", above=0),
-            help="Instead of a GPU count: megawatts at most.",
+        number_option(
+            "--max-mw", "Instead of a GPU count: megawatts at most.", metavar="MW", above=0
         ),
     ] = None
     max_gpus: Annotated[
         int,
-        typer.Option(
-            metavar="N",
-            parser=Number("--max-gpus", least=1, whole=True),
-            help="Largest GPU count to try within the limits.",
-        ),
+        whole_option("--max-gpus", "Largest GPU count to try within the limits."),
     ] = DEFAULT_MAX_GPUS
 
 
@@ -117,10 +101,10 @@ class PriceOptions:
     price: Price = None
     basis: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Published price to compare a budget with: on_demand, one_year, three_year or "
-            "owned.",
+        text_option(
+            "--basis",
+            "NAME",
+            "Published price to compare a budget with: on_demand, one_year, three_year or owned.",
             show_default="on_demand",
         ),
     ] = None
