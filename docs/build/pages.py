@@ -65,15 +65,16 @@ A section is an estimator, or a reference table whose published figures have the
 _LINEAGE = """\
 # Lineage
 
-What reads what, as DuckDB parses the views. Do not edit this page: `make docs` generates it.
-`warehouse schema NAME` shows the same of one table, view or macro, with all tables it rests on.
+The tables, views and macros that each view reads, found by DuckDB's parser. `make docs` generates
+this page: do not edit it. `warehouse schema NAME` shows the same for one of them, with all tables
+that it rests on.
 
 [![From stored tables to marts](lineage.svg)](lineage.svg)
 
-A line goes from what is read to what reads it; broken ones stay within a layer. The picture leaves
-out the views `current_*`, each of which hands on one table of results with columns of `problem` and
-`cell`; macros; and tables that no view reads. Opened by itself it is twice as wide, and all lines
-of a box stand out under the pointer.
+A line goes from a table or view to its reader; broken lines stay within a layer. The picture omits
+macros, tables that no view reads, and the views `current_*`, each of which is one table of results
+with columns of `problem` and `cell`. Opened by itself it is twice as wide, and the pointer
+highlights all lines of a box.
 """
 
 _LAYERS_SHOWN = ("marts", "functions", "intermediate", "staging", CURRENT)
