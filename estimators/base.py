@@ -31,7 +31,10 @@ from estimators.rules import Rule
 PLANNED = ("model", "accelerator", "num_gpus", "global_batch_size", "seq_len")
 """Problem columns that a plan sets."""
 
-BATCH_RULE = "2,048^2 tokens at 1e25 FLOPs, with the sixth root of the FLOPs, to a power of two"
+BATCH_RULE = (
+    "2,048^2 tokens at 1e25 FLOPs, growing with the sixth root of the FLOPs, "
+    "rounded to a power of two"
+)
 """Source: davidsj/ml_par_sim run_optimizer2.ipynb."""
 
 

@@ -81,7 +81,7 @@ def warehouse_connection(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The toy estimator beside the real ones: its entry, its columns and its staging view."""
+    """The toy estimator next to the real ones: its entry, its columns and its staging view."""
     for name, entry in TOY_ENTRY.items():
         monkeypatch.setitem(ESTIMATORS, name, entry)
     for name, column in TOY_COLUMNS.items():

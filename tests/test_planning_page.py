@@ -1,4 +1,4 @@
-"""docs/planning.md: its commands run in order, from nothing, and print what stands there."""
+"""docs/planning.md: its commands run in order, from nothing, and print what the page shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/questions.md: every query runs as it stands there, and answers what stands there.
+"""docs/questions.md: every query runs as written, and its answer is the one on the page.
 
 ``python -m benchmarks.pages docs/questions.md`` writes the answers of today into the page.
 """

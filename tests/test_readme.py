@@ -1,4 +1,4 @@
-"""The README's commands run as they stand there, and print what stands there."""
+"""The README's commands run as written, and print what the README shows."""
 
 from __future__ import annotations
 

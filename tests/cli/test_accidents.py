@@ -22,7 +22,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture
 def on_a_full_disk(program: Program) -> Program:
-    """Run a command that may not make a file larger than so many bytes."""
+    """Run a command that may not make a file larger than a number of bytes."""
     resource = pytest.importorskip("resource")
 
     def on_a_full_disk(size: int, *arguments: object) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""`warehouse measure`: a team's own runs, stored whole and set beside the estimates."""
+"""`warehouse measure`: a team's own runs, stored whole and compared with the estimates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models and systems of one's own, from a TOML file to the ranking; no code is touched."""
+"""Custom models and systems, from a TOML file to the ranking; no code is touched."""
 
 from __future__ import annotations
 

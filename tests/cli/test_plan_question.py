@@ -75,7 +75,7 @@ def refusal(warehouse: Command, tmp_path: Path) -> Refusal:
     return refusal
 
 
-# ---- a model of one's own ----
+# ---- a custom model ----
 
 
 def test_a_shape_is_planned_as_the_model_of_that_shape(

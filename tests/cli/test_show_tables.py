@@ -1,4 +1,4 @@
-"""`warehouse show cluster --table`: the notebook's tables cell for cell, and mended ones beside."""
+"""`warehouse show cluster --table`: the notebook's tables cell for cell, published and mended."""
 
 from __future__ import annotations
 

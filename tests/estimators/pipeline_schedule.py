@@ -48,10 +48,10 @@ def simulate(
     transfer
         Seconds to hand a tensor to a neighbouring stage.
     blocking_transfer
-        Whether a stage stands still for `transfer` with each tensor it sends. If interleaved, it
+        Whether a stage waits for `transfer` with each tensor it sends. If interleaved, it
         then exchanges tensors only between batches of passes (forward and backward in the steady
         state): it waits for all that a batch needs, and sends all that it made afterwards.
-        Otherwise tensors leave as soon as they are made, and travel beside the arithmetic.
+        Otherwise tensors leave as soon as they are made, and travel during the arithmetic.
     """
     v = virtual_pipeline
     seconds = np.stack([_by_chunk(stage_forward, v), _by_chunk(stage_backward, v)])

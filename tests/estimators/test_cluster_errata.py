@@ -1,4 +1,4 @@
-"""Every mend of the cluster estimator beside what it mends, and the figures of the errata table.
+"""The published and the mended figure of every mend of the cluster estimator, and the errata table.
 
 Rates, volumes and distances are worked out here from the source's own numbers; each mend is
 alone, unless `beside` names others that both figures have.

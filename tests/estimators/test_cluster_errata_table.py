@@ -1,4 +1,4 @@
-"""Every figure that the table of errata tells of the budget is the estimator's."""
+"""Every figure of the budget in the table of errata is the estimator's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every mend beside what it mends: the published figure and the mended one, worked out by hand.
+"""The published and the mended figure of every mend, worked out by hand.
 
 The model is one layer, and the system's rates are round numbers without efficiencies or
 latencies, so that each figure follows from its formula in a line.

@@ -135,7 +135,7 @@ def both(problem: Problem, **changes: Any) -> tuple[Found, Found, Found]:
 
 
 def some(layouts: Found, most: int = 400) -> Found:
-    """Return at most so many layouts, evenly from all."""
+    """Return at most a number of layouts, evenly from all."""
     size = len(layouts["zero_stage"])
     rows = np.unique(np.linspace(0, size - 1, min(most, size)).astype(int))
     return {name: column[rows] for name, column in layouts.items()}

@@ -1,4 +1,4 @@
-"""Macros that promise an order keep it: their cases stand in that order."""
+"""Macros that promise an order keep it: their cases list the rows in that order."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def prepared(connection: duckdb.DuckDBPyConnection, name: str) -> str:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as it stands in a CSV file."""
+    """Return a value as a CSV file writes it."""
     if value is None:
         return ""
     if isinstance(value, datetime):

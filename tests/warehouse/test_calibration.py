@@ -1,4 +1,4 @@
-"""A calibration finds constants that are known, keeps to bounds, and tells what it is worth."""
+"""A calibration finds known constants, keeps to bounds, and reports its errors."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_left_out_predictions_are_those_of_a_search_through_every_value(
 
 
 def test_constants_that_nearly_stand_in_for_each_other_are_told_apart() -> None:
-    """A valley a thousand times as long as wide, across both axes, and a crease beside it."""
+    """A valley a thousand times as long as wide, across both axes, and a crease next to it."""
 
     class Valley(Steps):
         def __init__(self) -> None:

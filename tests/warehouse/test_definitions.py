@@ -1,4 +1,4 @@
-"""Models and systems that a study defines: what they become, and what is told of faulty ones."""
+"""Models and systems that a study defines: their rows, and the errors of faulty ones."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Study
 
 @pytest.fixture
 def refusal(load: Callable[..., Study]) -> Callable[[str], str]:
-    """What is told of a study with these definitions, by the file or by the catalog."""
+    """The error of a study with these definitions, from the file or from the catalog."""
 
     def refusal(definitions: str) -> str:
         with pytest.raises(InputError) as caught:

@@ -1,4 +1,4 @@
-"""What users are told: every exit code, file, row, value, reason and hint."""
+"""Error messages: exit code, file, row, value, reason and hint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The four formats: what stands in them, and that what they hold comes back."""
+"""The four formats: their text, and that reading it back gives the same values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Study files: what a good one says, and what is told of every faulty one."""
+"""Study files: the values of a good one, and the error of every faulty one."""
 
 from __future__ import annotations
 
