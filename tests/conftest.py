@@ -14,8 +14,9 @@ from hypothesis import settings
 
 from estimators.columns import COLUMNS
 from estimators.registry import ESTIMATORS
-from tests.shared import Quickstart, Shared, call
+from tests.shared import Quickstart, Shared, call, run_program
 from tests.toy_estimator import TOY_COLUMNS, TOY_ENTRY
+from warehouse.cli.options import DEFAULT_DATABASE
 from warehouse.database import resources
 from warehouse.database.connection import open_for_write
 
@@ -70,6 +71,25 @@ def quickstart(shared: Shared) -> Quickstart:
     place = shared("quickstart", make)
     done = json.loads((place / "done.json").read_text(encoding="utf-8"))
     return Quickstart(place / "warehouse.duckdb", *done)
+
+
+@pytest.fixture(scope="session")
+def whole_quickstart(shared: Shared) -> Quickstart:
+    """One run of `warehouse quickstart` as a user types it, in a folder of its own.
+
+    Its database is most of a gigabyte: all tests of the whole grid share it, so none may change a
+    row of the quickstart's studies.
+    """
+
+    def make(place: Path) -> None:
+        done = run_program("quickstart", cwd=place)
+        (place / "done.json").write_text(
+            json.dumps((done.returncode, done.stdout, done.stderr)), encoding="utf-8"
+        )
+
+    place = shared("whole", make)
+    done = json.loads((place / "done.json").read_text(encoding="utf-8"))
+    return Quickstart(place / DEFAULT_DATABASE, *done)
 
 
 @pytest.fixture

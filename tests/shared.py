@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import io
+import os
 import shutil
 import subprocess
-from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,13 @@ class Shared:
                 complete.touch()
         return place
 
+    @contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """Keep other workers out of `name`: a database that is written shuts readers out."""
+        with (self.directory / f"{name}.use").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
 
 def call(*arguments: object) -> tuple[int, str, str]:
     """Call a command in this process, where no test captures its output."""
@@ -66,3 +75,16 @@ def call(*arguments: object) -> tuple[int, str, str]:
         stream.seek(0)
         texts.append(stream.read())
     return code, texts[0], texts[1]
+
+
+def run_program(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run the program in its own process, in a folder where nothing names a database."""
+    environment = {name: value for name, value in os.environ.items() if name != "WAREHOUSE_DB"}
+    return subprocess.run(
+        [sys.executable, "-m", "warehouse.cli.main", *map(str, arguments)],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -5,23 +5,26 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from benchmarks.pages import blocks, commands, comparable, printed, write_files
+from tests.shared import Quickstart, Shared
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def directory(whole_quickstart: Quickstart, shared: Shared) -> Iterator[Path]:
     """A place after `make quickstart`, with the README's own files."""
-    place = tmp_path_factory.mktemp("readme")
-    assert printed("warehouse quickstart", place)
-    write_files(README, place)
-    return place
+    assert whole_quickstart.exit_code == 0, whole_quickstart.err
+    place = whole_quickstart.database.parents[1]
+    with shared.alone("whole"):
+        write_files(README, place)
+        yield place
 
 
 @pytest.mark.long

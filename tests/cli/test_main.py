@@ -51,7 +51,11 @@ def test_the_help_of_a_command_ends_in_its_example_and_names_the_database(
     assert (str(DEFAULT_DATABASE) in " ".join(out.split())) == has_database
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_example_of_quickstart_is_what_the_tests_of_the_whole_grid_run() -> None:
+    assert EXAMPLES["quickstart"] == "warehouse quickstart"
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "quickstart"])
 @pytest.mark.long
 def test_the_example_of_a_command_runs_as_it_stands(name: str, swept: Path, tmp_path: Path) -> None:
     commands = tmp_path / "bin"

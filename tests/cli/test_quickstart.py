@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from tests.shared import Command, Program, Quickstart
+from tests.shared import Command, Program, Quickstart, Shared
 
 SYSTEMS = [
     [accelerator, domain] for accelerator in ("A100", "B200", "H200") for domain in ("4", "8", "64")
@@ -101,38 +100,29 @@ def test_a_second_run_evaluates_nothing_and_shows_the_same(
     assert out == quickstart.out.replace(str(quickstart.database), str(swept))
 
 
-@pytest.fixture(scope="module")
-def whole(
-    tmp_path_factory: pytest.TempPathFactory, program: Program
-) -> Iterator[tuple[Path, str, str]]:
-    """One run of the whole quickstart: its database, stdout and stderr."""
-    path = tmp_path_factory.mktemp("whole") / "warehouse.duckdb"
-    done = program("quickstart", "--db", path)
-    assert done.returncode == 0, done.stderr
-    yield path, done.stdout, done.stderr
-    path.unlink()  # most of a gigabyte
-
-
 @pytest.mark.long
-def test_the_whole_grid_of_the_paper_is_stored(whole: tuple[Path, str, str]) -> None:
-    path, _, err = whole
+def test_the_whole_grid_of_the_paper_is_stored(
+    whole_quickstart: Quickstart, shared: Shared
+) -> None:
+    path, err = whole_quickstart.database, whole_quickstart.err
+    assert whole_quickstart.exit_code == 0, err
     assert re.search(r"paper_grid: 9,183,444 rows .* in [\d.]+ s \([\d,]+ rows/s\)", err)
     assert re.search(r"paper_grid corrected: [\d,]+ rows .* in [\d.]+ s \([\d,]+ rows/s\)", err)
     assert re.search(r"quickstart took [\d.]+ s", err)
-    with duckdb.connect(str(path), read_only=True) as connection:
+    with shared.alone("whole"), duckdb.connect(str(path), read_only=True) as connection:
         [[published]] = connection.execute(
-            "select count(*) from configuration where variant = 'published' and model in"
-            " ('gpt3_1T', 'vit_era5')"
+            "select count(*) from configuration where cell_id in"
+            " (select cell_id from study_cell where study = 'paper_grid')"
         ).fetchall()
     assert published == 9_183_444
 
 
 @pytest.mark.long
 def test_the_best_layouts_of_the_whole_grid_cover_every_strategy(
-    whole: tuple[Path, str, str],
+    whole_quickstart: Quickstart,
 ) -> None:
-    lines = whole[1].partition("Best layout of each strategy")[2].split("\n\n")[1].splitlines()[2:]
-    found = [line.split()[:4] for line in lines]
+    table = whole_quickstart.out.partition("Best layout of each strategy")[2].split("\n\n")[1]
+    found = [line.split()[:4] for line in table.splitlines()[2:]]
     strategies = {"tensor_1d", "summa_2d", "context_2d"}
     assert [row[:2] for row in found[::3]] == SYSTEMS
     for first in range(0, len(found), 3):
