@@ -114,6 +114,7 @@ def test_it_is_refused_with_value_and_rule_and_nothing_is_written(
     assert list(database.parent.iterdir()) == [database.with_name("bad.toml")]
 
 
+@pytest.mark.long
 def test_a_capacity_below_the_weights_gives_rows_that_do_not_fit(
     sweep: Callable[[str], tuple[subprocess.CompletedProcess[str], Path]], program: Program
 ) -> None:

@@ -181,6 +181,7 @@ def test_the_output_in_the_documentation_is_what_the_commands_write() -> None:
 # ---- profiles in use ----
 
 
+@pytest.mark.long
 def test_a_profile_changes_problems_and_results_of_a_sweep_and_the_default_does_not(
     warehouse: Command, calibrated: Path, study: Callable[..., Path]
 ) -> None:
@@ -374,6 +375,7 @@ def test_estimators_without_constants_are_refused_with_those_that_have_some(
         assert not database.exists()
 
 
+@pytest.mark.long
 def test_the_default_estimator_can_be_named(warehouse: Command) -> None:
     named = warehouse(*SHORT, "--json", "--estimator", "training_step")
     assert named[0] == 0, named[2]

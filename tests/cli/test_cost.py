@@ -88,6 +88,7 @@ def test_a_run_costs_its_hours_times_the_price(ask: Any) -> None:
     assert (row["num_runs"], row["basis"], row["price_source"]) == (2, "given", "given")
 
 
+@pytest.mark.long
 def test_prices_are_joined_when_asked_for(ask: Any, database: Path) -> None:
     arguments = ("cost", "--model", "70B parameters", "--accelerator", "H100", "--year", 2024)
     _, rows, _ = ask(*arguments)

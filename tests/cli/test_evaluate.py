@@ -190,6 +190,7 @@ LEAST = {
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.long
 def test_the_least_that_an_estimator_takes_is_stored_and_every_view_has_it(
     evaluate: Command, name: str
 ) -> None:
@@ -221,6 +222,7 @@ STORED = {
 
 
 @pytest.mark.parametrize("name", STORED)
+@pytest.mark.long
 def test_stored_rows_evaluated_again_give_the_same_figures(
     evaluate: Command, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:

@@ -141,6 +141,7 @@ READING = {
 
 
 @pytest.mark.parametrize("name", READING)
+@pytest.mark.long
 def test_every_format_is_written_the_same_to_a_file_and_to_stdout(
     warehouse: Command, quickstart: Quickstart, tmp_path: Path, name: str
 ) -> None:

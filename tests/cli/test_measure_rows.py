@@ -108,6 +108,7 @@ def test_rows_that_no_machine_can_have_measured_refuse_the_file(
 @pytest.mark.parametrize(
     ("seconds", "memory"), [(LEAST * 1.001, "1e6"), ("1e9", "85.8e9"), ("0.5", "80e9")]
 )
+@pytest.mark.long
 def test_rows_at_the_edge_of_what_is_possible_are_taken(
     measured: Command, seconds: float | str, memory: str
 ) -> None:
@@ -169,6 +170,7 @@ def test_a_number_beyond_all_bounds_is_refused_without_a_warning_of_a_library(
 
 
 @pytest.mark.parametrize("accelerator", ["A100", "H100", "H200", "B200", "A100-SXM4-80GB"])
+@pytest.mark.long
 def test_a_run_on_any_accelerator_counts_in_the_accuracy(
     measured: Command, warehouse: Command, database: Path, accelerator: str
 ) -> None:

@@ -49,6 +49,7 @@ def ranked(warehouse_connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyCo
     return warehouse_connection
 
 
+@pytest.mark.long
 def test_the_top_of_a_rank_is_the_top_of_the_whole_ranking(
     ranked: duckdb.DuckDBPyConnection,
 ) -> None:

@@ -29,6 +29,7 @@ import pytest
         ),
     ],
 )
+@pytest.mark.long
 def test_an_argument_out_of_its_limits_is_told(
     warehouse_connection: duckdb.DuckDBPyConnection, call: str, told: str
 ) -> None:

@@ -52,6 +52,7 @@ def stored(warehouse_connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyCo
 
 
 @pytest.mark.parametrize(("call", "told", "hint"), REFUSED)
+@pytest.mark.long
 def test_a_name_that_is_nobodys_is_told_with_those_that_are_near(
     stored: duckdb.DuckDBPyConnection, call: str, told: str, hint: str
 ) -> None:

@@ -50,9 +50,14 @@ def fill(connection: duckdb.DuckDBPyConnection, table: str, path: Path) -> None:
     nullable = {name for name, _, may in found if may}
     values = ", ".join(f"cast(? as {types[name]})" for name in header)
     connection.execute(f"delete from {table}")
-    for row in rows:
-        fields = [v or (None if n in nullable else "") for n, v in zip(header, row, strict=True)]
-        connection.execute(f"insert into {table} ({', '.join(header)}) values ({values})", fields)
+    fields = [
+        v or (None if n in nullable else "")
+        for row in rows
+        for n, v in zip(header, row, strict=True)
+    ]
+    if rows:
+        every = ", ".join([f"({values})"] * len(rows))
+        connection.execute(f"insert into {table} ({', '.join(header)}) values {every}", fields)
 
 
 def parts(case: str) -> tuple[str, Path, Path]:
@@ -65,9 +70,11 @@ def parts(case: str) -> tuple[str, Path, Path]:
 def prepared(connection: duckdb.DuckDBPyConnection, name: str) -> str:
     """Fill the tables of case `name` and return the query that its expected rows answer."""
     view, arguments, expected = parts(name)
+    connection.begin()
     for path in sorted((CASES / view).glob("*.csv")):
         if not path.stem.startswith("expected"):
             fill(connection, path.stem, path)
+    connection.commit()
     columns = ", ".join(read(expected)[0])
     texts = {check.name: f"({check.sql})" for check in checks()}
     call = f"{view}({arguments.read_text().strip()})" if arguments.exists() else view

@@ -123,6 +123,7 @@ def num_compared(
     ],
     ids=lambda value: getattr(value, "name", None),
 )
+@pytest.mark.long
 def test_a_view_derives_what_the_estimator_computes(
     relation: Relation,
     num_rows: int,

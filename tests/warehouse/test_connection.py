@@ -249,6 +249,7 @@ def test_the_log_of_a_deleted_database_does_not_stop_a_new_one(made: Path) -> No
         assert opened.execute("select study from study").fetchall() == []
 
 
+@pytest.mark.long
 def test_two_processes_may_make_the_database_at_once(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,6 +273,7 @@ def test_two_processes_may_make_the_database_at_once(
     assert [each.name for each in database.parent.iterdir()] == [database.name]
 
 
+@pytest.mark.long
 def test_a_file_system_without_hard_links_will_do(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

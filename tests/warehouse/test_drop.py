@@ -86,6 +86,7 @@ def test_an_unknown_name_is_refused_before_anything_is_written(
     assert database.read_bytes() == before
 
 
+@pytest.mark.long
 def test_the_file_keeps_its_mode_and_the_link_to_it_stays_a_link(
     database: Path, tmp_path: Path
 ) -> None:
@@ -118,6 +119,7 @@ def test_nobody_can_open_the_file_until_the_copy_has_taken_its_place(
     assert run_study(database, study(tmp_path, "next", "[8]")).cells == 1
 
 
+@pytest.mark.long
 def test_a_log_is_kept_beside_the_file_whatever_link_it_was_opened_through(
     database: Path, tmp_path: Path
 ) -> None:
