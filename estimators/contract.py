@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
@@ -19,6 +19,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from estimators.columns import COLUMNS, Column
+from estimators.refusals import EmptySpaceError as EmptySpaceError
+from estimators.refusals import Refusal as Refusal
+from estimators.refusals import RefusedError as RefusedError
 from estimators.rules import Rule
 from estimators.values import PUBLISHED as PUBLISHED
 from estimators.values import Array as Array
@@ -27,38 +30,6 @@ from estimators.values import Mends as Mends
 from estimators.values import Scalar as Scalar
 from estimators.values import Space as Space
 from estimators.values import Values as Values
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """One reason why an input is refused.
-
-    `row` is the zero-based input row where there is one; the warehouse adds file and line.
-    """
-
-    column: str
-    value: Scalar
-    reason: str
-    hint: str = ""
-    row: int | None = None
-
-    def __str__(self) -> str:
-        """Return ``column value reason``, with the hint on the next line."""
-        text = f"`{self.column}` {_shown(self.value)} {self.reason}"
-        return f"{text}\nhint: {self.hint}" if self.hint else text
-
-
-class RefusedError(ValueError):
-    """Input that cannot be evaluated; carries every `Refusal` found."""
-
-    def __init__(self, refusals: Iterable[Refusal]) -> None:
-        self.refusals = tuple(refusals)
-        super().__init__("\n".join(str(refusal) for refusal in self.refusals))
-
-
-class EmptySpaceError(RefusedError):
-    """A space that is sound but has no layout."""
-
 
 Record = Mapping[str, Scalar]
 
@@ -501,7 +472,3 @@ def folded(name: object) -> str:
     """
     words = re.findall(r"\.?[0-9]+(?:\.[0-9]+)*|[^\W\d_]+", str(name).lower())
     return re.sub(r" ?([^\W\d_]+) ?", r"\1", " ".join(words))
-
-
-def _shown(value: Scalar) -> str:
-    return f'"{value}"' if isinstance(value, str) else "(none)" if value is None else str(value)

@@ -1,0 +1,43 @@
+"""Refusals: the reasons why an input cannot be evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from estimators.values import Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One reason why an input is refused.
+
+    `row` is the zero-based input row where there is one; the warehouse adds file and line.
+    """
+
+    column: str
+    value: Scalar
+    reason: str
+    hint: str = ""
+    row: int | None = None
+
+    def __str__(self) -> str:
+        """Return ``column value reason``, with the hint on the next line."""
+        text = f"`{self.column}` {_shown(self.value)} {self.reason}"
+        return f"{text}\nhint: {self.hint}" if self.hint else text
+
+
+class RefusedError(ValueError):
+    """Input that cannot be evaluated; carries every `Refusal` found."""
+
+    def __init__(self, refusals: Iterable[Refusal]) -> None:
+        self.refusals = tuple(refusals)
+        super().__init__("\n".join(str(refusal) for refusal in self.refusals))
+
+
+class EmptySpaceError(RefusedError):
+    """A space that is sound but has no layout."""
+
+
+def _shown(value: Scalar) -> str:
+    return f'"{value}"' if isinstance(value, str) else "(none)" if value is None else str(value)
