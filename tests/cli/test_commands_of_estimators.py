@@ -23,6 +23,7 @@ QUESTION = {
 
 @pytest.mark.parametrize("command", CAPABILITIES)
 @pytest.mark.parametrize("estimator", NAMES)
+@pytest.mark.long
 def test_an_estimator_is_taken_or_refused_with_those_that_can(
     warehouse: Command, command: str, estimator: str
 ) -> None:

@@ -285,6 +285,7 @@ def stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     return stored
 
 
+@pytest.mark.long
 def test_a_system_that_nobody_sells_has_no_price(stored: Any) -> None:
     tenfold = STEPS.replace("[512, 1024]", "512")
     tenfold += "[system]\nmatrix_flops_per_second = [312e12, 3120e12]\n"

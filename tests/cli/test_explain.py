@@ -83,6 +83,7 @@ def test_the_report_names_step_parts_and_constants(warehouse: Command) -> None:
     assert any(line.startswith("gemm_efficiency ") for line in lines)
 
 
+@pytest.mark.long
 def test_the_fastest_stored_layout_is_explained(warehouse: Command, tmp_path: Path) -> None:
     study = tmp_path / "study.toml"
     study.write_text(

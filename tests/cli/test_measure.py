@@ -102,6 +102,7 @@ def test_the_table_holds_what_was_measured_and_whence(
     assert stored(measure.database, "select count(*) from study_cell") == [(2,)]
 
 
+@pytest.mark.long
 def test_the_same_file_twice_is_refused_or_replaces(
     measure: Measure, runs: Callable[..., Path], warehouse: Command
 ) -> None:
@@ -331,6 +332,7 @@ def test_an_estimator_of_no_step_of_a_batch_on_gpus_is_refused(
     assert not database.exists()
 
 
+@pytest.mark.long
 def test_a_run_takes_the_constants_of_the_profile_that_it_names(
     measure: Measure, runs: Callable[..., Path], warehouse: Command
 ) -> None:

@@ -146,6 +146,7 @@ def test_a_file_gives_every_row_or_the_one_that_is_named(
     assert only == rows[16:]
 
 
+@pytest.mark.long
 def test_best_is_the_fastest_layout_of_each_problem(
     operations: Callable[..., tuple[int, Any, str]], stored: Path
 ) -> None:
@@ -219,6 +220,7 @@ def test_points_of_a_hardware_sweep_are_told_apart(
     assert len(out.splitlines()) == 2 + 32
 
 
+@pytest.mark.long
 def test_chosen_errata_are_mended(operations: Callable[..., tuple[int, Any, str]]) -> None:
     figures = {
         variant: operations(*ONE, *arguments)[1][0]

@@ -89,6 +89,7 @@ def test_days_dollars_energy_and_carbon_follow_from_the_step(
     assert carbon["France (BLOOM)"] == pytest.approx(kwh * 0.057)
 
 
+@pytest.mark.long
 def test_terms_that_are_given_take_the_place_of_the_published_ones(
     plan: Callable[..., tuple[Any, str]], planned: tuple[Path, dict[str, Any], str]
 ) -> None:
@@ -120,6 +121,7 @@ def test_half_and_double_the_gpus_are_planned_as_well(
     assert found["next_larger"]["training_seconds"] < found["training_seconds"]
 
 
+@pytest.mark.long
 def test_what_is_stored_is_not_swept_again(
     planned: tuple[Path, dict[str, Any], str], plan: Callable[..., tuple[Any, str]]
 ) -> None:
@@ -232,6 +234,7 @@ microbatch_size = 4
 """
 
 
+@pytest.mark.long
 def test_a_table_that_is_stored_in_part_is_evaluated_whole(
     warehouse: Command, planned_database: Path, tmp_path: Path, plan: Callable[..., tuple[Any, str]]
 ) -> None:
@@ -266,6 +269,7 @@ def test_a_table_that_is_stored_whole_is_taken_from_the_view(
     )
 
 
+@pytest.mark.long
 def test_the_report_has_every_section_and_the_queries_on_demand(
     warehouse: Command, planned_database: Path
 ) -> None:

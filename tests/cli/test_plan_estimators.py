@@ -45,6 +45,7 @@ def step_seconds(num_gpus: int) -> float:
 
 
 @pytest.mark.usefixtures("toy")
+@pytest.mark.long
 def test_the_toy_estimator_is_planned(warehouse: Command, tmp_path: Path) -> None:
     path = tmp_path / "toy.duckdb"
     code, out, err = warehouse(*TOY_RUN, "--gpus", 4, "--json", "--db", path)
@@ -69,6 +70,7 @@ def test_the_toy_estimator_is_planned(warehouse: Command, tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("toy")
+@pytest.mark.long
 def test_the_toy_estimator_is_planned_within_limits(warehouse: Command, tmp_path: Path) -> None:
     # the time of 5 GPUs and a bit: 4 GPUs are too slow, and 5 do not divide anything
     days = 7_630 * step_seconds(5) * 1.01 / 86400
@@ -120,6 +122,7 @@ def test_the_stages_of_a_dry_run_are_rows_for_programs(warehouse: Command, tmp_p
     assert [row["action"].split()[0] for row in rows] == ["sweep", "sweep", "read"]
 
 
+@pytest.mark.long
 def test_a_plan_is_written_in_every_format(
     warehouse: Command,
     planned: tuple[Path, dict[str, object], str],

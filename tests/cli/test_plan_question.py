@@ -78,6 +78,7 @@ def refusal(warehouse: Command, tmp_path: Path) -> Refusal:
 # ---- a custom model ----
 
 
+@pytest.mark.long
 def test_a_shape_is_planned_as_the_model_of_that_shape(
     planned: tuple[Path, dict[str, Any]], plan: Document
 ) -> None:
@@ -95,12 +96,14 @@ def test_a_name_beside_a_whole_shape_is_its_label(plan: Document) -> None:
     assert found["question"]["model"] == "mine"
 
 
+@pytest.mark.long
 def test_a_shape_changes_a_model_that_is_named(plan: Document) -> None:
     found = plan(*RUN, "--model", "gpt3_1.3B", "num_layers=12")
     assert found["question"]["shape"]["num_layers"] == 12
     assert found["question"]["shape"]["hidden_size"] == 2048
 
 
+@pytest.mark.long
 def test_the_roofline_takes_a_shape_as_well(plan: Document) -> None:
     found = plan(*RUN, *PAIRS, "--estimator", "roofline")
     assert found["question"]["shape"]["num_layers"] == 24
@@ -126,6 +129,7 @@ def test_an_incomplete_shape_names_what_is_missing(refusal: Refusal) -> None:
 # ---- layouts held to a choice, a system changed ----
 
 
+@pytest.mark.long
 def test_layouts_are_held_to_what_is_named_even_where_all_are_stored(
     plan: Document, planned: tuple[Path, dict[str, Any]], database: Path
 ) -> None:
@@ -194,6 +198,7 @@ def test_a_wrong_pair_is_refused(
     assert said in error
 
 
+@pytest.mark.long
 def test_an_accelerator_is_needed_and_may_be_a_pair(refusal: Refusal, plan: Document) -> None:
     code, error = refusal("--tokens", 1e9, "--gpus", 4, "--model", "gpt3_1.3B")
     assert code == 2
@@ -227,6 +232,7 @@ def test_a_number_of_gpus_without_a_layout_is_refused_before_anything_is_stored(
 # ---- the question ----
 
 
+@pytest.mark.long
 def test_the_question_stands_above_the_answer(warehouse: Command, database: Path) -> None:
     options = (*RUN, "--model", "mine", *PAIRS, "--goodput", 0.9, "tensor_parallel=2")
     code, out, err = warehouse("plan", *options, "--headroom-gb", 2, "--db", database)
@@ -256,6 +262,7 @@ def test_what_takes_the_place_of_a_default_is_told(warehouse: Command, tmp_path:
     assert "every layout has uses_sequence_parallel true\n" in err
 
 
+@pytest.mark.long
 def test_the_document_has_the_terms_of_the_question(plan: Document) -> None:
     terms = ("--price", 2, "--pue", 1.5, "--watts", 900, "--carbon", 0.1, "--goodput", 0.8)
     found = plan(*RUN, *PAIRS, *terms, "--electricity-price", 0.07)

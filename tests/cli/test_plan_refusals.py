@@ -36,6 +36,7 @@ def test_a_count_without_any_layout_names_its_neighbours(refusal: Refusal) -> No
     assert "hint: ask for 512" in error
 
 
+@pytest.mark.long
 def test_three_gpus_are_planned_if_a_layout_divides_by_three(
     plan: Callable[..., tuple[Any, str]],
 ) -> None:
@@ -46,6 +47,7 @@ def test_three_gpus_are_planned_if_a_layout_divides_by_three(
     assert [line["num_gpus"] for line in found["counts"]] == [2, 3, 6]
 
 
+@pytest.mark.long
 def test_where_no_price_was_published_the_option_that_gives_it_is_named(
     warehouse: Command, planned_database: Path
 ) -> None:
@@ -126,6 +128,7 @@ def test_unknown_names_and_impossible_tokens_are_refused(
     assert said in error
 
 
+@pytest.mark.long
 def test_a_database_that_another_process_writes_to_is_told(
     planned_database: Path, program: Program
 ) -> None:

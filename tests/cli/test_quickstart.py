@@ -79,6 +79,7 @@ def test_it_ranks_the_published_layouts(sections: dict[str, list[list[str]]]) ->
     assert all(int(row[3].replace(",", "")) >= 1 for row in table[2:])
 
 
+@pytest.mark.long
 def test_the_suggested_queries_run_and_return_rows(
     quickstart: Quickstart, program: Program
 ) -> None:

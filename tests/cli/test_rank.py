@@ -255,6 +255,7 @@ LAYER = (
         (FLOW.format(name="flow"), "dataflow", "stg_dataflow_traffic"),
     ],
 )
+@pytest.mark.long
 def test_rows_without_the_time_of_a_step_are_not_ranked_and_the_view_that_has_them_is_named(
     warehouse: Command, database: Path, tmp_path: Path, study: str, estimator: str, view: str
 ) -> None:

@@ -48,6 +48,7 @@ def test_a_view_shows_columns_lineage_and_an_example(
     assert re.search(r"^rests on .*\bgpu_hour_price\b", out, re.M)
 
 
+@pytest.mark.long
 def test_the_example_that_is_shown_runs(warehouse: Command, quickstart: Quickstart) -> None:
     for name in ("training_run_for", "configuration_rank", "has_mend"):
         _, out, _ = warehouse("schema", name, "--db", quickstart.database)
@@ -159,6 +160,7 @@ def test_a_database_that_is_named_must_be_there(warehouse: Command, tmp_path: Pa
 
 
 @pytest.mark.parametrize("width", [60, 100])
+@pytest.mark.long
 def test_on_a_terminal_nothing_is_wider_than_it(
     warehouse: Command, quickstart: Quickstart, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:

@@ -41,6 +41,7 @@ def test_each_format_writes_the_same_rows(warehouse: Command, quickstart: Quicks
     ]
 
 
+@pytest.mark.long
 def test_a_dash_reads_the_query_from_stdin(program: Program, quickstart: Quickstart) -> None:
     arguments = ("sql", "-", "--format", "csv", "--db", quickstart.database)
     done = program(*arguments, input="select 'é' as x -- a comment\n;\n")
@@ -76,6 +77,7 @@ def test_what_duckdb_refuses_exits_3_in_its_words_with_stdout_empty(
 
 
 @pytest.mark.parametrize("query", [ENDLESS, DEAF], ids=["endless", "deaf"])
+@pytest.mark.long
 def test_a_query_ends_at_its_time_even_if_it_heeds_no_interrupt(
     program: Program, quickstart: Quickstart, query: str
 ) -> None:

@@ -25,6 +25,7 @@ def num_rows(database: Path) -> int:
         return int(connection.execute("select count(*) from roofline").fetchall()[0][0])
 
 
+@pytest.mark.long
 def test_init_creates_a_database_and_then_finds_it_up_to_date(
     warehouse: Command, tmp_path: Path
 ) -> None:
@@ -169,6 +170,7 @@ def test_a_faulty_study_exits_3_and_nothing_is_written(
     assert not database.exists()
 
 
+@pytest.mark.long
 def test_drop_removes_a_study_and_says_how_much(
     warehouse: Command, database: Path, tiny: Path
 ) -> None:

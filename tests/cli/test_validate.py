@@ -20,6 +20,7 @@ PUBLISHED_ROWS = {
 }
 
 
+@pytest.mark.long
 def test_a_sound_database_passes_every_check_and_shows_the_comparison(
     program: Program, quickstart: Quickstart
 ) -> None:

@@ -44,6 +44,7 @@ def found(problem: dict[str, int], kept: dict[str, int] | None = None) -> list[t
 
 
 @given(problems)
+@pytest.mark.long
 def test_every_layout_is_found_once_and_in_order(problem: dict[str, int]) -> None:
     every = range(1, problem["num_gpus"] + 1)
     expected = [

@@ -53,6 +53,7 @@ def test_the_ten_best_layouts_come_in_the_order_of_the_source(
         assert relative_error(found[name], expected[name]) < TOLERANCE, name
 
 
+@pytest.mark.long
 def test_every_cell_of_the_published_space_has_as_many_candidates(catalog: Catalog) -> None:
     expected = pl.read_csv(GOLDENS / "roofline_candidate_counts.csv")
     assert expected.height == 234

@@ -197,6 +197,7 @@ def faster(problem: Problem, name: str, factor: float) -> dict[str, float]:
 
 @settings(max_examples=80)
 @given(problem=PROBLEM, name=st.sampled_from([*RATES]), factor=st.floats(1, 100))
+@pytest.mark.long
 def test_a_faster_machine_never_makes_a_step_slower(
     problem: Problem, name: str, factor: float
 ) -> None:
@@ -327,6 +328,7 @@ def changed(cell: Cell, layouts: Found, **changes: Any) -> tuple[Found, Found]:
 
 @settings(max_examples=40)
 @given(problem=PROBLEM)
+@pytest.mark.long
 def test_a_higher_zero_stage_never_keeps_more_of_parameters(problem: Problem) -> None:
     cell = cell_of(problem)
     layouts = some(layouts_of(cell))

@@ -88,6 +88,7 @@ def test_a_question_about_everything_reads_everything(
     assert most_rows(connection, "select sum(mfu) from configuration") >= NUM_CELLS * CELL_ROWS
 
 
+@pytest.mark.long
 def test_only_the_cells_in_question_are_read(
     connection: duckdb.DuckDBPyConnection, case: str
 ) -> None:

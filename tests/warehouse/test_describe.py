@@ -158,6 +158,7 @@ def test_every_argument_of_a_macro_has_a_meaning_and_none_is_explained_for_nothi
     assert set(ARGUMENTS) - used == set()
 
 
+@pytest.mark.long
 def test_every_macro_has_an_example_that_calls_it_and_runs(
     told: Description, connection: duckdb.DuckDBPyConnection
 ) -> None:

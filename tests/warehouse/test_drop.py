@@ -45,6 +45,7 @@ def count(database: Path, table: str) -> int:
         return int(connection.execute(f"select count(*) from {table}").fetchall()[0][0])
 
 
+@pytest.mark.long
 def test_cells_that_no_study_asks_for_any_more_go_with_the_next_drop(
     database: Path, tmp_path: Path
 ) -> None:

@@ -90,6 +90,7 @@ def test_a_sweep_stores_the_best_of_each_cell(database: Path, tmp_path: Path) ->
     assert found == expected != []
 
 
+@pytest.mark.long
 def test_a_forced_sweep_replaces_them(database: Path, tmp_path: Path) -> None:
     run_study(database, study(tmp_path))
     before = assert_right(database)
@@ -99,6 +100,7 @@ def test_a_forced_sweep_replaces_them(database: Path, tmp_path: Path) -> None:
     assert all(new[1] != old[1] for new, old in zip(after, before, strict=True))  # other times
 
 
+@pytest.mark.long
 def test_a_part_of_a_space_beside_the_whole_counts_no_layout_twice(
     database: Path, tmp_path: Path
 ) -> None:
@@ -122,6 +124,7 @@ def test_a_dropped_study_takes_its_own_along(database: Path, tmp_path: Path) -> 
     assert assert_right(database) == kept
 
 
+@pytest.mark.long
 def test_what_is_missing_or_old_is_found_by_the_views_and_made_again_by_init(
     database: Path, tmp_path: Path
 ) -> None:
@@ -208,6 +211,7 @@ def test_operations_and_budgets_have_no_best_layout_and_are_looked_at_once(
     assert shown(warehouse_connection) == []
 
 
+@pytest.mark.long
 def test_estimators_disagree_on_what_both_were_asked(database: Path, tmp_path: Path) -> None:
     product = "A100 SXM 80GB"
     run_study(database, study(tmp_path, num_gpus="[8]", accelerator=product))

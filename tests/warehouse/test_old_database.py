@@ -43,6 +43,7 @@ def old(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_an_old_database_opens_reads_and_sweeps_on(old: Path, tmp_path: Path) -> None:
     with duckdb.connect(str(old), read_only=True) as connection:
         before = connection.execute("from roofline order by all").fetchall()

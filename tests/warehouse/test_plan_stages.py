@@ -74,6 +74,7 @@ def test_the_list_is_the_same_however_often_it_is_built(
     assert first == second
 
 
+@pytest.mark.long
 def test_a_refinement_leads_to_one_more_sweep(
     reference: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:

@@ -78,7 +78,7 @@ def test_columns_that_a_query_makes_up_follow_from_their_names() -> None:
 
 def test_a_column_knows_how_people_read_it() -> None:
     step, degree, mfu = (COLUMNS[name] for name in ("step_seconds", "tensor_parallel_2", "mfu"))
-    assert (step.heading, step.unit, step.better) == ("step s", "s", "lower")
+    assert (step.heading, step.form.unit, step.better) == ("step s", "s", "lower")
     assert (degree.heading, degree.neutral, degree.in_layout) == ("TP2", 1, True)
     assert (mfu.heading, mfu.better, mfu.in_layout) == ("MFU %", "higher", False)
     assert {name for name, column in COLUMNS.items() if column.in_layout} == set(LAYOUT_COLUMNS)

@@ -110,6 +110,7 @@ def test_a_study_shares_the_cells_of_another(database: Path, tmp_path: Path) -> 
     assert (report.cells, report.cells_before) == (6, 2)
 
 
+@pytest.mark.long
 def test_commit_groups_do_not_change_what_is_stored(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +195,7 @@ def test_a_second_process_is_told_who_holds_the_database(
     assert 0 < progress["rows"] < progress["total_rows"]
 
 
+@pytest.mark.long
 def test_an_error_under_way_loses_the_group_and_is_told_as_it_is(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,6 +270,7 @@ def test_a_variant_without_a_layout_does_not_stop_the_other(database: Path, tmp_
     assert {record[6] for record in records(database)} == {"corrected"}
 
 
+@pytest.mark.long
 def test_a_choice_that_comes_later_leaves_stored_cells_alone(
     database: Path, tmp_path: Path
 ) -> None:
@@ -356,6 +359,7 @@ def test_a_damaged_progress_file_is_no_progress(content: str, tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("toy")
+@pytest.mark.long
 def test_another_estimator_with_other_grains_is_swept_without_more_ado(
     database: Path, tmp_path: Path
 ) -> None:

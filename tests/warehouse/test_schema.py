@@ -18,6 +18,7 @@ from warehouse.database.tables import fact_ddl
 
 
 @pytest.mark.usefixtures("toy")
+@pytest.mark.long
 def test_the_tables_are_the_union_of_what_estimators_declare(
     connection: duckdb.DuckDBPyConnection,
 ) -> None:
@@ -49,6 +50,7 @@ def test_a_fact_table_has_no_key_and_no_constraint(connection: duckdb.DuckDBPyCo
     assert connection.execute("select count(*) from duckdb_constraints()").fetchone() == (0,)
 
 
+@pytest.mark.long
 def test_records_are_keyed_and_carry_the_time(connection: duckdb.DuckDBPyConnection) -> None:
     prepare(connection)
     insert = (
@@ -67,6 +69,7 @@ def test_records_are_keyed_and_carry_the_time(connection: duckdb.DuckDBPyConnect
 
 
 @pytest.mark.usefixtures("toy")
+@pytest.mark.long
 def test_every_table_view_and_dictionary_column_carries_its_comment(
     connection: duckdb.DuckDBPyConnection,
 ) -> None:
@@ -90,6 +93,7 @@ def test_every_table_view_and_dictionary_column_carries_its_comment(
     assert len(comments) > 200
 
 
+@pytest.mark.long
 def test_a_new_estimator_takes_a_module_an_entry_its_columns_and_a_staging_view(
     database: Path, warehouse_connection: duckdb.DuckDBPyConnection, request: pytest.FixtureRequest
 ) -> None:

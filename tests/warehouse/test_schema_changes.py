@@ -204,6 +204,7 @@ def test_a_column_the_dictionary_gained_is_added_to_what_is_stored(
 
 
 @pytest.mark.usefixtures("toy")
+@pytest.mark.long
 def test_a_column_whose_type_changed_is_converted(
     connection: duckdb.DuckDBPyConnection,
     directories: Directories,
@@ -317,6 +318,7 @@ def test_a_kill_at_any_statement_leaves_all_or_nothing(
         assert dump(opened) == wanted
 
 
+@pytest.mark.long
 def test_a_kill_while_refreshing_keeps_the_rows(
     database: Path, empty_warehouse: Path, directories: Directories
 ) -> None:

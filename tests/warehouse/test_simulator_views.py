@@ -101,6 +101,7 @@ def evaluated(
 
 
 @pytest.mark.parametrize("name", list(SPACES))
+@pytest.mark.long
 def test_views_derive_what_the_estimator_computes(
     name: str, tmp_path: Path, database: Path
 ) -> None:

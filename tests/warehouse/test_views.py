@@ -234,6 +234,7 @@ def test_every_change_of_a_file_changes_the_definition(sql: Callable[..., Path])
     assert definition(directory) == definition(directory)
 
 
+@pytest.mark.long
 def test_all_packaged_files_become_views_that_answer(
     warehouse_connection: duckdb.DuckDBPyConnection,
 ) -> None:
