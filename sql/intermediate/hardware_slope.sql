@@ -78,7 +78,9 @@ grouped as (
     select
         family_id,
         attribute,
-        string_agg(companion, ' + ' order by companion) filter (where is_coupled) as coupled_attributes,
+        string_agg(companion, ' + ' order by companion) filter (
+            where is_coupled
+        ) as coupled_attributes,
         list(companion) filter (where not is_coupled) as unchanged
     from coupled
     group by family_id, attribute
