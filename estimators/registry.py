@@ -22,7 +22,7 @@ ESTIMATORS: dict[str, str] = {
 
 
 def get(name: str) -> Estimator:
-    """Return the estimator called `name`, whatever its capitals, hyphens and underscores.
+    """Return the estimator called `name`; capitals, hyphens and underscores do not matter.
 
     Raises
     ------

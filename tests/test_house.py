@@ -89,7 +89,7 @@ def test_no_module_imports_itself_through_others() -> None:
 
 def named(source: str) -> set[str]:
     """Return the estimators that a source names: in a text, in a comment, by an import."""
-    # What imports of the estimators' modules begin with is found as a word, as in a text.
+    # An import of an estimator's module is found as a word, as in a text.
     words = set(re.findall(r"\w+", source))
     found = {name for name in ESTIMATORS if name in words} - OWN_NAMES
     for name in OWN_NAMES:
