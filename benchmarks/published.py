@@ -86,13 +86,14 @@ def step_parts(rows: list[dict[str, Any]], **changes: Any) -> dict[str, Array]:
             columns[name] = np.array(values, dtype=object)
         else:
             columns[name] = np.array([np.nan if v is None else float(v) for v in values])
-    resolved, refusals = TRAINING_STEP.resolve(RELATION, columns, packaged_catalog(), PUBLISHED)
+    catalog = packaged_catalog()
+    resolved, refusals = TRAINING_STEP.resolve(RELATION, columns, catalog, PUBLISHED)
     if refusals:
         raise SystemExit(f"refused: {refusals[0]}")
     out: dict[str, Array] = {
         name: np.empty(len(rows), dtype=COLUMNS[name].dtype) for name in RELATION.outputs
     }
-    TRAINING_STEP.estimate(RELATION, resolved, resolved, PUBLISHED, out)
+    TRAINING_STEP.estimate(RELATION, resolved, resolved, PUBLISHED, out, catalog)
     return out
 
 

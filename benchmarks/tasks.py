@@ -27,11 +27,11 @@ def evaluate(study_file: Path, _database: Path) -> Measured:
     """Evaluate every row into record batches, and drop them."""
     from warehouse.database.record_batches import record_batches, searched
 
-    estimator, groups = _groups(study_file)
+    estimator, catalog, groups = _groups(study_file)
     started = time.perf_counter()
     rows = 0
     for relation, cells in _by_relation(estimator, groups):
-        pieces = searched(estimator, relation, cells)
+        pieces = searched(estimator, relation, cells, catalog)
         rows += sum(b.num_rows for b in record_batches(relation, pieces, _ignore))
     return Measured(rows, time.perf_counter() - started, _peak_bytes())
 
@@ -55,9 +55,12 @@ def ingest(study_file: Path, database: Path) -> Measured:
     from warehouse.database.connection import open_for_write
     from warehouse.database.record_batches import record_batches, schema_of, searched
 
-    estimator, groups = _groups(study_file)
+    estimator, catalog, groups = _groups(study_file)
     batches = [
-        (relation, list(record_batches(relation, searched(estimator, relation, cells), _ignore)))
+        (
+            relation,
+            list(record_batches(relation, searched(estimator, relation, cells, catalog), _ignore)),
+        )
         for relation, cells in _by_relation(estimator, groups)
     ]
     started = time.perf_counter()
@@ -74,14 +77,14 @@ def ingest(study_file: Path, database: Path) -> Measured:
     return Measured(rows, seconds, _peak_bytes(), database.stat().st_size)
 
 
-def _groups(study_file: Path) -> tuple[Any, list[Any]]:
+def _groups(study_file: Path) -> tuple[Any, Any, list[Any]]:
     from warehouse.database.catalog import packaged_catalog
     from warehouse.database.sink import commit_groups
     from warehouse.studies.study import load_study
     from warehouse.sweep.runner import COMMIT_ROWS, plan
 
     asked = plan(load_study(study_file), packaged_catalog())
-    return asked.estimator, list(commit_groups(asked.cells, COMMIT_ROWS))
+    return asked.estimator, asked.catalog, list(commit_groups(asked.cells, COMMIT_ROWS))
 
 
 def _by_relation(estimator: Any, groups: list[Any]) -> Iterator[tuple[Any, list[Any]]]:

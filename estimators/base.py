@@ -137,6 +137,7 @@ class BaseEstimator:
         layouts: Columns,
         mends: Mends,
         wanted: Collection[str],
+        catalog: Catalog,
     ) -> Mapping[str, Any]:
         """Return results by name, among them all `wanted` ones that are no key.
 
@@ -144,6 +145,8 @@ class BaseEstimator:
         ----------
         values
             Scalars of a cell, or arrays as long as the layouts.
+        catalog
+            The reference tables, for measured figures that `values` name.
         """
         raise NotImplementedError(f"{self.name} has neither `figures` nor `estimate`")
 
@@ -163,9 +166,10 @@ class BaseEstimator:
         layouts: Columns,
         mends: Mends,
         out: dict[str, Array],
+        catalog: Catalog,
     ) -> None:
         """Fill `out`; see `contract.Estimator`."""
-        found = self.figures(relation, values, layouts, mends, out.keys())
+        found = self.figures(relation, values, layouts, mends, out.keys(), catalog)
         for name, column in out.items():
             figure = layouts[name] if name in relation.keys else found[name]
             if isinstance(figure, Gathered):

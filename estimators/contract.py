@@ -439,11 +439,13 @@ class Estimator(Protocol):
         layouts: Columns,
         mends: Mends,
         out: dict[str, Array],
+        catalog: Catalog,
     ) -> None:
         """Fill every array in `out` with the result of that name, one element a layout.
 
         The same kernel serves a cell (`values` holds scalars) and a batch (arrays as long as
-        the layouts). `out` may name any of the relation's keys and outputs.
+        the layouts). `out` may name any of the relation's keys and outputs. `catalog` has the
+        measured tables that a problem's values name.
         """
 
 

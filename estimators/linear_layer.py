@@ -149,9 +149,10 @@ class LinearLayer(SearchedEstimator):
         layouts: Columns,
         mends: Mends,
         wanted: Collection[str],
+        catalog: Catalog,
     ) -> Mapping[str, Any]:
         """Return both times."""
-        del relation, mends, wanted
+        del relation, mends, wanted, catalog
         return seconds(values, layouts)
 
 

@@ -135,7 +135,9 @@ class SmallEstimator(BaseEstimator):
         layouts: Columns,
         mends: Mends,
         out: dict[str, Array],
+        catalog: Catalog,
     ) -> None:
+        del catalog
         self.block_sizes.append(len(layouts["data_parallel"]))
         size = np.asarray(values["hidden_size"] * values["num_layers"], dtype=np.float64)
         seconds = values["global_batch_size"] * size / values["num_gpus"] * 1e-6

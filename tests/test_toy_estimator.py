@@ -66,7 +66,7 @@ def test_one_configuration_by_hand() -> None:
     assert refusals == []
     for mends, communication in ((PUBLISHED, 1.536), (frozenset({"T1"}), 3.072)):
         out = {name: np.empty(1) for name in CONFIGURATIONS.outputs}
-        TOY.estimate(CONFIGURATIONS, resolved, resolved, mends, out)
+        TOY.estimate(CONFIGURATIONS, resolved, resolved, mends, out, CATALOG)
         assert out["compute_seconds"][0] == pytest.approx(0.294912)
         assert out["data_comm_seconds"][0] == pytest.approx(communication)
         assert out["step_seconds"][0] == pytest.approx(0.294912 + communication)
@@ -88,7 +88,7 @@ def test_a_cell_and_a_batch_of_its_rows_give_the_same(relation: Relation) -> Non
     found = []
     for values, rows in ((cell.values, layouts), (resolved, resolved)):
         out = {name: np.empty(size) for name in relation.outputs}
-        TOY.estimate(relation, values, rows, cell.mends, out)
+        TOY.estimate(relation, values, rows, cell.mends, out, CATALOG)
         found.append(out)
 
     for name in relation.outputs:
@@ -109,7 +109,7 @@ def test_parts_add_up_to_the_step() -> None:
     ):
         [layouts] = TOY.search.layouts(cell, 1000)
         out = {name: np.empty(TOY.search.count(cell))}
-        TOY.estimate(relation, cell.values, layouts, PUBLISHED, out)
+        TOY.estimate(relation, cell.values, layouts, PUBLISHED, out, CATALOG)
         sums.append(out[name])
 
     assert sums[1].reshape(-1, 2).sum(axis=1) == pytest.approx(sums[0])

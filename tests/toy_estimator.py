@@ -207,9 +207,10 @@ class Toy(SearchedEstimator):
         layouts: Columns,
         mends: Mends,
         wanted: Collection[str],
+        catalog: Catalog,
     ) -> Mapping[str, Any]:
         """Return every measure of either grain."""
-        del wanted
+        del wanted, catalog
         found = _estimate(values, layouts, mends)
         if "toy_part" in relation.keys:
             is_arithmetic = np.equal(layouts["toy_part"], PARTS[0])

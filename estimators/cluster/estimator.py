@@ -82,9 +82,10 @@ class Cluster(BaseEstimator):
         layouts: Columns,
         mends: Mends,
         wanted: Collection[str],
+        catalog: Catalog,
     ) -> Mapping[str, Any]:
         """Return every result of one relation; an unknown one is NaN."""
-        del wanted
+        del wanted, catalog
         with np.errstate(all="ignore"):
             return KERNELS[relation.name](values, layouts, mends)
 

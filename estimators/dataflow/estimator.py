@@ -130,9 +130,10 @@ class Dataflow(SearchedEstimator):
         layouts: Columns,
         mends: Mends,
         wanted: Collection[str],
+        catalog: Catalog,
     ) -> Mapping[str, Any]:
         """Return counts and, where they are wanted, the figures of the run that follow."""
-        del mends
+        del mends, catalog
         found = totals(values, layouts)
         if not set(wanted) <= {*relation.keys, *found}:
             found |= derived(values, layouts, found)

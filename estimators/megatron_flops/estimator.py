@@ -96,9 +96,10 @@ class MegatronFlops(SearchedEstimator):
         layouts: Columns,
         mends: Mends,
         wanted: Collection[str],
+        catalog: Catalog,
     ) -> Mapping[str, Any]:
         """Return every result."""
-        del relation, layouts, mends, wanted
+        del relation, layouts, mends, wanted, catalog
         with np.errstate(all="ignore"):
             return figures(values, np.equal(values["activation_recompute"], "full"))
 

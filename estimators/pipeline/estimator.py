@@ -132,9 +132,10 @@ class Pipeline(SearchedEstimator):
         layouts: Columns,
         mends: Mends,
         wanted: Collection[str],
+        catalog: Catalog,
     ) -> Mapping[str, Any]:
         """Return every result."""
-        del relation, wanted
+        del relation, wanted, catalog
         return figures(values, layouts, mends)
 
 

@@ -149,8 +149,10 @@ class Roofline(SearchedEstimator):
         layouts: Columns,
         mends: Mends,
         out: dict[str, Array],
+        catalog: Catalog,
     ) -> None:
         """Fill `out`; see `contract.Estimator`. Layouts of the search are used factored."""
+        del catalog  # the problem has every figure
         if isinstance(layouts, Layouts):
             _estimate(values, layouts, mends, out)
             return

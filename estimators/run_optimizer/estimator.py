@@ -194,9 +194,10 @@ class RunOptimizer(SearchedEstimator):
         layouts: Columns,
         mends: Mends,
         wanted: Collection[str],
+        catalog: Catalog,
     ) -> Mapping[str, Any]:
         """Return every result."""
-        del relation, mends, wanted
+        del relation, mends, wanted, catalog
         return figures(values, layouts)
 
 

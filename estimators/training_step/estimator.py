@@ -86,7 +86,7 @@ class TrainingStep(SearchedEstimator):
     """One optimizer step from first principles: arithmetic, traffic, networks, schedule, memory."""
 
     name = NAME
-    version = 1
+    version = 2
     title = "One training step from first principles, with constants measured elsewhere"
     problem_columns = given.PROBLEM
     choice_columns = given.CHOICES
@@ -172,13 +172,14 @@ class TrainingStep(SearchedEstimator):
         layouts: Columns,
         mends: Mends,
         wanted: Collection[str],
+        catalog: Catalog,
     ) -> Mapping[str, Any]:
         """Return every stored result, and derived ones where they are wanted.
 
         Rows of a search that follow one another split layers alike: a layer is computed once
         for each run of them. In a batch each row has its own layer.
         """
-        del mends
+        del mends, catalog
         values = with_derived(values)
         is_cell = np.ndim(values["seq_len"]) == 0
         with np.errstate(all="ignore"):

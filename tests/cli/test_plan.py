@@ -39,7 +39,8 @@ def test_the_best_layout_is_the_fastest_that_fits_of_the_whole_space(
     given = {"model": MODEL, "accelerator": ACCELERATOR, "num_gpus": "8", "global_batch_size": "64"}
     shown = show_configuration(estimator, relation, given, frozenset(), packaged_catalog())
     cells = cells_of_problem(estimator, relation, shown.problem, frozenset())
-    space = evaluated(estimator, relation, cells, ["step_seconds", "fits_memory", "memory_bytes"])
+    names = ["step_seconds", "fits_memory", "memory_bytes"]
+    space = evaluated(estimator, relation, cells, names, packaged_catalog())
     fastest = np.where(space["fits_memory"], space["step_seconds"], math.inf).min()
     best = found["layouts"][0]
     assert best["step_seconds"] == pytest.approx(fastest, rel=1e-12)

@@ -85,7 +85,7 @@ def space() -> dict[str, Any]:
     shown = show_configuration(estimator, relation, given, frozenset(), packaged_catalog())
     cells = cells_of_problem(estimator, relation, shown.problem, frozenset())
     names = (*relation.keys, "activation_recompute", "step_seconds", "memory_bytes")
-    return evaluated(estimator, relation, cells, names)
+    return evaluated(estimator, relation, cells, names, packaged_catalog())
 
 
 def fastest_within(space: dict[str, Any], memory_bytes: float) -> float:

@@ -14,6 +14,9 @@ from estimators.factored import Factored
 from estimators.roofline.estimator import RELATION, ROOFLINE
 
 ALL_MENDS: Mends = frozenset(ROOFLINE.mends)
+NOTHING = Catalog({})
+"""No reference table: a resolved problem has every figure that the estimator needs."""
+
 NAMES = (*ROOFLINE.problem_columns, *ROOFLINE.choice_columns, *RELATION.keys)
 PARTS = (
     "compute_seconds",
@@ -39,7 +42,7 @@ def evaluate_cell(cell: Cell, max_rows: int = 16_384) -> pl.DataFrame:
     for layouts in ROOFLINE.search.layouts(cell, max_rows):
         assert isinstance(layouts, Factored)
         out = _allocate(names, layouts.num_rows)
-        ROOFLINE.estimate(RELATION, cell.values, layouts, cell.mends, out)
+        ROOFLINE.estimate(RELATION, cell.values, layouts, cell.mends, out, NOTHING)
         frames.append(pl.DataFrame(out))
     return pl.concat(frames) if frames else pl.DataFrame(_allocate(names, 0))
 
@@ -70,7 +73,7 @@ def evaluate_rows(
     for name, value in changes.items():
         resolved[name] = np.broadcast_to(value, rows.height)
     out = _allocate(RELATION.outputs, rows.height)
-    ROOFLINE.estimate(RELATION, resolved, resolved, mends, out)
+    ROOFLINE.estimate(RELATION, resolved, resolved, mends, out, NOTHING)
     return pl.DataFrame(out)
 
 

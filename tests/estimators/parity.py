@@ -55,7 +55,7 @@ def evaluated(
     out: dict[str, Array] = {
         name: np.empty(frame.height, relation.column(name).dtype) for name in relation.outputs
     }
-    estimator.estimate(relation, values, layouts, mends, out)
+    estimator.estimate(relation, values, layouts, mends, out, catalog)
     return pl.DataFrame({name: pl.Series(name, column) for name, column in out.items()})
 
 

@@ -23,6 +23,7 @@ from estimators.contract import (
 )
 from estimators.inputs import records
 from tests.toy_estimator import TOY
+from warehouse.database.catalog import packaged_catalog
 
 GPT: dict[str, Any] = {
     "num_layers": 4,
@@ -91,7 +92,7 @@ def evaluated(
     out: dict[str, Array] = {
         n: np.empty(size, relation.column(n).dtype) for n in names if n in relation.outputs
     }
-    estimator.estimate(relation, cell.values, layouts, cell.mends, out)
+    estimator.estimate(relation, cell.values, layouts, cell.mends, out, packaged_catalog())
     return {n: out[n] if n in out else np.full(size, cell.values[n]) for n in names}
 
 
@@ -300,4 +301,4 @@ def test_the_base_has_nothing_and_says_so(catalog: Catalog) -> None:
     with pytest.raises(NotImplementedError, match="bare has neither `complete` nor `resolve`"):
         bare.resolve(TOY.relations[0], {"num_gpus": np.array([1.0])}, catalog, PUBLISHED)
     with pytest.raises(NotImplementedError, match="bare has neither `figures` nor `estimate`"):
-        bare.estimate(TOY.relations[0], {}, {}, PUBLISHED, {})
+        bare.estimate(TOY.relations[0], {}, {}, PUBLISHED, {}, catalog)

@@ -118,7 +118,7 @@ def test_a_cell_is_one_row_and_the_same_as_in_a_batch(catalog: Catalog) -> None:
     for cell in cells:
         [layouts] = MEGATRON_FLOPS.search.layouts(cell, 10)
         out = {"step_seconds": np.empty(MEGATRON_FLOPS.search.count(cell))}
-        MEGATRON_FLOPS.estimate(RELATION, cell.values, layouts, PUBLISHED, out)
+        MEGATRON_FLOPS.estimate(RELATION, cell.values, layouts, PUBLISHED, out, catalog)
         batch = evaluated(MEGATRON_FLOPS, RELATION, pl.DataFrame([cell.values]), catalog)
         assert out["step_seconds"].tolist() == batch["step_seconds"].to_list()
 

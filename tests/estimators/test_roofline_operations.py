@@ -14,7 +14,14 @@ from estimators.contract import PUBLISHED, Catalog, Mends
 from estimators.roofline.breakdown import RELATION_OPERATION, operation_names, with_operations
 from estimators.roofline.estimator import ROOFLINE
 from estimators.roofline.strategies import ATTENTIONS, SECOND_AXIS
-from tests.estimators.evaluation import ALL_MENDS, cells_of, evaluate_cell, relative_error, resolve
+from tests.estimators.evaluation import (
+    ALL_MENDS,
+    NOTHING,
+    cells_of,
+    evaluate_cell,
+    relative_error,
+    resolve,
+)
 from tests.estimators.roofline_names import OPERATIONS
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
@@ -43,7 +50,7 @@ def evaluate_operations(columns: dict[str, Any], mends: Mends = PUBLISHED) -> pl
     out: dict[str, Any] = {
         name: np.empty(size, dtype=COLUMNS[name].dtype) for name in RELATION_OPERATION.stored
     }
-    ROOFLINE.estimate(RELATION_OPERATION, columns, columns, mends, out)
+    ROOFLINE.estimate(RELATION_OPERATION, columns, columns, mends, out, NOTHING)
     return pl.DataFrame(out)
 
 

@@ -34,7 +34,7 @@ def rows(cell: Cell) -> dict[str, Array]:
     size = len(layouts["num_microbatches"])
     out = {name: np.empty(size) for name in ("utilization", "training_seconds", "num_gpus")}
     relation = RELATION if cell.relation == RELATION.name else RELATION_PATH
-    RUN_OPTIMIZER.estimate(relation, cell.values, layouts, PUBLISHED, out)
+    RUN_OPTIMIZER.estimate(relation, cell.values, layouts, PUBLISHED, out, Catalog({}))
     return {**layouts, **out}
 
 

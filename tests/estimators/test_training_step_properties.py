@@ -13,6 +13,7 @@ from estimators.contract import PUBLISHED, Cell, EmptySpaceError
 from estimators.training_step.estimator import RELATION, TRAINING_STEP
 from estimators.training_step.step import TIMES
 from tests.estimators.training_step_cases import (
+    CATALOG,
     GPT,
     IDEAL,
     LLAMA,
@@ -311,7 +312,7 @@ def test_a_column_may_be_asked_for_alone(name: str) -> None:
     [cell] = cells_of({**IDEAL, **MOE, "vocab_size": 512, "num_gpus": 8, "global_batch_size": 8})
     layouts = layouts_of(cell)
     out = allocated(len(layouts["zero_stage"]), [name])
-    TRAINING_STEP.estimate(RELATION, cell.values, layouts, PUBLISHED, out)
+    TRAINING_STEP.estimate(RELATION, cell.values, layouts, PUBLISHED, out, CATALOG)
     expected = layouts[name] if name in layouts else estimate_cell(cell, layouts)[name]
     assert (out[name] == expected).all()
 

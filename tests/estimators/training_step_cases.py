@@ -141,10 +141,10 @@ def allocated(size: int, names: Sequence[str] = OUTPUTS) -> Found:
     return {name: np.full(size, 7, dtype=COLUMNS[name].dtype) for name in names}
 
 
-def estimate(resolved: Mapping[str, Array]) -> Found:
+def estimate(resolved: Mapping[str, Array], catalog: Catalog = CATALOG) -> Found:
     """Return the results of resolved columns."""
     out = allocated(len(resolved["seq_len"]))
-    TRAINING_STEP.estimate(RELATION, resolved, resolved, PUBLISHED, out)
+    TRAINING_STEP.estimate(RELATION, resolved, resolved, PUBLISHED, out, catalog)
     return out
 
 
@@ -152,7 +152,7 @@ def evaluate(rows: Sequence[Row], catalog: Catalog = CATALOG) -> Found:
     """Return the results of rows, none of which may be refused, by column."""
     resolved, refusals = resolve(rows, catalog)
     assert not refusals, refusals[:3]
-    return estimate(resolved)
+    return estimate(resolved, catalog)
 
 
 def steps(*rows: Row) -> list[dict[str, Any]]:
@@ -186,10 +186,10 @@ def layouts_of(cell: Cell, max_rows: int = 16_384) -> Found:
     return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in names}
 
 
-def estimate_cell(cell: Cell, layouts: Mapping[str, Array]) -> Found:
+def estimate_cell(cell: Cell, layouts: Mapping[str, Array], catalog: Catalog = CATALOG) -> Found:
     """Return the results of some layouts of a cell, evaluated with its values as scalars."""
     out = allocated(len(layouts["zero_stage"]))
-    TRAINING_STEP.estimate(RELATION, cell.values, layouts, PUBLISHED, out)
+    TRAINING_STEP.estimate(RELATION, cell.values, layouts, PUBLISHED, out, catalog)
     return out
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from estimators.contract import Array, Estimator, Relation
 from estimators.registry import get
+from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read
 from warehouse.studies.study import load_study
 from warehouse.sweep.runner import run_study
@@ -96,7 +97,7 @@ def evaluated(
     out: dict[str, Any] = {
         n: np.empty(stored.height, relation.column(n).dtype) for n in relation.outputs
     }
-    estimator.estimate(relation, values, layouts, mends, out)
+    estimator.estimate(relation, values, layouts, mends, out, packaged_catalog())
     return out
 
 

@@ -52,7 +52,7 @@ def test_configuration_shows_what_evaluate_gives(
         resolved, refusals = roofline.resolve(relation, columns, packaged_catalog(), mends)
         assert not refusals
         out = {n: np.empty(shown.height, dtype=COLUMNS[n].dtype) for n in relation.outputs}
-        roofline.estimate(relation, resolved, resolved, mends, out)
+        roofline.estimate(relation, resolved, resolved, mends, out, packaged_catalog())
         for name, expected in out.items():
             if name == "fits_memory":
                 assert (shown[name].to_numpy() == expected).all()

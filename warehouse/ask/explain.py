@@ -220,7 +220,9 @@ def _steps(shown: Shown, changes: Sequence[Mapping[str, Scalar]]) -> list[float]
     relation = shown.relation
     for name in relation.keys:
         columns[name] = columns[name].astype(relation.column(name).dtype)
-    out = estimated(shown.estimator, relation, columns, shown.mends, ("step_seconds",))
+    out = estimated(
+        shown.estimator, relation, columns, shown.mends, ("step_seconds",), shown.catalog
+    )
     return [float(seconds) for seconds in out["step_seconds"].tolist()]
 
 

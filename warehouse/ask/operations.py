@@ -157,7 +157,7 @@ def best_configurations(
 
 
 def break_down(
-    estimator: Estimator, configurations: Columns, mends: Mends
+    estimator: Estimator, configurations: Columns, mends: Mends, catalog: Catalog
 ) -> list[tuple[Cell, Columns]]:
     """Return a cell of operations for each configuration, in order; one given twice is one."""
     operations = operations_of(estimator)
@@ -165,7 +165,7 @@ def break_down(
     size = len(next(iter(configurations.values())))
     rows = operations.expand({**configurations, "place": np.arange(size)})
     place = rows.pop("place")
-    found = estimated(estimator, relation, rows, mends, relation.measures)
+    found = estimated(estimator, relation, rows, mends, relation.measures, catalog)
     cells: dict[int, tuple[Cell, Columns]] = {}
     for start, stop in _runs(place, size):
         own, measured = (

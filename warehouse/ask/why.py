@@ -266,7 +266,7 @@ def compared(shown: Shown) -> Diagnosis:
     choices, times = estimator.choice_columns, estimator.time_parts
     known = ("step_seconds", "memory_bytes", "fits_memory")
     columns = (*relation.keys, *choices, *(name for name in known if name in relation.outputs))
-    space = evaluated(estimator, relation, cells, dict.fromkeys((*columns, *times)))
+    space = evaluated(estimator, relation, cells, dict.fromkeys((*columns, *times)), shown.catalog)
     own = {**shown.layout, **{choice: shown.problem[choice] for choice in choices}}
     is_own = _matching(space, own)
     num_layouts = len(is_own)

@@ -21,7 +21,7 @@ from warehouse.evaluate.inputs import estimated, taken
 from warehouse.evaluate.profiles import Profile
 
 if TYPE_CHECKING:
-    from estimators.contract import Estimator
+    from estimators.contract import Catalog, Estimator
 
 STEP = "step_seconds"
 """The output that is compared with what was measured."""
@@ -81,19 +81,25 @@ class Steps:
         Complete columns of the steps.
     published
         Their measured seconds.
+    catalog
+        The reference tables.
     """
 
-    def __init__(self, estimator: Estimator, resolved: Columns, published: Array) -> None:
+    def __init__(
+        self, estimator: Estimator, resolved: Columns, published: Array, catalog: Catalog
+    ) -> None:
         self.estimator = estimator
         self.values = resolved
         self.published = published
+        self.catalog = catalog
 
     def __len__(self) -> int:
         return len(self.published)
 
     def taken(self, rows: Array) -> Steps:
         """Return some of the steps."""
-        return Steps(self.estimator, taken(self.values, rows), self.published[rows])
+        columns = taken(self.values, rows)
+        return Steps(self.estimator, columns, self.published[rows], self.catalog)
 
     def predict(self, settings: Mapping[str, Array]) -> Array:
         """Return the seconds of every step (columns) under each setting of constants (rows)."""
@@ -109,7 +115,7 @@ class Steps:
         values = {name: np.tile(own, size) for name, own in self.values.items()}
         values |= {name: np.repeat(own, len(self)) for name, own in settings.items()}
         relation = self.estimator.relations[0]
-        seconds = estimated(self.estimator, relation, values, PUBLISHED, [STEP])[STEP]
+        seconds = estimated(self.estimator, relation, values, PUBLISHED, [STEP], self.catalog)[STEP]
         return seconds.reshape(size, len(self))
 
 

@@ -162,7 +162,7 @@ def _admitted(
     """Return the steps that the estimator admits, and why it refuses the others."""
     resolved = resolve_rows(estimator, estimator.relations[0], frame, catalog, PUBLISHED)
     published: Array = frame[MEASURED].to_numpy()[resolved.is_good]
-    return Steps(estimator, resolved.good, published), resolved.refusals
+    return Steps(estimator, resolved.good, published, catalog), resolved.refusals
 
 
 def _others(

@@ -179,12 +179,12 @@ def operations(
     mends = mending.mends(chosen)
     values = {**given(filters), **given(layout)}
     _refuse_mixtures(values, source)
+    catalog = _catalog(db if into_db else None)
     if source.best:
         configurations = _best(db, chosen, values, mends)
     else:
-        catalog = _catalog(db if into_db else None)
         configurations = _described(chosen, {**values, **source.settings()}, source, catalog, mends)
-    cells = break_down(chosen, configurations, mends)
+    cells = break_down(chosen, configurations, mends, catalog)
     if into_db:
         with open_for_write(db) as connection:
             study, new = store_breakdown(connection, chosen, cells, mends)

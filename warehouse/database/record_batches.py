@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from estimators.columns import NUMPY_TYPES, Column
-from estimators.contract import Array, Cell, Columns, Estimator, Relation
+from estimators.contract import Array, Catalog, Cell, Columns, Estimator, Relation
 
 BATCH_ROWS = 122_880
 """Rows of a batch, one row group of DuckDB; other sizes cost time and space."""
@@ -25,7 +25,9 @@ Evaluated = Iterator[tuple[Cell, int, Callable[[dict[str, Array]], None]]]
 """Pieces of cells: the cell, the number of rows, and a function that fills given arrays."""
 
 
-def searched(estimator: Estimator, relation: Relation, cells: Iterable[Cell]) -> Evaluated:
+def searched(
+    estimator: Estimator, relation: Relation, cells: Iterable[Cell], catalog: Catalog
+) -> Evaluated:
     """Yield the pieces of cells that a search enumerates and the estimator evaluates.
 
     Raises
@@ -48,7 +50,7 @@ def searched(estimator: Estimator, relation: Relation, cells: Iterable[Cell]) ->
                 layouts: Columns = layouts,
                 cell: Cell = cell,
             ) -> None:
-                estimator.estimate(relation, values, layouts, cell.mends, out)
+                estimator.estimate(relation, values, layouts, cell.mends, out, catalog)
 
             yield cell, size, fill
         if seen != search.count(cell):

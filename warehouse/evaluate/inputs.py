@@ -46,6 +46,7 @@ class Resolved:
     estimator: Estimator
     relation: Relation
     mends: Mends
+    catalog: Catalog
     columns: Columns
     rows: Array
     is_good: Array
@@ -100,7 +101,7 @@ def resolve_rows(
         _marked(is_good, faults)
     if not resolved:
         rows = rows[:0]
-    return Resolved(estimator, relation, mends, resolved, rows, is_good, tuple(refusals))
+    return Resolved(estimator, relation, mends, catalog, resolved, rows, is_good, tuple(refusals))
 
 
 def evaluate_rows(resolved: Resolved, outputs: Iterable[str] = ()) -> dict[str, Array]:
@@ -115,7 +116,9 @@ def evaluate_rows(resolved: Resolved, outputs: Iterable[str] = ()) -> dict[str, 
     names = tuple(outputs) or relation.outputs
     if not resolved.is_good.any():
         return {name: np.empty(0, relation.column(name).dtype) for name in names}
-    return estimated(resolved.estimator, relation, resolved.good, resolved.mends, names)
+    return estimated(
+        resolved.estimator, relation, resolved.good, resolved.mends, names, resolved.catalog
+    )
 
 
 def estimated(
@@ -124,6 +127,7 @@ def estimated(
     columns: Columns,
     mends: Mends,
     outputs: Iterable[str],
+    catalog: Catalog,
 ) -> dict[str, Array]:
     """Return outputs of rows that are resolved, one element a row.
 
@@ -137,7 +141,7 @@ def estimated(
     keys = {name: columns[name] for name in relation.keys}
     shared = (*estimator.problem_columns, *estimator.choice_columns)
     values = {name: columns[name] for name in shared if name in columns}
-    estimator.estimate(relation, values, keys, mends, out)
+    estimator.estimate(relation, values, keys, mends, out, catalog)
     return out
 
 

@@ -39,6 +39,7 @@ class Shown:
     estimator: Estimator
     relation: Relation
     mends: Mends
+    catalog: Catalog
     problem: Mapping[str, Scalar]
     layout: Mapping[str, Scalar]
     results: Mapping[str, Scalar]
@@ -119,6 +120,7 @@ def show_configuration(
         estimator,
         relation,
         mends,
+        catalog,
         problem=_scalars(resolved.columns, shared),
         layout=_scalars(resolved.columns, relation.keys),
         results=_scalars(evaluate_rows(resolved), relation.outputs),

@@ -15,7 +15,7 @@ from warehouse.database.record_batches import CHUNK_ROWS, num_rows
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from estimators.contract import Estimator, Relation
+    from estimators.contract import Catalog, Estimator, Relation
 
 
 def named_choices(estimator: Estimator) -> dict[str, tuple[Scalar, ...]]:
@@ -71,7 +71,11 @@ def _plain(name: str, value: Scalar) -> Scalar:
 
 
 def evaluated(
-    estimator: Estimator, relation: Relation, cells: Iterable[Cell], names: Iterable[str]
+    estimator: Estimator,
+    relation: Relation,
+    cells: Iterable[Cell],
+    names: Iterable[str],
+    catalog: Catalog,
 ) -> dict[str, Array]:
     """Return columns of every layout of `cells`, in order.
 
@@ -90,7 +94,7 @@ def evaluated(
         for layouts in search.layouts(cell, CHUNK_ROWS):
             size = num_rows(layouts)
             out: dict[str, Any] = {name: np.empty(size, dtype) for name, dtype in computed.items()}
-            estimator.estimate(relation, cell.values, layouts, cell.mends, out)
+            estimator.estimate(relation, cell.values, layouts, cell.mends, out, catalog)
             for name in names:
                 column = out[name] if name in out else np.full(size, cell.choices[name], object)
                 parts[name].append(column)

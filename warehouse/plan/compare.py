@@ -183,7 +183,9 @@ def _smallest_that_fits(run: TrainingRun, first: int) -> int | None:
     while num_gpus <= _LARGEST:
         values = {**run.problem, "num_gpus": num_gpus, "global_batch_size": run.batch}
         cells = cells_of_problem(run.estimator, relation, values, run.mends, run.request.held)
-        memory = evaluated(run.estimator, relation, cells, ["memory_bytes"])["memory_bytes"]
+        memory = evaluated(run.estimator, relation, cells, ["memory_bytes"], run.catalog)[
+            "memory_bytes"
+        ]
         if (memory <= float(values["hbm_bytes"] or 0) - run.request.headroom_bytes).any():
             return num_gpus
         num_gpus *= 2

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from estimators.contract import Estimator, Mends
+    from estimators.contract import Catalog, Estimator, Mends
 
 MAX_GPUS = 16_384
 """Largest GPU count that is tried unless ``--max-gpus`` says otherwise."""
@@ -167,6 +167,8 @@ class TrainingRun:
         Whether the estimator's rule gave the batch.
     parameters, active_parameters
         Parameters of the layers: all of them, and those that one token passes through.
+    catalog
+        The reference tables.
     """
 
     request: PlanRequest
@@ -178,6 +180,7 @@ class TrainingRun:
     is_default_batch: bool
     parameters: float
     active_parameters: float
+    catalog: Catalog
 
     @property
     def variant(self) -> str:
@@ -368,6 +371,7 @@ def resolve(request: PlanRequest, terms: CostTerms | None = None) -> TrainingRun
         request.batch is None,
         parameters,
         active,
+        catalog,
     )
 
 

@@ -57,6 +57,8 @@ class Plan:
 
     estimator: Estimator
     cells: Sized
+    catalog: Catalog
+    """The reference tables with the study's own models and systems, and its profiles."""
 
     @property
     def num_rows(self) -> int:
@@ -146,7 +148,7 @@ def plan(
                 cells.setdefault(cell.id, (cell, search.count(cell)))
     except RefusedError as error:
         raise InputError.from_refusals(error.refusals, study.file) from None
-    return Plan(estimator, tuple(cells.values()))
+    return Plan(estimator, tuple(cells.values()), catalog)
 
 
 def _cells(
@@ -210,7 +212,7 @@ def run_study(
             )
             with ProgressFile(database, progress) as file:
                 tracker = _Tracker(progress, file, on_progress)
-                _sweep(DuckDBSink(connection), asked.estimator, missing, tracker, replace=force)
+                _sweep(DuckDBSink(connection), asked, missing, tracker, replace=force)
         return SweepReport(
             study.name,
             cells=len(missing),
@@ -221,14 +223,13 @@ def run_study(
         )
 
 
-def _sweep(
-    sink: Sink, estimator: Estimator, cells: Sized, tracker: _Tracker, *, replace: bool
-) -> None:
+def _sweep(sink: Sink, asked: Plan, cells: Sized, tracker: _Tracker, *, replace: bool) -> None:
     """Evaluate and store `cells`, relation by relation, group by group."""
+    estimator, catalog = asked.estimator, asked.catalog
     for relation in estimator.relations:
         own = [(cell, rows) for cell, rows in cells if cell.relation == relation.name]
         for group in commit_groups(own, COMMIT_ROWS):
-            pieces = searched(estimator, relation, [cell for cell, _ in group])
+            pieces = searched(estimator, relation, [cell for cell, _ in group], catalog)
             batches = record_batches(relation, pieces, tracker.add_rows)
             sink.store(estimator, relation, group, batches, replace=replace)
             tracker.add_cells(len(group))
