@@ -23,6 +23,14 @@ SHAPE = (
 )
 
 RUN = (
+    Column(
+        "power_limit_watts",
+        "float",
+        "watts",
+        "Power that firmware keeps a board to; NULL where it is not known: full clock",
+        above=0,
+        maximum=1e6,
+    ),
     text("framework", "Program whose choices of fusion, overlap and bytes are taken"),
     text("profile", "Set of constants: default, or the name of a calibrated one"),
     text("precision", "Number format of the matrix products", "bf16", "fp16", "fp8"),
@@ -44,6 +52,49 @@ CONSTANTS = (
     efficiency("hbm_efficiency", "Share of memory bandwidth that streaming kernels reach"),
     efficiency("flash_forward_efficiency", "Share of the peak of fused attention, forward"),
     efficiency("flash_backward_efficiency", "Share of the peak of fused attention, backward"),
+    Column(
+        "gpu_idle_watts",
+        "float",
+        "watts",
+        "Power of a board between the operations of a step",
+        minimum=0,
+        maximum=1e5,
+    ),
+    *(
+        Column(name, "float", unit, meaning, minimum=0, maximum=1e-6, shown_as=PLAIN)
+        for name, unit, meaning in (
+            ("gemm_joules_per_flop", "J/FLOP", "Energy above idle of products, BF16 or FP16"),
+            ("fp8_gemm_joules_per_flop", "J/FLOP", "Energy above idle of products in FP8"),
+            ("attention_joules_per_flop", "J/FLOP", "Energy above idle of fused attention"),
+            ("memory_joules_per_byte", "J/byte", "Energy above idle of streaming kernels"),
+        )
+    ),
+    efficiency("clock_at_limit", "Relative clock at which joules_per_flop of products holds"),
+    Column(
+        "power_exponent",
+        "float",
+        "",
+        "Power of the clock with which the power of arithmetic grows",
+        minimum=1,
+        maximum=10,
+    ),
+    Column(
+        "transfer_watts",
+        "float",
+        "watts",
+        "Power above idle of a board that waits for a transfer",
+        minimum=0,
+        maximum=1e5,
+    ),
+    fraction("clock_spread", "Standard deviation of the clocks of GPUs at their power limit"),
+    Column(
+        "host_watts",
+        "float",
+        "watts",
+        "Power of a host's processors, memory, network and fans for one GPU",
+        minimum=0,
+        maximum=1e5,
+    ),
     latency("collective_seconds", "Fixed cost of a collective operation, besides its hops"),
     fraction("communication_sm_fraction", "Share of the multiprocessors that transfers occupy"),
     *(
@@ -122,6 +173,27 @@ PARTS = (
     measure("logits_bytes", "bytes", "Logits and loss kept on one GPU"),
     measure(
         "gathered_bytes", "bytes", "Weights and gradients gathered for the layers at work on a GPU"
+    ),
+    measure(
+        "layer_joules",
+        "joules",
+        "Energy above idle of the layers and the vocabulary of a step, of a GPU on average",
+    ),
+    Column(
+        "relative_clock",
+        "float",
+        "",
+        "Clock of products and attention under the power limit, relative to the full one",
+        above=0,
+        maximum=1,
+    ),
+    Column(
+        "gpu_watts",
+        "float",
+        "watts",
+        "Mean power of a board during a step; NULL where its power limit is not known",
+        minimum=0,
+        maximum=1e6,
     ),
     measure("hfu", "", "FLOP/s of one GPU with recomputation, over its peak", MEGATRON),
 )

@@ -30,7 +30,7 @@ from estimators.inputs import Inputs
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
 from estimators.training_step import inputs as given
-from estimators.training_step import network
+from estimators.training_step import network, power
 from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.layer import LAYER_KEYS, Layer, Size, layer_of, size_of
 from estimators.training_step.memory import PARTS as MEMORY
@@ -52,7 +52,7 @@ from estimators.training_step.rules import (
 )
 from estimators.training_step.search import AXES, DEPENDS_ON
 from estimators.training_step.spellings import SPELLINGS
-from estimators.training_step.step import TIMES, passes, stage_shares
+from estimators.training_step.step import TIMES, layer_joules, passes, stage_shares
 from estimators.training_step.vocabulary import Vocabulary, vocabulary_of
 
 NAME = "training_step"
@@ -64,18 +64,23 @@ SHARE_KEYS = (
 """Layout columns that say which parameters a GPU has, and with whom it exchanges them."""
 
 UTILIZATION = ("mfu", "hfu", "tokens_per_second_per_gpu")
+POWER = ("relative_clock", "gpu_watts")
 
 RELATION = Relation(
     NAME,
     grain="one row per configuration: a layout of one problem",
     keys=given.KEYS,
-    measures=("step_seconds", *(name for name in TIMES if name != "bubble_seconds"), *MEMORY),
-    derived=("bubble_seconds", "memory_bytes", "fits_memory", *UTILIZATION),
+    measures=(
+        *("step_seconds", *(name for name in TIMES if name != "bubble_seconds")),
+        *(*MEMORY, "layer_joules"),
+    ),
+    derived=("bubble_seconds", "memory_bytes", "fits_memory", *UTILIZATION, *POWER),
     runs=(
         *LAYER_KEYS,
         *("gemm_seconds", "attention_seconds", "elementwise_seconds", "vocabulary_seconds"),
         *("recompute_seconds", "host_seconds", "accumulation_seconds"),
         *("tensor_comm_seconds", "context_comm_seconds", "expert_comm_seconds", "logits_bytes"),
+        "layer_joules",
     ),
     plain=("step_seconds", "data_comm_seconds", "optimizer_seconds"),
     spellings=SPELLINGS,
@@ -240,8 +245,10 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
         split = {name: layouts[name].astype(np.float64) for name in SPLIT_KEYS}
         table = spread = split
     size = size_of(values, table)
-    layer = _gathered(layer_of(values, table), to_layer)
-    words = Vocabulary(*(take(part, to_layer) for part in vocabulary_of(size, values, table)))
+    layer = layer_of(values, table)
+    vocabulary = vocabulary_of(size, values, table, layer.clock)
+    words = Vocabulary(*(take(part, to_layer) for part in vocabulary))
+    layer = _gathered(layer, to_layer)
     size = Size(*(take(part, to_layer) for part in vars(size).values()))
 
     count = parameters(values)
@@ -278,6 +285,8 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
             is_last,
         )
 
+    parts["layer_joules"] = layer_joules(layer, words, values, split)
+    parts["relative_clock"] = layer.clock
     figures = {name: Gathered(part, to_split) for name, part in parts.items()}
     return figures | _by_stage(layouts["zero_stage"], at, to_split, to_share, np.size(last.dense))
 
@@ -311,6 +320,7 @@ def _derived(figures: Mapping[str, Gathered], values: Values) -> dict[str, Gathe
         "mfu": model_flops(values) / (spent * peak),
         "hfu": hardware_flops(values) / (spent * peak),
         "tokens_per_second_per_gpu": values["global_batch_size"] * values["seq_len"] / spent,
+        "gpu_watts": power.gpu_watts({name: figures[name].rows for name in figures}, values),
     }
     return {name: Gathered(column, None) for name, column in found.items()}
 
@@ -355,7 +365,7 @@ def _gathered(layer: Layer, index: Array | None) -> Layer:
     forward, backward, recompute = (
         {name: take(part, index) for name, part in way.items()} for way in ways
     )
-    return Layer(forward, backward, recompute)
+    return Layer(forward, backward, recompute, take(layer.clock, index), take(layer.joules, index))
 
 
 TRAINING_STEP: SearchedEstimator = TrainingStep()

@@ -37,6 +37,9 @@ LINKS = (
     *("nics_per_gpu", "nvlink_efficiency", "nvlink_latency_seconds", "network_efficiency"),
     *("network_latency_seconds", "launch_seconds"),
 )
+LIMIT = "power_limit_watts"
+"""By default the power that the accelerator is designed for."""
+
 NEEDED = ("num_layers", "hidden_size", "num_heads", "seq_len")
 """The least that makes a shape."""
 
@@ -45,10 +48,10 @@ CONSTANTS = (*LINKS[1:], *(column.name for column in CONSTANT_COLUMNS))
 
 PROBLEM = (
     *("model", *SHAPE),
-    *("accelerator", *HARDWARE, "nics_per_gpu", "framework", "profile", *CONSTANTS),
+    *("accelerator", *HARDWARE, "nics_per_gpu", LIMIT, "framework", "profile", *CONSTANTS),
     *("precision", "num_gpus", "global_batch_size"),
 )
-SYSTEM = (*HARDWARE, "nics_per_gpu", *CONSTANTS)
+SYSTEM = (*HARDWARE, "nics_per_gpu", LIMIT, *CONSTANTS)
 CHOICES = ("attention", "activation_recompute")
 KEYS = (
     *("tensor_parallel", "context_parallel", "expert_parallel", "uses_sequence_parallel"),
@@ -57,7 +60,7 @@ KEYS = (
 OTHER_INPUTS = (
     *("gpus_per_node", "bf16_flops_per_second", "nic_bytes_per_second", "num_microbatches"),
 )
-OPTIONAL = ("vocab_size", "fp8_flops_per_second")
+OPTIONAL = ("vocab_size", "fp8_flops_per_second", LIMIT)
 
 DEFAULTS: dict[str, Any] = {
     "framework": "megatron_core",
@@ -171,7 +174,7 @@ def _system(catalog: Catalog, name: str, systems: Any) -> tuple[Any, dict[str, s
         with suppress(RefusedError):
             record = catalog.find(table, name)
             product = catalog.find("accelerator", str(record.get("priced_as", name)))
-            return product, {**HARDWARE, "num_sms": "num_sms"}
+            return product, {**HARDWARE, "num_sms": "num_sms", LIMIT: "tdp_watts"}
     return systems.get(name), {attribute: attribute for attribute in (*HARDWARE, LINKS[0])}
 
 

@@ -6,14 +6,14 @@ Everything here depends on the shape, the system and the part of a layout that s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from estimators.contract import Values
-from estimators.training_step import elementwise, network
-from estimators.training_step.attention import attention_core
+from estimators.training_step import elementwise, network, power
+from estimators.training_step.attention import Core, attention_core
 from estimators.training_step.network import Group
 from estimators.training_step.products import product_seconds, stream_seconds
 
@@ -84,11 +84,21 @@ launches take longer)."""
 
 @dataclass(frozen=True)
 class Layer:
-    """Seconds of a layer by part and pass; recomputation is a part of the backward pass."""
+    """Seconds of a layer by part and pass; recomputation is a part of the backward pass.
+
+    Attributes
+    ----------
+    clock
+        Clock of the products and of attention, relative to the full one.
+    joules
+        Energy of one GPU above idle.
+    """
 
     forward: Way
     backward: Way
     recompute: Way
+    clock: Any = 1.0
+    joules: Any = 0.0
 
     @property
     def seconds(self) -> Any:
@@ -102,12 +112,38 @@ class Layer:
 
 
 def layer_of(values: Values, layout: Values) -> Layer:
-    """Return the seconds of an average layer: of a mixture, over its dense layers too."""
-    size, group = size_of(values, layout), network.groups(values, {**_NO_REPLICAS, **layout})
-    sparse = values["sparse_share"]
-    products = _products(size, values, sparse)
-    core = attention_core(size, values, layout)
-    streams = elementwise.layer_seconds(size, values, sparse)
+    """Return the seconds of an average layer: of a mixture, over its dense layers too.
+
+    Products and attention slow down to the clock that the power limit admits; transfers hide
+    behind the slowed arithmetic.
+    """
+    size = size_of(values, layout)
+    work = Work(
+        _products(size, values, values["sparse_share"]),
+        attention_core(size, values, layout),
+        elementwise.layer_seconds(size, values, values["sparse_share"]),
+    )
+    layer = _at_clock(1.0, work, size, values, layout)
+    load = power.load_of(layer, power.flops_of(size, values, layout), values)
+    clock = power.clock_of(load, values)
+    if np.any(clock < 1.0):
+        layer = _at_clock(clock, work, size, values, layout)
+    return replace(layer, clock=clock, joules=power.joules_of(load, clock, values))
+
+
+class Work(NamedTuple):
+    """Seconds of a layer's work at full clock: products by pass, attention, streaming kernels."""
+
+    products: dict[str, Any]
+    core: Core
+    streams: elementwise.Ways
+
+
+def _at_clock(clock: Any, work: Work, size: Size, values: Values, layout: Values) -> Layer:
+    """Return the layer with its products and its attention at a clock."""
+    group = network.groups(values, {**_NO_REPLICAS, **layout})
+    products = {name: seconds / clock for name, seconds in work.products.items()}
+    core, streams = Core(*(seconds / clock for seconds in work.core)), work.streams
     comm = _communication(size, values, layout, group, products, core)
     forward = {
         "gemm": products["forward"],

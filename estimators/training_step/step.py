@@ -106,6 +106,21 @@ def passes(
     return parts, Window(forward, first - forward, microbatches)
 
 
+def layer_joules(layer: Layer, words: Vocabulary, values: Values, layout: Values) -> Any:
+    """Return the energy above idle of a step's layers and vocabulary, of the average GPU.
+
+    Parameters
+    ----------
+    layer, words
+        One microbatch's, one element a row of `layout`.
+    """
+    microbatches = values["global_batch_size"] / (
+        layout["data_parallel"] * layout["microbatch_size"]
+    )
+    of_all = values["num_layers"] * layer.joules + words.joules
+    return microbatches * of_all / layout["pipeline_parallel"]
+
+
 def _bubble(
     full: Any, final: Any, layer: Layer, values: Values, layout: Values, microbatches: Any
 ) -> tuple[Any, Any]:

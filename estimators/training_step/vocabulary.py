@@ -1,4 +1,4 @@
-"""Seconds of embedding, output layer and loss for one microbatch.
+"""Seconds and energy of embedding, output layer and loss for one microbatch.
 
 The vocabulary is split over the tensor-parallel group. The output layer and the loss are the
 last stage's, the embedding the first one's.
@@ -11,29 +11,45 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.contract import Values
-from estimators.training_step import network
+from estimators.training_step import network, power
 from estimators.training_step.network import Group
 from estimators.training_step.products import product_seconds, stream_seconds
 
 
 class Vocabulary(NamedTuple):
-    """Seconds of both passes: embedding, output layer with loss, and their collectives."""
+    """Seconds of both passes: embedding, output layer with loss, and their collectives.
+
+    `joules` is the energy above idle of one GPU of the first and one of the last stage.
+    """
 
     embedding: Any
     embedding_comm: Any
     output: Any
     output_comm: Any
+    joules: Any
 
 
-def vocabulary_of(size: Any, values: Values, layout: Values) -> Vocabulary:
-    """Return the seconds of both passes; `size` as of `layer.size_of`."""
+def vocabulary_of(size: Any, values: Values, layout: Values, clock: Any = 1.0) -> Vocabulary:
+    """Return the seconds and the energy of both passes.
+
+    Parameters
+    ----------
+    size
+        As of `layer.size_of`.
+    clock
+        That of the layers, as of `power.clock_of`: products slow down with it.
+    """
     tensor = layout["tensor_parallel"]
     group = Group(tensor, values["nvlink_size"])
     columns = np.maximum(values["vocab_size"], 1) / tensor
     products = (
-        product_seconds(size.tokens, columns, size.hidden, values, low=False)
-        + product_seconds(size.tokens, size.hidden, columns, values, low=False)
-        + product_seconds(size.hidden, columns, size.tokens, values, low=False)
+        1
+        / clock
+        * (
+            product_seconds(size.tokens, columns, size.hidden, values, low=False)
+            + product_seconds(size.tokens, size.hidden, columns, values, low=False)
+            + product_seconds(size.hidden, columns, size.tokens, values, low=False)
+        )
     )
     logits = size.tokens * columns
     loss = stream_seconds(values["loss_traffic_bytes"] * logits, values, 12.0)
@@ -49,6 +65,8 @@ def vocabulary_of(size: Any, values: Values, layout: Values) -> Vocabulary:
     )
     # maximum, sum and target of the loss are reduced over the group in 32 bits
     small = 3 * network.reduce_seconds(group, 4.0 * size.tokens, values)
+    flops = 3 * 2.0 * size.tokens * columns * size.hidden
+    joules = power.vocabulary_joules(flops, loss + norm + embedding, clock, values)
     known = np.where(values["vocab_size"] > 0, 1.0, 0.0)
     twice = np.where(splits, 2.0, 1.0)
     return Vocabulary(
@@ -56,4 +74,5 @@ def vocabulary_of(size: Any, values: Values, layout: Values) -> Vocabulary:
         known * twice * once,
         known * (products + loss + norm),
         known * (once * twice + small),
+        known * joules,
     )

@@ -74,6 +74,17 @@ IDEAL: dict[str, Any] = {
     "exchange_buckets": 1.0,
     "host_seconds_per_layer": 0.0,
     "framework_bytes": 0.0,
+    "power_limit_watts": 1000.0,
+    "gpu_idle_watts": 0.0,
+    "gemm_joules_per_flop": 0.0,
+    "fp8_gemm_joules_per_flop": 0.0,
+    "attention_joules_per_flop": 0.0,
+    "memory_joules_per_byte": 0.0,
+    "clock_at_limit": 1.0,
+    "power_exponent": 3.0,
+    "transfer_watts": 0.0,
+    "clock_spread": 0.0,
+    "host_watts": 0.0,
 }
 
 GPT: dict[str, Any] = {

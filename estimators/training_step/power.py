@@ -1,0 +1,218 @@
+"""Clock and power of a GPU during a training step.
+
+Products of random numbers draw more than the power limit at full clock. Firmware then lowers the
+clock until the mean power of the board is the limit. Its window is longer than a layer and
+shorter than the bubble of a pipeline (assumed), so the balance is that of one layer and
+microbatch, forward, backward and recomputed, with the transfers that it waits for:
+
+``limit x seconds(x) = idle x seconds(x) + joules(x)``, with the clock x relative to the full one,
+``seconds(x) = arithmetic / x + others``,
+``joules(x) = (x / clock_at_limit) ^ (power_exponent - 1) x sum over FLOPs of joules_per_flop +
+memory watts x seconds of streaming + transfer_watts x seconds of exposed transfers``.
+
+Power grows as the frequency times the square of the voltage, and voltage about as frequency: with
+the third power of the clock, so that energy per FLOP grows with the second. `joules_per_flop`
+holds at `clock_at_limit`, the clock at which large products were measured to meet the limit
+(table `sustained_product`). Times of products and attention are those of short runs, at full clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from estimators.contract import Values
+from estimators.training_step.attention import BACKWARD_PRODUCTS, FLASH_BLOCK
+
+_STEPS = 8
+"""Steps of Newton's method. The balance is convex and starts above its root, so that each step
+comes nearer; from a clock of 1 to one of 0.3 six steps leave less than 1e-9."""
+
+_WAITS = ("tensor_comm", "context_comm", "expert_comm")
+"""Parts of a pass that are exposed transfers."""
+
+
+class Flops(NamedTuple):
+    """FLOPs of one forward pass of a layer on one GPU: its products, and its attention."""
+
+    products: Any
+    attention: Any
+    backward_attention: Any
+    """FLOPs of the backward pass of attention over those of the forward pass."""
+
+
+class Load(NamedTuple):
+    """What a layer and microbatch do, at full clock.
+
+    Attributes
+    ----------
+    arithmetic
+        Seconds that grow as the clock falls: products and fused attention.
+    others
+        Seconds that do not.
+    arithmetic_joules
+        Energy of the arithmetic above idle, at `clock_at_limit`.
+    other_joules
+        Energy of memory traffic and transfers above idle, at any clock.
+    """
+
+    arithmetic: Any
+    others: Any
+    arithmetic_joules: Any
+    other_joules: Any
+
+
+def flops_of(size: Any, values: Values, layout: Values) -> Flops:
+    """Return the FLOPs of a forward pass; `size` as of `layer.size_of`."""
+    sparse, up = values["sparse_share"], size.gates + 1.0
+    attention = size.tokens * size.hidden * (2.0 * size.query + 2.0 * size.key)
+    dense = (1.0 - sparse) * size.tokens * size.hidden * size.ffn * up
+    shared = sparse * size.tokens * size.hidden * size.shared_ffn * up
+    experts = sparse * size.experts * size.expert_tokens * size.hidden * size.expert_ffn * up
+    router = sparse * size.rows * size.hidden * values["num_experts"]
+    is_flash = np.equal(values["attention"], "flash")
+    # fused kernels leave out what is above the diagonal, but for the blocks on it
+    share = 0.5 * (1 + FLASH_BLOCK * layout["context_parallel"] / values["seq_len"])
+    causal = np.where(is_flash, np.minimum(share, 1.0), 1.0)
+    return Flops(
+        2.0 * (attention + dense + shared + experts + router),
+        4.0 * size.tokens * values["seq_len"] * size.query * causal,
+        np.where(is_flash, BACKWARD_PRODUCTS, 2.0),
+    )
+
+
+def load_of(layer: Any, flops: Flops, values: Values) -> Load:
+    """Return the load of a layer whose times are those at full clock.
+
+    Parameters
+    ----------
+    layer
+        Seconds by part and pass, as of `layer.layer_of`.
+    """
+    passes = (layer.forward, layer.backward, layer.recompute)
+    products, attention, streams = (
+        sum(each[name] for each in passes) for name in ("gemm", "attention", "elementwise")
+    )
+    waits = sum(each[name] for each in passes for name in _WAITS)
+    # separate operations of attention stream the scores through memory
+    is_flash = np.equal(values["attention"], "flash")
+    arithmetic = products + np.where(is_flash, attention, 0.0)
+    streams = streams + np.where(is_flash, 0.0, attention)
+    of_products = 3.0 + _share(layer.recompute["gemm"], layer.forward["gemm"])
+    of_attention = 1.0 + flops.backward_attention
+    of_attention = of_attention + _share(layer.recompute["attention"], layer.forward["attention"])
+    joules = product_joules(flops.products * of_products, values)
+    joules = joules + values["attention_joules_per_flop"] * flops.attention * of_attention
+    return Load(
+        arithmetic,
+        layer.seconds - arithmetic,
+        joules,
+        memory_watts(values) * streams + values["transfer_watts"] * waits,
+    )
+
+
+def clock_of(load: Load, values: Values) -> Any:
+    """Return the clock at which the slowest GPU's mean power is the limit, relative to the full.
+
+    It is 1 where the limit is not reached, or not known. The slowest of n GPUs sets the pace: its
+    clock lies as many standard deviations (`clock_spread`) below the mean as the largest of n
+    normal numbers lies above theirs.
+    """
+    room = power_limit(values) - values["gpu_idle_watts"]
+    power = values["power_exponent"]
+    slowest = 1.0 - values["clock_spread"] * extreme_of(values["num_gpus"])
+    # the energy at full clock
+    joules = load.arithmetic_joules / (values["clock_at_limit"] ** (power - 1.0) * slowest**power)
+    rest = load.other_joules - room * load.others
+    exceeds = joules + rest > room * load.arithmetic
+    clock = np.ones_like(joules + rest + room)
+    for _ in range(_STEPS):
+        grown = joules * clock ** (power - 1.0)
+        above = grown * clock + rest * clock - room * load.arithmetic
+        clock = np.where(exceeds, clock - above / (power * grown + rest), 1.0)
+    return clock
+
+
+def joules_of(load: Load, clock: Any, values: Values) -> Any:
+    """Return the energy above idle of a layer and microbatch at a clock.
+
+    Transfers and streams are taken as long as at full clock.
+    """
+    return load.other_joules + load.arithmetic_joules * _energy(clock, values)
+
+
+def vocabulary_joules(flops: Any, streams: Any, clock: Any, values: Values) -> Any:
+    """Return the energy above idle of the products in 16 bits of a vocabulary, and its streams.
+
+    Parameters
+    ----------
+    streams
+        Seconds of memory traffic.
+    """
+    products = values["gemm_joules_per_flop"] * flops * _energy(clock, values)
+    return products + memory_watts(values) * streams
+
+
+def product_joules(flops: Any, values: Values) -> Any:
+    """Return the energy of products in the format of `precision`, at `clock_at_limit`."""
+    per_flop = np.where(
+        values["is_fp8"], values["fp8_gemm_joules_per_flop"], values["gemm_joules_per_flop"]
+    )
+    return per_flop * flops
+
+
+def memory_watts(values: Values) -> Any:
+    """Return the power above idle of a GPU that streams through its memory."""
+    rate = values["hbm_bytes_per_second"] * values["hbm_efficiency"]
+    return values["memory_joules_per_byte"] * rate
+
+
+def gpu_watts(step: Mapping[str, Any], values: Values) -> Any:
+    """Return the mean power of a board during a step; NaN where its limit is not known.
+
+    The board idles in the bubble of the pipeline and while the host launches.
+
+    Parameters
+    ----------
+    step
+        `layer_joules` and the parts of a step, of the GPU of an average stage.
+    """
+    joules = (
+        step["layer_joules"]
+        + memory_watts(values) * (step["accumulation_seconds"] + step["optimizer_seconds"])
+        + values["transfer_watts"] * (step["pipeline_comm_seconds"] + step["data_comm_seconds"])
+    )
+    watts = values["gpu_idle_watts"] + joules / step["step_seconds"]
+    limit = power_limit(values)
+    return np.where(np.isnan(limit), np.nan, np.minimum(watts, limit))
+
+
+def power_limit(values: Values) -> Any:
+    """Return the power limit of a board; NaN where it is not known."""
+    limit = values.get("power_limit_watts")
+    return np.asarray(np.nan if limit is None else limit, dtype=np.float64)
+
+
+def extreme_of(count: Any) -> Any:
+    """Return the largest of `count` normal numbers, in standard deviations above their mean.
+
+    It is 1.2 of 8 numbers, 2.2 of 64 and 2.9 of 512.
+
+    Source: H. Cramér, Mathematical Methods of Statistics (1946), section 28.6: the centre of the
+    distribution of the largest of n is sqrt(2 ln n) - (ln ln n + ln 4 pi) / (2 sqrt(2 ln n)).
+    """
+    root = np.sqrt(2.0 * np.log(np.maximum(count, 2.0)))
+    centre = root - (2.0 * np.log(root) - np.log(2.0) + np.log(4 * np.pi)) / (2.0 * root)
+    return np.where(np.greater(count, 1), np.maximum(centre, 0.0), 0.0)
+
+
+def _energy(clock: Any, values: Values) -> Any:
+    """Return the energy of a FLOP at a clock over that at `clock_at_limit`."""
+    return (clock / values["clock_at_limit"]) ** (values["power_exponent"] - 1.0)
+
+
+def _share(part: Any, whole: Any) -> Any:
+    """Return part over whole, 0 where the whole is nothing."""
+    return np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), 0.0)
