@@ -114,6 +114,28 @@ CONSTANTS = (
         "",
         "Whether gradients are reduced to all replicas where ZeRO shards the optimizer only",
     ),
+    Column(
+        "waits_for_sharded_gradients",
+        "bool",
+        "",
+        "Whether the exchange of gradients waits for the last backward pass where ZeRO shards",
+    ),
+    Column(
+        "aligns_exchanges",
+        "bool",
+        "",
+        "Whether gradients of a chunk of a pipeline's stage are exchanged when it is done with",
+    ),
+    Column(
+        "keeps_gathered_weights",
+        "bool",
+        "",
+        "Whether ZeRO 3 keeps gathered weights: last layer and vocabulary, all in a pipeline",
+    ),
+    latency(
+        "shard_copy_seconds",
+        "Time of the host to put a replica's part of a layer in place after gathering",
+    ),
     Column("uses_dropout", "bool", "", "Whether hidden states and attention have dropout"),
     Column(
         "fuses_elementwise",

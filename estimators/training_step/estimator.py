@@ -38,10 +38,13 @@ from estimators.training_step.memory import gathered_bytes, held, needs_more, sh
 from estimators.training_step.replicas import (
     Exchange,
     Share,
+    Units,
+    end_seconds,
     exchange_seconds,
     exchanges,
     optimizer_seconds,
-    tied_seconds,
+    unit_seconds,
+    units,
 )
 from estimators.training_step.rules import (
     LAYER_RULES,
@@ -217,6 +220,7 @@ def with_derived(values: Values) -> dict[str, Any]:
 FLAGS = (
     *("uses_glu", "ties_embedding"),
     *("uses_dropout", "fuses_elementwise", "reduces_all_gradients"),
+    *("waits_for_sharded_gradients", "keeps_gathered_weights", "aligns_exchanges"),
 )
 """Values that are flags."""
 
@@ -256,17 +260,19 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
     own = Share(*(take(part, to_share) for part in first))
     parts, window = passes(layer, size, words, own, values, split)
     group = network.groups(values, spread)
-    by_unit = {
-        flag: Exchange(
-            *(take(each, to_share) for each in exchanges(first, group, values, by_unit=flag))
-        )
-        for flag in (False, True)
-    }
-    whole, tied = sum(parts.values()), take(tied_seconds(values, spread), to_share)
+    whole, last_of_all = sum(parts.values()), take(end_seconds(values, spread), to_share)
     stages = held(size, values, split)
 
+    def exchanged(zero: int) -> Any:
+        if zero == 3:
+            each = Units(*(take(part, to_share) for part in units(first, group, values)))
+            return unit_seconds(each, values, window)
+        found = exchanges(first, group, values, is_sharded=zero > 0)
+        found = Exchange(*(take(part, to_share) for part in found))
+        return exchange_seconds(zero, found, values, window)
+
     def at(zero: int) -> Stage:
-        exchange = exchange_seconds(zero, by_unit[zero == 3], values, window) + tied
+        exchange = exchanged(zero) + last_of_all
         optimizer = optimizer_seconds(zero, first, values, spread)
         gathered = gathered_bytes(zero, count, values, spread)
         state = sharded(zero, first, values, spread), sharded(zero, last, values, spread)

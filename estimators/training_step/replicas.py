@@ -2,8 +2,12 @@
 
 Volumes by ZeRO stage (arXiv 1910.02054): 0 reduces gradients to all; 1 scatters their sums and
 gathers the weights; 2 scatters them for every microbatch; 3 gathers the weights for every pass
-of every microbatch as well. Transfers hide behind arithmetic as far as it lasts: gradients behind
-the last backward pass, weights behind the first forward pass; under stage 3 behind every pass.
+of every microbatch as well. Transfers hide behind arithmetic as far as it lasts, but for what
+comes too early or too late: the first weights, and the gradients that are ready last.
+
+Sources: NVIDIA/Megatron-LM @d98e8a64 megatron/core/pipeline_parallel/schedules.py and
+distributed/distributed_data_parallel.py (stages 0 to 2); PyTorch FSDP Notes and
+torch.distributed.fsdp (stage 3); huggingface/nanotron @0e0a27ea src/nanotron/trainer.py.
 """
 
 from __future__ import annotations
@@ -22,80 +26,221 @@ from estimators.training_step.products import stream_seconds
 class Share(NamedTuple):
     """Parameters of the stage that has most of them, on one GPU before ZeRO.
 
-    `units` are the parts that are gathered one by one: layers, and the vocabulary.
+    Attributes
+    ----------
+    dense, experts
+        Parameters that every replica has, and those of the experts of one.
+    layers
+        Layers of the stage, which stage 3 exchanges one by one.
+    vocabulary
+        Dense parameters outside layers: stage 3 exchanges them in one more call.
+    embedding
+        Those of them that a step needs first, and whose gradients it has last.
     """
 
     dense: Any
     experts: Any
-    units: Any
+    layers: Any
+    vocabulary: Any
+    embedding: Any
 
 
 class Window(NamedTuple):
-    """Room to hide transfers: seconds of one microbatch's passes through the stage."""
+    """Room to hide transfers: seconds of one microbatch's passes through a stage, and a layer.
+
+    Attributes
+    ----------
+    forward, backward
+        Of the stage, all chunks.
+    layer_forward, layer_backward
+        Of one of its layers, with its recomputation.
+    microbatches, stages, chunks
+        The schedule's.
+    """
 
     forward: Any
     backward: Any
+    layer_forward: Any
+    layer_backward: Any
     microbatches: Any
+    stages: Any
+    chunks: Any
 
 
 class Exchange(NamedTuple):
-    """Seconds of one exchange of a stage's parameters: gradients summed, or scattered; weights."""
+    """Seconds of one exchange of a stage's parameters: gradients summed, or scattered; weights.
+
+    Attributes
+    ----------
+    reduced, scattered, gathered
+        Of all parameters, in buckets.
+    copied
+        The host's, to put what was gathered into its place.
+    embedding
+        Share of the parameters whose gradients are the last, and whose weights are the first.
+    call
+        Share of the parameters in an average bucket.
+    """
 
     reduced: Any
     scattered: Any
     gathered: Any
-    inner: Any
-    """Share that may hide behind arithmetic: not the first unit to be gathered, and not the last
-    to be scattered."""
+    copied: Any
+    embedding: Any
+    call: Any
+
+
+class Units(NamedTuple):
+    """Seconds of stage 3's exchanges: of one layer, and of the vocabulary."""
+
+    scattered: Any
+    gathered: Any
+    vocabulary_scattered: Any
+    vocabulary_gathered: Any
+    layers: Any
 
 
 def exchanges(
-    share: Share, group: Mapping[str, Group], values: Values, *, by_unit: bool
+    share: Share, group: Mapping[str, Group], values: Values, *, is_sharded: bool
 ) -> Exchange:
-    """Return the seconds of the exchanges, in buckets, or unit by unit as ZeRO stage 3 does."""
-    calls = share.units if by_unit else np.minimum(share.units, values["exchange_buckets"])
+    """Return the seconds of the exchanges of ZeRO stage 0, or of 1 and 2, in buckets."""
+    has_vocabulary = np.where(share.vocabulary > 0, 1.0, 0.0)
+    calls = np.minimum(share.layers + has_vocabulary, values["exchange_buckets"])
+    copied: Any = 0.0
+    if is_sharded:
+        calls = np.where(values["waits_for_sharded_gradients"], 1.0, calls)
+        replicas = group["data"].size
+        slices = np.where(replicas > 1, replicas * (share.layers + has_vocabulary), 0.0)
+        copied = values["shard_copy_seconds"] * slices
     gradients, weights = values["reduced_gradient_bytes"], values["gathered_weight_bytes"]
     return Exchange(
-        0.0 if by_unit else _both(network.reduce_seconds, share, group, gradients, values, calls),
+        _both(network.reduce_seconds, share, group, gradients, values, calls),
         _both(network.gather_seconds, share, group, gradients, values, calls),
         _both(network.gather_seconds, share, group, weights, values, calls),
-        1 - 1 / np.maximum(calls, 1.0),
+        copied,
+        share.embedding / np.maximum(share.dense + share.experts, 1.0),
+        1 / np.maximum(calls, 1.0),
+    )
+
+
+def units(share: Share, group: Mapping[str, Group], values: Values) -> Units:
+    """Return the seconds of the exchanges of ZeRO stage 3, layer by layer."""
+    has_vocabulary = np.where(share.vocabulary > 0, 1.0, 0.0)
+    layers = np.maximum(share.layers, 1.0)
+    layer = share._replace(
+        dense=(share.dense - share.vocabulary) / layers, experts=share.experts / layers
+    )
+    gradients, weights = values["reduced_gradient_bytes"], values["gathered_weight_bytes"]
+    gather = network.gather_seconds
+    return Units(
+        _both(gather, layer, group, gradients, values, 1.0),
+        _both(gather, layer, group, weights, values, 1.0),
+        gather(group["data"], gradients * share.vocabulary, values, has_vocabulary),
+        gather(group["data"], weights * share.vocabulary, values, has_vocabulary),
+        share.layers,
     )
 
 
 def exchange_seconds(zero_stage: int, exchange: Exchange, values: Values, window: Window) -> Any:
-    """Return the seconds that a step waits for its replicas under a ZeRO stage.
+    """Return the seconds that a step waits for its replicas under ZeRO stage 0, 1 or 2.
 
     Hidden transfers occupy multiprocessors: the time that arithmetic loses to them is included.
 
     Parameters
     ----------
     exchange
-        By unit for stage 3, else in buckets.
+        Of the stage: `exchanges`.
     """
-    may_reduce = values["gradient_overlap_fraction"] * exchange.inner
-    may_gather = values["parameter_overlap_fraction"] * exchange.inner
-    taken = 1 - values["communication_sm_fraction"]
     after = exchange.scattered if zero_stage else exchange.reduced
     if zero_stage == 1:
         after = np.where(values["reduces_all_gradients"], exchange.reduced, after)
-    if zero_stage < 3:
-        hidden = np.minimum(may_reduce * after, window.backward)
-        reduces = window.microbatches if zero_stage == 2 else 1.0
-        waits = reduces * (after - taken * hidden)
-        if zero_stage == 0:
-            return waits
-        return (
-            waits
-            + exchange.gathered
-            - taken * np.minimum(may_gather * exchange.gathered, window.forward)
-        )
-    # weights once for the forward pass, and once more with the gradients of the backward pass
-    ahead = may_gather * exchange.gathered
-    hidden = np.minimum(ahead, window.forward) + np.minimum(
-        may_reduce * after + ahead, window.backward
+    taken = 1 - values["communication_sm_fraction"]
+    overlap = values["gradient_overlap_fraction"]
+    if zero_stage:
+        overlap = np.where(values["waits_for_sharded_gradients"], 0.0, overlap)
+    if zero_stage == 2:
+        # for each microbatch, beside its own backward pass
+        last = np.maximum(exchange.call, exchange.embedding)
+        hidden = np.minimum(overlap * after * (1 - last), window.backward * (1 - exchange.call))
+        waits = window.microbatches * (after - taken * hidden)
+    else:
+        waits = after - taken * _behind_backward(overlap, after, exchange, values, window)
+    if zero_stage == 0:
+        return waits
+    hidden = _behind_forward(exchange, values, window)
+    return waits + exchange.gathered + exchange.copied - taken * hidden
+
+
+def _behind_backward(
+    overlap: Any, after: Any, exchange: Exchange, values: Values, window: Window
+) -> Any:
+    """Return the seconds of one exchange of gradients that hide behind the last backward passes.
+
+    One chunk: bucket by bucket, but for the last bucket, which has the embedding. The first
+    stage of a pipeline ends last. Several: a chunk's gradients after the chunk's last backward
+    pass, at the same time on all stages. The last chunk's have nothing to hide behind; each chunk
+    before it has the passes of a group of microbatches through those that follow
+    (schedules.py, lines 1440 to 1456; a group is as many microbatches as stages).
+    """
+    chunks = window.chunks
+    grouped = np.minimum(window.stages, window.microbatches) * (1 - 1 / chunks)
+    aligned = (chunks > 1) & values["aligns_exchanges"]
+    last = np.where(
+        aligned,
+        exchange.embedding + (1 - exchange.embedding) / chunks,
+        np.maximum(exchange.call, exchange.embedding),
     )
-    return window.microbatches * (after + 2 * exchange.gathered - taken * hidden)
+    within = np.where(aligned, 0.0, (1 - exchange.call) / chunks)
+    return np.minimum(overlap * after * (1 - last), window.backward * (grouped + within))
+
+
+def _behind_forward(exchange: Exchange, values: Values, window: Window) -> Any:
+    """Return the seconds of one gathering of weights that hide behind the first forward passes.
+
+    The first bucket, which has the embedding, has nothing to hide behind; the first chunk is
+    gathered bucket by bucket beside its own first pass, each other chunk beside the passes of a
+    group of microbatches through those before it (schedules.py, lines 1219 to 1221 and 1341 to
+    1353).
+    """
+    chunks, gathered = window.chunks, exchange.gathered
+    first = np.maximum(exchange.call, exchange.embedding)
+    others = (1 - exchange.embedding) * (1 - 1 / chunks) * gathered
+    one = window.forward / chunks
+    hidden = np.minimum(
+        values["parameter_overlap_fraction"] * gathered * (1 - first),
+        others + one * (1 - exchange.call),
+    )
+    grouped = np.minimum(window.stages, window.microbatches) * (chunks - 1) * one
+    return np.where(chunks > 1, np.minimum(hidden, grouped), hidden)
+
+
+def unit_seconds(each: Units, values: Values, window: Window) -> Any:
+    """Return the seconds that a step waits for its replicas under ZeRO stage 3.
+
+    A layer's weights are gathered beside the layer before it, and its gradients scattered beside
+    the next one of the backward pass, which gathers the weights of one more at the same time over
+    the same links. The first gathering and the last scattering have nothing to hide behind.
+
+    Programs that keep what they gathered do not gather the vocabulary and the last layer again;
+    under a pipeline they gather and scatter once a step
+    (torchtitan @82f7387f parallelisms/parallelize_llama.py, `apply_fsdp`).
+    """
+    layers, gathered, scattered = each.layers, each.gathered, each.scattered
+    keeps = np.where(values["keeps_gathered_weights"], 1.0, 0.0)
+    once = np.where(window.stages > 1, keeps, 0.0)
+    ahead = values["parameter_overlap_fraction"] * gathered
+    behind = np.minimum(ahead, window.layer_forward)
+    backward = values["gradient_overlap_fraction"] * scattered + (1 - once) * ahead
+    behind = behind + np.minimum(backward, window.layer_backward)
+    whole = (
+        layers * (gathered + scattered)
+        + (1 - once) * (layers - keeps) * gathered
+        + (2 - keeps) * each.vocabulary_gathered
+        + each.vocabulary_scattered
+    )
+    times = np.where(once > 0, 1.0, window.microbatches)
+    taken = 1 - values["communication_sm_fraction"]
+    return times * (whole - taken * (layers - 1) * behind)
 
 
 def _both(
@@ -129,9 +274,18 @@ def optimizer_seconds(zero_stage: int, share: Share, values: Values, layout: Val
     return stream_seconds(volume, values)
 
 
-def tied_seconds(values: Values, layout: Values) -> Any:
-    """Return the seconds to add up the gradients of a shared embedding on its two stages."""
-    is_split = (layout["pipeline_parallel"] > 1) & np.asarray(values["ties_embedding"], dtype=bool)
+def end_seconds(values: Values, layout: Values) -> Any:
+    """Return the seconds of what always comes last, with nothing beside it.
+
+    The gradients of a shared embedding are added up on its two stages; those of norms are reduced
+    over the tensor-parallel group, the norm of all gradients and whether they overflow over all
+    GPUs: three collectives of a few bytes (Megatron-LM @d98e8a64
+    megatron/core/distributed/finalize_model_grads.py and optimizer/clip_grads.py).
+    """
+    stages = layout["pipeline_parallel"]
+    is_split = (stages > 1) & np.asarray(values["ties_embedding"], dtype=bool)
     volume = values["reduced_gradient_bytes"] * values["vocab_size"] * values["hidden_size"]
     moved = volume / layout["tensor_parallel"] / network.card_bandwidth(values)
-    return np.where(is_split, moved + values["collective_seconds"], 0.0)
+    tied = np.where(is_split, moved + values["collective_seconds"], 0.0)
+    gpus = layout["tensor_parallel"] * layout["context_parallel"] * stages * layout["data_parallel"]
+    return tied + 3 * network.reduce_seconds(Group(gpus, values["nvlink_size"]), 0.0, values)

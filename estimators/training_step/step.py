@@ -48,19 +48,26 @@ def stage_shares(values: Values, layout: Values, count: Parameters) -> tuple[Sha
     is_whole = layout["pipeline_parallel"] == 1
     own_output = is_whole & ~np.asarray(values["ties_embedding"], dtype=bool)
     vocabulary = count.embedding + np.where(own_output, count.output, 0.0)
-    has_vocabulary = np.where(np.asarray(vocabulary) > 0, 1.0, 0.0)
+    words, own_words = vocabulary / tensor, count.output / tensor
     # heads of keys and values that are copied, as there are fewer than ranks
     copied = np.maximum(1 / values["num_kv_heads"] - 1 / tensor, 0.0)
     keys = 2 * values["hidden_size"] * values["num_kv_heads"] * values["head_size"] * copied
     split = tensor * layout["expert_parallel"]
-    units = most + has_vocabulary
     return (
         Share(
-            dense=(most * count.layer + vocabulary) / tensor + most * keys,
+            dense=most * count.layer / tensor + words + most * keys,
             experts=most * count.experts / split,
-            units=units,
+            layers=most,
+            vocabulary=words,
+            embedding=count.embedding / tensor,
         ),
-        Share((last * count.layer + count.output) / tensor, last * count.experts / split, units),
+        Share(
+            dense=last * count.layer / tensor + own_words,
+            experts=last * count.experts / split,
+            layers=last,
+            vocabulary=own_words,
+            embedding=0.0 * own_words,
+        ),
     )
 
 
@@ -103,7 +110,16 @@ def passes(
     # the stage with most parameters is the first; a third of the time outside layers is forward
     first = np.where(several, full, final)
     forward = most * layer.forward_seconds + (first - most * layer.seconds) / 3
-    return parts, Window(forward, first - forward, microbatches)
+    of_layer = layer.forward_seconds
+    return parts, Window(
+        forward,
+        first - forward,
+        of_layer,
+        layer.seconds - of_layer,
+        microbatches,
+        layout["pipeline_parallel"],
+        layout["virtual_pipeline"],
+    )
 
 
 def layer_joules(layer: Layer, words: Vocabulary, values: Values, layout: Values) -> Any:

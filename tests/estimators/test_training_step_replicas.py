@@ -76,10 +76,14 @@ def test_gradients_and_weights_hide_behind_passes_but_for_the_ends() -> None:
     ]
 
 
-@pytest.mark.parametrize(("zero", "times"), [(0, 1), (1, 1), (2, 3), (3, 3)])
-def test_what_hides_is_limited_by_the_pass_beside_it(zero: int, times: int) -> None:
+@pytest.mark.parametrize(
+    ("zero", "times"), [(0, 4 / 5), (1, 4 / 5), (2, 3 * 4 / 5), (3, 3 * 3 / 4)]
+)
+def test_what_hides_is_limited_by_the_pass_beside_it(zero: int, times: float) -> None:
     # A network of 1e8 B/s takes 0.3 s or more; the backward pass of a microbatch 0.04 s. Stages
     # below 2 exchange once, beside the last backward pass; stages 2 and 3 beside each of three.
+    # The first of five buckets is ready when a fifth of the pass is over; of four layers, three
+    # have the scattering of another beside them.
     rows = [{}, {"gradient_overlap_fraction": 1.0, "exchange_buckets": 100.0}]
     base = {**REPLICAS, "vocab_size": 1, "zero_stage": zero, "num_microbatches": 3}
     shown, hidden = step_with(base, *rows)
@@ -90,6 +94,129 @@ def test_what_hides_is_limited_by_the_pass_beside_it(zero: int, times: int) -> N
     # One word takes a tile of 128 columns: its output layer is a 300th of the pass.
     behind = shown["data_comm_seconds"] - hidden["data_comm_seconds"]
     assert behind == pytest.approx(times * backward, rel=0.01)
+
+
+LAYERS_ONLY = {**REPLICAS, "vocab_size": None, "zero_stage": 1, "microbatch_size": 1}
+"""Two stages of two layers each have 2 x LLAMA_LAYER parameters."""
+
+CHUNKS = {**LAYERS_ONLY, "pipeline_parallel": 2, "virtual_pipeline": 2, "num_microbatches": 4}
+
+HIDES = {"gradient_overlap_fraction": 1.0, "parameter_overlap_fraction": 0.0}
+GATHERS = {"gradient_overlap_fraction": 0.0, "parameter_overlap_fraction": 1.0}
+
+LAYER_FORWARD = 2 * 1024 * (LLAMA_LAYER - 1024) / 1e12 + CORE
+LAYER_BACKWARD = 4 * 1024 * (LLAMA_LAYER - 1024) / 1e12 + 2.5 * CORE
+
+
+@pytest.mark.parametrize("rate", [1e7, 2e8, 1e9, 1e12])
+def test_the_last_chunk_of_a_stage_has_nothing_to_hide_its_gradients_behind(rate: float) -> None:
+    # max(G / v, G - (v - 1) w b): two chunks of one layer, groups of two microbatches. At 1e9 B/s
+    # the first chunk's exchange fits behind two passes of the other; at 2e8 it does not.
+    found = step(CHUNKS, **HIDES, network_bytes_per_second=rate)
+    scattered, gathered = 0.75 * 4 * 2 * LLAMA_LAYER / rate, 0.75 * 2 * 2 * LLAMA_LAYER / rate
+    exposed = max(scattered / 2, scattered - 2 * LAYER_BACKWARD)
+    assert found["data_comm_seconds"] == close(exposed + gathered)
+
+
+def test_a_chunk_that_is_not_aligned_is_exchanged_bucket_by_bucket() -> None:
+    # Two buckets: the last one is exposed; or, of a slow network, all that does not fit behind two
+    # passes of the other chunk and half a pass of the last.
+    rows = [
+        {**HIDES, "aligns_exchanges": False, "exchange_buckets": 2.0, "network_bytes_per_second": r}
+        for r in (1e12, 1e8)
+    ]
+    fast, slow = (each["data_comm_seconds"] for each in step_with(CHUNKS, *rows))
+    size = 0.75 * 2 * LLAMA_LAYER
+    assert fast == close(size * (4 / 2 + 2) / 1e12)
+    assert slow == close(size * (4 + 2) / 1e8 - 2.5 * LAYER_BACKWARD)
+
+
+@pytest.mark.parametrize("rate", [1e7, 1.5e8, 1e9, 1e12])
+def test_weights_are_gathered_chunk_by_chunk(rate: float) -> None:
+    # max(a of the first bucket, a - f behind the buckets of the first pass, 2 a - w f): one layer
+    # a chunk, two buckets a stage.
+    found = step(CHUNKS, **GATHERS, network_bytes_per_second=rate, exchange_buckets=2.0)
+    scattered, gathered = 0.75 * 4 * 2 * LLAMA_LAYER / rate, 0.75 * 2 * 2 * LLAMA_LAYER / rate
+    exposed = max(gathered / 2, gathered / 2 - LAYER_FORWARD / 2, gathered - 2 * LAYER_FORWARD)
+    assert found["data_comm_seconds"] == close(exposed + scattered)
+
+
+def test_the_embedding_is_the_last_bucket_and_the_first() -> None:
+    # 512 x 8192 of the embedding's weights, as many of the output layer's, and four layers: at a
+    # fast network the embedding's gradients and weights are all that is exposed.
+    wide = {**REPLICAS, "vocab_size": 8192, "zero_stage": 1, "exchange_buckets": 100.0}
+    found = step(
+        wide,
+        gradient_overlap_fraction=1.0,
+        parameter_overlap_fraction=1.0,
+        network_bytes_per_second=1e12,
+    )
+    assert found["data_comm_seconds"] == close(0.75 * (4 + 2) * 512 * 8192 / 1e12)
+
+
+@pytest.mark.parametrize("rate", [1e7, 5e8, 1e9, 1e12])
+def test_stage_3_hides_a_layer_behind_its_neighbour(rate: float) -> None:
+    # Forward a + 3 max(0, a - F), backward a + 3 max(0, a + r - B) + r, for each microbatch.
+    found = step(
+        LAYERS_ONLY,
+        zero_stage=3,
+        num_microbatches=3,
+        gradient_overlap_fraction=1.0,
+        parameter_overlap_fraction=1.0,
+        network_bytes_per_second=rate,
+    )
+    gathered, scattered = (0.75 * size * LLAMA_LAYER / rate for size in (2, 4))
+    forward = gathered + 3 * max(0, gathered - LAYER_FORWARD)
+    backward = gathered + 3 * max(0, gathered + scattered - LAYER_BACKWARD) + scattered
+    assert found["data_comm_seconds"] == close(3 * (forward + backward))
+
+
+def test_programs_that_keep_gathered_weights_gather_less() -> None:
+    # Nothing hides. One stage: the last layer once, the vocabulary once; three microbatches. Two
+    # stages: everything once a step, of the first stage, which has the embedding.
+    keeps = {**REPLICAS, "keeps_gathered_weights": True, "zero_stage": 3, "num_microbatches": 3}
+    one, two = step_with(keeps, {}, {"pipeline_parallel": 2})
+    words = 2 * 512 * 512
+    gathered = 2 * ((4 + 3) * LLAMA_LAYER + words)
+    scattered = 4 * (4 * LLAMA_LAYER + words)
+    assert one["data_comm_seconds"] == close(3 * 0.75 * (gathered + scattered) / 1e8)
+    stage = 2 * LLAMA_LAYER + words / 2
+    assert two["data_comm_seconds"] == close(0.75 * (2 + 4) * stage / 1e8)
+
+
+def test_a_program_may_wait_with_sharded_gradients_and_copy_shards() -> None:
+    # nanotron: under ZeRO-1 one all-reduce after the last backward pass and a blocking gather,
+    # 2 (d - 1)/d 4 N / B + (d - 1)/d 2 N / B in one call each; the host puts four replicas' parts
+    # of five units in place. Under stage 0 all but a fifth of the all-reduce is hidden.
+    program = {
+        **REPLICAS,
+        "waits_for_sharded_gradients": True,
+        "reduces_all_gradients": True,
+        "gradient_overlap_fraction": 1.0,
+        "network_bytes_per_second": 1e12,
+        "exchange_buckets": 100.0,
+        "shard_copy_seconds": 1e-4,
+        "collective_seconds": 1e-3,
+    }
+    zero, one = step_with(program, {"zero_stage": 0}, {"zero_stage": 1})
+    end = 3 * 1e-3
+    moved = 0.75 * WEIGHTS / 1e12
+    assert one["data_comm_seconds"] == close((2 * 4 + 2) * moved + 2e-3 + 4 * 5 * 1e-4 + end)
+    reduced = 2 * 4 * moved + 5 * 1e-3
+    assert zero["data_comm_seconds"] == close(reduced / 5 + end)
+
+
+def test_a_step_ends_with_three_small_collectives_of_all_gpus() -> None:
+    # 16 GPUs in two nodes: up and down a tree of one hop between nodes and seven within.
+    found = step(
+        {**SMALL, "ties_embedding": False},
+        tensor_parallel=4,
+        pipeline_parallel=4,
+        collective_seconds=1e-3,
+        network_latency_seconds=1e-4,
+        nvlink_latency_seconds=1e-5,
+    )
+    assert found["data_comm_seconds"] == close(3 * (1e-3 + 2 * (1e-4 + 7e-5)))
 
 
 def test_context_parallel_ranks_are_replicas_too() -> None:
