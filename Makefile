@@ -3,6 +3,9 @@
 
 python := .venv/bin/python
 
+# Tests start the program some hundred times: compiling it each time takes a quarter of a second.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help quickstart test test-all lint format docs bench clean runtime dev
 
 help: ## List the targets

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,8 @@ class Limit:
     reason: str
 
 
-def limits_of(column: Column) -> list[Limit]:
+@cache
+def limits_of(column: Column) -> tuple[Limit, ...]:
     """Return the limits of a numeric column, in the order of reporting."""
     found = [Limit(lambda x: np.logical_not(np.isfinite(x)), "is not a finite number")]
     if column.kind == "int":
@@ -43,7 +45,7 @@ def limits_of(column: Column) -> list[Limit]:
         most, least = min(stored.max, LARGEST_WHOLE), max(stored.min, -LARGEST_WHOLE)
         found.append(Limit(lambda x: np.greater(x, most), f"must be at most {most}"))
         found.append(Limit(lambda x: np.less(x, least), f"must be at least {least}"))
-    return found
+    return tuple(found)
 
 
 def _plain(number: float) -> str:

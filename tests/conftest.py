@@ -22,8 +22,8 @@ from warehouse.database.connection import open_for_write
 
 TOY_SQL = Path(__file__).parent / "toy_sql"
 
-# an example may take any time: a busy machine is no fault
-settings.register_profile("tests", deadline=None)
+# an example may take any time: a busy machine is no fault; each run draws other examples
+settings.register_profile("tests", deadline=None, max_examples=50)
 settings.load_profile("tests")
 
 

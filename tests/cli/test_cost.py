@@ -165,6 +165,7 @@ def test_what_was_never_published_is_not_invented(ask: Any) -> None:
     assert rows[0]["lowest_energy_kwh"] == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.long
 def test_tokens_are_asked_for_and_never_assumed(ask: Any) -> None:
     code, rows, err = ask("cost", "--model", "gpt3_1T")
     assert (code, rows) == (3, "")
@@ -330,6 +331,7 @@ def test_a_named_model_of_another_shape_says_so(stored: Any) -> None:
     assert {row["model"] for row in rows} == {"gpt3_1T", "gpt3_1T with num_layers 64"}
 
 
+@pytest.mark.long
 def test_each_estimator_is_asked_for_its_default_variant(stored: Any) -> None:
     rows, err = stored("cost --price 2", FLOW, 'variant = "both"\n' + BUDGET)
     assert {(row["estimator"], row["variant"]) for row in rows} == {
@@ -354,6 +356,7 @@ def test_lower_bounds_are_told_from_times_at_a_rate_that_was_given(stored: Any) 
     assert hours[True] / hours[False] == pytest.approx(163 / 312, rel=1e-12)
 
 
+@pytest.mark.long
 def test_runs_without_a_number_of_gpus_are_counted(stored: Any) -> None:
     rated = FLOW.replace('accelerator = "A100 SXM 80GB"\n', "")
     rated += "[system]\ncluster_flops_per_second = 1e15\n"
@@ -361,6 +364,7 @@ def test_runs_without_a_number_of_gpus_are_counted(stored: Any) -> None:
     assert "left out, the number of GPUs is not known: 1 run\n" in err
 
 
+@pytest.mark.long
 def test_runs_whose_gpus_do_not_hold_the_model_are_left_out(stored: Any) -> None:
     # 16 bytes a parameter are 1.12 TB: 14 GPUs of 80 GB
     few = BUDGET.replace("mfu = [0.4, 0.5]", "mfu = 0.5\navailable_gpus = [13, 14]")

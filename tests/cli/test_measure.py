@@ -140,6 +140,7 @@ def test_a_run_with_constants_of_its_own_is_compared_with_them(
     assert slow > fast
 
 
+@pytest.mark.long
 def test_another_estimator_joins_by_its_shape(
     measure: Measure, runs: Callable[..., Path], warehouse: Command, tmp_path: Path
 ) -> None:

@@ -182,6 +182,7 @@ def test_a_run_on_any_accelerator_counts_in_the_accuracy(
     assert out.split() == ["num_rows", "1"]
 
 
+@pytest.mark.long
 def test_of_every_run_that_does_not_count_it_is_said_why(
     measured: Command, warehouse: Command, database: Path
 ) -> None:

@@ -164,6 +164,7 @@ def test_best_is_the_fastest_layout_of_each_problem(
     assert one == rows[16:]
 
 
+@pytest.mark.long
 def test_nothing_is_written_unless_asked(
     operations: Callable[..., tuple[int, Any, str]], stored: Path, tmp_path: Path
 ) -> None:
@@ -195,6 +196,7 @@ def test_stored_rows_are_in_the_view_once_and_can_be_dropped(
     assert query(stored, "select count(*) > 100 from configuration") == [(True,)]
 
 
+@pytest.mark.long
 def test_a_problem_with_operations_alone_has_no_rank(
     operations: Callable[..., tuple[int, Any, str]], warehouse: Command, stored: Path
 ) -> None:

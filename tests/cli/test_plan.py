@@ -252,6 +252,7 @@ def test_a_table_that_is_stored_in_part_is_evaluated_whole(
     assert (line["num_rows"], line["num_published"], line["is_stored"]) == (8, 8, False)
 
 
+@pytest.mark.long
 def test_a_table_that_is_stored_whole_is_taken_from_the_view(
     warehouse: Command,
     planned_database: Path,

@@ -14,12 +14,16 @@ from tests.shared import Command, Refusal
 
 pytestmark = pytest.mark.long
 
+Planned = tuple[Path, dict[str, Any], str]
+
 # ---- limits ----
 
 
-def test_in_so_many_days_the_cheapest_count_is_taken(plan: Callable[..., tuple[Any, str]]) -> None:
+def test_in_so_many_days_the_cheapest_count_is_taken(
+    plan: Callable[..., tuple[Any, str]], planned: Planned
+) -> None:
     # 8 GPUs take some days; in half the time it takes more than 8 and at most 32
-    base, _ = plan("--gpus", 8)
+    base = planned[1]
     days = base["training_seconds"] / 86400 / 2
     found, _ = plan("--days", days, "--max-gpus", 64)
     assert 8 < found["num_gpus"] <= 32
@@ -33,9 +37,9 @@ def test_in_so_many_days_the_cheapest_count_is_taken(plan: Callable[..., tuple[A
 
 
 def test_for_so_many_dollars_the_fastest_count_is_taken(
-    plan: Callable[..., tuple[Any, str]],
+    plan: Callable[..., tuple[Any, str]], planned: Planned
 ) -> None:
-    base, _ = plan("--gpus", 8)
+    base = planned[1]
     budget = 1.05 * base["cost_usd"]
     found, said = plan("--budget-usd", budget, "--max-gpus", 64)
     assert found["cost_usd"] <= budget
@@ -60,8 +64,10 @@ def test_with_so_many_megawatts_no_more_gpus_are_taken_than_they_feed(
     assert {line["num_gpus"] for line in found["counts"]} >= {8, 10, 12, 14, 16}
 
 
-def test_several_limits_hold_together(plan: Callable[..., tuple[Any, str]]) -> None:
-    base, _ = plan("--gpus", 8)
+def test_several_limits_hold_together(
+    plan: Callable[..., tuple[Any, str]], planned: Planned
+) -> None:
+    base = planned[1]
     days = base["training_seconds"] / 86400
     limits = ("--days", days * 1.01, "--max-mw", 8.5 * WATTS * PUE / 1e6)
     found, _ = plan(*limits, "--budget-usd", 2 * base["cost_usd"])
@@ -70,10 +76,10 @@ def test_several_limits_hold_together(plan: Callable[..., tuple[Any, str]]) -> N
 
 
 def test_limits_that_only_a_count_between_two_powers_keeps_are_not_refused(
-    plan: Callable[..., tuple[Any, str]],
+    plan: Callable[..., tuple[Any, str]], planned: Planned
 ) -> None:
     # 12 GPUs end in days that 8 do not make, and draw what 16 exceed: no power of two does both
-    base, _ = plan("--gpus", 8)
+    base = planned[1]
     between, _ = plan("--gpus", 12)
     assert between["training_seconds"] < base["training_seconds"]
     days = between["training_seconds"] * 1.001 / 86400

@@ -91,6 +91,7 @@ def test_a_shape_is_planned_as_the_model_of_that_shape(
         assert own[name] == pytest.approx(named[name], rel=1e-12)
 
 
+@pytest.mark.long
 def test_a_name_beside_a_whole_shape_is_its_label(plan: Document) -> None:
     found = plan(*RUN, *PAIRS, "--model", "mine")
     assert found["question"]["model"] == "mine"
@@ -159,6 +160,7 @@ def test_layouts_are_held_to_what_is_named_even_where_all_are_stored(
     assert found["energy_kwh"] == pytest.approx(hours * 10.2 / 8 * 0.75 * 1.1)
 
 
+@pytest.mark.long
 def test_an_attribute_of_the_system_is_taken_in_place_of_the_accelerators(plan: Document) -> None:
     found = plan(*RUN, *PAIRS, "hbm_bytes=40e9")
     assert found["question"]["inputs"]["hbm_bytes"] == 40e9

@@ -71,6 +71,7 @@ def test_where_no_price_was_published_the_option_that_gives_it_is_named(
         assert option in err
 
 
+@pytest.mark.long
 def test_the_roofline_plans_as_well(plan: Callable[..., tuple[Any, str]]) -> None:
     found, _ = plan("--gpus", 8, "--estimator", "roofline")
     assert found["question"]["variant"] == "corrected"

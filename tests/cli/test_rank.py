@@ -271,6 +271,7 @@ def test_rows_without_the_time_of_a_step_are_not_ranked_and_the_view_that_has_th
     assert warehouse("sql", query, "--db", database)[0] == 0
 
 
+@pytest.mark.long
 def test_what_a_problem_lacks_is_told_apart_and_a_lower_bound_is_called_one(
     warehouse: Command, database: Path, tmp_path: Path
 ) -> None:

@@ -95,6 +95,7 @@ def test_a_query_ends_at_its_time_even_if_it_heeds_no_interrupt(
     ["select list(range) from range(100000000)", "select len(range(1000000000))"],
     ids=["counted by DuckDB", "not counted by DuckDB"],
 )
+@pytest.mark.long
 def test_a_query_cannot_have_more_memory_than_allowed(
     program: Program, quickstart: Quickstart, query: str
 ) -> None:

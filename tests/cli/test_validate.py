@@ -40,6 +40,7 @@ def test_a_sound_database_passes_every_check_and_shows_the_comparison(
     assert sum(line.startswith("530B ") for line in rows) == 4
 
 
+@pytest.mark.long
 def test_a_check_that_finds_rows_exits_4_and_shows_them(warehouse: Command, swept: Path) -> None:
     with duckdb.connect(str(swept)) as connection:
         connection.execute(
@@ -84,6 +85,7 @@ def comparison(quickstart: Quickstart) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_every_published_step_has_an_estimate_from_first_principles(
     comparison: dict[str, Any],
 ) -> None:
@@ -96,6 +98,7 @@ def test_every_published_step_has_an_estimate_from_first_principles(
     assert len(keys) == len(rows)
 
 
+@pytest.mark.long
 def test_the_parts_of_a_compared_step_add_up_to_it(comparison: dict[str, Any]) -> None:
     parts = (
         *("compute_seconds", "memory_seconds", "tensor_comm_seconds", "pipeline_comm_seconds"),
@@ -106,6 +109,7 @@ def test_the_parts_of_a_compared_step_add_up_to_it(comparison: dict[str, Any]) -
             assert sum(row[part] for part in parts) == pytest.approx(row["step_seconds"], rel=1e-9)
 
 
+@pytest.mark.long
 def test_choices_left_open_are_told_with_their_range(comparison: dict[str, Any]) -> None:
     rows = comparison["megatron_comparison"]
     open_ones = [row for row in rows if row["num_choices"] > 1]

@@ -3,50 +3,64 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
+from warehouse.database.connection import open_for_read, open_for_write
+
 SHELL = Path(sys.executable).parent / "duckdb"
 COLUMNS = (
     "problem_id, strategy, microbatch_size, step_seconds, rank_by_time, "
     "num_microbatches, memory_bytes, mfu, compute_fraction"
 )
+PROBLEMS = """
+insert into problem by name
+select
+    range as problem_id, 'model ' || range as model, 2 as num_layers, 8 as hidden_size,
+    32 as ffn_hidden_size, 4 as num_heads, 6 as seq_len, 'system ' || range as accelerator,
+    4 << range as nvlink_size, 1e6 as matrix_flops_per_second, 100 as hbm_bytes,
+    1 << range as num_gpus, 1024 << range as global_batch_size
+from range(4);
+insert into cell by name
+select
+    2 * problem_id + half as cell_id, problem_id, 'estimator ' || problem_id as estimator,
+    problem_id + 1 as estimator_version, 'roofline' as relation, '' as mends,
+    'variant ' || problem_id as variant, '{}' as kept, 500 as num_rows,
+    timestamp '2026-01-01' as evaluated_at,
+    case half when 0 then 'tensor_1d' else 'context_2d' end as strategy
+from problem, (select unnest([0, 1]) as half);
+insert into roofline by name
+select
+    cell_id, 1 as data_parallel, range + 1 as microbatch_size,
+    1 + (range * 7919 + cell_id * 104729) % 65537 / 100 as step_seconds,
+    step_seconds / 2 as compute_seconds, 1 as weights_bytes, 1 as optimizer_bytes,
+    range / 4 as activations_bytes
+from cell, range(500);
+"""
 TOP = f"select {COLUMNS} from configuration_rank where rank_by_time <= 2 order by all"
 
 
-@pytest.fixture
-def ranked(warehouse_connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+@pytest.fixture(scope="module")
+def ranked_file(empty_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse of 4 problems that differ in all their attributes, with 1000 layouts each."""
-    warehouse_connection.execute("""
-        insert into problem by name
-        select
-            range as problem_id, 'model ' || range as model, 2 as num_layers, 8 as hidden_size,
-            32 as ffn_hidden_size, 4 as num_heads, 6 as seq_len, 'system ' || range as accelerator,
-            4 << range as nvlink_size, 1e6 as matrix_flops_per_second, 100 as hbm_bytes,
-            1 << range as num_gpus, 1024 << range as global_batch_size
-        from range(4);
-        insert into cell by name
-        select
-            2 * problem_id + half as cell_id, problem_id, 'estimator ' || problem_id as estimator,
-            problem_id + 1 as estimator_version, 'roofline' as relation, '' as mends,
-            'variant ' || problem_id as variant, '{}' as kept, 500 as num_rows,
-            timestamp '2026-01-01' as evaluated_at,
-            case half when 0 then 'tensor_1d' else 'context_2d' end as strategy
-        from problem, (select unnest([0, 1]) as half);
-        insert into roofline by name
-        select
-            cell_id, 1 as data_parallel, range + 1 as microbatch_size,
-            1 + (range * 7919 + cell_id * 104729) % 65537 / 100 as step_seconds,
-            step_seconds / 2 as compute_seconds, 1 as weights_bytes, 1 as optimizer_bytes,
-            range / 4 as activations_bytes
-        from cell, range(500);
-    """)
-    return warehouse_connection
+    path = tmp_path_factory.mktemp("ranked") / "warehouse.duckdb"
+    shutil.copyfile(empty_warehouse, path)
+    with open_for_write(path) as connection:
+        connection.execute(PROBLEMS)
+    return path
+
+
+@pytest.fixture(scope="module")
+def ranked(ranked_file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    with open_for_read(ranked_file) as connection:
+        yield connection
 
 
 @pytest.mark.long
@@ -74,11 +88,10 @@ def test_the_first_of_each_group_are_found_without_sorting(
 
 
 def test_the_shell_of_duckdb_1_ranks_the_same(
-    ranked: duckdb.DuckDBPyConnection, database: Path
+    ranked: duckdb.DuckDBPyConnection, ranked_file: Path
 ) -> None:
     expected = [list(row) for row in ranked.execute(TOP).fetchall()]
-    ranked.close()
-    command = [str(SHELL), "-readonly", "-json", str(database), TOP]
+    command = [str(SHELL), "-readonly", "-json", str(ranked_file), TOP]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = [list(row.values()) for row in json.loads(done.stdout)]
     assert found == expected

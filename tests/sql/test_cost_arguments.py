@@ -31,21 +31,21 @@ import pytest
 )
 @pytest.mark.long
 def test_an_argument_out_of_its_limits_is_told(
-    warehouse_connection: duckdb.DuckDBPyConnection, call: str, told: str
+    scratch: duckdb.DuckDBPyConnection, call: str, told: str
 ) -> None:
-    warehouse_connection.execute(
+    scratch.execute(
         "insert into problem (problem_id, parameters, active_parameters, accelerator, goodput)"
         " values (1, 1e9, 1e9, 'H100', 1)"
     )
-    warehouse_connection.execute(
+    scratch.execute(
         "insert into cell (cell_id, problem_id, estimator, estimator_version, relation, mends,"
         " variant, kept, num_rows) values (1, 1, 'cluster', 2, 'cluster_compute', '',"
         " 'published', '{}', 1)"
     )
-    warehouse_connection.execute(
+    scratch.execute(
         "insert into cluster_compute_row (cell_id, global_batch_tokens, mfu, num_steps, num_gpus,"
         " training_seconds) values (1, 1e6, 0.5, 10, 8, 100)"
     )
     with pytest.raises(duckdb.Error, match="must be") as caught:
-        warehouse_connection.execute(f"from {call}").fetchall()
+        scratch.execute(f"from {call}").fetchall()
     assert told in str(caught.value)

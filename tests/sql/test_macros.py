@@ -30,9 +30,9 @@ def value(connection: duckdb.DuckDBPyConnection, expression: str) -> Any:
     ],
 )
 def test_units_for_people(
-    warehouse_connection: duckdb.DuckDBPyConnection, expression: str, expected: float
+    scratch: duckdb.DuckDBPyConnection, expression: str, expected: float
 ) -> None:
-    assert value(warehouse_connection, expression) == pytest.approx(expected, rel=1e-12)
+    assert value(scratch, expression) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -40,66 +40,66 @@ def test_units_for_people(
     [("96, 12288, 51200, 2048", 174.6e9), ("128, 25600, 51200, 2048", 1008.0e9)],
 )
 def test_parameters_are_those_that_megatron_prints(
-    warehouse_connection: duckdb.DuckDBPyConnection, shape: str, printed: float
+    scratch: duckdb.DuckDBPyConnection, shape: str, printed: float
 ) -> None:
-    found = value(warehouse_connection, f"megatron_parameters({shape})")
+    found = value(scratch, f"megatron_parameters({shape})")
     assert found == pytest.approx(printed, abs=0.05e9)
 
 
 def test_an_unknown_vocabulary_leaves_its_parameters_out(
-    warehouse_connection: duckdb.DuckDBPyConnection,
+    scratch: duckdb.DuckDBPyConnection,
 ) -> None:
     # 12 x 2 x 64 + 13 x 2 x 8 + 6 x 8 for the positions
-    assert value(warehouse_connection, "megatron_parameters(2, 8, null, 6)") == 1792
+    assert value(scratch, "megatron_parameters(2, 8, null, 6)") == 1792
 
 
 def test_the_step_of_the_largest_megatron_run_overflows_no_integer(
-    warehouse_connection: duckdb.DuckDBPyConnection,
+    scratch: duckdb.DuckDBPyConnection,
 ) -> None:
     # equation 3 as printed, in Python's integers where they are whole
     expected = (
         96 * 3072 * 2048 * 128 * 25600**2 * (1 + 2048 / (6 * 25600) + 51200 / (16 * 128 * 25600))
     )
-    found = value(warehouse_connection, "megatron_flops(3072, 2048, 128, 25600, 51200, 'full')")
+    found = value(scratch, "megatron_flops(3072, 2048, 128, 25600, 51200, 'full')")
     assert found == pytest.approx(expected, rel=1e-14)
     assert found > 2**63
 
 
 def test_recomputation_repeats_the_layers_but_not_the_logits(
-    warehouse_connection: duckdb.DuckDBPyConnection,
+    scratch: duckdb.DuckDBPyConnection,
 ) -> None:
     # B 8, s 6, l 2, h 8, V 10: 72 or 96 x 8 x 6 x 2 x 64 x 1.125, and 6 x 8 x 6 x 8 x 10
     shape = "8, 6, 2, 8, 10"
-    assert value(warehouse_connection, f"megatron_flops({shape}, 'none')") == 497_664 + 23_040
-    assert value(warehouse_connection, f"megatron_flops({shape}, 'full')") == 663_552 + 23_040
+    assert value(scratch, f"megatron_flops({shape}, 'none')") == 497_664 + 23_040
+    assert value(scratch, f"megatron_flops({shape}, 'full')") == 663_552 + 23_040
 
 
 def test_a_recomputation_that_equation_3_does_not_cover_has_no_flops(
-    warehouse_connection: duckdb.DuckDBPyConnection,
+    scratch: duckdb.DuckDBPyConnection,
 ) -> None:
-    assert value(warehouse_connection, "megatron_flops(8, 6, 2, 8, 10, 'selective')") is None
+    assert value(scratch, "megatron_flops(8, 6, 2, 8, 10, 'selective')") is None
 
 
 def test_a_recomputation_that_is_not_known_has_no_flops(
-    warehouse_connection: duckdb.DuckDBPyConnection,
+    scratch: duckdb.DuckDBPyConnection,
 ) -> None:
-    assert value(warehouse_connection, "megatron_flops(8, 6, 2, 8, 10, null)") is None
+    assert value(scratch, "megatron_flops(8, 6, 2, 8, 10, null)") is None
 
 
 def test_a_recomputation_that_does_not_exist_is_told(
-    warehouse_connection: duckdb.DuckDBPyConnection,
+    scratch: duckdb.DuckDBPyConnection,
 ) -> None:
     told = '`activation_recompute` "selectve": must be none, selective or full'
     with pytest.raises(duckdb.Error, match=told):
-        value(warehouse_connection, "megatron_flops(8, 6, 2, 8, 10, 'selectve')")
+        value(scratch, "megatron_flops(8, 6, 2, 8, 10, 'selectve')")
 
 
 @pytest.mark.parametrize("vocab", ["51200", "null"])
 def test_model_flops_of_a_megatron_shape_are_equation_3_without_recomputation(
-    warehouse_connection: duckdb.DuckDBPyConnection, vocab: str
+    scratch: duckdb.DuckDBPyConnection, vocab: str
 ) -> None:
     found = value(
-        warehouse_connection,
+        scratch,
         f"model_flops(1536, 2048, 96, 12288, 4 * 12288, 96, 96, {vocab})"
         f" / megatron_flops(1536, 2048, 96, 12288, {vocab}, 'none')",
     )
@@ -107,42 +107,42 @@ def test_model_flops_of_a_megatron_shape_are_equation_3_without_recomputation(
 
 
 def test_grouped_queries_and_a_narrow_feed_forward_layer_need_fewer_model_flops(
-    warehouse_connection: duckdb.DuckDBPyConnection,
+    scratch: duckdb.DuckDBPyConnection,
 ) -> None:
     # a token and layer, forward: queries and output 4 x 64, keys and values half of that
     # (2 of 4 heads), attention 4 x 6 x 8, feed-forward 4 x 8 x 20: 256 + 128 + 192 + 640 = 1216
-    found = value(warehouse_connection, "model_flops(8, 6, 2, 8, 20, 4, 2, null)")
+    found = value(scratch, "model_flops(8, 6, 2, 8, 20, 4, 2, null)")
     assert found == 3 * 1216 * 2 * 48
 
 
 def test_utilization_of_all_gpus_at_half_their_peak_is_a_half(
-    warehouse_connection: duckdb.DuckDBPyConnection,
+    scratch: duckdb.DuckDBPyConnection,
 ) -> None:
-    assert value(warehouse_connection, "mfu(3e15, 5, 4, 3e14)") == pytest.approx(0.5, rel=1e-15)
+    assert value(scratch, "mfu(3e15, 5, 4, 3e14)") == pytest.approx(0.5, rel=1e-15)
 
 
 @pytest.mark.parametrize(("given", "expected"), [("1", 1), ("'2.5'", 2.5), ("10", 10)])
 def test_an_argument_within_its_limits_is_that_number(
-    warehouse_connection: duckdb.DuckDBPyConnection, given: str, expected: float
+    scratch: duckdb.DuckDBPyConnection, given: str, expected: float
 ) -> None:
-    found = value(warehouse_connection, f"argument_within('a', {given}, 1, 10, 'is 1 to 10')")
+    found = value(scratch, f"argument_within('a', {given}, 1, 10, 'is 1 to 10')")
     assert found == expected
     assert isinstance(found, float)
 
 
 def test_an_argument_that_is_not_given_is_null(
-    warehouse_connection: duckdb.DuckDBPyConnection,
+    scratch: duckdb.DuckDBPyConnection,
 ) -> None:
-    assert value(warehouse_connection, "argument_within('a', null, 1, 10, 'is 1 to 10')") is None
+    assert value(scratch, "argument_within('a', null, 1, 10, 'is 1 to 10')") is None
 
 
 @pytest.mark.parametrize("given", ["0.5", "11", "'nan'::double", "'inf'::double"])
 def test_an_argument_outside_its_limits_is_told_by_name(
-    warehouse_connection: duckdb.DuckDBPyConnection, given: str
+    scratch: duckdb.DuckDBPyConnection, given: str
 ) -> None:
     told = given.removesuffix("::double").strip("'")
     with pytest.raises(duckdb.Error, match=f"`a` {told}: is 1 to 10"):
-        value(warehouse_connection, f"argument_within('a', {given}, 1, 10, 'is 1 to 10')")
+        value(scratch, f"argument_within('a', {given}, 1, 10, 'is 1 to 10')")
 
 
 def as_layout() -> str:
@@ -204,9 +204,9 @@ PLAIN_LAYOUT = {"data_parallel": 4, "tensor_parallel": 8, "pipeline_parallel": 2
     ],
 )
 def test_a_layout_reads_the_same_from_sql_and_from_python(
-    warehouse_connection: duckdb.DuckDBPyConnection, values: dict[str, Any], words: str | None
+    scratch: duckdb.DuckDBPyConnection, values: dict[str, Any], words: str | None
 ) -> None:
-    found = warehouse_connection.execute(
+    found = scratch.execute(
         f"select layout_in_words({as_layout()})", [values.get(n) for n in LAYOUT_COLUMNS]
     ).fetchone()
     assert found == (words,)
@@ -219,13 +219,13 @@ def fields_of(connection: duckdb.DuckDBPyConnection, macro: str) -> list[str]:
 
 
 def test_macros_of_a_layout_have_every_column_of_one(
-    warehouse_connection: duckdb.DuckDBPyConnection,
+    scratch: duckdb.DuckDBPyConnection,
 ) -> None:
-    layout = fields_of(warehouse_connection, "layout_of")
+    layout = fields_of(scratch, "layout_of")
     assert sorted(layout) == sorted(LAYOUT_COLUMNS)
-    assert set(LAYOUT_COLUMNS) < set(fields_of(warehouse_connection, "evaluated_layout"))
+    assert set(LAYOUT_COLUMNS) < set(fields_of(scratch, "evaluated_layout"))
     # all layouts of a cell have these in common: they tell none apart
     in_cell = {"strategy", "attention", "activation_recompute"}
-    order = fields_of(warehouse_connection, "layout_order")
+    order = fields_of(scratch, "layout_order")
     assert order[:2] == ["step_seconds", "memory_bytes"]
     assert set(order[2:]) == set(LAYOUT_COLUMNS) - in_cell

@@ -9,10 +9,8 @@ from tests.sql.test_sql_cases import alike, as_text, parts, prepared, read
 
 
 @pytest.mark.parametrize("name", ["best", "training_run"])
-def test_the_fastest_comes_first(
-    name: str, warehouse_connection: duckdb.DuckDBPyConnection
-) -> None:
-    found = warehouse_connection.execute(prepared(warehouse_connection, name)).fetchall()
+def test_the_fastest_comes_first(name: str, scratch: duckdb.DuckDBPyConnection) -> None:
+    found = scratch.execute(prepared(scratch, name)).fetchall()
     expected = read(parts(name)[2])[1]
     assert len(found) == len(expected) > 2
     for row, wanted in zip(found, expected, strict=True):

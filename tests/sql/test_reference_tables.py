@@ -154,9 +154,9 @@ def test_every_model_can_be_searched_on_every_system() -> None:
     assert all(search.count(cell) > 0 for cell in cells)
 
 
-def test_every_mend_is_explained(warehouse_connection: duckdb.DuckDBPyConnection) -> None:
+def test_every_mend_is_explained(scratch: duckdb.DuckDBPyConnection) -> None:
     for estimator in all_estimators():
-        rows = warehouse_connection.execute(
+        rows = scratch.execute(
             "select erratum from erratum where estimator = ? and is_mended", [estimator.name]
         ).fetchall()
         assert set(estimator.mends) <= {erratum for (erratum,) in rows}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import duckdb
 import polars as pl
+import pytest
 
 from warehouse.calibrate.fit import errors_of
 from warehouse.calibrate.published import (
@@ -50,6 +51,7 @@ def test_rows_of_a_program_that_no_framework_describes_are_left_out_unless_named
     assert all(row.startswith("ZeRO-3") for row in named.row_names)
 
 
+@pytest.mark.long
 def test_other_tables_are_predicted_with_the_constants_that_they_share() -> None:
     name = "published_megatron_scaling"
     found = run_calibration(name, Path(name), asked=["gemm_efficiency"])

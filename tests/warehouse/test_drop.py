@@ -103,6 +103,7 @@ def test_the_file_keeps_its_mode_and_the_link_to_it_stays_a_link(
     assert [path.name for path in link.parent.iterdir()] == [link.name]
 
 
+@pytest.mark.long
 def test_nobody_can_open_the_file_until_the_copy_has_taken_its_place(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

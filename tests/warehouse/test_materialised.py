@@ -115,6 +115,7 @@ def test_a_part_of_a_space_beside_the_whole_counts_no_layout_twice(
     assert [row[0::2] for row in assert_right(database)] == [row[0::2] for row in alone]
 
 
+@pytest.mark.long
 def test_a_dropped_study_takes_its_own_along(database: Path, tmp_path: Path) -> None:
     run_study(database, study(tmp_path, "first", "[8]"))
     kept = assert_right(database)
@@ -144,6 +145,7 @@ def test_what_is_missing_or_old_is_found_by_the_views_and_made_again_by_init(
         assert stored(connection) == whole
 
 
+@pytest.mark.long
 def test_a_transaction_that_fails_leaves_none(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +237,7 @@ def test_estimators_disagree_on_what_both_were_asked(database: Path, tmp_path: P
     assert 0.2 < low < high < 5
 
 
+@pytest.mark.long
 def test_cells_of_several_estimators_are_found_in_one_go(database: Path, tmp_path: Path) -> None:
     run_study(database, study(tmp_path, num_gpus="[8]"))
     other = study(tmp_path, "steps", "[8]", estimator="training_step", accelerator="A100 SXM 80GB")

@@ -163,6 +163,7 @@ def under_way(database: Path, tmp_path: Path) -> Any:
     process.stdout.close()
 
 
+@pytest.mark.long
 def test_a_killed_sweep_resumes_and_ends_as_if_undisturbed(
     database: Path, tmp_path: Path, under_way: subprocess.Popen[str]
 ) -> None:

@@ -13,28 +13,26 @@ from estimators.contract import Relation
 from tests.toy_estimator import CONFIGURATIONS, PART_ROWS, TOY
 from tests.warehouse.schema_cases import columns_of
 from warehouse.database.connection import open_for_write
-from warehouse.database.schema import prepare
 from warehouse.database.tables import fact_ddl
 
 
 @pytest.mark.usefixtures("toy")
 @pytest.mark.long
 def test_the_tables_are_the_union_of_what_estimators_declare(
-    connection: duckdb.DuckDBPyConnection,
+    warehouse_connection: duckdb.DuckDBPyConnection,
 ) -> None:
-    prepare(connection)
     estimators = registry.all_estimators()
 
     for table, record, declared in (
         ("problem", 1, "problem_columns"),
         ("cell", 10, "choice_columns"),
     ):
-        names = list(columns_of(connection, table))[record:]
+        names = list(columns_of(warehouse_connection, table))[record:]
         assert names == list(dict.fromkeys(n for e in estimators for n in getattr(e, declared)))
-    assert "toy_overlap_fraction" in columns_of(connection, "problem")
+    assert "toy_overlap_fraction" in columns_of(warehouse_connection, "problem")
     for estimator in estimators:
         for relation in estimator.relations:
-            assert columns_of(connection, relation.table) == {
+            assert columns_of(warehouse_connection, relation.table) == {
                 name: relation.column(name).duckdb_type for name in ("cell_id", *relation.stored)
             }
 
@@ -51,34 +49,34 @@ def test_a_fact_table_has_no_key_and_no_constraint(connection: duckdb.DuckDBPyCo
 
 
 @pytest.mark.long
-def test_records_are_keyed_and_carry_the_time(connection: duckdb.DuckDBPyConnection) -> None:
-    prepare(connection)
+def test_records_are_keyed_and_carry_the_time(
+    warehouse_connection: duckdb.DuckDBPyConnection,
+) -> None:
     insert = (
         "insert into cell by name select 1 as cell_id, 2 as problem_id, 'e' as estimator, "
         "1 as estimator_version, 'r' as relation, '' as mends, 'published' as variant, "
         "'{}' as kept, 3 as num_rows"
     )
-    connection.execute(insert)
+    warehouse_connection.execute(insert)
 
     age = "select abs(epoch(evaluated_at) - epoch(now())) < 60 from cell"
-    assert connection.execute(age).fetchone() == (True,)
+    assert warehouse_connection.execute(age).fetchone() == (True,)
     with pytest.raises(duckdb.ConstraintException):
-        connection.execute(insert)
+        warehouse_connection.execute(insert)
     with pytest.raises(duckdb.ConstraintException):
-        connection.execute("insert into problem (problem_id) values (1), (1)")
+        warehouse_connection.execute("insert into problem (problem_id) values (1), (1)")
 
 
 @pytest.mark.usefixtures("toy")
 @pytest.mark.long
 def test_every_table_view_and_dictionary_column_carries_its_comment(
-    connection: duckdb.DuckDBPyConnection,
+    warehouse_connection: duckdb.DuckDBPyConnection,
 ) -> None:
-    prepare(connection)
-    named = connection.execute(
+    named = warehouse_connection.execute(
         "select table_name, comment from duckdb_tables() union all "
         "select view_name, comment from duckdb_views() where not internal"
     ).fetchall()
-    comments = connection.execute(
+    comments = warehouse_connection.execute(
         "select table_name, column_name, comment from duckdb_columns() where not internal"
     ).fetchall()
 
