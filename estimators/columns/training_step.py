@@ -171,6 +171,26 @@ CONSTANTS = (
         "Least time that the host needs to launch a layer one way",
         shown_as=PLAIN,
     ),
+    latency(
+        "host_seconds_per_launch",
+        "Time of the host to launch a kernel, with the Python around it",
+        shown_as=PLAIN,
+    ),
+    *(
+        Column(f"{name}_launches", "float", "", f"Kernels of {what}", minimum=0, maximum=1e6)
+        for name, what in (
+            ("forward", "a dense layer forward, without collectives and casts"),
+            ("backward", "a dense layer backward, without collectives, casts and recomputation"),
+            ("vocabulary", "embedding, output layer and loss, both ways"),
+            ("optimizer", "the optimizer for a layer"),
+        )
+    ),
+    Column(
+        "uses_cuda_graphs",
+        "bool",
+        "",
+        "Whether the kernels of a layer are launched together, as a captured CUDA graph",
+    ),
     Column(
         "framework_bytes",
         "float",

@@ -32,7 +32,7 @@ from estimators.search import SearchedEstimator
 from estimators.training_step import inputs as given
 from estimators.training_step import network, power
 from estimators.training_step.formulas import FORMULAS
-from estimators.training_step.layer import LAYER_KEYS, Layer, Size, layer_of, size_of
+from estimators.training_step.layer import LAYER_KEYS, Size, layer_of, size_of
 from estimators.training_step.memory import PARTS as MEMORY
 from estimators.training_step.memory import gathered_bytes, held, needs_more, sharded
 from estimators.training_step.replicas import (
@@ -55,7 +55,7 @@ from estimators.training_step.rules import (
 )
 from estimators.training_step.search import AXES, DEPENDS_ON
 from estimators.training_step.spellings import SPELLINGS
-from estimators.training_step.step import TIMES, layer_joules, passes, stage_shares
+from estimators.training_step.step import TIMES, layer_joules, passes, spent_on, stage_shares
 from estimators.training_step.vocabulary import Vocabulary, vocabulary_of
 
 NAME = "training_step"
@@ -221,6 +221,7 @@ FLAGS = (
     *("uses_glu", "ties_embedding"),
     *("uses_dropout", "fuses_elementwise", "reduces_all_gradients"),
     *("waits_for_sharded_gradients", "keeps_gathered_weights", "aligns_exchanges"),
+    "uses_cuda_graphs",
 )
 """Values that are flags."""
 
@@ -249,10 +250,10 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
         split = {name: layouts[name].astype(np.float64) for name in SPLIT_KEYS}
         table = spread = split
     size = size_of(values, table)
-    layer = layer_of(values, table)
-    vocabulary = vocabulary_of(size, values, table, layer.clock)
+    a_layer = layer_of(values, table)
+    vocabulary = vocabulary_of(size, values, table, a_layer.clock)
     words = Vocabulary(*(take(part, to_layer) for part in vocabulary))
-    layer = _gathered(layer, to_layer)
+    layer = spent_on(a_layer).take(to_layer)
     size = Size(*(take(part, to_layer) for part in vars(size).values()))
 
     count = parameters(values)
@@ -364,14 +365,6 @@ def _by_stage(
         )
         for name in found[0].by_share
     }
-
-
-def _gathered(layer: Layer, index: Array | None) -> Layer:
-    ways = (layer.forward, layer.backward, layer.recompute)
-    forward, backward, recompute = (
-        {name: take(part, index) for name, part in way.items()} for way in ways
-    )
-    return Layer(forward, backward, recompute, take(layer.clock, index), take(layer.joules, index))
 
 
 TRAINING_STEP: SearchedEstimator = TrainingStep()

@@ -46,10 +46,13 @@ FORMULAS: dict[str, Formula] = {
         "arXiv 2205.05198 section 5",
     ),
     "host_seconds": Formula(
-        "microbatches x layers x (max(host_seconds_per_layer - forward, 0) + "
-        "max(host_seconds_per_layer - backward, 0)); forward, backward: seconds of a layer's pass, "
-        "transfers and recomputation included",
-        "definition",
+        "microbatches x (layers x (max(host_forward - forward, 0) + max(host_backward - backward, "
+        "0)) - saved); host_forward, host_backward: launches of the pass x "
+        "host_seconds_per_launch, at least host_seconds_per_layer; launches: forward_launches or "
+        "backward_launches, collectives, casts, routing, recomputed kernels, or 1 of a CUDA graph; "
+        "forward, backward: seconds of a layer's pass, transfers and recomputation included; "
+        "saved: what one stage alone makes up for while longer passes and the output layer run",
+        "counted in the code of each program; definition",
     ),
     "accumulation_seconds": Formula(
         "microbatches x parameters x accumulation_traffic_bytes / memory; parameters: of the "
@@ -57,7 +60,8 @@ FORMULAS: dict[str, Formula] = {
         "counted from the operations",
     ),
     "optimizer_seconds": Formula(
-        "(owned x optimizer_traffic_bytes + held x buffer_traffic_bytes) / memory; owned: "
+        "max((owned x optimizer_traffic_bytes + held x buffer_traffic_bytes) / memory, layers x "
+        "optimizer_launches x host_seconds_per_launch); layers: of the stage; owned: "
         "parameters of the GPU's optimizer, divided by the replicas from ZeRO 1 on; held: those of "
         "its gradients, divided from ZeRO 2 on",
         "arXiv 1910.02054; counted from the operations",

@@ -14,6 +14,7 @@ import numpy as np
 from estimators.contract import Values
 from estimators.training_step import elementwise, network, power
 from estimators.training_step.attention import Core, attention_core
+from estimators.training_step.host import Host, host_of
 from estimators.training_step.network import Group
 from estimators.training_step.products import product_seconds, stream_seconds
 
@@ -88,6 +89,8 @@ class Layer:
 
     Attributes
     ----------
+    host
+        Seconds to launch it. The passes' own `host` is what the GPU waits in each, alone.
     clock
         Clock of the products and of attention, relative to the full one.
     joules
@@ -97,6 +100,7 @@ class Layer:
     forward: Way
     backward: Way
     recompute: Way
+    host: Host
     clock: Any = 1.0
     joules: Any = 0.0
 
@@ -158,11 +162,11 @@ def _at_clock(clock: Any, work: Work, size: Size, values: Values, layout: Values
         **comm["backward"],
     }
     recompute = _again(values["activation_recompute"], forward, core.again)
-    least = values["host_seconds_per_layer"]
+    host = host_of(size, values, layout)
     spent = sum(backward.values()) + sum(recompute.values())
-    forward["host"] = np.maximum(least - sum(forward.values()), 0.0)
-    backward["host"] = np.maximum(least - spent, 0.0)
-    return Layer(forward, backward, recompute)
+    forward["host"] = np.maximum(host.forward - sum(forward.values()), 0.0)
+    backward["host"] = np.maximum(host.backward - spent, 0.0)
+    return Layer(forward, backward, recompute, host)
 
 
 _NO_REPLICAS = {"data_parallel": 1, "pipeline_parallel": 1}

@@ -19,6 +19,7 @@ import numpy as np
 
 from estimators.contract import Values
 from estimators.training_step import network
+from estimators.training_step.host import optimizer_launch_seconds as launch_seconds
 from estimators.training_step.network import Group
 from estimators.training_step.products import stream_seconds
 
@@ -268,10 +269,10 @@ def kept(zero_stage: int, from_stage: int, share: Share, layout: Values) -> Any:
 
 
 def optimizer_seconds(zero_stage: int, share: Share, values: Values, layout: Values) -> Any:
-    """Return the seconds of the optimizer on one GPU: its memory traffic."""
+    """Return the seconds of the optimizer on one GPU: its memory traffic, or its launches."""
     owned, whole = (kept(zero_stage, stage, share, layout) for stage in (1, 2))
     volume = values["optimizer_traffic_bytes"] * owned + values["buffer_traffic_bytes"] * whole
-    return stream_seconds(volume, values)
+    return np.maximum(stream_seconds(volume, values), launch_seconds(share.layers, values))
 
 
 def end_seconds(values: Values, layout: Values) -> Any:

@@ -7,13 +7,15 @@ once, divided by the interleaved chunks of a stage (arXiv 2104.04473 section 2.2
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from estimators.contract import Array, Values
 from estimators.decoder import Parameters
+from estimators.factored import take
 from estimators.training_step import network
+from estimators.training_step.host import saved_seconds
 from estimators.training_step.layer import Layer, Size
 from estimators.training_step.products import stream_seconds
 from estimators.training_step.replicas import Share, Window
@@ -71,8 +73,51 @@ def stage_shares(values: Values, layout: Values, count: Parameters) -> tuple[Sha
     )
 
 
+class Spent(NamedTuple):
+    """Seconds of one layer and microbatch.
+
+    Attributes
+    ----------
+    parts
+        By part of the step.
+    seconds, forward
+        Of both passes, and of the forward pass.
+    waits, launched
+        That the GPU waits for the host if each pass is alone; that the host launches.
+    clock, joules
+        As of `layer.Layer`.
+    """
+
+    parts: dict[str, Any]
+    seconds: Any
+    forward: Any
+    waits: Any
+    launched: Any
+    clock: Any
+    joules: Any
+
+    def take(self, index: Array | None) -> Spent:
+        """Return one element a place of `index`; None: as it is."""
+        parts = {name: take(part, index) for name, part in self.parts.items()}
+        return Spent(parts, *(take(each, index) for each in self[1:]))
+
+
+def spent_on(layer: Layer) -> Spent:
+    """Return the seconds of a layer as a step needs them."""
+    waits = layer.forward["host"] + layer.backward["host"]
+    return Spent(
+        of_layers(layer),
+        layer.seconds,
+        layer.forward_seconds,
+        waits,
+        layer.host.seconds,
+        layer.clock,
+        layer.joules,
+    )
+
+
 def passes(
-    layer: Layer, size: Size, words: Vocabulary, share: Share, values: Values, layout: Values
+    layer: Spent, size: Size, words: Vocabulary, share: Share, values: Values, layout: Values
 ) -> tuple[dict[str, Array], Window]:
     """Return the seconds of a step by part, without those of the replicas, and their window.
 
@@ -92,10 +137,14 @@ def passes(
     ends = np.where(several, 0.0, words.embedding + words.embedding_comm)
     full = most * layer.seconds + added + words.embedding + words.embedding_comm
     final = last * layer.seconds + added + words.output + words.output_comm + ends
+    work = final - last * layer.waits
+    saved = saved_seconds(layer.launched, layer.waits, work, last, values)
+    saved = np.where(several, 0.0, saved)
+    final = final - saved
     bubble, is_final = _bubble(full, final, layer, values, layout, microbatches)
 
-    layers = np.where(is_final, last, most)
-    parts = {name: microbatches * layers * part for name, part in of_layers(layer).items()}
+    times = microbatches * np.where(is_final, last, most)
+    parts = {name: times * part for name, part in layer.parts.items()}
     has_output = microbatches * is_final
     has_embedding = np.where(several & is_final, 0.0, microbatches)
     parts["vocabulary_seconds"] = has_output * words.output + has_embedding * words.embedding
@@ -104,25 +153,25 @@ def passes(
         + has_output * words.output_comm
         + has_embedding * words.embedding_comm
     )
+    parts["host_seconds"] = parts["host_seconds"] - microbatches * saved
     parts["accumulation_seconds"] = microbatches * added
     parts["bubble_seconds"] = bubble
     parts["pipeline_comm_seconds"] = _transfers(size, values, layout, microbatches)
     # the stage with most parameters is the first; a third of the time outside layers is forward
     first = np.where(several, full, final)
-    forward = most * layer.forward_seconds + (first - most * layer.seconds) / 3
-    of_layer = layer.forward_seconds
+    forward = most * layer.forward + (first - most * layer.seconds) / 3
     return parts, Window(
         forward,
         first - forward,
-        of_layer,
-        layer.seconds - of_layer,
+        layer.forward,
+        layer.seconds - layer.forward,
         microbatches,
         layout["pipeline_parallel"],
         layout["virtual_pipeline"],
     )
 
 
-def layer_joules(layer: Layer, words: Vocabulary, values: Values, layout: Values) -> Any:
+def layer_joules(layer: Spent, words: Vocabulary, values: Values, layout: Values) -> Any:
     """Return the energy above idle of a step's layers and vocabulary, of the average GPU.
 
     Parameters
@@ -138,7 +187,7 @@ def layer_joules(layer: Layer, words: Vocabulary, values: Values, layout: Values
 
 
 def _bubble(
-    full: Any, final: Any, layer: Layer, values: Values, layout: Values, microbatches: Any
+    full: Any, final: Any, layer: Spent, values: Values, layout: Values, microbatches: Any
 ) -> tuple[Any, Any]:
     """Return the bubble of a step, and whether the last stage sets the pace.
 
@@ -159,7 +208,7 @@ def _bubble(
     paced_by_final = np.where(odd > 0, odd * full + (behind - 1) * lesser, even)
 
     after = (behind - 1) * lesser + final
-    forward = layer.forward_seconds / layer.seconds * full
+    forward = layer.forward / layer.seconds * full
     backward = full - forward
     waits = np.where(
         microbatches > behind,

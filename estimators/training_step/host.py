@@ -1,0 +1,118 @@
+"""Seconds that the host needs to launch kernels, and how long the GPU waits for it.
+
+The host puts kernels into a queue, and the GPU takes them from it. Where the host is slower, the
+queue is empty, and a pass takes as long as its launches: their number times the host's seconds
+for one. Python, its modules and autograd functions take most of these seconds; a launch alone
+takes 5e-6.
+
+Kernels are counted in the code of each program (`forward_launches`, `backward_launches`).
+The layout adds collectives, the number format casts, a mixture its routing and its experts'
+products, recomputation a forward pass. A captured CUDA graph is one launch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from estimators.contract import Values
+
+SPLIT_COLLECTIVES = (4.0, 6.0)
+"""Collectives of a layer, forward and backward, under sequence parallelism: a gather before and a
+reduce-scatter behind attention and feed-forward layer; backward both gathers once more (arXiv
+2205.05198 section 4.2.2)."""
+
+WHOLE_COLLECTIVES = (2.0, 2.0)
+"""All-reduces of a layer, forward and backward, without it (arXiv 1909.08053 section 3)."""
+
+CASTS = (10.0, 11.0)
+"""Kernels that cast to FP8, transpose and find largest values: of the inputs, weights and
+gradients of four products, forward and backward, +-2 (NVIDIA/TransformerEngine @d0067d0d
+transformer_engine/pytorch/module: a quantizer for each operand)."""
+
+ROUTING = (36.0, 22.0)
+"""Kernels that a mixture adds, forward and backward: 12 of the router and its loss, 11 of counts
+and splits, 16 that permute, exchange and sort tokens, less the 3 of a dense layer; backward 26
+less 4, +-30 % (NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/router.py,
+token_dispatcher.py MoEAlltoAllTokenDispatcher, with fused permutation)."""
+
+EXPERT_PRODUCTS = (2.0, 4.0)
+"""Products of an expert, forward and backward."""
+
+EXPERT_LAUNCH = 1 / 3
+"""Cost of an expert's product over that of a layer's other launch. One call in C++ launches those
+of all experts (TransformerEngine's grouped product over cuBLAS): 5e-6 s each (A. Gray, Getting
+Started with CUDA Graphs, 2019), a third of 15e-6."""
+
+CORE_LAUNCHES = 1.0
+"""Kernels of the core of fused attention forward, which selective recomputation repeats."""
+
+QUEUE = 1024.0
+"""Launches that the host can be ahead of the GPU. Assumed: no document of CUDA says so."""
+
+
+class Host(NamedTuple):
+    """Seconds to launch a layer: forward, backward with what is recomputed, and both."""
+
+    forward: Any
+    backward: Any
+
+    @property
+    def seconds(self) -> Any:
+        """Seconds of both passes."""
+        return self.forward + self.backward
+
+
+def host_of(size: Any, values: Values, layout: Values) -> Host:
+    """Return the seconds to launch an average layer; `size` as of `layer.size_of`.
+
+    `host_seconds_per_layer` is the least of either pass.
+    """
+    forward, backward = (_launches(way, size, values, layout) for way in (0, 1))
+    recompute = values["activation_recompute"]
+    again = np.where(np.equal(recompute, "full"), forward, 0.0)
+    again = np.where(np.equal(recompute, "selective"), CORE_LAUNCHES, again)
+    # a graph of the backward pass holds what is recomputed
+    again = np.where(values["uses_cuda_graphs"], 0.0, again)
+    once, least = values["host_seconds_per_launch"], values["host_seconds_per_layer"]
+    return Host(np.maximum(once * forward, least), np.maximum(once * (backward + again), least))
+
+
+def _launches(way: int, size: Any, values: Values, layout: Values) -> Any:
+    """Return the launches of a pass: 0 forward, 1 backward."""
+    sparse = values["sparse_share"]
+    splits = layout["uses_sequence_parallel"]
+    collectives = np.where(splits, SPLIT_COLLECTIVES[way], WHOLE_COLLECTIVES[way])
+    dense = values[("forward_launches", "backward_launches")[way]]
+    dense = dense + np.where(layout["tensor_parallel"] > 1, collectives, 0.0)
+    dense = dense + np.where(values["is_fp8"], CASTS[way], 0.0)
+    # experts that work on a number of tokens that varies cannot be captured
+    experts = ROUTING[way] + EXPERT_LAUNCH * EXPERT_PRODUCTS[way] * size.experts
+    return np.where(values["uses_cuda_graphs"], 1.0, dense) + sparse * experts
+
+
+def saved_seconds(launched: Any, waits: Any, work: Any, layers: Any, values: Values) -> Any:
+    """Return by how much one stage alone waits less in a microbatch than if each pass were alone.
+
+    Stages of a pipeline synchronize between passes, and save nothing. One stage alone does not:
+    passes that take the GPU longer, and the output layer, let the host run ahead, as far as the
+    queue is long. At best the longer of all launches and all work remains.
+
+    Parameters
+    ----------
+    launched, waits
+        Seconds to launch a layer, and that its passes wait, each alone.
+    work
+        Seconds of the GPU for the microbatch: layers, vocabulary and gradients.
+    """
+    once, launches = values["host_seconds_per_launch"], layers * launched
+    together = np.maximum(launches + values["vocabulary_launches"] * once - work, 0.0)
+    # the launches of a pass are about half of those of both
+    room = np.maximum(2 * QUEUE * once, 1e-30)
+    return (layers * waits - together) * (room / np.maximum(launches, room))
+
+
+def optimizer_launch_seconds(layers: Any, values: Values) -> Any:
+    """Return the seconds to launch the optimizer of a number of layers."""
+    return layers * values["optimizer_launches"] * values["host_seconds_per_launch"]
