@@ -126,6 +126,13 @@ class BaseEstimator:
             rate = self.peak_flops_per_second(values) * values.get("num_gpus", unknown)
             return np.asarray(self.least_flops(values) / rate)
 
+    def independent_share(
+        self, relation: Relation, columns: Columns, mends: Mends, catalog: Catalog
+    ) -> Array:
+        """Return 0: nothing in the step errs by itself."""
+        del relation, mends, catalog
+        return np.zeros(_height(columns))
+
     def complete(self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends) -> None:
         """Fill defaults of a batch of rows, and refuse faulty rows."""
         raise NotImplementedError(f"{self.name} has neither `complete` nor `resolve`")

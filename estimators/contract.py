@@ -413,6 +413,15 @@ class Estimator(Protocol):
     def least_seconds(self, values: Columns) -> Array:
         """Return the seconds of `least_flops` at the peak of all GPUs: no step is faster."""
 
+    def independent_share(
+        self, relation: Relation, columns: Columns, mends: Mends, catalog: Catalog
+    ) -> Array:
+        """Return the root of the summed squares of the shares of a step that err independently.
+
+        Row ``product_error`` of table ``interval_term`` is the error of one share; 0 where there
+        is no such error.
+        """
+
     def resolve(
         self, relation: Relation, columns: Columns, catalog: Catalog, mends: Mends
     ) -> tuple[Columns, list[Refusal]]:

@@ -12,6 +12,7 @@ from estimators.columns.column import NUMPY_TYPES, Column, Kind
 from estimators.columns.costs import COST_VIEWS, COSTS
 from estimators.columns.dataflow import DATAFLOW
 from estimators.columns.forms import Form
+from estimators.columns.interval import INTERVAL
 from estimators.columns.layout import LAYOUT, RESULTS
 from estimators.columns.measurements import MEASUREMENTS
 from estimators.columns.megatron_flops import MEGATRON_FLOPS
@@ -40,6 +41,7 @@ GROUPS: dict[str, tuple[Column, ...]] = {
     "Prices, power and places": COSTS,
     "Calibrations": CALIBRATION,
     "Measurements": MEASUREMENTS,
+    "Intervals": INTERVAL,
     "Records": RECORD,
     "Reference tables": REFERENCE,
     "Views": VIEWS,

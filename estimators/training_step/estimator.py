@@ -30,7 +30,7 @@ from estimators.inputs import Inputs
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
 from estimators.training_step import inputs as given
-from estimators.training_step import network, power
+from estimators.training_step import network, power, shapes
 from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.layer import LAYER_KEYS, Size, layer_of, size_of
 from estimators.training_step.memory import PARTS as MEMORY
@@ -155,6 +155,17 @@ class TrainingStep(SearchedEstimator):
     def peak_flops_per_second(self, values: Columns) -> Array:
         """Return the peak rate of a GPU in the precision of the products."""
         return np.asarray(_peak(with_derived(values)))
+
+    def independent_share(
+        self, relation: Relation, columns: Columns, mends: Mends, catalog: Catalog
+    ) -> Array:
+        """Return the root of the summed squares of the products' shares."""
+        names = ("gemm_seconds", "vocabulary_seconds", "step_seconds")
+        out = {name: np.empty(len(columns["seq_len"])) for name in names}
+        self.estimate(relation, columns, columns, mends, out, catalog)
+        with np.errstate(all="ignore"):
+            share = shapes.independent_share(with_derived(columns), *(out[name] for name in names))
+        return np.nan_to_num(np.asarray(share, dtype=np.float64))
 
     def complete_problem(self, inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
         """Fill and check shape, system, constants, batch and choices."""

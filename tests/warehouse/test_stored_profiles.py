@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 from estimators.columns import COLUMNS
+from estimators.interval import place_of
 from estimators.training_step.inputs import CONSTANTS
 from tests.warehouse.calibration_cases import ACCELERATOR, CATALOG, FRAMEWORK, ROWS, TRAINING_STEP
 from warehouse.calibrate.fit import errors_of
@@ -21,7 +22,7 @@ from warehouse.calibrate.store import store_calibration
 from warehouse.database.connection import open_for_write
 from warehouse.errors import InputError
 from warehouse.evaluate.file import evaluate_file
-from warehouse.evaluate.profiles import Profile, place_of, read_profiles, with_profiles
+from warehouse.evaluate.profiles import Profile, read_profiles, with_profiles
 
 # ---- profiles ----
 

@@ -1,27 +1,36 @@
 """The parts of a step with their formulas, and the rates and constants that the step depends on.
 
-Each constant moves alone: up and down by a hundredth, and to the ends of its stated range. All
-variations of a configuration are evaluated in one batch.
+Each constant moves alone: up and down by a hundredth, and to the ends of its stated range.
+`estimators.interval` makes the interval from these moves.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from estimators.columns import COLUMNS
-from estimators.contract import Array, Catalog, Formula, Scalar
+from estimators.contract import Array, Catalog, Columns, Formula, Scalar
+from estimators.interval import (
+    Moves,
+    combined,
+    constant_spreads,
+    has_interval,
+    interval_term,
+    moved,
+    place_of,
+    steps_under,
+)
 from estimators.limits import limits_of
 from warehouse.ask.names import with_known_names
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError, require_capability
-from warehouse.evaluate.inputs import estimated, input_names
+from warehouse.evaluate.inputs import input_names
 from warehouse.evaluate.one import read_values
-from warehouse.evaluate.profiles import place_of
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -50,11 +59,16 @@ class Sensitivity:
     Attributes
     ----------
     value, lowest, highest
-        The constant and its stated range; None if the configuration itself gives the constant.
+        The constant and its stated range. Both ends are the value where the default is certain,
+        and None where the configuration itself gives the constant.
     elasticity
         d ln(step) / d ln(constant); None if the constant is zero or a flag.
     at_lowest, at_highest
         Step seconds at the ends of the range.
+    cause
+        Constants with the same cause err together.
+    other_share
+        Share of all runs whose program makes the other choice; None for a range.
     """
 
     name: str
@@ -64,6 +78,8 @@ class Sensitivity:
     elasticity: float | None
     at_lowest: float | None
     at_highest: float | None
+    cause: str
+    other_share: float | None
     is_assumed: bool | None
     source: str
 
@@ -75,8 +91,7 @@ class Explanation:
     Attributes
     ----------
     likely
-        Step seconds if the constants err independently within their ranges: deviations of the
-        logarithm add up as squares.
+        Interval of the step's seconds; see `estimators.interval`.
     extreme
         Step seconds with every constant at its fast end, and at its slow end.
     """
@@ -100,8 +115,13 @@ def require_formulas(estimator: Estimator) -> None:
     require_capability(estimator, "formulas", "has no formulas for the parts of a step")
 
 
-def explain(shown: Shown, catalog: Catalog) -> Explanation:
+def explain(shown: Shown, catalog: Catalog, given: Collection[str] | None = None) -> Explanation:
     """Return the explanation of a configuration's step.
+
+    Parameters
+    ----------
+    given
+        Constants that are known, so that they have no range; by default all that were given.
 
     Raises
     ------
@@ -116,59 +136,135 @@ def explain(shown: Shown, catalog: Catalog) -> Explanation:
         for name, formula in estimator.formulas.items()
         for seconds in [float(shown.results[name] or 0)]
     ]
-    ranges = constant_ranges(shown, catalog)
-    names = (*estimator.rates, *estimator.constants)
-    variations: list[dict[str, Scalar]] = []
-    for name in names:
-        variations += _variations(shown, name, ranges.get(name))
-    seconds = iter(_steps(shown, variations))
-    found = [_sensitivity(shown, name, ranges.get(name), seconds) for name in names]
-    ends = [(s.at_lowest, s.at_highest) for s in found if s.at_lowest and s.at_highest]
-    likely = [
-        step * math.exp(sign * math.hypot(*(_deviation(pair, step, sign) for pair in ends)))
-        for sign in (-1, 1)
-    ]
-    extreme = _steps(shown, [_worst(found, sign) for sign in (-1, 1)])
     parts.sort(key=lambda part: -part.seconds)
+    known = shown.given if given is None else frozenset(given)
+    question = _Question(shown, _columns(shown), catalog, known)
+    moves = question.moves()
+    by_name = {each.spread.name: each for each in moves}
+    names = (*estimator.rates, *estimator.constants)
+    nudged = iter(question.steps([_nudged(shown, n, sign) for n in names for sign in (-1, 1)]))
+    found = [
+        question.sensitivity(name, by_name.get(name), next(nudged), next(nudged)) for name in names
+    ]
     found.sort(key=_weight)
+    likely = question.likely(step, moves)
     return Explanation(
-        shown,
-        step,
-        tuple(parts),
-        tuple(found),
-        (likely[0], likely[1]),
-        (extreme[0], extreme[1]),
+        shown, step, tuple(parts), tuple(found), likely, question.extreme(likely, moves)
     )
 
 
-def constant_ranges(shown: Shown, catalog: Catalog) -> dict[str, Mapping[str, Scalar]]:
-    """Return the row of `step_constant` with the range of each constant that has its default."""
-    estimator, values = shown.estimator, shown.problem
-    table = catalog.tables.get("step_constant", {})
-    if values.get("profile", "default") != "default":
-        return {}
-    system = (values.get("accelerator"), values.get("framework"))
-    found = {}
-    for name in estimator.constants:
-        # a flag is a choice of the framework, not a quantity that may err
-        if isinstance(values[name], bool) or name in shown.given:
-            continue
-        key = place_of(estimator, catalog, name, system)
-        if key is not None:
-            found[name] = table[key]
-    return found
+@dataclass(frozen=True)
+class _Question:
+    """One configuration as columns of one row, and the constants that are known."""
+
+    shown: Shown
+    columns: Columns
+    catalog: Catalog
+    given: frozenset[str]
+
+    def moves(self) -> list[Moves]:
+        """Return how each constant that has a range moves the step."""
+        shown = self.shown
+        spreads = constant_spreads(shown.estimator, self.columns, self.catalog, self.given)
+        return moved(
+            shown.estimator, shown.relation, self.columns, shown.mends, self.catalog, spreads
+        )[1]
+
+    def steps(self, changes: Sequence[Mapping[str, float]]) -> list[float]:
+        """Return the step seconds of the configuration under each set of changes."""
+        shown = self.shown
+        arrays = [{name: np.array([value]) for name, value in one.items()} for one in changes]
+        seconds = steps_under(
+            shown.estimator, shown.relation, self.columns, shown.mends, self.catalog, arrays
+        )
+        return [float(one[0]) for one in seconds]
+
+    def likely(self, step: float, moves: Sequence[Moves]) -> tuple[float, float]:
+        """Return the interval; an estimator without constants has none."""
+        shown = self.shown
+        if not has_interval(shown.estimator, shown.relation):
+            return step, step
+        share = shown.estimator.independent_share(
+            shown.relation, self.columns, shown.mends, self.catalog
+        )
+        low, high = combined(np.array([step]), moves, share, self.catalog)
+        return float(low[0]), float(high[0])
+
+    def extreme(self, likely: tuple[float, float], moves: Sequence[Moves]) -> tuple[float, float]:
+        """Return the step with every constant at its fast end, and at its slow end.
+
+        An end is fast or slow by the step there. Where neither end is faster, the default is.
+        """
+        ends: list[dict[str, float]] = [{}, {}]
+        for each in moves:
+            low, high = float(each.spread.lowest[0]), float(each.spread.highest[0])
+            at_low, at_high = float(each.at_lowest[0]), float(each.at_highest[0])
+            if min(at_low, at_high) < 0:
+                ends[0][each.spread.name] = low if at_low < at_high else high
+            if max(at_low, at_high) > 0:
+                ends[1][each.spread.name] = low if at_low > at_high else high
+        fast, slow = self.steps(ends)
+        if moves:
+            slow *= 1 + interval_term(self.catalog, "left_out")[2]
+        return min(fast, likely[0]), max(slow, likely[1])
+
+    def sensitivity(self, name: str, moves: Moves | None, down: float, up: float) -> Sensitivity:
+        """Return the effect of one constant, given the step at both nudges."""
+        shown = self.shown
+        default = shown.problem[name]
+        value = float(default or 0)
+        elasticity = None
+        if value > 0 and not isinstance(default, bool):
+            upper = min(value * (1 + NUDGE), _upper_limit(name))
+            elasticity = math.log(up / down) / math.log(upper / (value * (1 - NUDGE)))
+        row = self._row(name)
+        if row is None:
+            system = str(shown.problem.get("accelerator") or "given")
+            source = "given" if name in self.given else system
+            return Sensitivity(
+                name, value, None, None, elasticity, None, None, name, None, None, source
+            )
+        lowest = highest = value
+        step = float(shown.results["step_seconds"] or 0)
+        low = high = 0.0
+        cause, share = name, None
+        if moves is not None:
+            spread = moves.spread
+            lowest, highest = float(spread.lowest[0]), float(spread.highest[0])
+            low, high = float(moves.at_lowest[0]), float(moves.at_highest[0])
+            cause = spread.cause
+            share = float(spread.other_share[0]) if spread.is_choice[0] else None
+        return Sensitivity(
+            name,
+            value,
+            lowest,
+            highest,
+            elasticity,
+            step * math.exp(low),
+            step * math.exp(high),
+            cause,
+            share,
+            bool(row["is_assumed"]),
+            str(row["source"]),
+        )
+
+    def _row(self, name: str) -> Mapping[str, Scalar] | None:
+        """Return the row of `step_constant` that the configuration has a constant from."""
+        if name in self.given or name not in self.shown.estimator.constants:
+            return None
+        values = self.shown.problem
+        system = (values.get("accelerator"), values.get("framework"))
+        key = place_of(self.shown.estimator, self.catalog, name, system)
+        row = None if key is None else self.catalog.tables["step_constant"][key]
+        is_default = row is not None and math.isclose(
+            float(row["constant_value"] or 0), float(values[name] or 0)
+        )
+        return row if is_default else None
 
 
-def _variations(
-    shown: Shown, name: str, row: Mapping[str, Scalar] | None
-) -> list[dict[str, Scalar]]:
-    """Return four changes of a constant: nudged down and up, and to the ends of its range."""
-    value = float(shown.problem[name] or 0)
-    low, high = value, value
-    if row is not None:
-        low, high = (float(row[end] or 0) for end in ("lowest_value", "highest_value"))
-    nudged = (value * (1 - NUDGE), min(value * (1 + NUDGE), _upper_limit(name)))
-    return [{name: each} for each in (*nudged, low, high)]
+def _nudged(shown: Shown, name: str, sign: int) -> dict[str, float]:
+    value = float(shown.problem[name] or 0) * (1 + sign * NUDGE)
+    return {name: min(value, _upper_limit(name))}
 
 
 def _upper_limit(name: str) -> float:
@@ -176,72 +272,19 @@ def _upper_limit(name: str) -> float:
     return math.inf if column.maximum is None or not limits_of(column) else column.maximum
 
 
-def _sensitivity(
-    shown: Shown, name: str, row: Mapping[str, Scalar] | None, seconds: Iterator[float]
-) -> Sensitivity:
-    down, up, low, high = (next(seconds) for _ in range(4))
-    default = shown.problem[name]
-    value = float(default or 0)
-    elasticity = None
-    if value > 0 and not isinstance(default, bool):
-        upper = min(value * (1 + NUDGE), _upper_limit(name))
-        elasticity = math.log(up / down) / math.log(upper / (value * (1 - NUDGE)))
-    if row is None:
-        system = str(shown.problem.get("accelerator") or "given")
-        source = "given" if name in shown.given else system
-        return Sensitivity(name, value, None, None, elasticity, None, None, None, source)
-    return Sensitivity(
-        name,
-        value,
-        float(row["lowest_value"] or 0),
-        float(row["highest_value"] or 0),
-        elasticity,
-        low,
-        high,
-        bool(row["is_assumed"]),
-        str(row["source"]),
-    )
-
-
-def _steps(shown: Shown, changes: Sequence[Mapping[str, Scalar]]) -> list[float]:
-    """Return the step seconds of the configuration under each set of changes, as one batch."""
-    size = len(changes)
+def _columns(shown: Shown) -> dict[str, Array]:
+    """Return the configuration as columns of one row; whole numbers are real, to be nudged."""
     columns: dict[str, Array] = {}
     for name, value in {**shown.problem, **shown.layout}.items():
         if isinstance(value, str):
-            columns[name] = np.full(size, value, dtype=object)
+            columns[name] = np.array([value], dtype=object)
         elif isinstance(value, bool):
-            flags = [bool(change.get(name, value)) for change in changes]
-            columns[name] = np.array(flags)
-        elif value is None:
-            columns[name] = np.full(size, np.nan)
+            columns[name] = np.array([value])
         else:
-            columns[name] = np.array([float(change.get(name, value) or 0) for change in changes])
-    relation = shown.relation
-    for name in relation.keys:
-        columns[name] = columns[name].astype(relation.column(name).dtype)
-    out = estimated(
-        shown.estimator, relation, columns, shown.mends, ("step_seconds",), shown.catalog
-    )
-    return [float(seconds) for seconds in out["step_seconds"].tolist()]
-
-
-def _deviation(pair: tuple[float | None, float | None], step: float, sign: int) -> float:
-    """Return the largest move of the logarithm of the step to one side."""
-    return max(0.0, *(sign * math.log((end or step) / step) for end in pair))
-
-
-def _worst(found: Sequence[Sensitivity], sign: int) -> dict[str, Scalar]:
-    """Return every constant at the end of its range that moves the step furthest to one side."""
-    ends: dict[str, Scalar] = {}
-    for one in found:
-        if one.at_lowest is None or one.at_highest is None:
-            continue
-        low, high = sign * one.at_lowest, sign * one.at_highest
-        ends[one.name] = one.lowest if low > high else one.highest
-        if one.at_lowest == one.at_highest:
-            ends[one.name] = one.value
-    return ends
+            columns[name] = np.array([np.nan if value is None else float(value)])
+    for name in shown.relation.keys:
+        columns[name] = columns[name].astype(shown.relation.column(name).dtype)
+    return columns
 
 
 def _weight(one: Sensitivity) -> float:

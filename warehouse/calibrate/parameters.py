@@ -9,9 +9,10 @@ import numpy as np
 
 from estimators.columns import COLUMNS
 from estimators.contract import Catalog
+from estimators.interval import place_of
 from warehouse.calibrate.fit import MAX_PARAMETERS, Parameter, Steps, is_real
 from warehouse.errors import InputError
-from warehouse.evaluate.profiles import place_of, systems
+from warehouse.evaluate.profiles import systems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

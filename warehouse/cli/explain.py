@@ -42,8 +42,9 @@ def explain(
 
     The first table has the parts of the step with their formulas; they add up to it. The second
     has the constants with their sources, the one whose range moves the step most first. Of the two
-    ranges of the step, the first takes the errors of the constants as independent, the second has
-    all of them at their worst. Keys are the columns that `evaluate` reads.
+    ranges of the step, the first holds nine steps in ten, with independent errors of different
+    causes; the second has all constants at their fast, or at their slow end. Keys are the columns
+    that `evaluate` reads.
     """
     from warehouse.ask.explain import explain as explained
     from warehouse.ask.explain import require_formulas
@@ -62,9 +63,10 @@ def explain(
             f"`warehouse show {chosen.name} ... --profile NAME` shows a calibrated step",
         )
     catalog = packaged_catalog()
-    if best:
-        given = _best(db, chosen, given)
-    found = explained(show_configuration(chosen, relation, given, mends, catalog), catalog)
+    # stored constants that equal the defaults are defaults: only what the user gives is certain
+    configuration = _best(db, chosen, given) if best else given
+    shown = show_configuration(chosen, relation, configuration, mends, catalog)
+    found = explained(shown, catalog, given)
     with output.opened():
         if output.is_json:
             put_document(_document(found), indent=2)
@@ -108,8 +110,8 @@ def _headline(found: Explanation) -> list[str]:
         figures.append(f"memory {memory}, which {_fits(found)}")
     lines = [
         ", ".join(f"{name} {value}" for name, value in {**problem, **layout, **choice}.items()),
-        f"step {found.step_seconds:.4g} s; {likely} s by independent errors of the constants; "
-        f"{extreme} s with all of them at their worst",
+        f"step {found.step_seconds:.4g} s; {likely} s nine times in ten, by independent errors of "
+        f"the constants; {extreme} s with all of them at one end",
         ", ".join(figures),
     ]
     return [line for line in lines if line]
@@ -140,15 +142,19 @@ def _put_constants(found: Explanation, form: Format, *, every: bool) -> None:
         (
             one.name,
             f"{one.value:.4g}",
-            "" if one.lowest is None else f"{one.lowest:.4g} to {one.highest:.4g}",
+            _ends(one.lowest, one.highest),
             "" if one.elasticity is None else f"{one.elasticity:+.3f}",
-            "" if one.at_lowest is None else f"{one.at_lowest:.4g} to {one.at_highest:.4g}",
+            "" if one.lowest == one.highest else _ends(one.at_lowest, one.at_highest),
             ("assumed; " if one.is_assumed else "") + one.source,
         )
         for one in chosen
     ]
     header = ("constant", "value", "range", "elasticity", "step over the range", "source")
     put(header, [rows], form)
+
+
+def _ends(low: float | None, high: float | None) -> str:
+    return "" if low is None or low == high else f"{low:.4g} to {high:.4g}"
 
 
 def _document(found: Explanation) -> dict[str, Any]:

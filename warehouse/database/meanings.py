@@ -38,6 +38,7 @@ REFERENCE_TABLES = {
     "gpu_hour_price": "Published prices of an hour of one accelerator. "
     "One row per quote: date, hardware and vendor",
     "grid_carbon": "Emissions of electricity. One row per grid",
+    "interval_term": "Parts of the interval of a step that no constant makes. One row per part",
     "model": "Models: their shapes. One row per model",
     "model_alias": "Other names of models. One row per name",
     "priced_as": "Accelerators of a system that take the price and power of another. "
@@ -57,6 +58,8 @@ REFERENCE_TABLES = {
     "site": "Sites of clusters that train together. One row per site",
     "step_constant": "Constants that estimates take, with the lowest and highest plausible "
     "value. One row per constant, and accelerator or framework where it differs there",
+    "step_constant_cause": "Why constants err, and how often a program makes another choice. "
+    "One row per constant, and framework where it differs there",
     "system": "Systems: rates, links, latencies. One row per accelerator",
 }
 """Reference table -> its content and its grain."""

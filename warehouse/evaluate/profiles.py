@@ -22,9 +22,9 @@ from estimators.contract import (
     Refusal,
     RefusedError,
     Relation,
-    Scalar,
     Space,
 )
+from estimators.interval import System, place_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,9 +39,6 @@ DEFAULT = "default"
 
 COLUMN = "profile"
 _TABLE = "step_constant"
-
-System = tuple[Scalar, Scalar]
-"""An accelerator and a framework."""
 
 
 @dataclass(frozen=True)
@@ -96,15 +93,6 @@ def systems(columns: Columns) -> list[System]:
     unknown = np.full(height, None)
     pairs = (columns.get(name, unknown).tolist() for name in ("accelerator", "framework"))
     return list(zip(*pairs, strict=True))
-
-
-def place_of(estimator: Estimator, catalog: Catalog, constant: str, system: System) -> str | None:
-    """Return the row of `step_constant` that a system takes a constant from."""
-    table = catalog.tables.get(_TABLE, {})
-    accelerator, framework = system
-    places = estimator.constant_places(catalog, framework, accelerator)
-    keys = (constant + place for place in places)
-    return next((key for key in keys if key in table), None)
 
 
 def read_profiles(connection: DuckDBPyConnection) -> Profiles:

@@ -1,0 +1,291 @@
+"""The interval of a step: nine tenths of the steps that the ranges of its constants admit.
+
+Each constant moves alone to both ends of its range. Table `step_constant` has the ranges; each is
+taken for the middle nine tenths of its constant.
+
+- Constants with one cause (table `step_constant_cause`) err together: their moves are added.
+- Causes err independently: their moves add up as squares. Moves to slower and to faster steps are
+  added apart: an end counts as slow where the step is slower there.
+- A choice of the program, such as an overlap that a flag switches, has no range. A share of all
+  runs makes the other choice: the interval is that of the mixture of both.
+- Errors that differ from product to product fall as the root of the number of products.
+- The model leaves something out: row ``left_out`` of table `interval_term` makes the step longer.
+
+The interval holds the estimate. Source: first-order propagation of errors (JCGM 100:2008, section
+5), in the logarithm of the step and for both signs apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from estimators.columns import COLUMNS
+from estimators.contract import Array, Catalog, Columns, Estimator, Mends, Record, Relation, Scalar
+from estimators.distribution import middle
+
+STEP = "step_seconds"
+
+STACKED_ROWS = 16_384
+"""Rows evaluated at a time. Variations of few rows are stacked: a call has a cost of its own."""
+
+Changes = Mapping[str, Array]
+"""Column -> its values in place of those given."""
+
+System = tuple[Scalar, Scalar]
+"""An accelerator and a framework."""
+
+
+class Interval(NamedTuple):
+    """Seconds of a step at both ends of its interval, one element a row."""
+
+    low: Array
+    high: Array
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A constant's range in each row.
+
+    Attributes
+    ----------
+    lowest, highest
+        Ends of the range; both are the row's value where it is not the default of its place.
+    cause
+        Constants with the same cause err together.
+    other_share
+        Share of all runs whose program makes the other choice; NaN where the constant has a range.
+    """
+
+    name: str
+    lowest: Array
+    highest: Array
+    cause: str
+    other_share: Array
+
+    @property
+    def is_choice(self) -> Array:
+        """Whether it is a choice of the program in each row."""
+        return ~np.isnan(self.other_share)
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Logarithm of the step at both ends of a constant's range over the step."""
+
+    spread: Spread
+    at_lowest: Array
+    at_highest: Array
+
+    @property
+    def up(self) -> Array:
+        """The move to the slower end, 0 where neither end is slower."""
+        return np.maximum(np.maximum(self.at_lowest, self.at_highest), 0.0)
+
+    @property
+    def down(self) -> Array:
+        """The size of the move to the faster end, 0 where neither end is faster."""
+        return -np.minimum(np.minimum(self.at_lowest, self.at_highest), 0.0)
+
+    @property
+    def to_other(self) -> Array:
+        """The larger of both moves: of a choice one end is the choice itself."""
+        is_low = np.abs(self.at_lowest) > np.abs(self.at_highest)
+        return np.where(is_low, self.at_lowest, self.at_highest)
+
+
+def has_interval(estimator: Estimator, relation: Relation) -> bool:
+    """Return whether the rows of a relation have an interval: a step that depends on constants."""
+    return bool(estimator.constants) and STEP in relation.outputs
+
+
+def interval(
+    estimator: Estimator,
+    relation: Relation,
+    columns: Columns,
+    mends: Mends,
+    catalog: Catalog,
+    pinned: Collection[str] = (),
+) -> Interval:
+    """Return the interval of the step of resolved rows.
+
+    Parameters
+    ----------
+    columns
+        Problem, choice and key columns, complete.
+    pinned
+        Constants that are known: they have no range.
+    """
+    spreads = constant_spreads(estimator, columns, catalog, pinned)
+    step, moves = moved(estimator, relation, columns, mends, catalog, spreads)
+    share = estimator.independent_share(relation, columns, mends, catalog)
+    return combined(step, moves, share, catalog)
+
+
+def place_of(estimator: Estimator, catalog: Catalog, constant: str, system: System) -> str | None:
+    """Return the row of `step_constant` that a system takes a constant from."""
+    table = catalog.tables.get("step_constant", {})
+    accelerator, framework = system
+    places = estimator.constant_places(catalog, framework, accelerator)
+    return next((constant + place for place in places if constant + place in table), None)
+
+
+def constant_spreads(
+    estimator: Estimator, columns: Columns, catalog: Catalog, pinned: Collection[str] = ()
+) -> list[Spread]:
+    """Return the constants that have a range in any row.
+
+    A row has a constant's range where its value is the default of its system: whether it was given,
+    stored or filled in.
+    """
+    table = catalog.tables.get("step_constant", {})
+    causes = catalog.tables.get("step_constant_cause", {})
+    systems = _systems(columns)
+    found = []
+    for name in estimator.constants:
+        if name in pinned:
+            continue
+        values = columns[name].astype(np.float64)
+        lowest, highest, share = values.copy(), values.copy(), np.full(len(values), np.nan)
+        own = causes.get(name, {})
+        for system, rows in systems.items():
+            key = place_of(estimator, catalog, name, system)
+            if key is None:
+                continue
+            record, choice = table[key], causes.get(key, own).get("other_share")
+            if choice is None and COLUMNS[name].kind == "bool":
+                choice = 0.0
+            if choice == 0:
+                continue
+            is_default = np.isclose(values[rows], _number(record, "constant_value"), rtol=1e-9)
+            held = rows[is_default]
+            lowest[held] = _number(record, "lowest_value")
+            highest[held] = _number(record, "highest_value")
+            share[held] = np.nan if choice is None else float(choice)
+        if not (np.array_equal(lowest, values) and np.array_equal(highest, values)):
+            found.append(Spread(name, lowest, highest, str(own.get("cause") or name), share))
+    return found
+
+
+def _systems(columns: Columns) -> dict[System, Array]:
+    """Return the row numbers of each system."""
+    height = len(next(iter(columns.values())))
+    unknown = np.full(height, None)
+    names = (columns.get(name, unknown).tolist() for name in ("accelerator", "framework"))
+    rows: dict[System, list[int]] = {}
+    for row, system in enumerate(zip(*names, strict=True)):
+        rows.setdefault(system, []).append(row)
+    return {system: np.array(own) for system, own in rows.items()}
+
+
+def _number(record: Record, name: str) -> float:
+    return float(record.get(name) or 0.0)
+
+
+def moved(
+    estimator: Estimator,
+    relation: Relation,
+    columns: Columns,
+    mends: Mends,
+    catalog: Catalog,
+    spreads: Sequence[Spread],
+) -> tuple[Array, list[Moves]]:
+    """Return the step's seconds, and how each constant moves their logarithm."""
+    changes: list[Changes] = [{}]
+    for spread in spreads:
+        changes += [{spread.name: spread.lowest}, {spread.name: spread.highest}]
+    seconds = steps_under(estimator, relation, columns, mends, catalog, changes)
+    step = next(seconds)
+    with np.errstate(all="ignore"):
+        return step, [
+            Moves(
+                spread, _finite(np.log(next(seconds) / step)), _finite(np.log(next(seconds) / step))
+            )
+            for spread in spreads
+        ]
+
+
+def _finite(values: Array) -> Array:
+    return np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def steps_under(
+    estimator: Estimator,
+    relation: Relation,
+    columns: Columns,
+    mends: Mends,
+    catalog: Catalog,
+    changes: Iterable[Changes],
+) -> Iterator[Array]:
+    """Yield the seconds of the step of every row under each set of changes."""
+    shared = (*estimator.problem_columns, *estimator.choice_columns, *relation.keys)
+    read = {name: columns[name] for name in shared if name in columns}
+    height = len(next(iter(read.values())))
+    at_once = max(STACKED_ROWS // max(height, 1), 1)
+    waiting = list(changes)
+    while waiting:
+        group, waiting = waiting[:at_once], waiting[at_once:]
+        stacked = {name: _stacked(name, values, group) for name, values in read.items()}
+        keys = {name: stacked[name] for name in relation.keys}
+        seconds = np.empty(height * len(group), dtype=np.float64)
+        estimator.estimate(relation, stacked, keys, mends, {STEP: seconds}, catalog)
+        yield from seconds.reshape(len(group), height)
+
+
+def _stacked(name: str, values: Array, group: Sequence[Changes]) -> Array:
+    """Return a column under each set of changes, one below the other."""
+    if not any(name in change for change in group):
+        return values if len(group) == 1 else np.tile(values, len(group))
+    return np.concatenate([change.get(name, values).astype(values.dtype) for change in group])
+
+
+def combined(step: Array, moves: Sequence[Moves], share: Array, catalog: Catalog) -> Interval:
+    """Return the interval of steps whose constants move them so.
+
+    Parameters
+    ----------
+    share
+        Of what errs independently from part to part; see `Estimator.independent_share`.
+    """
+    up: dict[str, Array] = {}
+    down: dict[str, Array] = {}
+    shift: dict[str, Array] = {}
+    other: dict[str, Array] = {}
+    for each in moves:
+        cause, is_choice = each.spread.cause, each.spread.is_choice
+        up[cause] = up.get(cause, 0.0) + np.where(is_choice, 0.0, each.up)
+        down[cause] = down.get(cause, 0.0) + np.where(is_choice, 0.0, each.down)
+        if is_choice.any():
+            shift[cause] = shift.get(cause, 0.0) + np.where(is_choice, each.to_other, 0.0)
+            weight = np.nan_to_num(each.spread.other_share)
+            other[cause] = np.maximum(other.get(cause, 0.0), weight)
+    left_out, apart = (interval_term(catalog, name) for name in ("left_out", "product_error"))
+    median = np.log1p(left_out[0])
+    ups = [*up.values(), np.log1p(left_out[2]) - median, np.log1p(apart[2] * share)]
+    downs = [*down.values(), median - np.log1p(left_out[1]), -np.log1p(apart[1] * share)]
+    low, high = middle(
+        _hypotenuse(step, downs), _hypotenuse(step, ups), list(shift.values()), list(other.values())
+    )
+    # a likely alternative may lie far from the estimate: an interval without it would mislead
+    return Interval(
+        step * np.exp(np.minimum(median + low, 0.0)), step * np.exp(np.maximum(median + high, 0.0))
+    )
+
+
+def interval_term(catalog: Catalog, name: str) -> tuple[float, float, float]:
+    """Return value, least and largest value of a row of table `interval_term`; zeros without it."""
+    record = catalog.tables.get("interval_term", {}).get(name, {})
+    value, low, high = (
+        _number(record, column) for column in ("constant_value", "lowest_value", "highest_value")
+    )
+    return value, low, high
+
+
+def _hypotenuse(step: Array, parts: Iterable[Array | float]) -> Array:
+    total = np.zeros(len(step))
+    for part in parts:
+        total += np.square(part)
+    return np.sqrt(total)

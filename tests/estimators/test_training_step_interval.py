@@ -1,0 +1,90 @@
+"""Intervals of training steps: they hold the estimate, and the tables that make them are sound."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.interval_draws import drawn_interval, rows
+from estimators.columns import COLUMNS
+from estimators.contract import PUBLISHED
+from estimators.interval import combined, constant_spreads, moved
+from estimators.registry import get
+from estimators.training_step.shapes import independent_share
+from warehouse.database.catalog import packaged_catalog
+
+REFERENCE = Path(__file__).parents[2] / "db" / "reference"
+CATALOG = packaged_catalog()
+ESTIMATOR = get("training_step")
+RELATION = ESTIMATOR.relations[0]
+
+
+def table(name: str) -> list[dict[str, str]]:
+    with (REFERENCE / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+CONSTANTS = table("step_constant")
+CAUSES = table("step_constant_cause")
+
+
+@pytest.mark.parametrize("row", CONSTANTS, ids=lambda row: row["step_constant"])
+def test_a_default_lies_within_its_range(row: dict[str, str]) -> None:
+    value, low, high = (float(row[f"{name}_value"]) for name in ("constant", "lowest", "highest"))
+    assert low <= value <= high
+
+
+@pytest.mark.parametrize("row", CAUSES, ids=lambda row: row["step_constant"])
+def test_a_cause_is_that_of_a_constant_and_a_program(row: dict[str, str]) -> None:
+    keys = {one["step_constant"] for one in CONSTANTS}
+    assert row["step_constant"] in keys | {one["constant"] for one in CONSTANTS}
+    share = row["other_share"]
+    assert share == "" or 0 <= float(share) <= 0.5
+    # a constant and its programs have one cause
+    [own] = {each["cause"] for each in CAUSES if name_of(each) == name_of(row)}
+    assert own == row["cause"]
+
+
+def name_of(row: dict[str, str]) -> str:
+    return row["step_constant"].partition("@")[0]
+
+
+def test_every_flag_says_how_often_it_differs() -> None:
+    flags = {c["constant"] for c in CONSTANTS if COLUMNS[c["constant"]].kind == "bool"}
+    assert flags <= {row["step_constant"] for row in CAUSES if row["other_share"]}
+
+
+def test_the_interval_holds_the_estimate_and_agrees_with_draws() -> None:
+    columns = rows(150)
+    spreads = constant_spreads(ESTIMATOR, columns, CATALOG)
+    step, moves = moved(ESTIMATOR, RELATION, columns, PUBLISHED, CATALOG, spreads)
+    share = ESTIMATOR.independent_share(RELATION, columns, PUBLISHED, CATALOG)
+    linear = combined(step, moves, share, CATALOG)
+    assert (linear.low < step).all()
+    assert (linear.high > 1.02 * step).all()
+    drawn = drawn_interval(ESTIMATOR, RELATION, columns, PUBLISHED, CATALOG, step, moves)
+    for end in ("low", "high"):
+        ratio = getattr(linear, end) / getattr(drawn, end) - 1
+        assert abs(np.median(ratio)) < 0.02
+        assert np.quantile(np.abs(ratio), 0.9) < 0.08
+
+
+def test_products_err_less_together_than_one_alone() -> None:
+    # without gates: widths of 3, 1, 4 and 4 times 512, in three passes
+    values = {
+        "num_heads": 8,
+        "head_size": 64,
+        "num_kv_heads": 8,
+        "sparse_share": 0.0,
+        "experts_per_token": 1,
+        "num_shared_experts": 0,
+        "expert_ffn_hidden_size": 1,
+        "ffn_hidden_size": 2048,
+        "uses_glu": False,
+    }
+    found = independent_share(values, 6.0, 0.0, 10.0)
+    assert found == pytest.approx(0.6 * np.sqrt((9 + 1 + 16 + 16) / 144 / 3))
+    assert independent_share(values, 0.0, 10.0, 10.0) == pytest.approx(np.sqrt(1 / 3))
