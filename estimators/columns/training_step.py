@@ -132,6 +132,18 @@ CONSTANTS = (
         "",
         "Whether ZeRO 3 keeps gathered weights: last layer and vocabulary, all in a pipeline",
     ),
+    Column(
+        "splits_tensor_exchanges",
+        "bool",
+        "",
+        "Whether a tensor-parallel exchange runs in pieces beside those of its product",
+    ),
+    Column(
+        "starts_with_own_shard",
+        "bool",
+        "",
+        "Whether a product of a tensor-parallel rank starts with its own part of the input",
+    ),
     latency(
         "shard_copy_seconds",
         "Time of the host to put a replica's part of a layer in place after gathering",

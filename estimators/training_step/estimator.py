@@ -232,7 +232,7 @@ FLAGS = (
     *("uses_glu", "ties_embedding"),
     *("uses_dropout", "fuses_elementwise", "reduces_all_gradients"),
     *("waits_for_sharded_gradients", "keeps_gathered_weights", "aligns_exchanges"),
-    "uses_cuda_graphs",
+    *("splits_tensor_exchanges", "starts_with_own_shard", "uses_cuda_graphs"),
 )
 """Values that are flags."""
 

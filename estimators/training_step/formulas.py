@@ -70,17 +70,21 @@ FORMULAS: dict[str, Formula] = {
         "microbatches x (layers x (4 x (2 (t - 1) / t x 2 T h / bus + collective_seconds + 2 hops) "
         "- hidden + again) + vocabulary); hidden: tensor_overlap_fraction of the transfers "
         "that fit behind weight gradients; again: transfers that recomputation repeats; "
-        "with sequence parallelism reduce-scatters and all-gathers of as many bytes; of a mixture "
-        "its tokens' copies; "
+        "with sequence parallelism reduce-scatters and all-gathers of as many bytes, backward one "
+        "gather more; hidden then, too, where the program splits exchanges, (t - 1) / t of what "
+        "fits behind the product that an exchange belongs to; where it starts with its own shard, "
+        "gathers that fit behind a t-th of theirs; of a mixture its tokens' copies; "
         "vocabulary: the collectives of embedding and loss",
-        "arXiv 1909.08053 section 3; arXiv 2205.05198 section 4.2.2",
+        "arXiv 1909.08053 section 3; arXiv 2205.05198 section 4.2.2; Megatron-LM @d98e8a64 "
+        "megatron/core/model_parallel_config.py lines 265 to 295",
     ),
     "context_comm_seconds": Formula(
-        "microbatches x layers x (3 (c - 1) x (4 T k / link + latency) - hidden + again); keys and "
-        "values around the ring, their gradients with them backward; hidden: "
-        "context_overlap_fraction of the transfers that fit behind attention; again: transfers "
-        "that recomputation repeats",
-        "arXiv 2310.01889",
+        "microbatches x layers x (3 (c - 1) x (4 T k / link + latency) + 2 corrections - hidden + "
+        "again); keys and values around the ring, their gradients with them backward; corrections: "
+        "results of the c steps put together, (3 c + 1) / 4 x 6 T a d / t / memory + 4 c x "
+        "launch_seconds; hidden: context_overlap_fraction of the transfers that fit behind "
+        "(c - 1) / c of attention; again: what recomputation repeats",
+        "arXiv 2310.01889; TransformerEngine @d0067d0d context_parallel.py",
     ),
     "expert_comm_seconds": Formula(
         "microbatches x layers x (sparse x 4 x (max(inside / link, outside / card) + "

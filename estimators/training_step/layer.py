@@ -15,8 +15,8 @@ from estimators.contract import Values
 from estimators.training_step import elementwise, network, power
 from estimators.training_step.attention import Core, attention_core
 from estimators.training_step.host import Host, host_of
-from estimators.training_step.network import Group
 from estimators.training_step.products import product_seconds, stream_seconds
+from estimators.training_step.transfers import pieces_of, waits
 
 LAYER_KEYS = (
     *("tensor_parallel", "context_parallel", "expert_parallel"),
@@ -123,7 +123,7 @@ def layer_of(values: Values, layout: Values) -> Layer:
     """
     size = size_of(values, layout)
     work = Work(
-        _products(size, values, values["sparse_share"]),
+        _products(size, values, values["sparse_share"], pieces_of(values, layout)),
         attention_core(size, values, layout),
         elementwise.layer_seconds(size, values, values["sparse_share"]),
     )
@@ -148,7 +148,7 @@ def _at_clock(clock: Any, work: Work, size: Size, values: Values, layout: Values
     group = network.groups(values, {**_NO_REPLICAS, **layout})
     products = {name: seconds / clock for name, seconds in work.products.items()}
     core, streams = Core(*(seconds / clock for seconds in work.core)), work.streams
-    comm = _communication(size, values, layout, group, products, core)
+    comm = waits(size, values, layout, group, products, core)
     forward = {
         "gemm": products["forward"],
         "attention": core.forward,
@@ -181,11 +181,23 @@ def _again(recompute: Any, forward: Way, core: Any) -> Way:
     return again
 
 
-def _products(size: Size, values: Values, sparse: Any) -> dict[str, Any]:
+WAYS = ("forward", "input_gradient", "weight_gradient")
+"""Products of a matrix: forward, and of either gradient."""
+
+IN_PIECES = {
+    **dict.fromkeys((0, 2), ("forward",)),
+    **dict.fromkeys((1, 3), ("forward", "input_gradient")),
+}
+"""Place of a product -> its passes with an exchange of their own: before those that split columns
+forward, after those that split rows forward, before these backward."""
+
+
+def _products(size: Size, values: Values, sparse: Any, pieces: Any) -> dict[str, Any]:
     """Return the seconds of a layer's products: forward, and of either gradient.
 
-    `column` is that of the weight gradients of the layers that split their columns, before
-    and in the feed-forward layer: collectives hide behind them.
+    Also by place, those of the layers that split their columns, before and in the feed-forward
+    layer, and of those that split their rows, after them: collectives hide behind them. Those of
+    dense layers that have an exchange of their own run in `pieces` of the rows.
     """
     dense, mixed = 1.0 - sparse, sparse
     attention = (
@@ -198,11 +210,10 @@ def _products(size: Size, values: Values, sparse: Any) -> dict[str, Any]:
         *_feed_forward(size.expert_tokens, size.expert_ffn, size, size.experts, mixed),
         (size.rows, values["num_experts"], size.hidden, 1.0, mixed),
     ]
-    total = {"forward": 0.0, "input_gradient": 0.0, "weight_gradient": 0.0}
-    column = []
+    places: list[dict[str, Any]] = []
     for rows, columns, depth, batch, share in (*attention, *feed_forward):
         if not np.any(share * columns):
-            column.append(0.0)
+            places.append(dict.fromkeys(WAYS, 0.0))
             continue
         kept = np.where(share * columns > 0, share, 0.0)
         wide, deep = np.maximum(columns, 1e-9), np.maximum(depth, 1e-9)
@@ -211,12 +222,17 @@ def _products(size: Size, values: Values, sparse: Any) -> dict[str, Any]:
             "input_gradient": product_seconds(rows, deep, wide, values, batch),
             "weight_gradient": product_seconds(deep, wide, rows, values, batch),
         }
-        for name, seconds in ways.items():
-            total[name] = total[name] + kept * seconds
-        column.append(kept * ways["weight_gradient"])
-    total["attention_column"] = column[0]
-    total["ffn_column"] = column[2] + column[4] + column[6]
-    return total
+        for name in IN_PIECES.get(len(places), ()) if np.any(pieces > 1) else ():
+            sides = (wide, deep) if name == "forward" else (deep, wide)
+            ways[name] = pieces * product_seconds(rows / pieces, *sides, values, batch)
+        places.append({name: kept * seconds for name, seconds in ways.items()})
+    found = {name: sum(place[name] for place in places) for name in WAYS}
+    for name in WAYS:
+        found[f"attention_column_{name}"] = places[0][name]
+        found[f"attention_row_{name}"] = places[1][name]
+        found[f"ffn_column_{name}"] = places[2][name]
+        found[f"ffn_row_{name}"] = places[3][name]
+    return found
 
 
 def _feed_forward(tokens: Any, width: Any, size: Size, batch: Any, share: Any) -> list[Any]:
@@ -224,80 +240,6 @@ def _feed_forward(tokens: Any, width: Any, size: Size, batch: Any, share: Any) -
         (tokens, size.gates * width, size.hidden, batch, share),
         (tokens, size.hidden, width, batch, share * (width > 0)),
     ]
-
-
-def _communication(
-    size: Size,
-    values: Values,
-    layout: Values,
-    group: dict[str, Group],
-    products: dict[str, Any],
-    core: Any,
-) -> dict[str, Way]:
-    """Return the transfers that a pass waits for: of tensors, keys and values, experts."""
-    tensor = _tensor(size, values, layout, group["tensor"], products)
-    context = _context(size, values, group["context"], core)
-    volume = 2.0 * size.rows * size.hidden * values["experts_per_token"]
-    way = values["sparse_share"] * network.exchange_seconds(group["expert"], volume, values)
-    taken, found = values["communication_sm_fraction"], {}
-    backward = products["input_gradient"] + products["weight_gradient"]
-    # expert transfers hide behind arithmetic that hides no other transfer
-    free = {"forward": products["forward"], "backward": backward - tensor["backward"]["hidden"]}
-    for name in ("forward", "backward"):
-        behind = values["expert_overlap_fraction"] * np.minimum(2 * way, free[name])
-        seconds = tensor[name]["hidden"] + context[name]["hidden"] + behind
-        expert = {"expert_comm": 2 * way - behind, "hidden": taken * seconds}
-        found[name] = {**tensor[name], **context[name], **expert}
-    return found
-
-
-def _tensor(
-    size: Size, values: Values, layout: Values, group: Group, products: dict[str, Any]
-) -> dict[str, Way]:
-    """Return the collectives around the attention and the feed-forward layer.
-
-    One all-reduce each and way, or a reduce-scatter and an all-gather of the same volume under
-    sequence parallelism, which in the backward pass gathers the products' inputs once more,
-    at the same time as the gradient of the input (arXiv 2205.05198 section 4.2.2). A mixture
-    exchanges a copy of a token for each of its experts.
-    """
-    volume = 2.0 * size.tokens * size.hidden
-    sparse = values["sparse_share"]
-    copies = 1.0 - sparse + sparse * (values["experts_per_token"] + (size.shared_ffn > 0))
-    splits = layout["uses_sequence_parallel"]
-    found: dict[str, Way] = {"forward": {}, "backward": {}}
-    whole = {}
-    for name, share in (("attention", 1.0), ("ffn", copies)):
-        both = network.gather_seconds(group, 2 * share * volume, values, 2.0)
-        once = network.reduce_seconds(group, share * volume, values)
-        whole[name] = np.where(splits, both, once)
-    forward = whole["attention"] + whole["ffn"]
-    found["forward"] = {"tensor_comm": forward, "hidden": 0.0}
-
-    overlap = values["tensor_overlap_fraction"]
-    exposed, hidden = forward, 0.0
-    for name in ("attention", "ffn"):
-        share = np.where(splits, 0.5, 1.0) * whole[name]
-        behind = overlap * np.minimum(share, products[f"{name}_column"])
-        again = np.where(splits, 0.5, 0.0) * whole[name]
-        exposed = exposed - behind + np.maximum(again - products["input_gradient"] / 2, 0.0)
-        hidden = hidden + behind + np.minimum(again, products["input_gradient"] / 2)
-    found["backward"] = {"tensor_comm": exposed, "hidden": hidden}
-    return found
-
-
-def _context(size: Size, values: Values, group: Group, core: Any) -> dict[str, Way]:
-    """Return the exchange of keys and values around the ring, and of their gradients back."""
-    volume = 2.0 * 2.0 * size.tokens * size.key
-    once = (group.size - 1) * network.neighbour_seconds(group, volume, values)
-    found: dict[str, Way] = {}
-    for name, rounds, room in (("forward", 1.0, core.forward), ("backward", 2.0, core.backward)):
-        hidden = values["context_overlap_fraction"] * np.minimum(rounds * once, room)
-        found[name] = {
-            "context_comm": rounds * once - hidden,
-            "hidden": hidden,
-        }
-    return found
 
 
 __all__ = ["LAYER_KEYS", "Layer", "Size", "layer_of", "size_of", "stream_seconds"]

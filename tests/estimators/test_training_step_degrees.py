@@ -13,7 +13,7 @@ from tests.estimators.training_step_cases import (
     step,
     step_with,
 )
-from tests.estimators.training_step_figures import FAST, FORWARD, HIDDEN, MIXTURE, SMALL, close
+from tests.estimators.training_step_figures import FAST, HIDDEN, MIXTURE, SMALL, close
 
 # ---- tensor, context and expert parallelism ----
 
@@ -41,13 +41,74 @@ def test_sequence_parallelism_moves_the_same_volume() -> None:
     assert layers == pytest.approx(4 * 2 * 0.5 * once)
 
 
-def test_the_second_gathering_runs_beside_the_gradient_of_the_input() -> None:
-    # With products to run beside it is not seen: both ways take the same.
-    slow = {**SMALL, "tensor_parallel": 4, "nvlink_bytes_per_second": 1e9}
-    whole, split = step_with(slow, {}, {"uses_sequence_parallel": True})
-    once = 0.5 * 1.5 * HIDDEN / 1e9
-    assert once < FORWARD / 4 / 2
-    assert split["tensor_comm_seconds"] == pytest.approx(whole["tensor_comm_seconds"])
+SPLIT = {**SMALL, "tensor_parallel": 4, "uses_sequence_parallel": True}
+"""Products of a rank, of T x h: h x 3h/4 and h/4 x h, then h x h and h x h."""
+
+PAIRS = (
+    (2 * 1024 * 512 * 384 / 1e12, 2 * 1024 * 512 * 128 / 1e12),
+    (2 * 1024 * 512 * 512 / 1e12, 2 * 1024 * 512 * 512 / 1e12),
+)
+"""Seconds of the product that splits columns, and of that which splits rows, in either pair."""
+
+
+def test_the_second_gathering_runs_beside_the_gradient_of_its_own_input() -> None:
+    slow = {**SPLIT, "nvlink_bytes_per_second": 1e9}
+    whole, split = step_with(slow, {"uses_sequence_parallel": False}, {})
+    once = 0.75 * HIDDEN / 1e9
+    exposed = sum(max(once - column, 0) for column, _ in PAIRS)
+    assert exposed > 0
+    behind = split["tensor_comm_seconds"] - whole["tensor_comm_seconds"]
+    assert behind == pytest.approx(4 * exposed)
+
+
+@pytest.mark.parametrize("rate", [1e8, 1.5e9, 1e10, 1e12])
+def test_split_exchanges_run_beside_the_pieces_of_their_product(rate: float) -> None:
+    # max(E / t, E - P (t - 1) / t): forward a gathering beside the first and a scattering beside
+    # the second product of either pair; backward the gathering beside the second one's gradient.
+    # The two others hide whole behind the first one's gradients: max(0, E - P).
+    fast = {**SPLIT, "nvlink_bytes_per_second": rate, "tensor_overlap_fraction": 1.0}
+    one, four = step_with(fast, {"num_layers": 4}, {"num_layers": 8})
+    layer = (four["tensor_comm_seconds"] - one["tensor_comm_seconds"]) / 4
+    assert layer == pytest.approx(_whole(rate), rel=1e-9)
+    split = {**fast, "splits_tensor_exchanges": True}
+    one, four = step_with(split, {"num_layers": 4}, {"num_layers": 8})
+    layer = (four["tensor_comm_seconds"] - one["tensor_comm_seconds"]) / 4
+    exchange, expected = 0.75 * HIDDEN / rate, 0.0
+    for column, row in PAIRS:
+        for beside in (column, row, row):
+            expected += max(exchange / 4, exchange - 0.75 * beside)
+        expected += 2 * max(exchange - column, 0)
+    assert layer == pytest.approx(expected, rel=1e-9)
+
+
+def _whole(rate: float) -> float:
+    """Return the seconds of a layer without pieces: three exchanges a pair are whole."""
+    exchange = 0.75 * HIDDEN / rate
+    return sum(3 * exchange + 2 * max(exchange - column, 0) for column, _ in PAIRS)
+
+
+def test_products_in_pieces_take_as_long_as_a_piece_for_each() -> None:
+    # 16 rows a piece take the time of a tile of 128: eight times as long. Split are all four
+    # products forward and the gradients of the inputs of two.
+    short = {**SPLIT, "seq_len": 64, "splits_tensor_exchanges": True}
+    whole, split = step_with(short, {"splits_tensor_exchanges": False}, {})
+    tile = 128 / 1024 * sum(column + 2 * row for column, row in PAIRS)
+    # the whole of 64 rows are one tile, too
+    assert split["gemm_seconds"] - whole["gemm_seconds"] == pytest.approx(4 * 3 * tile)
+
+
+@pytest.mark.parametrize("rate", [1e8, 6e9, 1e12])
+def test_a_program_may_start_with_its_own_shard(rate: float) -> None:
+    # nanotron: gatherings run beside a quarter of their product, scatterings forward do not.
+    own = {**SPLIT, "starts_with_own_shard": True, "tensor_overlap_fraction": 1.0}
+    own["nvlink_bytes_per_second"] = rate
+    one, four = step_with(own, {"num_layers": 4}, {"num_layers": 8})
+    layer = (four["tensor_comm_seconds"] - one["tensor_comm_seconds"]) / 4
+    exchange, expected = 0.75 * HIDDEN / rate, 0.0
+    for column, row in PAIRS:
+        expected += max(exchange - column / 4, 0) + exchange + max(exchange - row / 4, 0)
+        expected += 2 * max(exchange - column, 0)
+    assert layer == pytest.approx(expected, rel=1e-9)
 
 
 def test_reductions_of_the_backward_pass_hide_behind_weight_gradients() -> None:
@@ -163,7 +224,16 @@ def test_keys_and_values_hide_behind_attention_as_far_as_it_goes() -> None:
     # queries against all keys, (1 + 1/4)/2 of it, take 6.7e-4 s and 2.5 times that.
     core = 4 * 512 * 1024 * 512 / 1e12 * (1 + 1 / 4) / 2
     behind = shown["context_comm_seconds"] - hidden["context_comm_seconds"]
-    assert behind == pytest.approx(4 * 3.5 * core)
+    # In the second of two steps nothing travels any more.
+    assert behind == pytest.approx(4 * 3.5 * core / 2)
+
+
+def test_the_results_of_a_ring_are_put_together_in_memory() -> None:
+    # (3 c + 1) / 4 passes of 6 bytes over 256 tokens of 512: four layers, both ways.
+    ring = {**SMALL, "context_parallel": 4, "hbm_bytes_per_second": 1e9}
+    found, one = step_with(ring, {}, {"context_parallel": 1})
+    assert found["context_comm_seconds"] == close(4 * 2 * 6 * 13 / 4 * 256 * 512 / 1e9)
+    assert one["context_comm_seconds"] == 0
 
 
 def test_first_dense_layers_and_shared_experts_as_of_deepseek() -> None:

@@ -271,9 +271,11 @@ def test_the_ring_of_keys_and_values_is_that_of_the_text() -> None:
     # 512 tokens a rank; once around forward and twice backward, both shorter than attention
     found = evaluated(GPT, context_parallel=2, activation_recompute="full")
     once = 4 * 512 * 512 / 1e10 + 1e-6
-    assert 2 * once < ATTENTION_FORWARD
-    figures = {**FIGURES, "T": 512, "c": 2, "hidden": 0.5 * 3 * once, "again": 0.5 * once}
-    check("context_comm_seconds", found, figures)
+    assert 2 * once < ATTENTION_FORWARD / 2
+    # two steps: 7/4 passes of 6 bytes over the result, in eight kernels
+    corrections = 7 / 4 * 6 * 512 * 512 / 8e9 + 8e-5
+    figures = {**FIGURES, "T": 512, "c": 2, "hidden": 0.5 * 3 * once, "corrections": corrections}
+    check("context_comm_seconds", found, {**figures, "again": 0.5 * once + corrections})
 
 
 @pytest.mark.parametrize("recompute", ["none", "full"])

@@ -64,6 +64,8 @@ IDEAL: dict[str, Any] = {
     "aligns_exchanges": True,
     "keeps_gathered_weights": False,
     "shard_copy_seconds": 0.0,
+    "splits_tensor_exchanges": False,
+    "starts_with_own_shard": False,
     "fuses_elementwise": True,
     "stored_weight_bytes": 2.0,
     "stored_gradient_bytes": 2.0,
