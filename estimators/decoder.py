@@ -94,7 +94,8 @@ def hardware_flops(values: Values) -> Any:
     Work that fused attention repeats within its backward pass does not count.
     """
     recompute = values["activation_recompute"]
-    core = np.where(np.equal(recompute, "selective"), _scores(values), 0.0)
+    selective = np.where(values["recomputes_operations"], _operations(values), _scores(values))
+    core = np.where(np.equal(recompute, "selective"), selective, 0.0)
     again = np.where(np.equal(recompute, "full"), _layers(values) + _scores(values), core)
     return model_flops(values) + _tokens(values) * again
 
@@ -124,6 +125,20 @@ def _layers(values: Values) -> Any:
     )
     router = sparse * values["num_experts"]
     return 2 * values["num_layers"] * hidden * (2 * width + 2 * keys + products * ffn + router)
+
+
+def _operations(values: Values) -> Any:
+    """Return the FLOPs of one token that recomputation by operation repeats.
+
+    Products of keys and behind attention, and the second of a gated layer's two.
+    """
+    hidden, sparse = values["hidden_size"] * 1.0, values["sparse_share"]
+    width = (values["num_heads"] + values["num_kv_heads"]) * values["head_size"]
+    experts = values["experts_per_token"] + values["num_shared_experts"]
+    ffn = (1 - sparse) * values["ffn_hidden_size"] + sparse * (
+        experts * values["expert_ffn_hidden_size"]
+    )
+    return 2 * values["num_layers"] * hidden * (width + np.where(values["uses_glu"], ffn, 0.0))
 
 
 def _scores(values: Values) -> Any:

@@ -148,6 +148,13 @@ CONSTANTS = (
         "shard_copy_seconds",
         "Time of the host to put a replica's part of a layer in place after gathering",
     ),
+    Column(
+        "recomputes_operations",
+        "bool",
+        "",
+        "Whether selective recomputation keeps attention and every other product and repeats the "
+        "rest, not the core of attention alone",
+    ),
     Column("uses_dropout", "bool", "", "Whether hidden states and attention have dropout"),
     Column(
         "fuses_elementwise",

@@ -72,7 +72,9 @@ def host_of(size: Any, values: Values, layout: Values) -> Host:
     forward, backward = (_launches(way, size, values, layout) for way in (0, 1))
     recompute = values["activation_recompute"]
     again = np.where(np.equal(recompute, "full"), forward, 0.0)
-    again = np.where(np.equal(recompute, "selective"), CORE_LAUNCHES, again)
+    # by operation nearly all kernels but those of attention and of half of the products
+    selective = np.where(values["recomputes_operations"], forward, CORE_LAUNCHES)
+    again = np.where(np.equal(recompute, "selective"), selective, again)
     # a graph of the backward pass holds what is recomputed
     again = np.where(values["uses_cuda_graphs"], 0.0, again)
     once, least = values["host_seconds_per_launch"], values["host_seconds_per_layer"]

@@ -161,7 +161,7 @@ def _at_clock(clock: Any, work: Work, size: Size, values: Values, layout: Values
         "elementwise": streams.backward,
         **comm["backward"],
     }
-    recompute = _again(values["activation_recompute"], forward, core.again)
+    recompute = _again(values, forward, core.again, products["operations"])
     host = host_of(size, values, layout)
     spent = sum(backward.values()) + sum(recompute.values())
     forward["host"] = np.maximum(host.forward - sum(forward.values()), 0.0)
@@ -173,11 +173,26 @@ _NO_REPLICAS = {"data_parallel": 1, "pipeline_parallel": 1}
 """The groups of a layer are those of its tensors, tokens and experts."""
 
 
-def _again(recompute: Any, forward: Way, core: Any) -> Way:
-    """Return the work that a backward pass repeats: none, the core of attention, or the layer."""
+def _again(values: Values, forward: Way, core: Any, operations: Any) -> Way:
+    """Return the work that a backward pass repeats.
+
+    None, the whole layer, or selectively: the core of attention, or what torchtitan's policy for
+    operations does not keep. That keeps attention, reduce-scatters and every second product,
+    and repeats the others, norms, rotary embedding and activation
+    (pytorch/torchtitan @82f7387f torchtitan/parallelisms/parallelize_llama.py _get_custom_policy).
+
+    Parameters
+    ----------
+    core, operations
+        Seconds of the core of attention, and of the products that are not kept.
+    """
+    recompute, by_operation = values["activation_recompute"], values["recomputes_operations"]
     is_full, is_selective = np.equal(recompute, "full"), np.equal(recompute, "selective")
     again = {name: np.where(is_full, seconds, 0.0) for name, seconds in forward.items()}
-    again["attention"] = np.where(is_selective, core, again["attention"])
+    repeats = is_selective & by_operation
+    again["attention"] = np.where(is_selective & ~repeats, core, again["attention"])
+    again["gemm"] = np.where(repeats, operations, again["gemm"])
+    again["elementwise"] = np.where(repeats, forward["elementwise"], again["elementwise"])
     return again
 
 
@@ -197,7 +212,9 @@ def _products(size: Size, values: Values, sparse: Any, pieces: Any) -> dict[str,
 
     Also by place, those of the layers that split their columns, before and in the feed-forward
     layer, and of those that split their rows, after them: collectives hide behind them. Those of
-    dense layers that have an exchange of their own run in `pieces` of the rows.
+    dense layers that have an exchange of their own run in `pieces` of the rows. `operations` are
+    the forward products that recomputation by operation repeats: of keys, behind attention, and
+    the second of a gated layer's two.
     """
     dense, mixed = 1.0 - sparse, sparse
     attention = (
@@ -227,6 +244,9 @@ def _products(size: Size, values: Values, sparse: Any, pieces: Any) -> dict[str,
             ways[name] = pieces * product_seconds(rows / pieces, *sides, values, batch)
         places.append({name: kept * seconds for name, seconds in ways.items()})
     found = {name: sum(place[name] for place in places) for name in WAYS}
+    once = [place["forward"] for place in places]
+    second = (1 - 1 / size.gates) * (once[2] + once[4] + once[6])
+    found["operations"] = size.key / (size.query + 2 * size.key) * once[0] + once[1] + second
     for name in WAYS:
         found[f"attention_column_{name}"] = places[0][name]
         found[f"attention_row_{name}"] = places[1][name]

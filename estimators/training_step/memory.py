@@ -105,11 +105,33 @@ def _activations(size: Size, values: Values, layout: Values, logits: Any, *, is_
     whole = layer_activations(size, values, layout)
     entry = 2.0 * size.rows * size.hidden
     is_full = np.equal(recompute, "full")
+    by_operation = np.equal(recompute, "selective") & values["recomputes_operations"]
     kept = np.where(is_full, entry, whole)
+    if np.any(by_operation):
+        kept = np.where(by_operation, _operation_activations(size, values, layout), kept)
     # one layer is recomputed at a time, after the logits are freed; the input of the first layer
     # is kept too
-    again = np.where(is_full, np.maximum(whole - logits, 0.0), 0.0)
+    again = np.where(is_full | by_operation, np.maximum(whole - logits, 0.0), 0.0)
     return layers * deep * kept + again + deep * entry
+
+
+def _operation_activations(size: Size, values: Values, layout: Values) -> Any:
+    """Return the bytes that one layer keeps if it is recomputed by operation.
+
+    Its input, queries, values, the result of attention with its statistic, the first product of
+    a gated layer, and its last (that of a layer without a gate is not kept); sums of a
+    tensor-parallel group (pytorch/torchtitan @82f7387f torchtitan/parallelisms/parallelize_llama.py
+    _save_list, _get_custom_policy).
+    """
+    sparse, routed = values["sparse_share"], size.experts * size.expert_tokens
+    core = 2 * size.query + size.key + 2.0 * size.query / values["head_size"]
+    first = (1 - sparse) * size.tokens * size.ffn
+    first = first + sparse * (size.tokens * size.shared_ffn + routed * size.expert_ffn)
+    shared = np.where(size.shared_ffn > 0, size.tokens, 0.0)
+    last = ((1 - sparse) * size.tokens + sparse * (shared + routed)) * size.hidden
+    last = np.where(values["uses_glu"], last, 0.0)
+    sums = np.where(layout["tensor_parallel"] > 1, 3.0, 1.0) * size.rows * size.hidden
+    return 2.0 * (size.tokens * core + first + last + sums)
 
 
 def layer_activations(size: Size, values: Values, layout: Values) -> Any:

@@ -26,6 +26,15 @@ with estimate as (
             + sparse_share * num_experts
         ) as layer_flops,
         4.0 * num_layers * seq_len * query_size as score_flops,
+        -- by operation: products of keys and behind attention, the second of a gated layer's two
+        2.0 * num_layers * hidden_size * (
+            key_size
+            + query_size
+            + case when uses_glu then 1 else 0 end * (
+                (1 - sparse_share) * ffn_hidden_size
+                + sparse_share * (experts_per_token + num_shared_experts) * expert_ffn_hidden_size
+            )
+        ) as operation_flops,
         weights_bytes
         + gradients_bytes
         + optimizer_bytes
@@ -152,6 +161,7 @@ select
     model_flops
     + step_tokens * case
         when activation_recompute = 'full' then layer_flops + score_flops
+        when activation_recompute = 'selective' and recomputes_operations then operation_flops
         when activation_recompute = 'selective' then score_flops
         else 0
     end as hardware_flops,

@@ -13,6 +13,7 @@ import pytest
 
 from tests.estimators.training_step_cases import (
     IDEAL,
+    LLAMA,
     evaluate,
     step,
     step_with,
@@ -60,6 +61,34 @@ def test_selective_recomputation_adds_the_core_of_attention() -> None:
     assert flash["recompute_seconds"] == close(
         4 * 4 * 1024**2 * 512 / 1e12 * 0.5 * (1 + 128 / 1024)
     )
+
+
+def test_recomputation_by_operation_repeats_half_of_the_products_and_no_attention() -> None:
+    operations = {"activation_recompute": "selective", "recomputes_operations": True}
+    shape = {**LLAMA, "vocab_size": 512}
+    found = step(shape, **operations)
+    # 2 FLOPs for each of 1024 tokens and of the weights of keys 512 x 256, behind attention
+    # 512 x 512 and of the second product 512 x 1024
+    products = 2 * 1024 * 512 * (256 + 512 + 1024) / 1e12
+    assert found["recompute_seconds"] == close(4 * products)
+    # HFU counts them
+    model = 4 * 2 * 1024 * 512 * (256 + 512 + 1024)
+    used = (found["hfu"] - found["mfu"]) * found["step_seconds"] * 1e12
+    assert used == pytest.approx(model, rel=1e-9)
+    # what lies between products is done again
+    slow = step(shape, **operations, matrix_flops_per_second=1e9, hbm_bytes_per_second=1e9)
+    between = 2 * 1024 * 512 * (4 + 6) + 1024 * 1024 * 6 + 1024 * (512 + 256) * 4
+    assert slow["recompute_seconds"] == close(4 * (1e3 * products + between / 1e9))
+    # 0.36 of the products of Llama's 70B
+    large = {**PUBLISHED["llama3_70B"], "num_layers": 1}
+    seventy = step(large, **operations)["recompute_seconds"]
+    assert seventy / (step(large)["gemm_seconds"] / 3) == pytest.approx(0.36, abs=0.005)
+
+
+def test_recomputation_by_operation_of_a_plain_layer_spares_its_last_product() -> None:
+    found = step(SMALL, activation_recompute="selective", recomputes_operations=True)
+    # products of keys and behind attention, 512 x 512 each
+    assert found["recompute_seconds"] == close(4 * 2 * 1024 * 512 * (512 + 512) / 1e12)
 
 
 # ---- counts ----

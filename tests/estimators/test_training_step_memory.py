@@ -84,6 +84,18 @@ def test_selective_recomputation_keeps_no_scores(t: int) -> None:
         assert found == close(34 * SBH / t)
 
 
+@pytest.mark.parametrize("t", [1, 2])
+def test_recomputation_by_operation_keeps_attention_and_every_second_product(t: int) -> None:
+    operations = {"activation_recompute": "selective", "recomputes_operations": True}
+    shape = {**LLAMA, "vocab_size": 512, "microbatch_size": B, "attention": "flash"}
+    found = layer_bytes(**shape, **operations, tensor_parallel=t)
+    # 2 bytes of queries and attention's result (512 each), values (256), the first product (1024),
+    # split over t; the last (512); the input, and where t > 1 both sums; 4 of a statistic a head
+    inside = (2 * 512 + 256 + 1024) / t
+    sums = 512 if t == 1 else 3 * 512
+    assert found == close(S * B * (2 * (inside + 512 + sums) + 4 * A / t))
+
+
 @pytest.mark.parametrize("t", [1, 4])
 def test_full_recomputation_keeps_the_input_of_a_layer(t: int) -> None:
     # Table 2: 2 s b h.

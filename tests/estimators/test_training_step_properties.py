@@ -110,6 +110,7 @@ PROBLEM = st.fixed_dictionaries(
         "communication_sm_fraction": share,
         "uses_dropout": st.booleans(),
         "uses_cuda_graphs": st.booleans(),
+        "recomputes_operations": st.booleans(),
         "fuses_elementwise": st.booleans(),
         "exchange_buckets": st.sampled_from([1.0, 4.0, 16.0]),
         **RATES,

@@ -85,6 +85,7 @@ IDEAL: dict[str, Any] = {
     "vocabulary_launches": 0.0,
     "optimizer_launches": 0.0,
     "uses_cuda_graphs": False,
+    "recomputes_operations": False,
     "framework_bytes": 0.0,
     "power_limit_watts": 1000.0,
     "gpu_idle_watts": 0.0,
