@@ -10,8 +10,11 @@ import duckdb
 import polars as pl
 import pytest
 
+from estimators.registry import ESTIMATORS
 from tests.small_estimator import SmallEstimator
 from tests.warehouse.batches import Batches
+from tests.warehouse.small_package import SMALL_FUNCTION, SMALL_VIEW
+from warehouse.database import resources
 from warehouse.errors import InputError
 
 
@@ -45,3 +48,25 @@ def refusal(run: Batches, tmp_path: Path) -> Callable[..., str]:
         return str(caught.value)
 
     return refusal
+
+
+@pytest.fixture
+def small_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package with one estimator, few views and an empty cache: a database takes a moment.
+
+    Returns the directory that has its `sql`, `reference` and `cache`.
+    """
+    one = {"linear_layer": ESTIMATORS["linear_layer"]}
+    monkeypatch.setattr("estimators.registry.ESTIMATORS", one)
+    sql, reference = tmp_path / "sql", tmp_path / "reference"
+    (sql / "marts").mkdir(parents=True)
+    (sql / "functions").mkdir()
+    reference.mkdir()
+    (sql / "marts" / "models.sql").write_text(SMALL_VIEW)
+    (sql / "macros.sql").write_text("-- Sum.\ncreate or replace macro plus(x, y) as x + y;")
+    (sql / "functions" / "wider.sql").write_text(SMALL_FUNCTION)
+    (reference / "model.csv").write_text("model,hidden_size,source\na,8,here\n")
+    monkeypatch.setattr(resources, "sql_directory", lambda: sql)
+    monkeypatch.setattr(resources, "reference_directory", lambda: reference)
+    monkeypatch.setenv("WAREHOUSE_CACHE", str(tmp_path / "cache"))
+    return tmp_path

@@ -212,16 +212,16 @@ def test_a_database_of_a_newer_package_is_refused_with_the_way_out(made: Path) -
         assert "pip install --upgrade training-warehouse" in error.hint
 
 
-@pytest.mark.long
+@pytest.mark.usefixtures("small_package")
 def test_reading_refreshes_what_another_version_of_the_package_left(
-    made: Path, monkeypatch: pytest.MonkeyPatch
+    database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with open_for_write(made) as opened:
-        opened.execute("drop view configuration")
+    with open_for_write(database) as opened:
+        opened.execute("drop view models")
     monkeypatch.setattr(warehouse, "__version__", "99.0", raising=False)
 
-    with open_for_read(made) as opened:
-        assert opened.execute("select count(*) from configuration").fetchone() == (0,)
+    with open_for_read(database) as opened:
+        assert opened.execute("select count(*) from models").fetchone() == (1,)
         stored = "select value from warehouse_meta where key = 'package_version'"
         assert opened.execute(stored).fetchone() == ("99.0",)
 
@@ -277,10 +277,12 @@ def test_two_processes_may_make_the_database_at_once(
     assert [each.name for each in database.parent.iterdir()] == [database.name]
 
 
-@pytest.mark.long
+@pytest.mark.usefixtures("small_package")
 def test_a_file_system_without_hard_links_will_do(
-    database: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    database = tmp_path / "place" / "warehouse.duckdb"
+
     def refuse(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 

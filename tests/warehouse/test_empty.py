@@ -12,8 +12,8 @@ import duckdb
 import pytest
 
 import warehouse
-from estimators.registry import ESTIMATORS
-from warehouse.database import empty, resources
+from tests.warehouse.small_package import SMALL_VIEW
+from warehouse.database import empty
 from warehouse.database.connection import open_for_write
 from warehouse.database.empty import cache_directory, in_memory
 from warehouse.database.schema import is_current, prepare
@@ -24,14 +24,6 @@ import sys
 from pathlib import Path
 from warehouse.database.connection import open_for_write
 open_for_write(Path(sys.argv[1])).close()
-"""
-
-SMALL_VIEW = "-- Models.\n-- Grain: one row per model\nselect * from model\n"
-
-SMALL_FUNCTION = """\
--- Wide models.
--- Grain: one row per model
-create or replace macro wider(least) as table select * from model where hidden_size > least;
 """
 
 SEEN = (
@@ -54,22 +46,9 @@ def seen(connection: duckdb.DuckDBPyConnection) -> list[list[str]]:
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(small_package: Path) -> Path:
     """An empty cache, of a package with few tables and views: it fills the cache in a moment."""
-    one = {"linear_layer": ESTIMATORS["linear_layer"]}
-    monkeypatch.setattr("estimators.registry.ESTIMATORS", one)
-    sql, reference = tmp_path / "sql" / "marts", tmp_path / "reference"
-    sql.mkdir(parents=True)
-    reference.mkdir()
-    (sql / "models.sql").write_text(SMALL_VIEW)
-    (sql.parent / "macros.sql").write_text("-- Sum.\ncreate or replace macro plus(x, y) as x + y;")
-    (sql.parent / "functions").mkdir()
-    (sql.parent / "functions" / "wider.sql").write_text(SMALL_FUNCTION)
-    (reference / "model.csv").write_text("model,hidden_size,source\na,8,here\n")
-    monkeypatch.setattr(resources, "sql_directory", lambda: sql.parent)
-    monkeypatch.setattr(resources, "reference_directory", lambda: reference)
-    monkeypatch.setenv("WAREHOUSE_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+    return small_package / "cache"
 
 
 @pytest.fixture

@@ -344,14 +344,15 @@ def test_the_packaged_resources_are_those_of_the_source_tree() -> None:
     assert [os.path.relpath(path, root) for path in found] == ["sql", "db/reference", "studies"]
 
 
-@pytest.mark.long
 def test_real_valued_degrees_stay_real_when_the_dictionary_changes(
-    warehouse_connection: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+    connection: duckdb.DuckDBPyConnection,
+    directories: Directories,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    connection = warehouse_connection
+    prepare(connection, **directories)
     connection.execute("insert into run_optimizer (cell_id, data_parallel) values (1, 1.025)")
     changed = replace(COLUMNS["tie_rule"], meaning="Another meaning")
     monkeypatch.setitem(COLUMNS, "tie_rule", changed)
-    prepare(connection)
+    assert prepare(connection, **directories)
     assert columns_of(connection, "run_optimizer")["data_parallel"] == "DOUBLE"
     assert connection.execute("select data_parallel from run_optimizer").fetchall() == [(1.025,)]
