@@ -179,6 +179,7 @@ struct_pack(
     step_seconds := layout.step_seconds,
     training_seconds := layout.training_seconds,
     memory_bytes := layout.memory_bytes,
+    slot_watts := layout.slot_watts,
     strategy := layout.strategy,
     attention := layout.attention,
     activation_recompute := layout.activation_recompute,

@@ -156,8 +156,8 @@ COST_VIEWS = (
     text("price_note", "Why there is no price; NULL where there is one", is_optional=True),
     text(
         "power_basis",
-        "Basis of a power: the server on average or at full load, the accelerator alone, "
-        "a measurement, or given by the user",
+        "Basis of a power: the load of the run's own steps, the server on average or at full load, "
+        "the accelerator alone, a measurement, or given by the user",
     ),
     Column("is_default", "bool", "", "Whether commands take it by default"),
     text("power_source", "Where watts_per_gpu comes from"),

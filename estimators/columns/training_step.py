@@ -256,6 +256,14 @@ PARTS = (
         minimum=0,
         maximum=1e6,
     ),
+    Column(
+        "slot_watts",
+        "float",
+        "watts",
+        "Mean power of a board during a step, with its share of the host",
+        minimum=0,
+        maximum=1e6,
+    ),
     measure("hfu", "", "FLOP/s of one GPU with recomputation, over its peak", MEGATRON),
 )
 
@@ -269,6 +277,17 @@ STEP_CONSTANT = (
     Column("highest_value", "float", "", "Largest value that sources or physics admit"),
     Column("is_assumed", "bool", "", "Whether the value is an assumption: no source gives it"),
     text("software", "Program, with its version, that a published figure was measured with"),
+    text("number_format", "Number format of a product's operands"),
+    count("num_products", "Products that the figures are of"),
+    positive("board_watts", "watts", "Power of a board, mean over a run"),
+    positive("lowest_board_watts", "watts", "The same of the products that draw least"),
+    positive("sustained_flops_per_second", "FLOP/s", "Rate of products run for a second and more"),
+    positive("short_flops_per_second", "FLOP/s", "Rate of the same products run for milliseconds"),
+    positive(
+        "version_ratio",
+        "",
+        "Time of a long over that of a short run of products that no power limit slows",
+    ),
     text("scheme", "Scheme of parallelism as the published table names it"),
     positive("training_days_as_printed", "days", "Time of a whole run as published, rounded there"),
 )

@@ -4,7 +4,8 @@
 -- training_run_group_for has the runs. only_id keeps those of one cell or problem, only_num_gpus
 -- those on that number of GPUs. Where no price was published the cost is NULL, and price_note says
 -- why. The electricity of an owned accelerator follows given_watts, given_pue and
--- given_usd_per_kwh, or else published values.
+-- given_usd_per_kwh, or else the power of the run's own steps, where its estimator has it, and
+-- published values.
 -- Example: select model, accelerator, num_gpus, lowest_cost_usd from training_cost_for(1e12,
 -- given_price := 2.5) order by lowest_cost_usd limit 5
 create or replace macro training_cost_for(
@@ -48,11 +49,9 @@ create or replace macro training_cost_for(
             gpu_hour_rate.usd_per_gpu_hour,
             gpu_hour_rate.num_quotes,
             gpu_hour_rate.amortised_usd_per_gpu_hour,
-            coalesce(argument.watts, gpu_hour_rate.watts_per_gpu)
-            / 1000
-            * coalesce(argument.pue, gpu_hour_rate.pue)
-            * coalesce(argument.usd_per_kwh, gpu_hour_rate.usd_per_kwh)
-                as electricity_usd_per_gpu_hour,
+            gpu_hour_rate.watts_per_gpu,
+            coalesce(argument.pue, gpu_hour_rate.pue)
+            * coalesce(argument.usd_per_kwh, gpu_hour_rate.usd_per_kwh) as usd_per_kwh,
             gpu_hour_rate.price_source,
             gpu_hour_rate.price_note
         from gpu_hour_rate
@@ -62,18 +61,23 @@ create or replace macro training_cost_for(
 
     priced as (
         select
-            run_group.*,
+            run_group.* exclude (slot_watts),
+            case
+                when rate.basis = 'owned'
+                    then
+                        coalesce(argument.watts, run_group.slot_watts, rate.watts_per_gpu)
+                        / 1000
+                        * rate.usd_per_kwh
+            end as electricity_usd_per_gpu_hour,
             rate.year,
             case when argument.price is null then rate.basis else 'given' end as basis,
             case
                 when argument.price is not null then argument.price
                 when rate.basis = 'owned'
-                    then rate.amortised_usd_per_gpu_hour + rate.electricity_usd_per_gpu_hour
+                    then rate.amortised_usd_per_gpu_hour + electricity_usd_per_gpu_hour
                 else rate.usd_per_gpu_hour
             end as usd_per_gpu_hour,
             rate.amortised_usd_per_gpu_hour,
-            case when rate.basis = 'owned' then rate.electricity_usd_per_gpu_hour end
-                as electricity_usd_per_gpu_hour,
             rate.num_quotes,
             case when argument.price is null then rate.price_source else 'given' end
                 as price_source,

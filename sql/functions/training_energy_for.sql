@@ -3,8 +3,10 @@
 --
 -- The site's overhead is given_pue, or that of a hyperscaler. Electricity costs given_usd_per_kwh,
 -- or the last industrial price known in the United States. given_watts and given_kg_co2e_per_kwh
--- replace published values. only_id keeps the runs of one cell or problem, only_num_gpus those on
--- that number of GPUs. Where no power was published, energy is NULL, and power_note says why.
+-- replace published values. The default power is that of the run's own steps, where its estimator
+-- has it: the power of the cheapest run of a line. Otherwise it is the server's average. only_id
+-- keeps the runs of one cell or problem, only_num_gpus those on that number of GPUs. Where no power
+-- is known, energy is NULL, and power_note says why.
 -- Example: select model, accelerator, grid, lowest_energy_kwh, lowest_kg_co2e from
 -- training_energy_for(1e12, given_pue := 1.2) where is_default limit 5
 create or replace macro training_energy_for(
@@ -64,33 +66,65 @@ create or replace macro training_energy_for(
         where kg_co2e_per_kwh is not null
     ),
 
+    -- the power of a run's own steps is its default
+    power as (
+        select
+            accelerator as priced_as,
+            power_basis,
+            watts_per_gpu,
+            is_default,
+            source,
+            power_note,
+            false as is_of_step
+        from gpu_power
+        union all
+        select
+            cast(null as varchar) as priced_as,
+            'step' as power_basis,
+            cast(null as double) as watts_per_gpu,
+            true as is_default,
+            'estimated: the load of its steps' as source,
+            cast(null as varchar) as power_note,
+            true as is_of_step
+    ),
+
     powered as (
         select
-            run_group.*,
-            case when argument.watts is null then gpu_power.power_basis else 'given' end
+            run_group.* exclude (slot_watts),
+            case when argument.watts is null then power.power_basis else 'given' end
                 as power_basis,
-            case when argument.watts is null then gpu_power.is_default else true end
-                as is_default,
-            coalesce(argument.watts, gpu_power.watts_per_gpu) as watts_per_gpu,
+            case
+                when argument.watts is not null then true
+                else power.is_default and (power.is_of_step or run_group.slot_watts is null)
+            end as is_default,
+            coalesce(
+                argument.watts,
+                case when power.is_of_step then run_group.slot_watts else power.watts_per_gpu end
+            ) as watts_per_gpu,
             coalesce(argument.pue, facility_pue.pue) as pue,
             coalesce(argument.usd_per_kwh, tariff.usd_per_kwh) as usd_per_kwh,
             case when argument.usd_per_kwh is null then tariff.year end as year,
             carbon.grid,
             carbon.kg_co2e_per_kwh,
-            case when argument.watts is null then gpu_power.source else 'given' end
+            case when argument.watts is null then power.source else 'given' end
                 as power_source,
             case
-                when argument.watts is not null then null
+                when argument.watts is not null or power.is_of_step then null
                 when not run_group.is_published_system
                     then 'its system is not the accelerator as published'
                 when run_group.accelerator is null then 'no accelerator is named: give a power'
-                when gpu_power.accelerator is null then 'no published power of the accelerator'
-                else gpu_power.power_note
+                when power.priced_as is null then 'no published power of the accelerator'
+                else power.power_note
             end as power_note
         from run_group
         cross join argument
-        left join gpu_power
-            on run_group.priced_as = gpu_power.accelerator and argument.watts is null
+        left join power
+            on
+                argument.watts is null
+                and (
+                    run_group.priced_as = power.priced_as
+                    or (power.is_of_step and run_group.slot_watts is not null)
+                )
         cross join tariff
         cross join carbon
         left join facility_pue on facility_pue.facility = 'Hyperscaler (Epoch)'

@@ -3,7 +3,8 @@
 --
 -- Shortest first: training_run('gpt3_1T', 20e12, 4096). NULL GPUs: every number. The model may have
 -- any of its names; there is no row where no run of it is stored. Each problem has its fastest run,
--- as in training_run_for, at the price and power of problem_price; NULL where none was published.
+-- as in training_run_for, at the price of problem_price, and at the power of its own steps or else
+-- that of problem_price; NULL where none is known.
 -- Example: select estimator, accelerator, num_gpus, days(training_seconds) as days, cost_usd from
 -- training_run('gpt3_1T', 20e12, 4096) limit 5
 create or replace macro training_run(asked_model, asked_tokens, asked_num_gpus) as table
@@ -55,11 +56,15 @@ create or replace macro training_run(asked_model, asked_tokens, asked_num_gpus) 
         problem_price.usd_per_gpu_hour,
         problem_price.num_quotes,
         run.gpu_hours * problem_price.usd_per_gpu_hour as cost_usd,
-        run.gpu_hours * problem_price.watts_per_gpu / 1000 * problem_price.pue as energy_kwh,
+        run.gpu_hours
+        * coalesce(run.slot_watts, problem_price.watts_per_gpu)
+        / 1000
+        * coalesce(problem_price.pue, facility_pue.pue) as energy_kwh,
         run.is_lower_bound,
         run.problem_id,
         run.cell_id
     from run
     inner join problem on run.problem_id = problem.problem_id
     left join problem_price on run.problem_id = problem_price.problem_id
+    left join facility_pue on facility_pue.facility = 'Hyperscaler (Epoch)'
     order by run.training_seconds;

@@ -2,8 +2,8 @@
 -- Grain: one row per estimator, variant, model, system, assumptions and tokens
 --
 -- Shapes, not names, tell models apart. The runs of a group are counted: the cheapest (fewest
--- GPU-hours), with its GPUs, time and layout, the median and the dearest. A run that several cells
--- hold counts once; runs with a run_note are left out. only_id keeps the runs of one cell or
+-- GPU-hours), with its GPUs, time, layout and power, the median and the dearest. A run that several
+-- cells hold counts once; runs with a run_note are left out. only_id keeps the runs of one cell or
 -- problem, only_num_gpus those on that number of GPUs.
 -- Example: select model, accelerator, num_runs, num_gpus, lowest_gpu_hours from
 -- training_run_group_for(1e12, only_num_gpus := 4096) order by lowest_gpu_hours limit 5
@@ -46,7 +46,8 @@ create or replace macro training_run_group_for(
                 struct_pack(
                     num_gpus := num_gpus,
                     training_seconds := training_seconds,
-                    best_layout := best_layout
+                    best_layout := best_layout,
+                    slot_watts := slot_watts
                 ),
                 struct_pack(
                     gpu_hours := gpu_hours, num_gpus := num_gpus, best_layout := best_layout
@@ -61,5 +62,6 @@ create or replace macro training_run_group_for(
         * exclude (cheapest),
         struct_extract(cheapest, 'num_gpus') as num_gpus,
         struct_extract(cheapest, 'training_seconds') as training_seconds,
-        struct_extract(cheapest, 'best_layout') as best_layout
+        struct_extract(cheapest, 'best_layout') as best_layout,
+        struct_extract(cheapest, 'slot_watts') as slot_watts
     from run_group;

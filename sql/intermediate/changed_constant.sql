@@ -45,6 +45,7 @@ wanted as (
         place.accelerator,
         unnest([
             'num_sms',
+            'power_limit_watts',
             'nvlink_size',
             'matrix_flops_per_second',
             'hbm_bytes_per_second',
@@ -54,6 +55,7 @@ wanted as (
         ]) as constant_name,
         unnest([
             cast(accelerator.num_sms as double),
+            cast(accelerator.tdp_watts as double),
             cast(accelerator.gpus_per_node as double),
             cast(accelerator.bf16_flops_per_second as double),
             cast(accelerator.hbm_bytes_per_second as double),

@@ -3,7 +3,8 @@
 --
 -- Estimators of a step have no tokens: their runs have no time until training_run_for adds the
 -- tokens. A system that differs from its accelerator as published has neither its price nor its
--- power: priced_as is NULL. Runs of one run_id differ only in the tokens of their data set.
+-- power: priced_as is NULL. slot_watts is the power that an estimator found; NULL of most. Runs of
+-- one run_id differ only in the tokens of their data set.
 with problem_conditions as (
     select
         problem_id,
@@ -53,6 +54,7 @@ run as (
         problem.dataset_tokens,
         best_of_cell.best.training_seconds,
         case when best_of_cell.best.memory_bytes is not null then true end as fits_memory,
+        best_of_cell.best.slot_watts,
         -- of clusters the FLOPs alone take time, no bubble and no communication; and no GPU is
         -- faster than its peak rate
         problem.cluster_flops_per_second is not null

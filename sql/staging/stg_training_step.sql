@@ -41,7 +41,24 @@ with estimate as (
         + activations_bytes
         + logits_bytes
         + gathered_bytes
-        + framework_bytes as memory_bytes
+        + framework_bytes as memory_bytes,
+        -- NULL where the limit is not known, and in rows of versions without power
+        case
+            when power_limit_watts is not null
+                then least(
+                    gpu_idle_watts
+                    + (
+                        layer_joules
+                        + memory_joules_per_byte
+                        * hbm_bytes_per_second
+                        * hbm_efficiency
+                        * (accumulation_seconds + optimizer_seconds)
+                        + transfer_watts * (pipeline_comm_seconds + data_comm_seconds)
+                    )
+                    / step_seconds,
+                    power_limit_watts
+                )
+        end as gpu_watts
     from current_training_step
 )
 
@@ -166,6 +183,10 @@ select
         else 0
     end as hardware_flops,
     hardware_flops / (step_seconds * num_gpus * peak_flops_per_second) as hfu,
+
+    -- power: the board, and with its share of the host
+    gpu_watts,
+    gpu_watts + host_watts as slot_watts,
 
     -- memory
     weights_bytes,

@@ -60,6 +60,8 @@ REFERENCE_TABLES = {
     "value. One row per constant, and accelerator or framework where it differs there",
     "step_constant_cause": "Why constants err, and how often a program makes another choice. "
     "One row per constant, and framework where it differs there",
+    "sustained_product": "Rate and power of products that a GPU's power limit slows, in long and "
+    "in short runs. One row per accelerator, number format and program",
     "system": "Systems: rates, links, latencies. One row per accelerator",
 }
 """Reference table -> its content and its grain."""

@@ -89,7 +89,7 @@ STORED_BEST = Table(
     "view best_of_cell shows it. NULL where no layout fits. One row per cell",
     (
         *("cell_id", "sibling_record", "num_layouts", "num_fitting_layouts"),
-        *("step_seconds", "training_seconds", "memory_bytes"),
+        *("step_seconds", "training_seconds", "memory_bytes", "slot_watts"),
         *LAYOUT_COLUMNS,
         *("compute_seconds", "memory_seconds", "tensor_comm_seconds", "pipeline_comm_seconds"),
         *("bubble_seconds", "data_comm_seconds"),
