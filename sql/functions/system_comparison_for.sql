@@ -68,8 +68,11 @@ create or replace macro system_comparison_for(
             gpu_hours * problem_price.usd_per_gpu_hour as cost_usd,
             coalesce(best_of_problem.best.slot_watts, problem_price.watts_per_gpu)
                 as watts_per_gpu,
-            coalesce(problem_price.pue, facility_pue.pue) as pue,
-            gpu_hours * watts_per_gpu / 1000 * pue as energy_kwh
+            facility_pue.pue,
+            gpu_hours
+            * coalesce(best_of_problem.best.slot_watts, problem_price.watts_per_gpu)
+            / 1000
+            * facility_pue.pue as energy_kwh
         from best_of_problem
         inner join problem_group on best_of_problem.problem_id = problem_group.problem_id
         left join problem_price on best_of_problem.problem_id = problem_price.problem_id

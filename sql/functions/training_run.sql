@@ -59,7 +59,7 @@ create or replace macro training_run(asked_model, asked_tokens, asked_num_gpus) 
         run.gpu_hours
         * coalesce(run.slot_watts, problem_price.watts_per_gpu)
         / 1000
-        * coalesce(problem_price.pue, facility_pue.pue) as energy_kwh,
+        * facility_pue.pue as energy_kwh,
         run.is_lower_bound,
         run.problem_id,
         run.cell_id
