@@ -145,6 +145,10 @@ CONSTANTS = (
         "Whether a product of a tensor-parallel rank starts with its own part of the input",
     ),
     latency(
+        "pipeline_hop_seconds",
+        "Time of a transfer between stages besides that of one message: others, and the host's",
+    ),
+    latency(
         "shard_copy_seconds",
         "Time of the host to put a replica's part of a layer in place after gathering",
     ),

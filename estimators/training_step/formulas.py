@@ -96,10 +96,10 @@ FORMULAS: dict[str, Formula] = {
         "arXiv 2006.16668",
     ),
     "pipeline_comm_seconds": Formula(
-        "2 x (2 T h / t / link + latency + gathering) x (chunks x microbatches x (1 - p) + stages "
-        "- 1 + p x stages x (chunks - 1)); gathering: of T h over the tensor-parallel group, where "
-        "its ranks have it whole; p: pipeline_overlap_fraction of several chunks, else 0; of one "
-        "stage nothing",
+        "2 x (2 T h / t / link + latency + gathering + pipeline_hop_seconds) x (chunks x "
+        "microbatches x (1 - p) + stages - 1 + p x stages x (chunks - 1)); gathering: of T h over "
+        "the tensor-parallel group, where its ranks have it whole; p: pipeline_overlap_fraction of "
+        "several chunks, else 0; of one stage nothing",
         "arXiv 2104.04473 sections 2.2 and 4.1; agrees with a simulation of the schedule",
     ),
     "data_comm_seconds": Formula(

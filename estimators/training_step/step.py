@@ -248,13 +248,15 @@ def _transfers(size: Size, values: Values, layout: Values, microbatches: Any) ->
     """Return the seconds of a step for activations and their gradients between stages.
 
     Every rank of a tensor-parallel group sends its share of the tokens; where the next stage
-    needs them whole it gathers them in its node (arXiv 2104.04473 section 4.1).
+    needs them whole it gathers them in its node (arXiv 2104.04473 section 4.1). A program may send
+    more than one message, and let the host wait (`pipeline_hop_seconds`).
     """
     tensor, group = layout["tensor_parallel"], network.groups(values, layout)
     volume = 2.0 * size.tokens * size.hidden
     once = network.neighbour_seconds(group["pipeline"], volume / tensor, values)
     whole = network.gather_seconds(group["tensor"], volume, values)
     once = once + np.where(layout["uses_sequence_parallel"], 0.0, whole)
+    once = once + values["pipeline_hop_seconds"]
     stages, chunks = layout["pipeline_parallel"], layout["virtual_pipeline"]
     # a stage with several chunks waits only while the pipeline fills and drains
     overlap = np.where(chunks > 1, values["pipeline_overlap_fraction"], 0.0)

@@ -96,6 +96,7 @@ MACHINE: dict[str, Any] = {
     "context_overlap_fraction": 0.5,
     "expert_overlap_fraction": 0.5,
     "pipeline_overlap_fraction": 0.25,
+    "pipeline_hop_seconds": 1e-4,
     "gradient_overlap_fraction": 0.5,
     "parameter_overlap_fraction": 0.25,
     "loss_traffic_bytes": 28.0,

@@ -64,6 +64,7 @@ IDEAL: dict[str, Any] = {
     "aligns_exchanges": True,
     "keeps_gathered_weights": False,
     "shard_copy_seconds": 0.0,
+    "pipeline_hop_seconds": 0.0,
     "splits_tensor_exchanges": False,
     "starts_with_own_shard": False,
     "fuses_elementwise": True,
