@@ -176,6 +176,17 @@ CONSTANTS = (
             ("gathered_weight_bytes", "Bytes gathered of one weight"),
             ("optimizer_traffic_bytes", "Memory traffic of the optimizer for one parameter"),
             ("buffer_traffic_bytes", "Memory traffic of a gradient's buffer, also where sharded"),
+            ("gate_forward_bytes", "Memory traffic of the gate for one element, forward"),
+            ("gate_backward_bytes", "Memory traffic of the gate for one element, backward"),
+            ("stored_gate_bytes", "Bytes kept of one element of a gated layer's width"),
+            (
+                "forward_copy_bytes",
+                "Memory traffic of copies of one element of queries, keys and values, forward",
+            ),
+            (
+                "backward_copy_bytes",
+                "Memory traffic of copies and sums of one element of their gradients, backward",
+            ),
             ("accumulation_traffic_bytes", "Memory traffic of adding one gradient to its buffer"),
             ("loss_traffic_bytes", "Memory traffic of the loss for one logit, both ways"),
             ("stored_logit_bytes", "Bytes kept of one logit until its backward pass"),

@@ -2,8 +2,10 @@
 
 Bytes are counted an element at a time in 16 bits: 2 to read, 2 to write, 1 for a dropout mask.
 `fused` counts one kernel for each group that Megatron-LM fuses (bias and GeLU; bias, dropout and
-residual; a norm; rotary embedding; the gate of a gated layer), `separate` one for each
-operation, norms of gated models (RMS) in 32 bits as written out in PyTorch.
+residual; a norm; rotary embedding), `separate` those of eager PyTorch: biases are added by the
+product; a norm of PyTorch's own reads its inputs twice backward; one of a gated model (RMS) is
+written out in 32 bits (pytorch/torchtitan @82f7387f torchtitan/models/norms.py RMSNorm). The gate
+of a gated layer and copies of queries, keys and values are constants of each program.
 """
 
 from __future__ import annotations
@@ -14,6 +16,15 @@ import numpy as np
 
 from estimators.contract import Values
 from estimators.training_step.products import stream_seconds
+
+RMS_FORWARD = (6, 8, 4, 8, 6, 4)
+"""Bytes an element of a norm written out, kernel by kernel: cast to 32 bits, square, mean, product
+with the inverse root, cast to 16 bits, product with the weight."""
+
+RMS_BACKWARD = (4, 8, 6, 8, 16, 4, 28, 12, 6)
+"""Backward: gradients of the product with the weight 4, and of the weight 8; cast to 32 bits 6; of
+the product with the root 8, and of the root 16; of the mean 4; of the square 28 (the power of one,
+two products); sum of both 12; cast to 16 bits 6."""
 
 
 class Ways(NamedTuple):
@@ -28,9 +39,14 @@ def layer_seconds(size: Any, values: Values, sparse: Any) -> Ways:
     fuses, gated = values["fuses_elementwise"], values["uses_glu"]
     drops = values["uses_dropout"]
     between = size.rows * size.hidden
-    norms = _either(fuses, (4, 6), np.where(gated, 26.0, 4.0), np.where(gated, 52.0, 6.0))
+    norms = _either(
+        fuses,
+        (4, 6),
+        np.where(gated, sum(RMS_FORWARD), 4.0),
+        np.where(gated, sum(RMS_BACKWARD), 10.0),
+    )
     # the residual stream forks before a norm: its two gradients are added up
-    residual = _either(fuses, (6, 6), 6 + np.where(gated, 0.0, 4.0), 6.0)
+    residual = Ways(6.0, 6.0)
     masks = _either(fuses, (1, 5), np.where(drops, 5.0, 0.0), np.where(drops, 5.0, 0.0))
     dropped = np.where(drops, 1.0, 0.0)
     biases = np.where(gated, 0.0, 2.0)
@@ -39,11 +55,9 @@ def layer_seconds(size: Any, values: Values, sparse: Any) -> Ways:
         2 * between * (norms.backward + residual.backward + dropped * masks.backward + biases)
     )
 
-    activation = _either(
-        fuses,
-        (np.where(gated, 6.0, 4.0), np.where(gated, 10.0, 8.0)),
-        np.where(gated, 10.0, 8.0),
-        np.where(gated, 18.0, 8.0),
+    activation = Ways(
+        np.where(gated, values["gate_forward_bytes"], 4.0),
+        np.where(gated, values["gate_backward_bytes"], 8.0),
     )
     inside = (1 - sparse) * size.tokens * size.ffn + sparse * (
         size.tokens * size.shared_ffn + size.experts * size.expert_tokens * size.expert_ffn
@@ -54,6 +68,10 @@ def layer_seconds(size: Any, values: Values, sparse: Any) -> Ways:
     turned = np.where(gated, size.tokens * (size.query + size.key), 0.0)
     rotary = _either(fuses, (4, 4), 20.0, 20.0)
     forward, backward = forward + turned * rotary.forward, backward + turned * rotary.backward
+
+    moved = size.tokens * (size.query + 2 * size.key)
+    forward = forward + moved * values["forward_copy_bytes"]
+    backward = backward + moved * values["backward_copy_bytes"]
 
     # copies of tokens go to their experts and come back, weighted
     routed = sparse * size.rows * size.hidden * values["experts_per_token"]

@@ -146,8 +146,8 @@ def layer_activations(size: Size, values: Values, layout: Values) -> Any:
     attention = (8 + 2 * drops + written_out) * between + core
     attention = attention + 2.0 * (inside + size.tokens * size.query)
     sparse, gated = values["sparse_share"], values["uses_glu"]
-    # a gated layer keeps both halves and their product; one kernel recomputes the gate
-    halves = np.where(gated, np.where(values["fuses_elementwise"], 6.0, 8.0), 4.0)
+    # a gated layer keeps both halves and their product; separate kernels the gate as well
+    halves = np.where(gated, values["stored_gate_bytes"], 4.0)
     dense = size.tokens * size.ffn
     routed = size.experts * size.expert_tokens
     mixed = size.tokens * size.shared_ffn + routed * size.expert_ffn

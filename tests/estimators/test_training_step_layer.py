@@ -214,6 +214,27 @@ def test_what_streams_in_a_gated_layer() -> None:
     assert found["elementwise_seconds"] == close(4 * (between + inside + turned) / 1e9)
 
 
+def test_what_streams_in_a_gated_layer_of_eager_kernels() -> None:
+    eager = {"fuses_elementwise": False, "gate_forward_bytes": 10.0, "gate_backward_bytes": 26.0}
+    copies = {"forward_copy_bytes": 9.0, "backward_copy_bytes": 15.0}
+    found = step({**LLAMA, "vocab_size": 512}, hbm_bytes_per_second=1e9, **eager, **copies)
+    # A norm in 32 bits: cast 6, square 8, mean 4, product 8, cast 6, weight 4; backward weight 4,
+    # its gradient 8, cast 6, product 8, root 16, mean 4, square 28, sum 12, cast 6. Residuals 6.
+    between = 2 * 1024 * 512 * (36 + 6 + 92 + 6)
+    inside = 1024 * 1024 * (10 + 26)
+    # Rotary embedding: cast 6, complex product 8, cast 6, both ways.
+    turned = 1024 * (512 + 256) * (20 + 20)
+    copied = 1024 * (512 + 2 * 256) * (9 + 15)
+    assert found["elementwise_seconds"] == close(4 * (between + inside + turned + copied) / 1e9)
+
+
+def test_what_streams_in_a_plain_layer_of_eager_kernels() -> None:
+    found = step(SMALL, hbm_bytes_per_second=1e9, fuses_elementwise=False)
+    # As fused, but backward a norm reads the gradient and its input twice: 10.
+    between = 2 * 1024 * 512 * ((4 + 6) + (10 + 6 + 2))
+    assert found["elementwise_seconds"] == close(4 * (between + 1024 * 2048 * 12) / 1e9)
+
+
 def test_separate_kernels_move_more_than_fused_ones() -> None:
     for shape in (SMALL, {**LLAMA, "vocab_size": 512}):
         fused, separate = step_with(

@@ -134,7 +134,7 @@ def test_a_gated_layer_keeps_its_halves_and_their_product() -> None:
     few, many, more = steps(
         shape,
         {**shape, "num_layers": 5},
-        {**shape, "num_layers": 5, "fuses_elementwise": False},
+        {**shape, "num_layers": 5, "fuses_elementwise": False, "stored_gate_bytes": 8.0},
     )
     # Inputs of two norms and of two blocks 8, queries 2 and keys and values 2 x 2 of half the
     # width, the core's result 2: 14 s b h. Two halves and their product of 2h: 6 x 2. Statistics.
