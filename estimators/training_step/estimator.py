@@ -43,6 +43,7 @@ from estimators.training_step.replicas import (
     exchange_seconds,
     exchanges,
     optimizer_seconds,
+    sharding_differs,
     unit_seconds,
     units,
 )
@@ -276,13 +277,18 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
     whole, last_of_all = sum(parts.values()), take(end_seconds(values, spread), to_share)
     stages = held(size, values, split)
 
+    in_buckets: dict[bool, Exchange] = {}
+    may_differ = sharding_differs(values)
+
     def exchanged(zero: int) -> Any:
         if zero == 3:
             each = Units(*(take(part, to_share) for part in units(first, group, values)))
             return unit_seconds(each, values, window)
-        found = exchanges(first, group, values, is_sharded=zero > 0)
-        found = Exchange(*(take(part, to_share) for part in found))
-        return exchange_seconds(zero, found, values, window)
+        is_sharded = zero > 0 and may_differ
+        if is_sharded not in in_buckets:
+            found = exchanges(first, group, values, is_sharded=is_sharded)
+            in_buckets[is_sharded] = Exchange(*(take(part, to_share) for part in found))
+        return exchange_seconds(zero, in_buckets[is_sharded], values, window)
 
     def at(zero: int) -> Stage:
         exchange = exchanged(zero) + last_of_all

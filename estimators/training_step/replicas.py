@@ -101,6 +101,13 @@ class Units(NamedTuple):
     layers: Any
 
 
+def sharding_differs(values: Values) -> bool:
+    """Return whether a program exchanges otherwise under ZeRO 1 and 2 than under stage 0."""
+    return bool(
+        np.any(values["waits_for_sharded_gradients"]) or np.any(values["shard_copy_seconds"])
+    )
+
+
 def exchanges(
     share: Share, group: Mapping[str, Group], values: Values, *, is_sharded: bool
 ) -> Exchange:
