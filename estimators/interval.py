@@ -155,19 +155,31 @@ def constant_spreads(
             key = place_of(estimator, catalog, name, system)
             if key is None:
                 continue
-            record, choice = table[key], causes.get(key, own).get("other_share")
-            if choice is None and COLUMNS[name].kind == "bool":
-                choice = 0.0
+            record, choice = table[key], _other_share(estimator, catalog, name, system)
             if choice == 0:
                 continue
             is_default = np.isclose(values[rows], _number(record, "constant_value"), rtol=1e-9)
             held = rows[is_default]
             lowest[held] = _number(record, "lowest_value")
             highest[held] = _number(record, "highest_value")
-            share[held] = np.nan if choice is None else float(choice)
+            share[held] = np.nan if choice is None else choice
         if not (np.array_equal(lowest, values) and np.array_equal(highest, values)):
             found.append(Spread(name, lowest, highest, str(own.get("cause") or name), share))
     return found
+
+
+def _other_share(
+    estimator: Estimator, catalog: Catalog, constant: str, system: System
+) -> float | None:
+    """Return the share of runs that choose otherwise: None for a range, 0 for a certain flag."""
+    causes = catalog.tables.get("step_constant_cause", {})
+    accelerator, framework = system
+    places = estimator.constant_places(catalog, framework, accelerator)
+    rows = (causes[constant + place] for place in places if constant + place in causes)
+    share = next(rows, {}).get("other_share")
+    if share is None:
+        return 0.0 if COLUMNS[constant].kind == "bool" else None
+    return float(share)
 
 
 def _systems(columns: Columns) -> dict[System, Array]:

@@ -39,8 +39,9 @@ def test_a_default_lies_within_its_range(row: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("row", CAUSES, ids=lambda row: row["step_constant"])
 def test_a_cause_is_that_of_a_constant_and_a_program(row: dict[str, str]) -> None:
-    keys = {one["step_constant"] for one in CONSTANTS}
-    assert row["step_constant"] in keys | {one["constant"] for one in CONSTANTS}
+    name, _, program = row["step_constant"].partition("@")
+    assert name in {one["constant"] for one in CONSTANTS}
+    assert program in {"", *CATALOG.tables["framework"]}
     share = row["other_share"]
     assert share == "" or 0 <= float(share) <= 0.5
     # a constant and its programs have one cause
