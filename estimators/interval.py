@@ -29,6 +29,9 @@ from estimators.distribution import middle
 
 STEP = "step_seconds"
 
+ENDS = ("low_step_seconds", "high_step_seconds")
+"""Columns of an interval."""
+
 STACKED_ROWS = 16_384
 """Rows evaluated at a time. Variations of few rows are stacked: a call has a cost of its own."""
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from estimators.columns.column import Column, fraction, positive, text
+from estimators.columns.column import Column, fraction, text
 from estimators.columns.forms import PLAIN
 
 INTERVAL = (
-    positive("low_step_seconds", "seconds", "Fast end of the interval of the step, nine in ten"),
-    positive("high_step_seconds", "seconds", "Slow end of the interval of the step, nine in ten"),
     text("interval_term", "Part of an interval that no constant of a formula makes"),
     text("cause", "What errs: constants with the same cause err together"),
     fraction(

@@ -175,6 +175,8 @@ RESULTS = (
         "Time of one training step; its parts add up to it",
         better="lower",
     ),
+    positive("low_step_seconds", "seconds", "Fast end of the interval of the step, nine in ten"),
+    positive("high_step_seconds", "seconds", "Slow end of the interval of the step, nine in ten"),
     measure("compute_seconds", "seconds", "Part of the step: arithmetic and launches"),
     measure("memory_seconds", "seconds", "Part of the step: memory traffic beyond arithmetic"),
     measure("tensor_comm_seconds", "seconds", "Part of the step: collectives inside layers"),

@@ -336,3 +336,57 @@ def test_an_unusable_database_is_told_before_anything_is_written(evaluate: Comma
     assert code == 5
     assert "w.duckdb" in err
     assert not Path("out.csv").exists()
+
+
+# ---- intervals ----
+
+STEPS = """\
+model,accelerator,num_gpus,tensor_parallel,global_batch_size,gemm_efficiency
+llama3_8B,H100 SXM 80GB,8,2,64,
+llama3_8B,A100 SXM 80GB,8,4,64,
+llama3_8B,H100 SXM 80GB,8,2,64,0.5
+"""
+
+
+def test_a_step_that_depends_on_constants_has_an_interval_next_to_it(evaluate: Command) -> None:
+    Path("in.csv").write_text(STEPS, encoding="utf-8")
+    assert evaluate("training_step", "in.csv", "--out", "out.csv")[0] == 0
+    found = pl.read_csv("out.csv")
+    at = found.columns.index("step_seconds")
+    assert found.columns[at + 1 : at + 3] == ["low_step_seconds", "high_step_seconds"]
+    for row in found.iter_rows(named=True):
+        assert row["low_step_seconds"] < row["step_seconds"] < row["high_step_seconds"]
+    width = (found["high_step_seconds"] / found["low_step_seconds"]).to_list()
+    assert width[2] < width[0]  # a constant that is no default is known
+
+
+def test_what_was_written_is_evaluated_again_with_the_same_interval(evaluate: Command) -> None:
+    Path("in.csv").write_text(STEPS, encoding="utf-8")
+    assert evaluate("training_step", "in.csv", "--out", "out.csv")[0] == 0
+    assert evaluate("training_step", "out.csv", "--out", "again.csv")[0] == 0
+    assert Path("again.csv").read_text("utf-8") == Path("out.csv").read_text("utf-8")
+
+
+def test_intervals_are_left_out_where_they_are_not_wanted(evaluate: Command) -> None:
+    Path("in.csv").write_text(STEPS, encoding="utf-8")
+    assert evaluate("training_step", "in.csv", "--out", "out.csv", "--no-interval")[0] == 0
+    assert "low_step_seconds" not in pl.read_csv("out.csv").columns
+
+
+def test_an_estimator_without_constants_has_no_interval(evaluate: Command) -> None:
+    assert evaluate("roofline", CONFIGS, "--out", "out.csv")[0] == 0
+    assert "low_step_seconds" not in pl.read_csv("out.csv").columns
+
+
+def test_stored_rows_have_the_ranges_of_the_defaults_that_they_hold(evaluate: Command) -> None:
+    Path("in.csv").write_text(STEPS, encoding="utf-8")
+    code = evaluate("training_step", "in.csv", "--out", "out.csv", "--into-db", "--db", "w.duckdb")[
+        0
+    ]
+    assert code == 0
+    with duckdb.connect("w.duckdb", read_only=True) as connection:
+        connection.execute("copy (from current_training_step) to 'stored.parquet'")
+    assert evaluate("training_step", "stored.parquet", "--out", "again.parquet")[0] == 0
+    first, again = pl.read_csv("out.csv"), pl.read_parquet("again.parquet")
+    for name in ("low_step_seconds", "high_step_seconds"):
+        assert sorted(again[name]) == pytest.approx(sorted(first[name]))

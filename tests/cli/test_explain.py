@@ -65,6 +65,19 @@ def test_the_ranges_hold_the_step_and_the_extreme_one_holds_the_likely_one(
     assert max(every) <= extreme[1]
 
 
+def test_the_interval_is_that_of_evaluate_and_show(explained: Document) -> None:
+    found = explained()
+    ends = [found["results"][f"{end}_step_seconds"] for end in ("low", "high")]
+    assert ends == pytest.approx(found["likely_step_seconds"], rel=1e-9)
+
+
+def test_a_choice_of_the_program_says_how_often_it_is_another(explained: Document) -> None:
+    constants = {one["name"]: one for one in explained()["constants"]}
+    assert 0 < constants["uses_dropout"]["other_share"] < 0.5
+    assert constants["gemm_efficiency"]["other_share"] is None
+    assert constants["gemm_efficiency"]["cause"] == constants["fp8_gemm_efficiency"]["cause"]
+
+
 def test_a_constant_that_is_given_has_no_range(explained: Document) -> None:
     constants = {one["name"]: one for one in explained("gemm_efficiency=0.7")["constants"]}
     assert constants["gemm_efficiency"]["lowest"] is None
@@ -96,6 +109,18 @@ def test_the_fastest_stored_layout_is_explained(warehouse: Command, tmp_path: Pa
         "explain", "model=llama3_8B", "num_gpus=16", "--best", "--json", "--db", database
     )
     assert (code, err) == (0, "")
+    # stored constants that equal the defaults have the ranges of the defaults
+    best = json.loads(out)
+    constants = {one["name"]: one for one in best["constants"]}
+    assert "given" not in {one["source"] for one in constants.values()}
+    assert constants["hbm_efficiency"]["lowest"] < constants["hbm_efficiency"]["highest"]
+    low, high = best["likely_step_seconds"]
+    assert low < 0.98 * best["step_seconds"] < 1.05 * best["step_seconds"] < high
+    assert [best["results"][f"{end}_step_seconds"] for end in ("low", "high")] == [low, high]
+    pinned = ("hbm_efficiency=0.86", "--best", "--json", "--db", database)
+    code, known, _ = warehouse("explain", "model=llama3_8B", "num_gpus=16", *pinned)
+    constants = {one["name"]: one for one in json.loads(known)["constants"]}
+    assert constants["hbm_efficiency"]["source"] == "given"
     query = "select min(step_seconds) as least from configuration_rank where rank_by_time = 1"
     code, least, _ = warehouse("sql", query, "--format", "json", "--db", database)
     assert json.loads(out)["step_seconds"] == pytest.approx(json.loads(least)[0]["least"])

@@ -191,6 +191,14 @@ def test_the_interval_holds_the_answer_and_the_extreme_one_is_wider(
     low, high = found["likely_training_seconds"]
     lowest, highest = found["extreme_training_seconds"]
     assert lowest < low < found["training_seconds"] < high < highest
+    for line in (*found["layouts"], found["other_kind"]):
+        assert line["low_step_seconds"] < line["step_seconds"] < line["high_step_seconds"]
+    best, steps = (
+        found["layouts"][0],
+        found["training_seconds"] / found["layouts"][0]["step_seconds"],
+    )
+    ends = [steps * best[f"{end}_step_seconds"] for end in ("low", "high")]
+    assert ends == pytest.approx([low, high], rel=1e-6)
 
 
 def rows_of(found: dict[str, Any], reference: str) -> dict[str, Any]:

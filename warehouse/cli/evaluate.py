@@ -17,6 +17,7 @@ from warehouse.cli.options import (
     Mending,
     Profile,
     Relation,
+    WithInterval,
 )
 from warehouse.show.formats import count
 
@@ -48,6 +49,7 @@ def evaluate(
         bool, typer.Option("--keep-valid", help="Leave refused rows out and evaluate the rest.")
     ] = False,
     into_db: IntoDatabase = False,
+    interval: WithInterval = True,
     catalog: CatalogFile = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
@@ -56,7 +58,8 @@ def evaluate(
     Every row of CONFIGS is written to --out with its results, in the same order. Columns keep their
     place and type. Result columns that CONFIGS has already are replaced, others are appended, and
     columns that the estimator does not know are kept. A missing column or an empty cell takes the
-    estimator's default, which is not added to the file.
+    estimator's default, which is not added to the file. A step that depends on constants has an
+    interval as well: low_step_seconds and high_step_seconds hold nine steps in ten.
 
     The view current_ESTIMATOR gives stored rows as CONFIGS: its columns are the estimator's inputs.
     Columns of the view configuration have one meaning for all estimators, which may differ from
@@ -81,6 +84,7 @@ def evaluate(
         mends,
         relation=grain,
         keep_valid=keep_valid,
+        with_interval=interval,
         warn=lambda message: say(f"warning: {message}"),
     )
     if not into_db:

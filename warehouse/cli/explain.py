@@ -65,7 +65,7 @@ def explain(
     catalog = packaged_catalog()
     # stored constants that equal the defaults are defaults: only what the user gives is certain
     configuration = _best(db, chosen, given) if best else given
-    shown = show_configuration(chosen, relation, configuration, mends, catalog)
+    shown = show_configuration(chosen, relation, configuration, mends, catalog, given)
     found = explained(shown, catalog, given)
     with output.opened():
         if output.is_json:

@@ -267,6 +267,13 @@ DryRun = Annotated[
 IntoDatabase = Annotated[
     bool, typer.Option("--into-db", help="Store the rows in the database as well.")
 ]
+WithInterval = Annotated[
+    bool,
+    typer.Option(
+        "--interval/--no-interval",
+        help="Add both ends of the interval of the step: two evaluations a constant.",
+    ),
+]
 Name = Annotated[str | None, text_option("--name", "NAME", "Store the result under this name.")]
 Replace = Annotated[bool, typer.Option("--replace", help="Replace what is stored under that name.")]
 Drop = Annotated[

@@ -288,8 +288,8 @@ def _put_uncertainty(report: _Report, answer: PlanAnswer) -> None:
     if sure.likely and sure.extreme:
         days = best["training_seconds"] / best["step_seconds"] / 86400
         for (low, high), condition in (
-            (sure.likely, "if the errors of the constants are independent"),
-            (sure.extreme, "if all constants are at their worst"),
+            (sure.likely, "nine times in ten, if the constants err independently"),
+            (sure.extreme, "with all constants at one end of their ranges"),
         ):
             report.line(f"{low * days:,.1f} to {high * days:,.1f} days {condition}")
         for line in exceeded_limits(answer):

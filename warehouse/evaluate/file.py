@@ -11,11 +11,13 @@ import polars as pl
 
 from estimators.columns import COLUMNS
 from estimators.contract import Array, Catalog, Columns, Mends, Refusal, RefusedError
+from estimators.interval import ENDS, has_interval
 from warehouse.errors import InputError
 from warehouse.evaluate.cells import cells_of
 from warehouse.evaluate.csv_parquet import check_paths, read_configs, write_results
 from warehouse.evaluate.inputs import (
     columns_of_other_views,
+    evaluate_intervals,
     evaluate_rows,
     input_names,
     likely_misspelt,
@@ -95,6 +97,7 @@ def evaluate_file(
     relation: Relation | None = None,
     keep_valid: bool = False,
     with_cells: bool = False,
+    with_interval: bool = True,
     warn: Callable[[str], None] = lambda _: None,
 ) -> BatchReport:
     """Evaluate every row of `configs` and write it to `out` with its results.
@@ -107,6 +110,8 @@ def evaluate_file(
         Leave refused rows out, instead of refusing the file.
     with_cells
         Return the rows as cells too.
+    with_interval
+        Add the interval of the step, where it has one: two evaluations a constant.
     warn
         Called with each remark that is not a refusal.
 
@@ -122,7 +127,10 @@ def evaluate_file(
     frame = read_configs(configs, inputs, keep_text=out.suffix.lower() == ".csv")
     _check_columns(frame, inputs, estimator, relation, str(configs), warn)
     batch = _evaluate(
-        estimator, relation, frame, mends, catalog, stop=not keep_valid, collect=with_cells
+        *(estimator, relation, frame, mends, catalog),
+        stop=not keep_valid,
+        collect=with_cells,
+        with_interval=with_interval,
     )
     refusals = sorted(batch.refusals, key=lambda one: -1 if one.row is None else one.row)
     if refusals and not keep_valid:
@@ -176,12 +184,14 @@ def _evaluate(
     *,
     stop: bool,
     collect: bool,
+    with_interval: bool,
 ) -> _Batch:
     """Resolve and evaluate block by block; with `stop`, blocks after a refusal are only checked."""
+    ends = ENDS if with_interval and has_interval(estimator, relation) else ()
     results: dict[str, Array] = {  # in the order of the dictionary: times together, then memory
         name: np.empty(frame.height, relation.column(name).dtype)
         for name in COLUMNS
-        if name in relation.outputs
+        if name in (*relation.outputs, *ends)
     }
     batch = _Batch(results, np.ones(frame.height, dtype=bool))
     for start in range(0, frame.height, BLOCK_ROWS):
@@ -196,7 +206,10 @@ def _evaluate(
         if not resolved.is_good.any() or (stop and batch.refusals):
             continue
         good = start + np.flatnonzero(resolved.is_good)
-        for name, values in evaluate_rows(resolved, results).items():
+        found = evaluate_rows(resolved, relation.outputs)
+        if ends:
+            found |= evaluate_intervals(resolved)
+        for name, values in found.items():
             results[name][good] = values
         if collect:
             batch.resolved.append(resolved.good)

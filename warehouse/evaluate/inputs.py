@@ -7,7 +7,7 @@ the only way from there to results.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ import polars as pl
 from estimators.columns import COLUMNS, Column
 from estimators.columns.records import RECORD, REFERENCE
 from estimators.contract import Array, Catalog, Columns, Mends, Refusal, RefusedError
+from estimators.interval import ENDS, has_interval, interval
 from estimators.limits import limits_of
 from warehouse.evaluate.profiles import resolve
 from warehouse.limits import kind_in_words, read_number
@@ -119,6 +120,25 @@ def evaluate_rows(resolved: Resolved, outputs: Iterable[str] = ()) -> dict[str, 
     return estimated(
         resolved.estimator, relation, resolved.good, resolved.mends, names, resolved.catalog
     )
+
+
+def evaluate_intervals(resolved: Resolved, pinned: Collection[str] = ()) -> dict[str, Array]:
+    """Return both ends of the interval of the step of the good records, by column name.
+
+    Without a step that depends on constants there is none. Each constant takes two evaluations.
+
+    Parameters
+    ----------
+    pinned
+        Constants that are known: they have no range.
+    """
+    estimator, relation = resolved.estimator, resolved.relation
+    if not has_interval(estimator, relation):
+        return {}
+    if not resolved.is_good.any():
+        return {name: np.empty(0) for name in ENDS}
+    ends = interval(estimator, relation, resolved.good, resolved.mends, resolved.catalog, pinned)
+    return dict(zip(ENDS, ends, strict=True))
 
 
 def estimated(

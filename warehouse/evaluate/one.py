@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -11,8 +11,10 @@ import numpy as np
 import polars as pl
 
 from estimators.contract import Catalog, Columns, Mends, Refusal, RefusedError, Scalar
+from estimators.interval import STEP
 from warehouse.errors import UsageError
 from warehouse.evaluate.inputs import (
+    evaluate_intervals,
     evaluate_rows,
     input_names,
     read_columns,
@@ -100,8 +102,14 @@ def show_configuration(
     given: Mapping[str, str],
     mends: Mends,
     catalog: Catalog,
+    pinned: Collection[str] | None = None,
 ) -> Shown:
     """Return the estimate of the configuration that `given` describes, in texts.
+
+    Parameters
+    ----------
+    pinned
+        Constants that are known, so that they have no range; by default all that are given.
 
     Raises
     ------
@@ -116,6 +124,12 @@ def show_configuration(
         }
         raise RefusedError(distinct.values())
     shared = (*estimator.problem_columns, *estimator.choice_columns)
+    ends = evaluate_intervals(resolved, given if pinned is None else pinned)
+    results: dict[str, Scalar] = {}
+    for name, value in _scalars(evaluate_rows(resolved), relation.outputs).items():
+        results[name] = value
+        if name == STEP:  # people read both ends next to the step
+            results |= _scalars(ends, tuple(ends))
     return Shown(
         estimator,
         relation,
@@ -123,7 +137,7 @@ def show_configuration(
         catalog,
         problem=_scalars(resolved.columns, shared),
         layout=_scalars(resolved.columns, relation.keys),
-        results=_scalars(evaluate_rows(resolved), relation.outputs),
+        results=results,
         given=frozenset(given),
     )
 

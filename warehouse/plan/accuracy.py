@@ -16,6 +16,7 @@ import polars as pl
 
 from estimators.accelerators import product_of
 from estimators.contract import Array
+from estimators.interval import ENDS, STEP, has_interval
 from warehouse.ask.explain import explain
 from warehouse.calibrate.published import (
     IS_OWN,
@@ -26,7 +27,7 @@ from warehouse.calibrate.published import (
 )
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.sql_text import literal
-from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
+from warehouse.evaluate.inputs import evaluate_intervals, evaluate_rows, resolve_rows
 from warehouse.evaluate.one import show_configuration
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ class Uncertainty:
     Attributes
     ----------
     likely, extreme
-        Interval of the step's seconds with the constants' errors independent, and with all
-        constants at their worst; None for an estimator without ranges of constants.
+        Interval of the step's seconds, and the step with all constants at their fast and at their
+        slow end; None for an estimator without ranges of constants.
     explain_command
         The command that shows how the interval is made; empty where there is none.
     errors
@@ -98,6 +99,42 @@ def uncertainty(run: TrainingRun, ask: QueryCache, layout: Line, num_gpus: int) 
     return Uncertainty(
         likely, extreme, command, errors, memory, unlike_published(run, catalog), asked, note
     )
+
+
+def with_intervals(run: TrainingRun, layouts: Sequence[Line], num_gpus: int) -> list[Line]:
+    """Return layouts with both ends of the interval of their step, where the estimator has one.
+
+    A tie may hide a layout behind one with other columns, whose interval would be another: it has
+    none then.
+    """
+    relation = run.estimator.relations[0]
+    if not layouts or not has_interval(run.estimator, relation):
+        return list(layouts)
+    pairs = [_explain_pairs(run, layout, num_gpus) for layout in layouts]
+    resolved = resolve_rows(
+        run.estimator, relation, pl.DataFrame(pairs), packaged_catalog(), run.mends
+    )
+    ends = evaluate_intervals(resolved, run.request.inputs)
+    steps = evaluate_rows(resolved, [STEP])[STEP]
+    found = iter(zip(steps.tolist(), *(ends[name].tolist() for name in ENDS), strict=True))
+    lines: list[Line] = []
+    for layout, is_good in zip(layouts, resolved.is_good, strict=True):
+        step, *own = next(found) if is_good else (np.nan, np.nan, np.nan)
+        same = bool(np.isclose(step, layout[STEP]))
+        lines.append(
+            _after_step(layout, dict(zip(ENDS, own if same else [None, None], strict=True)))
+        )
+    return lines
+
+
+def _after_step(layout: Line, ends: Line) -> Line:
+    """Return a layout with the ends of its interval next to its step."""
+    line: dict[str, Any] = {}
+    for name, value in layout.items():
+        line[name] = value
+        if name == STEP:
+            line |= ends
+    return line
 
 
 def _explain_pairs(run: TrainingRun, layout: Line, num_gpus: int) -> dict[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from warehouse.plan import queries
-from warehouse.plan.accuracy import Uncertainty, uncertainty
+from warehouse.plan.accuracy import Uncertainty, uncertainty, with_intervals
 from warehouse.plan.compare import best_counts, compare_counts, why_no_layout_fits
 
 if TYPE_CHECKING:
@@ -118,14 +118,18 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
     if is_near_capacity(best):
         asked["roomier"] = queries.best_layouts(run, problem, 1, NEAR_CAPACITY)
     found = {name: ask(query) for name, query in asked.items()}
+    layouts, other_kind, roomier = (
+        with_intervals(run, found.get(name, ()), num_gpus)
+        for name in ("layouts", "other_kind", "roomier")
+    )
     sure = uncertainty(run, ask, best, num_gpus)
     return PlanAnswer(
         run,
         num_gpus,
         problem,
-        found["layouts"],
-        next(iter(found["other_kind"]), None),
-        next(iter(found.get("roomier", ())), None),
+        layouts,
+        next(iter(other_kind), None),
+        next(iter(roomier), None),
         _all_counts(found["counts"], found["least_memory"], last),
         frozenset(line["num_gpus"] for line in kept),
         [{**line, "option": _option_of_price(line)} for line in found["costs"]],
