@@ -14,7 +14,7 @@ from estimators.columns.dataflow import DATAFLOW
 from estimators.columns.forms import Form
 from estimators.columns.interval import INTERVAL
 from estimators.columns.layout import LAYOUT, RESULTS
-from estimators.columns.measurements import MEASUREMENTS
+from estimators.columns.measurements import GROUP_ERRORS, MEASUREMENTS
 from estimators.columns.megatron_flops import MEGATRON_FLOPS
 from estimators.columns.operations import OPERATIONS
 from estimators.columns.optimizer import OPTIMIZER
@@ -40,7 +40,7 @@ GROUPS: dict[str, tuple[Column, ...]] = {
     "Equations of Megatron": MEGATRON_FLOPS,
     "Prices, power and places": COSTS,
     "Calibrations": CALIBRATION,
-    "Measurements": MEASUREMENTS,
+    "Measurements": (*MEASUREMENTS, *GROUP_ERRORS),
     "Intervals": INTERVAL,
     "Records": RECORD,
     "Reference tables": REFERENCE,

@@ -114,6 +114,7 @@ ERROR_BEYOND_ROUNDING = _signed_share("error beyond rounding %", "error_beyond_r
 ERROR_SIZE_BEYOND_ROUNDING = _share("|error| beyond rounding %", "absolute_error_beyond_rounding")
 BIAS = _signed_share("bias %", "bias")
 RANK_CORRELATION = Form("Spearman", "spearman_correlation", ".2f")
+TIME_RANK_CORRELATION = Form("Spearman", "spearman_correlation", ".3f")
 SPEEDUP = Form("best is faster by", "speedup_of_best", ".2f", suffix="x")
 
 FORM_OF_UNIT = {

@@ -1,9 +1,14 @@
-"""Columns of a team's own measurements."""
+"""Columns of measurements: a team's own, published ones, and the errors of estimates on them."""
 
 from __future__ import annotations
 
-from estimators.columns.column import positive, signed, text
-from estimators.columns.forms import ERROR
+from estimators.columns.column import Column, measure, positive, signed, text
+from estimators.columns.forms import BIAS, ERROR, ERROR_SIZE, MFU, SHARE, TIME_RANK_CORRELATION
+
+
+def _rows(name: str, meaning: str, heading: str) -> Column:
+    return Column(name, "int", "rows", meaning, minimum=0, heading=heading)
+
 
 MEASUREMENTS = (
     text("measured_row", "Name of the run, unique within its measurements"),
@@ -11,4 +16,54 @@ MEASUREMENTS = (
     positive("measured_step_seconds", "seconds", "Time of a step as measured"),
     positive("measured_memory_bytes", "bytes", "Memory of the fullest GPU as measured"),
     signed("memory_relative_error", "Estimated over measured memory, less one", shown_as=ERROR),
+    text("published_precision", "Number format of the products, as the source calls it"),
+    positive("published_memory_bytes", "bytes", "Published memory of the fullest GPU"),
+    Column("fits_as_published", "bool", "", "Whether the run fitted in memory when it was made"),
+    text("refusal", "Reason why the estimator refuses the configuration; NULL: it does not"),
+    measure("published_mfu", "", "Model FLOP/s at the published time over the peak", shown_as=MFU),
 )
+
+GROUP_ERRORS = (
+    _rows("num_published", "Published measurements of the group", "rows"),
+    _rows("num_refused", "Those of them that the estimator refuses", "refused"),
+    _rows("num_timed", "Those with a published time and an estimate", "timed"),
+    measure(
+        "time_median_absolute_relative_error",
+        "",
+        "Median size of the relative errors of time",
+        shown_as=ERROR_SIZE,
+    ),
+    signed(
+        "time_spearman_correlation",
+        "Rank correlation of predicted and published times",
+        TIME_RANK_CORRELATION,
+    ),
+    measure(
+        "constant_mfu",
+        "",
+        "The one utilization for the whole group with the least mean error of time",
+        shown_as=MFU,
+    ),
+    measure(
+        "constant_time_mean_absolute_relative_error",
+        "",
+        "Mean size of the errors of time at constant_mfu, on the same rows",
+        shown_as=ERROR_SIZE,
+    ),
+    _rows("num_memory_rows", "Measurements with a published memory and an estimate", "memory rows"),
+    measure(
+        "memory_mean_absolute_relative_error",
+        "",
+        "Mean size of the relative errors of memory",
+        shown_as=ERROR_SIZE,
+    ),
+    signed("memory_bias", "Mean relative error of memory; positive where too large", BIAS),
+    _rows("num_fit_rows", "Measurements that say whether the run fitted, estimated", "fit rows"),
+    measure(
+        "fit_agreement",
+        "",
+        "Share of these for which the estimate says the same",
+        shown_as=SHARE,
+    ),
+)
+"""Errors of a group of measurements: view accuracy_by_group."""

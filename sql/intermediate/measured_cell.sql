@@ -3,8 +3,9 @@
 --
 -- A cell qualifies if its problem contradicts no measurement in layers, width, accelerator, number
 -- of GPUs or sequences; what a problem does not say contradicts nothing. Other cells have no such
--- configuration. Views read the rows of these cells only, because DuckDB passes a join's cells, but
--- not its problems, to the scan of the rows.
+-- configuration. The problems of table published_measurement are those of table published_estimate.
+-- Views read the rows of these cells only, because DuckDB passes a join's cells, but not its
+-- problems, to the scan of the rows.
 with step as (
     select
         cast(null as bigint) as problem_id,
@@ -14,6 +15,7 @@ with step as (
         num_gpus,
         global_batch_size
     from published_step
+    where reference <> 'published_measurement'
     union all by name
     select
         problem_id,
@@ -44,3 +46,15 @@ semi join step
             and coalesce(problem.global_batch_size, step.global_batch_size)
             = step.global_batch_size
         )
+union
+select
+    current_cell.cell_id,
+    current_cell.problem_id,
+    current_cell.estimator,
+    current_cell.estimator_version,
+    current_cell.variant
+from current_cell
+semi join published_estimate
+    on
+        current_cell.problem_id = published_estimate.problem_id
+        and current_cell.estimator = published_estimate.estimator

@@ -8,8 +8,11 @@
 -- no recomputation. Rows of another program than ours are evaluated with the constants of the
 -- nearest one: is_own_framework is false. Rates are FLOP/s as Megatron counts them: full
 -- recomputation included, selective recomputation not, attention over the whole square.
--- Measurements of mixtures of experts and in 8 bits are left out: no publication here has either,
--- and their FLOPs are counted otherwise. measurement_comparison has their times.
+-- A team's own measurements of mixtures of experts and in 8 bits are left out; view
+-- measurement_comparison has their times. Table published_measurement has both. Its rows take the
+-- inputs that their sources name, and a name of table model where no shape is given. There a NULL
+-- ZeRO stage, sequence parallelism, attention, precision, rate or constant is the default of the
+-- program or of the accelerator. A run without a published time has its memory, or did not fit.
 with head_count as (
     select distinct
         hidden_size,
@@ -146,6 +149,61 @@ measured as (
         dataset_tokens,
         training_seconds
     from published_training_stage
+    union all by name
+    select
+        'published_measurement' as reference,
+        published.published_row,
+        published.published_group,
+        published.model,
+        coalesce(published.num_layers, model.num_layers) as num_layers,
+        coalesce(published.hidden_size, model.hidden_size) as hidden_size,
+        coalesce(
+            published.ffn_hidden_size, model.ffn_hidden_size, 4 * published.hidden_size
+        ) as ffn_hidden_size,
+        coalesce(published.uses_glu, model.uses_glu, false) as uses_glu,
+        coalesce(published.num_heads, model.num_heads) as num_heads,
+        coalesce(
+            published.num_kv_heads, model.num_kv_heads, published.num_heads
+        ) as num_kv_heads,
+        coalesce(published.head_size, model.head_size) as head_size,
+        coalesce(published.seq_len, model.seq_len) as seq_len,
+        coalesce(published.vocab_size, model.vocab_size) as vocab_size,
+        coalesce(published.ties_embedding, model.ties_embedding) as ties_embedding,
+        coalesce(published.num_experts, model.num_experts) as num_experts,
+        coalesce(published.experts_per_token, model.experts_per_token) as experts_per_token,
+        coalesce(
+            published.expert_ffn_hidden_size, model.expert_ffn_hidden_size
+        ) as expert_ffn_hidden_size,
+        coalesce(published.num_shared_experts, model.num_shared_experts) as num_shared_experts,
+        coalesce(published.num_dense_layers, model.num_dense_layers) as num_dense_layers,
+        published.accelerator,
+        published.framework,
+        published.is_own_framework,
+        published.published_precision as precision,
+        published.attention,
+        published.activation_recompute,
+        published.num_gpus,
+        published.global_batch_size,
+        published.tensor_parallel,
+        coalesce(published.context_parallel, 1) as context_parallel,
+        coalesce(published.expert_parallel, 1) as expert_parallel,
+        published.pipeline_parallel,
+        coalesce(published.virtual_pipeline, 1) as virtual_pipeline,
+        published.data_parallel,
+        published.microbatch_size,
+        published.zero_stage,
+        published.uses_sequence_parallel,
+        published.hbm_bytes,
+        published.hbm_bytes_per_second,
+        published.network_bytes_per_second,
+        published.tensor_overlap_fraction,
+        published.reduced_gradient_bytes,
+        published.published_step_seconds as step_seconds,
+        published.published_memory_bytes,
+        published.fits_as_published,
+        0.0 as published_rounding
+    from published_measurement as published
+    left join model on published.model = model.model
     -- one's own measurements count like published ones
     union all by name
     select
@@ -179,17 +237,37 @@ counted as (
         coalesce(measured.nvlink_size, accelerator.gpus_per_node) as nvlink_size,
         accelerator.bf16_flops_per_second,
         -- a gated layer has three matrices where model_flops counts two
-        measured.ffn_hidden_size * case when measured.uses_glu then 3 else 2 end / 2 as ffn_width,
+        case when measured.uses_glu then 3 else 2 end / 2 as products,
+        -- the share of layers with experts, and the width that a token passes through in them
+        case
+            when measured.num_experts > 1
+                then 1 - coalesce(measured.num_dense_layers, 0) / measured.num_layers
+            else 0
+        end as sparse_share,
+        coalesce(measured.experts_per_token, 1)
+        + coalesce(measured.num_shared_experts, 0) as experts,
+        products
+        * (
+            (1 - sparse_share) * measured.ffn_hidden_size
+            + sparse_share
+            * experts
+            * coalesce(measured.expert_ffn_hidden_size, measured.ffn_hidden_size)
+        ) as ffn_width,
+        measured.num_heads
+        * coalesce(measured.head_size, measured.hidden_size // measured.num_heads) as heads_width,
         case when measured.activation_recompute = 'full' then 4 / 3 else 1 end as passes,
-        passes * model_flops(
-            measured.global_batch_size,
-            measured.seq_len,
-            measured.num_layers,
-            measured.hidden_size,
-            ffn_width,
-            measured.num_heads,
-            measured.num_kv_heads,
-            0
+        -- macro model_flops, with experts and heads of any size
+        passes
+        * 12
+        * cast(measured.global_batch_size as double)
+        * measured.seq_len
+        * measured.num_layers
+        * (
+            heads_width
+            * measured.hidden_size
+            * (1 + coalesce(measured.num_kv_heads, measured.num_heads) / measured.num_heads)
+            + heads_width * measured.seq_len
+            + measured.hidden_size * ffn_width
         )
         -- the logits are never computed again
         + cast(6 as double)
@@ -219,15 +297,29 @@ select
     num_kv_heads,
     seq_len,
     vocab_size,
+    head_size,
+    ties_embedding,
+    num_experts,
+    experts_per_token,
+    expert_ffn_hidden_size,
+    num_shared_experts,
+    num_dense_layers,
     accelerator,
     nvlink_size,
     framework,
+    precision,
     attention,
+    hbm_bytes,
+    hbm_bytes_per_second,
+    network_bytes_per_second,
+    tensor_overlap_fraction,
+    reduced_gradient_bytes,
     num_gpus,
     global_batch_size,
     data_parallel,
     tensor_parallel,
     context_parallel,
+    expert_parallel,
     pipeline_parallel,
     virtual_pipeline,
     microbatch_size,
@@ -241,6 +333,8 @@ select
     coalesce(step_seconds, step_flops / published_flops_per_second_per_gpu / num_gpus)
         as published_step_seconds,
     published_rounding,
+    published_memory_bytes,
+    fits_as_published,
     dataset_tokens,
     training_seconds as published_training_seconds
 from counted

@@ -1,5 +1,5 @@
--- Mean error by tensor-parallel degree, pipeline-parallel degree and microbatch.
--- Grain: one row per estimator, variant, accelerator, degree and its value
+-- Mean error by program, tensor-parallel degree, pipeline-parallel degree and microbatch.
+-- Grain: one row per estimator, variant, accelerator, framework, degree and its value
 --
 -- Covers all published steps of the programs whose constants are known. A trend along a degree
 -- shows that the term that grows with the degree is wrong or missing: no single constant can mend
@@ -9,18 +9,20 @@ with comparison as (
         estimator,
         variant,
         accelerator,
+        framework,
         relative_error,
         time_relative_error,
         unnest(['tensor_parallel', 'pipeline_parallel', 'microbatch_size']) as degree,
         unnest([tensor_parallel, pipeline_parallel, microbatch_size]) as degree_value
     from megatron_comparison
-    where is_own_framework
+    where is_own_framework and published_step_seconds is not null
 )
 
 select
     estimator,
     variant,
     accelerator,
+    framework,
     degree,
     degree_value,
     count(*) as num_rows,
@@ -29,4 +31,4 @@ select
     avg(time_relative_error) as time_bias
 from comparison
 where degree_value is not null
-group by estimator, variant, accelerator, degree, degree_value
+group by estimator, variant, accelerator, framework, degree, degree_value

@@ -5,11 +5,13 @@
 -- a sweep do not. Where a publication does not say the microbatch or the interleaving, the estimate
 -- is that of one sequence a microbatch without interleaving, or of the least that was evaluated.
 -- num_choices, lowest_step_seconds and highest_step_seconds give the range of the other choices
--- that fit in memory. Of several NVLink placements the fastest counts. The relative error is of the
--- rate: positive where the estimate is too fast. error_beyond_rounding is 0 where the rounding of
--- the published figure explains the error. An estimator without layouts (data_parallel is NULL) has
--- one time for all of them; it is left out where it was given the reached rate, as it then predicts
--- nothing.
+-- that fit in memory. A row of table published_measurement has the estimate that was made of it, as
+-- table published_estimate says, with the rates and constants that its source names; one without a
+-- published time has no errors of rate and time. Of several NVLink placements the fastest counts.
+-- The relative error is of the rate: positive where the estimate is too fast. error_beyond_rounding
+-- is 0 where the rounding of the published figure explains the error. An estimator without layouts
+-- (data_parallel is NULL) has one time for all of them; it is left out where it was given the
+-- reached rate, as it then predicts nothing.
 with candidate as (
     select * exclude (model, step_flops)
     from configuration
@@ -26,12 +28,15 @@ estimate as (
         published.published_flops_per_second_per_gpu,
         published.published_step_seconds,
         published.published_rounding,
+        published.published_memory_bytes,
+        published.fits_as_published,
         candidate.*,
         published.model
     from candidate
     inner join published_step as published
         on
-            candidate.num_layers = published.num_layers
+            published.reference <> 'published_measurement'
+            and candidate.num_layers = published.num_layers
             and candidate.hidden_size = published.hidden_size
             and candidate.ffn_hidden_size = published.ffn_hidden_size
             and candidate.uses_glu = published.uses_glu
@@ -120,9 +125,55 @@ estimate as (
         end
 ),
 
-fastest_placement as (
+measured_estimate as (
+    select
+        published.reference,
+        published.published_row,
+        published.published_group,
+        published.is_own_framework,
+        published.step_flops,
+        published.published_flops_per_second_per_gpu,
+        published.published_step_seconds,
+        published.published_rounding,
+        published.published_memory_bytes,
+        published.fits_as_published,
+        candidate.*,
+        published.model
+    from published_estimate as completed
+    inner join published_step as published
+        on
+            completed.reference = published.reference
+            and completed.published_row = published.published_row
+    inner join candidate
+        on
+            completed.problem_id = candidate.problem_id
+            and completed.estimator = candidate.estimator
+            and completed.variant = candidate.variant
+    where
+        completed.attention is not distinct from candidate.attention
+        and completed.activation_recompute is not distinct from candidate.activation_recompute
+        and completed.data_parallel is not distinct from candidate.data_parallel
+        and completed.tensor_parallel is not distinct from candidate.tensor_parallel
+        and completed.context_parallel is not distinct from candidate.context_parallel
+        and completed.pipeline_parallel is not distinct from candidate.pipeline_parallel
+        and completed.virtual_pipeline is not distinct from candidate.virtual_pipeline
+        and completed.expert_parallel is not distinct from candidate.expert_parallel
+        and completed.zero_stage is not distinct from candidate.zero_stage
+        and completed.uses_sequence_parallel is not distinct from candidate.uses_sequence_parallel
+        and completed.microbatch_size is not distinct from candidate.microbatch_size
+),
+
+every_estimate as (
     select *
     from estimate
+    union all by name
+    select *
+    from measured_estimate
+),
+
+fastest_placement as (
+    select *
+    from every_estimate
     qualify
         row_number() over (
             partition by
@@ -173,13 +224,16 @@ select
 
     accelerator,
     framework,
+    precision,
     hidden_size,
     num_gpus,
     global_batch_size,
     data_parallel,
     tensor_parallel,
+    context_parallel,
     pipeline_parallel,
     virtual_pipeline,
+    expert_parallel,
     microbatch_size,
     activation_recompute,
     uses_sequence_parallel,
@@ -196,6 +250,8 @@ select
     predicted_flops_per_second_per_gpu / published_flops_per_second_per_gpu - 1 as relative_error,
     abs(relative_error) as absolute_relative_error,
     step_seconds / published_step_seconds - 1 as time_relative_error,
+    mfu,
+    mfu * step_seconds / published_step_seconds as published_mfu,
     published_rounding,
     case when abs(relative_error) <= published_rounding then 0 else relative_error end
         as error_beyond_rounding,
@@ -218,6 +274,9 @@ select
     host_seconds,
     accumulation_seconds,
     optimizer_seconds,
+    published_memory_bytes,
     memory_bytes,
+    memory_bytes / published_memory_bytes - 1 as memory_relative_error,
+    fits_as_published,
     fits_memory
 from default_choice

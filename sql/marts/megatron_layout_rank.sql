@@ -17,8 +17,8 @@ with published as materialized (
         step_seconds,
         fits_memory
     from megatron_comparison
-    -- without layouts there is nothing to rank
-    where data_parallel is not null
+    -- without layouts there is nothing to rank; the measured ones were evaluated, not searched
+    where data_parallel is not null and reference <> 'published_measurement'
 ),
 
 evaluated as (

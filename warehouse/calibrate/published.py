@@ -33,6 +33,9 @@ ROW, MEASURED, IS_OWN = "published_row", "published_step_seconds", "is_own_frame
 """Columns of a reference besides the inputs: the row's name, its time, and whether the constants
 are those of the program that was measured."""
 
+MEASUREMENTS = "published_measurement"
+"""The reference table whose rows leave no choice open: each is evaluated as it is."""
+
 RUN = "run"
 """Other name of column `ROW` in a file: that of `measure`."""
 
@@ -80,8 +83,9 @@ def published_tables() -> list[str]:
 
 
 def published_reference(name: str) -> Reference:
-    """Return the rows of one published table."""
-    return Reference(name, published_steps().filter(pl.col("reference") == name))
+    """Return the rows of one published table that have a time."""
+    is_timed = pl.col(MEASURED).is_not_null()
+    return Reference(name, published_steps().filter((pl.col("reference") == name) & is_timed))
 
 
 @lru_cache(maxsize=1)
@@ -117,8 +121,10 @@ _TIES = (
 )
 _WITH_MODEL = f"""\
 select
-    step.* exclude (model),
-    coalesce({", ".join(_TIES.format(table=table) for table in _WITH_TIES)}) as ties_embedding
+    step.* exclude (model, ties_embedding),
+    coalesce(
+        step.ties_embedding, {", ".join(_TIES.format(table=table) for table in _WITH_TIES)}
+    ) as ties_embedding
 from step"""
 
 

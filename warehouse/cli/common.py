@@ -7,8 +7,9 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from warehouse.show.formats import Format, count, json_value, write
@@ -76,6 +77,7 @@ def put_for_people(
     rows: Sequence[Row],
     form: Format = Format.TABLE,
     drop: Collection[str] = (),
+    headings: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Print a result to stdout; tables and Markdown use GB, percent and short headings.
 
@@ -83,11 +85,13 @@ def put_for_people(
     ----------
     drop
         Columns that a table leaves out.
+    headings
+        Column -> its heading in a table, where it is not the usual one.
     """
     if form in (Format.TABLE, Format.MARKDOWN):
         from warehouse.show.units import for_people
 
-        columns, rows = for_people(columns, rows, drop)
+        columns, rows = for_people(columns, rows, drop, headings)
     write(sys.stdout, columns, [rows], form, terminal_width())
 
 
@@ -103,12 +107,15 @@ class Section:
         The table, in base units.
     drop
         Columns that tables for people leave out.
+    headings
+        Column -> its heading in tables for people, where it is not the usual one.
     """
 
     heading: str
     columns: Sequence[str]
     rows: Sequence[Row]
     drop: Collection[str] = ()
+    headings: Mapping[str, str] = field(default_factory=dict)
 
 
 def put_sections(sections: Sequence[Section], form: Format = Format.TABLE) -> None:
@@ -121,7 +128,7 @@ def put_sections(sections: Sequence[Section], form: Format = Format.TABLE) -> No
             sys.stdout.write(f"\n{mark}{section.heading}\n\n")
         elif number:
             sys.stdout.write("\n")
-        put_for_people(section.columns, section.rows, form, section.drop)
+        put_for_people(section.columns, section.rows, form, section.drop, section.headings)
 
 
 def put_document(document: object, indent: int = 1) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from warehouse.calibrate.published import MEASUREMENTS
 from warehouse.cli.common import Section, fetched
 from warehouse.database.sql_text import literal
 
@@ -12,6 +13,42 @@ if TYPE_CHECKING:
 
 MAIN = "published_megatron_scaling"
 """The reference table that the quickstart shows row by row."""
+
+_BY_GROUP = """\
+select
+    estimator,
+    regexp_replace(
+        case
+            when reference = {measurements} then published_group
+            else regexp_replace(reference, '^published_(megatron|training)_', '')
+                || ' ' || published_group
+        end,
+        ' all$', ''
+    ) as published_group,
+    num_published, num_refused, time_mean_absolute_relative_error,
+    time_median_absolute_relative_error, time_bias, time_max_absolute_relative_error,
+    time_spearman_correlation, constant_time_mean_absolute_relative_error,
+    memory_mean_absolute_relative_error
+from accuracy_by_group
+where estimator in (select published_estimate.estimator from published_estimate)
+order by estimator, reference <> {measurements}, reference, published_group"""
+
+_GROUP_HEADINGS = {
+    "published_group": "measured",
+    "time_mean_absolute_relative_error": "mean",
+    "time_median_absolute_relative_error": "median",
+    "time_bias": "bias",
+    "time_max_absolute_relative_error": "worst",
+    "time_spearman_correlation": "rank",
+    "constant_time_mean_absolute_relative_error": "constant",
+    "memory_mean_absolute_relative_error": "memory",
+}
+
+_HOW_BY_GROUP = """\
+How far {estimator} is from measured steps, by group
+(errors of the time in percent, negative where too fast; refused: rows that it cannot represent;
+rank: correlation of the ranks of the times; constant: mean error of the one utilization that fits
+the group best, on the same rows; memory: mean error of the memory in percent)"""
 
 _ACCURACY = """\
 select
@@ -29,26 +66,24 @@ How far the estimates are from published steps
 group: their mean, a line in ln(hidden size), the estimator's own predictions times a factor; an
 estimator that takes the peak rate predicts no step: its error says how far below it runs are)"""
 
-_REFERENCES = "select distinct reference from megatron_comparison order by reference"
-
 _COMPARISON = """\
 select
-    published_row, num_gpus, tensor_parallel, pipeline_parallel, data_parallel, microbatch_size,
+    reference, published_row, num_gpus, tensor_parallel, pipeline_parallel, data_parallel, microbatch_size,
     virtual_pipeline, estimator, variant, published_flops_per_second_per_gpu,
     predicted_flops_per_second_per_gpu, published_step_seconds, step_seconds,
     case when num_choices > 1 then lowest_step_seconds end as lowest_step_seconds,
     case when num_choices > 1 then highest_step_seconds end as highest_step_seconds,
     relative_error
 from megatron_comparison
-where reference = {reference}
-order by estimator, variant, published_group, num_gpus, published_row"""
+where {condition}
+order by reference, estimator, variant, published_group, num_gpus, published_row"""
 
 _BY_DEGREE = """\
 select
-    accelerator, degree, degree_value, estimator, variant, num_rows, bias,
+    accelerator, framework, degree, degree_value, estimator, variant, num_rows, bias,
     mean_absolute_relative_error
 from accuracy_by_degree
-order by accelerator, degree, degree_value, estimator, variant"""
+order by accelerator, framework, degree, degree_value, estimator, variant"""
 
 _WHOLE_RUNS = """\
 select
@@ -65,20 +100,30 @@ from training_time_at_published_rate
 order by estimator, variant, reference, published_row"""
 
 
-def comparison(connection: DuckDBPyConnection, *, whole: bool = False) -> list[Section]:
-    """Return the errors per reference table, estimator and variant, then published steps.
+def comparison(
+    connection: DuckDBPyConnection, *, whole: bool = False, every_row: bool = False
+) -> list[Section]:
+    """Return the errors by group, per reference table and estimator, then published steps.
 
     Parameters
     ----------
     whole
         All tables row by row, errors by degree and times of whole runs; by default table 1 of
         arXiv 2104.04473 alone.
+    every_row
+        The rows of table `published_measurement` as well.
     """
-    sections = [Section(_HOW, *fetched(connection, _ACCURACY))]
-    found = [str(row[0]) for row in fetched(connection, _REFERENCES)[1]]
-    for reference in found if whole else [MAIN]:
-        table = fetched(connection, _COMPARISON.format(reference=literal(reference)))
-        sections.append(Section(f"Published and predicted steps of {reference}", *table))
+    sections = _by_group(connection)
+    sections.append(Section(_HOW, *fetched(connection, _ACCURACY)))
+    shown = f"reference <> {literal(MEASUREMENTS)}" if whole else f"reference = {literal(MAIN)}"
+    columns, rows = fetched(
+        connection, _COMPARISON.format(condition="true" if every_row else shown)
+    )
+    # one query: the view takes longer than all of its rows
+    for reference in dict.fromkeys(row[0] for row in rows) if whole else [MAIN]:
+        heading = f"Published and predicted steps of {reference}"
+        own = [row for row in rows if row[0] == reference]
+        sections.append(Section(heading, columns, own, drop={"reference"}))
     if not whole:
         return sections
     by_degree = "Error by degree, over the programs whose constants are taken"
@@ -90,3 +135,20 @@ def comparison(connection: DuckDBPyConnection, *, whole: bool = False) -> list[S
         heading = "Whole runs: published, by their FLOPs at the published rate, approximately"
         sections.append(Section(heading, columns, rows))
     return sections
+
+
+def _by_group(connection: DuckDBPyConnection) -> list[Section]:
+    """Return a table for each estimator that the published measurements were evaluated by."""
+    query = _BY_GROUP.format(measurements=literal(MEASUREMENTS))
+    columns, rows = fetched(connection, query)
+    place = columns.index("estimator")
+    return [
+        Section(
+            _HOW_BY_GROUP.format(estimator=estimator),
+            columns,
+            [row for row in rows if row[place] == estimator],
+            drop={"estimator"},
+            headings=_GROUP_HEADINGS,
+        )
+        for estimator in dict.fromkeys(str(row[place]) for row in rows)
+    ]

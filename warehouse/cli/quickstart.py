@@ -103,6 +103,7 @@ def quickstart(
         report = run_with_progress(db, study)
         rows += report.rows + report.rows_before
         say(summary(report))
+    _evaluate_published(db)
     with open_for_read(db) as connection:
         put_sections(_sections(connection))
     _suggest(db)
@@ -118,6 +119,24 @@ def studies(*, small: bool) -> list[tuple[str, str | None]]:
     flag = "in_small" if small else "in_whole"
     lines = csv.DictReader(text.splitlines())
     return [(line["study"], line["variant"] or None) for line in lines if line[flag] == "true"]
+
+
+def _evaluate_published(db: Path) -> None:
+    """Store the estimates of table `published_measurement`."""
+    from estimators import registry
+    from warehouse.calibrate.published import MEASUREMENTS
+    from warehouse.database.catalog import load_catalog
+    from warehouse.database.connection import open_for_write
+    from warehouse.measure.published import store_published
+
+    with open_for_write(db) as connection:
+        catalog = load_catalog(connection)
+        for name in registry.with_capability("takes_published_steps"):
+            report = store_published(connection, registry.get(name), catalog)
+            say(
+                f"{MEASUREMENTS}: {count(report.num_rows, 'measurement')} evaluated by {name}, "
+                f"{report.num_refused:,} of them refused; {count(report.num_new_cells, 'new cell')}"
+            )
 
 
 def _sections(connection: DuckDBPyConnection) -> list[Section]:

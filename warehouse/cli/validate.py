@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from warehouse.cli.common import fetched, put_document, put_sections, records, say
 from warehouse.cli.comparison import comparison
@@ -17,18 +19,25 @@ MAX_SHOWN = 20
 """Rows of a failed check that are listed."""
 
 TABLES = (
-    *("estimator_accuracy", "megatron_comparison"),
+    *("accuracy_by_group", "estimator_accuracy", "megatron_comparison"),
     *("accuracy_by_degree", "training_time_comparison", "training_time_at_published_rate"),
 )
 
 
-def validate(*, output: Output, db: Database = DEFAULT_DATABASE) -> None:
+def validate(
+    *,
+    output: Output,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="List every row of table published_measurement, too.")
+    ] = False,
+    db: Database = DEFAULT_DATABASE,
+) -> None:
     """Run the checks and compare estimates with measurements.
 
     A check is a query that must return no row; the exit code is 4 if one returns any. The
-    comparison follows: the errors per reference table, estimator and variant with those of simple
-    baselines, each published step, the errors by degree, and the times of whole runs. CSV has the
-    errors alone.
+    comparison follows: the errors by group of measurements, with those of the best constant; the
+    errors per reference table, estimator and variant, with those of simple baselines; each
+    published step; the errors by degree; and the times of whole runs. CSV has the first table.
     """
     from warehouse.database.connection import open_for_read
     from warehouse.errors import CheckError
@@ -43,7 +52,7 @@ def validate(*, output: Output, db: Database = DEFAULT_DATABASE) -> None:
                 }
                 put_document({"failed_checks": failed, **tables})
             else:
-                put_sections(comparison(connection, whole=True), output.form)
+                put_sections(comparison(connection, whole=True, every_row=rows), output.form)
     if failed:
         raise CheckError(
             f"{count(len(failed), 'check')} found rows: {', '.join(failed)}",

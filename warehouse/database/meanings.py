@@ -43,6 +43,8 @@ REFERENCE_TABLES = {
     "model_alias": "Other names of models. One row per name",
     "priced_as": "Accelerators of a system that take the price and power of another. "
     "One row per accelerator",
+    "published_measurement": "Published times and memory of training steps, from ten sources, each "
+    "with its layout and the inputs that its source names. One row per measurement",
     "published_megatron_h100_scaling": "Megatron-Core's published rates on H100s. "
     "One row per published configuration",
     "published_megatron_recompute": "Megatron's published step times with full and selective "

@@ -61,6 +61,7 @@ def read_table(path: Path) -> ReferenceTable:
     columns = _columns(path, header)
     refusals: list[Refusal] = []
     rows = []
+    known: list[dict[str, Any]] = [{} for _ in columns]  # a long table repeats most of its texts
     for number, record in enumerate(records):
         if len(record) != len(columns):
             reason = f"has {len(record)} fields, the header {len(columns)}"
@@ -69,9 +70,11 @@ def read_table(path: Path) -> ReferenceTable:
             )
             continue
         row = []
-        for column, text in zip(columns, record, strict=True):
+        for column, text, seen in zip(columns, record, known, strict=True):
             try:
-                row.append(_value(column, text))
+                if text not in seen:
+                    seen[text] = _value(column, text)
+                row.append(seen[text])
             except RefusedError as error:
                 refusals += [
                     Refusal(found.column, found.value, found.reason, found.hint, number)

@@ -116,6 +116,19 @@ MEASUREMENT_TABLE = Table(
     required=("reference", "measured_row", "problem_id", "measured_step_seconds"),
 )
 
+PUBLISHED_ESTIMATE_TABLE = Table(
+    "published_estimate",
+    "Published measurements as an estimator completed them, by which their estimates are found; "
+    "refused ones have a reason and no problem. One row per measurement, estimator and variant",
+    (
+        *("reference", "published_row", "estimator", "variant", "problem_id", "refusal"),
+        *("attention", "activation_recompute", "data_parallel", "tensor_parallel"),
+        *("context_parallel", "pipeline_parallel", "virtual_pipeline", "expert_parallel"),
+        *("zero_stage", "uses_sequence_parallel", "microbatch_size", "created_at"),
+    ),
+    required=("reference", "published_row", "estimator", "variant"),
+)
+
 
 def core_tables(estimators: Sequence[Estimator]) -> list[Table]:
     """Return the tables that all estimators share."""
@@ -153,6 +166,7 @@ def core_tables(estimators: Sequence[Estimator]) -> list[Table]:
         ),
         *CALIBRATION_TABLES,
         MEASUREMENT_TABLE,
+        PUBLISHED_ESTIMATE_TABLE,
         STORED_BEST,
     ]
 

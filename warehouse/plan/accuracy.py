@@ -178,7 +178,9 @@ select
     max(abs(time_relative_error)) as time_max_absolute_relative_error,
     avg(time_relative_error) as time_bias
 from megatron_comparison
-where estimator = {literal(run.estimator.name)} and variant = {literal(run.variant)}
+where
+    estimator = {literal(run.estimator.name)} and variant = {literal(run.variant)}
+    and published_step_seconds is not null
 group by reference, is_own_framework
 order by reference, published_group"""
 

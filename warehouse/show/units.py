@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from estimators.columns import COLUMNS
@@ -106,9 +107,20 @@ def unless_rounding(seconds: float, step_seconds: float) -> float:
 
 
 def for_people(
-    columns: Sequence[str], rows: Sequence[Row], drop: Collection[str] = ()
+    columns: Sequence[str],
+    rows: Sequence[Row],
+    drop: Collection[str] = (),
+    headings: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[str], list[Row]]:
-    """Return a table as people read it; the columns named in `drop` are left out."""
+    """Return a table as people read it.
+
+    Parameters
+    ----------
+    drop
+        Columns that are left out.
+    headings
+        Column -> its heading in this table, where it is not the usual one.
+    """
     kept = [
         place
         for place, name in enumerate(columns)
@@ -118,7 +130,8 @@ def for_people(
     table: list[Row] = [
         [write(row[place]) for place, write in zip(kept, writers, strict=True)] for row in rows
     ]
-    return [_heading(columns[place]) for place in kept], table
+    shown = [columns[place] for place in kept]
+    return [headings.get(name, _heading(name)) for name in shown], table
 
 
 def in_words(name: str, value: Any) -> str:
