@@ -25,6 +25,9 @@ with step as (
         num_gpus,
         global_batch_size
     from measurement
+    union all by name
+    select problem_id
+    from published_estimate
 )
 
 select
@@ -46,15 +49,3 @@ semi join step
             and coalesce(problem.global_batch_size, step.global_batch_size)
             = step.global_batch_size
         )
-union
-select
-    current_cell.cell_id,
-    current_cell.problem_id,
-    current_cell.estimator,
-    current_cell.estimator_version,
-    current_cell.variant
-from current_cell
-semi join published_estimate
-    on
-        current_cell.problem_id = published_estimate.problem_id
-        and current_cell.estimator = published_estimate.estimator

@@ -18,6 +18,26 @@ with candidate as (
     where cell_id in (select measured_cell.cell_id from measured_cell)
 ),
 
+-- one row for each estimator that completed a measurement: its problem is the estimate's
+published as (
+    select
+        published_step.*,
+        completed.problem_id as completed_problem_id,
+        completed.estimator as completed_estimator,
+        completed.variant as completed_variant,
+        completed.attention as completed_attention,
+        completed.expert_parallel as completed_expert_parallel,
+        completed.zero_stage as completed_zero_stage,
+        completed.uses_sequence_parallel as completed_sequence_parallel
+    from published_step
+    left join published_estimate as completed
+        on
+            published_step.reference = completed.reference
+            and published_step.published_row = completed.published_row
+    where
+        published_step.reference <> 'published_measurement' or completed.problem_id is not null
+),
+
 estimate as (
     select
         published.reference,
@@ -33,10 +53,9 @@ estimate as (
         candidate.*,
         published.model
     from candidate
-    inner join published_step as published
+    inner join published
         on
-            published.reference <> 'published_measurement'
-            and candidate.num_layers = published.num_layers
+            candidate.num_layers = published.num_layers
             and candidate.hidden_size = published.hidden_size
             and candidate.ffn_hidden_size = published.ffn_hidden_size
             and candidate.uses_glu = published.uses_glu
@@ -68,112 +87,85 @@ estimate as (
         -- tensors split along one dimension, in half precision
         coalesce(candidate.strategy, 'tensor_1d') = 'tensor_1d'
         and coalesce(candidate.tensor_parallel_2, 1) = 1
-        and coalesce(candidate.expert_parallel, 1) = 1
-        and coalesce(candidate.num_experts, 1) = 1
         and coalesce(candidate.bytes_per_element, 2) = 2
         and (
             candidate.achieved_flops_per_second_per_gpu is null
             or candidate.achieved_flops_per_second_per_gpu = candidate.matrix_flops_per_second
         )
         and case
-            when candidate.framework is null
+            when published.completed_problem_id is not null
                 then
-                    -- one way to shard, whatever the program: not one that gathers weights
-                    (published.zero_stage < 3 or candidate.data_parallel is null)
-                    and coalesce(
-                        candidate.matrix_flops_per_second = system.matrix_flops_per_second, true
-                    )
-                    and coalesce(
-                        candidate.vector_flops_per_second = system.vector_flops_per_second,
-                        true
-                    )
-                    and coalesce(
-                        candidate.hbm_bytes_per_second = system.hbm_bytes_per_second, true
-                    )
-                    and coalesce(candidate.hbm_bytes = system.hbm_bytes, true)
-                    and coalesce(
-                        candidate.nvlink_bytes_per_second = system.nvlink_bytes_per_second,
-                        true
-                    )
-                    and coalesce(candidate.nvlink_efficiency = system.nvlink_efficiency, true)
-                    and coalesce(
-                        candidate.nvlink_latency_seconds = system.nvlink_latency_seconds, true
-                    )
-                    and coalesce(
-                        candidate.network_bytes_per_second = system.network_bytes_per_second,
-                        true
-                    )
-                    and coalesce(
-                        candidate.network_efficiency = system.network_efficiency, true
-                    )
-                    and coalesce(
-                        candidate.network_latency_seconds = system.network_latency_seconds,
-                        true
-                    )
-                    and coalesce(candidate.nics_per_gpu = system.nics_per_gpu, true)
-                    and coalesce(candidate.flops_efficiency = system.flops_efficiency, true)
-                    and coalesce(candidate.launch_seconds = system.launch_seconds, true)
+                    candidate.problem_id = published.completed_problem_id
+                    and candidate.estimator = published.completed_estimator
+                    and candidate.variant = published.completed_variant
+                    and candidate.attention is not distinct from published.completed_attention
+                    and candidate.expert_parallel
+                    is not distinct from published.completed_expert_parallel
+                    and candidate.zero_stage is not distinct from published.completed_zero_stage
+                    and candidate.uses_sequence_parallel
+                    is not distinct from published.completed_sequence_parallel
             else
-                candidate.profile = 'default'
-                and candidate.precision in ('bf16', 'fp16')
-                and candidate.attention = published.attention
-                and candidate.zero_stage = published.zero_stage
-                and candidate.uses_sequence_parallel = published.uses_sequence_parallel
-                and candidate.problem_id not in (
-                    select changed_constant.problem_id from changed_constant
-                )
+                coalesce(candidate.expert_parallel, 1) = 1
+                and coalesce(candidate.num_experts, 1) = 1
+                and case
+                    when candidate.framework is null
+                        then
+                            -- one way to shard, whatever the program: not one that gathers weights
+                            (published.zero_stage < 3 or candidate.data_parallel is null)
+                            and coalesce(
+                                candidate.matrix_flops_per_second = system.matrix_flops_per_second,
+                                true
+                            )
+                            and coalesce(
+                                candidate.vector_flops_per_second = system.vector_flops_per_second,
+                                true
+                            )
+                            and coalesce(
+                                candidate.hbm_bytes_per_second = system.hbm_bytes_per_second, true
+                            )
+                            and coalesce(candidate.hbm_bytes = system.hbm_bytes, true)
+                            and coalesce(
+                                candidate.nvlink_bytes_per_second = system.nvlink_bytes_per_second,
+                                true
+                            )
+                            and coalesce(
+                                candidate.nvlink_efficiency = system.nvlink_efficiency, true
+                            )
+                            and coalesce(
+                                candidate.nvlink_latency_seconds = system.nvlink_latency_seconds,
+                                true
+                            )
+                            and coalesce(
+                                candidate.network_bytes_per_second
+                                = system.network_bytes_per_second,
+                                true
+                            )
+                            and coalesce(
+                                candidate.network_efficiency = system.network_efficiency, true
+                            )
+                            and coalesce(
+                                candidate.network_latency_seconds = system.network_latency_seconds,
+                                true
+                            )
+                            and coalesce(candidate.nics_per_gpu = system.nics_per_gpu, true)
+                            and coalesce(candidate.flops_efficiency = system.flops_efficiency, true)
+                            and coalesce(candidate.launch_seconds = system.launch_seconds, true)
+                    else
+                        candidate.profile = 'default'
+                        and candidate.precision in ('bf16', 'fp16')
+                        and candidate.attention = published.attention
+                        and candidate.zero_stage = published.zero_stage
+                        and candidate.uses_sequence_parallel = published.uses_sequence_parallel
+                        and candidate.problem_id not in (
+                            select changed_constant.problem_id from changed_constant
+                        )
+                end
         end
-),
-
-measured_estimate as (
-    select
-        published.reference,
-        published.published_row,
-        published.published_group,
-        published.is_own_framework,
-        published.step_flops,
-        published.published_flops_per_second_per_gpu,
-        published.published_step_seconds,
-        published.published_rounding,
-        published.published_memory_bytes,
-        published.fits_as_published,
-        candidate.*,
-        published.model
-    from published_estimate as completed
-    inner join published_step as published
-        on
-            completed.reference = published.reference
-            and completed.published_row = published.published_row
-    inner join candidate
-        on
-            completed.problem_id = candidate.problem_id
-            and completed.estimator = candidate.estimator
-            and completed.variant = candidate.variant
-    where
-        completed.attention is not distinct from candidate.attention
-        and completed.activation_recompute is not distinct from candidate.activation_recompute
-        and completed.data_parallel is not distinct from candidate.data_parallel
-        and completed.tensor_parallel is not distinct from candidate.tensor_parallel
-        and completed.context_parallel is not distinct from candidate.context_parallel
-        and completed.pipeline_parallel is not distinct from candidate.pipeline_parallel
-        and completed.virtual_pipeline is not distinct from candidate.virtual_pipeline
-        and completed.expert_parallel is not distinct from candidate.expert_parallel
-        and completed.zero_stage is not distinct from candidate.zero_stage
-        and completed.uses_sequence_parallel is not distinct from candidate.uses_sequence_parallel
-        and completed.microbatch_size is not distinct from candidate.microbatch_size
-),
-
-every_estimate as (
-    select *
-    from estimate
-    union all by name
-    select *
-    from measured_estimate
 ),
 
 fastest_placement as (
     select *
-    from every_estimate
+    from estimate
     qualify
         row_number() over (
             partition by

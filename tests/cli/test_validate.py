@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import polars as pl
 import pytest
 
 from tests.shared import Command, Program, Quickstart, call
+from warehouse.calibrate.published import MEASUREMENTS, published_steps
 
 PUBLISHED_ROWS = {
     "published_megatron_scaling": 10,
@@ -89,7 +92,11 @@ def comparison(quickstart: Quickstart) -> dict[str, Any]:
 def test_every_published_step_has_an_estimate_from_first_principles(
     comparison: dict[str, Any],
 ) -> None:
-    rows = [r for r in comparison["megatron_comparison"] if r["estimator"] == "training_step"]
+    rows = [
+        row
+        for row in comparison["megatron_comparison"]
+        if row["estimator"] == "training_step" and row["reference"] != MEASUREMENTS
+    ]
     counts = dict.fromkeys(PUBLISHED_ROWS, 0)
     for row in rows:
         counts[row["reference"]] += 1
@@ -98,7 +105,79 @@ def test_every_published_step_has_an_estimate_from_first_principles(
     assert len(keys) == len(rows)
 
 
-@pytest.mark.long
+def test_every_published_measurement_has_an_estimate_or_is_refused(
+    comparison: dict[str, Any],
+) -> None:
+    published = published_steps().filter(pl.col("reference") == MEASUREMENTS)
+    groups = {
+        group["published_group"]: group
+        for group in comparison["accuracy_by_group"]
+        if group["reference"] == MEASUREMENTS
+    }
+    assert set(groups) == set(published["published_group"])
+    rows = [row for row in comparison["megatron_comparison"] if row["reference"] == MEASUREMENTS]
+    assert len({row["published_row"] for row in rows}) == len(rows)
+    refused = sum(group["num_refused"] for group in groups.values())
+    assert len(rows) + refused == published.height
+    assert {row["num_choices"] for row in rows} == {1}
+    timed = [row for row in rows if row["published_step_seconds"] is not None]
+    assert len(timed) == sum(group["num_timed"] for group in groups.values())
+
+
+def test_the_errors_of_a_group_are_those_of_its_rows(comparison: dict[str, Any]) -> None:
+    [group] = [
+        group
+        for group in comparison["accuracy_by_group"]
+        if (group["estimator"], group["published_group"]) == ("training_step", "simumax")
+    ]
+    rows = [r for r in comparison["megatron_comparison"] if r["published_group"] == "simumax"]
+    times = [row["step_seconds"] / row["published_step_seconds"] - 1 for row in rows]
+    memory = [row["memory_bytes"] / row["published_memory_bytes"] - 1 for row in rows]
+    assert len(rows) == group["num_published"] == group["num_timed"] == group["num_memory_rows"]
+    assert group["time_bias"] == pytest.approx(sum(times) / len(rows), rel=1e-9)
+    assert group["time_median_absolute_relative_error"] == pytest.approx(
+        statistics.median(map(abs, times)), rel=1e-9
+    )
+    assert group["memory_bias"] == pytest.approx(sum(memory) / len(rows), rel=1e-9)
+
+
+def test_no_other_constant_fits_a_group_better(comparison: dict[str, Any]) -> None:
+    groups = {
+        group["published_group"]: group
+        for group in comparison["accuracy_by_group"]
+        if group["estimator"] == "training_step" and group["reference"] == MEASUREMENTS
+    }
+    by_group: dict[str, list[float]] = {}
+    for row in comparison["megatron_comparison"]:
+        if row["reference"] == MEASUREMENTS and row["published_mfu"] is not None:
+            by_group.setdefault(row["published_group"], []).append(row["published_mfu"])
+    assert len(by_group) > 10
+    for name, utilizations in by_group.items():
+        # the least mean of |u / c - 1| is at one of the u: between two of them it has no minimum
+        least = min(
+            statistics.fmean(abs(u / constant - 1) for u in utilizations)
+            for constant in utilizations
+        )
+        found = groups[name]["constant_time_mean_absolute_relative_error"]
+        assert found == pytest.approx(least, rel=1e-9, abs=1e-12)
+
+
+def test_rows_of_published_measurements_are_listed_on_request(
+    warehouse: Command, quickstart: Quickstart
+) -> None:
+    code, short, _ = warehouse("validate", "--db", quickstart.database)
+    assert code == 0
+    heading = f"Published and predicted steps of {MEASUREMENTS}\n"
+    assert heading not in short
+    assert "How far training_step is from measured steps, by group" in short
+    table = short.partition("by group\n")[2].split("\n\n")[1].splitlines()
+    assert max(map(len, table)) <= 100
+    code, long, _ = warehouse("validate", "--rows", "--db", quickstart.database)
+    assert code == 0
+    assert heading in long
+    assert "\nmlperf GPT-3 512 GPUs result_0 " in long
+
+
 def test_the_parts_of_a_compared_step_add_up_to_it(comparison: dict[str, Any]) -> None:
     parts = (
         *("compute_seconds", "memory_seconds", "tensor_comm_seconds", "pipeline_comm_seconds"),

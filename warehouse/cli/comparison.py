@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warehouse.calibrate.published import MEASUREMENTS
 from warehouse.cli.common import Section, fetched
 from warehouse.database.sql_text import literal
 
@@ -68,8 +67,8 @@ estimator that takes the peak rate predicts no step: its error says how far belo
 
 _COMPARISON = """\
 select
-    reference, published_row, num_gpus, tensor_parallel, pipeline_parallel, data_parallel, microbatch_size,
-    virtual_pipeline, estimator, variant, published_flops_per_second_per_gpu,
+    reference, published_row, num_gpus, tensor_parallel, pipeline_parallel, data_parallel,
+    microbatch_size, virtual_pipeline, estimator, variant, published_flops_per_second_per_gpu,
     predicted_flops_per_second_per_gpu, published_step_seconds, step_seconds,
     case when num_choices > 1 then lowest_step_seconds end as lowest_step_seconds,
     case when num_choices > 1 then highest_step_seconds end as highest_step_seconds,
@@ -113,6 +112,8 @@ def comparison(
     every_row
         The rows of table `published_measurement` as well.
     """
+    from warehouse.calibrate.published import MEASUREMENTS
+
     sections = _by_group(connection)
     sections.append(Section(_HOW, *fetched(connection, _ACCURACY)))
     shown = f"reference <> {literal(MEASUREMENTS)}" if whole else f"reference = {literal(MAIN)}"
@@ -139,6 +140,8 @@ def comparison(
 
 def _by_group(connection: DuckDBPyConnection) -> list[Section]:
     """Return a table for each estimator that the published measurements were evaluated by."""
+    from warehouse.calibrate.published import MEASUREMENTS
+
     query = _BY_GROUP.format(measurements=literal(MEASUREMENTS))
     columns, rows = fetched(connection, query)
     place = columns.index("estimator")
