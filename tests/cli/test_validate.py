@@ -105,6 +105,7 @@ def test_every_published_step_has_an_estimate_from_first_principles(
     assert len(keys) == len(rows)
 
 
+@pytest.mark.long
 def test_every_published_measurement_has_an_estimate_or_is_refused(
     comparison: dict[str, Any],
 ) -> None:
@@ -124,6 +125,7 @@ def test_every_published_measurement_has_an_estimate_or_is_refused(
     assert len(timed) == sum(group["num_timed"] for group in groups.values())
 
 
+@pytest.mark.long
 def test_the_errors_of_a_group_are_those_of_its_rows(comparison: dict[str, Any]) -> None:
     [group] = [
         group
@@ -141,6 +143,7 @@ def test_the_errors_of_a_group_are_those_of_its_rows(comparison: dict[str, Any])
     assert group["memory_bias"] == pytest.approx(sum(memory) / len(rows), rel=1e-9)
 
 
+@pytest.mark.long
 def test_no_other_constant_fits_a_group_better(comparison: dict[str, Any]) -> None:
     groups = {
         group["published_group"]: group
@@ -162,6 +165,7 @@ def test_no_other_constant_fits_a_group_better(comparison: dict[str, Any]) -> No
         assert found == pytest.approx(least, rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.long
 def test_rows_of_published_measurements_are_listed_on_request(
     warehouse: Command, quickstart: Quickstart
 ) -> None:
@@ -178,6 +182,7 @@ def test_rows_of_published_measurements_are_listed_on_request(
     assert "\nmlperf GPT-3 512 GPUs result_0 " in long
 
 
+@pytest.mark.long
 def test_the_parts_of_a_compared_step_add_up_to_it(comparison: dict[str, Any]) -> None:
     parts = (
         *("compute_seconds", "memory_seconds", "tensor_comm_seconds", "pipeline_comm_seconds"),
