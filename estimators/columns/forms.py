@@ -5,6 +5,7 @@ The unit of a column decides its form, unless the column names another one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -28,6 +29,8 @@ class Form:
         Format specification in running text, where it differs from that of a table.
     suffix
         Text right after the figure.
+    smaller, smaller_below
+        The form of a column whose stored values are all below `smaller_below`: a smaller unit.
     """
 
     unit: str
@@ -39,6 +42,15 @@ class Form:
     small_below: float = 0
     digits_in_text: str = ""
     suffix: str = ""
+    smaller: Form | None = None
+    smaller_below: float = 0
+
+    def fitting(self, values: Iterable[float | None]) -> Form:
+        """Return the form in which to write stored values together: this, or a smaller unit."""
+        largest = max((abs(value) for value in values if value is not None), default=None)
+        if self.smaller is None or largest is None or not largest < self.smaller_below:
+            return self
+        return self.smaller.fitting([largest])
 
     def figure(self, value: float) -> str:
         """Return a stored value as a table shows it, without its unit."""
@@ -83,7 +95,24 @@ IDENTIFIER = Form("", "", "")
 """Digit by digit: a number that names something, such as an id or a year."""
 
 SECONDS = Form("s", "_seconds", ",.0f", small_digits="#.4g", small_below=1000, digits_in_text=".4g")
-DAYS = Form("days", "_seconds", ",.1f", per=86400, small_digits=".3g", small_below=0.1)
+MINUTES = Form("minutes", "_seconds", ",.1f", per=60, small_digits=".3g", small_below=0.1)
+HOURS = Form(
+    *("hours", "_seconds", ",.1f"),
+    per=3600,
+    small_digits=".3g",
+    small_below=0.1,
+    smaller=MINUTES,
+    smaller_below=2 * 3600,
+)
+DAYS = Form(
+    *("days", "_seconds", ",.1f"),
+    per=86400,
+    small_digits=".3g",
+    small_below=0.1,
+    smaller=HOURS,
+    smaller_below=2 * 86400,
+)
+"""Times of whole runs: in hours below two days, in minutes below two hours."""
 BYTES = Form("GB", "_bytes", ",.1f", per=1e9)
 BYTES_PER_SECOND = Form("GB/s", "_bytes_per_second", ",.1f", per=1e9, digits_in_text=",.4g")
 BYTES_PER_FLOP = Form("bytes/FLOP", "_bytes_per_flop", ".3g")
@@ -98,8 +127,10 @@ COST = Form("USD", "cost_usd", ",.0f")
 USD = Form("USD", "_usd", ",.0f")
 USD_PER_GPU_HOUR = Form("USD/GPU-hour", "usd_per_gpu_hour", ".2f")
 USD_PER_KWH = Form("USD/kWh", "usd_per_kwh", ".3f")
-ENERGY = Form("MWh", "energy_kwh", ",.1f", per=1e3)
-EMISSIONS = Form("t CO2e", "kg_co2e", ",.1f", per=1e3)
+KWH = Form("kWh", "energy_kwh", ",.1f")
+ENERGY = Form("MWh", "energy_kwh", ",.1f", per=1e3, smaller=KWH, smaller_below=1e4)
+KILOGRAMS = Form("kg CO2e", "kg_co2e", ",.1f")
+EMISSIONS = Form("t CO2e", "kg_co2e", ",.1f", per=1e3, smaller=KILOGRAMS, smaller_below=1e4)
 EMISSIONS_PER_KWH = Form("kg CO2e/kWh", "kg_co2e_per_kwh", ".3f")
 POWER = Form("MW", "power_watts", ",.3f", per=1e6)
 SERVER_POWER = Form("W", "_watts_per_gpu", ",.0f")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from estimators import registry
-from tests.cli.planning import ACCELERATOR, MODEL, PUE, QUESTION, WATTS
+from tests.cli.planning import ACCELERATOR, MODEL, PUE, QUESTION
 from tests.shared import Command
 from warehouse.database.catalog import packaged_catalog
 from warehouse.evaluate.one import show_configuration
@@ -79,13 +79,24 @@ def test_days_dollars_energy_and_carbon_follow_from_the_step(
     hours = 8 * seconds / 3600
     assert found["training_seconds"] == pytest.approx(seconds)
     assert found["gpu_hours"] == pytest.approx(hours)
+    [own] = [line for line in found["counts"] if line["num_gpus"] == 8]
     dollars = {line["basis"]: line["cost_usd"] for line in found["costs"]}
     assert dollars["on_demand"] == pytest.approx(hours * USD_PER_GPU_HOUR)
     assert found["cost_usd"] == pytest.approx(dollars["on_demand"])
     assert {"owned", "on_demand", "one_year", "three_year"} == set(dollars)
-    kwh = hours * WATTS / 1000 * PUE
+    # a board between idle and its limit, and 230 W of the host
+    watts = found["energies"][0]["watts_per_gpu"]
+    assert 126 + 230 < watts <= 700 + 230
+    assert found["energies"][0]["power_basis"] == "step"
+    kwh = hours * watts / 1000 * PUE
     assert found["energy_kwh"] == pytest.approx(kwh)
-    assert found["power_watts"] == pytest.approx(8 * WATTS * PUE)
+    assert found["power_watts"] == pytest.approx(8 * watts * PUE)
+    assert own["energy_kwh"] == pytest.approx(kwh)
+    # each count draws what its own layout draws
+    others = [line for line in found["counts"] if line["note"] is None]
+    drawn = {line["power_watts"] / line["num_gpus"] / PUE for line in others}
+    assert len(drawn) > 1
+    assert all(126 + 230 < each <= 700 + 230 for each in drawn)
     carbon = {line["grid"]: line["kg_co2e"] for line in found["energies"]}
     assert carbon["France (BLOOM)"] == pytest.approx(kwh * 0.057)
 

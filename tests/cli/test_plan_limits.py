@@ -58,7 +58,7 @@ def test_with_so_many_megawatts_no_more_gpus_are_taken_than_they_feed(
     plan: Callable[..., tuple[Any, str]],
 ) -> None:
     fed = 11.9
-    found, _ = plan("--max-mw", fed * WATTS * PUE / 1e6)
+    found, _ = plan("--watts", WATTS, "--max-mw", fed * WATTS * PUE / 1e6)
     assert found["power_watts"] <= fed * WATTS * PUE
     assert found["num_gpus"] in (8, 10)
     assert {line["num_gpus"] for line in found["counts"]} >= {8, 10, 12, 14, 16}
@@ -69,7 +69,8 @@ def test_several_limits_hold_together(
 ) -> None:
     base = planned[1]
     days = base["training_seconds"] / 86400
-    limits = ("--days", days * 1.01, "--max-mw", 8.5 * WATTS * PUE / 1e6)
+    power = ("--watts", WATTS, "--max-mw", 8.5 * WATTS * PUE / 1e6)
+    limits = ("--days", days * 1.01, *power)
     found, _ = plan(*limits, "--budget-usd", 2 * base["cost_usd"])
     assert found["num_gpus"] <= 8
     assert found["training_seconds"] <= days * 1.01 * 86400
@@ -83,7 +84,7 @@ def test_limits_that_only_a_count_between_two_powers_keeps_are_not_refused(
     between, _ = plan("--gpus", 12)
     assert between["training_seconds"] < base["training_seconds"]
     days = between["training_seconds"] * 1.001 / 86400
-    found, _ = plan("--days", days, "--max-mw", 12.5 * WATTS * PUE / 1e6)
+    found, _ = plan("--days", days, "--watts", WATTS, "--max-mw", 12.5 * WATTS * PUE / 1e6)
     assert found["num_gpus"] == 12
     powers = [line for line in found["counts"] if line["num_gpus"].bit_count() == 1]
     fed = 12.5 * WATTS * PUE
@@ -138,6 +139,10 @@ def test_too_few_gpus_for_the_days_names_how_many_it_takes(refusal: Refusal) -> 
 
 
 def test_a_power_that_feeds_no_gpu_is_refused(refusal: Refusal) -> None:
-    code, error = refusal(*QUESTION, "--max-mw", 0.0001)
+    code, error = refusal(*QUESTION, "--watts", WATTS, "--max-mw", 0.0001)
     assert code == 3
     assert "--max-mw feeds 0.1" in error
+    # without a power that is given, an idle board of 126 W and 230 W of its host
+    code, error = refusal(*QUESTION, "--max-mw", 0.0001)
+    assert code == 3
+    assert "--max-mw feeds 0.3" in error

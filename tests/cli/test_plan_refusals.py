@@ -57,16 +57,25 @@ def test_where_no_price_was_published_the_option_that_gives_it_is_named(
     assert code == 0, err
     found = json.loads(out)
     assert found["cost_usd"] is None
-    assert found["energy_kwh"] is None
+    # nobody published the power of its server, but the estimator finds that of a step
+    assert found["energy_kwh"] > 0
     lines = {line["basis"]: line for line in found["costs"]}
     assert lines["on_demand"]["option"] == "--price"
     assert lines["on_demand"]["price_note"]
+    assert lines["owned"]["cost_usd"] > 0
+    assert {line["option"] for line in found["energies"]} == {None}
+    code, out, err = warehouse(*run, *own, "--estimator", "roofline", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["energy_kwh"] is None
+    lines = {line["basis"]: line for line in found["costs"]}
     assert lines["owned"]["option"] == "--watts"
     assert {line["option"] for line in found["energies"]} == {"--watts"}
     _, out, _ = warehouse(*run, *own)
     assert "give one: --price" in out
+    roofline = ("--estimator", "roofline")
     for limit, option in (("--budget-usd", "--price"), ("--max-mw", "--watts")):
-        code, _, err = warehouse(*run, "--accelerator", "B200 SXM 180GB", limit, 1000)
+        code, _, err = warehouse(*run, *roofline, "--accelerator", "B200 SXM 180GB", limit, 1000)
         assert code == 3
         assert option in err
 

@@ -160,11 +160,12 @@ def energy(
 ) -> None:
     """Show the energy that stored runs take, and its CO2e.
 
-    Runs are those of `warehouse cost`. Power is the server's at full load times the share that
-    training draws on average. Without options, the site's overhead (PUE) is a hyperscaler's,
-    electricity has the last industrial price of the United States, and carbon is shown for each
-    grid of the reference tables. Where no power was published, --watts gives yours. Tables show MW,
-    MWh and tons, 60 lines unless --top says otherwise. JSON uses base units.
+    Runs are those of `warehouse cost`. Power is that of a run's own steps, with the host's, where
+    the estimator has it; of others it is the server's at full load times the share that training
+    draws on average. Without options, the site's overhead (PUE) is a hyperscaler's, electricity
+    has the last industrial price of the United States, and carbon is shown for each grid of the
+    reference tables. Where no power is known, --watts gives yours. Tables show MW, MWh and tons,
+    kWh and kg of short runs; they have 60 lines unless --top says otherwise. JSON uses base units.
     """
     from warehouse.ask.cost import energies, number_or_name
     from warehouse.database.connection import open_for_read

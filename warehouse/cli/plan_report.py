@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from warehouse.cli.common import batch_in_words, domain_in_words, put, put_for_people
 from warehouse.plan.answer import NEAR_CAPACITY
-from warehouse.plan.compare import in_days
+from warehouse.plan.compare import time_in_words
 from warehouse.plan.queries import STEP_PARTS
 from warehouse.plan.stages import explain_stage
 from warehouse.show.formats import Figure, Format, count, json_value
-from warehouse.show.units import layout_in_words, unless_rounding
+from warehouse.show.units import layout_in_words, run_times_in_words, unless_rounding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -195,8 +195,9 @@ def layout_lines(answer: PlanAnswer) -> Iterator[str]:
     """Yield time and memory of the best layout, and of a roomier one where it is nearly full."""
     best, roomier = answer.best, answer.roomier
     yield (
-        f"{in_days(best)}, {best['gpu_hours']:,.0f} GPU-hours; {_gb(best['memory_bytes'])} of "
-        f"{_gb(best['hbm_bytes'])} used, {_gb(best['headroom_bytes'])} free"
+        f"{time_in_words(best)}, {best['gpu_hours']:,.0f} GPU-hours; "
+        f"{_gb(best['memory_bytes'])} of {_gb(best['hbm_bytes'])} used, "
+        f"{_gb(best['headroom_bytes'])} free"
     )
     if not answer.is_near_capacity:
         return
@@ -205,7 +206,7 @@ def layout_lines(answer: PlanAnswer) -> Iterator[str]:
         yield f"{free}: no layout"
         return
     slower = 100 * (roomier["step_seconds"] / best["step_seconds"] - 1)
-    yield f"{free}: {in_days(roomier)}, {slower:+.1f} %, {_layout(answer, roomier)}"
+    yield f"{free}: {time_in_words(roomier)}, {slower:+.1f} %, {_layout(answer, roomier)}"
 
 
 def dearer_commitments(costs: Sequence[Line]) -> list[str]:
@@ -286,19 +287,19 @@ def _put_counts(report: _Report, answer: PlanAnswer) -> None:
 def _put_uncertainty(report: _Report, answer: PlanAnswer) -> None:
     sure, best = answer.uncertainty, answer.best
     if sure.likely and sure.extreme:
-        days = best["training_seconds"] / best["step_seconds"] / 86400
+        steps = best["training_seconds"] / best["step_seconds"]
         for (low, high), condition in (
             (sure.likely, "nine times in ten, if the constants err independently"),
             (sure.extreme, "with all constants at one end of their ranges"),
         ):
-            report.line(f"{low * days:,.1f} to {high * days:,.1f} days {condition}")
+            report.line(f"{run_times_in_words(low * steps, high * steps)} {condition}")
         for line in exceeded_limits(answer):
             report.line(line)
         report.line(f"explained by: {sure.explain_command}")
     for line in (*memory_lines(answer), *sure.unlike):
         report.line(line)
     if sure.errors:
-        report.line("error of the rate on published steps (+: too fast, the days are too short):")
+        report.line("error of the rate on published steps (+: too fast, the time is too short):")
         report.table(
             [
                 {

@@ -15,6 +15,7 @@ from warehouse.evaluate.space import cells_of_problem, evaluated
 from warehouse.plan import queries
 from warehouse.plan.queries import GpuRates
 from warehouse.plan.search import LAYOUT_RULE
+from warehouse.show.units import run_time_in_words
 
 if TYPE_CHECKING:
     from warehouse.plan.queries import QueryCache
@@ -205,7 +206,7 @@ def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRat
     if limits.days is not None:
         fastest = min(lines, key=lambda line: line["training_seconds"])
         reasons.append(
-            f"`--days` {limits.days:g}: the fastest takes {in_days(fastest)} on "
+            f"`--days` {limits.days:g}: the fastest takes {time_in_words(fastest)} on "
             f"{fastest['num_gpus']:,} GPUs"
         )
     if limits.budget_usd is not None:
@@ -213,13 +214,13 @@ def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRat
         reasons.append(
             f"`--budget-usd` {limits.budget_usd:,.0f}: the cheapest costs "
             f"{cheapest['cost_usd']:,.0f} USD at {rates.usd_per_gpu_hour:.2f} USD/GPU-hour, on "
-            f"{cheapest['num_gpus']:,} GPUs in {in_days(cheapest)}"
+            f"{cheapest['num_gpus']:,} GPUs in {time_in_words(cheapest)}"
         )
     if limits.max_mw is not None:
         least = min(lines, key=lambda line: line["power_watts"])
         reasons.append(
             f"`--max-mw` {limits.max_mw:g}: the least is {least['power_watts'] / 1e6:,.3f} MW, on "
-            f"{least['num_gpus']:,} GPUs in {in_days(least)}"
+            f"{least['num_gpus']:,} GPUs in {time_in_words(least)}"
         )
     tried = ", ".join(f"{line['num_gpus']:,}" for line in lines)
     return InputError(
@@ -229,6 +230,6 @@ def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRat
     )
 
 
-def in_days(line: Line) -> str:
-    """Return the days that a run takes, in words."""
-    return f"{line['training_seconds'] / 86400:,.1f} days"
+def time_in_words(line: Line) -> str:
+    """Return the time that a run takes, in words."""
+    return run_time_in_words(line["training_seconds"])

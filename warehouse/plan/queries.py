@@ -54,11 +54,15 @@ class GpuRates:
     usd_per_gpu_hour
         Price on the basis that a budget is compared with.
     facility_watts
-        Power of one GPU with its share of the server and of the site.
+        Power of one GPU with its share of the server and of the site, for layouts without a power
+        of their own.
+    pue
+        Energy of the site over that of its computers, for layouts that have one.
     """
 
     usd_per_gpu_hour: float | None = None
     facility_watts: float | None = None
+    pue: float | None = None
 
 
 class QueryCache:
@@ -127,6 +131,8 @@ def counts(run: TrainingRun, problems: Iterable[int], rates: GpuRates) -> str:
         "cast(null as double)" if rate is None else _double(rate)
         for rate in (rates.usd_per_gpu_hour, rates.facility_watts)
     )
+    if rates.pue is not None:
+        watts = f"coalesce(slot_watts * {_double(rates.pue)}, {watts})"
     return f"""\
 select
     num_gpus,
@@ -307,4 +313,7 @@ def gpu_rates(run: TrainingRun, ask: QueryCache, problem: int) -> GpuRates:
     price = next((line["usd_per_gpu_hour"] for line in prices if line["basis"] == basis), None)
     powers = ask(energies(run, problem))
     watts = powers[0]["watts_per_gpu"] if powers else None
-    return GpuRates(price, None if watts is None else watts * powers[0]["pue"])
+    if watts is None:
+        return GpuRates(price)
+    pue = powers[0]["pue"]
+    return GpuRates(price, watts * pue, pue if run.terms.watts is None else None)

@@ -209,6 +209,9 @@ def _has_layouts(run: TrainingRun, num_gpus: int) -> bool:
 def check_limits(run: TrainingRun, reference: DuckDBPyConnection) -> float | None:
     """Return the power of one GPU with its share of the site, None where it is not known.
 
+    Where the estimator finds the power of each layout, it is the least that any can have: a board
+    that idles, and its host.
+
     Raises
     ------
     InputError
@@ -221,7 +224,7 @@ def check_limits(run: TrainingRun, reference: DuckDBPyConnection) -> float | Non
         row = reference.execute(query, list(values)).fetchone()
         return None if row is None else row[0]
 
-    watts = terms.watts or first(queries.POWER_OF, name)
+    watts = terms.watts or _idle_watts(run.problem) or first(queries.POWER_OF, name)
     pue = terms.pue or first(queries.PUE)
     if limits.max_mw is not None and watts is None:
         raise InputError(
@@ -231,6 +234,13 @@ def check_limits(run: TrainingRun, reference: DuckDBPyConnection) -> float | Non
     if limits.budget_usd is not None:
         _check_budget(run, terms.price or first(queries.PRICE_OF, name, terms.basis))
     return None if watts is None or pue is None else watts * pue
+
+
+def _idle_watts(problem: Mapping[str, Scalar]) -> float | None:
+    """Return the power of an idle board with its host; None if layouts have no own power."""
+    if problem.get("power_limit_watts") is None:
+        return None
+    return sum(float(problem.get(name) or 0) for name in ("gpu_idle_watts", "host_watts"))
 
 
 def _check_budget(run: TrainingRun, price: float | None) -> None:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from estimators.columns import COLUMNS
-from estimators.columns.forms import IDENTIFIER, PLAIN, Form, form_of_name
+from estimators.columns.forms import DAYS, IDENTIFIER, PLAIN, Form, form_of_name
 from warehouse.show.formats import Figure, Row
 
 ROUNDING = 1e-9
@@ -126,12 +126,16 @@ def for_people(
         for place, name in enumerate(columns)
         if name not in drop and not _is_unused(name, [row[place] for row in rows])
     ]
-    writers = [_writer(columns[place]) for place in kept]
+    forms = [_fitting(columns[place], [row[place] for row in rows]) for place in kept]
+    writers = [_writer(form) for form in forms]
     table: list[Row] = [
         [write(row[place]) for place, write in zip(kept, writers, strict=True)] for row in rows
     ]
-    shown = [columns[place] for place in kept]
-    return [headings.get(name, _heading(name)) for name in shown], table
+    shown = [
+        headings.get(columns[place], _heading(columns[place], form))
+        for place, form in zip(kept, forms, strict=True)
+    ]
+    return shown, table
 
 
 def in_words(name: str, value: Any) -> str:
@@ -140,7 +144,7 @@ def in_words(name: str, value: Any) -> str:
         return "-"
     if isinstance(value, (bool, str)):
         return str(_plain(value))
-    form = _form(name)
+    form = _fitting(name, [value])
     if form is IDENTIFIER:
         return str(value)
     if form is not PLAIN:
@@ -165,13 +169,26 @@ def _is_unused(name: str, values: Sequence[Any]) -> bool:
     return neutral is not None and all(value in (None, neutral) for value in values)
 
 
-def _heading(name: str) -> str:
+def run_time_in_words(seconds: float) -> str:
+    """Return the time of a whole run in days, or in hours or minutes if it is short."""
+    return DAYS.fitting([seconds]).in_text(seconds)
+
+
+def run_times_in_words(low: float, high: float) -> str:
+    """Return an interval of times of a whole run, both ends in one unit."""
+    form = DAYS.fitting([high])
+    return f"{form.figure(low)} to {form.in_text(high)}"
+
+
+def _heading(name: str, form: Form) -> str:
+    """Return the heading of a column whose values are written in a form."""
     if name in COLUMNS:
-        return COLUMNS[name].heading
+        column = COLUMNS[name]
+        return column.heading if form is column.form else form.heading(name)
     of = name.removeprefix(_BEST)
     if of != name and of in COLUMNS:
-        return f"best {COLUMNS[of].heading}"
-    return form_of_name(name).heading(name)
+        return f"best {_heading(of, form)}"
+    return form.heading(name)
 
 
 def _form(name: str) -> Form:
@@ -179,8 +196,13 @@ def _form(name: str) -> Form:
     return form_of_name(name) if column is None else column.form
 
 
-def _writer(name: str) -> Callable[[Any], Any]:
+def _fitting(name: str, values: Sequence[Any]) -> Form:
+    """Return the form in which to write the values of a column."""
     form = _form(name)
+    return form if form.smaller is None else form.fitting(values)
+
+
+def _writer(form: Form) -> Callable[[Any], Any]:
     if form is IDENTIFIER:
         return lambda value: value
     if form is PLAIN:
