@@ -40,8 +40,13 @@ token_dispatcher.py MoEAlltoAllTokenDispatcher, with fused permutation)."""
 EXPERT_PRODUCTS = (2.0, 4.0)
 """Products of an expert, forward and backward."""
 
+EXPERT_CASTS = (6.0, 6.0)
+"""Kernels that cast an expert's share of the inputs of two products to FP8, or of their gradients:
+largest value, scale, cast (NVIDIA/TransformerEngine @d0067d0d
+transformer_engine/pytorch/csrc/extensions/cast.cpp, tensor by tensor)."""
+
 EXPERT_LAUNCH = 1 / 3
-"""Cost of an expert's product over that of a layer's other launch. One call in C++ launches those
+"""Cost of an expert's kernel over that of a layer's other launch. One call in C++ launches those
 of all experts (TransformerEngine's grouped product over cuBLAS): 5e-6 s each (A. Gray, Getting
 Started with CUDA Graphs, 2019), a third of 15e-6."""
 
@@ -90,7 +95,8 @@ def _launches(way: int, size: Any, values: Values, layout: Values) -> Any:
     dense = dense + np.where(layout["tensor_parallel"] > 1, collectives, 0.0)
     dense = dense + np.where(values["is_fp8"], CASTS[way], 0.0)
     # experts that work on a number of tokens that varies cannot be captured
-    experts = ROUTING[way] + EXPERT_LAUNCH * EXPERT_PRODUCTS[way] * size.experts
+    own = EXPERT_PRODUCTS[way] + np.where(values["is_fp8"], EXPERT_CASTS[way], 0.0)
+    experts = ROUTING[way] + EXPERT_LAUNCH * own * size.experts
     return np.where(values["uses_cuda_graphs"], 1.0, dense) + sparse * experts
 
 
@@ -99,7 +105,8 @@ def saved_seconds(launched: Any, waits: Any, work: Any, layers: Any, values: Val
 
     Stages of a pipeline synchronize between passes, and save nothing. One stage alone does not:
     passes that take the GPU longer, and the output layer, let the host run ahead, as far as the
-    queue is long. At best the longer of all launches and all work remains.
+    queue is long. At best the longer of all launches and all work remains. A mixture saves nothing:
+    in each layer the host asks the GPU how many tokens the experts have.
 
     Parameters
     ----------
@@ -112,7 +119,8 @@ def saved_seconds(launched: Any, waits: Any, work: Any, layers: Any, values: Val
     together = np.maximum(launches + values["vocabulary_launches"] * once - work, 0.0)
     # the launches of a pass are about half of those of both
     room = np.maximum(2 * QUEUE * once, 1e-30)
-    return (layers * waits - together) * (room / np.maximum(launches, room))
+    saved = (layers * waits - together) * (room / np.maximum(launches, room))
+    return np.where(values["sparse_share"] > 0, 0.0, saved)
 
 
 def optimizer_launch_seconds(layers: Any, values: Values) -> Any:

@@ -83,6 +83,23 @@ def test_a_mixture_launches_routing_and_its_experts() -> None:
     assert spread == close((50 + 36 + 22 + 2 * (2 + 4) / 3) * 1e-3)
 
 
+def test_the_experts_inputs_are_cast_one_by_one() -> None:
+    # six kernels each way for each of eight experts, at a third; 10 and 11 of the layer
+    casts = host(**MIXTURE, precision="fp8") - host(**MIXTURE)
+    assert casts == close((10 + 11 + 8 * (6 + 6) / 3) * 1e-3)
+
+
+def test_a_mixture_waits_in_each_pass() -> None:
+    # a token passes 512 x 1024 and 512 x 512 weights of attention, two experts of 3 x 512 x 256,
+    # and the router's 512 x 8, in a tile 128 wide
+    weights = 512 * 1024 + 512 * 512 + 2 * 3 * 512 * 256 + 512 * 128
+    forward = 2 * 1024 * weights / 1e11 + CORE * 10
+    slow = {"matrix_flops_per_second": 1e11, "forward_launches": 60.0}
+    found = step({**MIXTURE, **slow, "host_seconds_per_launch": 1e-3})
+    # backward, 22 + 8 x 4/3 launches are fewer than twice that, and do not make up for it
+    assert found["host_seconds"] == close(LAYERS * ((60 + 36 + 8 * 2 / 3) * 1e-3 - forward))
+
+
 def test_a_graph_is_one_launch_but_for_the_experts() -> None:
     graphs = {"uses_cuda_graphs": True}
     assert host(**graphs) == close(2e-3)
