@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from benchmarks.predictions import MEASURES, Prediction, changes, predicted, read, write
+from benchmarks.predictions import MEASURES, Prediction, Row, changes, predicted, read, write
 from estimators.training_step.estimator import TRAINING_STEP
 from warehouse.calibrate.published import published_steps
 
@@ -42,7 +42,7 @@ def test_the_file_has_every_published_step_once() -> None:
 
 
 def test_a_changed_a_new_and_a_lost_row_are_named() -> None:
-    before = {
+    before: dict[Row, Prediction] = {
         ("table", "group", "same"): Prediction(1.0, 1e9),
         ("table", "group", "slower"): Prediction(1.0, 1e9),
         ("table", "group", "larger"): Prediction(1.0, 1e9),
@@ -50,7 +50,7 @@ def test_a_changed_a_new_and_a_lost_row_are_named() -> None:
         ("table", "group", "taken"): Prediction(math.nan, math.nan),
         ("table", "group", "lost"): Prediction(1.0, 1e9),
     }
-    now = {
+    now: dict[Row, Prediction] = {
         ("table", "group", "same"): Prediction(1.0 + 1e-12, 1e9),
         ("table", "group", "slower"): Prediction(1.0 + 1e-6, 1e9),
         ("table", "group", "larger"): Prediction(1.0, 2e9),
