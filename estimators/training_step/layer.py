@@ -129,10 +129,11 @@ def layer_of(values: Values, layout: Values) -> Layer:
     )
     layer = _at_clock(1.0, work, size, values, layout)
     load = power.load_of(layer, power.flops_of(size, values, layout), values)
-    clock = power.clock_of(load, values)
-    if np.any(clock < 1.0):
-        layer = _at_clock(clock, work, size, values, layout)
-    return replace(layer, clock=clock, joules=power.joules_of(load, clock, values))
+    clocks = power.clocks_of(load, values)
+    if np.any(clocks.slowest < 1.0):
+        layer = _at_clock(clocks.slowest, work, size, values, layout)
+    joules = power.joules_of(load, clocks.middle, values)
+    return replace(layer, clock=clocks.slowest, joules=joules)
 
 
 class Work(NamedTuple):

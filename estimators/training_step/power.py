@@ -113,18 +113,36 @@ def load_of(layer: Any, flops: Flops, values: Values) -> Load:
     )
 
 
-def clock_of(load: Load, values: Values) -> Any:
-    """Return the clock at which the slowest GPU's mean power is the limit, relative to the full.
+class Clocks(NamedTuple):
+    """Clocks relative to the full one: of the slowest GPU of a run, and of one in the middle."""
 
-    It is 1 where the limit is not reached, or not known. The slowest of n GPUs sets the pace: its
-    clock lies as many standard deviations (`clock_spread`) below the mean as the largest of n
-    normal numbers lies above theirs.
+    slowest: Any
+    middle: Any
+
+
+def clocks_of(load: Load, values: Values) -> Clocks:
+    """Return the clocks at which a GPU's mean power is the limit, relative to the full clock.
+
+    They are 1 where the limit is not reached, or not known. The slowest of n GPUs sets the pace of
+    a step, and the others wait for it: its clock lies as many standard deviations (`clock_spread`)
+    below the mean as the largest of n normal numbers lies above theirs.
+    """
+    middle = _clock(load, 1.0, values)
+    behind = values["clock_spread"] * extreme_of(values["num_gpus"])
+    if not np.any(behind):
+        return Clocks(middle, middle)
+    return Clocks(_clock(load, 1.0 - behind, values), middle)
+
+
+def _clock(load: Load, pace: Any, values: Values) -> Any:
+    """Return the clock of a GPU that at one power is `pace` times as fast as the one in the middle.
+
+    Its arithmetic takes ``pace ^ -power_exponent`` times the energy.
     """
     room = power_limit(values) - values["gpu_idle_watts"]
     power = values["power_exponent"]
-    slowest = 1.0 - values["clock_spread"] * extreme_of(values["num_gpus"])
     # the energy at full clock
-    joules = load.arithmetic_joules / (values["clock_at_limit"] ** (power - 1.0) * slowest**power)
+    joules = load.arithmetic_joules / (values["clock_at_limit"] ** (power - 1.0) * pace**power)
     rest = load.other_joules - room * load.others
     exceeds = joules + rest > room * load.arithmetic
     clock = np.ones_like(joules + rest + room)
@@ -136,9 +154,10 @@ def clock_of(load: Load, values: Values) -> Any:
 
 
 def joules_of(load: Load, clock: Any, values: Values) -> Any:
-    """Return the energy above idle of a layer and microbatch at a clock.
+    """Return the energy above idle of a layer and microbatch on a GPU of this clock.
 
-    Transfers and streams are taken as long as at full clock.
+    Transfers and streams are taken as long as at full clock; the GPU idles while it waits for the
+    slowest one.
     """
     return load.other_joules + load.arithmetic_joules * _energy(clock, values)
 

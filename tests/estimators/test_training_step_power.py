@@ -8,10 +8,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from estimators.training_step.power import Load, clock_of, extreme_of, joules_of
+from estimators.training_step.estimator import TRAINING_STEP
+from estimators.training_step.power import Load, clocks_of, extreme_of, joules_of
 from tests.estimators.training_step_cases import GPT, IDEAL, step
 from warehouse.database import resources
 from warehouse.database.catalog import packaged_catalog
+from warehouse.evaluate.one import show_configuration
 
 BOARD: dict[str, Any] = {
     "power_limit_watts": 700.0,
@@ -41,6 +43,11 @@ def sustained(accelerator: str, number_format: str, software: str) -> dict[str, 
 
 
 # ---- the balance ----
+
+
+def clock_of(load: Load, board: dict[str, Any]) -> Any:
+    """Return the clock of the slowest GPU."""
+    return clocks_of(load, board).slowest
 
 
 def test_products_alone_slow_down_by_the_third_root_of_the_power() -> None:
@@ -87,7 +94,9 @@ def test_the_slowest_of_many_gpus_sets_the_clock() -> None:
     load = Load(1.0, 0.0, 8 * 574.0, 0.0)
     spread = {**BOARD, "clock_spread": 0.02, "num_gpus": 512}
     # 2.9 standard deviations of 2 % below 0.5
-    assert clock_of(load, spread) == pytest.approx(0.5 * (1 - 0.02 * 2.915), rel=1e-3)
+    slowest, middle = clocks_of(load, spread)
+    assert slowest == pytest.approx(0.5 * (1 - 0.02 * 2.915), rel=1e-3)
+    assert middle == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("count", "expected"), [(1, 0.0), (8, 1.24), (64, 2.20), (512, 2.91)])
@@ -228,3 +237,28 @@ def test_the_clock_of_a100_is_not_counted_twice() -> None:
         "clock_at_limit": constant("clock_at_limit"),
     }
     assert clock_of(Load(1.0, 0.0, joules, 0.0), board) == pytest.approx(1, abs=0.005)
+
+
+def test_a_logged_run_draws_what_was_measured_at_its_nodes() -> None:
+    # MLPerf v4.0, GPT-3 175B on 64 nodes of 8 H100: 288 steps of 2,048 sequences took 51.0 of
+    # the 56.9 minutes; 230 W of a host for each GPU (150 to 350) are not fitted to it
+    runs = pl.read_csv(resources.reference_directory() / "published_training_runs.csv")
+    name = "MLPerf v4.0 GPT-3 on 64 SMC H100 nodes"
+    [measured] = runs.filter(pl.col("model") == name).to_dicts()
+    assert measured["dataset_tokens"] == 288 * 2048 * 2048
+    shape = {"num_layers": 96, "hidden_size": 12288, "num_heads": 96, "vocab_size": 51200}
+    layout = {"tensor_parallel": 4, "pipeline_parallel": 8, "virtual_pipeline": 12}
+    inputs = {
+        **{"accelerator": "H100 SXM 80GB", "framework": "megatron_core", "precision": "fp8"},
+        **{"seq_len": 2048, "num_gpus": 512, "global_batch_size": 2048, "microbatch_size": 2},
+        **shape,
+        **layout,
+    }
+    given = {key: str(value) for key, value in inputs.items()}
+    relation = TRAINING_STEP.relations[0]
+    shown = show_configuration(TRAINING_STEP, relation, given, frozenset(), packaged_catalog())
+    found = {key: float(str(shown.results[key])) for key in ("step_seconds", "gpu_watts")}
+    watts = found["gpu_watts"] + constant("host_watts")
+    assert watts == pytest.approx(measured["watts_per_gpu"], rel=0.05)
+    hours = 288 * found["step_seconds"] / (51.0 / 56.9) / 3600
+    assert 512 * hours * watts / 1000 == pytest.approx(measured["energy_kwh"], rel=0.05)
