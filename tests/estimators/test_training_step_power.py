@@ -249,8 +249,13 @@ def test_a_logged_run_draws_what_was_measured_at_its_nodes() -> None:
     shape = {"num_layers": 96, "hidden_size": 12288, "num_heads": 96, "vocab_size": 51200}
     layout = {"tensor_parallel": 4, "pipeline_parallel": 8, "virtual_pipeline": 12}
     inputs = {
-        **{"accelerator": "H100 SXM 80GB", "framework": "megatron_core", "precision": "fp8"},
-        **{"seq_len": 2048, "num_gpus": 512, "global_batch_size": 2048, "microbatch_size": 2},
+        "accelerator": "H100 SXM 80GB",
+        "framework": "megatron_core",
+        "precision": "fp8",
+        "seq_len": 2048,
+        "num_gpus": 512,
+        "global_batch_size": 2048,
+        "microbatch_size": 2,
         **shape,
         **layout,
     }
