@@ -144,6 +144,12 @@ CONSTANTS = (
         "",
         "Whether a product of a tensor-parallel rank starts with its own part of the input",
     ),
+    Column(
+        "regathers_for_recompute",
+        "bool",
+        "",
+        "Whether ZeRO 3 gathers a recomputed layer's weights once more for its gradients",
+    ),
     latency(
         "pipeline_hop_seconds",
         "Time of a transfer between stages besides that of one message: others, and the host's",

@@ -92,10 +92,14 @@ class Exchange(NamedTuple):
 
 
 class Units(NamedTuple):
-    """Seconds of stage 3's exchanges: of one layer, and of the vocabulary."""
+    """Seconds of stage 3's exchanges: of one layer, and of the vocabulary.
+
+    `copied` are the host's for one exchange of a layer, which puts the shards into their place.
+    """
 
     scattered: Any
     gathered: Any
+    copied: Any
     vocabulary_scattered: Any
     vocabulary_gathered: Any
     layers: Any
@@ -139,10 +143,11 @@ def units(share: Share, group: Mapping[str, Group], values: Values) -> Units:
         dense=(share.dense - share.vocabulary) / layers, experts=share.experts / layers
     )
     gradients, weights = values["reduced_gradient_bytes"], values["gathered_weight_bytes"]
-    gather = network.gather_seconds
+    gather, replicas = network.gather_seconds, group["data"].size
     return Units(
         _both(gather, layer, group, gradients, values, 1.0),
         _both(gather, layer, group, weights, values, 1.0),
+        values["shard_copy_seconds"] * np.where(replicas > 1, replicas, 0.0),
         gather(group["data"], gradients * share.vocabulary, values, has_vocabulary),
         gather(group["data"], weights * share.vocabulary, values, has_vocabulary),
         share.layers,
@@ -231,7 +236,9 @@ def unit_seconds(each: Units, values: Values, window: Window) -> Any:
 
     Programs that keep what they gathered do not gather the vocabulary and the last layer again;
     under a pipeline they gather and scatter once a step
-    (torchtitan @82f7387f parallelisms/parallelize_llama.py, `apply_fsdp`).
+    (torchtitan @82f7387f parallelisms/parallelize_llama.py, `apply_fsdp`). A program may release
+    a layer after it was recomputed, and gather it a third time (DeepSpeed @112ebff6e
+    deepspeed/runtime/zero/stage3.py, `release_sub_module`).
     """
     layers, gathered, scattered = each.layers, each.gathered, each.scattered
     keeps = np.where(values["keeps_gathered_weights"], 1.0, 0.0)
@@ -240,9 +247,11 @@ def unit_seconds(each: Units, values: Values, window: Window) -> Any:
     behind = np.minimum(ahead, window.layer_forward)
     backward = values["gradient_overlap_fraction"] * scattered + (1 - once) * ahead
     behind = behind + np.minimum(backward, window.layer_backward)
+    again = np.equal(values["activation_recompute"], "full") & values["regathers_for_recompute"]
+    gathers = layers + (1 - once) * (layers - keeps) + np.where(again, layers, 0.0)
     whole = (
-        layers * (gathered + scattered)
-        + (1 - once) * (layers - keeps) * gathered
+        gathers * (gathered + each.copied)
+        + layers * (scattered + each.copied)
         + (2 - keeps) * each.vocabulary_gathered
         + each.vocabulary_scattered
     )

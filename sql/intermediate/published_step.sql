@@ -97,7 +97,9 @@ measured as (
         'full' as activation_recompute,
         false as uses_sequence_parallel,
         case when published.scheme = 'ZeRO-3' then 3 else 0 end as zero_stage,
-        'megatron_lm_2021' as framework,
+        case
+            when published.scheme = 'ZeRO-3' then 'deepspeed_2021' else 'megatron_lm_2021'
+        end as framework,
         'unfused' as attention,
         published.scheme <> 'ZeRO-3' as is_own_framework,
         published.achieved_flops_per_second_per_gpu as flops_per_second_per_gpu,

@@ -184,6 +184,20 @@ def test_programs_that_keep_gathered_weights_gather_less() -> None:
     assert two["data_comm_seconds"] == close(0.75 * (2 + 4) * stage / 1e8)
 
 
+def test_a_program_may_gather_again_after_recomputation_and_copy_shards() -> None:
+    # DeepSpeed of 2021: layers are gathered forward, to recompute and backward, the vocabulary
+    # twice; four replicas' parts of a layer are copied after each gathering and before each
+    # scattering. Three microbatches, nothing hides.
+    program = {**REPLICAS, "zero_stage": 3, "num_microbatches": 3, "regathers_for_recompute": True}
+    program["shard_copy_seconds"] = 1e-4
+    none, full = step_with(program, {}, {"activation_recompute": "full"})
+    words = 2 * 512 * 512
+    for found, gathers in ((none, 2), (full, 3)):
+        moved = 2 * (gathers * 4 * LLAMA_LAYER + 2 * words) + 4 * WEIGHTS
+        copied = 4 * 4 * (gathers + 1) * 1e-4
+        assert found["data_comm_seconds"] == close(3 * (0.75 * moved / 1e8 + copied))
+
+
 def test_a_program_may_wait_with_sharded_gradients_and_copy_shards() -> None:
     # nanotron: under ZeRO-1 one all-reduce after the last backward pass and a blocking gather,
     # 2 (d - 1)/d 4 N / B + (d - 1)/d 2 N / B in one call each; the host puts four replicas' parts

@@ -65,6 +65,7 @@ IDEAL: dict[str, Any] = {
     "keeps_gathered_weights": False,
     "shard_copy_seconds": 0.0,
     "pipeline_hop_seconds": 0.0,
+    "regathers_for_recompute": False,
     "splits_tensor_exchanges": False,
     "starts_with_own_shard": False,
     "fuses_elementwise": True,
