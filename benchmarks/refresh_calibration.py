@@ -24,12 +24,12 @@ TABLES = (
     ("the same, `--wide`", "published_megatron_scaling --wide"),
     (
         "the same, three constants",
-        "published_megatron_scaling --fit gemm_efficiency,network_efficiency,hbm_efficiency",
+        "published_megatron_scaling --fit product_rate_factor,network_efficiency,hbm_efficiency",
     ),
     ("table 5 of 2205.05198", "published_megatron_recompute"),
     (
         "the same, one constant",
-        "published_megatron_recompute --fit gemm_efficiency",
+        "published_megatron_recompute --fit product_rate_factor",
     ),
     ("table 2 of 2104.04473, PTD-P", "published_megatron_training_time"),
     ("the same, `--wide`", "published_megatron_training_time --wide"),

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from estimators.columns import COLUMNS, Column
+from estimators.measured import MeasuredTables as MeasuredTables
 from estimators.refusals import EmptySpaceError as EmptySpaceError
 from estimators.refusals import Refusal as Refusal
 from estimators.refusals import RefusedError as RefusedError
@@ -44,10 +45,13 @@ class Catalog:
         Table name -> key (the table's first column) -> the row as a mapping.
     aliases
         Table name -> other spelling -> key.
+    measured
+        Tables of many rows that have no key, as columns.
     """
 
     tables: Mapping[str, Mapping[str, Record]] = field(repr=False)
     aliases: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    measured: MeasuredTables = field(default_factory=MeasuredTables, repr=False, compare=False)
 
     def find(self, table: str, key: str) -> Record:
         """Return the row of `table` that `key` or one of its aliases names.

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from estimators.columns.column import MEGATRON, Column, count, fraction, identifier, positive, text
+from estimators.columns.column import (
+    MEGATRON,
+    Column,
+    count,
+    fraction,
+    identifier,
+    measure,
+    positive,
+    text,
+)
 from estimators.columns.forms import IDENTIFIER, PLAIN, SERVER_POWER
 
 RECORD = (
@@ -52,6 +61,15 @@ REFERENCE = (
     text("source", "Where the row's figures were published"),
     text("note", "Remark on the row"),
     text("alias", "Another spelling of a name"),
+    count("product_rows", "Rows of the result of a product", unit="rows"),
+    count("product_columns", "Columns of the result of a product"),
+    count("product_depth", "Inner size of a product: columns of its first operand"),
+    positive("product_flops_per_second", "FLOP/s", "Rate of a product that was timed alone"),
+    measure("rate_spread", "", "Half the range of the times between programs, over their median"),
+    Column(
+        "follows_waves", "bool", "", "Whether the time of products follows whole waves of tiles"
+    ),
+    count("num_programs", "Programs that measured"),
     positive(
         "bf16_flops_per_second", "FLOP/s", "Peak dense BF16 rate; FP16 where there is no BF16"
     ),

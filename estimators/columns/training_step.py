@@ -33,6 +33,7 @@ RUN = (
     ),
     text("framework", "Program whose choices of fusion, overlap and bytes are taken"),
     text("profile", "Set of constants: default, or the name of a calibrated one"),
+    text("kernels", "Accelerator whose measured kernels are read; `formula`: none are"),
     text("precision", "Number format of the matrix products", "bf16", "fp16", "fp8"),
 )
 
@@ -47,6 +48,22 @@ CONSTANTS = (
         "Inner dimension at which a product reaches half its rate",
         minimum=0,
         maximum=1e6,
+    ),
+    Column(
+        "product_rate_factor",
+        "float",
+        "",
+        "Rate of products in 16 bits over that of the measured kernels, or of the formula",
+        minimum=0.05,
+        maximum=20,
+    ),
+    Column(
+        "fp8_product_rate_factor",
+        "float",
+        "",
+        "Rate of products in FP8 over that of the measured kernels, or of the formula",
+        minimum=0.05,
+        maximum=20,
     ),
     efficiency("small_tile_efficiency", "Rate of tiles of 128 x 128 over that of 256 x 128"),
     efficiency("hbm_efficiency", "Share of memory bandwidth that streaming kernels reach"),

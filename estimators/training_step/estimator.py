@@ -27,6 +27,7 @@ from estimators.decoder import (
 from estimators.enumeration import Axis
 from estimators.factored import Gathered, distinct, runs, stacked, take
 from estimators.inputs import Inputs
+from estimators.kernels.products import MeasuredProducts
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
 from estimators.training_step import inputs as given
@@ -199,8 +200,9 @@ class TrainingStep(SearchedEstimator):
         Rows of a search that follow one another split layers alike: a layer is computed once
         for each run of them. In a batch each row has its own layer.
         """
-        del mends, catalog
+        del mends
         values = with_derived(values)
+        values["products"] = MeasuredProducts(catalog, values["kernels"])
         is_cell = np.ndim(values["seq_len"]) == 0
         with np.errstate(all="ignore"):
             found = _figures(values, layouts, is_cell=is_cell)

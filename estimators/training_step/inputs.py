@@ -12,6 +12,7 @@ from estimators.columns import COLUMNS
 from estimators.columns.training_step import CONSTANTS as CONSTANT_COLUMNS
 from estimators.contract import Array, Catalog, RefusedError, Scalar
 from estimators.inputs import Inputs
+from estimators.kernels.products import FORMULA, kernels_of, measured_accelerators
 from estimators.training_step.rules import LAYOUT_RULES, PROBLEM_RULES
 
 SHAPE = (
@@ -43,15 +44,20 @@ LIMIT = "power_limit_watts"
 NEEDED = ("num_layers", "hidden_size", "num_heads", "seq_len")
 """The least that makes a shape."""
 
+OF_THE_FORMULA = (
+    *("gemm_efficiency", "fp8_gemm_efficiency", "gemm_half_depth", "small_tile_efficiency"),
+)
+"""Constants of the formula of products."""
+
 CONSTANTS = (*LINKS[1:], *(column.name for column in CONSTANT_COLUMNS))
 """Columns whose defaults are rows of the table of constants."""
 
 PROBLEM = (
     *("model", *SHAPE),
     *("accelerator", *HARDWARE, "nics_per_gpu", LIMIT, "framework", "profile", *CONSTANTS),
-    *("precision", "num_gpus", "global_batch_size"),
+    *("kernels", "precision", "num_gpus", "global_batch_size"),
 )
-SYSTEM = (*HARDWARE, "nics_per_gpu", LIMIT, *CONSTANTS)
+SYSTEM = (*HARDWARE, "nics_per_gpu", LIMIT, "kernels", *CONSTANTS)
 CHOICES = ("attention", "activation_recompute")
 KEYS = (
     *("tensor_parallel", "context_parallel", "expert_parallel", "uses_sequence_parallel"),
@@ -87,6 +93,7 @@ def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
     inputs.default("profile", DEFAULTS["profile"])
     inputs.look_up(catalog, "framework", "framework", ("attention",))
     _resolve_system(inputs, catalog)
+    _resolve_kernels(inputs, catalog)
     _resolve_constants(inputs, catalog)
     for name, value in DEFAULTS.items():
         inputs.default(name, value)
@@ -176,6 +183,33 @@ def _system(catalog: Catalog, name: str, systems: Any) -> tuple[Any, dict[str, s
             product = catalog.find("accelerator", str(record.get("priced_as", name)))
             return product, {**HARDWARE, "num_sms": "num_sms", LIMIT: "tdp_watts"}
     return systems.get(name), {attribute: attribute for attribute in (*HARDWARE, LINKS[0])}
+
+
+def _resolve_kernels(inputs: Inputs, catalog: Catalog) -> None:
+    """Fill the accelerator whose measured kernels are read: none where there is none like it.
+
+    A row that gives a constant of the formula of products asks for the formula.
+    """
+    asks: Array = np.zeros(inputs.num_rows, dtype=bool)
+    for name in OF_THE_FORMULA:
+        asks |= ~inputs.missing(name)
+    known = measured_accelerators(catalog)
+    for value in dict.fromkeys(inputs["kernels"].tolist()):
+        if value in (None, FORMULA):
+            continue
+        rows = np.equal(inputs["kernels"], value)
+        found = FORMULA
+        with suppress(RefusedError):
+            found = kernels_of(catalog, catalog.find("accelerator", str(value))["accelerator"])
+        if found == FORMULA:
+            reason = "has no measured kernels"
+            inputs.refuse("kernels", rows, reason, f"known: {', '.join((FORMULA, *known))}")
+        else:
+            inputs["kernels"][rows] = found
+    default: Array = np.full(inputs.num_rows, FORMULA, dtype=object)
+    for value in dict.fromkeys(inputs["accelerator"].tolist()):
+        default[np.equal(inputs["accelerator"], value) & ~asks] = kernels_of(catalog, value)
+    inputs.default("kernels", default)
 
 
 def places(catalog: Catalog, framework: Scalar, accelerator: Scalar) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.contract import Values
+from estimators.factored import distinct, take
 from estimators.training_step import elementwise, network, power
 from estimators.training_step.attention import Core, attention_core
 from estimators.training_step.host import Host, host_of
@@ -123,7 +124,7 @@ def layer_of(values: Values, layout: Values) -> Layer:
     """
     size = size_of(values, layout)
     work = Work(
-        _products(size, values, values["sparse_share"], pieces_of(values, layout)),
+        _distinct_products(size, values, layout),
         attention_core(size, values, layout),
         elementwise.layer_seconds(size, values, values["sparse_share"]),
     )
@@ -206,6 +207,23 @@ IN_PIECES = {
 }
 """Place of a product -> its passes with an exchange of their own: before those that split columns
 forward, after those that split rows forward, before these backward."""
+
+
+def _distinct_products(size: Size, values: Values, layout: Values) -> dict[str, Any]:
+    """Return the seconds of a layer's products, those of a cell computed once for each size.
+
+    The size of a product depends on tokens and on degrees of tensor and expert parallelism alone.
+    """
+    sparse = values["sparse_share"]
+    if np.ndim(values["seq_len"]) or not np.ndim(size.tokens):
+        return _products(size, values, sparse, pieces_of(values, layout))
+    names = ("tensor_parallel", "expert_parallel", "uses_sequence_parallel")
+    keys = {"tokens": size.tokens, **{name: layout[name] for name in names}}
+    table, place = distinct(keys, tuple(keys))
+    of_tokens = {"microbatch_size": table["tokens"] / values["seq_len"], "context_parallel": 1}
+    own = {**table, **of_tokens}
+    found = _products(size_of(values, own), values, sparse, pieces_of(values, own))
+    return {name: take(seconds, place) for name, seconds in found.items()}
 
 
 def _products(size: Size, values: Values, sparse: Any, pieces: Any) -> dict[str, Any]:

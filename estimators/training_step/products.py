@@ -1,6 +1,7 @@
 """Seconds of matrix products and of streaming kernels on one GPU.
 
-A product of M x K by K x N is cut into tiles of its result, and the tiles into waves of one
+Products that were measured take the time of `estimators.kernels`. Of other accelerators a product
+is computed: one of M x K by K x N is cut into tiles of its result, and the tiles into waves of one
 tile a multiprocessor. It loses time to a last wave that is not full, to tiles that hang over
 the edge, and to the prologue and epilogue of every tile, which a deep K outweighs.
 
@@ -15,34 +16,7 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Values
-
-TILES = ((256, 128), (128, 256))
-"""Tiles of a result, rows x columns: the largest of cuBLAS, either way up."""
-
-SMALL_TILE = (128, 128)
-"""A smaller tile fills waves better and reads its operands more often."""
-
-
-def tile_share(rows: Any, columns: Any, batch: Any, values: Values) -> Any:
-    """Return the share of a product's rate that its best tiling keeps: 0 to 1.
-
-    Parameters
-    ----------
-    rows, columns, batch
-        Size of the result, and how many such products run as one kernel.
-    values
-        `num_sms` and `small_tile_efficiency`.
-    """
-    shares = [_share(rows, columns, batch, tile, values["num_sms"]) for tile in TILES]
-    small = _share(rows, columns, batch, SMALL_TILE, values["num_sms"])
-    return np.maximum(np.maximum(*shares), small * values["small_tile_efficiency"])
-
-
-def _share(rows: Any, columns: Any, batch: Any, tile: tuple[int, int], num_sms: Any) -> Any:
-    tiles = np.ceil(rows / tile[0]) * np.ceil(columns / tile[1]) * batch
-    waves = tiles / num_sms
-    in_tiles = rows * columns * batch / (tiles * tile[0] * tile[1])
-    return in_tiles * waves / np.ceil(waves)
+from estimators.kernels.tiles import tile_share
 
 
 def product_seconds(
@@ -52,10 +26,29 @@ def product_seconds(
 
     Parameters
     ----------
+    values
+        `products` are the measured kernels (`kernels.products.MeasuredProducts`). Where none was
+        measured the formula above holds, with `gemm_efficiency` and its like.
     low
         Whether the product may run in the format that `precision` names; the core of
         attention and the output layer stay in 16 bits.
     """
+    factor = np.where(
+        values["is_fp8"] if low else np.False_,
+        values["fp8_product_rate_factor"],
+        values["product_rate_factor"],
+    )
+    measured = np.nan
+    if values["products"]:
+        measured = values["products"].seconds(rows, columns, depth, batch, values, low=low)
+        if not np.any(np.isnan(measured)):
+            return measured / factor
+    computed = _computed(rows, columns, depth, values, batch, low=low)
+    return np.where(np.isnan(measured), computed, measured) / factor
+
+
+def _computed(rows: Any, columns: Any, depth: Any, values: Values, batch: Any, *, low: bool) -> Any:
+    """Return the seconds by the formula."""
     share = tile_share(rows, columns, batch, values) * depth / (depth + values["gemm_half_depth"])
     is_fp8 = values["is_fp8"] if low else np.False_
     peak = np.where(

@@ -80,7 +80,7 @@ def test_the_report_has_the_three_errors_and_those_on_other_tables(
     _, (code, out, err) = made
     assert code == 0, err
     assert "Constants fitted to 8 rows of published_megatron_recompute" in out
-    for text in ("gemm_efficiency@A100 SXM 80GB", "tensor_overlap_fraction@megatron_lm_2022"):
+    for text in ("product_rate_factor@A100 SXM 80GB", "tensor_overlap_fraction@megatron_lm_2022"):
         assert text in out
     for text in ("\nuntuned ", "\nfitted (in sample) ", "\nleft out ", "\n175B selective "):
         assert text in out
@@ -101,7 +101,7 @@ def test_without_a_name_nothing_is_stored_and_no_database_is_made(
     assert "not stored" in err
     found = json.loads(out)
     assert found["profile"] is None
-    assert [one["constant"] for one in found["constants"]] == ["gemm_efficiency"]
+    assert [one["constant"] for one in found["constants"]] == ["product_rate_factor"]
     assert [one["estimate"] for one in found["errors"]] == [
         "untuned",
         "fitted (in sample)",
@@ -163,7 +163,7 @@ def test_a_file_of_ones_own_is_a_reference(warehouse: Command, tmp_path: Path) -
         writer = csv.writer(file)
         writer.writerow([*names, "step_seconds"])
         writer.writerows([*values, seconds] for seconds in (1.09, 1.1, 1.11))
-    code, out, _ = warehouse("calibrate", path, "--fit", "gemm_efficiency", "--json")
+    code, out, _ = warehouse("calibrate", path, "--fit", "product_rate_factor", "--json")
     assert code == 0
     found = json.loads(out)
     assert [row["published_row"] for row in found["rows"]] == ["row 1", "row 2", "row 3"]
@@ -190,7 +190,7 @@ def test_a_profile_changes_problems_and_results_of_a_sweep_and_the_default_does_
     assert warehouse("sweep", path, "--db", calibrated, "--profile", "tuned")[0] == 0
     found = rows_of(
         calibrated,
-        "select study.study, problem.profile, problem_id, problem.gemm_efficiency, "
+        "select study.study, problem.profile, problem_id, problem.product_rate_factor, "
         "problem.tensor_overlap_fraction, min(step_seconds) as fastest, count(*) as num_rows "
         "from training_step inner join cell using (cell_id) inner join problem using (problem_id) "
         "inner join study_cell using (cell_id) inner join study using (study) "
@@ -202,7 +202,7 @@ def test_a_profile_changes_problems_and_results_of_a_sweep_and_the_default_does_
     assert tuned[:2] == ("steps tuned", "tuned")
     assert plain[2] != tuned[2]
     assert plain[3:5] == (0.854, 1)
-    assert tuned[3:5] == (fitted["gemm_efficiency"], fitted["tensor_overlap_fraction"])
+    assert tuned[3:5] == (fitted["product_rate_factor"], fitted["tensor_overlap_fraction"])
     assert plain[5] != tuned[5]
     assert plain[6] == tuned[6]
     for more in ([], ["--profile", "default"], ["--profile", "tuned"]):
@@ -213,11 +213,11 @@ def test_a_profile_changes_problems_and_results_of_a_sweep_and_the_default_does_
 def test_a_study_may_name_profiles_itself_and_give_constants_of_its_own(
     warehouse: Command, calibrated: Path, study: Callable[..., Path]
 ) -> None:
-    path = study('profile = ["default", "tuned"]\n[system]\ngemm_efficiency = 0.7')
+    path = study('profile = ["default", "tuned"]\n[system]\nproduct_rate_factor = 0.7')
     assert warehouse("sweep", path, "--db", calibrated, "--profile", "tuned")[0] == 0
     assert rows_of(
         calibrated,
-        "select profile, gemm_efficiency, tensor_overlap_fraction < 1 from problem order by 1",
+        "select profile, product_rate_factor, tensor_overlap_fraction < 1 from problem order by 1",
     ) == [("default", 0.7, False), ("tuned", 0.7, True)]
     assert rows_of(calibrated, "select study from study") == [("steps",)]
 
@@ -263,7 +263,7 @@ def test_a_profile_that_says_nothing_of_a_system_is_refused(
     code, _, err = warehouse("sweep", path, "--db", calibrated, "--profile", "tuned")
     assert code == 3
     assert "has no constant for H100 SXM 80GB under megatron_core" in err
-    assert "gemm_efficiency@A100 SXM 80GB" in err
+    assert "product_rate_factor@A100 SXM 80GB" in err
 
 
 @pytest.mark.parametrize("command", ["sweep", "evaluate", "show"])
@@ -301,8 +301,8 @@ def test_show_takes_a_profile_by_option_or_by_key(warehouse: Command, calibrated
         shown(warehouse, "--profile", "default", "--db", calibrated)["results"]
         == (plain["results"])
     )
-    own = shown(warehouse, "gemm_efficiency=0.7", "--profile", "tuned", "--db", calibrated)
-    assert own["inputs"]["gemm_efficiency"] == 0.7
+    own = shown(warehouse, "product_rate_factor=0.7", "--profile", "tuned", "--db", calibrated)
+    assert own["inputs"]["product_rate_factor"] == 0.7
     fitted = dict(rows_of(calibrated, "select constant, fitted_constant_value from calibration"))
     assert own["inputs"]["tensor_overlap_fraction"] == fitted["tensor_overlap_fraction"]
 
@@ -356,7 +356,7 @@ def test_stored_rows_of_a_profile_are_evaluated_to_themselves(
     assert after == pytest.approx(before, rel=1e-12)
 
 
-SHORT = ("calibrate", "published_megatron_scaling", "--fit", "gemm_efficiency")
+SHORT = ("calibrate", "published_megatron_scaling", "--fit", "product_rate_factor")
 
 
 @pytest.mark.usefixtures("toy")
@@ -396,7 +396,7 @@ def test_a_calibration_is_written_to_a_file_in_each_format(
     assert (tmp_path / "fit.txt").read_text() == whole
     [constant] = csv.DictReader((tmp_path / "fit.csv").read_text().splitlines())
     expected = document["constants"][0]
-    assert constant["step_constant"] == "gemm_efficiency@A100 SXM 80GB"
+    assert constant["step_constant"] == "product_rate_factor@A100 SXM 80GB"
     assert float(constant["fitted_constant_value"]) == expected["fitted_constant_value"]
     written = (tmp_path / "fit.md").read_text()
     assert "\n## Constants fitted to 10 rows of published_megatron_scaling\n" in written

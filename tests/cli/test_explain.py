@@ -39,13 +39,13 @@ def test_an_elasticity_is_the_change_of_the_step_when_the_constant_is_given(
     explained: Document,
 ) -> None:
     constants = {one["name"]: one for one in explained()["constants"]}
-    one = constants["gemm_efficiency"]
+    one = constants["product_rate_factor"]
     low, high = (
-        explained(f"gemm_efficiency={one['value'] * factor!r}")["step_seconds"]
+        explained(f"product_rate_factor={one['value'] * factor!r}")["step_seconds"]
         for factor in (0.99, 1.01)
     )
     assert one["elasticity"] == pytest.approx(math.log(high / low) / math.log(1.01 / 0.99))
-    at_lowest = explained(f"gemm_efficiency={one['lowest']!r}")["step_seconds"]
+    at_lowest = explained(f"product_rate_factor={one['lowest']!r}")["step_seconds"]
     assert one["at_lowest"] == pytest.approx(at_lowest)
     rate = constants["matrix_flops_per_second"]
     assert -1 < rate["elasticity"] < -0.4
@@ -79,9 +79,9 @@ def test_a_choice_of_the_program_says_how_often_it_is_another(explained: Documen
 
 
 def test_a_constant_that_is_given_has_no_range(explained: Document) -> None:
-    constants = {one["name"]: one for one in explained("gemm_efficiency=0.7")["constants"]}
-    assert constants["gemm_efficiency"]["lowest"] is None
-    assert constants["gemm_efficiency"]["source"] == "given"
+    constants = {one["name"]: one for one in explained("product_rate_factor=0.7")["constants"]}
+    assert constants["product_rate_factor"]["lowest"] is None
+    assert constants["product_rate_factor"]["source"] == "given"
 
 
 def test_the_report_names_step_parts_and_constants(warehouse: Command) -> None:
@@ -93,7 +93,7 @@ def test_the_report_names_step_parts_and_constants(warehouse: Command) -> None:
     assert lines[0].startswith("part")
     assert any(line.startswith("gemm ") for line in lines)
     assert any(line.startswith("step ") for line in lines)
-    assert any(line.startswith("gemm_efficiency ") for line in lines)
+    assert any(line.startswith("product_rate_factor ") for line in lines)
 
 
 @pytest.mark.long

@@ -35,7 +35,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, empty_warehouse: Path) -> tup
     """A database with two profiles and a study swept under one of them, to copy."""
     folder = tmp_path_factory.mktemp("profiles")
     path = shutil.copyfile(empty_warehouse, folder / "warehouse.duckdb")
-    fit = ("--fit", "gemm_efficiency", "--db", path)
+    fit = ("--fit", "product_rate_factor", "--db", path)
     for name in ("tuned", "other"):
         code, _, err = call("calibrate", "published_megatron_recompute", "--name", name, *fit)
         assert code == 0, err
@@ -67,7 +67,7 @@ def test_profiles_are_listed_with_what_their_constants_were(
     listed = json.loads(out)
     assert [line["profile"] for line in listed] == ["other", "tuned"]
     for line in listed:
-        assert line["step_constant"] == "gemm_efficiency@A100 SXM 80GB"
+        assert line["step_constant"] == "product_rate_factor@A100 SXM 80GB"
         assert line["reference"] == "published_megatron_recompute"
         # docs/calibration.md: of one constant, 8 rows, 0.854 to 0.858
         assert line["num_rows"] == 8
@@ -105,7 +105,7 @@ def test_a_dropped_profile_is_gone_and_the_rows_of_it_stay(
     assert "known: default, other" in err
     # and may be given again
     again = ("calibrate", "published_megatron_recompute", "--name", "tuned")
-    assert warehouse(*again, "--fit", "gemm_efficiency", "--db", calibrated)[0] == 0
+    assert warehouse(*again, "--fit", "product_rate_factor", "--db", calibrated)[0] == 0
 
 
 def test_a_profile_that_nothing_was_evaluated_with_leaves_nothing(

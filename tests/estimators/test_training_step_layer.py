@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from estimators.kernels.products import FORMULA, MeasuredProducts
+from estimators.kernels.tiles import tile_share
 from estimators.training_step import products
 from tests.estimators.training_step_cases import (
+    CATALOG,
     FREE,
     LLAMA,
     step,
@@ -23,6 +26,9 @@ from tests.estimators.training_step_figures import CORE, FORWARD, LAYER, OUTPUT,
 
 
 CHIP = {
+    "products": MeasuredProducts(CATALOG, FORMULA),
+    "product_rate_factor": 1.0,
+    "fp8_product_rate_factor": 1.0,
     "num_sms": 1,
     "small_tile_efficiency": 0.5,
     "is_fp8": False,
@@ -64,7 +70,7 @@ def test_a_product_loses_to_edges_of_tiles_and_to_waves_that_are_not_full(
     rows: int, columns: int, batch: int, chip: dict[str, Any], share: float
 ) -> None:
     values = {**CHIP, **chip}
-    assert products.tile_share(rows, columns, batch, values) == close(share)
+    assert tile_share(rows, columns, batch, values) == close(share)
     flops = 2 * rows * columns * 1024 * batch
     assert products.product_seconds(rows, columns, 1024, values, batch) == close(
         flops / (0.5e12 * share)

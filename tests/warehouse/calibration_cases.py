@@ -19,6 +19,7 @@ ROWS: dict[str, list[Any]] = {
     "vocab_size": [51200] * 6,
     "accelerator": [ACCELERATOR] * 6,
     "framework": [FRAMEWORK] * 6,
+    "kernels": ["formula"] * 6,
     "tensor_parallel": [8, 8, 8, 8, 4, 2],
     "pipeline_parallel": [1, 8, 4, 1, 1, 1],
     "microbatch_size": [4, 1, 2, 8, 16, 16],

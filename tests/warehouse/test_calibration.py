@@ -81,7 +81,9 @@ def test_the_default_fit_takes_one_share_for_all_collectives_that_may_overlap(
     core |= {"global_batch_size": [n * 4 for n in ROWS["global_batch_size"]]}
     core |= {"zero_stage": [1] * 6, "attention": ["flash"] * 6}
     frame = pl.DataFrame({**ROWS, **core})
-    given = [pl.lit(value).alias(name) for name, value in {**known, "gemm_efficiency": 0.9}.items()]
+    given = [
+        pl.lit(value).alias(name) for name, value in {**known, "product_rate_factor": 0.96}.items()
+    ]
     frame.with_columns(given).write_csv(tmp_path / "given.csv")
     evaluate_file(
         TRAINING_STEP, tmp_path / "given.csv", tmp_path / "times.csv", frozenset(), CATALOG
@@ -91,11 +93,11 @@ def test_the_default_fit_takes_one_share_for_all_collectives_that_may_overlap(
     frame.with_columns(times).write_csv(path)
     found = run_calibration(str(path), path)
     assert [each.name for each in found.fit.parameters] == [
-        "gemm_efficiency",
+        "product_rate_factor",
         "exposed_communication",
     ]
     assert set(found.fit.parameters[1].places) == set(known)
-    assert found.fit.values == pytest.approx([0.9, 0.3], rel=1e-3)
+    assert found.fit.values == pytest.approx([0.96, 0.3], rel=1e-3)
     [note] = [note for note in found.notes if "exposed" in note]
     assert "70.0% of the tensor and gradient and parameter" in note
 

@@ -20,7 +20,7 @@ from warehouse.database.meanings import (
     REFERENCE_TABLES,
     meaning_of,
 )
-from warehouse.database.reference import reference_files
+from warehouse.database.reference import measured_files, reference_files
 from warehouse.database.views import Argument, macros_in
 from warehouse.errors import InputError
 
@@ -81,7 +81,8 @@ def test_columns_outside_the_dictionary_are_not_in_it_and_are_used(
 
 
 def test_every_reference_table_says_what_it_holds_and_its_grain() -> None:
-    assert {path.stem for path in reference_files()} == set(REFERENCE_TABLES)
+    files = (*reference_files(), *measured_files())
+    assert {path.stem for path in files} == set(REFERENCE_TABLES)
     for name, comment in REFERENCE_TABLES.items():
         assert all(split_comment(comment)), name
 

@@ -107,7 +107,7 @@ def records(connection: duckdb.DuckDBPyConnection, table: str) -> list[dict[str,
 @pytest.fixture(scope="module")
 def small() -> Calibration:
     name = "published_megatron_scaling"
-    return run_calibration(name, Path(name), asked=["gemm_efficiency"])
+    return run_calibration(name, Path(name), asked=["product_rate_factor"])
 
 
 def test_what_is_stored_is_what_was_found(
@@ -120,9 +120,9 @@ def test_what_is_stored_is_what_was_found(
     rows = records(connection, "calibration_row")
     [constant] = constants
     worth = errors_of(small.fit.left_out, small.fit.published)
-    assert constant["constant"] == "gemm_efficiency"
+    assert constant["constant"] == "product_rate_factor"
     assert constant["num_rows"] == 10
-    assert constant["default_constant_value"] == 0.854
+    assert constant["default_constant_value"] == 1.0
     assert constant["fitted_constant_value"] == small.fit.values[0]
     assert constant["left_out_mean_absolute_relative_error"] == worth.mean
     assert constant["left_out_bias"] == worth.bias
@@ -165,7 +165,7 @@ from warehouse.calibrate.run import run_calibration
 from warehouse.database.connection import open_for_write
 
 name = "published_megatron_scaling"
-found = run_calibration(name, Path(name), asked=["gemm_efficiency"])
+found = run_calibration(name, Path(name), asked=["product_rate_factor"])
 with open_for_write(Path(sys.argv[1])) as connection:
     registered, seen = store.registered, []
 

@@ -23,7 +23,7 @@ EXPOSED = "exposed_communication"
 OVERLAPS = ("tensor_overlap_fraction", "gradient_overlap_fraction", "parameter_overlap_fraction")
 """Constants behind `EXPOSED`: exposed share = 1 - overlap."""
 
-DEFAULT_FIT = ("gemm_efficiency", EXPOSED)
+DEFAULT_FIT = ("product_rate_factor", EXPOSED)
 """The constants that are fitted if none are named."""
 
 

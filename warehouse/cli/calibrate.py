@@ -58,7 +58,7 @@ def calibrate(
             "value for the tensor, gradient and parameter overlap fractions that may change; "
             "exposed share = 1 - overlap.",
         ),
-    ] = "gemm_efficiency,exposed_communication",
+    ] = "product_rate_factor,exposed_communication",
     estimator: EstimatorName = DEFAULT_ESTIMATOR,
     name: Name = None,
     rows: Annotated[

@@ -1,24 +1,34 @@
 """The catalog that estimators read: reference tables by name, then by key.
 
 The key is the first column if it is a text, unique and without gaps. Other tables, for example with
-several rows per model, are for SQL only.
+several rows per model, are for SQL only. Measured tables are columns, loaded when one is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import date
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from estimators.contract import Catalog, Record, Refusal, RefusedError, Scalar
-from warehouse.database.reference import read_table, reference_files
-from warehouse.database.schema import reference_names
+from estimators.contract import Catalog, MeasuredTables, Record, Refusal, RefusedError, Scalar
+from warehouse.database.reference import (
+    columns_of,
+    measured_files,
+    read_measured,
+    read_table,
+    reference_files,
+)
+from warehouse.database.schema import measured_names, reference_names
 from warehouse.database.sql_text import quoted
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from duckdb import DuckDBPyConnection
+
+    from estimators.contract import Columns
 
 _ALIASES = "_alias"
 """Ending of the tables that list other spellings of a key: alias, key, source."""
@@ -30,11 +40,13 @@ _REMARKS = ("assumed", "source", "note")
 def load_catalog(connection: DuckDBPyConnection) -> Catalog:
     """Return the reference tables stored in a database."""
     tables = {}
-    for name in reference_names(connection):
+    measured = {name: connection.table(name).pl() for name in measured_names(connection)}
+    for name in set(reference_names(connection)) - set(measured):
         result = connection.execute(f"select * from {quoted(name)}")
         header = [column[0] for column in result.description or ()]
         tables[name] = _table_records(header, result.fetchall())
-    return _catalog(tables)
+    load = {name: partial(columns_of, frame) for name, frame in measured.items()}
+    return _catalog(tables, MeasuredTables(load))
 
 
 def packaged_catalog(directory: Path | None = None) -> Catalog:
@@ -43,7 +55,12 @@ def packaged_catalog(directory: Path | None = None) -> Catalog:
     for path in reference_files(directory):
         table = read_table(path)
         tables[table.name] = _table_records([column.name for column in table.columns], table.rows)
-    return _catalog(tables)
+    load = {path.stem: partial(_loaded, path) for path in measured_files(directory)}
+    return _catalog(tables, MeasuredTables(load))
+
+
+def _loaded(path: Path) -> Columns:
+    return columns_of(read_measured(path).rows)
 
 
 def extended(
@@ -74,7 +91,7 @@ def extended(
                 refusals += error.refusals
                 continue
             rows = {**catalog.tables.get(table, {}), name: row}
-            catalog = Catalog({**catalog.tables, table: rows}, catalog.aliases)
+            catalog = replace(catalog, tables={**catalog.tables, table: rows})
     if refusals:
         raise RefusedError(refusals)
     return catalog
@@ -98,8 +115,7 @@ def _completed(catalog: Catalog, section: str, table: str, name: str, own: Recor
         ) from None
     # The remarks of the published row do not hold for the new one.
     kept = {key: None if key in _REMARKS else value for key, value in base.items()}
-    changed = {key: value for key, value in own.items() if key != "based_on"}
-    return {**dict(list(kept.items())[1:]), **changed}
+    return {**dict(list(kept.items())[1:]), **own}
 
 
 def _table_records(header: list[str], rows: Iterable[tuple[Any, ...]]) -> list[Record]:
@@ -110,7 +126,7 @@ def _scalar(value: Any) -> Scalar:
     return value.isoformat() if isinstance(value, date) else value
 
 
-def _catalog(records: Mapping[str, list[Record]]) -> Catalog:
+def _catalog(records: Mapping[str, list[Record]], measured: MeasuredTables) -> Catalog:
     tables = {name: keyed for name, rows in records.items() if (keyed := _keyed(rows))}
     aliases = {}
     for name, rows in tables.items():
@@ -124,7 +140,7 @@ def _catalog(records: Mapping[str, list[Record]]) -> Catalog:
         }
         if others:
             aliases[name] = others
-    return Catalog(tables, aliases)
+    return Catalog(tables, aliases, measured)
 
 
 def _keyed(rows: list[Record]) -> dict[str, Record]:

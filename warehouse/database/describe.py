@@ -20,7 +20,7 @@ from estimators.registry import all_estimators
 from warehouse.database import resources, stored_best, views
 from warehouse.database.lineage import readers_of, reads_of, rests_on
 from warehouse.database.meanings import ARGUMENTS, LAYERS, meaning_of
-from warehouse.database.schema import reference_names
+from warehouse.database.schema import measured_names, reference_names
 from warehouse.database.sql_text import quoted
 from warehouse.database.tables import core_tables, fact_table
 from warehouse.database.views import Argument, Macro, comment_text, macros_in
@@ -259,8 +259,10 @@ def _origins(connection: DuckDBPyConnection) -> dict[str, _Origin]:
             table = fact_table(estimator, relation)
             found[table.name] = _Origin("results", f"estimator {estimator.name}")
     found[stored_best.TABLE] = _Origin("intermediate", f"view {stored_best.SOURCE}")
+    measured = measured_names(connection)
     for name in reference_names(connection):
-        found[name] = _Origin("reference", f"db/reference/{name}.csv")
+        suffix = "parquet" if name in measured else "csv"
+        found[name] = _Origin("reference", f"db/reference/{name}.{suffix}")
     for view in views.packaged():
         layer = views.layer_of(view)
         if view.path is None:

@@ -39,6 +39,8 @@ REFERENCE_TABLES = {
     "One row per quote: date, hardware and vendor",
     "grid_carbon": "Emissions of electricity. One row per grid",
     "interval_term": "Parts of the interval of a step that no constant makes. One row per part",
+    "matrix_product_rate": "Measured rates of matrix products. "
+    "One row per accelerator, number format and shape of a grid",
     "model": "Models: their shapes. One row per model",
     "model_alias": "Other names of models. One row per name",
     "priced_as": "Accelerators of a system that take the price and power of another. "

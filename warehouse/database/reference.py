@@ -1,7 +1,8 @@
-"""Reference tables: reads db/reference/*.csv, checks them and stores them.
+"""Reference tables: reads the files of db/reference, checks them and stores them.
 
 The data dictionary names the columns. A table has the name of its file. An empty field is NULL.
-Each row names its source.
+Each row names its source. Tables of thousands of rows are Parquet files and stay columns; the
+others are CSV files.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from datetime import date, datetime
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from estimators.columns import COLUMNS, Column
+from estimators.columns import COLUMNS, NUMPY_TYPES, Column
 from estimators.contract import Refusal, RefusedError
 from warehouse.database import resources
 from warehouse.database.sql_text import is_name, quoted
@@ -23,6 +24,7 @@ from warehouse.limits import accept
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import polars as pl
     from duckdb import DuckDBPyConnection
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -39,9 +41,23 @@ class ReferenceTable:
     rows: tuple[tuple[Any, ...], ...]
 
 
+@dataclass(frozen=True)
+class MeasuredTable:
+    """A reference table of many rows: its columns, and its rows as a frame."""
+
+    name: str
+    columns: tuple[Column, ...]
+    rows: pl.DataFrame
+
+
 def reference_files(directory: Path | None = None) -> list[Path]:
     """Return the CSV files of `directory` (by default the packaged one), by name."""
     return sorted((directory or resources.reference_directory()).glob("*.csv"))
+
+
+def measured_files(directory: Path | None = None) -> list[Path]:
+    """Return the Parquet files of `directory` (by default the packaged one), by name."""
+    return sorted((directory or resources.reference_directory()).glob("*.parquet"))
 
 
 def read_table(path: Path) -> ReferenceTable:
@@ -53,10 +69,7 @@ def read_table(path: Path) -> ReferenceTable:
         If the file is not a table, has an unknown column or a faulty value, or a row without a
         source; the error lists every fault.
     """
-    if not is_name(path.stem):
-        raise InputError(
-            f"{path}: `{path.stem}` is not a table name", "use lower case, digits and underscores"
-        )
+    _check_name(path)
     header, records = _records(path)
     columns = _columns(path, header)
     refusals: list[Refusal] = []
@@ -86,6 +99,78 @@ def read_table(path: Path) -> ReferenceTable:
     return ReferenceTable(path.stem, columns, tuple(rows))
 
 
+def read_measured(path: Path) -> MeasuredTable:
+    """Read and check one Parquet file.
+
+    Raises
+    ------
+    InputError
+        As `read_table`. Of each column the first faulty value is named.
+    """
+    import polars as pl  # here: a command that reads no measured table starts without it
+
+    _check_name(path)
+    try:
+        frame = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InputError(f"{path}: is not a Parquet table: {error}") from error
+    columns = _columns(path, frame.columns)
+    refusals = [found for column in columns for found in _first_fault(column, frame[column.name])]
+    if refusals:
+        raise InputError.from_refusals(refusals, str(path))
+    return MeasuredTable(path.stem, columns, frame)
+
+
+def _first_fault(column: Column, values: pl.Series) -> list[Refusal]:
+    """Return the refusal of the first value that the column does not admit; none if all are good.
+
+    Of a column of numbers the extremes are checked, and what is no number of its kind.
+    """
+    suspects = values.unique(maintain_order=True)
+    if column.kind in ("int", "float") and values.dtype.is_numeric():
+        suspects = values.sort().gather([0, -1]) if len(values) else values
+        if values.dtype.is_float():
+            strange = values.is_nan() | (
+                values != values.floor() if column.kind == "int" else False
+            )
+            suspects = suspects.append(values.filter(strange))
+    for value in suspects.to_list():
+        try:
+            if column.kind == "str":
+                _value(column, value or "")
+            elif value is not None:
+                accept(column, value)
+        except RefusedError as error:
+            place = values.index_of(value)
+            return [Refusal(r.column, r.value, r.reason, r.hint, place) for r in error.refusals]
+    return []
+
+
+def columns_of(frame: pl.DataFrame) -> dict[str, Any]:
+    """Return the columns of a measured table that are no remark, as numpy arrays."""
+    found: dict[str, Any] = {}
+    for name in frame.columns:
+        column = COLUMNS[name]
+        if name != "source":
+            kind = NUMPY_TYPES[column.duckdb_type]
+            found[name] = frame[name].to_numpy().astype(kind, copy=False)
+    return found
+
+
+def store_measured(connection: DuckDBPyConnection, table: MeasuredTable) -> None:
+    """Create or replace `table` in the database."""
+    names = [quoted(column.name) for column in table.columns]
+    types = [column.duckdb_type for column in table.columns]
+    casts = ", ".join(f"{n}::{t} as {n}" for n, t in zip(names, types, strict=True))
+    connection.register("measured_rows", table.rows.to_arrow())
+    try:
+        connection.execute(
+            f"create or replace table {quoted(table.name)} as select {casts} from measured_rows"
+        )
+    finally:
+        connection.unregister("measured_rows")
+
+
 def store_table(connection: DuckDBPyConnection, table: ReferenceTable) -> None:
     """Create or replace `table` in the database, with comments from the dictionary."""
     name = quoted(table.name)
@@ -98,6 +183,13 @@ def store_table(connection: DuckDBPyConnection, table: ReferenceTable) -> None:
     values = [list(column) for column in zip(*table.rows, strict=True)]
     unnested = ", ".join(f"unnest(?::{t}[])" for t in types)
     connection.execute(f"insert into {name} select {unnested}", values)
+
+
+def _check_name(path: Path) -> None:
+    if not is_name(path.stem):
+        raise InputError(
+            f"{path}: `{path.stem}` is not a table name", "use lower case, digits and underscores"
+        )
 
 
 def _records(path: Path) -> tuple[list[str], list[list[str]]]:

@@ -18,7 +18,14 @@ from estimators.contract import content_id
 from estimators.registry import all_estimators
 from warehouse.database import stored_best, views
 from warehouse.database.meanings import meaning_of, reference_comment
-from warehouse.database.reference import read_table, reference_files, store_table
+from warehouse.database.reference import (
+    measured_files,
+    read_measured,
+    read_table,
+    reference_files,
+    store_measured,
+    store_table,
+)
 from warehouse.database.sql_text import literal, quoted
 from warehouse.database.tables import (
     all_tables,
@@ -36,6 +43,7 @@ if TYPE_CHECKING:
 
     from estimators.columns import Column
     from estimators.contract import Estimator
+    from warehouse.database.reference import MeasuredTable, ReferenceTable
 
 SCHEMA_VERSION = 1
 """Increase it when older packages can no longer read or write what this one stores."""
@@ -43,6 +51,9 @@ SCHEMA_VERSION = 1
 _META = "warehouse_meta"
 _REFERENCE = "reference:"
 """Prefix of the keys in `warehouse_meta` that hold the fingerprints of reference tables."""
+
+_MEASURED = ".parquet"
+"""Ending of those keys of measured tables."""
 
 
 def prepare(
@@ -105,7 +116,22 @@ def is_current(
 
 def reference_names(connection: DuckDBPyConnection) -> list[str]:
     """Return the names of the stored reference tables."""
-    return [key.removeprefix(_REFERENCE) for key in _reference_keys(_read_meta(connection))]
+    return [_table_of(key) for key in _reference_keys(_read_meta(connection))]
+
+
+def measured_names(connection: DuckDBPyConnection) -> list[str]:
+    """Return the names of those of the stored reference tables that are measured tables."""
+    keys = _reference_keys(_read_meta(connection))
+    return [_table_of(key) for key in keys if key.endswith(_MEASURED)]
+
+
+def _table_of(key: str) -> str:
+    return key.removeprefix(_REFERENCE).removesuffix(_MEASURED)
+
+
+def _key_of(path: Path) -> str:
+    """Return the key of a file of a reference table in `warehouse_meta`."""
+    return _REFERENCE + path.stem + (_MEASURED if path.suffix == _MEASURED else "")
 
 
 def _agree(stored: dict[str, str], wanted: dict[str, str]) -> bool:
@@ -118,7 +144,7 @@ def _reference_keys(meta: Iterable[str]) -> list[str]:
 
 def fingerprints(sql: Path | None = None, reference: Path | None = None) -> dict[str, str]:
     """Return the content of `warehouse_meta` in a database that is up to date."""
-    files = reference_files(reference)
+    files = [*reference_files(reference), *measured_files(reference)]
     tables = all_tables(all_estimators())
     refuse_shared_names([_META, *(table.name for table in tables), *(path.stem for path in files)])
     dictionary = [[c.name, c.duckdb_type, c.comment] for c in COLUMNS.values()]
@@ -129,7 +155,7 @@ def fingerprints(sql: Path | None = None, reference: Path | None = None) -> dict
         "tables": _fingerprint(dictionary, described),
         "views": _fingerprint(views.definition(sql)),
         **{
-            _REFERENCE + path.stem: _fingerprint(
+            _key_of(path): _fingerprint(
                 dictionary, reference_comment(path.stem), path.read_bytes().hex()
             )
             for path in files
@@ -220,12 +246,17 @@ def _load_references(
     directory: Path | None,
 ) -> None:
     for key in set(_reference_keys(stored)) - set(wanted):
-        connection.execute(f"drop table if exists {quoted(key.removeprefix(_REFERENCE))}")
-    for path in reference_files(directory):
-        if stored.get(_REFERENCE + path.stem) == wanted[_REFERENCE + path.stem]:
+        connection.execute(f"drop table if exists {quoted(_table_of(key))}")
+    for path in (*reference_files(directory), *measured_files(directory)):
+        if stored.get(_key_of(path)) == wanted[_key_of(path)]:
             continue
-        table = read_table(path)
-        store_table(connection, table)
+        table: ReferenceTable | MeasuredTable
+        if path.suffix == _MEASURED:
+            table = read_measured(path)
+            store_measured(connection, table)
+        else:
+            table = read_table(path)
+            store_table(connection, table)
         _comment(connection, table.name, reference_comment(table.name), table.columns)
 
 

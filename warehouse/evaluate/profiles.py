@@ -1,6 +1,6 @@
 """Calibrated profiles: an overlay of the catalog, for the rows and cells that name one.
 
-A profile replaces values of table `step_constant`, such as ``gemm_efficiency@A100 SXM 80GB``, and
+A profile replaces values of table `step_constant`, such as ``hbm_efficiency@A100 SXM 80GB``, and
 nothing else: a fit on one accelerator says nothing about another. A constant that a study or a row
 gives itself wins over both.
 """
@@ -65,7 +65,7 @@ class Profile:
         changed = {
             key: {**table[key], "constant_value": value} for key, value in self.constants.items()
         }
-        return Catalog({**catalog.tables, _TABLE: {**table, **changed}}, catalog.aliases)
+        return replace(catalog, tables={**catalog.tables, _TABLE: {**table, **changed}})
 
     def reaches(self, estimator: Estimator, catalog: Catalog, system: System) -> bool:
         """Return whether the profile has any constant for a system."""
@@ -155,7 +155,7 @@ class ProfiledCatalog(Catalog):
         RefusedError
             If there is no such profile, or it was fitted for a constant that is gone.
         """
-        plain = Catalog(self.tables, self.aliases)
+        plain = Catalog(self.tables, self.aliases, self.measured)
         if name == DEFAULT:
             return plain, None
         profile = find_profile(self.stored(), name, estimator)
@@ -184,7 +184,9 @@ def with_profiles(
     """
     if named is not None:
         _check(named, estimator, stored)
-    return ProfiledCatalog(catalog.tables, catalog.aliases, stored, named or DEFAULT)
+    return ProfiledCatalog(
+        catalog.tables, catalog.aliases, catalog.measured, stored, named or DEFAULT
+    )
 
 
 def resolve(

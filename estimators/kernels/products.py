@@ -1,0 +1,204 @@
+"""Matrix products as they were measured: the surfaces of each accelerator and number format.
+
+Table ``matrix_product_rate`` has the rates. The time of an FP8 product has the cast of one operand
+from 16 bits in it, because the programs that were measured cast as they multiply: over the three
+products of a layer of T tokens from K to N features that is 3 T (2 K + N) bytes of traffic. A
+training program writes each cast and its transpose, 4 T (K + N) bytes: about as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from estimators.accelerators import product_of
+from estimators.contract import Array, Catalog, Record, Values
+from estimators.kernels.surface import Surface, surface_of
+from estimators.kernels.tiles import tile_share
+
+TABLE = "matrix_product_rate"
+FORMULA = "formula"
+"""The value of ``kernels`` that reads no measured kernel."""
+
+BYTES = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5}
+"""Bytes of an element of an operand by number format; results have 2."""
+
+
+def peak_of(number_format: str, accelerator: Record) -> float:
+    """Return the peak FLOP/s of an accelerator in a number format; NaN where it has none.
+
+    FP4 has twice the rate of FP8 (NVIDIA Blackwell architecture technical brief, dense rates).
+    """
+    if number_format == "bf16":
+        return float(accelerator["bf16_flops_per_second"] or np.nan)
+    fp8 = float(accelerator["fp8_flops_per_second"] or np.nan)
+    return 2 * fp8 if number_format == "nvfp4" else fp8
+
+
+@dataclass(frozen=True)
+class ProductSurface:
+    """The products of one accelerator in one number format.
+
+    Attributes
+    ----------
+    surface
+        Efficiency over rows, columns and inner size.
+    follows_waves
+        Whether the efficiency is that of full waves of tiles, and the time follows whole waves.
+    least_seconds
+        Time of the shortest product measured: none takes less.
+    """
+
+    surface: Surface
+    follows_waves: bool
+    least_seconds: float
+
+
+def roof_seconds(
+    rows: Any, columns: Any, depth: Any, operand_bytes: Any, peak: Any, bandwidth: Any
+) -> Any:
+    """Return the least seconds of a product: arithmetic at the peak, or memory traffic once."""
+    moved = operand_bytes * (rows + columns) * depth + 2.0 * rows * columns
+    return np.maximum(2.0 * rows * columns * depth / peak, moved / bandwidth)
+
+
+def measured_accelerators(catalog: Catalog) -> tuple[str, ...]:
+    """Return the accelerators whose products were measured."""
+    if TABLE not in catalog.measured:
+        return ()
+    return catalog.measured.made(
+        (TABLE, "accelerators"),
+        lambda: tuple(sorted(set(catalog.measured[TABLE]["accelerator"].tolist()))),
+    )
+
+
+def surfaces(catalog: Catalog, accelerator: str) -> Mapping[str, ProductSurface]:
+    """Return the surfaces of an accelerator by number format."""
+    return catalog.measured.made((TABLE, accelerator), lambda: _surfaces(catalog, accelerator))
+
+
+def _surfaces(catalog: Catalog, accelerator: str) -> dict[str, ProductSurface]:
+    table = catalog.measured[TABLE]
+    own = np.equal(table["accelerator"], accelerator)
+    record = catalog.tables["accelerator"][accelerator]
+    found = {}
+    for number_format in dict.fromkeys(table["number_format"][own].tolist()):
+        kept = own & np.equal(table["number_format"], number_format)
+        rows, columns, depth, rate = (
+            table[name][kept].astype(np.float64)
+            for name in (
+                "product_rows",
+                "product_columns",
+                "product_depth",
+                "product_flops_per_second",
+            )
+        )
+        peak = peak_of(number_format, record)
+        bandwidth = float(record["hbm_bytes_per_second"] or np.nan)
+        roof = roof_seconds(rows, columns, depth, BYTES[number_format], peak, bandwidth)
+        seconds = 2.0 * rows * columns * depth / rate
+        follows = bool(table["follows_waves"][kept].all())
+        share = tile_share(rows, columns, 1.0, chip_of(catalog, record)) if follows else 1.0
+        surface = surface_of((rows, columns, depth), roof / seconds / share)
+        found[number_format] = ProductSurface(surface, follows, float(seconds.min()))
+    return found
+
+
+def chip_of(catalog: Catalog, record: Record) -> dict[str, Any]:
+    """Return what `tile_share` needs to know of an accelerator."""
+    row = catalog.tables.get("step_constant", {}).get("small_tile_efficiency", {})
+    return {"num_sms": record["num_sms"], "small_tile_efficiency": row.get("constant_value", 1.0)}
+
+
+class MeasuredProducts:
+    """The surfaces that the rows of a problem read.
+
+    Parameters
+    ----------
+    catalog
+        Has the measured rates.
+    kernels
+        The accelerator whose products are read, or `FORMULA`; one for all rows, or one a row.
+    """
+
+    def __init__(self, catalog: Catalog, kernels: Any) -> None:
+        self.kernels = kernels
+        names = dict.fromkeys(np.atleast_1d(np.asarray(kernels, dtype=object)).tolist())
+        measured = [str(name) for name in names if name != FORMULA]
+        self._surfaces = {name: surfaces(catalog, name) for name in measured}
+
+    def __bool__(self) -> bool:
+        """Return whether any row reads measured products."""
+        return bool(self._surfaces)
+
+    def seconds(
+        self, rows: Any, columns: Any, depth: Any, batch: Any, values: Values, *, low: bool
+    ) -> Any:
+        """Return the seconds of products, NaN where none of their format was measured.
+
+        ``batch`` products run as one kernel. They have the efficiency of one product of all
+        their rows, and each its own operands. Grouped products of experts lose a little more.
+
+        Parameters
+        ----------
+        values
+            `is_fp8`, and the peaks and the memory bandwidth of the system.
+        low
+            Whether the product runs in the format that `precision` names; otherwise in 16 bits.
+        """
+        is_fp8 = values["is_fp8"] if low else np.False_
+        if np.ndim(self.kernels) == 0 and np.ndim(is_fp8) == 0:
+            return self._seconds(
+                str(self.kernels), bool(is_fp8), (rows, columns, depth, batch), values, None
+            )
+        found = np.full(np.shape(self.kernels), np.nan)
+        sizes = (rows, columns, depth, batch)
+        for name in self._surfaces:
+            for low_bits in (False, True):
+                own = np.equal(self.kernels, name) & (is_fp8 == low_bits)
+                if own.any():
+                    found[own] = self._seconds(name, low_bits, sizes, values, own)
+        return found
+
+    def _seconds(
+        self, name: str, low: bool, sizes: tuple[Any, ...], values: Values, own: Array | None
+    ) -> Any:
+        number_format = "fp8" if low else "bf16"
+        product = self._surfaces.get(name, {}).get(number_format)
+        if product is None:
+            return np.nan
+        rows, columns, depth, batch = (_taken(size, own) for size in sizes)
+        peak = _taken(values["fp8_peak" if low else "matrix_flops_per_second"], own)
+        bandwidth = _taken(values["hbm_bytes_per_second"], own)
+        roof = roof_seconds(rows, columns, depth, BYTES[number_format], peak, bandwidth)
+        seconds = batch * roof / product.surface.efficiency(rows * batch, columns, depth)
+        if product.follows_waves:
+            names = ("num_sms", "small_tile_efficiency")
+            chip = {name: _taken(values[name], own) for name in names}
+            seconds = seconds / tile_share(rows, columns, batch, chip)
+        return np.maximum(seconds, product.least_seconds)
+
+
+def _taken(value: Any, rows: Array | None) -> Any:
+    return value if rows is None or np.ndim(value) == 0 else value[rows]
+
+
+def kernels_of(catalog: Catalog, accelerator: object) -> str:
+    """Return the accelerator whose measured kernels one has by default, or `FORMULA`.
+
+    Table ``accelerator`` says it; a system has those of the product that it is, or of the system
+    that it is based on.
+    """
+    seen: set[object] = set()
+    while accelerator is not None and accelerator not in seen:
+        seen.add(accelerator)
+        name = product_of(catalog, str(accelerator))
+        record = catalog.tables.get("accelerator", {}).get(str(name), {})
+        if record:
+            kernels = record.get("kernels")
+            return str(kernels) if kernels in measured_accelerators(catalog) else FORMULA
+        accelerator = catalog.tables.get("system", {}).get(str(accelerator), {}).get("based_on")
+    return FORMULA

@@ -1,0 +1,83 @@
+"""A measured rate over a grid, interpolated.
+
+Kernels are measured on a grid of sizes. Between its nodes the logarithm of the efficiency is
+linear in the logarithm of each size. Beyond the grid the efficiency of its edge holds, so that the
+time of a smaller product follows its roof, and a larger one keeps the rate of the largest.
+
+The efficiency is the time at the roof over the time measured; the roof is that of arithmetic and
+memory (Williams et al. 2009). An accelerator with other rates has its own roof and the measured
+efficiency at that shape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from estimators.values import Array
+
+
+@dataclass(frozen=True)
+class Surface:
+    """Logarithms of efficiencies over a grid.
+
+    Attributes
+    ----------
+    axes
+        Logarithms of the sizes of each axis, increasing.
+    logs
+        Logarithms of the efficiencies, one axis for each of `axes`.
+    """
+
+    axes: tuple[Array, ...]
+    logs: Array
+
+    def efficiency(self, *sizes: Any) -> Any:
+        """Return the efficiency at sizes, given axis by axis; scalars or arrays alike in shape."""
+        base: Any = 0
+        shares = []
+        for axis, size in zip(self.axes, sizes, strict=True):
+            place = np.interp(np.log(size), axis, np.arange(len(axis)))
+            below = np.minimum(place.astype(np.int64), len(axis) - 2)
+            shares.append(place - below)
+            base = base * len(axis) + below
+        corners = [self.logs.take(base + offset) for offset in self.offsets]
+        for share in reversed(shares):
+            pairs = zip(corners[::2], corners[1::2], strict=True)
+            corners = [low + share * (high - low) for low, high in pairs]
+        return np.exp(corners[0])
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """Distance of each corner of a box from its lowest, in elements; the last axis fastest."""
+        strides = np.cumprod([1, *reversed(self.logs.shape[1:])])[::-1]
+        ends = product((0, 1), repeat=len(self.axes))
+        return tuple(int(np.dot(end, strides)) for end in ends)
+
+
+def surface_of(sizes: tuple[Array, ...], efficiencies: Array) -> Surface:
+    """Return the surface through measured nodes.
+
+    Parameters
+    ----------
+    sizes
+        Sizes of the nodes, one array for each axis; together they fill a grid.
+    efficiencies
+        One element a node.
+
+    Raises
+    ------
+    ValueError
+        If the nodes do not fill a grid.
+    """
+    found = [np.unique(size, return_inverse=True) for size in sizes]
+    logs = np.full([len(axis) for axis, _ in found], np.nan)
+    logs[tuple(place for _, place in found)] = np.log(efficiencies)
+    if np.isnan(logs).any():
+        raise ValueError(f"{int(np.isnan(logs).sum())} nodes of the grid are missing")
+    axes = tuple(np.log(axis.astype(np.float64)) for axis, _ in found)
+    return Surface(axes, logs)

@@ -1,0 +1,43 @@
+"""Measured tables: thousands of rows that estimators read as columns of numbers.
+
+They are reference tables that no key finds a row of: rates of kernels by shape. A table is loaded
+when an estimator asks for it, and what an estimator makes of it is kept with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
+
+from estimators.values import Columns
+
+Made = TypeVar("Made")
+
+
+class MeasuredTables:
+    """Tables by name, as one-dimensional arrays by column name.
+
+    Parameters
+    ----------
+    load
+        Table name -> a function that returns its columns. Each is called once at most.
+    """
+
+    def __init__(self, load: Mapping[str, Callable[[], Columns]] | None = None) -> None:
+        self._load = dict(load or {})
+        self._made: dict[Hashable, object] = {}
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether there is a table called `name`."""
+        return name in self._load
+
+    def __getitem__(self, name: str) -> Columns:
+        """Return the columns of a table; raise `KeyError` if there is none of that name."""
+        load = self._load[name]
+        return self.made(("table", name), load)
+
+    def made(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """Return what `make` returned when `key` was asked for first."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]  # type: ignore[return-value]
