@@ -73,10 +73,15 @@ def needs_more(state: Held, stages: Held, to_share: Array | None) -> Array:
     return np.asarray(last > first)
 
 
-def gathered_bytes(zero_stage: int, count: Parameters, values: Values, layout: Values) -> Any:
+def gathered_bytes(
+    zero_stage: int, count: Parameters, share: Share, values: Values, layout: Values
+) -> Any:
     """Return the bytes of two layers' weights and one's gradients, or of the vocabulary's.
 
-    None are gathered below ZeRO stage 3.
+    A program that keeps what it gathered has weights and gradients of its whole stage under a
+    pipeline: it scatters gradients after the last microbatch (torchtitan @82f7387f
+    parallelisms/parallelize_llama.py `apply_fsdp`; torch/distributed/pipelining/stage.py
+    `backward_maybe_with_nosync`). None are gathered below ZeRO stage 3.
     """
     if zero_stage < 3:
         return 0.0
@@ -86,6 +91,9 @@ def gathered_bytes(zero_stage: int, count: Parameters, values: Values, layout: V
     unit = np.maximum(
         (2 * weights + gradients) * layer, (weights + gradients) * count.embedding / tensor
     )
+    keeps = np.where(values["keeps_gathered_weights"], layout["pipeline_parallel"] > 1, False)
+    whole = (weights + gradients) * (share.dense + share.experts)
+    unit = np.where(keeps, whole, unit)
     return np.where(layout["data_parallel"] * layout["context_parallel"] > 1, unit, 0.0)
 
 

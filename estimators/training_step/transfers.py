@@ -25,9 +25,13 @@ the sum is read and written, all in 16 bits (context_parallel.py lines 139 to 16
 
 
 def pieces_of(values: Values, layout: Values) -> Any:
-    """Return the pieces in which products with an exchange of their own run: ranks, or one."""
+    """Return the pieces in which products with an exchange of their own run: ranks, or one.
+
+    The buffers that pieces travel through are those of GPUs that NVLink joins.
+    """
     splits = np.asarray(layout["uses_sequence_parallel"], dtype=bool)
     splits = splits & values["splits_tensor_exchanges"]
+    splits = splits & (layout["tensor_parallel"] <= values["nvlink_size"])
     return np.where(splits, np.maximum(layout["tensor_parallel"], 1.0), 1.0)
 
 

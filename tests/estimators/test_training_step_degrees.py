@@ -87,6 +87,13 @@ def _whole(rate: float) -> float:
     return sum(3 * exchange + 2 * max(exchange - column, 0) for column, _ in PAIRS)
 
 
+def test_exchanges_over_nodes_are_not_split() -> None:
+    over = {**SPLIT, "nvlink_size": 2, "network_bytes_per_second": 1e10}
+    over["tensor_overlap_fraction"] = 1.0
+    whole, split = step_with(over, {}, {"splits_tensor_exchanges": True})
+    assert split["step_seconds"] == whole["step_seconds"]
+
+
 def test_products_in_pieces_take_as_long_as_a_piece_for_each() -> None:
     # 16 rows a piece take the time of a tile of 128: eight times as long. Split are all four
     # products forward and the gradients of the inputs of two.

@@ -277,6 +277,16 @@ def test_full_sharding_gathers_two_layers_weights_and_one_layers_gradients() -> 
     assert wide["gathered_bytes"] == close((2 + 4) * 16_384 * 512)
 
 
+def test_a_pipeline_of_kept_weights_holds_those_of_its_stage() -> None:
+    # The first of two stages: two layers and the embedding, weights in 16 bits and gradients in 32
+    # until the last microbatch. Alone a stage holds two layers' weights and one's gradients.
+    keeps = {**STATES, "data_parallel": 4, "zero_stage": 3, "keeps_gathered_weights": True}
+    keeps |= {"reduced_gradient_bytes": 4.0, "vocab_size": 512}
+    alone, split = steps(keeps, {**keeps, "pipeline_parallel": 2, "num_microbatches": 2})
+    assert alone["gathered_bytes"] == close((2 * 2 + 4) * LLAMA_LAYER)
+    assert split["gathered_bytes"] == close((2 + 4) * (2 * LLAMA_LAYER + 512 * 512))
+
+
 def test_one_replica_has_nothing_to_gather() -> None:
     assert step(STATES, zero_stage=3)["gathered_bytes"] == 0
 
