@@ -5,6 +5,7 @@ defines the words. T are the tokens of a microbatch on a GPU, s the sequence, h 
 model, a the heads, d the width of one, k that of all keys on a GPU; t and c are the sizes of the
 tensor- and context-parallel groups. `memory`, `link` (to one GPU), `card` and `bus` (of a ring) are
 bytes/s with their efficiency; `latency` and `hops` are the seconds of a transfer without bytes.
+`clock` is `relative_clock`, at which a layer's mean power is `power_limit_watts` (module `power`).
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from estimators.contract import Formula
 
 FORMULAS: dict[str, Formula] = {
     "gemm_seconds": Formula(
-        "microbatches x layers x (sum over products of [max(2 M N K / (peak x gemm_efficiency x "
-        "tiles x K / (K + gemm_half_depth)), bytes / memory) + launch_seconds] + "
+        "microbatches x layers x ((sum over products of [max(2 M N K / (peak x gemm_efficiency x "
+        "tiles x K / (K + gemm_half_depth)), bytes / memory) + launch_seconds]) / clock + "
         "communication_sm_fraction x hidden); products: forward and both gradients; tiles: share "
         "of full tiles and waves; hidden: seconds of transfers behind them",
         "NVIDIA Matrix Multiplication Background User's Guide; roofline",
     ),
     "attention_seconds": Formula(
         "microbatches x layers x (4 T s a d / t x causal / (peak x busy) x "
-        "(1 / flash_forward_efficiency + 2.5 / flash_backward_efficiency) + 4 launch_seconds); "
+        "(1 / flash_forward_efficiency + 2.5 / flash_backward_efficiency) + 4 launch_seconds) / "
+        "clock; "
         "causal: (1 + 128 c / s) / 2, half and the blocks on the diagonal whole; busy: share of "
         "multiprocessors with a block; unfused: products, softmax, dropout, copies in memory",
         "arXiv 2307.08691 section 4.1; arXiv 2205.05198 section 4.1",
@@ -32,9 +34,9 @@ FORMULAS: dict[str, Formula] = {
         "counted from the operations; arXiv 2205.05198 figure 2",
     ),
     "vocabulary_seconds": Formula(
-        "microbatches x (last x (sum over products of [max(2 M N K / (peak x gemm_efficiency x "
-        "tiles x K / (K + gemm_half_depth)), bytes / memory) + launch_seconds] + (logits x "
-        "loss_traffic_bytes + 10 R h) / memory + 14 launch_seconds) + first x (14 T h / memory + "
+        "microbatches x (last x ((sum over products of [max(2 M N K / (peak x gemm_efficiency x "
+        "tiles x K / (K + gemm_half_depth)), bytes / memory) + launch_seconds]) / clock + "
+        "(logits x loss_traffic_bytes + 10 R h) / memory + 14 launch_seconds) + first x (14 T h / memory + "
         "4 launch_seconds)); last, first: 1 if the stage that sets the pace has the output layer, "
         "the embedding; products: T x V/t x h and both gradients; R: T, or T / t with sequence "
         "parallelism",

@@ -123,6 +123,7 @@ FIGURES: dict[str, float] = {
     "link": 1e10,
     "bus": 1e10,
     "latency": 1e-6,
+    "clock": 1,
 }
 """The shape GPT on one GPU: what words of the texts mean there."""
 
@@ -194,6 +195,19 @@ def test_attention_is_that_of_the_text() -> None:
     found = evaluated(GPT, context_parallel=2, num_sms=32)
     causal = (1 + 128 * 2 / 1024) / 2
     check("attention_seconds", found, {**FIGURES, "T": 512, "busy": 0.5, "causal": causal})
+
+
+def test_a_clock_below_the_full_one_slows_what_the_texts_divide_by_it() -> None:
+    limited = {"gemm_joules_per_flop": 4e-9, "power_limit_watts": 500.0}
+    found = evaluated({**GPT, "vocab_size": VOCABULARY}, **limited)
+    assert 0.5 < found["relative_clock"] < 0.9
+    figures = {**FIGURES, "clock": found["relative_clock"], "hidden": 0}
+    sides = [(TOKENS, 1536, HIDDEN), (TOKENS, HIDDEN, 512)]
+    sides += [(TOKENS, FFN, HIDDEN), (TOKENS, HIDDEN, FFN)]
+    check("gemm_seconds", found, figures, [one for each in sides for one in three(*each)])
+    check("attention_seconds", found, {**figures, "causal": (1 + 128 / 1024) / 2})
+    words = {"last": 1, "first": 1, "logits": TOKENS * VOCABULARY, "R": TOKENS}
+    check("vocabulary_seconds", found, {**figures, **words}, three(TOKENS, VOCABULARY, HIDDEN))
 
 
 def test_streams_are_those_of_the_text() -> None:
