@@ -153,7 +153,7 @@ def passes(
         + has_output * words.output_comm
         + has_embedding * words.embedding_comm
     )
-    parts["host_seconds"] = parts["host_seconds"] - microbatches * saved
+    parts["host_seconds"] = np.maximum(parts["host_seconds"] - microbatches * saved, 0.0)
     parts["accumulation_seconds"] = microbatches * added
     parts["bubble_seconds"] = bubble
     parts["pipeline_comm_seconds"] = _transfers(size, values, layout, microbatches)

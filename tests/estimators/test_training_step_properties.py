@@ -85,6 +85,15 @@ COSTS = {
     "loss_traffic_bytes": st.floats(0, 50),
     "reduced_gradient_bytes": st.sampled_from([2.0, 4.0]),
     "gathered_weight_bytes": st.sampled_from([2.0, 4.0]),
+    "shard_copy_seconds": st.sampled_from([0.0, 1e-4]),
+    "pipeline_hop_seconds": st.sampled_from([0.0, 1e-4]),
+}
+EXCHANGES = {
+    name: st.booleans()
+    for name in (
+        *("waits_for_sharded_gradients", "aligns_exchanges", "keeps_gathered_weights"),
+        *("splits_tensor_exchanges", "starts_with_own_shard", "regathers_for_recompute"),
+    )
 }
 OVERLAPS = {
     f"{name}_overlap_fraction": share
@@ -116,6 +125,7 @@ PROBLEM = st.fixed_dictionaries(
         **RATES,
         **COSTS,
         **OVERLAPS,
+        **EXCHANGES,
         **KEPT,
     }
 )
