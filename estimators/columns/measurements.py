@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from estimators.columns.column import Column, measure, positive, signed, text
+from estimators.columns.column import Column, fraction, measure, positive, signed, text
 from estimators.columns.forms import BIAS, ERROR, ERROR_SIZE, MFU, SHARE, TIME_RANK_CORRELATION
 
 
@@ -20,6 +20,12 @@ MEASUREMENTS = (
     positive("published_memory_bytes", "bytes", "Published memory of the fullest GPU"),
     Column("fits_as_published", "bool", "", "Whether the run fitted in memory when it was made"),
     text("refusal", "Reason why the estimator refuses the configuration; NULL: it does not"),
+    Column(
+        "is_inside_interval",
+        "bool",
+        "",
+        "Whether the published time is in the interval of the step",
+    ),
     measure("published_mfu", "", "Model FLOP/s at the published time over the peak", shown_as=MFU),
 )
 
@@ -38,6 +44,7 @@ GROUP_ERRORS = (
         "Rank correlation of predicted and published times",
         TIME_RANK_CORRELATION,
     ),
+    fraction("inside_fraction", "Share of the published times that are in their intervals"),
     measure(
         "constant_mfu",
         "",

@@ -34,6 +34,7 @@ published as (
         on
             published_step.reference = completed.reference
             and published_step.published_row = completed.published_row
+            and completed.problem_id is not null
     where
         published_step.reference <> 'published_measurement' or completed.problem_id is not null
 ),
@@ -200,6 +201,20 @@ default_choice as (
             partition by reference, published_row, estimator, variant
             order by microbatch_size asc, virtual_pipeline asc
         ) = 1
+),
+
+with_interval as (
+    select
+        default_choice.*,
+        completed.low_step_seconds,
+        completed.high_step_seconds
+    from default_choice
+    left join published_estimate as completed
+        on
+            default_choice.reference = completed.reference
+            and default_choice.published_row = completed.published_row
+            and default_choice.estimator = completed.estimator
+            and default_choice.variant = completed.variant
 )
 
 select
@@ -242,6 +257,9 @@ select
     predicted_flops_per_second_per_gpu / published_flops_per_second_per_gpu - 1 as relative_error,
     abs(relative_error) as absolute_relative_error,
     step_seconds / published_step_seconds - 1 as time_relative_error,
+    low_step_seconds,
+    high_step_seconds,
+    published_step_seconds between low_step_seconds and high_step_seconds as is_inside_interval,
     mfu,
     mfu * step_seconds / published_step_seconds as published_mfu,
     published_rounding,
@@ -271,4 +289,4 @@ select
     memory_bytes / published_memory_bytes - 1 as memory_relative_error,
     fits_as_published,
     fits_memory
-from default_choice
+from with_interval

@@ -26,7 +26,7 @@ select
     ) as published_group,
     num_published, num_refused, time_mean_absolute_relative_error,
     time_median_absolute_relative_error, time_bias, time_max_absolute_relative_error,
-    time_spearman_correlation, constant_time_mean_absolute_relative_error,
+    inside_fraction, time_spearman_correlation, constant_time_mean_absolute_relative_error,
     memory_mean_absolute_relative_error
 from accuracy_by_group
 where estimator in (select published_estimate.estimator from published_estimate)
@@ -38,6 +38,7 @@ _GROUP_HEADINGS = {
     "time_median_absolute_relative_error": "median",
     "time_bias": "bias",
     "time_max_absolute_relative_error": "worst",
+    "inside_fraction": "inside",
     "time_spearman_correlation": "rank",
     "constant_time_mean_absolute_relative_error": "constant",
     "memory_mean_absolute_relative_error": "memory",
@@ -46,8 +47,9 @@ _GROUP_HEADINGS = {
 _HOW_BY_GROUP = """\
 How far {estimator} is from measured steps, by group
 (errors of the time in percent, negative where too fast; refused: rows that it cannot represent;
-rank: correlation of the ranks of the times; constant: mean error of the one utilization that fits
-the group best, on the same rows; memory: mean error of the memory in percent)"""
+inside: percent of the times in the interval of the step, meant to be 90; rank: correlation of the
+ranks of the times; constant: mean error of the one utilization that fits the group best, on the
+same rows; memory: mean error of the memory in percent)"""
 
 _ACCURACY = """\
 select

@@ -118,10 +118,12 @@ MEASUREMENT_TABLE = Table(
 
 PUBLISHED_ESTIMATE_TABLE = Table(
     "published_estimate",
-    "Published measurements as an estimator completed them, by which their estimates are found; "
-    "refused ones have a reason and no problem. One row per measurement, estimator and variant",
+    "Published steps as an estimator completed them: layout and problem of a measurement, by which "
+    "its estimate is found, or the reason to refuse it; the interval of the step. "
+    "One row per published step, estimator and variant",
     (
         *("reference", "published_row", "estimator", "variant", "problem_id", "refusal"),
+        *("low_step_seconds", "high_step_seconds"),
         *("attention", "activation_recompute", "data_parallel", "tensor_parallel"),
         *("context_parallel", "pipeline_parallel", "virtual_pipeline", "expert_parallel"),
         *("zero_stage", "uses_sequence_parallel", "microbatch_size", "created_at"),

@@ -3,17 +3,17 @@
 Other tables of published steps leave choices open, which studies sweep. A row of table
 ``published_measurement`` says all that it needs, so it is evaluated as it is and stored like an
 evaluated file. Table ``published_estimate`` has the layout that an estimator made of it, or its
-reason to refuse it.
+reason to refuse it, and the interval of the step of every published step.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
+import numpy as np
 
 from estimators.contract import Problem, variant_name
 from estimators.inputs import records
@@ -21,13 +21,13 @@ from warehouse.calibrate.published import MEASUREMENTS, ROW, published_steps
 from warehouse.database.sink import arrow_table, registered, transaction
 from warehouse.database.tables import PUBLISHED_ESTIMATE_TABLE
 from warehouse.evaluate.cells import cells_of
-from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
+from warehouse.evaluate.inputs import evaluate_intervals, evaluate_rows, resolve_rows
 from warehouse.sweep.record import store_batch
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-    from estimators.contract import Catalog, Estimator
+    from estimators.contract import Array, Catalog, Estimator
     from warehouse.evaluate.inputs import Resolved
 
 
@@ -44,56 +44,65 @@ class PublishedReport:
 def store_published(
     connection: DuckDBPyConnection, estimator: Estimator, catalog: Catalog
 ) -> PublishedReport:
-    """Evaluate every published measurement and store the estimates, with the rows they belong to.
+    """Evaluate every published step; store the estimates of the measurements, all with intervals.
 
-    What an earlier run stored of this estimator is replaced; cells that are stored stay.
+    What an earlier run stored of this estimator is replaced; cells that are stored stay. A choice
+    that was not published has the estimator's default; the estimates of such a row are those of
+    studies.
     """
     relation, mends = estimator.relations[0], frozenset(estimator.mends)
-    frame = published_steps().filter(pl.col("reference") == MEASUREMENTS)
+    frame = published_steps()
     resolved = resolve_rows(estimator, relation, frame, catalog, mends)
-    cells = cells_of(estimator, relation, resolved.good, evaluate_rows(resolved), mends)
+    is_measured = (frame["reference"] == MEASUREMENTS).to_numpy()
+    own = replace(resolved, is_good=resolved.is_good & is_measured)
+    cells = cells_of(estimator, relation, own.good, evaluate_rows(own), mends)
     common = {
-        "reference": MEASUREMENTS,
         "estimator": estimator.name,
         "variant": variant_name(mends, estimator.mends),
         "created_at": datetime.now(UTC).replace(tzinfo=None),
     }
-    rows = [{**row, **common} for row in _completed(resolved, frame[ROW].to_list())]
+    rows = [
+        {**row, **common, "reference": reference, ROW: name}
+        for row, reference, name in zip(
+            _completed(resolved, own.is_good), frame["reference"], frame[ROW], strict=True
+        )
+    ]
     with transaction(connection):
         new = store_batch(
             *(connection, estimator, relation, cells, mends, Path(MEASUREMENTS)),
             study=MEASUREMENTS,
         )
-        connection.execute(
-            "delete from published_estimate where reference = ? and estimator = ?",
-            [MEASUREMENTS, estimator.name],
-        )
+        connection.execute("delete from published_estimate where estimator = ?", [estimator.name])
         with registered(connection, "incoming_estimates", arrow_table(rows)):
             connection.execute(
                 "insert into published_estimate by name select * from incoming_estimates"
             )
-    return PublishedReport(
-        estimator.name, len(rows), sum(row["refusal"] is not None for row in rows), new
-    )
+    measured = int(is_measured.sum())
+    return PublishedReport(estimator.name, measured, measured - int(own.is_good.sum()), new)
 
 
-def _completed(resolved: Resolved, names: list[str]) -> list[dict[str, Any]]:
-    """Return a record for each row: the completed layout and its problem, or why it is refused."""
-    reasons: dict[int, str] = {}
+def _completed(resolved: Resolved, is_own: Array) -> list[dict[str, Any]]:
+    """Return a record for each row: its interval, and its layout and problem or its refusal.
+
+    Parameters
+    ----------
+    is_own
+        Whether the estimate is that of the row as it is: only then it has a problem.
+    """
+    names = PUBLISHED_ESTIMATE_TABLE.columns
+    found: list[dict[str, Any]] = [dict.fromkeys(names) for _ in resolved.is_good]
     for refusal in resolved.refusals:
-        if refusal.row is not None:
-            text = f"`{refusal.column}` {refusal.value} {refusal.reason}"
-            reasons.setdefault(refusal.row, text)
+        if refusal.row is not None and found[refusal.row]["refusal"] is None:
+            reason = f"`{refusal.column}` {refusal.value} {refusal.reason}"
+            found[refusal.row]["refusal"] = reason
+    good = np.flatnonzero(resolved.is_good).tolist()
     columns = resolved.good
-    kept = {name: columns[name] for name in PUBLISHED_ESTIMATE_TABLE.columns if name in columns}
     problems = records({name: columns[name] for name in resolved.estimator.problem_columns})
-    layouts = iter(zip(problems, records(kept), strict=True))
-    found = []
-    for row, name in enumerate(names):
-        record = dict.fromkeys(PUBLISHED_ESTIMATE_TABLE.columns)
-        record |= {ROW: name, "refusal": reasons.get(row)}
-        if resolved.is_good[row]:
-            problem, layout = next(layouts)
-            record |= {"problem_id": Problem(problem).id, **layout}
-        found.append(record)
+    layouts = records({name: columns[name] for name in names if name in columns})
+    for place, row in enumerate(good):
+        if is_own[row]:
+            found[row] |= {"problem_id": Problem(problems[place]).id, **layouts[place]}
+    for name, ends in evaluate_intervals(resolved).items():
+        for row, end in zip(good, ends.tolist(), strict=True):
+            found[row][name] = end
     return found
