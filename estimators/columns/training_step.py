@@ -212,6 +212,10 @@ CONSTANTS = (
             ),
             ("accumulation_traffic_bytes", "Memory traffic of adding one gradient to its buffer"),
             ("loss_traffic_bytes", "Memory traffic of the loss for one logit, both ways"),
+            (
+                "embedding_gradient_bytes",
+                "Memory traffic of a microbatch's gradient of one weight of the embedding",
+            ),
             ("stored_logit_bytes", "Bytes kept of one logit until its backward pass"),
         )
     ),

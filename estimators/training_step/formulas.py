@@ -37,9 +37,9 @@ FORMULAS: dict[str, Formula] = {
         "microbatches x (last x ((sum over products of [max(2 M N K / (peak x gemm_efficiency x "
         "tiles x K / (K + gemm_half_depth)), bytes / memory) + launch_seconds]) / clock + "
         "(logits x loss_traffic_bytes + 10 R h) / memory + 14 launch_seconds) + first x "
-        "(14 T h / memory + 4 launch_seconds)); last, first: 1 if the stage that sets the pace has "
-        "the output layer, the embedding; products: T x V/t x h and both gradients; R: T, or "
-        "T / t with sequence parallelism",
+        "((14 T h + V h / t x embedding_gradient_bytes) / memory + 4 launch_seconds)); last, "
+        "first: 1 if the stage that sets the pace has the output layer, the embedding; products: T "
+        "x V/t x h and both gradients; R: T, or T / t with sequence parallelism",
         "arXiv 2104.04473 appendix; arXiv 1909.08053 section 3",
     ),
     "recompute_seconds": Formula(

@@ -55,7 +55,10 @@ def vocabulary_of(size: Any, values: Values, layout: Values, clock: Any = 1.0) -
     loss = stream_seconds(values["loss_traffic_bytes"] * logits, values, 12.0)
     # a last norm, both ways; looking a row up and adding its gradient to 32 bits
     norm = stream_seconds(10.0 * size.rows * size.hidden, values, 2.0)
-    embedding = stream_seconds(14.0 * size.tokens * size.hidden, values, 4.0)
+    rows = 14.0 * size.tokens * size.hidden
+    # the gradient has a row for every word
+    whole = values["embedding_gradient_bytes"] * columns * size.hidden
+    embedding = stream_seconds(rows + whole, values, 4.0)
     volume = 2.0 * size.tokens * size.hidden
     splits = layout["uses_sequence_parallel"]
     once = np.where(

@@ -99,6 +99,7 @@ MACHINE: dict[str, Any] = {
     "pipeline_hop_seconds": 1e-4,
     "gradient_overlap_fraction": 0.5,
     "parameter_overlap_fraction": 0.25,
+    "embedding_gradient_bytes": 12.0,
     "loss_traffic_bytes": 28.0,
     "optimizer_traffic_bytes": 40.0,
     "buffer_traffic_bytes": 8.0,
@@ -206,7 +207,14 @@ def test_a_clock_below_the_full_one_slows_what_the_texts_divide_by_it() -> None:
     sides += [(TOKENS, FFN, HIDDEN), (TOKENS, HIDDEN, FFN)]
     check("gemm_seconds", found, figures, [one for each in sides for one in three(*each)])
     check("attention_seconds", found, {**figures, "causal": (1 + 128 / 1024) / 2})
-    words = {"last": 1, "first": 1, "logits": TOKENS * VOCABULARY, "R": TOKENS}
+    words = {
+        "last": 1,
+        "first": 1,
+        "logits": TOKENS * VOCABULARY,
+        "R": TOKENS,
+        "V": VOCABULARY,
+        "t": 1,
+    }
     check("vocabulary_seconds", found, {**figures, **words}, three(TOKENS, VOCABULARY, HIDDEN))
 
 
@@ -222,6 +230,7 @@ def test_streams_are_those_of_the_text() -> None:
 def test_the_vocabulary_is_that_of_the_text(stages: int, first: int) -> None:
     found = evaluated({**GPT, "vocab_size": VOCABULARY}, pipeline_parallel=stages)
     figures = {**FIGURES, "last": 1, "first": first, "logits": TOKENS * VOCABULARY, "R": TOKENS}
+    figures |= {"V": VOCABULARY, "t": 1}
     products = three(TOKENS, VOCABULARY, HIDDEN)
     check("vocabulary_seconds", found, figures, products)
 

@@ -86,6 +86,7 @@ IDEAL: dict[str, Any] = {
     "backward_copy_bytes": 0.0,
     "accumulation_traffic_bytes": 0.0,
     "loss_traffic_bytes": 0.0,
+    "embedding_gradient_bytes": 0.0,
     "stored_logit_bytes": 0.0,
     "exchange_buckets": 1.0,
     "host_seconds_per_layer": 0.0,
