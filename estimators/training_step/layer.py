@@ -253,14 +253,12 @@ def _products(size: Size, values: Values, sparse: Any, pieces: Any) -> dict[str,
             continue
         kept = np.where(share * columns > 0, share, 0.0)
         wide, deep = np.maximum(columns, 1e-9), np.maximum(depth, 1e-9)
+        forth, back = (pieces if way in IN_PIECES.get(len(places), ()) else 1.0 for way in WAYS[:2])
         ways = {
-            "forward": product_seconds(rows, wide, deep, values, batch),
-            "input_gradient": product_seconds(rows, deep, wide, values, batch),
+            "forward": forth * product_seconds(rows / forth, wide, deep, values, batch),
+            "input_gradient": back * product_seconds(rows / back, deep, wide, values, batch),
             "weight_gradient": product_seconds(deep, wide, rows, values, batch),
         }
-        for name in IN_PIECES.get(len(places), ()) if np.any(pieces > 1) else ():
-            sides = (wide, deep) if name == "forward" else (deep, wide)
-            ways[name] = pieces * product_seconds(rows / pieces, *sides, values, batch)
         places.append({name: kept * seconds for name, seconds in ways.items()})
     found = {name: sum(place[name] for place in places) for name in WAYS}
     once = [place["forward"] for place in places]
