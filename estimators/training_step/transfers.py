@@ -98,11 +98,15 @@ def _tensor(
     own = np.where(splits & values["starts_with_own_shard"], overlap / ranks, 0.0)
     forward: dict[str, Any] = {"tensor_comm": 0.0, "hidden": 0.0}
     backward: dict[str, Any] = {"tensor_comm": 0.0, "hidden": 0.0}
+    once = network.gather_seconds(group, volume, values)
+    whole = np.where(splits, 2 * once, network.reduce_seconds(group, volume, values))
     # the feed-forward layers of a mixture are exchanged whole
     for name, dense in (("attention", 1.0), ("ffn", 1.0 - sparse)):
         share = dense if name == "attention" else dense + copies
-        once = network.gather_seconds(group, share * volume, values)
-        whole = np.where(splits, 2 * once, network.reduce_seconds(group, share * volume, values))
+        if name == "ffn" and np.any(sparse):
+            once = network.gather_seconds(group, share * volume, values)
+            reduced = network.reduce_seconds(group, share * volume, values)
+            whole = np.where(splits, 2 * once, reduced)
         column, row = f"{name}_column", f"{name}_row"
         # forward: the gathering beside the first product, the scattering beside the second
         hidden = _beside(dense / share * once, products[f"{column}_forward"], pieces, own)
