@@ -100,6 +100,12 @@ REFERENCE = (
     fraction(
         "achieved_fraction_of_peak", "Published share of the peak rate", MEGATRON, shown_as=PLAIN
     ),
+    Column(
+        "uses_measured_kernels",
+        "bool",
+        "",
+        "Whether products take the time of measured kernels, where the accelerator has them",
+    ),
     positive(
         "aggregate_flops_per_second", "FLOP/s", "Published model FLOP/s of all GPUs", MEGATRON
     ),

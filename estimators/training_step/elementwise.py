@@ -6,6 +6,10 @@ residual; a norm; rotary embedding), `separate` those of eager PyTorch: biases a
 product; a norm of PyTorch's own reads its inputs twice backward; one of a gated model (RMS) is
 written out in 32 bits (pytorch/torchtitan @82f7387f torchtitan/models/norms.py RMSNorm). The gate
 of a gated layer and copies of queries, keys and values are constants of each program.
+
+Casts to 8 bits are those of Transformer Engine, whose norms and activations write 8 bits
+(NVIDIA/TransformerEngine @d0067d0d transformer_engine/pytorch/module/layernorm_mlp.py and
+layernorm_linear.py, `with_quantized_norm` and `dbias_dact_quantize_func`).
 """
 
 from __future__ import annotations
@@ -77,9 +81,12 @@ def layer_seconds(size: Any, values: Values, sparse: Any) -> Ways:
     routed = sparse * size.rows * size.hidden * values["experts_per_token"]
     forward, backward = forward + 10 * routed, backward + 12 * routed
 
-    casts = np.where(values["is_fp8"], 1.0, 0.0) * 4 * size.tokens
-    widths = size.hidden * 2 + size.query + inside / size.tokens
-    forward, backward = forward + casts * widths, backward + casts * widths
+    # a cast reads 2 bytes and writes a value and its transpose; norms, activations and the gradient
+    # of an activation without gates write both in place of 16 bits
+    cast = np.where(values["is_fp8"], 4.0, 0.0)
+    gradients = moved + np.where(gated, 2.0, 0.0) * inside
+    forward = forward + cast * size.tokens * size.query
+    backward = backward + cast * (2 * between + gradients)
 
     kernels = np.where(fuses, 7.0, 22.0) + np.where(sparse > 0, 8.0, 0.0)
     return Ways(

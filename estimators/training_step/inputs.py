@@ -188,7 +188,8 @@ def _system(catalog: Catalog, name: str, systems: Any) -> tuple[Any, dict[str, s
 def _resolve_kernels(inputs: Inputs, catalog: Catalog) -> None:
     """Fill the accelerator whose measured kernels are read: none where there is none like it.
 
-    A row that gives a constant of the formula of products asks for the formula.
+    A row that gives a constant of the formula of products asks for the formula, and so does a
+    program whose libraries are older than the measured ones.
     """
     asks: Array = np.zeros(inputs.num_rows, dtype=bool)
     for name in OF_THE_FORMULA:
@@ -207,6 +208,10 @@ def _resolve_kernels(inputs: Inputs, catalog: Catalog) -> None:
         else:
             inputs["kernels"][rows] = found
     default: Array = np.full(inputs.num_rows, FORMULA, dtype=object)
+    frameworks = catalog.tables.get("framework", {})
+    for value in dict.fromkeys(inputs["framework"].tolist()):
+        if frameworks.get(value, {}).get("uses_measured_kernels") is False:
+            asks |= np.equal(inputs["framework"], value)
     for value in dict.fromkeys(inputs["accelerator"].tolist()):
         default[np.equal(inputs["accelerator"], value) & ~asks] = kernels_of(catalog, value)
     inputs.default("kernels", default)

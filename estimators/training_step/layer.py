@@ -257,7 +257,8 @@ def _products(size: Size, values: Values, sparse: Any, pieces: Any) -> dict[str,
         ways = {
             "forward": forth * product_seconds(rows / forth, wide, deep, values, batch),
             "input_gradient": back * product_seconds(rows / back, deep, wide, values, batch),
-            "weight_gradient": product_seconds(deep, wide, rows, values, batch),
+            "weight_gradient": values["accumulating_product_ratio"]
+            * product_seconds(deep, wide, rows, values, batch),
         }
         places.append({name: kept * seconds for name, seconds in ways.items()})
     found = {name: sum(place[name] for place in places) for name in WAYS}
