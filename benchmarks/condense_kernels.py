@@ -14,6 +14,10 @@ numbers reach 258 (Horace He, thonking.ai, 2024). In FP8 each program has its ow
 cast. Training calls cuBLASLt through Transformer Engine, which none of them does: a library that
 has chosen among many kernels is nearest to the best of them.
 
+In 8 and 4 bits the programs cast the first operand as they multiply (collector/sglang and
+collector/trtllm, collect_gemm.py). A step counts its casts apart, so the time to stream that
+operand through memory is subtracted.
+
 The surface is the smoothest one through the shapes measured: the values at its nodes minimise the
 squared error of the logarithm of the efficiency over all shapes, plus a small weight on the second
 differences between neighbouring nodes. Where it reproduces shapes that it has not seen better with
@@ -44,6 +48,9 @@ ROWS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 SIDES = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 65536)
 PRODUCT_AXES = (ROWS, SIDES, SIDES)
 """Rows, columns and inner size of the nodes. Finer grids reproduce other shapes no better."""
+
+CAST_BYTES = {"fp8": 3.0, "fp8_block": 3.0, "nvfp4": 2.5}
+"""Bytes that the cast of an element of the first operand reads and writes: 16 bits in."""
 
 UNFILLED = ("bf16", "fp8")
 """Formats in which vLLM's collector multiplies by weights that it never fills."""
@@ -84,7 +91,9 @@ def product_surfaces(path: Path, catalog: Catalog) -> Iterator[pl.DataFrame]:
         sizes = [shapes[name].to_numpy().astype(np.float64) for name in shape]
         chip = chip_of(catalog, record)
         ideal = product_roof(sizes, str(number_format), record)
-        logs = np.log(ideal / shapes["seconds"].to_numpy())
+        cast = CAST_BYTES.get(str(number_format), 0.0) * sizes[0] * sizes[2]
+        cast = cast / streaming_rate(catalog, record)
+        logs = np.log(ideal / np.maximum(shapes["seconds"].to_numpy() - cast, ideal))
         share = tile_share(sizes[0], sizes[1], 1.0, chip)
         errors = [
             held_out_error(sizes, each, PRODUCT_AXES) for each in (logs, logs - np.log(share))
@@ -114,6 +123,14 @@ def product_surfaces(path: Path, catalog: Catalog) -> Iterator[pl.DataFrame]:
                 "source": f"{COMMIT}: {rule}, {programs}; smoothed",
             }
         )
+
+
+def streaming_rate(catalog: Catalog, record: Record) -> float:
+    """Return the bytes a second at which kernels stream through an accelerator's memory."""
+    table = catalog.tables["step_constant"]
+    name = f"hbm_efficiency@{record['accelerator']}"
+    row = table.get(name, table["hbm_efficiency"])
+    return float(record["hbm_bytes_per_second"] or 0) * float(row["constant_value"] or 1)
 
 
 def product_roof(sizes: Sequence[Array], number_format: str, record: Record) -> Array:

@@ -34,6 +34,11 @@ RUN = (
     text("framework", "Program whose choices of fusion, overlap and bytes are taken"),
     text("profile", "Set of constants: default, or the name of a calibrated one"),
     text("kernels", "Accelerator whose measured kernels are read; `formula`: none are"),
+    text(
+        "attention_program",
+        "Program of fused attention whose rates are taken; `formula`: shares of the peak",
+        *("cudnn", "flash_3", "flash_2", "flash_1", "triton", "formula"),
+    ),
     text("precision", "Number format of the matrix products", "bf16", "fp16", "fp8"),
 )
 
@@ -72,6 +77,14 @@ CONSTANTS = (
         "Seconds of a product that adds to a buffer over those of one that writes its result",
         minimum=0.5,
         maximum=5,
+    ),
+    Column(
+        "attention_rate_factor",
+        "float",
+        "",
+        "Rate of fused attention over that of its program, or of the formula",
+        minimum=0.05,
+        maximum=20,
     ),
     efficiency("small_tile_efficiency", "Rate of tiles of 128 x 128 over that of 256 x 128"),
     efficiency("hbm_efficiency", "Share of memory bandwidth that streaming kernels reach"),
@@ -317,6 +330,32 @@ PARTS = (
     measure("hfu", "", "FLOP/s of one GPU with recomputation, over its peak", MEGATRON),
 )
 
+ATTENTION = (
+    text("attention_rate", "Key of a rate: program, accelerator and head size, @ between"),
+    text("attention_default", "Framework, after @ the accelerator that the program is taken on"),
+    positive(
+        "attention_flops_per_second",
+        "FLOP/s",
+        "Rate of the forward pass on long sequences, counting half of the scores",
+    ),
+    Column(
+        "half_rate_length",
+        "float",
+        "tokens",
+        "Sequence length at which the forward pass has half of that rate",
+        minimum=0,
+    ),
+    positive("least_waves", "", "Blocks of 128 queries a multiprocessor needs to be full"),
+    positive("backward_rate_ratio", "", "Rate of the backward pass over the forward, long ones"),
+    Column(
+        "backward_half_length",
+        "float",
+        "tokens",
+        "Sequence length at which the backward pass has half of that ratio",
+        minimum=0,
+    ),
+)
+
 STEP_CONSTANT = (
     text("step_constant", "Key of a constant: its column, after @ what it holds for"),
     text("constant", "Column that the constant is the default of"),
@@ -342,4 +381,4 @@ STEP_CONSTANT = (
     positive("training_days_as_printed", "days", "Time of a whole run as published, rounded there"),
 )
 
-TRAINING_STEP = SHAPE + RUN + CONSTANTS + PARTS + STEP_CONSTANT
+TRAINING_STEP = SHAPE + RUN + CONSTANTS + PARTS + ATTENTION + STEP_CONSTANT

@@ -1,9 +1,6 @@
 """Matrix products as they were measured: the surfaces of each accelerator and number format.
 
-Table ``matrix_product_rate`` has the rates. The time of an FP8 product has the cast of one operand
-from 16 bits in it, because the programs that were measured cast as they multiply: over the three
-products of a layer of T tokens from K to N features that is 3 T (2 K + N) bytes of traffic. A
-training program writes each cast and its transpose, 4 T (K + N) bytes: about as much.
+Table ``matrix_product_rate`` has the rates, without the casts of operands to 8 and 4 bits.
 """
 
 from __future__ import annotations

@@ -12,14 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.contract import Values
+from estimators.kernels.attention import BACKWARD_PRODUCTS, BLOCK
 from estimators.training_step.products import product_seconds, stream_seconds
 
-FLASH_BLOCK = 128
-"""Queries of one block, and keys of one step, of the fused kernels (arXiv 2307.08691)."""
-
-BACKWARD_PRODUCTS = 2.5
-"""Products of the fused backward pass over those of the forward pass: five over two, the
-scores being computed again (arXiv 2307.08691 section 4.1)."""
+FLASH_BLOCK = BLOCK
+"""Queries of one block, and keys of one step, of the fused kernels."""
 
 
 class Core(NamedTuple):
@@ -41,6 +38,7 @@ def attention_core(size: Any, values: Values, layout: Values) -> Core:
 
 
 def _flash(size: Any, values: Values, layout: Values) -> Core:
+    """Return the seconds of a fused kernel: at its program's rates, else at a share of the peak."""
     length, context = values["seq_len"], layout["context_parallel"]
     # a block on the diagonal is computed whole
     causal = np.minimum(0.5 * (1 + FLASH_BLOCK * context / length), 1.0)
@@ -53,7 +51,21 @@ def _flash(size: Any, values: Values, layout: Values) -> Core:
     peak = values["matrix_flops_per_second"] * share
     forward = flops / (peak * values["flash_forward_efficiency"])
     backward = BACKWARD_PRODUCTS * flops / (peak * values["flash_backward_efficiency"])
-    launch = values["launch_seconds"]
+    if values["attention_rates"]:
+        own = length / context
+        measured = values["attention_rates"].seconds(
+            2.0 * size.tokens * length * size.query,
+            own,
+            blocks,
+            values["matrix_flops_per_second"],
+            values["num_sms"],
+        )
+        forward, backward = (
+            np.where(np.isnan(found), computed, found)
+            for found, computed in zip(measured, (forward, backward), strict=True)
+        )
+    factor, launch = values["attention_rate_factor"], values["launch_seconds"]
+    forward, backward = forward / factor, backward / factor
     return Core(forward + launch, backward + 3 * launch, forward + launch)
 
 

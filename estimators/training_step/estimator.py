@@ -27,6 +27,7 @@ from estimators.decoder import (
 from estimators.enumeration import Axis
 from estimators.factored import Gathered, distinct, runs, stacked, take
 from estimators.inputs import Inputs
+from estimators.kernels.attention import MeasuredAttention
 from estimators.kernels.products import MeasuredProducts
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
@@ -203,6 +204,7 @@ class TrainingStep(SearchedEstimator):
         del mends
         values = with_derived(values)
         values["products"] = MeasuredProducts(catalog, values["kernels"])
+        values["attention_rates"] = MeasuredAttention(catalog, values)
         is_cell = np.ndim(values["seq_len"]) == 0
         with np.errstate(all="ignore"):
             found = _figures(values, layouts, is_cell=is_cell)

@@ -17,15 +17,19 @@ FORMULAS: dict[str, Formula] = {
         "microbatches x layers x ((sum over products of [max(2 M N K / (peak x gemm_efficiency x "
         "tiles x K / (K + gemm_half_depth)), bytes / memory) + launch_seconds]) / clock + "
         "communication_sm_fraction x hidden); products: forward and both gradients; tiles: share "
-        "of full tiles and waves; hidden: seconds of transfers behind them",
-        "NVIDIA Matrix Multiplication Background User's Guide; roofline",
+        "of full tiles and waves; hidden: seconds of transfers behind them; where `kernels` names "
+        "an accelerator each product takes its time in table matrix_product_rate over "
+        "product_rate_factor instead",
+        "NVIDIA Matrix Multiplication Background User's Guide; roofline; "
+        "ai-dynamo/aiconfigurator @095f58a51",
     ),
     "attention_seconds": Formula(
         "microbatches x layers x (4 T s a d / t x causal / (peak x busy) x "
         "(1 / flash_forward_efficiency + 2.5 / flash_backward_efficiency) + 4 launch_seconds) / "
         "clock; "
         "causal: (1 + 128 c / s) / 2, half and the blocks on the diagonal whole; busy: share of "
-        "multiprocessors with a block; unfused: products, softmax, dropout, copies in memory",
+        "multiprocessors with a block; unfused: products, softmax, dropout, copies in memory; an "
+        "`attention_program` has its rate in table attention_rate instead",
         "arXiv 2307.08691 section 4.1; arXiv 2205.05198 section 4.1",
     ),
     "elementwise_seconds": Formula(

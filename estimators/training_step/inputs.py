@@ -12,6 +12,7 @@ from estimators.columns import COLUMNS
 from estimators.columns.training_step import CONSTANTS as CONSTANT_COLUMNS
 from estimators.contract import Array, Catalog, RefusedError, Scalar
 from estimators.inputs import Inputs
+from estimators.kernels.attention import BLOCK, default_program, record_of
 from estimators.kernels.products import FORMULA, kernels_of, measured_accelerators
 from estimators.training_step.rules import LAYOUT_RULES, PROBLEM_RULES
 
@@ -55,9 +56,9 @@ CONSTANTS = (*LINKS[1:], *(column.name for column in CONSTANT_COLUMNS))
 PROBLEM = (
     *("model", *SHAPE),
     *("accelerator", *HARDWARE, "nics_per_gpu", LIMIT, "framework", "profile", *CONSTANTS),
-    *("kernels", "precision", "num_gpus", "global_batch_size"),
+    *("kernels", "attention_program", "precision", "num_gpus", "global_batch_size"),
 )
-SYSTEM = (*HARDWARE, "nics_per_gpu", LIMIT, "kernels", *CONSTANTS)
+SYSTEM = (*HARDWARE, "nics_per_gpu", LIMIT, "kernels", "attention_program", *CONSTANTS)
 CHOICES = ("attention", "activation_recompute")
 KEYS = (
     *("tensor_parallel", "context_parallel", "expert_parallel", "uses_sequence_parallel"),
@@ -215,6 +216,22 @@ def _resolve_kernels(inputs: Inputs, catalog: Catalog) -> None:
     for value in dict.fromkeys(inputs["accelerator"].tolist()):
         default[np.equal(inputs["accelerator"], value) & ~asks] = kernels_of(catalog, value)
     inputs.default("kernels", default)
+    _resolve_attention(inputs, catalog)
+
+
+def _resolve_attention(inputs: Inputs, catalog: Catalog) -> None:
+    """Fill the program of fused attention: the framework's, where its rate there is known."""
+    asks = ~inputs.missing("flash_forward_efficiency")
+    asks |= ~inputs.missing("flash_backward_efficiency")
+    default: Array = np.full(inputs.num_rows, FORMULA, dtype=object)
+    columns = (inputs[name].tolist() for name in ("framework", "kernels"))
+    pairs = list(zip(*columns, strict=True))
+    for framework, kernels in dict.fromkeys(pairs):
+        rows = np.fromiter((pair == (framework, kernels) for pair in pairs), bool, len(pairs))
+        program = default_program(catalog, framework, kernels)
+        if record_of(catalog, kernels, program, BLOCK) is not None:
+            default[rows & ~asks] = program
+    inputs.default("attention_program", default)
 
 
 def places(catalog: Catalog, framework: Scalar, accelerator: Scalar) -> tuple[str, ...]:

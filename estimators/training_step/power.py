@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.contract import Values
-from estimators.training_step.attention import BACKWARD_PRODUCTS, FLASH_BLOCK
+from estimators.kernels.attention import BACKWARD_PRODUCTS
+from estimators.training_step.attention import FLASH_BLOCK
 
 _STEPS = 8
 """Steps of Newton's method. The balance is convex and starts above its root, so that each step

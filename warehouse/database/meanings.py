@@ -26,6 +26,10 @@ REFERENCE_TABLES = {
     "accelerator": "Accelerators: peak rates, memory, links, power and purchase. "
     "One row per accelerator",
     "accelerator_alias": "Other names of accelerators. One row per name",
+    "attention_default": "Programs of fused attention that frameworks call. "
+    "One row per framework, and accelerator where it differs there",
+    "attention_rate": "Rates of fused attention by sequence length. "
+    "One row per program, accelerator and head size",
     "cost_parameter": "Parameters of cost and power: life of a server, utilization, overheads. "
     "One row per parameter",
     "device": "Devices of the simulators. One row per device",

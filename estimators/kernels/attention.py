@@ -1,0 +1,115 @@
+"""Fused attention by program: its rate by sequence length, as measured or published.
+
+Table ``attention_rate`` has a row for each program, accelerator and head size. The rate grows with
+the sequence as ``R s / (s + half_rate_length)``, because blocks of a causal kernel are shorter at
+its start. It needs `least_waves` blocks of 128 queries for each multiprocessor to fill the GPU. The
+rate of the backward pass is `backward_rate_ratio` times that of the forward pass, less for short
+sequences in the same way. A rate counts the half of the scores that a causal mask leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from estimators.contract import Catalog, Record, Values
+from estimators.kernels.products import FORMULA
+
+TABLE = "attention_rate"
+DEFAULTS = "attention_default"
+PROGRAMS = ("cudnn", "flash_3", "flash_2", "flash_1", "triton")
+
+BLOCK = 128
+"""Queries of one block of the fused kernels (arXiv 2307.08691)."""
+
+BACKWARD_PRODUCTS = 2.5
+"""Products of the fused backward pass over those of the forward pass: five over two, the
+scores being computed again (arXiv 2307.08691 section 4.1)."""
+
+PARAMETERS = (
+    *("attention_flops_per_second", "half_rate_length", "least_waves"),
+    *("backward_rate_ratio", "backward_half_length"),
+)
+
+
+def default_program(catalog: Catalog, framework: object, kernels: str) -> str:
+    """Return the program of fused attention that a framework calls on an accelerator."""
+    table = catalog.tables.get(DEFAULTS, {})
+    for key in (f"{framework}@{kernels}", str(framework)):
+        if key in table:
+            return str(table[key]["attention_program"])
+    return FORMULA
+
+
+def record_of(catalog: Catalog, kernels: str, program: str, head_size: float) -> Record | None:
+    """Return the row of the largest head size up to that given, else of the smallest."""
+    rows = [
+        row
+        for row in catalog.tables.get(TABLE, {}).values()
+        if row["accelerator"] == kernels and row["attention_program"] == program
+    ]
+    sizes = sorted(float(row["head_size"] or 0) for row in rows)
+    fitting = [size for size in sizes if size <= head_size] or sizes[:1]
+    return next((row for row in rows if row["head_size"] == fitting[-1]), None)
+
+
+class MeasuredAttention:
+    """The rates of attention of the rows of a problem.
+
+    Parameters
+    ----------
+    catalog
+        Has the rates.
+    values
+        `kernels`, `attention_program` and `head_size`; one for all rows, or one a row.
+    """
+
+    def __init__(self, catalog: Catalog, values: Values) -> None:
+        names = ("kernels", "attention_program", "head_size")
+        sizes = [np.size(values[name]) for name in names]
+        columns = [
+            np.broadcast_to(np.asarray(values[name], dtype=object), max(sizes)) for name in names
+        ]
+        cases = list(zip(*(column.tolist() for column in columns), strict=True))
+        found = {case: _parameters(catalog, *case) for case in dict.fromkeys(cases)}
+        table = np.array([found[case] for case in cases], dtype=np.float64)
+        is_one = all(np.ndim(values[name]) == 0 for name in names)
+        self._parameters = table[0] if is_one else table.T
+
+    def __bool__(self) -> bool:
+        """Return whether any row has a rate."""
+        return not bool(np.isnan(self._parameters[0]).all())
+
+    def seconds(
+        self, flops: Any, length: Any, blocks: Any, peak: Any, num_sms: Any
+    ) -> tuple[Any, Any]:
+        """Return the seconds of the forward and of the backward pass, NaN where there is no rate.
+
+        Parameters
+        ----------
+        flops
+            Of the forward pass, half of the scores.
+        length
+            Tokens of a sequence that a GPU has.
+        blocks
+            Sequences times heads times blocks of queries of one GPU.
+        """
+        rate, half, waves, ratio, backward_half = self._parameters
+        rate = rate * peak * length / (length + half)
+        rate = rate * np.minimum(blocks / (waves * num_sms), 1.0)
+        backward = rate * ratio * length / (length + backward_half)
+        return flops / rate, BACKWARD_PRODUCTS * flops / backward
+
+
+def _parameters(
+    catalog: Catalog, kernels: str, program: str, head_size: float
+) -> tuple[float, ...]:
+    """Return the parameters of a case, the rate over the peak first; NaN where there are none."""
+    record = record_of(catalog, kernels, program, head_size)
+    if record is None:
+        return (np.nan,) * len(PARAMETERS)
+    chip: Mapping[str, Any] = catalog.tables["accelerator"][kernels]
+    rate, *others = (float(record[name] or 0.0) for name in PARAMETERS)
+    return rate / float(chip["bf16_flops_per_second"]), *others

@@ -1,0 +1,148 @@
+"""Rates of fused attention by program, against times worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from estimators.contract import Catalog
+from estimators.kernels.attention import (
+    PROGRAMS,
+    MeasuredAttention,
+    default_program,
+    record_of,
+)
+from estimators.kernels.products import FORMULA, measured_accelerators
+from tests.estimators.training_step_cases import IDEAL, LLAMA, evaluate, resolve
+from warehouse.database.catalog import packaged_catalog
+
+RATE: dict[str, Any] = {
+    "attention_program": "flash_2",
+    "accelerator": "chip",
+    "attention_flops_per_second": 8e11,
+    "half_rate_length": 1024,
+    "least_waves": 2,
+    "backward_rate_ratio": 0.8,
+    "backward_half_length": 0,
+}
+
+
+def catalog(*rates: dict[str, Any]) -> Catalog:
+    rows = {str(place): {**RATE, "head_size": 128, **rate} for place, rate in enumerate(rates)}
+    return Catalog(
+        {
+            "accelerator": {"chip": {"accelerator": "chip", "bf16_flops_per_second": 1e12}},
+            "attention_rate": rows,
+            "attention_default": {
+                "given": {"attention_program": "flash_2"},
+                "given@chip": {"attention_program": "triton"},
+                "other@chip": {"attention_program": "cudnn"},
+            },
+            "framework": {"given": {"framework": "given"}},
+            "step_constant": {},
+        }
+    )
+
+
+def rates(known: Catalog, **values: Any) -> MeasuredAttention:
+    case = {"kernels": "chip", "attention_program": "flash_2", "head_size": 128}
+    return MeasuredAttention(known, {**case, **values})
+
+
+def test_a_rate_grows_with_the_sequence_and_with_the_waves() -> None:
+    found = rates(catalog({}))
+    # 8e11 x 1024 / 2048 = 4e11 a second; backward 2.5 times the FLOPs at 0.8 of it
+    assert found.seconds(4e11, 1024, 1000, 1e12, 4) == pytest.approx((1.0, 3.125))
+    # four times as long: 8e11 x 3072 / 4096
+    assert found.seconds(6e11, 3072, 1000, 1e12, 4)[0] == pytest.approx(1.0)
+    # 4 blocks where 2 x 4 fill the chip: half of the rate
+    assert found.seconds(4e11, 1024, 4, 1e12, 4)[0] == pytest.approx(2.0)
+    # another peak, the same share of it
+    assert found.seconds(4e11, 1024, 1000, 4e12, 4)[0] == pytest.approx(0.25)
+
+
+def test_the_backward_pass_is_slower_on_short_sequences() -> None:
+    found = rates(catalog({"backward_half_length": 1024}))
+    # 0.8 x 1024 / 2048 = 0.4
+    forward, backward = found.seconds(4e11, 1024, 1000, 1e12, 4)
+    assert backward == pytest.approx(2.5 * forward / 0.4)
+
+
+def test_the_row_is_that_of_the_largest_head_size_up_to_the_given() -> None:
+    known = catalog({"head_size": 64}, {"head_size": 128}, {"head_size": 256})
+    sizes = {64: 64, 80: 64, 128: 128, 200: 128, 512: 256, 32: 64}
+    for given, expected in sizes.items():
+        row = record_of(known, "chip", "flash_2", given)
+        assert row is not None
+        assert row["head_size"] == expected
+    assert record_of(known, "chip", "cudnn", 128) is None
+
+
+def test_rows_of_a_batch_each_have_their_program() -> None:
+    known = catalog({}, {"attention_program": "triton", "attention_flops_per_second": 4e11})
+    programs = np.array(["flash_2", "triton", FORMULA], dtype=object)
+    found = rates(known, attention_program=programs, kernels=np.array(["chip"] * 3, dtype=object))
+    assert found
+    forward, _ = found.seconds(np.full(3, 4e11), 1024, 1000, 1e12, 4)
+    assert forward[:2] == pytest.approx([1.0, 2.0])
+    assert np.isnan(forward[2])
+    assert not rates(known, attention_program=FORMULA)
+
+
+def test_a_framework_has_its_program_and_another_one_where_the_table_says() -> None:
+    known = catalog({})
+    assert default_program(known, "given", "chip") == "triton"
+    assert default_program(known, "given", "elsewhere") == "flash_2"
+    assert default_program(known, "other", "elsewhere") == FORMULA
+
+
+def test_a_step_takes_the_time_of_its_program() -> None:
+    """LLAMA: 4 layers, 4 heads of 128, 1,024 tokens: 2 x 1024^2 x 512 = 2^30 FLOPs forward."""
+    [accelerator] = [{**IDEAL, **LLAMA, "num_gpus": 1, "global_batch_size": 1}]
+    known = packaged_catalog()
+    row = {**accelerator, "kernels": "H100", "attention_program": "flash_2"}
+    row |= {"matrix_flops_per_second": 989.5e12, "attention_rate_factor": 0.5, "num_sms": 1}
+    found = evaluate([{**row, "framework": "megatron_core"}], known)
+    rate = 370e12 * 1024 / (1024 + 300) / 2
+    backward = rate * 0.87 * 1024 / (1024 + 128)
+    expected = 4 * 2**30 * (1 / rate + 2.5 / backward)
+    assert found["attention_seconds"][0] == pytest.approx(expected)
+
+
+# ---- the packaged tables ----
+
+
+def test_every_accelerator_with_kernels_knows_every_program() -> None:
+    known = packaged_catalog()
+    for name in measured_accelerators(known):
+        for program in PROGRAMS:
+            assert record_of(known, name, program, 128) is not None, (name, program)
+
+
+def test_both_passes_of_flash_2_on_a100_are_those_that_its_authors_show() -> None:
+    """173, 182, 189 TFLOP/s at 4, 8, 16 thousand tokens (flash2_a100_fwd_bwd_benchmark.png)."""
+    known = packaged_catalog()
+    found = rates(known, kernels="A100 SXM 80GB")
+    for length, published in ((4096, 173), (8192, 182), (16384, 189)):
+        forward, backward = found.seconds(1.0, length, 1e9, 312e12, 108)
+        assert 3.5 / (forward + backward) == pytest.approx(published * 1e12, rel=0.03)
+
+
+def test_a_row_with_an_efficiency_of_attention_takes_the_formula() -> None:
+    known = packaged_catalog()
+    row = {"accelerator": "A100 80GB", "framework": "llm_foundry", "num_layers": 2}
+    row |= {"hidden_size": 256, "num_heads": 2, "seq_len": 1024, "num_gpus": 1}
+    row |= {"global_batch_size": 1}
+    columns, refusals = resolve(
+        [
+            row,
+            {**row, "flash_backward_efficiency": 0.5},
+            {**row, "accelerator": "H100"},
+            {**row, "accelerator": "V100"},
+        ],
+        known,
+    )
+    assert not refusals
+    assert columns["attention_program"].tolist() == ["triton", FORMULA, "flash_2", FORMULA]
