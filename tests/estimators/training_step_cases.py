@@ -110,6 +110,7 @@ IDEAL: dict[str, Any] = {
     "power_exponent": 3.0,
     "transfer_watts": 0.0,
     "clock_spread": 0.0,
+    "accumulating_product_ratio": 1.0,
     "host_watts": 0.0,
 }
 
