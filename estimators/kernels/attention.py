@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Catalog, Record, Values
-from estimators.kernels.products import FORMULA
+from estimators.kernels.products import FORMULA, kernels_of
 
 TABLE = "attention_rate"
 DEFAULTS = "attention_default"
@@ -32,6 +32,14 @@ PARAMETERS = (
     *("attention_flops_per_second", "half_rate_length", "least_waves"),
     *("backward_rate_ratio", "backward_half_length"),
 )
+
+
+def chip_of(catalog: Catalog, kernels: object, accelerator: object) -> str:
+    """Return the accelerator whose rates hold: that of the products, if they are measured.
+
+    A program whose products are computed, as its libraries are old, names its attention itself.
+    """
+    return kernels_of(catalog, accelerator) if kernels == FORMULA else str(kernels)
 
 
 def default_program(catalog: Catalog, framework: object, kernels: str) -> str:
@@ -63,19 +71,20 @@ class MeasuredAttention:
     catalog
         Has the rates.
     values
-        `kernels`, `attention_program` and `head_size`; one for all rows, or one a row.
+        `kernels`, `accelerator`, `attention_program` and `head_size`; one for all rows, or one a
+        row.
     """
 
     def __init__(self, catalog: Catalog, values: Values) -> None:
-        names = ("kernels", "attention_program", "head_size")
-        sizes = [np.size(values[name]) for name in names]
-        columns = [
-            np.broadcast_to(np.asarray(values[name], dtype=object), max(sizes)) for name in names
+        given = [
+            np.asarray(values.get(name), dtype=object)
+            for name in ("kernels", "accelerator", "attention_program", "head_size")
         ]
+        columns = np.broadcast_arrays(*(np.atleast_1d(each) for each in given))
         cases = list(zip(*(column.tolist() for column in columns), strict=True))
         found = {case: _parameters(catalog, *case) for case in dict.fromkeys(cases)}
         table = np.array([found[case] for case in cases], dtype=np.float64)
-        is_one = all(np.ndim(values[name]) == 0 for name in names)
+        is_one = all(each.ndim == 0 for each in given)
         self._parameters = table[0] if is_one else table.T
 
     def __bool__(self) -> bool:
@@ -104,12 +113,13 @@ class MeasuredAttention:
 
 
 def _parameters(
-    catalog: Catalog, kernels: str, program: str, head_size: float
+    catalog: Catalog, kernels: str, accelerator: object, program: str, head_size: float
 ) -> tuple[float, ...]:
     """Return the parameters of a case, the rate over the peak first; NaN where there are none."""
-    record = record_of(catalog, kernels, program, head_size)
+    chip_name = chip_of(catalog, kernels, accelerator)
+    record = record_of(catalog, chip_name, program, head_size)
     if record is None:
         return (np.nan,) * len(PARAMETERS)
-    chip: Mapping[str, Any] = catalog.tables["accelerator"][kernels]
+    chip: Mapping[str, Any] = catalog.tables["accelerator"][chip_name]
     rate, *others = (float(record[name] or 0.0) for name in PARAMETERS)
     return rate / float(chip["bf16_flops_per_second"]), *others

@@ -12,7 +12,7 @@ from estimators.columns import COLUMNS
 from estimators.columns.training_step import CONSTANTS as CONSTANT_COLUMNS
 from estimators.contract import Array, Catalog, RefusedError, Scalar
 from estimators.inputs import Inputs
-from estimators.kernels.attention import BLOCK, default_program, record_of
+from estimators.kernels.attention import BLOCK, chip_of, default_program, record_of
 from estimators.kernels.products import FORMULA, kernels_of, measured_accelerators
 from estimators.training_step.rules import LAYOUT_RULES, PROBLEM_RULES
 
@@ -192,6 +192,7 @@ def _resolve_kernels(inputs: Inputs, catalog: Catalog) -> None:
     A row that gives a constant of the formula of products asks for the formula, and so does a
     program whose libraries are older than the measured ones.
     """
+    is_computed = np.equal(inputs["kernels"], FORMULA)
     asks: Array = np.zeros(inputs.num_rows, dtype=bool)
     for name in OF_THE_FORMULA:
         asks |= ~inputs.missing(name)
@@ -216,20 +217,25 @@ def _resolve_kernels(inputs: Inputs, catalog: Catalog) -> None:
     for value in dict.fromkeys(inputs["accelerator"].tolist()):
         default[np.equal(inputs["accelerator"], value) & ~asks] = kernels_of(catalog, value)
     inputs.default("kernels", default)
-    _resolve_attention(inputs, catalog)
+    _resolve_attention(inputs, catalog, is_computed)
 
 
-def _resolve_attention(inputs: Inputs, catalog: Catalog) -> None:
-    """Fill the program of fused attention: the framework's, where its rate there is known."""
-    asks = ~inputs.missing("flash_forward_efficiency")
+def _resolve_attention(inputs: Inputs, catalog: Catalog, asks: Array) -> None:
+    """Fill the program of fused attention: the framework's, where its rate there is known.
+
+    Rows that ask for the formula, as those do that give one of its efficiencies, take none.
+    """
+    asks = asks | ~inputs.missing("flash_forward_efficiency")
     asks |= ~inputs.missing("flash_backward_efficiency")
     default: Array = np.full(inputs.num_rows, FORMULA, dtype=object)
-    columns = (inputs[name].tolist() for name in ("framework", "kernels"))
-    pairs = list(zip(*columns, strict=True))
-    for framework, kernels in dict.fromkeys(pairs):
-        rows = np.fromiter((pair == (framework, kernels) for pair in pairs), bool, len(pairs))
-        program = default_program(catalog, framework, kernels)
-        if record_of(catalog, kernels, program, BLOCK) is not None:
+    columns = (inputs[name].tolist() for name in ("framework", "kernels", "accelerator"))
+    cases = list(zip(*columns, strict=True))
+    for case in dict.fromkeys(cases):
+        rows = np.fromiter((each == case for each in cases), bool, len(cases))
+        framework, *names = case
+        chip = chip_of(catalog, *names)
+        program = default_program(catalog, framework, chip)
+        if record_of(catalog, chip, program, BLOCK) is not None:
             default[rows & ~asks] = program
     inputs.default("attention_program", default)
 
