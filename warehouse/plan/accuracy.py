@@ -21,6 +21,7 @@ from warehouse.ask.explain import explain
 from warehouse.calibrate.published import (
     IS_OWN,
     MEASURED,
+    MEASUREMENTS,
     published_reference,
     published_steps,
     published_tables,
@@ -96,6 +97,10 @@ def uncertainty(run: TrainingRun, ask: QueryCache, layout: Line, num_gpus: int) 
     errors, is_stored, note = _errors(run, stored, catalog)
     if not is_stored:
         del asked["accuracy"]
+    if run.estimator.takes_published_steps:
+        measured, measured_memory = measured_errors(run, catalog)
+        errors += measured
+        memory = [*memory, *measured_memory]
     return Uncertainty(
         likely, extreme, command, errors, memory, unlike_published(run, catalog), asked, note
     )
@@ -180,7 +185,7 @@ select
 from megatron_comparison
 where
     estimator = {literal(run.estimator.name)} and variant = {literal(run.variant)}
-    and published_step_seconds is not null
+    and reference <> {literal(MEASUREMENTS)}
 group by reference, is_own_framework
 order by reference, published_group"""
 
@@ -211,7 +216,11 @@ def _errors(
     The error of a few rows is not the error of their table. An estimator that takes published rows
     evaluates every table that is not stored whole; for another, partial tables are named.
     """
-    published = {name: published_reference(name).frame.height for name in published_tables()}
+    published = {
+        name: published_reference(name).frame.height
+        for name in published_tables()
+        if name != MEASUREMENTS
+    }
     covered: dict[str, int] = {}
     for line in stored:
         covered[line["reference"]] = covered.get(line["reference"], 0) + line["num_rows"]
@@ -282,6 +291,57 @@ def published_errors(
     return found
 
 
+def measured_errors(
+    run: TrainingRun, catalog: Catalog
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the errors on measurements of the run's accelerator, of time and of memory, by group.
+
+    The rows are those of table `published_measurement`, evaluated now; refused ones do not count.
+    """
+    product = product_of(catalog, run.problem["accelerator"])
+    is_alike = (pl.col("reference") == MEASUREMENTS) & (pl.col("accelerator") == product)
+    frame = published_steps().filter(is_alike)
+    if frame.height == 0:
+        return [], []
+    relation = run.estimator.relations[0]
+    resolved = resolve_rows(run.estimator, relation, frame, catalog, run.mends)
+    names = [name for name in ("step_seconds", "memory_bytes") if name in relation.outputs]
+    found = evaluate_rows(resolved, names)
+    rows = frame.filter(pl.Series(resolved.is_good))
+    errors, memory = [], []
+    for group in rows["published_group"].unique().sort():
+        own = (rows["published_group"] == group).to_numpy()
+        published = rows[MEASURED].cast(pl.Float64).to_numpy()
+        timed = own & np.isfinite(published)
+        common = {"reference": MEASUREMENTS, "published_group": group}
+        if timed.any():
+            ratios = published[timed] / found["step_seconds"][timed]
+            errors.append(
+                {
+                    **common,
+                    "num_rows": int(timed.sum()),
+                    **_moments("", ratios - 1),
+                    **_moments("time_", 1 / ratios - 1),
+                    "num_published": frame.filter(
+                        (pl.col("published_group") == group) & pl.col(MEASURED).is_not_null()
+                    ).height,
+                    "is_stored": False,
+                }
+            )
+        published = rows["published_memory_bytes"].cast(pl.Float64).to_numpy()
+        weighed = own & np.isfinite(published)
+        if weighed.any() and "memory_bytes" in found:
+            sizes = found["memory_bytes"][weighed] / published[weighed] - 1
+            memory.append(
+                {
+                    "reference": f"published {group}",
+                    "num_rows": int(weighed.sum()),
+                    **_moments("memory_", sizes),
+                }
+            )
+    return errors, memory
+
+
 def _moments(prefix: str, errors: Array) -> dict[str, float]:
     return {
         f"{prefix}mean_absolute_relative_error": float(np.abs(errors).mean()),
@@ -307,7 +367,8 @@ def unlike_published(run: TrainingRun, catalog: Catalog) -> list[str]:
     """Return the properties of the run that no published step has: errors say little about them."""
     steps, values = published_steps(), run.problem
     lines = []
-    if int(values.get("num_experts") or 1) > 1:  # the view has dense models only
+    has_experts = pl.col("num_experts").fill_null(1) > 1
+    if int(values.get("num_experts") or 1) > 1 and not steps.filter(has_experts).height:
         lines.append("no published step is of a mixture of experts")
     accelerators = sorted(steps["accelerator"].unique().to_list())
     if product_of(catalog, values["accelerator"]) not in accelerators:
@@ -320,6 +381,8 @@ def unlike_published(run: TrainingRun, catalog: Catalog) -> list[str]:
     if framework is not None and framework not in programs:
         listed = f"{', '.join(programs[:-1])} and {programs[-1]}"
         lines.append(f"no published step is by {framework}: its own programs are {listed}")
-    if values.get("precision") == "fp8":
-        lines.append("no published step is in fp8")
+    precision = values.get("precision")
+    formats = steps["precision"].unique().to_list()
+    if precision == "fp8" and precision not in formats:
+        lines.append(f"no published step is in {precision}")
     return lines
