@@ -1,9 +1,9 @@
-"""Columns of the interval of a step: its ends, and what the tables say about its making."""
+"""Columns of the interval of a step: its making, and how well it holds."""
 
 from __future__ import annotations
 
-from estimators.columns.column import Column, fraction, text
-from estimators.columns.forms import PLAIN
+from estimators.columns.column import Column, count, fraction, measure, text
+from estimators.columns.forms import ERROR_SIZE, PLAIN
 
 INTERVAL = (
     text("interval_term", "Part of an interval that no constant of a formula makes"),
@@ -13,11 +13,26 @@ INTERVAL = (
         "Share of all runs whose program makes the other choice; NULL of a constant with a range",
         shown_as=PLAIN,
     ),
+    text("error_cluster", "Model, accelerator, program and number format: rows that err together"),
     Column(
-        "interval_record",
-        "int",
+        "interval_place",
+        "float",
         "",
-        "Hash of the tables that an interval was computed from",
-        storage="BIGINT",
+        "Place of the published time: -1 at the fast end, 0 at the estimate, 1 at the slow end",
+    ),
+    measure("interval_width", "", "Slow end over fast end, less one", shown_as=ERROR_SIZE),
+    measure("interval_score", "", "Width in logarithms and 20 times the miss; less is better"),
+    count("num_error_clusters", "Groups of rows that err together: about as many are independent"),
+    fraction(
+        "least_inside_share",
+        "Share that is missed by chance in one case of twenty, were nine in ten inside",
+    ),
+    Column("is_missed", "bool", "", "Whether fewer are inside than chance explains"),
+    measure("mean_interval_width", "", "Mean of interval_width", shown_as=ERROR_SIZE),
+    measure("mean_interval_score", "", "Mean of interval_score"),
+    text(
+        "interval_places",
+        "Rows beyond the fast end, in the quarters of the interval from fast to slow, and beyond "
+        "the slow end",
     ),
 )

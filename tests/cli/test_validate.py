@@ -250,3 +250,44 @@ def test_whole_runs_at_published_rates_agree_within_rounding_and_predict_nothing
     rates = {round(row["predicted_flops_per_second_per_gpu"] / 1e11) for row in rows}
     assert rates == {3120, 9895}
     assert all(row["step_seconds"] < row["published_step_seconds"] for row in rows)
+
+
+# ---- intervals ----
+
+
+@pytest.mark.long
+def test_the_share_inside_is_that_of_the_rows_within_their_intervals(
+    comparison: dict[str, Any], quickstart: Quickstart
+) -> None:
+    with duckdb.connect(str(quickstart.database), read_only=True) as connection:
+        rows = connection.execute(
+            "select reference, published_group, published_step_seconds, low_step_seconds, "
+            "high_step_seconds from interval_comparison"
+        ).fetchall()
+    inside: dict[tuple[str, str], list[bool]] = {}
+    for reference, group, published, low, high in rows:
+        inside.setdefault((reference, group), []).append(low <= published <= high)
+    found = {
+        (group["reference"], group["published_group"]): group
+        for group in comparison["interval_coverage"]
+    }
+    assert found.keys() == inside.keys()
+    assert len(found) > 20
+    for key, group in found.items():
+        assert group["num_rows"] == len(inside[key])
+        assert group["inside_fraction"] == pytest.approx(statistics.fmean(inside[key]))
+        counts = [int(number) for number in group["interval_places"].split()]
+        assert sum(counts) == group["num_rows"]
+        assert sum(counts[1:-1]) == sum(inside[key])
+
+
+@pytest.mark.long
+def test_every_timed_measurement_that_is_estimated_has_an_interval(
+    comparison: dict[str, Any],
+) -> None:
+    timed = [
+        row
+        for row in comparison["megatron_comparison"]
+        if row["estimator"] == "training_step" and row["published_step_seconds"] is not None
+    ]
+    assert sum(group["num_rows"] for group in comparison["interval_coverage"]) == len(timed)

@@ -8,6 +8,8 @@ from warehouse.cli.common import Section, fetched
 from warehouse.database.sql_text import literal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from duckdb import DuckDBPyConnection
 
 MAIN = "published_megatron_scaling"
@@ -50,6 +52,40 @@ How far {estimator} is from measured steps, by group
 inside: percent of the times in the interval of the step, meant to be 90; rank: correlation of the
 ranks of the times; constant: mean error of the one utilization that fits the group best, on the
 same rows; memory: mean error of the memory in percent)"""
+
+_COVERAGE = """\
+select
+    estimator,
+    regexp_replace(
+        case
+            when reference = {measurements} then published_group
+            else regexp_replace(reference, '^published_(megatron|training)_', '')
+                || ' ' || published_group
+        end,
+        ' all$', ''
+    ) as published_group,
+    num_rows, num_error_clusters, inside_fraction, least_inside_share, is_missed,
+    mean_interval_width, mean_interval_score, interval_places
+from interval_coverage
+order by estimator, reference <> {measurements}, reference, published_group"""
+
+_COVERAGE_HEADINGS = {
+    "published_group": "measured",
+    "num_error_clusters": "clusters",
+    "inside_fraction": "inside",
+    "least_inside_share": "by chance",
+    "is_missed": "missed",
+    "mean_interval_width": "width",
+    "mean_interval_score": "score",
+    "interval_places": "places",
+}
+
+_HOW_COVERED = """\
+How many measured steps lie within the intervals of {estimator}: nine in ten should
+(clusters: rows that err together; by chance: fewer inside than this are no chance, of as many
+independent rows as clusters; width: slow end over fast end, less one; score: width and 20 times the
+miss, in logarithms, less is better; places: rows beyond the fast end, in the quarters of the
+interval, beyond the slow end; shares in percent)"""
 
 _ACCURACY = """\
 select
@@ -117,6 +153,7 @@ def comparison(
     from warehouse.calibrate.published import MEASUREMENTS
 
     sections = _by_group(connection)
+    sections += _coverage(connection) if whole else []
     sections.append(Section(_HOW, *fetched(connection, _ACCURACY)))
     shown = f"reference <> {literal(MEASUREMENTS)}" if whole else f"reference = {literal(MAIN)}"
     columns, rows = fetched(
@@ -142,18 +179,29 @@ def comparison(
 
 def _by_group(connection: DuckDBPyConnection) -> list[Section]:
     """Return a table for each estimator that the published measurements were evaluated by."""
+    return _by_estimator(connection, _BY_GROUP, _HOW_BY_GROUP, _GROUP_HEADINGS)
+
+
+def _coverage(connection: DuckDBPyConnection) -> list[Section]:
+    """Return a table of the intervals of each estimator that has stored ones."""
+    return _by_estimator(connection, _COVERAGE, _HOW_COVERED, _COVERAGE_HEADINGS)
+
+
+def _by_estimator(
+    connection: DuckDBPyConnection, query: str, heading: str, headings: Mapping[str, str]
+) -> list[Section]:
+    """Return the rows of a query as a table for each estimator."""
     from warehouse.calibrate.published import MEASUREMENTS
 
-    query = _BY_GROUP.format(measurements=literal(MEASUREMENTS))
-    columns, rows = fetched(connection, query)
+    columns, rows = fetched(connection, query.format(measurements=literal(MEASUREMENTS)))
     place = columns.index("estimator")
     return [
         Section(
-            _HOW_BY_GROUP.format(estimator=estimator),
+            heading.format(estimator=estimator),
             columns,
             [row for row in rows if row[place] == estimator],
             drop={"estimator"},
-            headings=_GROUP_HEADINGS,
+            headings=headings,
         )
         for estimator in dict.fromkeys(str(row[place]) for row in rows)
     ]

@@ -19,7 +19,7 @@ MAX_SHOWN = 20
 """Rows of a failed check that are listed."""
 
 TABLES = (
-    *("accuracy_by_group", "estimator_accuracy", "megatron_comparison"),
+    *("accuracy_by_group", "interval_coverage", "estimator_accuracy", "megatron_comparison"),
     *("accuracy_by_degree", "training_time_comparison", "training_time_at_published_rate"),
 )
 
@@ -36,8 +36,9 @@ def validate(
 
     A check is a query that must return no row; the exit code is 4 if one returns any. The
     comparison follows: the errors by group of measurements, with those of the best constant; the
-    errors per reference table, estimator and variant, with those of simple baselines; each
-    published step; the errors by degree; and the times of whole runs. CSV has the first table.
+    share of them within the intervals of the estimates; the errors per reference table, estimator
+    and variant, with those of simple baselines; each published step; the errors by degree; and the
+    times of whole runs. CSV has the first table.
     """
     from warehouse.database.connection import open_for_read
     from warehouse.errors import CheckError
