@@ -197,6 +197,12 @@ CONSTANTS = (
         "Time of the host to put a replica's part of a layer in place after gathering",
     ),
     Column(
+        "balances_stages",
+        "bool",
+        "",
+        "Whether the stage with the output layer has fewer layers for it, by their products",
+    ),
+    Column(
         "recomputes_operations",
         "bool",
         "",

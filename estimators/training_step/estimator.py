@@ -240,6 +240,7 @@ FLAGS = (
     *("splits_tensor_exchanges", "starts_with_own_shard", "uses_cuda_graphs"),
     "regathers_for_recompute",
     "recomputes_operations",
+    "balances_stages",
 )
 """Values that are flags."""
 

@@ -33,11 +33,34 @@ TIMES = (
 def stage_layers(values: Values, layout: Values) -> tuple[Any, Any]:
     """Return the layers of the stages that have most, and of the last stage.
 
-    Where stages cannot be even, the last one has one layer less: it has the output layer.
+    Where stages cannot be even, the last one has one layer less: it has the output layer. A
+    program that balances stages counts the output layer as so many layers as it has their
+    products.
     """
     stages = layout["pipeline_parallel"]
     most = np.ceil(values["num_layers"] / stages)
-    return most, np.floor(values["num_layers"] / stages)
+    last = np.floor(values["num_layers"] / stages)
+    balances = values["balances_stages"]
+    if not np.any(balances):
+        return most, last
+    fullest, behind = _balanced(values, stages)
+    return np.where(balances, fullest, most), np.where(balances, behind, last)
+
+
+def _balanced(values: Values, stages: Any) -> tuple[Any, Any]:
+    """Return the layers of the first stage and of the one with the output layer, if balanced.
+
+    A stage takes layers until its share of the products is exceeded (huggingface/nanotron
+    @0e0a27ea src/nanotron/models/base.py build_model, models/llama.py get_block_compute_costs).
+    """
+    layers, hidden = values["num_layers"], values["hidden_size"]
+    width = values["num_heads"] * values["head_size"]
+    cost = 4 * width * hidden + 3 * values["ffn_hidden_size"] * hidden
+    each = (layers + values["vocab_size"] * hidden / cost) / stages
+    # stages before the one that takes the last layer
+    before = np.minimum(np.ceil(layers / each), stages) - 1
+    taken = np.where(before > 0, np.floor(before * each) + 1, 0.0)
+    return np.minimum(np.floor(each) + 1, layers), np.maximum(layers - taken, 0.0)
 
 
 def stage_shares(values: Values, layout: Values, count: Parameters) -> tuple[Share, Share]:
@@ -193,7 +216,8 @@ def _bubble(
 
     Even stages: the time of all others once, divided by the chunks. Uneven stages have the odd
     layers first; the last of the fuller stages waits for the stages behind it, which are faster.
-    Both agree with a simulation of the schedule; a stage between cannot be the slowest.
+    Both agree with a simulation of the schedule; a stage between cannot be the slowest. Balanced
+    stages: the time of all others once.
 
     Parameters
     ----------
@@ -219,7 +243,16 @@ def _bubble(
     is_final = (odd == 0) | (
         microbatches * final + paced_by_final >= microbatches * full + paced_by_full
     )
-    return np.where(is_final, paced_by_final, paced_by_full), is_final
+    bubble = np.where(is_final, paced_by_final, paced_by_full)
+    balances = values["balances_stages"]
+    if not np.any(balances):
+        return bubble, is_final
+    most, last = stage_layers(values, layout)
+    between = (values["num_layers"] - most - last) * layer.seconds
+    others = np.maximum(between, 0.0) + np.minimum(full, final)
+    others = np.where(stages > 1, others, 0.0)
+    is_final = np.where(balances, (final >= full) | (stages == 1), is_final)
+    return np.where(balances, others, bubble), is_final
 
 
 def of_layers(layer: Layer) -> dict[str, Any]:

@@ -120,6 +120,7 @@ PROBLEM = st.fixed_dictionaries(
         "uses_dropout": st.booleans(),
         "uses_cuda_graphs": st.booleans(),
         "recomputes_operations": st.booleans(),
+        "balances_stages": st.booleans(),
         "fuses_elementwise": st.booleans(),
         "exchange_buckets": st.sampled_from([1.0, 4.0, 16.0]),
         **RATES,

@@ -99,6 +99,7 @@ IDEAL: dict[str, Any] = {
     "optimizer_launches": 0.0,
     "uses_cuda_graphs": False,
     "recomputes_operations": False,
+    "balances_stages": False,
     "framework_bytes": 0.0,
     "power_limit_watts": 1000.0,
     "gpu_idle_watts": 0.0,

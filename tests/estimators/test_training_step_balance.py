@@ -1,0 +1,67 @@
+"""Stages that a program balances by their products, worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from estimators.training_step.step import stage_layers
+from tests.estimators.training_step_cases import FREE, step, step_with
+from tests.estimators.training_step_figures import CORE, FORWARD, OUTPUT, SMALL, close
+
+LLAMA_1B = {
+    "num_layers": 16.0,
+    "hidden_size": 2048.0,
+    "num_heads": 32.0,
+    "head_size": 64.0,
+    "ffn_hidden_size": 8192.0,
+    "vocab_size": 131072.0,
+}
+"""A layer has 4 x 2048^2 + 3 x 8192 x 2048 = 67,108,864 weights, the output layer 131072 x 2048 =
+268,435,456, four times as many: 20 in all."""
+
+
+@pytest.mark.parametrize(
+    ("stages", "most", "last"),
+    [
+        (1, 16, 16),
+        # a stage takes layers until more than 10 are placed: 11; 5 and the output layer remain
+        (2, 11, 5),
+        # more than 5, 10, 15: 6, 5 and 5; the output layer is alone
+        (4, 6, 0),
+        # more than 2.5, 5, 7.5 ...: 3, 3, 2, 3, 2, 3
+        (8, 3, 0),
+    ],
+)
+def test_a_stage_takes_layers_until_its_share_is_exceeded(
+    stages: int, most: int, last: int
+) -> None:
+    layout = {"pipeline_parallel": np.array([float(stages)])}
+    found = stage_layers({**LLAMA_1B, "balances_stages": True}, layout)
+    assert [float(one[0]) for one in found] == [most, last]
+    even = stage_layers({**LLAMA_1B, "balances_stages": False}, layout)
+    assert [float(one[0]) for one in even] == [16 / stages, 16 / stages]
+
+
+def test_the_slowest_of_balanced_stages_sets_the_pace() -> None:
+    # 4 x 512^2 + 3 x 2048 x 512 weights a layer, of 8,192 words as many: 5 in all, 2.5 a stage;
+    # three layers, and one with the output layer
+    shape = {**SMALL, "vocab_size": 8192, "balances_stages": True}
+    found = step(shape, pipeline_parallel=2, global_batch_size=8, data_parallel=1)
+    layer, output = 3 * FORWARD + 3.5 * CORE, 16 * OUTPUT
+    assert found["step_seconds"] == close(8 * 3 * layer + output + layer)
+    assert found["bubble_seconds"] == close(output + layer)
+    assert found["vocabulary_seconds"] == pytest.approx(0, abs=1e-20)
+
+
+def test_memory_is_that_of_the_fuller_stage() -> None:
+    shape = {**SMALL, "vocab_size": 8192, "pipeline_parallel": 2, "stored_weight_bytes": 2.0}
+    even, balanced = step_with(shape, {}, {"balances_stages": True})
+    # 12 x 512^2 + 13 x 512 a layer; the first stage has a layer more
+    assert balanced["weights_bytes"] - even["weights_bytes"] == close(2 * (12 * 512**2 + 13 * 512))
+
+
+def test_one_stage_has_all_layers() -> None:
+    slow = {**SMALL, "hbm_bytes_per_second": 1e9, "matrix_flops_per_second": FREE}
+    even, balanced = step_with(slow, {}, {"balances_stages": True})
+    assert even == balanced
