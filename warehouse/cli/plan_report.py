@@ -11,7 +11,7 @@ from warehouse.plan.compare import time_in_words
 from warehouse.plan.queries import STEP_PARTS
 from warehouse.plan.stages import explain_stage
 from warehouse.show.formats import Figure, Format, count, json_value
-from warehouse.show.units import layout_in_words, run_times_in_words, unless_rounding
+from warehouse.show.units import in_words, layout_in_words, run_times_in_words, unless_rounding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -195,7 +195,7 @@ def layout_lines(answer: PlanAnswer) -> Iterator[str]:
     """Yield time and memory of the best layout, and of a roomier one where it is nearly full."""
     best, roomier = answer.best, answer.roomier
     yield (
-        f"{time_in_words(best)}, {best['gpu_hours']:,.0f} GPU-hours; "
+        f"{time_in_words(best)}, {in_words('gpu_hours', best['gpu_hours'])}; "
         f"{_gb(best['memory_bytes'])} of {_gb(best['hbm_bytes'])} used, "
         f"{_gb(best['headroom_bytes'])} free"
     )
