@@ -355,6 +355,9 @@ VIEWS = (
         )
     ),
     Column("other_fits_memory", "bool", "", "fits_memory of the second of two"),
+    positive("product_seconds", "seconds", "Time of a product that was timed alone"),
+    measure("peak_share", "", "Rate over the peak in its number format"),
+    measure("roof_share", "", "Rate over the peak, or over what memory admits, the lesser"),
     positive("step_ratio", "", "Time of the second of two over that of the first"),
     positive("memory_ratio", "", "Memory of the second of two over that of the first"),
 )
