@@ -22,6 +22,14 @@ PROBLEM_RULES = (
         lambda _row: "has no published peak rate on this accelerator",
         lambda _row: "use bf16, or give `fp8_flops_per_second`",
     ),
+    Rule(
+        "a power limit leaves room for work",
+        "power_limit_watts",
+        ("power_limit_watts", "gpu_idle_watts"),
+        lambda v: ~(_number(v["power_limit_watts"]) <= v["gpu_idle_watts"]),
+        lambda row: f"is not above `gpu_idle_watts` {row['gpu_idle_watts']:g}",
+        lambda _row: "give the limit of the whole board, such as 700 of an H100",
+    ),
     divides(
         "num_kv_heads",
         "num_heads",

@@ -179,6 +179,8 @@ def test_the_roofline_says_what_divides_the_tokens(
 ROW = {
     "precision": "fp8",
     "fp8_flops_per_second": None,
+    "power_limit_watts": 100.0,
+    "gpu_idle_watts": 126.0,
     "num_kv_heads": 5,
     "num_heads": 64,
     "experts_per_token": 9,

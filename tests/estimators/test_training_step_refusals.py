@@ -32,6 +32,12 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         '"fp8" has no published peak rate on this accelerator',
     ),
     (
+        "a power limit leaves room for work",
+        {"power_limit_watts": 126.0, "gpu_idle_watts": 126.0},
+        "power_limit_watts",
+        "126.0 is not above `gpu_idle_watts` 126",
+    ),
+    (
         "key heads divide heads",
         {"num_kv_heads": 3},
         "num_kv_heads",
