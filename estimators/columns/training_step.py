@@ -70,6 +70,7 @@ CONSTANTS = (
         minimum=0.05,
         maximum=20,
     ),
+    fraction("pair_ring_share", "Rate of a ring of two GPUs in a node over that of eight"),
     Column(
         "accumulating_product_ratio",
         "float",
@@ -236,6 +237,10 @@ CONSTANTS = (
             (
                 "backward_copy_bytes",
                 "Memory traffic of copies and sums of one element of their gradients, backward",
+            ),
+            (
+                "exchange_copy_bytes",
+                "Memory traffic of copies of one element that tensor exchanges gather or scatter",
             ),
             ("accumulation_traffic_bytes", "Memory traffic of adding one gradient to its buffer"),
             ("loss_traffic_bytes", "Memory traffic of the loss for one logit, both ways"),

@@ -77,6 +77,11 @@ def layer_seconds(size: Any, values: Values, sparse: Any) -> Ways:
     forward = forward + moved * values["forward_copy_bytes"]
     backward = backward + moved * values["backward_copy_bytes"]
 
+    # each pass gathers the sequence before two products and scatters it after two
+    copied = np.where(size.rows < size.tokens, 4.0, 0.0) * size.tokens * size.hidden
+    forward = forward + copied * values["exchange_copy_bytes"]
+    backward = backward + copied * values["exchange_copy_bytes"]
+
     # copies of tokens go to their experts and come back, weighted
     routed = sparse * size.rows * size.hidden * values["experts_per_token"]
     forward, backward = forward + 10 * routed, backward + 12 * routed
