@@ -1,7 +1,7 @@
 """Bring docs/accuracy.md up to date: ``python -m benchmarks.accuracy_page``.
 
-Runs the commands of the page on a new database and puts in what they print, the table of what is
-left out, and, where matplotlib is installed (``pip install '.[docs]'``), the pictures.
+Runs the commands of the page on a new database and puts in what they print, the tables that no
+command prints, and, where matplotlib is installed (``pip install '.[docs]'``), the pictures.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks import pages
-from benchmarks.published import terms_table
+from benchmarks.published import TABLES
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "accuracy.md"
-TERMS = re.compile(r"(<!-- terms -->\n).*?(<!-- end of terms -->)", re.DOTALL)
+MADE = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
+"""A table between two comments that name it."""
 
 
 def filled(text: str, database: Path) -> str:
-    """Return the page with what its commands print on this database, and the table of terms."""
+    """Return the page with what its commands print on this database, and the tables."""
     text = pages.filled(text, ROOT, database)
-    return TERMS.sub(lambda found: f"{found[1]}\n{terms_table(database)}\n{found[2]}", text)
+    return MADE.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}", text)
 
 
 def main() -> None:

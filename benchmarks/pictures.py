@@ -13,7 +13,7 @@ import duckdb
 import matplotlib as mpl
 from matplotlib import pyplot as plt
 
-from benchmarks.published import published_rows, step_parts
+from benchmarks.published import parts_of, published_rows
 from estimators.training_step.step import TIMES
 
 mpl.use("svg")
@@ -120,7 +120,7 @@ def draw_rates(database: Path, path: Path) -> None:
 def draw_parts(database: Path, path: Path) -> None:
     """Draw the parts of every predicted step, in percent of the measured one."""
     rows = published_rows(database)
-    parts = step_parts(rows)
+    parts = parts_of(rows)
     covered = {name for _, _, names in GROUPS for name in names}
     if covered != set(TIMES):
         raise SystemExit(f"parts of a step that no group has: {covered ^ set(TIMES)}")

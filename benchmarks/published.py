@@ -1,22 +1,23 @@
-"""Published steps, as evaluated in a database, and how they change without a term of the model.
+"""Published steps without a term of the model, and the errors of version 1: tables of the page.
 
-Usage: ``python -m benchmarks.published DATABASE`` prints the table of docs/accuracy.md; DATABASE
-is one that `warehouse quickstart` made.
+``python -m benchmarks.published`` prints the tables of docs/accuracy.md that no query gives.
 """
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
+import polars as pl
 
-from estimators.columns import COLUMNS
 from estimators.contract import PUBLISHED, Array
 from estimators.training_step.estimator import RELATION, TRAINING_STEP
+from warehouse.calibrate.published import MEASURED, published_steps
 from warehouse.database.catalog import packaged_catalog
+from warehouse.evaluate.inputs import Resolved, evaluate_rows, resolve_rows
 
 GROUPS = (
     ("table 1", "published_megatron_scaling", "all"),
@@ -39,7 +40,10 @@ TERMS: tuple[tuple[str, dict[str, Any] | str], ...] = (
     ("waves of tiles (`num_sms` 1)", {"num_sms": 1.0}),
     ("prologue and epilogue of tiles (`gemm_half_depth` 0)", {"gemm_half_depth": 0.0}),
     ("both of these", {"num_sms": 1.0, "gemm_half_depth": 0.0}),
-    ("all memory traffic (infinite bandwidth)", {"hbm_bytes_per_second": 1e30}),
+    (
+        "all memory traffic (infinite bandwidth, no power limit)",
+        {"hbm_bytes_per_second": 1e30, "power_limit_watts": 1e6},
+    ),
     ("separate, uncausal attention (`attention` flash)", {"attention": "flash"}),
     ("elementwise work, where not recomputed", "elementwise_seconds"),
     ("embedding, output layer and loss", "vocabulary_seconds"),
@@ -58,15 +62,52 @@ TERMS: tuple[tuple[str, dict[str, Any] | str], ...] = (
 """Part that is left out -> changed inputs, or the output to subtract from the step."""
 
 
+CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("nothing: the model as it is", {}),
+    ("measured kernels of products (`kernels` formula)", {"kernels": "formula"}),
+    ("programs of attention (`attention_program` formula)", {"attention_program": "formula"}),
+    ("the power limit (`power_limit_watts` 1e6)", {"power_limit_watts": 1e6}),
+    (
+        "launches of the host (`host_seconds_per_launch`, `_per_layer` 0)",
+        {"host_seconds_per_launch": 0.0, "host_seconds_per_layer": 0.0},
+    ),
+    (
+        "exchanges that wait (`waits_for_sharded_gradients`, `aligns_exchanges` false)",
+        {"waits_for_sharded_gradients": False, "aligns_exchanges": False},
+    ),
+    (
+        "tensor exchanges in pieces (`splits_tensor_exchanges` false)",
+        {"splits_tensor_exchanges": False, "starts_with_own_shard": False},
+    ),
+    ("waits between stages (`pipeline_hop_seconds` 0)", {"pipeline_hop_seconds": 0.0}),
+    (
+        "recomputation by operation (`recomputes_operations` false)",
+        {"recomputes_operations": False},
+    ),
+    (
+        "copies of queries, keys and values",
+        {"forward_copy_bytes": 0.0, "backward_copy_bytes": 0.0},
+    ),
+)
+"""Part of the model that version 1 did not have -> the inputs without it."""
+
+MEASURED_GROUPS = (
+    *("dgxc bf16", "dgxc fp8", "bridge GB200 dense fp8", "llm_foundry", "torchtitan"),
+    *("playbook core", "simumax", "vtrain one node core", "vtrain several nodes", "megascale"),
+    "mlperf",
+)
+"""Columns of the table of changes: groups of table `published_measurement`."""
+
+VERSION_1 = Path(__file__).parent / "errors_of_version_1.csv"
+"""Errors of version 1 (091b8b9) on the same rows, by reference and group."""
+
+
 def published_rows(database: Path) -> list[dict[str, Any]]:
-    """Return every published step with the estimate, its parts, and all inputs of it."""
+    """Return the published steps of tables with open choices, with the estimate and its parts."""
     query = """
-        select problem.*, megatron_comparison.*, cell.attention
-        from megatron_comparison
-        inner join problem using (problem_id)
-        inner join cell on megatron_comparison.cell_id = cell.cell_id
-        where megatron_comparison.estimator = 'training_step'
-        order by reference, published_group, megatron_comparison.num_gpus, published_row
+        select * from megatron_comparison
+        where estimator = 'training_step' and reference <> 'published_measurement'
+        order by reference, published_group, num_gpus, published_row
     """
     with duckdb.connect(str(database), read_only=True) as connection:
         result = connection.execute(query)
@@ -74,60 +115,121 @@ def published_rows(database: Path) -> list[dict[str, Any]]:
         return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
 
-def step_parts(rows: list[dict[str, Any]], **changes: Any) -> dict[str, Array]:
-    """Evaluate the rows anew, with the same `changes` to the inputs of all."""
-    names = (*TRAINING_STEP.problem_columns, *TRAINING_STEP.choice_columns, *RELATION.keys)
-    columns = {}
-    for name in names:
-        if name not in rows[0] or name == "model":  # the shape is there in numbers
-            continue
-        values = [changes.get(name, row[name]) for row in rows]
-        if COLUMNS[name].kind in ("str", "bool"):
-            columns[name] = np.array(values, dtype=object)
-        else:
-            columns[name] = np.array([np.nan if v is None else float(v) for v in values])
-    catalog = packaged_catalog()
-    resolved, refusals = TRAINING_STEP.resolve(RELATION, columns, catalog, PUBLISHED)
-    if refusals:
-        raise SystemExit(f"refused: {refusals[0]}")
-    out: dict[str, Array] = {
-        name: np.empty(len(rows), dtype=COLUMNS[name].dtype) for name in RELATION.outputs
-    }
-    TRAINING_STEP.estimate(RELATION, resolved, resolved, PUBLISHED, out, catalog)
-    return out
+def parts_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
+    """Return all outputs of published steps, which their reference and row name, in that order."""
+    key = ["reference", "published_row"]
+    names = pl.DataFrame([{name: row[name] for name in key} for row in rows])
+    return step_parts(names.join(published_steps(), on=key, how="left", maintain_order="left"))
 
 
-def rate_errors(rows: list[dict[str, Any]], seconds: Array) -> Array:
+def admitted() -> pl.DataFrame:
+    """Return the published steps that have a time and that the estimator does not refuse."""
+    timed = published_steps().filter(pl.col(MEASURED).is_not_null())
+    return timed.filter(pl.Series(_resolved(timed).is_good))
+
+
+def step_parts(rows: pl.DataFrame, **changes: Any) -> dict[str, Array]:
+    """Return all outputs of rows, with the same `changes` to the inputs of all."""
+    resolved = _resolved(rows.with_columns(**{n: pl.lit(v) for n, v in changes.items()}))
+    if resolved.refusals:
+        raise SystemExit(f"refused: {resolved.refusals[0]}")
+    return evaluate_rows(resolved)
+
+
+def _resolved(rows: pl.DataFrame) -> Resolved:
+    return resolve_rows(TRAINING_STEP, RELATION, rows, packaged_catalog(), PUBLISHED)
+
+
+def rate_errors(rows: pl.DataFrame, seconds: Array) -> Array:
     """Return the relative errors of the rate, positive where too fast."""
-    published = np.array([row["published_step_seconds"] for row in rows])
-    return published / seconds - 1
+    return np.asarray(rows[MEASURED].to_numpy() / seconds - 1)
 
 
-def terms_table(database: Path) -> str:
+def terms_table() -> str:
     """Return what the errors become when one term after the other is left out, as Markdown."""
-    rows = published_rows(database)
+    rows = admitted()
     whole = step_parts(rows)
-    assert np.allclose(whole["step_seconds"], [row["step_seconds"] for row in rows], rtol=1e-12)
     chosen = {
         title: np.array(
-            [r["reference"] == reference and group in (None, r["published_group"]) for r in rows]
+            [
+                row["reference"] == reference and group in (None, row["published_group"])
+                for row in rows.select("reference", "published_group").iter_rows(named=True)
+            ]
         )
         for title, reference, group in GROUPS
     }
-    lines = [f"| left out | {' | '.join(chosen)} |", "| --- |" + " ---: |" * len(chosen)]
+    lines = _header("left out", chosen)
     for title, change in TERMS:
         if isinstance(change, str):
             seconds = whole["step_seconds"] - whole[change]
         else:
             seconds = step_parts(rows, **change)["step_seconds"]
         errors = rate_errors(rows, seconds)
-        cells = [
-            f"{100 * np.abs(errors[of]).mean():.1f} ({100 * errors[of].mean():+.1f})"
-            for of in chosen.values()
-        ]
-        lines.append(f"| {title} | {' | '.join(cells)} |")
+        lines.append(_line(title, [errors[of] for of in chosen.values()]))
     return "\n".join(lines) + "\n"
 
 
+def changes_table() -> str:
+    """Return the errors of the time on measurements without one change after the other."""
+    rows = admitted()
+    groups = rows["published_group"].to_numpy()
+    lines = _header("left out", MEASURED_GROUPS)
+    for title, change in CHANGES:
+        errors = 1 / (1 + rate_errors(rows, step_parts(rows, **change)["step_seconds"])) - 1
+        lines.append(_line(title, [errors[groups == group] for group in MEASURED_GROUPS]))
+    return "\n".join(lines) + "\n"
+
+
+def version_table() -> str:
+    """Return the errors of the time by group, of version 1 and now, as Markdown."""
+    rows = admitted()
+    errors = 1 / (1 + rate_errors(rows, step_parts(rows)["step_seconds"])) - 1
+    now = rows.with_columns(error=pl.Series(errors))
+    title = ("reference", "group", "timed", "version 1: mean / median / bias", "now")
+    lines = [f"| {' | '.join(title)} |", "| --- | --- | ---: | ---: | ---: |"]
+    for old in pl.read_csv(VERSION_1).iter_rows(named=True):
+        key = {name: old[name] for name in ("reference", "published_group")}
+        own = now.filter(pl.all_horizontal(pl.col(n) == v for n, v in key.items()))["error"]
+        before = (old[f"time_{name}"] for name in _MOMENTS)
+        after = (own.abs().mean(), own.abs().median(), own.mean())
+        cells = [
+            old["reference"].removeprefix("published_"),
+            old["published_group"],
+            str(own.len()),
+            _percent(before),
+            _percent(after),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+_MOMENTS = ("mean_absolute_relative_error", "median_absolute_relative_error", "bias")
+
+
+def _percent(moments: Iterable[Any]) -> str:
+    mean, median, bias = moments
+    if mean is None:
+        return "refused"
+    return f"{100 * mean:.1f} / {100 * median:.1f} / {100 * bias:+.1f}"
+
+
+def _header(first: str, columns: Collection[str]) -> list[str]:
+    return [f"| {first} | {' | '.join(columns)} |", "| --- |" + " ---: |" * len(columns)]
+
+
+def _line(title: str, errors: Sequence[Array]) -> str:
+    cells = [f"{100 * np.abs(of).mean():.1f} ({100 * of.mean():+.1f})" for of in errors]
+    return f"| {title} | {' | '.join(cells)} |"
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "terms": terms_table,
+    "changes": changes_table,
+    "versions": version_table,
+}
+"""Name of a table between comments of the page -> what makes it."""
+
+
 if __name__ == "__main__":
-    print(terms_table(Path(sys.argv[1])), end="")
+    for make in TABLES.values():
+        print(make())
