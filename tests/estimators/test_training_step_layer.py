@@ -115,6 +115,13 @@ def test_products_of_a_step_are_three_times_those_of_the_forward_pass() -> None:
     assert found["step_seconds"] == close(12 * LAYER + 3 * OUTPUT)
 
 
+def test_a_product_that_adds_to_a_buffer_takes_longer() -> None:
+    found = step(SMALL, accumulating_product_ratio=1.5)
+    # One of three products, that of the gradient of the weights; the output layer has its own.
+    assert found["gemm_seconds"] == close(4 * (2 + 1.5) * FORWARD)
+    assert found["vocabulary_seconds"] == close(OUTPUT)
+
+
 def test_products_lose_to_their_efficiency_and_depth() -> None:
     found = step(SMALL, gemm_efficiency=0.5, gemm_half_depth=512.0)
     # Inner dimensions of the three ways of a product are its three sides. Of T = 1024, h = 512:
@@ -256,6 +263,18 @@ def test_sequence_parallelism_splits_what_lies_between_products() -> None:
     inside, between = 1024 * 512 * 12, 2 * 1024 * 512 * 24
     assert whole["elementwise_seconds"] == close(4 * (inside + between) / 1e9)
     assert split["elementwise_seconds"] == close(4 * (inside + between / 4) / 1e9)
+
+
+def test_exchanges_of_the_second_dimension_copy_what_they_gather_and_scatter() -> None:
+    slow = {"hbm_bytes_per_second": 1e9, "tensor_parallel": 4, "uses_sequence_parallel": True}
+    plain, copied = step_with({**SMALL, **slow}, {}, {"exchange_copy_bytes": 4.0})
+    # Two gathers and two scatters of T h elements each way, in 4 layers.
+    more = 4 * 2 * 4 * 1024 * 512 * 4
+    assert copied["elementwise_seconds"] - plain["elementwise_seconds"] == close(more / 1e9)
+    # Without sequence parallelism tensors are summed in place.
+    whole = {**SMALL, **slow, "uses_sequence_parallel": False}
+    first, second = step_with(whole, {}, {"exchange_copy_bytes": 4.0})
+    assert first == second
 
 
 def test_launches_count_kernel_by_kernel() -> None:
