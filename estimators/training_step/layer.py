@@ -16,7 +16,7 @@ from estimators.factored import distinct, take
 from estimators.training_step import elementwise, network, power
 from estimators.training_step.attention import Core, attention_core
 from estimators.training_step.host import Host, host_of
-from estimators.training_step.products import product_seconds, stream_seconds
+from estimators.training_step.products import Product, seconds_of, stream_seconds
 from estimators.training_step.transfers import pieces_of, waits
 
 LAYER_KEYS = (
@@ -236,6 +236,7 @@ def _products(size: Size, values: Values, sparse: Any, pieces: Any) -> dict[str,
     the second of a gated layer's two.
     """
     dense, mixed = 1.0 - sparse, sparse
+    ratio = values["accumulating_product_ratio"]
     attention = (
         (size.tokens, size.query + 2 * size.key, size.hidden, 1.0, 1.0),
         (size.tokens, size.hidden, size.query, 1.0, 1.0),
@@ -246,21 +247,22 @@ def _products(size: Size, values: Values, sparse: Any, pieces: Any) -> dict[str,
         *_feed_forward(size.expert_tokens, size.expert_ffn, size, size.experts, mixed),
         (size.rows, values["num_experts"], size.hidden, 1.0, mixed),
     ]
-    places: list[dict[str, Any]] = []
-    for rows, columns, depth, batch, share in (*attention, *feed_forward):
+    runs = []
+    for place, (rows, columns, depth, batch, share) in enumerate((*attention, *feed_forward)):
         if not np.any(share * columns):
-            places.append(dict.fromkeys(WAYS, 0.0))
             continue
         kept = np.where(share * columns > 0, share, 0.0)
         wide, deep = np.maximum(columns, 1e-9), np.maximum(depth, 1e-9)
-        forth, back = (pieces if way in IN_PIECES.get(len(places), ()) else 1.0 for way in WAYS[:2])
-        ways = {
-            "forward": forth * product_seconds(rows / forth, wide, deep, values, batch),
-            "input_gradient": back * product_seconds(rows / back, deep, wide, values, batch),
-            "weight_gradient": values["accumulating_product_ratio"]
-            * product_seconds(deep, wide, rows, values, batch),
-        }
-        places.append({name: kept * seconds for name, seconds in ways.items()})
+        forth, back = (pieces if way in IN_PIECES.get(place, ()) else 1.0 for way in WAYS[:2])
+        runs += [
+            (place, "forward", kept, forth, Product(rows / forth, wide, deep, batch)),
+            (place, "input_gradient", kept, back, Product(rows / back, deep, wide, batch)),
+            (place, "weight_gradient", kept, ratio, Product(deep, wide, rows, batch)),
+        ]
+    places: list[dict[str, Any]] = [dict.fromkeys(WAYS, 0.0) for _ in (*attention, *feed_forward)]
+    times_of = seconds_of([product for *_, product in runs], values)
+    for (place, way, kept, times, _), seconds in zip(runs, times_of, strict=True):
+        places[place][way] = kept * (times * seconds)
     found = {name: sum(place[name] for place in places) for name in WAYS}
     once = [place["forward"] for place in places]
     second = (1 - 1 / size.gates) * (once[2] + once[4] + once[6])

@@ -11,12 +11,38 @@ arithmetic intensity); the roofline is that of Williams et al. 2009.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from estimators.contract import Values
 from estimators.kernels.tiles import tile_share
+
+
+class Product(NamedTuple):
+    """``batch`` products (rows x depth) by (depth x columns)."""
+
+    rows: Any
+    columns: Any
+    depth: Any
+    batch: Any = 1.0
+
+
+def seconds_of(products: Sequence[Product], values: Values, *, low: bool = True) -> Sequence[Any]:
+    """Return the seconds of each product; see `product_seconds`.
+
+    Those of a cell are computed at once: its tables are small, and calls take longer than their
+    arithmetic. The tables of a batch are long: they are computed one by one, in less memory.
+    """
+    if np.ndim(values["hidden_size"]):
+        return [product_seconds(*each[:3], values, each.batch, low=low) for each in products]
+    shape = np.broadcast(*(size for each in products for size in each)).shape
+    rows, columns, depth, batch = table = np.empty((4, len(products), *shape))
+    for place, each in enumerate(products):
+        for size, column in zip(each, table[:, place], strict=True):
+            column[...] = size
+    return list(product_seconds(rows, columns, depth, values, batch, low=low))
 
 
 def product_seconds(

@@ -13,7 +13,7 @@ import numpy as np
 from estimators.contract import Values
 from estimators.training_step import network, power
 from estimators.training_step.network import Group
-from estimators.training_step.products import product_seconds, stream_seconds
+from estimators.training_step.products import Product, seconds_of, stream_seconds
 
 
 class Vocabulary(NamedTuple):
@@ -42,15 +42,12 @@ def vocabulary_of(size: Any, values: Values, layout: Values, clock: Any = 1.0) -
     tensor = layout["tensor_parallel"]
     group = Group(tensor, values["nvlink_size"])
     columns = np.maximum(values["vocab_size"], 1) / tensor
-    products = (
-        1
-        / clock
-        * (
-            product_seconds(size.tokens, columns, size.hidden, values, low=False)
-            + product_seconds(size.tokens, size.hidden, columns, values, low=False)
-            + product_seconds(size.hidden, columns, size.tokens, values, low=False)
-        )
+    ways = (
+        Product(size.tokens, columns, size.hidden),
+        Product(size.tokens, size.hidden, columns),
+        Product(size.hidden, columns, size.tokens),
     )
+    products = 1 / clock * sum(seconds_of(ways, values, low=False))
     logits = size.tokens * columns
     loss = stream_seconds(values["loss_traffic_bytes"] * logits, values, 12.0)
     # a last norm, both ways; looking a row up and adding its gradient to 32 bits
