@@ -79,12 +79,12 @@ def bandwidth(group: Group, values: Values) -> Any:
 def ring_share(group: Group, values: Values) -> Any:
     """Return the rate of a small ring inside a node over that of a ring of eight GPUs and more.
 
-    Few GPUs have fewer channels than links: pairs reach `pair_ring_share` of the rate, and the
-    loss falls with the square of the size. Measured by NCCL on H100, 8 to 268 MB: 0.73 for two
-    GPUs and 0.95 for four (ai-dynamo/aiconfigurator @095f58a5, tables of NCCL).
+    Pairs reach `pair_ring_share` of the rate, and the loss falls with the square of the size to
+    nothing at eight. NCCL on H100, 4 to 268 MB: 0.73 for two GPUs, 0.95 for four
+    (ai-dynamo/aiconfigurator @095f58a5, tables of NCCL).
     """
     size = np.minimum(np.maximum(group.members, 2.0), 8.0)
-    return 1.0 - (1.0 - values["pair_ring_share"]) * (2.0 / size) ** 2
+    return 1.0 - (1.0 - values["pair_ring_share"]) * ((8.0 / size) ** 2 - 1.0) / 15.0
 
 
 def card_bandwidth(values: Values) -> Any:

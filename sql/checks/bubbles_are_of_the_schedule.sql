@@ -3,8 +3,16 @@
 -- The bubble is not stored: it is the step less its other parts. Without a pipeline it is 0. In a
 -- pipeline of even stages each other stage is filled and drained once, in chunks (arXiv 2104.04473
 -- section 2.2): the bubble is that many microbatches of a stage. A stage has the work of the last
--- one without the output layer; an embedding may take a twentieth longer.
-with waited as (
+-- one without the output layer; an embedding may take a twentieth longer. Programs that balance
+-- stages by their products have uneven ones, and are left out there.
+with prep_1 as (
+    select
+        problem_id,
+        balances_stages
+    from problem
+),
+
+waited as (
     select
         *,
         step_seconds
@@ -19,6 +27,7 @@ with waited as (
         vocabulary_seconds / num_microbatches as output_seconds,
         (pipeline_parallel - 1) / virtual_pipeline as num_waits
     from stg_training_step
+    left join prep_1 using (problem_id)
 )
 
 select
@@ -39,6 +48,7 @@ where
     or (pipeline_parallel = 1 and left_seconds > 1e-9 * step_seconds)
     or (
         num_layers % pipeline_parallel = 0
+        and not coalesce(balances_stages, false)
         and (
             left_seconds < least_bubble_seconds - 1e-9 * step_seconds
             or left_seconds > most_bubble_seconds + 1e-9 * step_seconds
