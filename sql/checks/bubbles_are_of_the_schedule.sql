@@ -5,14 +5,7 @@
 -- section 2.2): the bubble is that many microbatches of a stage. A stage has the work of the last
 -- one without the output layer; an embedding may take a twentieth longer. Programs that balance
 -- stages by their products have uneven ones, and are left out there.
-with prep_1 as (
-    select
-        problem_id,
-        balances_stages
-    from problem
-),
-
-waited as (
+with waited as (
     select
         *,
         step_seconds
@@ -27,7 +20,6 @@ waited as (
         vocabulary_seconds / num_microbatches as output_seconds,
         (pipeline_parallel - 1) / virtual_pipeline as num_waits
     from stg_training_step
-    left join prep_1 using (problem_id)
 )
 
 select
@@ -48,7 +40,11 @@ where
     or (pipeline_parallel = 1 and left_seconds > 1e-9 * step_seconds)
     or (
         num_layers % pipeline_parallel = 0
-        and not coalesce(balances_stages, false)
+        and problem_id not in (
+            select balanced.problem_id
+            from problem as balanced
+            where balanced.balances_stages
+        )
         and (
             left_seconds < least_bubble_seconds - 1e-9 * step_seconds
             or left_seconds > most_bubble_seconds + 1e-9 * step_seconds
