@@ -43,7 +43,9 @@ HEADER = ("reference", "rows", "constants", "untuned", "fitted, in sample", "lef
 def output_of(arguments: str) -> str:
     """Return the output of a command, results first."""
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    # files are named from the root of the repository
+    root = contextlib.chdir(PAGE.parents[1])
+    with root, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = run(shlex.split(arguments))
     if code:
         raise SystemExit(err.getvalue())

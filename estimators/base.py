@@ -27,6 +27,7 @@ from estimators.contract import (
 from estimators.factored import Gathered
 from estimators.inputs import Inputs
 from estimators.rules import Rule
+from estimators.timings import TimedKernels
 
 PLANNED = ("model", "accelerator", "num_gpus", "global_batch_size", "seq_len")
 """Problem columns that a plan sets."""
@@ -81,6 +82,11 @@ class BaseEstimator:
         has_step = bool(self.time_parts) and "step_seconds" in self.relations[0].outputs
         has_columns = set(PLANNED) <= set(self.problem_columns)
         return self.search is not None and has_step and has_columns
+
+    @property
+    def timed_kernels(self) -> tuple[TimedKernels, ...]:
+        """No file of timings."""
+        return ()
 
     def rules(self, mends: Mends) -> tuple[Rule, ...]:
         """Return no rule."""

@@ -24,6 +24,7 @@ from estimators.refusals import EmptySpaceError as EmptySpaceError
 from estimators.refusals import Refusal as Refusal
 from estimators.refusals import RefusedError as RefusedError
 from estimators.rules import Rule
+from estimators.timings import TimedKernels
 from estimators.values import PUBLISHED as PUBLISHED
 from estimators.values import Array as Array
 from estimators.values import Columns as Columns
@@ -368,6 +369,10 @@ class Estimator(Protocol):
 
     source_tables: Mapping[str, SourceTable]
     """Name -> a table that the source prints."""
+
+    @property
+    def timed_kernels(self) -> tuple[TimedKernels, ...]:
+        """Files of timings of kernels that scale its constants; empty: it reads none."""
 
     takes_published_steps: bool
     """Whether it evaluates the rows of tables of published steps as they are."""

@@ -54,21 +54,44 @@ CONSTANTS = (
         minimum=0,
         maximum=1e6,
     ),
-    Column(
-        "product_rate_factor",
-        "float",
-        "",
-        "Rate of products in 16 bits over that of the measured kernels, or of the formula",
-        minimum=0.05,
-        maximum=20,
-    ),
-    Column(
-        "fp8_product_rate_factor",
-        "float",
-        "",
-        "Rate of products in FP8 over that of the measured kernels, or of the formula",
-        minimum=0.05,
-        maximum=20,
+    *(
+        Column(name, "float", "", meaning, minimum=0.05, maximum=20)
+        for name, meaning in (
+            (
+                "product_rate_factor",
+                "Rate of products in 16 bits over that of the measured kernels, or of the formula",
+            ),
+            (
+                "fp8_product_rate_factor",
+                "Rate of products in FP8 over that of the measured kernels, or of the formula",
+            ),
+            (
+                "attention_rate_factor",
+                "Rate of fused attention over that of its program, or of the formula",
+            ),
+            (
+                "backward_attention_rate_factor",
+                "Rate of the backward pass of fused attention, times that of attention",
+            ),
+            (
+                "input_gradient_rate_factor",
+                "Rate of products that make the gradient of an input, times that of their format",
+            ),
+            (
+                "weight_gradient_rate_factor",
+                "Rate of products that make the gradient of a weight, times that of their format",
+            ),
+            (
+                "narrow_product_rate_factor",
+                "Rate of products of at most 1,024 rows or columns, times that of their format "
+                "and pass",
+            ),
+            (
+                "short_product_rate_factor",
+                "Rate of products of an inner size of at most 1,024, times that of their format "
+                "and pass",
+            ),
+        )
     ),
     fraction("pair_ring_share", "Rate of a ring of two GPUs in a node over that of eight"),
     Column(
@@ -78,14 +101,6 @@ CONSTANTS = (
         "Seconds of a product that adds to a buffer over those of one that writes its result",
         minimum=0.5,
         maximum=5,
-    ),
-    Column(
-        "attention_rate_factor",
-        "float",
-        "",
-        "Rate of fused attention over that of its program, or of the formula",
-        minimum=0.05,
-        maximum=20,
     ),
     efficiency("small_tile_efficiency", "Rate of tiles of 128 x 128 over that of 256 x 128"),
     efficiency("hbm_efficiency", "Share of memory bandwidth that streaming kernels reach"),

@@ -65,7 +65,8 @@ def _flash(size: Any, values: Values, layout: Values) -> Core:
             for found, computed in zip(measured, (forward, backward), strict=True)
         )
     factor, launch = values["attention_rate_factor"], values["launch_seconds"]
-    forward, backward = forward / factor, backward / factor
+    forward = forward / factor
+    backward = backward / (factor * values["backward_attention_rate_factor"])
     return Core(forward + launch, backward + 3 * launch, forward + launch)
 
 

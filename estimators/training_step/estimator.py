@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from estimators.contract import (
+    PUBLISHED,
     Array,
     Catalog,
     Columns,
     Mends,
+    RefusedError,
     Relation,
     Scalar,
     Values,
@@ -31,8 +34,9 @@ from estimators.kernels.attention import MeasuredAttention
 from estimators.kernels.products import MeasuredProducts
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
+from estimators.timings import TimedKernels
 from estimators.training_step import inputs as given
-from estimators.training_step import network, power, shapes
+from estimators.training_step import network, power, shapes, timings
 from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.layer import LAYER_KEYS, Size, layer_of, size_of
 from estimators.training_step.memory import PARTS as MEMORY
@@ -145,6 +149,22 @@ class TrainingStep(SearchedEstimator):
     ) -> tuple[str, ...]:
         """Return the suffixes of accelerator and framework, framework, accelerator, and none."""
         return given.places(catalog, framework, accelerator)
+
+    @property
+    def timed_kernels(self) -> tuple[TimedKernels, ...]:
+        """Files of products and of attention."""
+        return timings.files(self._system)
+
+    def _system(self, accelerator: str, catalog: Catalog) -> dict[str, Any]:
+        """Return the values of a system alone, with its kernels."""
+        columns: dict[str, Array] = {name: np.array([1024.0]) for name in given.NEEDED}
+        columns["accelerator"] = np.array([accelerator], dtype=object)
+        resolved, refusals = self.resolve(RELATION, columns, catalog, PUBLISHED)
+        if refusals:
+            raise RefusedError(replace(one, row=None) for one in refusals)
+        values = with_derived({name: column[0] for name, column in resolved.items()})
+        values["products"] = MeasuredProducts(catalog, values["kernels"])
+        return values
 
     def layer_parameters(self, values: Values) -> tuple[float, float]:
         """Return the parameters of all layers, and the active ones."""

@@ -16,7 +16,7 @@ from estimators.factored import distinct, take
 from estimators.training_step import elementwise, network, power
 from estimators.training_step.attention import Core, attention_core
 from estimators.training_step.host import Host, host_of
-from estimators.training_step.products import Product, seconds_of, stream_seconds
+from estimators.training_step.products import PASSES, Product, seconds_of, stream_seconds
 from estimators.training_step.transfers import pieces_of, waits
 
 LAYER_KEYS = (
@@ -198,9 +198,6 @@ def _again(values: Values, forward: Way, core: Any, operations: Any) -> Way:
     return again
 
 
-WAYS = ("forward", "input_gradient", "weight_gradient")
-"""Products of a matrix: forward, and of either gradient."""
-
 IN_PIECES = {
     **dict.fromkeys((0, 2), ("forward",)),
     **dict.fromkeys((1, 3), ("forward", "input_gradient")),
@@ -253,21 +250,21 @@ def _products(size: Size, values: Values, sparse: Any, pieces: Any) -> dict[str,
             continue
         kept = np.where(share * columns > 0, share, 0.0)
         wide, deep = np.maximum(columns, 1e-9), np.maximum(depth, 1e-9)
-        forth, back = (pieces if way in IN_PIECES.get(place, ()) else 1.0 for way in WAYS[:2])
+        forth, back = (pieces if way in IN_PIECES.get(place, ()) else 1.0 for way in PASSES[:2])
         runs += [
-            (place, "forward", kept, forth, Product(rows / forth, wide, deep, batch)),
-            (place, "input_gradient", kept, back, Product(rows / back, deep, wide, batch)),
-            (place, "weight_gradient", kept, ratio, Product(deep, wide, rows, batch)),
+            (place, PASSES[0], kept, forth, Product(rows / forth, wide, deep, batch)),
+            (place, PASSES[1], kept, back, Product(rows / back, deep, wide, batch, PASSES[1])),
+            (place, PASSES[2], kept, ratio, Product(deep, wide, rows, batch, PASSES[2])),
         ]
-    places: list[dict[str, Any]] = [dict.fromkeys(WAYS, 0.0) for _ in (*attention, *feed_forward)]
+    places: list[dict[str, Any]] = [dict.fromkeys(PASSES, 0.0) for _ in (*attention, *feed_forward)]
     times_of = seconds_of([product for *_, product in runs], values)
     for (place, way, kept, times, _), seconds in zip(runs, times_of, strict=True):
         places[place][way] = kept * (times * seconds)
-    found = {name: sum(place[name] for place in places) for name in WAYS}
+    found = {name: sum(place[name] for place in places) for name in PASSES}
     once = [place["forward"] for place in places]
     second = (1 - 1 / size.gates) * (once[2] + once[4] + once[6])
     found["operations"] = size.key / (size.query + 2 * size.key) * once[0] + once[1] + second
-    for name in WAYS:
+    for name in PASSES:
         found[f"attention_column_{name}"] = places[0][name]
         found[f"attention_row_{name}"] = places[1][name]
         found[f"ffn_column_{name}"] = places[2][name]

@@ -156,6 +156,27 @@ def _clock(load: Load, pace: Any, values: Values) -> Any:
     return clock
 
 
+def loop_clock(joules: Any, seconds: Any, values: Values) -> Any:
+    """Return the clock of a kernel that was timed in a loop long enough to meet the power limit.
+
+    The balance is that of a layer, of one kernel alone whose seconds at that clock are measured:
+    ``limit x seconds = idle x seconds + joules x (clock / clock_at_limit) ^ (power_exponent - 1)``.
+
+    Parameters
+    ----------
+    joules
+        Energy of its arithmetic above idle, at `clock_at_limit`.
+
+    Returns
+    -------
+    Any
+        Clock relative to the full one; 1 where the limit is not reached, or not known.
+    """
+    room = (power_limit(values) - values["gpu_idle_watts"]) * seconds
+    clock = values["clock_at_limit"] * (room / joules) ** (1 / (values["power_exponent"] - 1.0))
+    return np.where(np.isnan(clock), 1.0, np.minimum(clock, 1.0))
+
+
 def joules_of(load: Load, clock: Any, values: Values) -> Any:
     """Return the energy above idle of a layer and microbatch on a GPU of this clock.
 

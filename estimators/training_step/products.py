@@ -19,36 +19,50 @@ import numpy as np
 from estimators.contract import Values
 from estimators.kernels.tiles import tile_share
 
+PASSES = ("forward", "input_gradient", "weight_gradient")
+"""Products of a matrix: forward, and of either gradient."""
+
+SMALL = 1024
+"""Largest number of rows or columns of a narrow product, and inner size of a short one."""
+
+_OF_SHAPE = ("narrow_product_rate_factor", "short_product_rate_factor")
+
 
 class Product(NamedTuple):
-    """``batch`` products (rows x depth) by (depth x columns)."""
+    """``batch`` products (rows x depth) by (depth x columns), in one of `PASSES`."""
 
     rows: Any
     columns: Any
     depth: Any
     batch: Any = 1.0
+    way: str = PASSES[0]
 
 
 def seconds_of(products: Sequence[Product], values: Values, *, low: bool = True) -> Sequence[Any]:
-    """Return the seconds of each product; see `product_seconds`.
+    """Return the seconds of each product in its pass; see `product_seconds`.
 
     Those of a cell are computed at once: its tables are small, and calls take longer than their
     arithmetic. The tables of a batch are long: they are computed one by one, in less memory.
     """
     if np.ndim(values["hidden_size"]):
-        return [product_seconds(*each[:3], values, each.batch, low=low) for each in products]
-    shape = np.broadcast(*(size for each in products for size in each)).shape
-    rows, columns, depth, batch = table = np.empty((4, len(products), *shape))
-    for place, each in enumerate(products):
-        for size, column in zip(each, table[:, place], strict=True):
-            column[...] = size
-    return list(product_seconds(rows, columns, depth, values, batch, low=low))
+        found = [product_seconds(*each[:3], values, each.batch, low=low) for each in products]
+    else:
+        shape = np.broadcast(*(size for each in products for size in each[:4])).shape
+        rows, columns, depth, batch = table = np.empty((4, len(products), *shape))
+        for place, each in enumerate(products):
+            for size, column in zip(each[:4], table[:, place], strict=True):
+                column[...] = size
+        found = list(product_seconds(rows, columns, depth, values, batch, low=low))
+    return [
+        seconds if each.way == PASSES[0] else seconds / values[f"{each.way}_rate_factor"]
+        for each, seconds in zip(products, found, strict=True)
+    ]
 
 
 def product_seconds(
     rows: Any, columns: Any, depth: Any, values: Values, batch: Any = 1.0, *, low: bool = True
 ) -> Any:
-    """Return the seconds of ``batch`` products (rows x depth) by (depth x columns).
+    """Return the seconds of ``batch`` products (rows x depth) by (depth x columns), forward.
 
     Parameters
     ----------
@@ -59,11 +73,7 @@ def product_seconds(
         Whether the product may run in the format that `precision` names; the core of
         attention and the output layer stay in 16 bits.
     """
-    factor = np.where(
-        values["is_fp8"] if low else np.False_,
-        values["fp8_product_rate_factor"],
-        values["product_rate_factor"],
-    )
+    factor = rate_factor(rows * batch, columns, depth, values, low=low)
     measured = np.nan
     if values["products"]:
         measured = values["products"].seconds(rows, columns, depth, batch, values, low=low)
@@ -71,6 +81,31 @@ def product_seconds(
             return measured / factor
     computed = _computed(rows, columns, depth, values, batch, low=low)
     return np.where(np.isnan(measured), computed, measured) / factor
+
+
+def rate_factor(rows: Any, columns: Any, depth: Any, values: Values, *, low: bool) -> Any:
+    """Return the rate of products over that of the measured kernels, or of the formula.
+
+    It is the product of the constants of their format and of their shape. Both are 1 unless
+    products of a machine were timed.
+    """
+    factor = np.where(
+        values["is_fp8"] if low else np.False_,
+        values["fp8_product_rate_factor"],
+        values["product_rate_factor"],
+    )
+    if all(np.all(np.equal(values[name], 1.0)) for name in _OF_SHAPE):
+        return factor
+    is_narrow, is_short = shapes_of(rows, columns, depth)
+    narrow, short = (values[name] for name in _OF_SHAPE)
+    return factor * np.where(is_short, short, np.where(is_narrow, narrow, 1.0))
+
+
+def shapes_of(rows: Any, columns: Any, depth: Any) -> tuple[Any, Any]:
+    """Return which products are narrow, and which are short; the short ones are not narrow."""
+    is_short = np.less_equal(depth, SMALL)
+    is_narrow = ~is_short & (np.minimum(rows, columns) <= SMALL)
+    return is_narrow, is_short
 
 
 def _computed(rows: Any, columns: Any, depth: Any, values: Values, batch: Any, *, low: bool) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from estimators.contract import Values
 from estimators.training_step import network, power
 from estimators.training_step.network import Group
-from estimators.training_step.products import Product, seconds_of, stream_seconds
+from estimators.training_step.products import PASSES, Product, seconds_of, stream_seconds
 
 
 class Vocabulary(NamedTuple):
@@ -44,8 +44,8 @@ def vocabulary_of(size: Any, values: Values, layout: Values, clock: Any = 1.0) -
     columns = np.maximum(values["vocab_size"], 1) / tensor
     ways = (
         Product(size.tokens, columns, size.hidden),
-        Product(size.tokens, size.hidden, columns),
-        Product(size.hidden, columns, size.tokens),
+        Product(size.tokens, size.hidden, columns, way=PASSES[1]),
+        Product(size.hidden, columns, size.tokens, way=PASSES[2]),
     )
     products = 1 / clock * sum(seconds_of(ways, values, low=False))
     logits = size.tokens * columns

@@ -8,11 +8,11 @@
 -- accelerator's.
 with own_of_profile as (
     select distinct
-        calibration.profile,
-        step_constant.constant as constant_name,
-        calibration.fitted_constant_value as given_value
+        profile,
+        -- the key of a constant is its column, after @ what it holds for
+        split_part(step_constant, '@', 1) as constant_name,
+        fitted_constant_value as given_value
     from calibration
-    inner join step_constant on calibration.step_constant = step_constant.step_constant
 ),
 
 constant_of_problem as (

@@ -183,7 +183,7 @@ def test_a_value_that_no_layout_can_have_is_told_by_its_rule(refusal: Refusal) -
         (("num_microbatches=8",), 2, "give --batch"),
         (("seq_len=1024", "--seq-len", 1024), 2, "`seq_len=1024` exclude one another"),
         (("accelerator=A100",), 2, "`accelerator=A100` exclude one another"),
-        (("profile=ours",), 2, "a plan takes the published constants only"),
+        (("profile=ours",), 3, '`profile` "ours" is not a stored profile'),
         (("tensor_parallel=2", "tensor_parallel=4"), 3, "is given twice"),
         (("tensr_parallel=2",), 3, "did you mean tensor_parallel"),
         (("step_seconds=2",), 3, "is computed, not given"),

@@ -71,6 +71,8 @@ VALUES: dict[str, Any] = {
     "num_sms": 4,
     "small_tile_efficiency": 0.5,
     "product_rate_factor": 1.0,
+    "narrow_product_rate_factor": 1.0,
+    "short_product_rate_factor": 1.0,
     "fp8_product_rate_factor": 1.0,
 }
 

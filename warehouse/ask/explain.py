@@ -31,6 +31,8 @@ from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError, require_capability
 from warehouse.evaluate.inputs import input_names
 from warehouse.evaluate.one import read_values
+from warehouse.evaluate.profiles import COLUMN as PROFILE
+from warehouse.evaluate.profiles import catalog_of
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -130,6 +132,7 @@ def explain(shown: Shown, catalog: Catalog, given: Collection[str] | None = None
     """
     estimator = shown.estimator
     require_formulas(estimator)
+    catalog = catalog_of(catalog, shown.problem.get(PROFILE), estimator)
     step = float(shown.results["step_seconds"] or 0)
     parts = [
         StepPart(name, seconds, seconds / step, formula)

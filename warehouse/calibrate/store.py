@@ -13,8 +13,12 @@ from warehouse.errors import InputError
 from warehouse.evaluate.profiles import DEFAULT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from duckdb import DuckDBPyConnection
 
+    from warehouse.calibrate.fit import Errors
+    from warehouse.calibrate.kernels import KernelCalibration
     from warehouse.calibrate.run import Calibration
 
 Record = dict[str, Any]
@@ -45,10 +49,30 @@ def store_calibration(
     created = datetime.now(UTC).replace(tzinfo=None)
     own = {"profile": name, "reference": found.reference}
     constants = [{**own, **each, "created_at": created} for each in constant_records(found)]
-    rows = [{**own, **each} for each in row_records(found)]
+    _replace(connection, name, constants, [{**own, **each} for each in row_records(found)])
+
+
+def store_kernels(
+    connection: DuckDBPyConnection, name: str, found: KernelCalibration, *, replace: bool
+) -> None:
+    """Store the constants of kernels as profile `name`, in one transaction.
+
+    Table `calibration_row` has no row of it: the constants were fitted to no step.
+    """
+    refuse_name(connection, name, replace=replace)
+    created = datetime.now(UTC).replace(tzinfo=None)
+    own = {"profile": name, "reference": found.reference, "created_at": created}
+    _replace(connection, name, [{**own, **each} for each in kernel_constants(found)], [])
+
+
+def _replace(
+    connection: DuckDBPyConnection, name: str, constants: list[Record], rows: list[Record]
+) -> None:
     with transaction(connection):
         for table, records in zip(TABLES, (constants, rows), strict=True):
             connection.execute(f"delete from {table} where profile = ?", [name])
+            if not records:
+                continue
             with registered(connection, "incoming_records", pa.Table.from_pylist(records)):
                 connection.execute(f"insert into {table} by name select * from incoming_records")
 
@@ -106,12 +130,9 @@ def drop_profile(connection: DuckDBPyConnection, name: str) -> Dropped:
 def constant_records(found: Calibration) -> list[Record]:
     """Return a record for each constant: default, fitted value, bounds and errors."""
     fit = found.fit
-    errors: Record = {}
-    for name, predicted in fit.estimates.items():
-        own = errors_of(predicted, fit.published)
-        errors[f"{name}_mean_absolute_relative_error"] = own.mean
-        errors[f"{name}_max_absolute_relative_error"] = own.worst
-        errors[f"{name}_bias"] = own.bias
+    errors = _by_estimate(
+        {name: errors_of(predicted, fit.published) for name, predicted in fit.estimates.items()}
+    )
     return [
         {
             "row_filters": " and ".join(found.filters),
@@ -135,6 +156,57 @@ def constant_records(found: Calibration) -> list[Record]:
     ]
 
 
+def kernel_constants(found: KernelCalibration) -> list[Record]:
+    """Return a record for each constant of a kind of kernels; errors are of the kernels' times."""
+    return [
+        {
+            "row_filters": "",
+            "estimator": found.estimator.name,
+            "estimator_version": found.estimator.version,
+            "fit_parameter": kind.name,
+            "constant": kind.constant,
+            "step_constant": kind.step_constant,
+            "default_constant_value": kind.default,
+            "fitted_constant_value": kind.value,
+            "lower_bound": kind.bounds[0],
+            "upper_bound": kind.bounds[1],
+            "is_at_bound": False,
+            "lowest_left_out_value": kind.left_out[0],
+            "highest_left_out_value": kind.left_out[1],
+            "num_rows": kind.num_rows,
+            **_by_estimate(kind.errors),
+        }
+        for kind in found.fitted
+    ]
+
+
+def kind_lines(found: KernelCalibration) -> list[Record]:
+    """Return a line for each kind of kernels: its factor, and the constant before and after."""
+    return [
+        {
+            "kernels": kind.name,
+            "num_rows": kind.num_rows,
+            "times_as_long": kind.factor if kind.is_fitted else None,
+            "half_from": kind.quartiles[0] if kind.is_fitted else None,
+            "half_to": kind.quartiles[1] if kind.is_fitted else None,
+            "constant": kind.step_constant,
+            "default": kind.default,
+            "fitted": kind.value,
+        }
+        for kind in found.kinds
+    ]
+
+
+def _by_estimate(errors: Mapping[str, Errors]) -> Record:
+    """Return errors by the names of their columns."""
+    record: Record = {}
+    for name, own in errors.items():
+        record[f"{name}_mean_absolute_relative_error"] = own.mean
+        record[f"{name}_max_absolute_relative_error"] = own.worst
+        record[f"{name}_bias"] = own.bias
+    return record
+
+
 def row_records(found: Calibration) -> list[Record]:
     """Return a record for each fitted row, with its three estimates."""
     fit = found.fit
@@ -154,20 +226,24 @@ def row_records(found: Calibration) -> list[Record]:
 
 def error_records(found: Calibration) -> list[Record]:
     """Return the errors on the rows of the fit, a record for each estimate."""
+    fit = found.fit
+    errors = {name: errors_of(own, fit.published) for name, own in fit.estimates.items()}
+    return error_lines(errors, len(found.row_names))
+
+
+def error_lines(errors: Mapping[str, Errors], num_rows: int) -> list[Record]:
+    """Return errors as lines for people, a record for each estimate."""
     words = {"untuned": "untuned", "fitted": "fitted (in sample)", "left_out": "left out"}
-    records = []
-    for name, predicted in found.fit.estimates.items():
-        own = errors_of(predicted, found.fit.published)
-        records.append(
-            {
-                "estimate": words[name],
-                "num_rows": len(found.row_names),
-                "mean_absolute_relative_error": own.mean,
-                "max_absolute_relative_error": own.worst,
-                "bias": own.bias,
-            }
-        )
-    return records
+    return [
+        {
+            "estimate": words[name],
+            "num_rows": num_rows,
+            "mean_absolute_relative_error": own.mean,
+            "max_absolute_relative_error": own.worst,
+            "bias": own.bias,
+        }
+        for name, own in errors.items()
+    ]
 
 
 def other_records(found: Calibration) -> list[Record]:

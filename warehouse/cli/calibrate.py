@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from estimators import registry
 from warehouse.cli.common import put_for_people, say
-from warehouse.cli.options import DEFAULT_DATABASE, Database, EstimatorName, Name, Output, Replace
+from warehouse.cli.options import (
+    DEFAULT_DATABASE,
+    Accelerator,
+    Database,
+    EstimatorName,
+    Name,
+    Output,
+    Replace,
+)
 from warehouse.show.formats import Format, count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from estimators.contract import Estimator
+    from warehouse.calibrate.kernels import KernelCalibration
     from warehouse.calibrate.run import Calibration
+
+Found = TypeVar("Found")
 
 DEFAULT_ESTIMATOR = registry.default("calibrate")
 
@@ -40,16 +53,13 @@ _ROWS = (
 )
 
 
-def calibrate(
-    output: Output,
-    reference: Annotated[
-        str,
-        typer.Argument(
-            metavar="REFERENCE",
-            help="A table of published steps, such as published_megatron_scaling; or a .csv or "
-            ".parquet file with the columns that `evaluate` takes, and step_seconds.",
-        ),
-    ],
+DEFAULT_FIT = "product_rate_factor,exposed_communication"
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """Options of a fit to steps."""
+
     fit: Annotated[
         str,
         typer.Option(
@@ -58,16 +68,14 @@ def calibrate(
             "value for the tensor, gradient and parameter overlap fractions that may change; "
             "exposed share = 1 - overlap.",
         ),
-    ] = "product_rate_factor,exposed_communication",
-    estimator: EstimatorName = DEFAULT_ESTIMATOR,
-    name: Name = None,
+    ] = DEFAULT_FIT
     rows: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
             help="Take these rows only: group=PTD-P, row!=76B,1T. May be repeated; all must hold.",
         ),
-    ] = None,
+    ] = None
     wide: Annotated[
         bool,
         typer.Option(
@@ -75,52 +83,215 @@ def calibrate(
             help="Let constants leave the range of their sources, within the limits of their "
             "columns.",
         ),
-    ] = False,
+    ] = False
+
+
+@dataclass(frozen=True)
+class TimedOptions:
+    """Options of a fit to timings of kernels."""
+
+    kernels: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--kernels",
+            metavar="FILE",
+            readable=False,
+            help="Instead of REFERENCE: a .csv or .parquet file of kernels that were timed on a "
+            "machine, such as products. May be repeated.",
+        ),
+    ] = None
+    accelerator: Accelerator = None
+    sustained: Annotated[
+        bool,
+        typer.Option(
+            "--sustained",
+            help="The kernels of --kernels were timed in long loops, at the clock that the power "
+            "limit leaves.",
+        ),
+    ] = False
+
+
+def calibrate(
+    fitting: FitOptions,
+    timed: TimedOptions,
+    output: Output,
+    reference: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[REFERENCE]",
+            help="A table of published steps, such as published_megatron_scaling; or a .csv or "
+            ".parquet file with the columns that `evaluate` takes, and step_seconds.",
+        ),
+    ] = None,
+    estimator: EstimatorName = DEFAULT_ESTIMATOR,
+    name: Name = None,
     replace: Replace = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Fit a few constants to published steps.
+    """Fit constants to published steps, or to kernels that were timed on a machine.
 
     Shown are the errors of the default constants, of the fitted ones on the same rows, and of
     each row by constants fitted to the others; then the errors on all other published tables.
-    With --name the constants are stored as a profile, which `sweep`, `evaluate` and `show` take
-    with --profile. The default constants stay the default. As CSV only the constants are written.
+    With --name the constants are stored as a profile, which `sweep`, `plan`, `evaluate` and `show`
+    take with --profile. The default constants stay the default. As CSV only the constants are
+    written.
+
+    With --kernels nothing is fitted to steps. Each kind of kernels, by number format, pass and
+    shape, takes as much longer as the median of its rows. A file of products has columns num_rows,
+    num_columns, inner_size and seconds. It may have number_format, layout (TN forward, NN gradient
+    of an input, NT gradient of a weight) and accelerator.
     """
-    from warehouse.calibrate.run import find_estimator, run_calibration
+    from warehouse.calibrate.run import find_estimator
     from warehouse.errors import UsageError
 
     if replace and name is None:
         raise UsageError("`--replace` needs --name", "name the profile to replace")
-    run = partial(
-        run_calibration,
-        reference,
-        Path(reference),
-        estimator=find_estimator(estimator),
-        asked=[text.strip() for text in fit.split(",") if text.strip()],
-        conditions=rows or [],
-        wide=wide,
-    )
-    found = run() if name is None else _stored(db, name, run, replace=replace)
-    with output.opened():
-        _put(found, name, output)
-    for note in found.notes:
-        say(f"note: {note}")
+    _refuse_mixed(reference, fitting, timed)
+    chosen = find_estimator(estimator)
+    if timed.kernels:
+        _calibrate_kernels(chosen, timed, name, output, db, replace=replace)
+    else:
+        _calibrate_steps(chosen, str(reference), fitting, name, output, db, replace=replace)
     if name is None:
         say("not stored: --name NAME keeps the fitted constants as a profile")
     else:
         say(f"{db}: profile {name} stored; use it with --profile {name}")
 
 
-def _stored(db: Path, name: str, run: Callable[[], Calibration], *, replace: bool) -> Calibration:
+def _refuse_mixed(reference: str | None, fitting: FitOptions, timed: TimedOptions) -> None:
+    """Raise `UsageError` unless either a reference or timings are given, with their options."""
+    from warehouse.errors import UsageError
+
+    if timed.kernels:
+        mixed = {"REFERENCE": reference, "--rows": fitting.rows, "--wide": fitting.wide}
+        mixed["--fit"] = fitting.fit != DEFAULT_FIT
+        given = next((option for option, value in mixed.items() if value), None)
+        if given is not None:
+            hint = f"leave {given} out: kernels are not fitted to steps"
+            raise UsageError(f"`{given}` and `--kernels` exclude one another", hint)
+        return
+    if reference is None:
+        raise UsageError(
+            "neither REFERENCE nor `--kernels` is given",
+            "name a table of published steps, or a file of timings",
+        )
+    for option, value in {
+        "--accelerator": timed.accelerator,
+        "--sustained": timed.sustained,
+    }.items():
+        if value:
+            raise UsageError(f"`{option}` needs --kernels", f"leave {option} out")
+
+
+def _calibrate_steps(
+    estimator: Estimator,
+    reference: str,
+    fitting: FitOptions,
+    name: str | None,
+    output: Output,
+    db: Path,
+    *,
+    replace: bool,
+) -> None:
+    from warehouse.calibrate.run import run_calibration
+    from warehouse.calibrate.store import store_calibration
+
+    run = partial(
+        run_calibration,
+        reference,
+        Path(reference),
+        estimator=estimator,
+        asked=[text.strip() for text in fitting.fit.split(",") if text.strip()],
+        conditions=fitting.rows or [],
+        wide=fitting.wide,
+    )
+    found = run() if name is None else _stored(db, name, run, store_calibration, replace=replace)
+    with output.opened():
+        _put(found, name, output)
+    for note in found.notes:
+        say(f"note: {note}")
+
+
+def _calibrate_kernels(
+    estimator: Estimator,
+    timed: TimedOptions,
+    name: str | None,
+    output: Output,
+    db: Path,
+    *,
+    replace: bool,
+) -> None:
+    from warehouse.calibrate.kernels import calibrate_kernels
+    from warehouse.calibrate.store import store_kernels
+
+    run = partial(
+        calibrate_kernels,
+        estimator,
+        timed.kernels or [],
+        timed.accelerator,
+        is_sustained=timed.sustained,
+    )
+    found = run() if name is None else _stored(db, name, run, store_kernels, replace=replace)
+    with output.opened():
+        _put_kernels(found, name, output)
+    for note in found.notes:
+        say(f"note: {note}")
+
+
+def _stored(
+    db: Path, name: str, run: Callable[[], Found], store: Callable[..., None], *, replace: bool
+) -> Found:
     """Calibrate and store; a name that cannot be used is refused before the fit."""
-    from warehouse.calibrate.store import refuse_name, store_calibration
+    from warehouse.calibrate.store import refuse_name
     from warehouse.database.connection import open_for_write
 
     with open_for_write(db) as connection:
         refuse_name(connection, name, replace=replace)
         found = run()
-        store_calibration(connection, name, found, replace=replace)
+        store(connection, name, found, replace=replace)
     return found
+
+
+def _put_kernels(found: KernelCalibration, name: str | None, output: Output) -> None:
+    from warehouse.calibrate.store import error_lines, kernel_constants, kind_lines
+
+    constants = kernel_constants(found)
+    num_used = sum(kind.num_rows for kind in found.kinds)
+    errors = error_lines(found.errors, num_used)
+    if output.is_json:
+        document = {
+            "profile": name,
+            "files": list(found.files),
+            "accelerator": found.accelerator,
+            "is_sustained": found.is_sustained,
+            "num_rows": found.num_rows,
+            "kinds": kind_lines(found),
+            "constants": constants,
+            "errors": errors,
+            "left_out": dict(found.left_out),
+            "notes": list(found.notes),
+        }
+        sys.stdout.write(json.dumps(document, indent=1) + "\n")
+        return
+    if not output.is_for_people:
+        _table(constants, output.form)
+        return
+    put = partial(_section, output.form)
+    how = "timed in long loops" if found.is_sustained else "timed at full clock"
+    rows = f"{count(num_used, 'row')} of {found.num_rows:,}"
+    put(f"{found.accelerator}: {rows} of {found.reference}, {how}", _rounded(kind_lines(found)))
+    put("Error of the kernels' time; left out: each tenth by the other rows", errors)
+    if found.left_out:
+        lines = [{"rows_left_out": n, "why": reason} for reason, n in found.left_out.items()]
+        put("Rows that were not used", lines)
+
+
+def _rounded(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return records whose real numbers have three decimals, as many as factors deserve."""
+    return [
+        {key: round(value, 3) if isinstance(value, float) else value for key, value in one.items()}
+        for one in records
+    ]
 
 
 def _put(found: Calibration, name: str | None, output: Output) -> None:

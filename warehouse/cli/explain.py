@@ -9,7 +9,15 @@ import typer
 
 from estimators import registry
 from warehouse.cli.common import put, put_document, say
-from warehouse.cli.options import DEFAULT_DATABASE, Best, Database, EstimatorName, Mending, Output
+from warehouse.cli.options import (
+    DEFAULT_DATABASE,
+    Best,
+    Database,
+    EstimatorName,
+    Mending,
+    Output,
+    Profile,
+)
 from warehouse.show.formats import Format, json_value
 
 if TYPE_CHECKING:
@@ -36,6 +44,7 @@ def explain(
         bool, typer.Option("--all", help="Show every constant, not only the strongest.")
     ] = False,
     estimator: EstimatorName = DEFAULT_ESTIMATOR,
+    profile: Profile = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Show why a training step takes as long as it does.
@@ -49,20 +58,17 @@ def explain(
     from warehouse.ask.explain import explain as explained
     from warehouse.ask.explain import require_formulas
     from warehouse.database.catalog import packaged_catalog
-    from warehouse.errors import InputError
     from warehouse.evaluate.one import read_pairs, show_configuration
+    from warehouse.evaluate.profiles import load_profiles, with_profiles
 
     chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
     require_formulas(chosen)
     relation = chosen.relations[0]
     given = read_pairs(chosen, relation, pairs)
     mends = mending.mends(chosen)
-    if given.pop("profile", "default") != "default":
-        raise InputError(
-            "`profile`: only the constants with published sources have ranges",
-            f"`warehouse show {chosen.name} ... --profile NAME` shows a calibrated step",
-        )
-    catalog = packaged_catalog()
+    catalog = with_profiles(packaged_catalog(), lambda: load_profiles(db), chosen, profile)
+    if profile is not None:
+        given.setdefault("profile", profile)
     # stored constants that equal the defaults are defaults: only what the user gives is certain
     configuration = _best(db, chosen, given) if best else given
     shown = show_configuration(chosen, relation, configuration, mends, catalog, given)

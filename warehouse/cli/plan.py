@@ -25,6 +25,7 @@ from warehouse.cli.options import (
     Output,
     PowerTerms,
     Price,
+    Profile,
     SequenceLength,
     Top,
     number_option,
@@ -60,6 +61,7 @@ class RunOptions:
     seq_len: SequenceLength = None
     framework: Framework = None
     nvlink_size: NvlinkSize = None
+    profile: Profile = None
     headroom_gb: Annotated[
         float,
         number_option(
@@ -164,12 +166,14 @@ def plan(
 def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path) -> None:
     """Read the question, build the stages, and explain or run them."""
     from warehouse.cli.plan_report import document, put_report, question_lines, stage_rows
+    from warehouse.evaluate.profiles import load_profiles
     from warehouse.plan.question import read_request, read_terms, reference_tables, resolve
     from warehouse.plan.stages import build_stages, run_stages
 
     request = read_request(options)
     with reference_tables(db) as reference:
-        run = resolve(request, read_terms(options, reference))
+        terms = read_terms(options, reference)
+        run = resolve(request, terms, lambda: load_profiles(db))
         say(title_line(request.estimator))
         for line in question_lines(run):
             say(line)

@@ -55,8 +55,9 @@ _FITTED = ("untuned", "fitted", "left_out")
 CALIBRATION_TABLES = (
     Table(
         "calibration",
-        "Constants fitted to published steps: the profiles that sweep, evaluate and show take. "
-        "Errors are of the step's time. One row per profile and constant",
+        "Constants fitted to published steps, or to timed kernels: the profiles that sweep, plan, "
+        "evaluate and show take. Errors are of the step's time, or of the kernels'. "
+        "One row per profile and constant",
         (
             *("profile", "reference", "row_filters", "estimator", "estimator_version"),
             *("fit_parameter", "constant", "step_constant", "default_constant_value"),

@@ -20,7 +20,8 @@ from estimators.columns.records import RECORD, REFERENCE
 from estimators.contract import Array, Catalog, Columns, Mends, Refusal, RefusedError
 from estimators.interval import ENDS, has_interval, interval
 from estimators.limits import limits_of
-from warehouse.evaluate.profiles import resolve
+from warehouse.evaluate.profiles import COLUMN as PROFILE
+from warehouse.evaluate.profiles import catalog_of, resolve
 from warehouse.limits import kind_in_words, read_number
 
 if TYPE_CHECKING:
@@ -137,8 +138,17 @@ def evaluate_intervals(resolved: Resolved, pinned: Collection[str] = ()) -> dict
         return {}
     if not resolved.is_good.any():
         return {name: np.empty(0) for name in ENDS}
-    ends = interval(estimator, relation, resolved.good, resolved.mends, resolved.catalog, pinned)
-    return dict(zip(ENDS, ends, strict=True))
+    good = resolved.good
+    names = good.get(PROFILE)
+    ends = {name: np.empty(len(next(iter(good.values())))) for name in ENDS}
+    # the range of a constant is that of the row's profile
+    for profile in [None] if names is None else dict.fromkeys(names.tolist()):
+        rows = np.ones_like(ends[ENDS[0]], dtype=bool) if names is None else names == profile
+        catalog = catalog_of(resolved.catalog, profile, estimator)
+        own = interval(estimator, relation, taken(good, rows), resolved.mends, catalog, pinned)
+        for name, values in zip(ENDS, own, strict=True):
+            ends[name][rows] = values
+    return ends
 
 
 def estimated(

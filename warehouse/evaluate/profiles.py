@@ -8,7 +8,7 @@ gives itself wins over both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +22,7 @@ from estimators.contract import (
     Refusal,
     RefusedError,
     Relation,
+    Scalar,
     Space,
 )
 from estimators.interval import System, place_of
@@ -43,11 +44,21 @@ _TABLE = "step_constant"
 
 @dataclass(frozen=True)
 class Profile:
-    """Values of rows of table `step_constant`, by key, for one estimator."""
+    """Values of rows of table `step_constant`, by key, for one estimator.
+
+    Attributes
+    ----------
+    ranges
+        Key -> the range of a constant that was fitted to timings of kernels; others keep theirs.
+    reference
+        The timings; empty: it was fitted to steps.
+    """
 
     name: str
     estimator: str
     constants: Mapping[str, float]
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    reference: str = ""
 
     def added_to(self, catalog: Catalog) -> Catalog:
         """Return a catalog whose table of constants has the profile's values.
@@ -58,14 +69,25 @@ class Profile:
             If the table no longer has a row that the profile was fitted for.
         """
         table = catalog.tables.get(_TABLE, {})
-        lost = [key for key in self.constants if key not in table]
-        if lost:
-            reason = f"was fitted for `{lost[0]}`, which table {_TABLE} no longer has"
-            raise RefusedError([Refusal(COLUMN, self.name, reason, "calibrate it again")])
-        changed = {
-            key: {**table[key], "constant_value": value} for key, value in self.constants.items()
-        }
+        # a constant for all accelerators may be fitted for one
+        rows = {key: table.get(key, table.get(key.partition("@")[0])) for key in self.constants}
+        changed = {}
+        for key, row in rows.items():
+            if row is None:
+                reason = f"was fitted for `{key}`, which table {_TABLE} no longer has"
+                raise RefusedError([Refusal(COLUMN, self.name, reason, "calibrate it again")])
+            changed[key] = {**row, **self._changes(key)}
         return replace(catalog, tables={**catalog.tables, _TABLE: {**table, **changed}})
+
+    def _changes(self, key: str) -> dict[str, Scalar]:
+        """Return what changes in a row of the table."""
+        changes: dict[str, Scalar] = {_TABLE: key, "constant_value": self.constants[key]}
+        if key in self.ranges:
+            lowest, highest = self.ranges[key]
+            source = f"timings of {self.reference}: the middle half of them"
+            changes |= {"lowest_value": lowest, "highest_value": highest}
+            changes |= {"is_assumed": False, "source": source, "note": None}
+        return changes
 
     def reaches(self, estimator: Estimator, catalog: Catalog, system: System) -> bool:
         """Return whether the profile has any constant for a system."""
@@ -97,14 +119,22 @@ def systems(columns: Columns) -> list[System]:
 
 def read_profiles(connection: DuckDBPyConnection) -> Profiles:
     """Return the profiles that a database has."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
-    rows = connection.execute(
-        "select profile, estimator, step_constant, fitted_constant_value from calibration "
-        "order by profile, step_constant"
-    ).fetchall()
-    for name, estimator, key, value in rows:
-        found.setdefault((name, estimator), {})[key] = value
-    return {name: Profile(name, estimator, own) for (name, estimator), own in found.items()}
+    found: dict[str, Profile] = {}
+    rows = connection.execute(_PROFILES).fetchall()
+    for name, estimator, reference, key, value, lowest, highest, is_timed in rows:
+        own = found.get(name, Profile(name, estimator, {}, {}, reference if is_timed else ""))
+        ranges = {**own.ranges, key: (lowest, highest)} if is_timed else own.ranges
+        found[name] = replace(own, constants={**own.constants, key: value}, ranges=ranges)
+    return found
+
+
+_PROFILES = """\
+select
+    profile, estimator, reference, step_constant, fitted_constant_value, lower_bound, upper_bound,
+    profile not in (select profile from calibration_row) as is_timed
+from calibration
+order by profile, step_constant"""
+"""A profile without steps was fitted to kernels: its bounds are those of their times."""
 
 
 def load_profiles(database: Path) -> Profiles:
@@ -187,6 +217,24 @@ def with_profiles(
     return ProfiledCatalog(
         catalog.tables, catalog.aliases, catalog.measured, stored, named or DEFAULT
     )
+
+
+def catalog_of(catalog: Catalog, name: object, estimator: Estimator) -> Catalog:
+    """Return the catalog that rows of a profile take their constants from.
+
+    Parameters
+    ----------
+    name
+        The profile; None where rows name none.
+
+    Raises
+    ------
+    RefusedError
+        If the profile is not known.
+    """
+    if not isinstance(catalog, ProfiledCatalog):
+        return catalog
+    return catalog.under(catalog.named if name is None else str(name), estimator)[0]
 
 
 def resolve(

@@ -26,7 +26,6 @@ from warehouse.calibrate.published import (
     published_steps,
     published_tables,
 )
-from warehouse.database.catalog import packaged_catalog
 from warehouse.database.sql_text import literal
 from warehouse.evaluate.inputs import evaluate_intervals, evaluate_rows, resolve_rows
 from warehouse.evaluate.one import show_configuration
@@ -80,7 +79,7 @@ class Uncertainty:
 
 def uncertainty(run: TrainingRun, ask: QueryCache, layout: Line, num_gpus: int) -> Uncertainty:
     """Return how far the estimate of a layout may be off."""
-    catalog = packaged_catalog()
+    catalog = run.catalog
     likely = extreme = None
     command = ""
     if run.estimator.formulas and run.estimator.constants:
@@ -116,9 +115,7 @@ def with_intervals(run: TrainingRun, layouts: Sequence[Line], num_gpus: int) -> 
     if not layouts or not has_interval(run.estimator, relation):
         return list(layouts)
     pairs = [_explain_pairs(run, layout, num_gpus) for layout in layouts]
-    resolved = resolve_rows(
-        run.estimator, relation, pl.DataFrame(pairs), packaged_catalog(), run.mends
-    )
+    resolved = resolve_rows(run.estimator, relation, pl.DataFrame(pairs), run.catalog, run.mends)
     ends = evaluate_intervals(resolved, run.request.inputs)
     steps = evaluate_rows(resolved, [STEP])[STEP]
     found = iter(zip(steps.tolist(), *(ends[name].tolist() for name in ENDS), strict=True))

@@ -16,10 +16,11 @@ from warehouse.database.connection import open_for_read
 from warehouse.database.empty import in_memory
 from warehouse.errors import UsageError, require_capability
 from warehouse.evaluate.one import read_pairs, read_values, show_configuration
+from warehouse.evaluate.profiles import NO_PROFILES, ProfiledCatalog, Profiles, with_profiles
 from warehouse.limits import read_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from duckdb import DuckDBPyConnection
@@ -62,6 +63,7 @@ class PlanOptions:
     seq_len: int | None = None
     framework: str | None = None
     nvlink_size: int | None = None
+    profile: str | None = None
     gpus: int | None = None
     budget_usd: float | None = None
     days: float | None = None
@@ -168,7 +170,7 @@ class TrainingRun:
     parameters, active_parameters
         Parameters of the layers: all of them, and those that one token passes through.
     catalog
-        The reference tables.
+        The reference tables, with the stored profiles.
     """
 
     request: PlanRequest
@@ -181,6 +183,10 @@ class TrainingRun:
     parameters: float
     active_parameters: float
     catalog: Catalog
+
+    def stored_profiles(self) -> Profiles:
+        """Return the stored profiles."""
+        return self.catalog.stored() if isinstance(self.catalog, ProfiledCatalog) else NO_PROFILES
 
     @property
     def variant(self) -> str:
@@ -277,12 +283,7 @@ def _values(estimator: Estimator, options: PlanOptions) -> dict[str, Scalar]:
     for name, option in _OPTION_OF.items():
         if name in texts:
             raise UsageError(f"`{name}={texts[name]}` is set by an option", f"give {option}")
-    if texts.pop("profile", "default") != "default":
-        raise UsageError(
-            "`profile`: a plan takes the published constants only",
-            f"`warehouse show {estimator.name} ... --profile NAME` shows a calibrated step",
-        )
-    for name in ("model", "accelerator", "seq_len", "framework", "nvlink_size"):
+    for name in ("model", "accelerator", "seq_len", "framework", "nvlink_size", "profile"):
         value, option = getattr(options, name), "--" + name.replace("_", "-")
         if value is None:
             continue
@@ -328,8 +329,17 @@ def read_terms(options: PlanOptions, reference: DuckDBPyConnection) -> CostTerms
     )
 
 
-def resolve(request: PlanRequest, terms: CostTerms | None = None) -> TrainingRun:
+def resolve(
+    request: PlanRequest,
+    terms: CostTerms | None = None,
+    profiles: Callable[[], Profiles] = lambda: NO_PROFILES,
+) -> TrainingRun:
     """Return the run of a request: model and accelerator looked up, the batch chosen.
+
+    Parameters
+    ----------
+    profiles
+        Returns the stored profiles; called only if the request names one.
 
     Raises
     ------
@@ -338,7 +348,8 @@ def resolve(request: PlanRequest, terms: CostTerms | None = None) -> TrainingRun
     UsageError
         If no batch is given and the estimator has no default.
     """
-    estimator, catalog = registry.get(request.estimator), packaged_catalog()
+    estimator = registry.get(request.estimator)
+    catalog = with_profiles(packaged_catalog(), profiles, estimator)
     mends = frozenset(estimator.mends)
     texts = {
         **({} if request.model is None else {"model": request.model}),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from estimators.contract import EmptySpaceError, Scalar
 from warehouse.database.catalog import packaged_catalog
 from warehouse.errors import InputError
+from warehouse.evaluate.profiles import cells_of_space
 from warehouse.evaluate.space import named_choices
 from warehouse.plan import queries
 from warehouse.show.formats import count
@@ -147,7 +148,7 @@ def plan_sweep(run: TrainingRun, counts: Sequence[int], connection: DuckDBPyConn
     wanted = run.request.num_gpus
     if wanted is not None and not _has_layouts(run, wanted):
         raise _no_layout(run, wanted)
-    found = plan_study(study, packaged_catalog())
+    found = plan_study(study, packaged_catalog(), run.stored_profiles)
     ids = [cell.id for cell, _ in found.cells]
     query = "select cell_id from cell where list_contains(?, cell_id)"
     stored = {row[0] for row in connection.execute(query, [ids]).fetchall()}
@@ -195,7 +196,7 @@ def _has_layouts(run: TrainingRun, num_gpus: int) -> bool:
     assert search is not None
     [space] = study_of(run, [num_gpus]).spaces
     try:
-        cells = list(search.cells(space, packaged_catalog(), run.mends))
+        cells = list(cells_of_space(run.estimator, space, run.catalog, run.mends))
     except EmptySpaceError as error:
         if any(refusal.column in run.request.held for refusal in error.refusals):
             raise

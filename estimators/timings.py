@@ -1,0 +1,108 @@
+"""Timings of kernels on a machine of the user's, as an estimator compares them with its own.
+
+A row of a file scales the constants of one or several kinds: of its format, of its pass, of its
+shape. Kinds are fitted in their order; each takes the rows of which it is the last kind, and what
+the kinds before it leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from estimators.values import Array
+
+
+@dataclass(frozen=True)
+class TimedKind:
+    """Kernels of one kind, whose rate one constant scales.
+
+    Attributes
+    ----------
+    constant
+        Column of the constant. The time of the kernels is in inverse proportion to it.
+    name
+        The kind in words.
+    is_scaled
+        Which rows the constant scales.
+    """
+
+    constant: str
+    name: str
+    is_scaled: Array
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Timings of a file, against the kernels that the estimator reads.
+
+    Attributes
+    ----------
+    ratios
+        Seconds at full clock over those of the estimator, one element a row; NaN in rows that are
+        left out.
+    kinds
+        In the order in which they are fitted.
+    left_out
+        Why rows are left out, in words -> which.
+    defaults
+        Constant -> its value without a profile.
+    """
+
+    ratios: Array
+    kinds: tuple[TimedKind, ...]
+    left_out: Mapping[str, Array]
+    defaults: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class TimedInput:
+    """A column of a file of timings.
+
+    Attributes
+    ----------
+    default
+        Value of rows without one; None: every row must have one.
+    choices
+        Spelling, in small letters -> the value that the estimator reads, of a column of texts.
+    limits
+        Least and largest value of a column of numbers.
+    is_whole
+        Whether its numbers are whole.
+    """
+
+    name: str
+    default: float | str | None = None
+    choices: Mapping[str, str] | None = None
+    limits: tuple[float, float] = (1, 2**31)
+    is_whole: bool = True
+
+
+@dataclass(frozen=True)
+class TimedKernels:
+    """A kind of file of timings that an estimator reads.
+
+    Attributes
+    ----------
+    name
+        The kernels in words.
+    inputs
+        Columns of the file, each a kernel's shape, or its seconds.
+    compare
+        Returns the rows compared: `(columns, accelerator, catalog, is_sustained)`. The columns have
+        numbers in floating point, and texts. The catalog is that of `contract`. `is_sustained` says
+        that they were timed in long loops, at the clock that the power limit leaves.
+    """
+
+    name: str
+    inputs: tuple[TimedInput, ...]
+    compare: Callable[..., Compared]
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Columns that a file must have."""
+        return tuple(each.name for each in self.inputs if each.default is None)
+
+
+SECONDS = TimedInput("seconds", limits=(1e-9, 1e4), is_whole=False)
+"""Seconds of one kernel."""

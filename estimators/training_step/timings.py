@@ -1,0 +1,203 @@
+"""Products and attention as they were timed on a machine, against those that a step reads.
+
+Kernels timed alone for milliseconds ran at full clock. Those of a long loop ran at the clock that
+the power limit left, and a step has a clock of its own: so the clock of the loop is taken out here
+(`power.loop_clock`), and `power.clocks_of` puts that of the step in. The clock counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from estimators.contract import Array, Catalog, Columns, Refusal, RefusedError, Values
+from estimators.kernels.attention import BACKWARD_PRODUCTS, MeasuredAttention
+from estimators.kernels.products import FORMULA, measured_accelerators
+from estimators.timings import SECONDS, Compared, TimedInput, TimedKernels, TimedKind
+from estimators.training_step import power
+from estimators.training_step.attention import attention_core
+from estimators.training_step.products import PASSES, SMALL, Product, seconds_of, shapes_of
+
+System = Callable[[str, Catalog], Values]
+"""Returns the values of a system, the measured products of its accelerator among them."""
+
+FORMATS = {"bf16": "bf16", "fp16": "bf16", "bfloat16": "bf16", "float16": "bf16", "fp8": "fp8"}
+OTHER_FORMATS = {"fp8_block": "fp8_block", "nvfp4": "nvfp4", "fp32": "fp32", "tf32": "tf32"}
+"""Formats that products may be timed in, and no step computes in."""
+
+LAYOUTS = dict(zip(("tn", "nn", "nt"), PASSES, strict=True))
+"""Operands of a product as cuBLAS names them -> its pass, in Transformer Engine."""
+
+GRADIENTS = {
+    "input_gradient": "gradient of an input",
+    "weight_gradient": "gradient of a weight",
+}
+"""Pass -> the kind of its products in words."""
+
+PRODUCTS = (
+    TimedInput("num_rows"),
+    TimedInput("num_columns"),
+    TimedInput("inner_size"),
+    SECONDS,
+    TimedInput("number_format", "bf16", FORMATS | OTHER_FORMATS),
+    TimedInput("layout", "forward", LAYOUTS | {name: name for name in PASSES}),
+    TimedInput("result_format", "bf16", {"bf16": "bf16", "fp16": "bf16", "fp32": "fp32"}),
+    TimedInput("batch", 1),
+)
+
+ATTENTION = (
+    TimedInput("stage", choices={"forward": "forward", "backward": "backward"}),
+    TimedInput("seq_len"),
+    TimedInput("num_heads"),
+    TimedInput("head_size"),
+    SECONDS,
+    TimedInput("num_sequences", 1),
+)
+
+FASTEST = 1.02
+"""Rate over the peak above which a time is a mistake: clocks are not exact."""
+
+
+def files(system: System) -> tuple[TimedKernels, ...]:
+    """Return the kinds of files that the estimator reads."""
+
+    def products(columns: Columns, accelerator: str, catalog: Catalog, sustained: bool) -> Compared:
+        return compare_products(columns, _measured(system, accelerator, catalog), sustained)
+
+    def attention(columns: Columns, name: str, catalog: Catalog, sustained: bool) -> Compared:
+        values = dict(_measured(system, name, catalog))
+        values |= {key: columns[key] for key in ("seq_len", "head_size")}
+        values["attention_rates"] = MeasuredAttention(catalog, values)
+        return compare_attention(columns, values, sustained)
+
+    return (
+        TimedKernels("products", PRODUCTS, products),
+        TimedKernels("attention", ATTENTION, attention),
+    )
+
+
+def _measured(system: System, accelerator: str, catalog: Catalog) -> Values:
+    """Return the values of a system; raise `RefusedError` if its products were not measured."""
+    values = system(accelerator, catalog)
+    if values["kernels"] == FORMULA:
+        reason = "has no surface of measured products that timings could scale"
+        hint = f"known: {', '.join(measured_accelerators(catalog))}"
+        raise RefusedError([Refusal("accelerator", accelerator, reason, hint)])
+    return values
+
+
+def compare_products(columns: Columns, values: Values, is_sustained: bool) -> Compared:
+    """Compare products with those of a step.
+
+    Parameters
+    ----------
+    columns
+        Those of `PRODUCTS`.
+    values
+        Of a system, with `products`.
+    """
+    rows, width, depth = (columns[name] for name in ("num_rows", "num_columns", "inner_size"))
+    seconds: Array = columns["seconds"]
+    is_fp8: Array = np.equal(columns["number_format"], "fp8")
+    flops = 2.0 * rows * width * depth
+    read: Array = np.full(len(seconds), np.nan)
+    for low, way, own in _groups(columns, is_fp8):
+        product = Product(rows[own], width[own], depth[own], 1.0, way)
+        # sizes of one product each: as of a batch
+        of_batch = {**values, "is_fp8": np.bool_(low), "hidden_size": rows}
+        [read[own]] = seconds_of([product], of_batch)
+    adds = np.equal(columns["layout"], PASSES[2]) & np.equal(columns["result_format"], "fp32")
+    read = read * np.where(adds, values["accumulating_product_ratio"], 1.0)
+    peak = np.asarray(np.where(is_fp8, values["fp8_peak"], values["matrix_flops_per_second"]))
+    of_format = {**values, "is_fp8": is_fp8}
+    left_out = {
+        "in a format that no step computes in": ~np.isin(
+            columns["number_format"], sorted(set(FORMATS.values()))
+        ),
+        "in a format that was not measured": is_fp8 & np.isnan(read),
+        "of several products at once": np.greater(columns["batch"], 1),
+        "faster than the peak": flops / seconds > FASTEST * peak,
+    }
+    is_narrow, is_short = shapes_of(rows, width, depth)
+    kinds = (
+        ("product_rate_factor", "products in 16 bits", ~is_fp8),
+        ("fp8_product_rate_factor", "products in FP8", is_fp8),
+        *(
+            (f"{way}_rate_factor", name, np.equal(columns["layout"], way))
+            for way, name in GRADIENTS.items()
+        ),
+        ("narrow_product_rate_factor", f"at most {SMALL:,} rows or columns", is_narrow),
+        ("short_product_rate_factor", f"inner size of at most {SMALL:,}", is_short),
+    )
+    joules = power.product_joules(flops, of_format)
+    return _compared(seconds, read, joules, left_out, kinds, values, is_sustained)
+
+
+def _groups(columns: Columns, is_fp8: Array) -> Iterator[tuple[bool, str, Array]]:
+    for low in (False, True):
+        for way in PASSES:
+            own = (is_fp8 == low) & np.equal(columns["layout"], way)
+            if own.any():
+                yield low, way, own
+
+
+def compare_attention(columns: Columns, values: Values, is_sustained: bool) -> Compared:
+    """Compare fused causal attention with that of a step.
+
+    Parameters
+    ----------
+    columns
+        Those of `ATTENTION`.
+    values
+        Of a system, with `seq_len` and `head_size` of each row, and `attention_rates`.
+    """
+    tokens = columns["num_sequences"] * columns["seq_len"]
+    query = columns["num_heads"] * columns["head_size"]
+    layout = {"microbatch_size": columns["num_sequences"], "context_parallel": 1}
+    core = attention_core(Part(tokens, query), {**values, "attention": "flash"}, layout)
+    is_backward = np.equal(columns["stage"], "backward")
+    # half of the scores: those that a causal mask leaves
+    flops = 2.0 * tokens * columns["seq_len"] * query
+    flops = flops * np.where(is_backward, BACKWARD_PRODUCTS, 1.0)
+    peak = values["matrix_flops_per_second"]
+    left_out = {"faster than the peak": flops / columns["seconds"] > FASTEST * peak}
+    kinds = (
+        ("attention_rate_factor", "attention", np.ones(len(flops), dtype=bool)),
+        ("backward_attention_rate_factor", "backward pass of attention", is_backward),
+    )
+    joules = values["attention_joules_per_flop"] * flops
+    read = np.where(is_backward, core.backward, core.forward)
+    return _compared(columns["seconds"], read, joules, left_out, kinds, values, is_sustained)
+
+
+class Part(NamedTuple):
+    """What attention needs to know of one GPU's part of a layer: tokens, and width of queries."""
+
+    tokens: Array
+    query: Array
+
+
+def _compared(
+    seconds: Array,
+    read: Array,
+    joules: Array,
+    left_out: dict[str, Array],
+    kinds: tuple[tuple[str, str, Array], ...],
+    values: Values,
+    is_sustained: bool,
+) -> Compared:
+    """Return seconds over those that are read, at full clock."""
+    clock = power.loop_clock(joules, seconds, values) if is_sustained else 1.0
+    seen: Any = np.zeros(len(seconds), dtype=bool)
+    reasons = {}
+    for reason, rows in left_out.items():
+        reasons[reason] = rows & ~seen
+        seen = seen | rows
+    return Compared(
+        np.where(seen, np.nan, seconds * clock / read),
+        tuple(TimedKind(*kind) for kind in kinds),
+        {reason: rows for reason, rows in reasons.items() if rows.any()},
+        {constant: float(values[constant]) for constant, _, _ in kinds},
+    )

@@ -1,0 +1,309 @@
+"""Fit the constants of kernels to timings of a machine: one factor for each kind of kernel.
+
+A factor is the median over the rows of a kind of measured over estimated seconds, after the
+factors of the kinds before it. Nothing is fitted to steps. Each tenth of the rows is also
+predicted by the factors of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from estimators.accelerators import product_of
+from estimators.columns import COLUMNS
+from estimators.contract import Array, Catalog, RefusedError
+from estimators.limits import limits_of
+from warehouse.calibrate.fit import Errors
+from warehouse.calibrate.timings import Timings, read_timings
+from warehouse.database.catalog import packaged_catalog
+from warehouse.errors import InputError, require_capability
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from estimators.contract import Estimator
+    from estimators.timings import Compared, TimedKind
+
+LEAST_ROWS = 5
+"""Rows below which a kind keeps its constant: the median of fewer is one row's luck."""
+
+FOLDS = 10
+"""Parts of the rows, each of which the others predict."""
+
+ESTIMATES = ("untuned", "fitted", "left_out")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of kernels with its factor.
+
+    Attributes
+    ----------
+    name
+        The kind in words.
+    step_constant
+        Key of the constant, with the accelerator.
+    default, value
+        The constant before and after.
+    num_rows
+        Rows of which this is the last kind.
+    factor, quartiles
+        Seconds over those estimated, after the factors of the kinds before; and the middle half of
+        the rows. 1 where there are too few rows.
+    left_out
+        Least and largest value of the constant without a tenth of the rows.
+    errors
+        Estimate -> its errors on these rows; empty where there are too few.
+    """
+
+    name: str
+    constant: str
+    step_constant: str
+    default: float
+    value: float
+    num_rows: int
+    factor: float
+    quartiles: tuple[float, float]
+    left_out: tuple[float, float]
+    errors: Mapping[str, Errors] = field(default_factory=dict)
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether there are enough rows."""
+        return self.num_rows >= LEAST_ROWS
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The constant at the quartiles of the kind's rows."""
+        slow, fast = self.quartiles[1], self.quartiles[0]
+        return self.default / slow, self.default / fast
+
+
+@dataclass(frozen=True)
+class KernelCalibration:
+    """The constants of a machine's kernels.
+
+    Attributes
+    ----------
+    files
+        The files, as the user named them.
+    num_rows
+        Rows of all files.
+    errors
+        Estimate -> its errors on all rows that were used.
+    left_out
+        Why rows were not used -> how many.
+    """
+
+    estimator: Estimator
+    accelerator: str
+    files: tuple[str, ...]
+    is_sustained: bool
+    num_rows: int
+    kinds: tuple[Kind, ...]
+    errors: Mapping[str, Errors]
+    left_out: Mapping[str, int]
+    notes: tuple[str, ...]
+
+    @property
+    def fitted(self) -> tuple[Kind, ...]:
+        """The kinds with enough rows."""
+        return tuple(kind for kind in self.kinds if kind.is_fitted)
+
+    @property
+    def reference(self) -> str:
+        """The files in one text."""
+        return ", ".join(self.files)
+
+
+def calibrate_kernels(
+    estimator: Estimator, paths: Sequence[Path], accelerator: str | None, *, is_sustained: bool
+) -> KernelCalibration:
+    """Fit the constants of kernels to the timings in files.
+
+    Parameters
+    ----------
+    accelerator
+        The accelerator that was timed; None: the files say it.
+    is_sustained
+        Whether the kernels were timed in long loops, at the clock that the power limit leaves.
+
+    Raises
+    ------
+    UsageError
+        If the estimator reads no timings.
+    InputError
+        If a file is refused, or no kind of kernels has enough rows.
+    """
+    require_capability(estimator, "timed_kernels", "reads no timings of kernels")
+    catalog = packaged_catalog()
+    read = [read_timings(path, estimator.timed_kernels, accelerator, catalog) for path in paths]
+    named = list(dict.fromkeys(each.accelerator for each in read))
+    if len(named) > 1:
+        raise InputError(
+            f"{paths[1]}: is of {named[1]}, and {paths[0]} of {named[0]}",
+            "a profile of kernels is of one accelerator: name it with --accelerator",
+        )
+    kinds: list[Kind] = []
+    logs: dict[str, list[Array]] = {name: [] for name in ESTIMATES}
+    left_out: dict[str, int] = {}
+    for each in read:
+        compared = _compare(each, catalog, is_sustained=is_sustained)
+        own, errors = _fit(compared, each, catalog)
+        twice = {kind.constant for kind in kinds} & {kind.constant for kind in own}
+        if twice:
+            raise InputError(
+                f"{each.path}: is of {each.kernels.name}, as another file is",
+                "put all rows into one file",
+            )
+        kinds += own
+        for name in ESTIMATES:
+            logs[name].append(errors[name])
+        reasons = {**each.left_out, **{r: int(n.sum()) for r, n in compared.left_out.items()}}
+        for reason, count in reasons.items():
+            left_out[reason] = left_out.get(reason, 0) + count
+    if not any(kind.is_fitted for kind in kinds):
+        raise InputError(
+            f"{', '.join(map(str, paths))}: no kind of kernels has {LEAST_ROWS} rows to use",
+            _why(left_out) or "add rows",
+        )
+    return KernelCalibration(
+        estimator,
+        named[0],
+        tuple(map(str, paths)),
+        is_sustained,
+        sum(each.num_rows for each in read),
+        tuple(kinds),
+        {name: errors_of_logs(np.concatenate(own)) for name, own in logs.items()},
+        left_out,
+        _notes(kinds),
+    )
+
+
+def _compare(each: Timings, catalog: Catalog, *, is_sustained: bool) -> Compared:
+    try:
+        return each.kernels.compare(each.columns, each.accelerator, catalog, is_sustained)
+    except RefusedError as error:
+        raise InputError.from_refusals(error.refusals, str(each.path)) from None
+
+
+def _why(left_out: Mapping[str, int]) -> str:
+    return "; ".join(f"{count} rows {reason}" for reason, count in left_out.items())
+
+
+def factors_of(
+    logs: Array, kinds: Sequence[TimedKind], least_rows: Sequence[int] | None = None
+) -> Array:
+    """Return the logarithm of each kind's factor; 0 where it has too few rows.
+
+    Parameters
+    ----------
+    logs
+        Logarithms of measured over estimated seconds; NaN: a row that is not used.
+    least_rows
+        Rows that each kind needs, by default `LEAST_ROWS`.
+    """
+    least = [LEAST_ROWS] * len(kinds) if least_rows is None else least_rows
+    found = np.zeros(len(kinds))
+    for place, last in enumerate(_last_of(logs, kinds)):
+        if last.sum() >= least[place]:
+            found[place] = np.median((logs - predicted(found, kinds))[last])
+    return found
+
+
+def predicted(factors: Array, kinds: Sequence[TimedKind]) -> Array:
+    """Return the logarithm of each row's factor: those of its kinds together."""
+    scaled = np.array([kind.is_scaled for kind in kinds], dtype=np.float64)
+    return np.asarray(factors @ scaled)
+
+
+def _last_of(logs: Array, kinds: Sequence[TimedKind]) -> list[Array]:
+    """Return for each kind the rows of which it is the last."""
+    free = np.isfinite(logs)
+    found = []
+    for kind in reversed(kinds):
+        found.append(free & kind.is_scaled)
+        free = free & ~kind.is_scaled
+    return found[::-1]
+
+
+def _fit(
+    compared: Compared, timings: Timings, catalog: Catalog
+) -> tuple[list[Kind], dict[str, Array]]:
+    """Return the kinds of a file, and the logarithm of predicted over measured of its rows."""
+    kinds = compared.kinds
+    with np.errstate(all="ignore"):
+        logs = np.log(compared.ratios)
+    is_used = np.isfinite(logs)
+    factors = factors_of(logs, kinds)
+    folds = np.arange(len(logs)) % FOLDS
+    # the kinds with a factor are the same without a tenth of the rows
+    rows = [int(last.sum()) for last in _last_of(logs, kinds)]
+    least = [1 if number >= LEAST_ROWS else number + 1 for number in rows]
+    without = np.array(
+        [factors_of(np.where(folds == fold, np.nan, logs), kinds, least) for fold in range(FOLDS)]
+    )
+    apart = np.array([predicted(each, kinds) for each in without])
+    estimates = {
+        "untuned": -logs,
+        "fitted": predicted(factors, kinds) - logs,
+        "left_out": apart[folds, np.arange(len(logs))] - logs,
+    }
+    product = product_of(catalog, timings.accelerator)
+    found = []
+    for place, last in enumerate(_last_of(logs, kinds)):
+        kind = kinds[place]
+        default = compared.defaults[kind.constant]
+        rest = logs - predicted(factors, kinds) + factors[place]
+        is_fitted = last.sum() >= LEAST_ROWS
+        low, high = np.exp(np.quantile(rest[last], (0.25, 0.75))) if is_fitted else (1.0, 1.0)
+        own = without[:, place]
+        found.append(
+            Kind(
+                kind.name,
+                kind.constant,
+                f"{kind.constant}@{product}",
+                default,
+                default / float(np.exp(factors[place])),
+                int(last.sum()),
+                float(np.exp(factors[place])),
+                (float(low), float(high)),
+                (default / float(np.exp(own.max())), default / float(np.exp(own.min()))),
+                {n: errors_of_logs(e[last]) for n, e in estimates.items()} if is_fitted else {},
+            )
+        )
+        _refuse_far(found[-1], timings)
+    return found, {name: own[is_used] for name, own in estimates.items()}
+
+
+def errors_of_logs(logs: Array) -> Errors:
+    """Return the errors of times, given the logarithms of predicted over measured."""
+    if not logs.size:
+        return Errors(0.0, 0.0, 0.0)
+    error = np.expm1(logs)
+    return Errors(float(np.abs(error).mean()), float(np.abs(error).max()), float(error.mean()))
+
+
+def _refuse_far(kind: Kind, timings: Timings) -> None:
+    """Raise if a constant leaves the limits of its column: a unit is wrong."""
+    for limit in limits_of(COLUMNS[kind.constant]):
+        if limit.is_broken(kind.value):
+            raise InputError(
+                f"{timings.path}: {kind.name}: {kind.num_rows} rows take {kind.factor:.3g} times "
+                f"as long as the measured kernels of {timings.accelerator}; `{kind.constant}` "
+                f"{kind.value:.3g} {limit.reason}",
+                "are the times in seconds, and the sizes those of one GPU?",
+            )
+
+
+def _notes(kinds: Sequence[Kind]) -> tuple[str, ...]:
+    return tuple(
+        f"{kind.name}: {kind.num_rows} rows are too few for a factor, which takes {LEAST_ROWS}; "
+        f"`{kind.constant}` keeps {kind.default:g}"
+        for kind in kinds
+        if not kind.is_fitted
+    )
