@@ -3,8 +3,8 @@
 -- The bubble is not stored: it is the step less its other parts. Without a pipeline it is 0. In a
 -- pipeline of even stages each other stage is filled and drained once, in chunks (arXiv 2104.04473
 -- section 2.2): the bubble is that many microbatches of a stage. A stage has the work of the last
--- one without the output layer; an embedding may take a twentieth longer. Programs that balance
--- stages by their products have uneven ones, and are left out there.
+-- one without the output layer; an embedding may take a twentieth longer. Stages that are balanced
+-- by their products (balances_stages) have unequal layers: their bubble is only not negative.
 with waited as (
     select
         *,
@@ -41,9 +41,9 @@ where
     or (
         num_layers % pipeline_parallel = 0
         and problem_id not in (
-            select balanced.problem_id
-            from problem as balanced
-            where balanced.balances_stages
+            select problem.problem_id
+            from problem
+            where problem.balances_stages
         )
         and (
             left_seconds < least_bubble_seconds - 1e-9 * step_seconds
