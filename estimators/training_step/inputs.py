@@ -202,8 +202,11 @@ def _resolve_kernels(inputs: Inputs, catalog: Catalog) -> None:
             continue
         rows = np.equal(inputs["kernels"], value)
         found = FORMULA
-        with suppress(RefusedError):
-            found = kernels_of(catalog, catalog.find("accelerator", str(value))["accelerator"])
+        # a short name, as `accelerator` takes it, is that of a product here
+        for table in ("accelerator", "priced_as"):
+            with suppress(RefusedError):
+                found = kernels_of(catalog, catalog.find(table, str(value))["accelerator"])
+                break
         if found == FORMULA:
             reason = "has no measured kernels"
             inputs.refuse("kernels", rows, reason, f"known: {', '.join((FORMULA, *known))}")

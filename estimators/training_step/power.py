@@ -31,6 +31,13 @@ _STEPS = 8
 """Steps of Newton's method. The balance is convex and starts above its root, so that each step
 comes nearer; they leave less than 1e-9 of a clock of 0.3 and above."""
 
+_LEAST_ROOM = 0.1
+"""Share of a power limit that is left for work, at least. Assumed: the range of the idle power may
+reach above a low limit."""
+
+_LEAST_PACE = 0.1
+"""Pace of the slowest GPU, at least. Assumed: a wide spread of clocks would make it negative."""
+
 _WAITS = ("tensor_comm", "context_comm", "expert_comm")
 """Parts of a pass that are exposed transfers."""
 
@@ -132,19 +139,21 @@ def clocks_of(load: Load, values: Values) -> Clocks:
     behind = values["clock_spread"] * extreme_of(values["num_gpus"])
     if not np.any(behind):
         return Clocks(middle, middle)
-    return Clocks(_clock(load, 1.0 - behind, values), middle)
+    return Clocks(_clock(load, np.maximum(1.0 - behind, _LEAST_PACE), values), middle)
 
 
 def _clock(load: Load, pace: Any, values: Values) -> Any:
     """Return the clock of a GPU that at one power is `pace` times as fast as the one in the middle.
 
-    Its arithmetic takes ``pace ^ -power_exponent`` times the energy.
+    Its arithmetic takes ``pace ^ -power_exponent`` times the energy. Other work that would draw
+    more than the limit is held to it, in the same time: arithmetic does not make up for it.
     """
-    room = power_limit(values) - values["gpu_idle_watts"]
+    limit = power_limit(values)
+    room = np.maximum(limit - values["gpu_idle_watts"], _LEAST_ROOM * limit)
     power = values["power_exponent"]
     # the energy at full clock
     joules = load.arithmetic_joules / (values["clock_at_limit"] ** (power - 1.0) * pace**power)
-    rest = load.other_joules - room * load.others
+    rest = np.minimum(load.other_joules - room * load.others, 0.0)
     exceeds = joules + rest > room * load.arithmetic
     clock = np.ones_like(joules + rest + room)
     if not np.any(exceeds):

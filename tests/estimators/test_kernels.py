@@ -201,6 +201,15 @@ def test_kernels_that_were_not_measured_are_refused() -> None:
         assert str(refusal) == said
 
 
+@pytest.mark.parametrize("name", ["H200", "h200", "H200 SXM 141GB"])
+def test_kernels_have_the_names_that_accelerators_have(name: str) -> None:
+    given = {"accelerator": "H100", "num_layers": 2, "hidden_size": 256, "num_heads": 2}
+    given |= {"seq_len": 1024, "num_gpus": 1, "global_batch_size": 1, "kernels": name}
+    columns, refusals = resolve([given], packaged_catalog())
+    assert not refusals
+    assert columns["kernels"].tolist() == ["H200 SXM 141GB"]
+
+
 def test_a_row_with_a_constant_of_the_formula_takes_the_formula() -> None:
     known = packaged_catalog()
     names = ("gemm_efficiency", "fp8_gemm_efficiency", "gemm_half_depth", "small_tile_efficiency")

@@ -99,6 +99,26 @@ def test_the_slowest_of_many_gpus_sets_the_clock() -> None:
     assert middle == pytest.approx(0.5)
 
 
+def test_a_wide_spread_of_clocks_never_makes_the_slowest_faster() -> None:
+    load = Load(1.0, 0.0, 574.0, 0.0)
+    # 2.9 standard deviations of a half lie below zero: a tenth of the pace is left
+    spread = {**BOARD, "clock_spread": 0.5, "num_gpus": 512}
+    assert clock_of(load, spread) == pytest.approx(0.1, rel=0.01)
+
+
+def test_other_work_above_the_limit_does_not_stop_arithmetic() -> None:
+    # streams of 1,000 W above idle take no room from arithmetic of 8 x 574 W
+    load = Load(1.0, 1.0, 8 * 574.0, 1000.0)
+    assert clock_of(load, BOARD) == pytest.approx(0.5, rel=1e-9)
+    assert clock_of(load._replace(other_joules=574.0), BOARD) == pytest.approx(0.5, rel=1e-9)
+
+
+@pytest.mark.parametrize("idle", [699.0, 800.0])
+def test_a_tenth_of_the_limit_is_left_for_work(idle: float) -> None:
+    load = Load(1.0, 0.0, 8 * 70.0, 0.0)
+    assert clock_of(load, {**BOARD, "gpu_idle_watts": idle}) == pytest.approx(0.5, rel=1e-9)
+
+
 @pytest.mark.parametrize(("count", "expected"), [(1, 0.0), (8, 1.24), (64, 2.20), (512, 2.91)])
 def test_the_largest_of_some_normal_numbers(count: int, expected: float) -> None:
     assert extreme_of(count) == pytest.approx(expected, abs=0.01)
@@ -129,15 +149,15 @@ def test_products_and_attention_of_a_step_slow_down() -> None:
             **GPT,
             "gemm_joules_per_flop": 2e-12,
             "attention_joules_per_flop": 2e-12,
-            "power_limit_watts": 10.25,
-            "gpu_idle_watts": 10.0,
+            "power_limit_watts": 1.25,
+            "gpu_idle_watts": 1.0,
         }
     )
     free = step({**IDEAL, **GPT})
     assert limited["relative_clock"] == pytest.approx(0.5)
     assert limited["gemm_seconds"] == pytest.approx(2 * free["gemm_seconds"])
     assert limited["attention_seconds"] == pytest.approx(2 * free["attention_seconds"])
-    assert limited["gpu_watts"] == pytest.approx(10.25)
+    assert limited["gpu_watts"] == pytest.approx(1.25)
 
 
 def test_the_power_of_a_step_is_its_energy_over_its_time() -> None:
