@@ -13,11 +13,11 @@ import numpy as np
 
 from estimators.contract import Values
 from estimators.factored import distinct, take
-from estimators.training_step import elementwise, network, power
+from estimators.training_step import elementwise, power
 from estimators.training_step.attention import Core, attention_core
 from estimators.training_step.host import Host, host_of
 from estimators.training_step.products import PASSES, Product, seconds_of, stream_seconds
-from estimators.training_step.transfers import pieces_of, waits
+from estimators.training_step.transfers import Transfers, pieces_of, transfers_of, waits
 
 LAYER_KEYS = (
     *("tensor_parallel", "context_parallel", "expert_parallel"),
@@ -127,30 +127,36 @@ def layer_of(values: Values, layout: Values) -> Layer:
         _distinct_products(size, values, layout),
         attention_core(size, values, layout),
         elementwise.layer_seconds(size, values, values["sparse_share"]),
+        transfers_of(size, values, layout),
+        host_of(size, values, layout),
     )
-    layer = _at_clock(1.0, work, size, values, layout)
+    layer = _at_clock(1.0, work, values)
     load = power.load_of(layer, power.flops_of(size, values, layout), values)
     clocks = power.clocks_of(load, values)
     if np.any(clocks.slowest < 1.0):
-        layer = _at_clock(clocks.slowest, work, size, values, layout)
+        layer = _at_clock(clocks.slowest, work, values)
     joules = power.joules_of(load, clocks.middle, values)
     return replace(layer, clock=clocks.slowest, joules=joules)
 
 
 class Work(NamedTuple):
-    """Seconds of a layer's work at full clock: products by pass, attention, streaming kernels."""
+    """Seconds of a layer's work at full clock.
+
+    Products by pass, attention, streaming kernels, transfers, and launches of the host.
+    """
 
     products: dict[str, Any]
     core: Core
     streams: elementwise.Ways
+    transfers: Transfers
+    host: Host
 
 
-def _at_clock(clock: Any, work: Work, size: Size, values: Values, layout: Values) -> Layer:
+def _at_clock(clock: Any, work: Work, values: Values) -> Layer:
     """Return the layer with its products and its attention at a clock."""
-    group = network.groups(values, {**_NO_REPLICAS, **layout})
     products = {name: seconds / clock for name, seconds in work.products.items()}
     core, streams = Core(*(seconds / clock for seconds in work.core)), work.streams
-    comm = waits(size, values, layout, group, products, core)
+    comm = waits(work.transfers, values, products, core)
     forward = {
         "gemm": products["forward"],
         "attention": core.forward,
@@ -164,15 +170,11 @@ def _at_clock(clock: Any, work: Work, size: Size, values: Values, layout: Values
         **comm["backward"],
     }
     recompute = _again(values, forward, core.again, products["operations"])
-    host = host_of(size, values, layout)
+    host = work.host
     spent = sum(backward.values()) + sum(recompute.values())
     forward["host"] = np.maximum(host.forward - sum(forward.values()), 0.0)
     backward["host"] = np.maximum(host.backward - spent, 0.0)
     return Layer(forward, backward, recompute, host)
-
-
-_NO_REPLICAS = {"data_parallel": 1, "pipeline_parallel": 1}
-"""The groups of a layer are those of its tensors, tokens and experts."""
 
 
 def _again(values: Values, forward: Way, core: Any, operations: Any) -> Way:

@@ -8,7 +8,7 @@ transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,29 +35,128 @@ def pieces_of(values: Values, layout: Values) -> Any:
     return np.where(splits, np.maximum(layout["tensor_parallel"], 1.0), 1.0)
 
 
+class Half(NamedTuple):
+    """Seconds of the collectives around the attention, or the feed-forward layer.
+
+    Attributes
+    ----------
+    dense
+        Of one gathering, or scattering, of a dense layer: products of the layer hide it.
+    whole
+        Of all that a pass has, but for `again`.
+    last
+        Of those that come last in a backward pass.
+    again
+        Of the inputs that a backward pass gathers once more.
+    """
+
+    dense: Any
+    whole: Any
+    last: Any
+    again: Any
+
+
+class Transfers(NamedTuple):
+    """Seconds of a layer's transfers, all of them: arithmetic hides a part.
+
+    Attributes
+    ----------
+    attention, ffn
+        Of tensors.
+    pieces, own
+        Share of an exchange beside a product in pieces, and of a product beside a gathering.
+    ring, steps, corrections
+        Of the keys and values around the ring; share of attention that they can be beside; of
+        putting results together.
+    expert
+        Of one way of the tokens.
+    """
+
+    attention: Half
+    ffn: Half
+    pieces: Any
+    own: Any
+    ring: Any
+    steps: Any
+    corrections: Any
+    expert: Any
+
+
+def transfers_of(size: Any, values: Values, layout: Values) -> Transfers:
+    """Return the seconds of a layer's transfers; `size` as of `layer.size_of`.
+
+    Tensors: one all-reduce each and way, or a reduce-scatter and an all-gather of the same volume
+    under sequence parallelism, which in the backward pass gathers the products' inputs once more,
+    at the same time as the gradient of the input (arXiv 2205.05198 section 4.2.2). A mixture
+    exchanges a copy of a token for each of its experts.
+
+    Keys and values: results of the ring's c steps are put together by a pass over the output for
+    each, of half of it after the rank's own step, on average (3 c + 1)/4 passes; backward the
+    gradients likewise.
+    """
+    group = network.groups(values, {**_NO_REPLICAS, **layout})
+    tensor, context = group["tensor"], group["context"]
+    splits = np.asarray(layout["uses_sequence_parallel"], dtype=bool)
+    overlap = values["tensor_overlap_fraction"]
+    pieces = overlap * (1 - 1 / pieces_of(values, layout))
+    starts = splits & values["starts_with_own_shard"]
+    own = np.where(starts, overlap / np.maximum(tensor.size, 1.0), 0.0)
+
+    volume, sparse = 2.0 * size.tokens * size.hidden, values["sparse_share"]
+    attention = ffn = _half(1.0, 1.0, volume, values, tensor, splits)
+    if np.any(sparse):
+        # the feed-forward layers of a mixture are exchanged whole
+        copies = sparse * (values["experts_per_token"] + (size.shared_ffn > 0))
+        ffn = _half(1.0 - sparse, 1.0 - sparse + copies, volume, values, tensor, splits)
+
+    ring = context.size
+    around = 2.0 * 2.0 * size.tokens * size.key
+    entries = size.tokens * size.query * (3 * ring + 1) / 4
+    corrections = stream_seconds(CORRECTION_BYTES * entries, values, 4.0 * ring)
+    routed = 2.0 * size.rows * size.hidden * values["experts_per_token"]
+    return Transfers(
+        attention,
+        ffn,
+        pieces,
+        own,
+        (ring - 1) * network.neighbour_seconds(context, around, values),
+        (ring - 1) / np.maximum(ring, 1.0),
+        np.where(ring > 1, corrections, 0.0),
+        sparse * network.exchange_seconds(group["expert"], routed, values),
+    )
+
+
+_NO_REPLICAS = {"data_parallel": 1, "pipeline_parallel": 1}
+"""The groups of a layer are those of its tensors, tokens and experts."""
+
+
+def _half(dense: Any, share: Any, volume: Any, values: Values, group: Group, splits: Any) -> Half:
+    """Return the collectives of `share` of a volume, of which dense layers have `dense`."""
+    once = network.gather_seconds(group, share * volume, values)
+    whole = np.where(splits, 2 * once, network.reduce_seconds(group, share * volume, values))
+    return Half(
+        dense / share * once,
+        whole,
+        np.where(splits, 0.5, 1.0) * whole,
+        np.where(splits, once, 0.0),
+    )
+
+
 def waits(
-    size: Any,
-    values: Values,
-    layout: Values,
-    group: dict[str, Group],
-    products: dict[str, Any],
-    core: Any,
+    transfers: Transfers, values: Values, products: dict[str, Any], core: Any
 ) -> dict[str, Way]:
     """Return the transfers that each pass waits for, and `hidden`, what the others cost it.
 
     Parameters
     ----------
-    size
-        As of `layer.size_of`.
     products
         Seconds of a layer's products by pass, and by place and pass.
     core
         Seconds of the core of attention.
     """
-    tensor = _tensor(size, values, layout, group["tensor"], products)
-    context = _context(size, values, group["context"], core)
-    volume = 2.0 * size.rows * size.hidden * values["experts_per_token"]
-    way = values["sparse_share"] * network.exchange_seconds(group["expert"], volume, values)
+    tensor = _tensor(transfers, values, products)
+    context = _context(transfers, values, core)
+    way = transfers.expert
     taken, found = values["communication_sm_fraction"], {}
     # expert transfers hide behind arithmetic that hides no other transfer
     work = {
@@ -73,15 +172,8 @@ def waits(
     return found
 
 
-def _tensor(
-    size: Any, values: Values, layout: Values, group: Group, products: dict[str, Any]
-) -> dict[str, Way]:
+def _tensor(transfers: Transfers, values: Values, products: dict[str, Any]) -> dict[str, Way]:
     """Return the collectives around the attention and the feed-forward layer.
-
-    One all-reduce each and way, or a reduce-scatter and an all-gather of the same volume under
-    sequence parallelism, which in the backward pass gathers the products' inputs once more,
-    at the same time as the gradient of the input (arXiv 2205.05198 section 4.2.2). A mixture
-    exchanges a copy of a token for each of its experts.
 
     Where a program splits exchanges, a product runs in as many pieces as there are ranks, each
     beside the exchange of another: one piece of t is left of an exchange E beside a product P, or
@@ -89,37 +181,23 @@ def _tensor(
     first product of a pair, the scattering after the second, and the gathering of its gradient.
     Where a program starts with its own shard, a gathering runs beside one part of t of its product.
     """
-    volume = 2.0 * size.tokens * size.hidden
-    sparse = values["sparse_share"]
-    copies = sparse * (values["experts_per_token"] + (size.shared_ffn > 0))
-    splits = np.asarray(layout["uses_sequence_parallel"], dtype=bool)
-    overlap, ranks = values["tensor_overlap_fraction"], np.maximum(group.size, 1.0)
-    pieces = overlap * (1 - 1 / pieces_of(values, layout))
-    own = np.where(splits & values["starts_with_own_shard"], overlap / ranks, 0.0)
+    overlap, pieces, own = values["tensor_overlap_fraction"], transfers.pieces, transfers.own
     forward: dict[str, Any] = {"tensor_comm": 0.0, "hidden": 0.0}
     backward: dict[str, Any] = {"tensor_comm": 0.0, "hidden": 0.0}
-    once = network.gather_seconds(group, volume, values)
-    whole = np.where(splits, 2 * once, network.reduce_seconds(group, volume, values))
-    # the feed-forward layers of a mixture are exchanged whole
-    for name, dense in (("attention", 1.0), ("ffn", 1.0 - sparse)):
-        share = dense if name == "attention" else dense + copies
-        if name == "ffn" and np.any(sparse):
-            once = network.gather_seconds(group, share * volume, values)
-            reduced = network.reduce_seconds(group, share * volume, values)
-            whole = np.where(splits, 2 * once, reduced)
+    for name, half in (("attention", transfers.attention), ("ffn", transfers.ffn)):
         column, row = f"{name}_column", f"{name}_row"
         # forward: the gathering beside the first product, the scattering beside the second
-        hidden = _beside(dense / share * once, products[f"{column}_forward"], pieces, own)
-        hidden = hidden + _beside(dense / share * once, products[f"{row}_forward"], pieces, 0.0)
-        forward["tensor_comm"] = forward["tensor_comm"] + whole - hidden
+        hidden = _beside(half.dense, products[f"{column}_forward"], pieces, own)
+        hidden = hidden + _beside(half.dense, products[f"{row}_forward"], pieces, 0.0)
+        forward["tensor_comm"] = forward["tensor_comm"] + half.whole - hidden
         forward["hidden"] = forward["hidden"] + hidden
         # backward: the second product's gradient is gathered, the first one's is scattered
-        hidden = _beside(dense / share * once, products[f"{row}_input_gradient"], pieces, own)
-        last = np.where(splits, 0.5, 1.0) * whole
-        hidden = hidden + overlap * np.minimum(last, products[f"{column}_weight_gradient"])
-        again = np.where(splits, once, 0.0)
-        behind = np.minimum(again, products[f"{column}_input_gradient"])
-        backward["tensor_comm"] = backward["tensor_comm"] + whole - hidden + again - behind
+        hidden = _beside(half.dense, products[f"{row}_input_gradient"], pieces, own)
+        hidden = hidden + overlap * np.minimum(half.last, products[f"{column}_weight_gradient"])
+        behind = np.minimum(half.again, products[f"{column}_input_gradient"])
+        backward["tensor_comm"] = (
+            backward["tensor_comm"] + half.whole - hidden + half.again - behind
+        )
         backward["hidden"] = backward["hidden"] + hidden + behind
     return {"forward": forward, "backward": backward}
 
@@ -131,26 +209,18 @@ def _beside(exchange: Any, product: Any, pieces: Any, own: Any) -> Any:
     )
 
 
-def _context(size: Any, values: Values, group: Group, core: Any) -> dict[str, Way]:
+def _context(transfers: Transfers, values: Values, core: Any) -> dict[str, Way]:
     """Return the exchange of keys and values around the ring, and of their gradients back.
 
     Each of c steps has a c-th of attention, and in all but the last the keys and values of the next
-    one travel beside it. The results of the steps are then put together: a pass over the output
-    for each, of half of it after the rank's own step, on average (3 c + 1)/4 passes; backward the
-    gradients likewise.
+    one travel beside it.
     """
-    ring = group.size
-    volume = 2.0 * 2.0 * size.tokens * size.key
-    once = (ring - 1) * network.neighbour_seconds(group, volume, values)
-    entries = size.tokens * size.query * (3 * ring + 1) / 4
-    corrections = stream_seconds(CORRECTION_BYTES * entries, values, 4.0 * ring)
-    corrections = np.where(ring > 1, corrections, 0.0)
-    room = (ring - 1) / np.maximum(ring, 1.0)
     found: dict[str, Way] = {}
     for name, rounds, work in (("forward", 1.0, core.forward), ("backward", 2.0, core.backward)):
-        hidden = values["context_overlap_fraction"] * np.minimum(rounds * once, room * work)
+        moved = rounds * transfers.ring
+        hidden = values["context_overlap_fraction"] * np.minimum(moved, transfers.steps * work)
         found[name] = {
-            "context_comm": rounds * once - hidden + corrections,
+            "context_comm": moved - hidden + transfers.corrections,
             "hidden": hidden,
         }
     return found
