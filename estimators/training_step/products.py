@@ -47,7 +47,7 @@ def seconds_of(products: Sequence[Product], values: Values, *, low: bool = True)
     if np.ndim(values["hidden_size"]):
         found = [product_seconds(*each[:3], values, each.batch, low=low) for each in products]
     else:
-        shape = np.broadcast(*(size for each in products for size in each[:4])).shape
+        shape = np.broadcast_shapes(*(np.shape(size) for each in products for size in each[:4]))
         rows, columns, depth, batch = table = np.empty((4, len(products), *shape))
         for place, each in enumerate(products):
             for size, column in zip(each[:4], table[:, place], strict=True):
