@@ -38,9 +38,16 @@ from estimators.timings import TimedKernels
 from estimators.training_step import inputs as given
 from estimators.training_step import network, power, shapes, timings
 from estimators.training_step.formulas import FORMULAS
-from estimators.training_step.layer import LAYER_KEYS, Size, layer_of, size_of
+from estimators.training_step.layer import LAYER_KEYS, layer_of, size_of
 from estimators.training_step.memory import PARTS as MEMORY
-from estimators.training_step.memory import gathered_bytes, held, needs_more, sharded
+from estimators.training_step.memory import (
+    Microbatch,
+    gathered_bytes,
+    held,
+    microbatch_of,
+    needs_more,
+    sharded,
+)
 from estimators.training_step.replicas import (
     Exchange,
     Share,
@@ -292,16 +299,16 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
     a_layer = layer_of(values, table)
     vocabulary = vocabulary_of(size, values, table, a_layer.clock)
     words = Vocabulary(*(take(part, to_layer) for part in vocabulary))
-    layer = spent_on(a_layer).take(to_layer)
-    size = Size(*(take(part, to_layer) for part in vars(size).values()))
+    layer = spent_on(a_layer, size, values, table).take(to_layer)
+    microbatch = Microbatch(*(take(part, to_layer) for part in microbatch_of(size, values, table)))
 
     count = parameters(values)
     first, last = stage_shares(values, spread, count)
     own = Share(*(take(part, to_share) for part in first))
-    parts, window = passes(layer, size, words, own, values, split)
+    parts, window = passes(layer, words, own, values, split)
     group = network.groups(values, spread)
     whole, last_of_all = sum(parts.values()), take(end_seconds(values, spread), to_share)
-    stages = held(size, values, split)
+    stages = held(microbatch, values, split)
 
     in_buckets: dict[bool, Exchange] = {}
     may_differ = sharding_differs(values)

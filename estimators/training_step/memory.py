@@ -8,7 +8,7 @@ the next one.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,16 +30,58 @@ Held = tuple[dict[str, Any], dict[str, Any]]
 """Bytes by part, of the first and of the last stage."""
 
 
-def held(size: Size, values: Values, layout: Values) -> Held:
+class Microbatch(NamedTuple):
+    """Bytes of one microbatch on one GPU.
+
+    Attributes
+    ----------
+    whole
+        That a layer needs for its backward pass.
+    kept
+        That it keeps until then; the rest is recomputed.
+    entry
+        Its input.
+    logits
+        Of the output layer.
+    """
+
+    whole: Any
+    kept: Any
+    entry: Any
+    logits: Any
+
+
+def microbatch_of(size: Size, values: Values, layout: Values) -> Microbatch:
+    """Return the bytes of one microbatch in a layer and in the output layer."""
+    recompute = values["activation_recompute"]
+    whole = layer_activations(size, values, layout)
+    entry = 2.0 * size.rows * size.hidden
+    kept = np.where(np.equal(recompute, "full"), entry, whole)
+    by_operation = np.equal(recompute, "selective") & values["recomputes_operations"]
+    if np.any(by_operation):
+        kept = np.where(by_operation, _operation_activations(size, values, layout), kept)
+    words = size.tokens * values["vocab_size"] / layout["tensor_parallel"]
+    return Microbatch(whole, kept, entry, words * values["stored_logit_bytes"])
+
+
+def held(each: Microbatch, values: Values, layout: Values) -> Held:
     """Return the activations and logits of both stages; one stage is the first, and has both."""
-    tensor, several = layout["tensor_parallel"], layout["pipeline_parallel"] > 1
-    logits = size.tokens * values["vocab_size"] / tensor * values["stored_logit_bytes"]
-    own_logits = np.where(several, 0.0, logits)
-    first = _activations(size, values, layout, own_logits, is_last=False)
-    last = _activations(size, values, layout, logits, is_last=True)
+    several = layout["pipeline_parallel"] > 1
+    own_logits = np.where(several, 0.0, each.logits)
+    stages, chunks = layout["pipeline_parallel"], layout["virtual_pipeline"]
+    microbatches = values["global_batch_size"] / (
+        layout["data_parallel"] * layout["microbatch_size"]
+    )
+    most, behind = stage_layers(values, layout)
+    # interleaved: (stages - 1)/chunks more than the pipeline is deep (arXiv 2205.05198)
+    under_way = np.where(chunks > 1, stages + (stages - 1) / chunks, stages)
+    deep = np.minimum(under_way, microbatches)
+    first = _activations(each, values, most, deep, own_logits)
+    deep = np.minimum(((chunks - 1) * stages + 1) / chunks, microbatches)
+    last = _activations(each, values, behind, deep, each.logits)
     return (
         {"activations_bytes": first, "logits_bytes": own_logits},
-        {"activations_bytes": np.where(several, last, 0.0), "logits_bytes": logits},
+        {"activations_bytes": np.where(several, last, 0.0), "logits_bytes": each.logits},
     )
 
 
@@ -97,30 +139,23 @@ def gathered_bytes(
     return np.where(layout["data_parallel"] * layout["context_parallel"] > 1, unit, 0.0)
 
 
-def _activations(size: Size, values: Values, layout: Values, logits: Any, *, is_last: bool) -> Any:
-    """Return the bytes kept of all microbatches under way on a stage."""
-    stages, chunks = layout["pipeline_parallel"], layout["virtual_pipeline"]
-    microbatches = values["global_batch_size"] / (
-        layout["data_parallel"] * layout["microbatch_size"]
-    )
-    most, last = stage_layers(values, layout)
-    # interleaved: (stages - 1)/chunks more than the pipeline is deep (arXiv 2205.05198)
-    under_way = np.where(chunks > 1, stages + (stages - 1) / chunks, stages)
-    layers, deep = most, np.minimum(under_way, microbatches)
-    if is_last:
-        layers, deep = last, np.minimum(((chunks - 1) * stages + 1) / chunks, microbatches)
+def _activations(each: Microbatch, values: Values, layers: Any, deep: Any, logits: Any) -> Any:
+    """Return the bytes of the microbatches under way on a stage, `deep` of them."""
+    state = layers * deep * each.kept + _again(each, values, logits)
+    return state + deep * each.entry
+
+
+def _again(each: Microbatch, values: Values, logits: Any) -> Any:
+    """Return the bytes of the one layer that is recomputed at a time, after the logits are freed.
+
+    The input of the first layer is kept too.
+    """
     recompute = values["activation_recompute"]
-    whole = layer_activations(size, values, layout)
-    entry = 2.0 * size.rows * size.hidden
-    is_full = np.equal(recompute, "full")
-    by_operation = np.equal(recompute, "selective") & values["recomputes_operations"]
-    kept = np.where(is_full, entry, whole)
-    if np.any(by_operation):
-        kept = np.where(by_operation, _operation_activations(size, values, layout), kept)
-    # one layer is recomputed at a time, after the logits are freed; the input of the first layer
-    # is kept too
-    again = np.where(is_full | by_operation, np.maximum(whole - logits, 0.0), 0.0)
-    return layers * deep * kept + again + deep * entry
+    again = np.equal(recompute, "selective") & values["recomputes_operations"]
+    again = np.equal(recompute, "full") | again
+    if not np.any(again):
+        return 0.0
+    return np.where(again, np.maximum(each.whole - logits, 0.0), 0.0)
 
 
 def _operation_activations(size: Size, values: Values, layout: Values) -> Any:

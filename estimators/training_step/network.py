@@ -53,9 +53,7 @@ def groups(values: Values, layout: Values) -> dict[str, Group]:
     """
     room = values["nvlink_size"]
     tensor, context = layout["tensor_parallel"], layout["context_parallel"]
-    data, pipeline = layout["data_parallel"], layout["pipeline_parallel"]
-    expert = layout["expert_parallel"]
-    replicas = data * context
+    expert, replicas = layout["expert_parallel"], layout["data_parallel"] * context
     others = np.maximum(np.floor(room / tensor), 1)
     return {
         "tensor": Group(tensor, room),
@@ -63,8 +61,16 @@ def groups(values: Values, layout: Values) -> dict[str, Group]:
         "expert": Group(expert, others),
         "data": Group(replicas, others),
         "expert_data": Group(replicas / expert, np.maximum(np.floor(others / expert), 1)),
-        "pipeline": Group(pipeline, np.maximum(np.floor(room / (tensor * replicas)), 1)),
+        "pipeline": pipeline_of(values, layout),
     }
+
+
+def pipeline_of(values: Values, layout: Values) -> Group:
+    """Return the group of a pipeline's stages: neighbours are all other ranks apart."""
+    replicas = layout["data_parallel"] * layout["context_parallel"]
+    others = layout["tensor_parallel"] * replicas
+    room = np.maximum(np.floor(values["nvlink_size"] / others), 1)
+    return Group(layout["pipeline_parallel"], room)
 
 
 def bandwidth(group: Group, values: Values) -> Any:

@@ -17,6 +17,7 @@ from estimators.factored import take
 from estimators.training_step import network
 from estimators.training_step.host import saved_seconds
 from estimators.training_step.layer import Layer, Size
+from estimators.training_step.network import Group
 from estimators.training_step.products import stream_seconds
 from estimators.training_step.replicas import Share, Window
 from estimators.training_step.vocabulary import Vocabulary
@@ -109,6 +110,10 @@ class Spent(NamedTuple):
         That the GPU waits for the host if each pass is alone; that the host launches.
     clock, joules
         As of `layer.Layer`.
+    sent_bytes
+        That a GPU sends to the next stage.
+    gathering
+        Seconds to put them together there, where its GPUs need all of them.
     """
 
     parts: dict[str, Any]
@@ -118,6 +123,8 @@ class Spent(NamedTuple):
     launched: Any
     clock: Any
     joules: Any
+    sent_bytes: Any
+    gathering: Any
 
     def take(self, index: Array | None) -> Spent:
         """Return one element a place of `index`; None: as it is."""
@@ -125,8 +132,11 @@ class Spent(NamedTuple):
         return Spent(parts, *(take(each, index) for each in self[1:]))
 
 
-def spent_on(layer: Layer) -> Spent:
+def spent_on(layer: Layer, size: Size, values: Values, layout: Values) -> Spent:
     """Return the seconds of a layer as a step needs them."""
+    tensor, volume = layout["tensor_parallel"], 2.0 * size.tokens * size.hidden
+    group = Group(tensor, values["nvlink_size"])
+    whole = network.gather_seconds(group, volume, values)
     waits = layer.forward["host"] + layer.backward["host"]
     return Spent(
         of_layers(layer),
@@ -136,17 +146,19 @@ def spent_on(layer: Layer) -> Spent:
         layer.host.seconds,
         layer.clock,
         layer.joules,
+        volume / tensor,
+        np.where(layout["uses_sequence_parallel"], 0.0, whole),
     )
 
 
 def passes(
-    layer: Spent, size: Size, words: Vocabulary, share: Share, values: Values, layout: Values
+    layer: Spent, words: Vocabulary, share: Share, values: Values, layout: Values
 ) -> tuple[dict[str, Array], Window]:
     """Return the seconds of a step by part, without those of the replicas, and their window.
 
     Parameters
     ----------
-    layer, size, words
+    layer, words
         One microbatch's, one element a row of `layout`.
     """
     microbatches = values["global_batch_size"] / (
@@ -179,7 +191,7 @@ def passes(
     parts["host_seconds"] = np.maximum(parts["host_seconds"] - microbatches * saved, 0.0)
     parts["accumulation_seconds"] = microbatches * added
     parts["bubble_seconds"] = bubble
-    parts["pipeline_comm_seconds"] = _transfers(size, values, layout, microbatches)
+    parts["pipeline_comm_seconds"] = _transfers(layer, values, layout, microbatches)
     # the stage with most parameters is the first; a third of the time outside layers is forward
     first = np.where(several, full, final)
     forward = most * layer.forward + (first - most * layer.seconds) / 3
@@ -277,18 +289,15 @@ def of_layers(layer: Layer) -> dict[str, Any]:
     }
 
 
-def _transfers(size: Size, values: Values, layout: Values, microbatches: Any) -> Any:
+def _transfers(layer: Spent, values: Values, layout: Values, microbatches: Any) -> Any:
     """Return the seconds of a step for activations and their gradients between stages.
 
     Every rank of a tensor-parallel group sends its share of the tokens; where the next stage
     needs them whole it gathers them in its node (arXiv 2104.04473 section 4.1). A program may send
     more than one message, and let the host wait (`pipeline_hop_seconds`).
     """
-    tensor, group = layout["tensor_parallel"], network.groups(values, layout)
-    volume = 2.0 * size.tokens * size.hidden
-    once = network.neighbour_seconds(group["pipeline"], volume / tensor, values)
-    whole = network.gather_seconds(group["tensor"], volume, values)
-    once = once + np.where(layout["uses_sequence_parallel"], 0.0, whole)
+    group = network.pipeline_of(values, layout)
+    once = network.neighbour_seconds(group, layer.sent_bytes, values) + layer.gathering
     once = once + values["pipeline_hop_seconds"]
     stages, chunks = layout["pipeline_parallel"], layout["virtual_pipeline"]
     # a stage with several chunks waits only while the pipeline fills and drains
