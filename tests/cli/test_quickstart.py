@@ -7,9 +7,11 @@ import shlex
 from pathlib import Path
 
 import duckdb
+import polars as pl
 import pytest
 
 from tests.shared import Command, Program, Quickstart, Shared
+from warehouse.calibrate.published import MEASUREMENTS, published_steps
 
 SYSTEMS = [
     [accelerator, domain] for accelerator in ("A100", "B200", "H200") for domain in ("4", "8", "64")
@@ -64,13 +66,29 @@ def test_it_compares_ten_published_configurations_by_estimator_and_variant(
 def test_it_tells_the_errors_of_every_reference_table_beside_the_baselines(
     sections: dict[str, list[list[str]]],
 ) -> None:
-    [table] = [rows for heading, rows in sections.items() if heading.startswith("How far")]
+    [table] = [rows for heading, rows in sections.items() if heading.startswith("How far the")]
     references = {row[0] for row in table[2:] if "training_step" in row}
     assert references == {
+        "published_measurement",
         *("published_megatron_scaling", "published_megatron_recompute"),
         *("published_megatron_training_time", "published_megatron_h100_scaling"),
         "published_training_stage",
     }
+
+
+def test_it_tells_the_errors_of_every_group_of_measurements(
+    sections: dict[str, list[list[str]]],
+) -> None:
+    [table] = [rows for heading, rows in sections.items() if heading.startswith("How far training")]
+    steps = published_steps().filter(pl.col("reference") == MEASUREMENTS)
+    groups = dict(steps["published_group"].value_counts().iter_rows())
+    shown = {
+        group: int(row[len(group.split())])
+        for row in table[2:]
+        for group in groups
+        if row[: len(group.split())] == group.split()
+    }
+    assert shown == groups
 
 
 def test_it_ranks_the_published_layouts(sections: dict[str, list[list[str]]]) -> None:
