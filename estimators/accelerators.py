@@ -14,3 +14,19 @@ def product_of(catalog: Catalog, accelerator: Scalar) -> str | None:
         return None
     row = catalog.tables.get("priced_as", {}).get(str(accelerator), {})
     return str(row.get("priced_as", accelerator))
+
+
+def product_behind(catalog: Catalog, accelerator: Scalar) -> str | None:
+    """Return the product that a name is, or that its system is based on; None where there is none.
+
+    A system may be based on a system: the first product on the way counts.
+    """
+    products, systems = catalog.tables.get("accelerator", {}), catalog.tables.get("system", {})
+    seen: set[Scalar] = set()
+    while accelerator is not None and accelerator not in seen:
+        seen.add(accelerator)
+        product = product_of(catalog, accelerator)
+        if product in products:
+            return product
+        accelerator = systems.get(str(accelerator), {}).get("based_on")
+    return None

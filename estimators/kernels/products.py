@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from estimators.accelerators import product_of
+from estimators.accelerators import product_behind
 from estimators.contract import Array, Catalog, Record, Values
 from estimators.kernels.surface import Surface, surface_of
 from estimators.kernels.tiles import tile_share
@@ -189,13 +189,6 @@ def kernels_of(catalog: Catalog, accelerator: object) -> str:
     Table ``accelerator`` says it; a system has those of the product that it is, or of the system
     that it is based on.
     """
-    seen: set[object] = set()
-    while accelerator is not None and accelerator not in seen:
-        seen.add(accelerator)
-        name = product_of(catalog, str(accelerator))
-        record = catalog.tables.get("accelerator", {}).get(str(name), {})
-        if record:
-            kernels = record.get("kernels")
-            return str(kernels) if kernels in measured_accelerators(catalog) else FORMULA
-        accelerator = catalog.tables.get("system", {}).get(str(accelerator), {}).get("based_on")
-    return FORMULA
+    product = product_behind(catalog, None if accelerator is None else str(accelerator))
+    kernels = catalog.tables.get("accelerator", {}).get(str(product), {}).get("kernels")
+    return str(kernels) if kernels in measured_accelerators(catalog) else FORMULA

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from estimators.accelerators import product_of
+from estimators.accelerators import product_behind, product_of
 from estimators.columns import COLUMNS
 from estimators.columns.training_step import CONSTANTS as CONSTANT_COLUMNS
 from estimators.contract import Array, Catalog, RefusedError, Scalar
@@ -41,6 +41,9 @@ LINKS = (
 )
 LIMIT = "power_limit_watts"
 """By default the power that the accelerator is designed for."""
+
+OF_THE_CHIP = {"num_sms": "num_sms", LIMIT: "tdp_watts"}
+"""Attribute that a chip has -> its column in the table of accelerators."""
 
 NEEDED = ("num_layers", "hidden_size", "num_heads", "seq_len")
 """The least that makes a shape."""
@@ -161,10 +164,16 @@ def _resolve_system(inputs: Inputs, catalog: Catalog) -> None:
             reason = "is neither in the `accelerator` nor in the `system` table"
             inputs.refuse("accelerator", rows, reason, f"known: {known}")
             continue
-        inputs["accelerator"][rows] = record.get("accelerator", value)
+        own = record.get("accelerator", value)
+        inputs["accelerator"][rows] = own
         for name, column in names.items():
             if record.get(column) is not None:
                 inputs[name][rows & inputs.missing(name)] = record[column]
+        # a system says neither: they are those of the product that it is based on
+        behind = catalog.tables.get("accelerator", {}).get(product_behind(catalog, own) or "", {})
+        for name, column in OF_THE_CHIP.items():
+            if behind.get(column) is not None:
+                inputs[name][rows & inputs.missing(name)] = behind[column]
     needed = tuple(name for name in HARDWARE if name not in OPTIONAL)
     inputs.default("nvlink_size", 8)
     inputs.require(needed, "name an `accelerator`, or give its attributes")
@@ -182,7 +191,7 @@ def _system(catalog: Catalog, name: str, systems: Any) -> tuple[Any, dict[str, s
         with suppress(RefusedError):
             record = catalog.find(table, name)
             product = catalog.find("accelerator", str(record.get("priced_as", name)))
-            return product, {**HARDWARE, "num_sms": "num_sms", LIMIT: "tdp_watts"}
+            return product, HARDWARE
     return systems.get(name), {attribute: attribute for attribute in (*HARDWARE, LINKS[0])}
 
 
@@ -246,9 +255,9 @@ def _resolve_attention(inputs: Inputs, catalog: Catalog, asks: Array) -> None:
 def places(catalog: Catalog, framework: Scalar, accelerator: Scalar) -> tuple[str, ...]:
     """Return the suffixes of a constant's key, the most specific first.
 
-    A system has the constants of the product behind it.
+    A system has the constants of the product that it is, or that it is based on.
     """
-    product = product_of(catalog, accelerator)
+    product = product_behind(catalog, accelerator) or product_of(catalog, accelerator)
     return (f"@{product}@{framework}", f"@{framework}", f"@{product}", "")
 
 

@@ -341,10 +341,10 @@ def test_an_unusable_database_is_told_before_anything_is_written(evaluate: Comma
 # ---- intervals ----
 
 STEPS = """\
-model,accelerator,num_gpus,tensor_parallel,global_batch_size,gemm_efficiency
+model,accelerator,num_gpus,tensor_parallel,global_batch_size,product_rate_factor
 llama3_8B,H100 SXM 80GB,8,2,64,
 llama3_8B,A100 SXM 80GB,8,4,64,
-llama3_8B,H100 SXM 80GB,8,2,64,0.5
+llama3_8B,H100 SXM 80GB,8,2,64,0.9
 """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from estimators.contract import Catalog
+from estimators.contract import Catalog, Scalar
 from tests.estimators.training_step_cases import (
     CATALOG,
     GPT,
@@ -14,8 +14,28 @@ from tests.estimators.training_step_cases import (
     resolve,
 )
 from tests.estimators.training_step_spaces import DENSE, KEYS
+from warehouse.database.catalog import extended, packaged_catalog
 
 # ---- defaults ----
+
+
+def test_a_system_has_chip_power_and_constants_of_the_product_that_it_is_based_on() -> None:
+    known = packaged_catalog()
+    systems: dict[str, dict[str, Scalar]] = {
+        "large": {"based_on": "H100 SXM 80GB", "hbm_bytes": 120e9},
+        "larger": {"based_on": "large", "hbm_bytes": 200e9},
+    }
+    row = {"num_layers": 2, "hidden_size": 256, "num_heads": 2, "seq_len": 1024, "num_gpus": 1}
+    names = ("H100 SXM 80GB", "large", "larger")
+    found, refusals = resolve(
+        [{**row, "accelerator": name} for name in names], extended(known, {}, systems)
+    )
+    assert not refusals
+    assert found["hbm_bytes"].tolist() == [80e9, 120e9, 200e9]
+    same = ("num_sms", "power_limit_watts", "clock_at_limit", "gpu_idle_watts", "hbm_efficiency")
+    for name in (*same, "kernels", "attention_program"):
+        assert len(set(found[name].tolist())) == 1, name
+    assert found["power_limit_watts"][0] == 700
 
 
 def test_recomputation_is_searched_where_it_is_not_named_and_attention_is_fused() -> None:
