@@ -35,8 +35,8 @@ def stage_layers(values: Values, layout: Values) -> tuple[Any, Any]:
     """Return the layers of the stages that have most, and of the last stage.
 
     Where stages cannot be even, the last one has one layer less: it has the output layer. A
-    program that balances stages counts the output layer as so many layers as it has their
-    products.
+    program that balances stages weighs the output layer by its products: as many layers as have
+    the same.
     """
     stages = layout["pipeline_parallel"]
     most = np.ceil(values["num_layers"] / stages)

@@ -37,7 +37,7 @@ def vocabulary_of(size: Any, values: Values, layout: Values, clock: Any = 1.0) -
     size
         As of `layer.size_of`.
     clock
-        That of the layers, as of `power.clock_of`: products slow down with it.
+        That of the layers, as of `power.clocks_of`: products slow down with it.
     """
     tensor = layout["tensor_parallel"]
     group = Group(tensor, values["nvlink_size"])
