@@ -94,6 +94,9 @@ PLAIN = Form("", "", "")
 IDENTIFIER = Form("", "", "")
 """Digit by digit: a number that names something, such as an id or a year."""
 
+SCORE = Form("", "", ".2f")
+"""Two places after the point, without a unit."""
+
 SECONDS = Form("s", "_seconds", ",.0f", small_digits="#.4g", small_below=1000, digits_in_text=".4g")
 MINUTES = Form("minutes", "_seconds", ",.1f", per=60, small_digits=".3g", small_below=0.1)
 HOURS = Form(
@@ -119,7 +122,20 @@ BYTES_PER_FLOP = Form("bytes/FLOP", "_bytes_per_flop", ".3g")
 FLOPS_PER_GPU = Form("TFLOP", "flops_per_gpu", ",.1f", per=1e12)
 FLOPS_PER_SECOND = Form("TFLOP/s", "_flops_per_second", ",.1f", per=1e12)
 FLOPS_PER_SECOND_PER_GPU = Form("TFLOP/s per GPU", "_flops_per_second_per_gpu", ",.1f", per=1e12)
-DATASET_TOKENS = Form("T tokens", "dataset_tokens", ",.4g", per=1e12)
+MILLIONS_OF_TOKENS = Form("M tokens", "dataset_tokens", ",.4g", per=1e6)
+BILLIONS_OF_TOKENS = Form(
+    *("B tokens", "dataset_tokens", ",.4g"),
+    per=1e9,
+    smaller=MILLIONS_OF_TOKENS,
+    smaller_below=1e8,
+)
+DATASET_TOKENS = Form(
+    *("T tokens", "dataset_tokens", ",.4g"),
+    per=1e12,
+    smaller=BILLIONS_OF_TOKENS,
+    smaller_below=1e11,
+)
+"""Tokens of a run: in billions below 0.1 T, in millions below 0.1 B."""
 TOKENS_PER_SECOND = Form("tokens/s", "tokens_per_second", ",.0f")
 ROWS_PER_SECOND = Form("rows/s", "rows_per_second", ",.0f")
 GPU_HOURS = Form("GPU-hours", "gpu_hours", ",.0f", small_digits=".3g", small_below=10)

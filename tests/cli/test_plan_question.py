@@ -245,7 +245,7 @@ def test_the_question_stands_above_the_answer(warehouse: Command, database: Path
     assert question.splitlines() == [
         "mine: 24 layers of 2,048, feed-forward 8,192, 16 heads, sequences of 2,048, vocabulary "
         "50,257; 1.209 G parameters in its layers",
-        "0.02 T tokens on H100 SXM 80GB in NVLink domains of 8, goodput 0.9",
+        "20 B tokens on H100 SXM 80GB in NVLink domains of 8, goodput 0.9",
         "batch 8 sequences (16,384 tokens)",
         "estimator training_step, framework megatron_core",
         "every layout has tensor_parallel 2",

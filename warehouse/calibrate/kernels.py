@@ -169,7 +169,7 @@ def calibrate_kernels(
     if not any(kind.is_fitted for kind in kinds):
         raise InputError(
             f"{', '.join(map(str, paths))}: no kind of kernels has {LEAST_ROWS} rows to use",
-            _why(left_out) or "add rows",
+            _why(left_out) or f"add rows: each kind is the median of {LEAST_ROWS} rows or more",
         )
     return KernelCalibration(
         estimator,

@@ -82,10 +82,10 @@ _COVERAGE_HEADINGS = {
 
 _HOW_COVERED = """\
 How many measured steps lie within the intervals of {estimator}: nine in ten should
-(clusters: rows that err together; by chance: fewer inside than this are no chance, of as many
-independent rows as clusters; width: slow end over fast end, less one; score: width and 20 times the
-miss, in logarithms, less is better; places: rows beyond the fast end, in the quarters of the
-interval, beyond the slow end; shares in percent)"""
+(clusters: rows that err together; by chance: least share that chance alone explains, with one
+independent row for each cluster; missed: fewer are inside; width: slow end over fast end - 1;
+score: width plus 20 times the miss, in logarithms, smaller is better; places: rows beyond the fast
+end, in each quarter of the interval, beyond the slow end; shares in percent)"""
 
 _ACCURACY = """\
 select

@@ -46,7 +46,7 @@ def question_lines(run: TrainingRun) -> list[str]:
     domain = f" in {domain_in_words(values)}" if values.get("nvlink_size") is not None else ""
     lines = [
         f"{run.model}: {_shape_in_words(values)}{_parameters(run)}",
-        f"{request.tokens / 1e12:,.4g} T tokens on {values['accelerator']}{domain}, goodput "
+        f"{in_words('dataset_tokens', request.tokens)} on {values['accelerator']}{domain}, goodput "
         f"{run.goodput:g}{_limits(run)}",
         batch_in_words(run.batch, values) + _batch_rule(run),
         f"estimator {run.estimator.name}"

@@ -118,7 +118,10 @@ def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
 def _rule(query: LayoutQuery) -> str:
     if not query.is_default_batch:
         return ""
-    words = f", as `plan` takes for {(query.dataset_tokens or 0) / 1e12:,.3g} T tokens"
+    from warehouse.show.units import in_words
+
+    tokens = in_words("dataset_tokens", query.dataset_tokens or 0)
+    words = f", as `plan` takes for {tokens}"
     if query.multiple is not None:
         words += f", rounded to a multiple of {query.multiple:,}, which the layout takes at once"
     return f"{words}; global_batch_size= or --tokens gives another"
