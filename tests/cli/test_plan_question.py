@@ -143,8 +143,9 @@ def test_layouts_are_held_to_what_is_named_even_where_all_are_stored(
     for layout in (*found["layouts"], found["other_kind"]):
         assert {name: layout[name] for name in held} == held
     with duckdb.connect(str(database), read_only=True) as connection:
-        [(best,)] = connection.execute(
-            "select min(step_seconds) from configuration where problem_id = ? and fits_memory "
+        [(best, watts)] = connection.execute(
+            "select min(step_seconds), arg_min(slot_watts, step_seconds) from configuration "
+            "where problem_id = ? and fits_memory "
             "and tensor_parallel = 2 and zero_stage = 1 and activation_recompute = 'full'",
             [found["problem_id"]],
         ).fetchall()
@@ -156,8 +157,8 @@ def test_layouts_are_held_to_what_is_named_even_where_all_are_stored(
     assert {c["basis"]: c["cost_usd"] for c in found["costs"]}["on_demand"] == pytest.approx(
         hours * USD_PER_GPU_HOUR
     )
-    # 10.2 kW a server of eight at three quarters, 10 % for the site
-    assert found["energy_kwh"] == pytest.approx(hours * 10.2 / 8 * 0.75 * 1.1)
+    # the power of its own step, 10 % for the site
+    assert found["energy_kwh"] == pytest.approx(hours * watts / 1000 * 1.1)
 
 
 @pytest.mark.long

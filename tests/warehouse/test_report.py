@@ -21,7 +21,7 @@ from warehouse.show.units import for_people
         ("step_seconds", 21.9, "step s", "21.90"),
         ("step_seconds", 123456.7, "step s", "123,457"),
         ("training_seconds", 14660765.0, "training days", "169.7"),
-        ("best_training_seconds", 432.0, "best training days", "0.005"),
+        ("best_training_seconds", 432.0, "best training minutes", "7.2"),
         ("tokens_per_second", 118518.3, "tokens/s", "118,518"),
         ("mfu", 0.568, "MFU %", "56.8"),
         ("bubble_fraction", 0.05, "bubble %", "5.0"),
