@@ -176,7 +176,7 @@ def test_rows_of_published_measurements_are_listed_on_request(
     assert "How far training_step is from measured steps, by group" in short
     table = short.partition("by group\n")[2].split("\n\n")[1].splitlines()
     assert max(map(len, table)) <= 100
-    code, long, _ = warehouse("validate", "--rows", "--db", quickstart.database)
+    code, long, _ = warehouse("validate", "--measurements", "--db", quickstart.database)
     assert code == 0
     assert heading in long
     assert "\nmlperf GPT-3 512 GPUs result_0 " in long

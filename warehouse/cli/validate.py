@@ -27,8 +27,8 @@ TABLES = (
 def validate(
     *,
     output: Output,
-    rows: Annotated[
-        bool, typer.Option("--rows", help="List every row of table published_measurement, too.")
+    measurements: Annotated[
+        bool, typer.Option("--measurements", help="List every measurement, too.")
     ] = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
@@ -53,7 +53,7 @@ def validate(
                 }
                 put_document({"failed_checks": failed, **tables})
             else:
-                put_sections(comparison(connection, whole=True, every_row=rows), output.form)
+                put_sections(comparison(connection, whole=True, every_row=measurements), output.form)
     if failed:
         raise CheckError(
             f"{count(len(failed), 'check')} found rows: {', '.join(failed)}",
