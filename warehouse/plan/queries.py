@@ -202,10 +202,11 @@ def energies(run: TrainingRun, problem: int) -> str:
 {_best_hours(run, problem)}
 select
     power_basis,
-    watts_per_gpu,
+    case when power_basis = 'step' then best.slot_watts else watts_per_gpu end as watts,
+    watts as watts_per_gpu,
     pue,
-    power_watts,
-    best.gpu_hours * watts_per_gpu / 1000 * pue as energy_kwh,
+    best.num_gpus * watts * pue as power_watts,
+    best.gpu_hours * watts / 1000 * pue as energy_kwh,
     usd_per_kwh,
     energy_kwh * usd_per_kwh as electricity_usd,
     grid,
@@ -271,14 +272,17 @@ def _of_estimator(run: TrainingRun, joined: str = " and ") -> str:
 
 
 def _best_hours(run: TrainingRun, problem: int) -> str:
-    """Return the beginning of a query: the GPU-hours of the fastest candidate of a problem.
+    """Return the beginning of a query: GPU-hours and power of the fastest candidate of a problem.
 
     The macros of costs take the fastest layout of the whole problem: they know neither a headroom
     nor held columns.
     """
     return f"""\
 with best as (
-    select min(gpu_hours) as gpu_hours
+    select
+        min(gpu_hours) as gpu_hours,
+        arg_min(slot_watts, gpu_hours) as slot_watts,
+        any_value(num_gpus) as num_gpus
     from {_layout_runs(run, [problem], indent="    ")}
 )
 """
