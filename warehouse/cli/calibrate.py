@@ -128,7 +128,7 @@ def calibrate(
     replace: Replace = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Fit constants to published steps, or to kernels that were timed on a machine.
+    """Fit constants to published steps, or to timed kernels.
 
     Shown are the errors of the default constants, of the fitted ones on the same rows, and of
     each row by constants fitted to the others; then the errors on all other published tables.
