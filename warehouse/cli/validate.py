@@ -53,7 +53,9 @@ def validate(
                 }
                 put_document({"failed_checks": failed, **tables})
             else:
-                put_sections(comparison(connection, whole=True, every_row=measurements), output.form)
+                put_sections(
+                    comparison(connection, whole=True, every_row=measurements), output.form
+                )
     if failed:
         raise CheckError(
             f"{count(len(failed), 'check')} found rows: {', '.join(failed)}",
