@@ -337,7 +337,7 @@ def test_an_estimator_of_no_step_of_a_batch_on_gpus_is_refused(
 def test_a_run_takes_the_constants_of_the_profile_that_it_names(
     measure: Measure, runs: Callable[..., Path], warehouse: Command
 ) -> None:
-    made = ("published_megatron_scaling", "--fit", "gemm_efficiency", "--name", "mine")
+    made = ("published_megatron_scaling", "--fit", "product_rate_factor", "--name", "mine")
     code, _, err = warehouse("calibrate", *made, "--db", measure.database)
     assert code == 0, err
     head = "model,accelerator,num_gpus,global_batch_size,step_seconds,profile\n"
