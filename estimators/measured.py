@@ -7,7 +7,7 @@ when an estimator asks for it, and what an estimator makes of it is kept with it
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from estimators.values import Columns
 
@@ -40,4 +40,4 @@ class MeasuredTables:
         """Return what `make` returned when `key` was asked for first."""
         if key not in self._made:
             self._made[key] = make()
-        return self._made[key]  # type: ignore[return-value]
+        return cast(Made, self._made[key])

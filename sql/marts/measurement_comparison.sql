@@ -135,7 +135,7 @@ compared as (
         is not distinct from measurement.attention
         and coalesce(candidate.uses_sequence_parallel, measurement.uses_sequence_parallel)
         is not distinct from measurement.uses_sequence_parallel
-        -- one way to shard, whatever the program: not one that gathers weights
+        -- an estimate without a program shards as ZeRO 0 to 2 do: no ZeRO 3
         and case
             when candidate.framework is null then coalesce(measurement.zero_stage, 0) < 3
             else candidate.zero_stage = measurement.zero_stage

@@ -111,7 +111,7 @@ estimate as (
                 and case
                     when candidate.framework is null
                         then
-                            -- one way to shard, whatever the program: not one that gathers weights
+                            -- an estimate without a program shards as ZeRO 0 to 2 do: no ZeRO 3
                             (published.zero_stage < 3 or candidate.data_parallel is null)
                             and coalesce(
                                 candidate.matrix_flops_per_second = system.matrix_flops_per_second,

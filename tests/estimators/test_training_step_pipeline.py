@@ -122,7 +122,7 @@ def test_the_loss_streams_its_logits_and_the_embedding_its_rows() -> None:
     few, many = step_with({**SMALL, **slow}, {}, {"loss_traffic_bytes": 20.0})
     added = many["vocabulary_seconds"] - few["vocabulary_seconds"]
     assert added == pytest.approx(20 * 1024 * 512 / 1e9)
-    # The gradient of the embedding has 512 rows of 512, whatever words a microbatch has.
+    # The gradient of the embedding has all 512 rows of 512: it is dense.
     (dense,) = step_with({**SMALL, **slow}, {"embedding_gradient_bytes": 12.0})
     added = dense["vocabulary_seconds"] - few["vocabulary_seconds"]
     assert added == pytest.approx(12 * 512 * 512 / 1e9)

@@ -15,17 +15,21 @@ if TYPE_CHECKING:
 MAIN = "published_megatron_scaling"
 """The reference table that the quickstart shows row by row."""
 
+_GROUP_NAME = """\
+regexp_replace(
+    case
+        when reference = {measurements} then published_group
+        else regexp_replace(reference, '^published_(megatron|training)_', '')
+            || ' ' || published_group
+    end,
+    ' all$', ''
+)"""
+"""Short name of a group of published steps."""
+
 _BY_GROUP = """\
 select
     estimator,
-    regexp_replace(
-        case
-            when reference = {measurements} then published_group
-            else regexp_replace(reference, '^published_(megatron|training)_', '')
-                || ' ' || published_group
-        end,
-        ' all$', ''
-    ) as published_group,
+    {group_name} as published_group,
     num_published, num_refused, time_mean_absolute_relative_error,
     time_median_absolute_relative_error, time_bias, time_max_absolute_relative_error,
     inside_fraction, time_spearman_correlation, constant_time_mean_absolute_relative_error,
@@ -56,14 +60,7 @@ same rows; memory: mean error of the memory in percent)"""
 _COVERAGE = """\
 select
     estimator,
-    regexp_replace(
-        case
-            when reference = {measurements} then published_group
-            else regexp_replace(reference, '^published_(megatron|training)_', '')
-                || ' ' || published_group
-        end,
-        ' all$', ''
-    ) as published_group,
+    {group_name} as published_group,
     num_rows, num_error_clusters, inside_fraction, least_inside_share, is_missed,
     mean_interval_width, mean_interval_score, interval_places
 from interval_coverage
@@ -193,7 +190,10 @@ def _by_estimator(
     """Return the rows of a query as a table for each estimator."""
     from warehouse.calibrate.published import MEASUREMENTS
 
-    columns, rows = fetched(connection, query.format(measurements=literal(MEASUREMENTS)))
+    measurements = literal(MEASUREMENTS)
+    group_name = _GROUP_NAME.format(measurements=measurements)
+    named = query.format(measurements=measurements, group_name=group_name)
+    columns, rows = fetched(connection, named)
     place = columns.index("estimator")
     return [
         Section(
