@@ -202,11 +202,10 @@ def energies(run: TrainingRun, problem: int) -> str:
 {_best_hours(run, problem)}
 select
     power_basis,
-    case when power_basis = 'step' then best.slot_watts else watts_per_gpu end as watts,
-    watts as watts_per_gpu,
+    watts_per_gpu,
     pue,
-    best.num_gpus * watts * pue as power_watts,
-    best.gpu_hours * watts / 1000 * pue as energy_kwh,
+    best.num_gpus * watts_per_gpu * pue as power_watts,
+    best.gpu_hours * watts_per_gpu / 1000 * pue as energy_kwh,
     usd_per_kwh,
     energy_kwh * usd_per_kwh as electricity_usd,
     grid,
@@ -214,11 +213,17 @@ select
     energy_kwh * kg_co2e_per_kwh as kg_co2e,
     power_source,
     power_note
-from {_macro("training_energy_for", run, problem, given)}
+from (
+    select energy.* replace (
+        case when power_basis = 'step' then best.slot_watts else watts_per_gpu end as watts_per_gpu
+    )
+    from {_macro("training_energy_for", run, problem, given)} as energy
+    cross join best
+    where
+        {_of_estimator(run)}
+        and is_default is distinct from false
+)
 cross join best
-where
-    {_of_estimator(run)}
-    and is_default is distinct from false
 order by kg_co2e_per_kwh"""
 
 
