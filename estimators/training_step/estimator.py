@@ -326,9 +326,14 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
     def at(zero: int) -> Stage:
         exchange = exchanged(zero) + last_of_all
         optimizer = optimizer_seconds(zero, first, values, spread)
-        gathered = [gathered_bytes(zero, count, each, values, spread) for each in (first, last)]
-        state = sharded(zero, first, values, spread), sharded(zero, last, values, spread)
-        is_last = needs_more(state, stages, to_share)
+        state = [
+            {
+                **sharded(zero, each, values, spread),
+                "gathered_bytes": gathered_bytes(zero, count, each, values, spread),
+            }
+            for each in (first, last)
+        ]
+        is_last = needs_more((state[0], state[1]), stages, to_share)
         return Stage(
             {
                 "step_seconds": whole + exchange + take(optimizer, to_share),
@@ -337,7 +342,6 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
             },
             {
                 "optimizer_seconds": (optimizer, optimizer),
-                "gathered_bytes": (gathered[0], gathered[1]),
                 **{name: (state[0][name], state[1][name]) for name in state[0]},
             },
             is_last,

@@ -104,7 +104,8 @@ def needs_more(state: Held, stages: Held, to_share: Array | None) -> Array:
     Parameters
     ----------
     state, stages
-        Bytes that ZeRO shards, one element a share of the parameters; other bytes, one a split.
+        Bytes of weights, gradients and optimizer with what is gathered, one element a share of the
+        parameters; other bytes, one a split.
     to_share
         Each split's share; None: a split each.
     """
