@@ -38,6 +38,7 @@ from estimators.timings import TimedKernels
 from estimators.training_step import inputs as given
 from estimators.training_step import network, power, shapes, timings
 from estimators.training_step.formulas import FORMULAS
+from estimators.training_step.kinds import average, kinds_of
 from estimators.training_step.layer import LAYER_KEYS, layer_of, size_of
 from estimators.training_step.memory import PARTS as MEMORY
 from estimators.training_step.memory import (
@@ -69,7 +70,7 @@ from estimators.training_step.rules import (
 )
 from estimators.training_step.search import AXES, DEPENDS_ON
 from estimators.training_step.spellings import SPELLINGS
-from estimators.training_step.step import TIMES, layer_joules, passes, spent_on, stage_shares
+from estimators.training_step.step import TIMES, Spent, layer_joules, passes, spent_on, stage_shares
 from estimators.training_step.vocabulary import Vocabulary, vocabulary_of
 
 NAME = "training_step"
@@ -108,7 +109,7 @@ class TrainingStep(SearchedEstimator):
     """One optimizer step from first principles: arithmetic, traffic, networks, schedule, memory."""
 
     name = NAME
-    version = 2
+    version = 3
     title = "One training step from first principles, with constants measured elsewhere"
     problem_columns = given.PROBLEM
     choice_columns = given.CHOICES
@@ -296,11 +297,14 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
         split = {name: layouts[name].astype(np.float64) for name in SPLIT_KEYS}
         table = spread = split
     size = size_of(values, table)
-    a_layer = layer_of(values, table)
-    vocabulary = vocabulary_of(size, values, table, a_layer.clock)
+    kinds = kinds_of(values)
+    spent = [spent_on(layer_of(kind.values, table), size, kind.values, table) for kind in kinds]
+    an_average: Spent = average(kinds, spent)
+    vocabulary = vocabulary_of(size, values, table, an_average.clock)
     words = Vocabulary(*(take(part, to_layer) for part in vocabulary))
-    layer = spent_on(a_layer, size, values, table).take(to_layer)
-    microbatch = Microbatch(*(take(part, to_layer) for part in microbatch_of(size, values, table)))
+    layer = an_average.take(to_layer)
+    stored = average(kinds, [microbatch_of(size, kind.values, table) for kind in kinds])
+    microbatch = Microbatch(*(take(part, to_layer) for part in stored))
 
     count = parameters(values)
     first, last = stage_shares(values, spread, count)

@@ -1,0 +1,63 @@
+"""The kinds of layers that a model has: dense ones, and mixtures of experts.
+
+A layer's time and memory are computed once for each kind. Within a kind `sparse_share` is 0 or 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from estimators.contract import Values
+
+
+class Kind(NamedTuple):
+    """One kind of layer.
+
+    Attributes
+    ----------
+    name
+        `dense` or `mixture`.
+    share
+        Share of a model's layers that are of this kind.
+    values
+        Values of a problem in which all layers are of this kind.
+    """
+
+    name: str
+    share: Any
+    values: Values
+
+
+def kinds_of(values: Values) -> list[Kind]:
+    """Return the kinds of layers that occur; of a batch, those that any of its rows has."""
+    mixed = values["sparse_share"]
+    shares = {"dense": 1.0 - mixed, "mixture": mixed}
+    return [
+        Kind(name, share, {**values, "sparse_share": float(name == "mixture")})
+        for name, share in shares.items()
+        if np.any(share)
+    ]
+
+
+def average(kinds: Sequence[Kind], figures: Sequence[Any]) -> Any:
+    """Return a figure of the average layer: a number, an array, or a dictionary or tuple of them.
+
+    Parameters
+    ----------
+    figures
+        The figure of each kind. Where a kind does not occur, its figure does not count.
+    """
+    first = figures[0]
+    if len(kinds) == 1:
+        return first
+    if isinstance(first, dict):
+        return {name: average(kinds, [each[name] for each in figures]) for name in first}
+    if isinstance(first, tuple):
+        return type(first)(*(average(kinds, parts) for parts in zip(*figures, strict=True)))
+    return sum(
+        np.where(kind.share > 0, kind.share * figure, 0.0)
+        for kind, figure in zip(kinds, figures, strict=True)
+    )
