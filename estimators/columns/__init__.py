@@ -21,6 +21,7 @@ from estimators.columns.optimizer import OPTIMIZER
 from estimators.columns.pipeline import PIPELINE
 from estimators.columns.problem import DEVICE, MODEL, PROBLEM, SYSTEM
 from estimators.columns.records import RECORD, REFERENCE
+from estimators.columns.shape import SHAPE_DETAILS
 from estimators.columns.training_step import TRAINING_STEP
 from estimators.columns.views import VIEWS
 
@@ -36,6 +37,7 @@ GROUPS: dict[str, tuple[Column, ...]] = {
     "Pipeline": PIPELINE,
     "Linear layer and run optimizer": OPTIMIZER,
     "Cluster": CLUSTER,
+    "Shape of a decoder": SHAPE_DETAILS,
     "Training step": TRAINING_STEP,
     "Equations of Megatron": MEGATRON_FLOPS,
     "Prices, power and places": COSTS,

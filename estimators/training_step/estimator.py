@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from estimators.columns.shape import SHAPE_DETAILS
 from estimators.contract import (
     PUBLISHED,
     Array,
@@ -263,6 +264,7 @@ def with_derived(values: Values) -> dict[str, Any]:
 
 FLAGS = (
     *("uses_glu", "ties_embedding"),
+    *(column.name for column in SHAPE_DETAILS if column.kind == "bool"),
     *("uses_dropout", "fuses_elementwise", "reduces_all_gradients"),
     *("waits_for_sharded_gradients", "keeps_gathered_weights", "aligns_exchanges"),
     *("splits_tensor_exchanges", "starts_with_own_shard", "uses_cuda_graphs"),

@@ -9,6 +9,7 @@ import numpy as np
 
 from estimators.accelerators import product_behind, product_of
 from estimators.columns import COLUMNS
+from estimators.columns.shape import SHAPE_DETAILS
 from estimators.columns.training_step import CONSTANTS as CONSTANT_COLUMNS
 from estimators.contract import Array, Catalog, RefusedError, Scalar
 from estimators.inputs import Inputs
@@ -20,6 +21,7 @@ SHAPE = (
     *("num_layers", "hidden_size", "ffn_hidden_size", "uses_glu", "num_heads", "num_kv_heads"),
     *("head_size", "seq_len", "vocab_size", "ties_embedding", "num_experts", "experts_per_token"),
     *("expert_ffn_hidden_size", "num_shared_experts", "num_dense_layers"),
+    *(column.name for column in SHAPE_DETAILS),
 )
 HARDWARE = {
     "nvlink_size": "gpus_per_node",
@@ -124,6 +126,33 @@ def _resolve_shape(inputs: Inputs, catalog: Catalog) -> None:
         inputs.default("head_size", np.maximum(inputs["hidden_size"] // inputs["num_heads"], 1))
     inputs.default("expert_ffn_hidden_size", inputs["ffn_hidden_size"])
     inputs.default("ties_embedding", np.where(gated, False, True).astype(object))
+    _resolve_details(inputs, gated)
+
+
+def _resolve_details(inputs: Inputs, gated: Array) -> None:
+    """Fill the rest of the shape: heads of one width, no windows, experts in every layer."""
+    inputs.default("num_experts", DEFAULTS["num_experts"])
+    inputs.default("num_shared_experts", DEFAULTS["num_shared_experts"])
+    for name in ("q_lora_rank", "kv_lora_rank", "qk_rotary_size", "num_mtp_layers"):
+        inputs.default(name, 0)
+    inputs.default("qk_head_size", inputs["head_size"])
+    inputs.default("v_head_size", inputs["head_size"])
+    shared = inputs["num_shared_experts"] * inputs["expert_ffn_hidden_size"]
+    inputs.default("shared_ffn_hidden_size", shared)
+    inputs.default("moe_period", 1)
+    with np.errstate(all="ignore"):
+        every = np.maximum(inputs["moe_period"], 1)
+        first = inputs["num_layers"] - inputs["num_layers"] // every
+    inputs.default("num_dense_layers", np.where(inputs["num_experts"] > 1, first, 0))
+    inputs.default("route_groups", 1)
+    inputs.default("route_groups_kept", inputs["route_groups"])
+    inputs.default("attention_window", 0)
+    inputs.default("window_period", 0)
+    for name in ("uses_chunked_attention", "uses_qk_norm", "uses_attention_sinks"):
+        inputs.default(name, False)
+    inputs.default("uses_router_bias", False)
+    # Megatron-LM's layers have biases where they are not gated, Llama's have none
+    inputs.default("uses_linear_bias", np.where(gated, False, True).astype(object))
 
 
 def _look_up_model(inputs: Inputs, catalog: Catalog) -> None:

@@ -10,6 +10,7 @@ from estimators.contract import Values
 from estimators.rules import Rule, at_most, divides
 from estimators.training_step import hints
 from estimators.training_step.attention import FLASH_BLOCK
+from estimators.training_step.shape_rules import SHAPE_RULES
 
 PROBLEM_RULES = (
     Rule(
@@ -38,6 +39,7 @@ PROBLEM_RULES = (
     ),
     at_most("a token has at most all experts", "experts_per_token", "num_experts"),
     at_most("dense layers are layers", "num_dense_layers", "num_layers"),
+    *SHAPE_RULES,
 )
 
 

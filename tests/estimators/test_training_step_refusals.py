@@ -56,6 +56,37 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "5 is more than `num_layers` 4",
     ),
     (
+        "heads of two widths have latents",
+        {"qk_rotary_size": 64},
+        "kv_lora_rank",
+        "0 has no latent, and `q_lora_rank` 0, `qk_head_size` 64, `qk_rotary_size` 64 or "
+        "`v_head_size` 64 is that of latent attention",
+    ),
+    (
+        "periods of a mixture have one layer with experts",
+        {"num_experts": 4, "moe_period": 2, "num_dense_layers": 1},
+        "num_dense_layers",
+        "1 is not what `moe_period` 2 leaves of `num_layers` 4",
+    ),
+    (
+        "route_groups divides num_experts",
+        {"num_experts": 4, "route_groups": 3},
+        "route_groups",
+        "3 does not divide `num_experts` 4",
+    ),
+    (
+        "kept groups are groups",
+        {"num_experts": 4, "route_groups": 2, "route_groups_kept": 3},
+        "route_groups_kept",
+        "3 is more than `route_groups` 2",
+    ),
+    (
+        "a period of windows has a window",
+        {"window_period": 2},
+        "window_period",
+        "2 needs `attention_window`, which is 0",
+    ),
+    (
         "tensor_parallel divides num_heads",
         {"tensor_parallel": 16},
         "tensor_parallel",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from estimators.columns import COLUMNS
+from estimators.columns.shape import SHAPE_DETAILS
 from estimators.contract import Catalog, Record, RefusedError, Scalar
 from warehouse.database import resources
 from warehouse.database.catalog import extended
@@ -32,6 +33,7 @@ OPTIONAL = (
     *("ffn_hidden_size", "uses_glu", "num_kv_heads", "vocab_size", "head_size", "ties_embedding"),
     *("num_experts", "experts_per_token", "expert_ffn_hidden_size", "num_shared_experts"),
     "num_dense_layers",
+    *(column.name for column in SHAPE_DETAILS),
     *("assumed", "source", "note"),
 )
 """Columns that an entry without `based_on` may leave out: estimators have defaults for them, or

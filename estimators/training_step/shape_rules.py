@@ -1,0 +1,63 @@
+"""The rules of a decoder's shape: latent attention, mixtures, windows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from estimators.contract import Values
+from estimators.rules import Rule, at_most, divides
+
+
+def _has_plain_heads(values: Values) -> np.ndarray:
+    head = values["head_size"]
+    plain = np.equal(values["qk_head_size"], head) & np.equal(values["v_head_size"], head)
+    without = np.equal(values["q_lora_rank"], 0) & np.equal(values["qk_rotary_size"], 0)
+    return np.asarray(plain & without)
+
+
+SHAPE_RULES = (
+    Rule(
+        "heads of two widths have latents",
+        "kv_lora_rank",
+        (
+            *("kv_lora_rank", "q_lora_rank", "head_size", "qk_head_size", "qk_rotary_size"),
+            "v_head_size",
+        ),
+        lambda v: np.greater(v["kv_lora_rank"], 0) | _has_plain_heads(v),
+        lambda row: (
+            f"has no latent, and `q_lora_rank` {row['q_lora_rank']}, `qk_head_size` "
+            f"{row['qk_head_size']}, `qk_rotary_size` {row['qk_rotary_size']} or `v_head_size` "
+            f"{row['v_head_size']} is that of latent attention"
+        ),
+        lambda _row: "give `kv_lora_rank`, or leave them out",
+    ),
+    Rule(
+        "periods of a mixture have one layer with experts",
+        "num_dense_layers",
+        ("num_dense_layers", "moe_period", "num_layers", "num_experts"),
+        lambda v: (
+            np.equal(v["moe_period"], 1)
+            | np.equal(v["num_experts"], 1)
+            | np.equal(
+                v["num_dense_layers"],
+                v["num_layers"] - v["num_layers"] // np.maximum(v["moe_period"], 1),
+            )
+        ),
+        lambda row: (
+            f"is not what `moe_period` {row['moe_period']} leaves of `num_layers` "
+            f"{row['num_layers']}"
+        ),
+        lambda row: f"use {row['num_layers'] - row['num_layers'] // max(row['moe_period'], 1)}",
+    ),
+    divides("route_groups", "num_experts"),
+    at_most("kept groups are groups", "route_groups_kept", "route_groups"),
+    Rule(
+        "a period of windows has a window",
+        "window_period",
+        ("window_period", "attention_window"),
+        lambda v: np.equal(v["window_period"], 0) | np.greater(v["attention_window"], 0),
+        lambda _row: "needs `attention_window`, which is 0",
+        lambda _row: "give `attention_window`, or use 0",
+    ),
+)
+"""Rules of the columns of `estimators.columns.shape`."""
