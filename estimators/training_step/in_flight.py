@@ -1,0 +1,162 @@
+"""Microbatches whose activations a rank of a pipeline keeps at its peak, by kind of layer.
+
+A rank's passes are replayed in order: the forward passes of the warm-up, then a forward and a
+backward pass in turn. The activations are those of the passes forward whose passes backward are
+still to come. No times are needed: the order alone decides.
+
+Sources: arXiv 2104.04473 section 2.2; NVIDIA/Megatron-LM @d98e8a64
+megatron/core/pipeline_parallel/schedules.py, `get_pp_rank_microbatches` (warm-up) and
+`get_schedule_table` (order of chunks).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from estimators.contract import Array
+from estimators.training_step.placement import Case, place, runs_of
+
+
+class Ranks(NamedTuple):
+    """The ranks of one pipeline that may need most memory: one element a candidate.
+
+    Others have no more than one of these: as many layers, and fewer microbatches under way. The
+    rank with the output layer is there twice where its last chunk has fewer layers than others:
+    with most layers in flight, and with most while its logits are.
+
+    Attributes
+    ----------
+    number
+        Which ranks they are.
+    layers
+        Layers of each kind of `placement.KINDS`: [kind][rank].
+    has_embedding, has_output
+        1 where a rank has the embedding, or the output layer; else 0.
+    """
+
+    number: Array
+    layers: Array
+    has_embedding: Array
+    has_output: Array
+
+
+class Held(NamedTuple):
+    """What those ranks keep of microbatches at their peak: one element a rank.
+
+    Attributes
+    ----------
+    layers
+        Layers of each kind of `placement.KINDS`, times the microbatches kept of each:
+        [kind][rank].
+    chunks
+        Inputs of chunks that are kept.
+    outputs
+        Microbatches whose last chunk is kept on the rank with the output layer; else 0.
+    """
+
+    layers: Array
+    chunks: Array
+    outputs: Array
+
+
+@lru_cache(maxsize=65_536)
+def ranks_of(case: Case) -> Ranks:
+    """Return the ranks that may need most memory."""
+    placement = place(case)
+    embedding, output = np.zeros((2, case.ranks))
+    embedding[0] = output[placement.output_rank] = 1.0
+    numbers = runs_of([placement.layers, embedding, output])
+    own = placement.layers[:, :, placement.output_rank]
+    if (own != own[:, -1:]).any():
+        numbers.append(placement.output_rank)
+    first = np.array(numbers)
+    return Ranks(first, placement.of_rank[:, first], embedding[first], output[first])
+
+
+def warm_up(rank: int, ranks: int, chunks: int, num_microbatches: int, group: int) -> int:
+    """Return the passes forward of a rank before its first pass backward, but for one.
+
+    Parameters
+    ----------
+    group
+        Microbatches that a chunk takes in a row before the next chunk has its turn.
+    """
+    if chunks == 1:
+        return min(num_microbatches, ranks - rank - 1)
+    return min(num_microbatches * chunks, 2 * (ranks - rank - 1) + (chunks - 1) * group)
+
+
+def chunk_order(num_microbatches: int, chunks: int, group: int) -> Array:
+    """Return the chunk of each pass forward; backward the chunks of a group are in reverse."""
+    begins = range(0, num_microbatches, group)
+    sizes = [min(group, num_microbatches - begin) for begin in begins]
+    return np.concatenate([np.repeat(np.arange(chunks), size) for size in sizes])
+
+
+@lru_cache(maxsize=65_536)
+def held_of(case: Case, num_microbatches: int, group: int, ahead: int = 0) -> Held:
+    """Return what the ranks of `ranks_of` keep at their peak, that with most layers.
+
+    Parameters
+    ----------
+    group
+        As of `warm_up`.
+    ahead
+        Further passes forward in the warm-up of interleaved chunks: 1 where experts' exchange is
+        hidden behind another microbatch.
+    """
+    placement, candidates = place(case), ranks_of(case)
+    ranks = candidates.number.tolist()
+    found = [
+        _peak(
+            placement.layers[:, :, rank],
+            replayed(rank, case, num_microbatches, group, ahead),
+            needs_output=rank in ranks[:number],
+        )
+        for number, rank in enumerate(ranks)
+    ]
+    layers = np.stack([each[0] for each in found], axis=-1)
+    last = np.array([each[1][-1] for each in found], dtype=np.float64)
+    chunks = np.array([each[1].sum() for each in found], dtype=np.float64)
+    return Held(layers, chunks, last * candidates.has_output)
+
+
+def replayed(rank: int, case: Case, num_microbatches: int, group: int, ahead: int = 0) -> Array:
+    """Return the microbatches kept of each chunk after each pass forward of a rank."""
+    chunks = case.chunks
+    warm = warm_up(rank, case.ranks, chunks, num_microbatches, group)
+    if chunks > 1:
+        warm = min(warm + ahead, num_microbatches * chunks)
+    # after a turn of all chunks the same repeats, but for the last group, which may be smaller
+    turns = -(-(warm + 1) // (chunks * group)) + 2
+    shown = num_microbatches
+    if turns * group < num_microbatches and num_microbatches % group == 0:
+        shown = turns * group
+    forward = chunk_order(shown, chunks, group)
+    passed = np.cumsum(forward[:, None] == np.arange(chunks), axis=0)
+    # after pass k forward, k - warm passes backward are done, of chunks in reverse
+    behind = np.arange(len(passed)) - warm
+    done = np.where((behind > 0)[:, None], passed[np.maximum(behind, 1) - 1, ::-1], 0)
+    kept: Array = passed - done
+    return kept
+
+
+def _peak(own: Array, kept: Array, *, needs_output: bool) -> tuple[Array, Array]:
+    """Return layers in flight by kind, and microbatches by chunk, of one rank at its peak.
+
+    Parameters
+    ----------
+    own, kept
+        Layers of the rank, [kind][chunk]; microbatches kept, [pass][chunk].
+    needs_output
+        Whether only moments count in which the last chunk is kept.
+    """
+    if needs_output:
+        kept = kept[kept[:, -1] > 0]
+    # of equal peaks one with the last chunk, and with most inputs of chunks
+    order = np.lexsort((kept.sum(axis=1), kept[:, -1] > 0, kept @ own.sum(axis=0)))
+    at = kept[int(order[-1])]
+    return own @ at, at

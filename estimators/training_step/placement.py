@@ -1,0 +1,268 @@
+"""Where the layers of a model are: on which rank of the pipeline, and in which of its chunks.
+
+A pipeline of p ranks with v chunks each has p x v stages in order of the layers; stage i is chunk
+i // p of rank i % p (NVIDIA/Megatron-LM @d98e8a64
+megatron/core/transformer/pipeline_parallel_layer_layout.py). The first stage has the embedding, the
+last one the output layer with the layers that predict further tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from estimators.contract import Array
+from estimators.training_step.pipeline_layout import Stages, parsed
+
+KINDS = ("dense", "mixture", "mtp")
+"""Kinds of layers: without experts, with experts, and those that predict further tokens."""
+
+
+class Case(NamedTuple):
+    """What decides where layers are.
+
+    Attributes
+    ----------
+    layers, dense_layers, moe_period, mtp_layers
+        Of the model: all layers, those without experts, every how many layers one has experts, and
+        layers that predict further tokens.
+    ranks, chunks
+        Of the pipeline.
+    first, last
+        Layers of the first and of the last rank; 0: not given.
+    counts_embedding, counts_loss
+        Whether the embedding, or the loss, takes the place of a layer.
+    layout
+        A text that says what each stage has; empty: none.
+    is_mixture
+        Whether any layer has experts.
+    output_layers
+        Layers that have as many products as the output layer, for a program that balances stages
+        by products; NaN for others.
+    """
+
+    layers: int
+    dense_layers: int
+    moe_period: int
+    mtp_layers: int
+    ranks: int
+    chunks: int
+    first: int = 0
+    last: int = 0
+    counts_embedding: bool = False
+    counts_loss: bool = False
+    layout: str = ""
+    is_mixture: bool = False
+    output_layers: float = np.nan
+
+
+class Placement(NamedTuple):
+    """Layers by kind, rank and chunk.
+
+    Attributes
+    ----------
+    layers
+        Number of layers: [kind of `KINDS`][chunk][rank].
+    output_rank
+        Rank whose last chunk has the output layer; the embedding is in the first chunk of rank 0.
+    """
+
+    layers: Array
+    output_rank: int
+
+    @property
+    def of_rank(self) -> Array:
+        """Layers by kind and rank."""
+        own: Array = self.layers.sum(axis=1)
+        return own
+
+
+class UnplaceableError(ValueError):
+    """Layers that the stages of a pipeline do not take, with the reason."""
+
+
+@lru_cache(maxsize=65_536)
+def place(case: Case) -> Placement:
+    """Return where the layers are.
+
+    Raises
+    ------
+    UnplaceableError
+        If they do not fit.
+    """
+    kinds = layer_kinds(case.layers, case.dense_layers, case.moe_period, is_mixture=case.is_mixture)
+    stages, output_rank = _stages(case)
+    counts = np.zeros((len(KINDS), len(stages.layers)))
+    begin = 0
+    for number, size in enumerate(stages.layers):
+        mixtures = sum(kinds[begin : begin + size])
+        counts[:2, number] = size - mixtures, mixtures
+        begin += size
+    counts[2, stages.mtp_stage] = case.mtp_layers
+    layers = counts.reshape(len(KINDS), case.chunks, case.ranks)
+    layers.setflags(write=False)
+    return Placement(layers, output_rank)
+
+
+def layer_kinds(layers: int, dense: int, period: int, *, is_mixture: bool) -> list[bool]:
+    """Return for each layer whether it has experts.
+
+    The first ones have none; with a period only the last of each `period` layers has.
+    """
+    if period > 1:
+        return [is_mixture and (number + 1) % period == 0 for number in range(layers)]
+    return [is_mixture and number >= dense for number in range(layers)]
+
+
+def _stages(case: Case) -> tuple[Stages, int]:
+    """Return the layers of each stage, and the rank with the output layer."""
+    last = case.ranks * case.chunks - 1
+    if case.layout:
+        return _by_layout(case), case.ranks - 1
+    if not np.isnan(case.output_layers):
+        sizes, output = balanced(case.layers, last + 1, case.output_layers)
+        return Stages(tuple(sizes), output), output % case.ranks
+    if case.first or case.last:
+        sizes = _with_ends(case)
+    elif case.counts_embedding or case.counts_loss:
+        sizes = _counted(case)
+    else:
+        sizes = default_sizes(
+            case.layers, case.ranks, case.chunks, is_mixture=case.is_mixture or case.mtp_layers > 0
+        )
+    return Stages(tuple(sizes), last), case.ranks - 1
+
+
+def default_sizes(layers: int, ranks: int, chunks: int, *, is_mixture: bool) -> list[int]:
+    """Return the layers of each stage of a pipeline about which nothing is said.
+
+    Even ones where layers divide. Else, where embedding and loss can count as a layer each, the
+    first and the last stage have one layer less (Megatron-Bridge @067f987d: Llama 3 405B, Qwen3
+    235B). Else the last stage has what the others leave, beside the loss; where that is less than
+    nothing, the first one has a layer less, beside the embedding. These are the tables of
+    Megatron-Bridge @067f987d perf_recipes/deepseek/h100/deepseek_v3.py for 61 layers: 4 in 15 of 16
+    stages and 1 in the last, 8 and 5, 16 and 13; 2 in 30 of 32 stages, 1 in the first, none in the
+    last. A dense model without chunks has its odd layers in the first stages.
+
+    Raises
+    ------
+    UnplaceableError
+        If neither way takes all layers.
+    """
+    stages = ranks * chunks
+    most = -(-layers // stages)
+    short = most * stages - layers
+    if chunks > 1 and -(-layers // ranks) % chunks:
+        raise UnplaceableError(f"does not divide the {-(-layers // ranks)} layers of a stage")
+    fits = short <= most + 1 and stages > 1
+    if short and (not fits or (chunks == 1 and not is_mixture)):
+        if chunks > 1:
+            raise UnplaceableError(
+                f"leaves the first and the last of {stages} chunks {short} layers short"
+            )
+        return [most] * (stages - short) + [most - 1] * short
+    sizes = [most] * stages
+    of_first = 1 if short == 2 else max(short - most, 0)
+    sizes[0] -= of_first
+    sizes[-1] -= short - of_first
+    return sizes
+
+
+def balanced(layers: int, stages: int, output_layers: float) -> tuple[list[int], int]:
+    """Return the layers of each stage by products, and the stage with the output layer.
+
+    A stage takes layers until its share of the products is exceeded (huggingface/nanotron
+    @0e0a27ea src/nanotron/models/base.py build_model, models/llama.py get_block_compute_costs).
+    """
+    each, sizes, stage = (layers + output_layers) / stages, [0] * stages, 0
+    for taken in range(1, layers + 1):
+        sizes[stage] += 1
+        if taken > each * (stage + 1) and stage < stages - 1:
+            stage += 1
+    return sizes, stage
+
+
+def _counted(case: Case) -> list[int]:
+    """Return even stages in which embedding or loss takes the place of a layer.
+
+    Source: Megatron-LM @d98e8a64 megatron/core/transformer/transformer_config.py, `__post_init__`,
+    account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split.
+    """
+    total = case.layers + case.counts_embedding + case.counts_loss
+    stages = case.ranks * case.chunks
+    if total % stages:
+        raise UnplaceableError(
+            f"does not split {total} layers, embedding and loss among them, over {case.ranks} ranks"
+        )
+    sizes = [total // stages] * stages
+    sizes[0] -= case.counts_embedding
+    sizes[-1] -= case.counts_loss
+    return sizes
+
+
+def _with_ends(case: Case) -> list[int]:
+    """Return stages of which the first rank, the last or both have layers of their own number.
+
+    Source: Megatron-LM @d98e8a64 megatron/core/transformer/transformer_config.py, `__post_init__`,
+    num_layers_in_first_pipeline_stage and num_layers_in_last_pipeline_stage.
+    """
+    given = [number for number in (case.first, case.last) if number]
+    if any(number % case.chunks for number in given):
+        raise UnplaceableError("does not divide the layers of the first or of the last stage")
+    between, rest = case.ranks - len(given), case.layers - sum(given)
+    if between < 0 or rest < 0 or (between == 0) != (rest == 0):
+        raise UnplaceableError(f"leaves {rest} layers for the {between} other ranks")
+    if between and (rest % between or rest // between % case.chunks):
+        raise UnplaceableError(
+            f"does not split the {rest} layers of the {between} other ranks evenly"
+        )
+    of_rank = [rest // between if between else 0] * case.ranks
+    if case.first:
+        of_rank[0] = case.first
+    if case.last:
+        of_rank[-1] = case.last
+    return [number // case.chunks for number in of_rank] * case.chunks
+
+
+def _by_layout(case: Case) -> Stages:
+    """Return the stages of a text, checked against model and pipeline."""
+    if case.first or case.last or case.counts_embedding or case.counts_loss:
+        raise UnplaceableError("is given together with another way to place layers")
+    try:
+        stages = parsed(case.layout, case.ranks)
+    except ValueError as error:
+        raise UnplaceableError(str(error)) from error
+    number, found = len(stages.layers), sum(stages.layers)
+    if number != case.ranks * case.chunks:
+        raise UnplaceableError(
+            f"has {number} stages, not the {case.ranks * case.chunks} of `pipeline_parallel` "
+            f"{case.ranks} and `virtual_pipeline` {case.chunks}"
+        )
+    if found != case.layers:
+        raise UnplaceableError(f"has {found} layers, not {case.layers}")
+    if stages.num_mtp != case.mtp_layers:
+        raise UnplaceableError(f"has {stages.num_mtp} m, not `num_mtp_layers` {case.mtp_layers}")
+    return stages
+
+
+def fault(case: Case) -> str:
+    """Return why layers do not fit; empty where they do."""
+    try:
+        place(case)
+    except UnplaceableError as error:
+        return str(error)
+    return ""
+
+
+def runs_of(columns: Sequence[Array]) -> list[int]:
+    """Return the first of each run of ranks that agree in all columns; the last axis: ranks."""
+    ranks = columns[0].shape[-1]
+    changes = np.zeros(ranks, dtype=bool)
+    changes[0] = True
+    for column in columns:
+        flat = column.reshape(-1, ranks)
+        changes[1:] |= (flat[:, 1:] != flat[:, :-1]).any(axis=0)
+    return [int(rank) for rank in np.flatnonzero(changes)]
