@@ -17,7 +17,7 @@ from estimators.training_step import elementwise, power
 from estimators.training_step.attention import Core, attention_core
 from estimators.training_step.host import Host, host_of
 from estimators.training_step.products import PASSES, Product, seconds_of, stream_seconds
-from estimators.training_step.transfers import Transfers, pieces_of, transfers_of, waits
+from estimators.training_step.transfers import Transfers, pieces_of, shards_of, transfers_of, waits
 
 LAYER_KEYS = (
     *("tensor_parallel", "context_parallel", "expert_parallel"),
@@ -207,6 +207,10 @@ IN_PIECES = {
 """Place of a product -> its passes with an exchange of their own: before those that split columns
 forward, after those that split rows forward, before these backward."""
 
+BESIDE_GATHERING = {**dict.fromkeys((0, 2), "forward"), **dict.fromkeys((1, 3), "input_gradient")}
+"""Place of a product -> the pass that gathers its rows: those that split columns forward, those
+that split rows backward."""
+
 
 def _distinct_products(size: Size, values: Values, layout: Values) -> dict[str, Any]:
     """Return the seconds of a layer's products, those of a cell computed once for each size.
@@ -215,24 +219,28 @@ def _distinct_products(size: Size, values: Values, layout: Values) -> dict[str, 
     """
     sparse = values["sparse_share"]
     if np.ndim(values["seq_len"]) or not np.ndim(size.tokens):
-        return _products(size, values, sparse, pieces_of(values, layout))
+        cuts = (pieces_of(values, layout), shards_of(values, layout))
+        return _products(size, values, sparse, *cuts)
     names = ("tensor_parallel", "expert_parallel", "uses_sequence_parallel")
     keys = {"tokens": size.tokens, **{name: layout[name] for name in names}}
     table, place = distinct(keys, tuple(keys))
     of_tokens = {"microbatch_size": table["tokens"] / values["seq_len"], "context_parallel": 1}
     own = {**table, **of_tokens}
-    found = _products(size_of(values, own), values, sparse, pieces_of(values, own))
+    cuts = (pieces_of(values, own), shards_of(values, own))
+    found = _products(size_of(values, own), values, sparse, *cuts)
     return {name: take(seconds, place) for name, seconds in found.items()}
 
 
-def _products(size: Size, values: Values, sparse: Any, pieces: Any) -> dict[str, Any]:
+def _products(
+    size: Size, values: Values, sparse: Any, pieces: Any, shards: tuple[Any, ...]
+) -> dict[str, Any]:
     """Return the seconds of a layer's products: forward, and of either gradient.
 
     Also by place, those of the layers that split their columns, before and in the feed-forward
     layer, and of those that split their rows, after them: collectives hide behind them. Those of
-    dense layers that have an exchange of their own run in `pieces` of the rows. `operations` are
-    the forward products that recomputation by operation repeats: of keys, behind attention, and
-    the second of a gated layer's two.
+    dense layers that have an exchange of their own run in `pieces` of the rows, and those beside a
+    gathering in `shards` of them. `operations` are the forward products that recomputation by
+    operation repeats: of keys, behind attention, and the second of a gated layer's two.
     """
     dense, mixed = 1.0 - sparse, sparse
     ratio = values["accumulating_product_ratio"]
@@ -253,15 +261,17 @@ def _products(size: Size, values: Values, sparse: Any, pieces: Any) -> dict[str,
         kept = np.where(share * columns > 0, share, 0.0)
         wide, deep = np.maximum(columns, 1e-9), np.maximum(depth, 1e-9)
         forth, back = (pieces if way in IN_PIECES.get(place, ()) else 1.0 for way in PASSES[:2])
-        runs += [
-            (place, PASSES[0], kept, forth, Product(rows / forth, wide, deep, batch)),
-            (place, PASSES[1], kept, back, Product(rows / back, deep, wide, batch, PASSES[1])),
-            (place, PASSES[2], kept, ratio, Product(deep, wide, rows, batch, PASSES[2])),
-        ]
+        for cut in shards if BESIDE_GATHERING.get(place) == PASSES[0] else (1.0,):
+            part = Product(_cut(rows, cut) / forth, wide, deep, batch)
+            runs.append((place, PASSES[0], kept, np.where(cut > 0, forth, 0.0), part))
+        for cut in shards if BESIDE_GATHERING.get(place) == PASSES[1] else (1.0,):
+            part = Product(_cut(rows, cut) / back, deep, wide, batch, PASSES[1])
+            runs.append((place, PASSES[1], kept, np.where(cut > 0, back, 0.0), part))
+        runs.append((place, PASSES[2], kept, ratio, Product(deep, wide, rows, batch, PASSES[2])))
     places: list[dict[str, Any]] = [dict.fromkeys(PASSES, 0.0) for _ in (*attention, *feed_forward)]
     times_of = seconds_of([product for *_, product in runs], values)
     for (place, way, kept, times, _), seconds in zip(runs, times_of, strict=True):
-        places[place][way] = kept * (times * seconds)
+        places[place][way] = places[place][way] + kept * (times * seconds)
     found = {name: sum(place[name] for place in places) for name in PASSES}
     once = [place["forward"] for place in places]
     second = (1 - 1 / size.gates) * (once[2] + once[4] + once[6])
@@ -272,6 +282,11 @@ def _products(size: Size, values: Values, sparse: Any, pieces: Any) -> dict[str,
         found[f"ffn_column_{name}"] = places[2][name]
         found[f"ffn_row_{name}"] = places[3][name]
     return found
+
+
+def _cut(rows: Any, share: Any) -> Any:
+    """Return a share of the rows; all of them where there is none, so that they can be timed."""
+    return rows * np.where(np.greater(share, 0), share, 1.0)
 
 
 def _feed_forward(tokens: Any, width: Any, size: Size, batch: Any, share: Any) -> list[Any]:

@@ -35,6 +35,25 @@ def pieces_of(values: Values, layout: Values) -> Any:
     return np.where(splits, np.maximum(layout["tensor_parallel"], 1.0), 1.0)
 
 
+def shards_of(values: Values, layout: Values) -> tuple[Any, ...]:
+    """Return the shares of the rows that a product is cut into beside its gathering.
+
+    A program that starts with its own shard multiplies that first, and then the shards that lie
+    before and behind it, each in a product of its own (huggingface/nanotron @0e0a27ea
+    src/nanotron/parallel/tensor_parallel/functional.py lines 165 to 245 and 500 to 545). The rank
+    in the middle has most products, and the others wait for it.
+    """
+    tensor = np.maximum(layout["tensor_parallel"], 1.0)
+    splits = np.asarray(layout["uses_sequence_parallel"], dtype=bool)
+    starts = splits & (tensor > 1) & values["starts_with_own_shard"]
+    if not np.any(starts):
+        return (1.0,)
+    before = np.floor((tensor - 1) / 2)
+    own = np.where(starts, 1 / tensor, 1.0)
+    others = (before / tensor, (tensor - 1 - before) / tensor)
+    return own, *(np.where(starts, share, 0.0) for share in others)
+
+
 class Half(NamedTuple):
     """Seconds of the collectives around the attention, or the feed-forward layer.
 

@@ -118,6 +118,22 @@ def test_a_program_may_start_with_its_own_shard(rate: float) -> None:
     assert layer == pytest.approx(expected, rel=1e-9)
 
 
+def test_the_own_shard_and_those_beside_it_are_products_of_their_own() -> None:
+    # 64 rows: the second of four ranks multiplies its own 16, the 16 before and the 32 behind them.
+    # Each takes the time of a tile of 128 rows, as all 64 do: two tiles more, for the first product
+    # of a pair forward and for the gradient of the input of the second.
+    short = {**SPLIT, "seq_len": 64, "tensor_overlap_fraction": 1.0}
+    whole, own, lone = step_with(
+        short,
+        {},
+        {"starts_with_own_shard": True},
+        {"starts_with_own_shard": True, "uses_sequence_parallel": False},
+    )
+    tile = 128 / 1024 * sum(column + row for column, row in PAIRS)
+    assert own["gemm_seconds"] - whole["gemm_seconds"] == pytest.approx(4 * 2 * tile)
+    assert lone["gemm_seconds"] == pytest.approx(whole["gemm_seconds"])
+
+
 def test_reductions_of_the_backward_pass_hide_behind_weight_gradients() -> None:
     slow = {**SMALL, "tensor_parallel": 4, "nvlink_bytes_per_second": 1e11}
     shown, half, hidden = step_with(
