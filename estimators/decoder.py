@@ -1,7 +1,10 @@
 """Parameters and floating-point operations of a decoder, dense or a mixture of experts.
 
 Sources: arXiv 2205.05198 appendix A and arXiv 2204.02311 appendix B (model FLOPs: three times
-the forward pass, attention counted over the whole square), arXiv 2104.04473 equation 2.
+the forward pass, attention counted over the whole square), arXiv 2104.04473 equation 2. Layers with
+a window count the square of sequences with the same causal attention. Layers that predict further
+tokens count, each with an output layer (Megatron-LM @d98e8a64 megatron/training/training.py
+`num_floating_point_operations`).
 """
 
 from __future__ import annotations
@@ -16,8 +19,12 @@ from estimators.contract import Values
 class Parameters(NamedTuple):
     """Parameters by where they are kept: an average layer's, split over tensors and experts."""
 
-    layer: Any
-    """Of a layer, without its routed experts."""
+    split: Any
+    """Of a layer without its routed experts: what tensor-parallel ranks have a part of."""
+
+    whole: Any
+    """Of a layer: what every tensor-parallel rank has. Norms, router, biases of the sums of ranks,
+    and the projections down to the latents of attention."""
 
     experts: Any
     """Routed experts of an average layer, all of them."""
@@ -26,52 +33,195 @@ class Parameters(NamedTuple):
     output: Any
     """The output layer: as large as the embedding, whether it shares its weights or not."""
 
+    @property
+    def layer(self) -> Any:
+        """Of a layer, without its routed experts."""
+        return self.split + self.whole
+
 
 def parameters(values: Values) -> Parameters:
     """Return the parameters of an average layer and of the vocabulary.
 
-    Biases and norms of the layers are counted as Megatron-LM's where the feed-forward layer is
-    not gated, norms alone where it is (Llama). Learned positions and the last norm, of which no
-    GPU has a share that matters, are left out.
+    Layers that are not gated have norms with two weights an element, as Megatron-LM's; gated ones
+    have one (Llama). Learned positions and the last norm, of which no GPU has a share that matters,
+    are left out.
+
+    Sources: arXiv 2104.04473 equation 2; of latent attention NVIDIA/Megatron-LM @d98e8a64
+    megatron/training/theoretical_memory_usage.py `compute_weight_and_optimizer_memory`, and
+    megatron/core/transformer/multi_latent_attention.py for what ranks have whole.
     """
     hidden, gated = values["hidden_size"] * 1.0, values["uses_glu"]
-    queries = values["num_heads"] * values["head_size"] * 1.0
-    keys = values["num_kv_heads"] * values["head_size"] * 1.0
     sparse, products = values["sparse_share"], np.where(gated, 3.0, 2.0)
-    attention = 2 * hidden * queries + 2 * hidden * keys
-    expert = products * hidden * values["expert_ffn_hidden_size"]
-    ffn = (1 - sparse) * products * hidden * values["ffn_hidden_size"] + sparse * (
-        values["num_shared_experts"] * expert + hidden * values["num_experts"]
-    )
-    biases = queries + 2 * keys + hidden + values["ffn_hidden_size"] + hidden
-    small = np.where(gated, 2 * hidden, 4 * hidden + biases)
+    biased = np.where(values["uses_linear_bias"], 1.0, 0.0)
+    down, up = attention_weights(values)
+    attention = up + biased * (queries_width(values) + keys_width(values) + values_width(values))
+    gates = products - 1
+    ffn = _width(hidden, products, biased * gates, values["ffn_hidden_size"])
+    shared = _width(hidden, products, biased * gates, values["shared_ffn_hidden_size"])
+    has_shared = np.where(values["shared_ffn_hidden_size"] > 0, sparse, 0.0)
+    expert = _width(hidden, products, biased * gates, values["expert_ffn_hidden_size"])
+    expert = expert + biased * hidden
+    router = values["num_experts"] * (hidden + np.where(values["uses_router_bias"], 1.0, 0.0))
+    norms = np.where(gated, 2.0, 4.0) * hidden
+    small = np.where(values["uses_qk_norm"], 2.0 * values["head_size"], 0.0)
+    sinks = np.where(values["uses_attention_sinks"], values["num_heads"], 0.0)
+    biases = biased * hidden * (2.0 - sparse + has_shared)
     vocabulary = values["vocab_size"] * hidden
     return Parameters(
-        attention + ffn + small, sparse * values["num_experts"] * expert, vocabulary, vocabulary
+        attention + sinks + (1 - sparse) * ffn + sparse * shared,
+        down + norms + small + biases + sparse * router,
+        sparse * values["num_experts"] * expert,
+        vocabulary,
+        vocabulary,
     )
+
+
+def _width(hidden: Any, products: Any, biases: Any, width: Any) -> Any:
+    """Return the parameters of a feed-forward layer of a width, without the bias of its result."""
+    return (products * hidden + biases) * width
+
+
+def attention_weights(values: Values) -> tuple[Any, Any]:
+    """Return the weights of a layer's attention: down to the latents with their norms, and others.
+
+    Without latents the first is 0. With them queries come from the first latent, or from the
+    residual stream if there is none of queries; keys and values from the second, but for the
+    rotary part of the keys, which all heads share (arXiv 2405.04434 section 2.1).
+    """
+    hidden = values["hidden_size"] * 1.0
+    queries, result = queries_width(values), result_width(values)
+    plain = hidden * (queries + keys_width(values) + values_width(values) + result)
+    latent, of_queries = values["kv_lora_rank"] * 1.0, values["q_lora_rank"] * 1.0
+    if not np.any(latent):
+        return 0.0 * plain, plain
+    rotary = values["qk_rotary_size"]
+    heads = values["num_heads"] * (values["qk_head_size"] + values["v_head_size"] * 1.0)
+    has_queries = of_queries > 0
+    down = hidden * (of_queries + latent + rotary) + of_queries + latent
+    up = np.where(has_queries, of_queries, hidden) * queries + latent * heads + hidden * result
+    return np.where(latent > 0, down, 0.0), np.where(latent > 0, up, plain)
+
+
+def queries_width(values: Values) -> Any:
+    """Return the width of all queries."""
+    return values["num_heads"] * (values["qk_head_size"] + values["qk_rotary_size"] * 1.0)
+
+
+def keys_width(values: Values) -> Any:
+    """Return the width of all keys: with latents every head has its own."""
+    return _key_heads(values) * (values["qk_head_size"] + values["qk_rotary_size"])
+
+
+def values_width(values: Values) -> Any:
+    """Return the width of all values."""
+    return _key_heads(values) * values["v_head_size"]
+
+
+def result_width(values: Values) -> Any:
+    """Return the width of what attention returns."""
+    return values["num_heads"] * (values["v_head_size"] * 1.0)
+
+
+def _key_heads(values: Values) -> Any:
+    has_latent = np.greater(values["kv_lora_rank"], 0)
+    heads: Any = np.where(has_latent, values["num_heads"], values["num_kv_heads"])
+    return heads * 1.0
+
+
+def attended_length(values: Values) -> Any:
+    """Return the length of sequences whose causal attention is that of a windowed layer.
+
+    A query has half of it before itself on average. A window of w tokens admits ``w - w^2 / 2s`` of
+    s, and of w^2 / 2 pairs in each chunk w / 2.
+    """
+    length, window = values["seq_len"] * 1.0, values["attention_window"] * 1.0
+    sliding = window * (2.0 - window / length)
+    inside = np.where(values["uses_chunked_attention"], window, sliding)
+    return np.where((window > 0) & (window < length), inside, length)
+
+
+def unwindowed_share(values: Values) -> Any:
+    """Return the share of the layers that attend to all tokens before."""
+    every = values["window_period"]
+    layers = values["num_layers"] * 1.0
+    whole = np.where(every > 0, layers // np.maximum(every, 1) / layers, 0.0)
+    return np.where(values["attention_window"] > 0, whole, 1.0)
+
+
+def with_details(values: Values) -> dict[str, Any]:
+    """Return the values of a shape with its absent columns: those of a dense model.
+
+    Heads of one width, as many of keys as of queries, and no window.
+    """
+    shape: dict[str, Any] = {
+        **_DENSE,
+        **{n: value for n, value in values.items() if value is not None},
+    }
+    shape.setdefault("num_kv_heads", shape["num_heads"])
+    shape.setdefault("head_size", shape["hidden_size"] // max(shape["num_heads"], 1))
+    shape.setdefault("qk_head_size", shape["head_size"])
+    shape.setdefault("v_head_size", shape["head_size"])
+    shape.setdefault("expert_ffn_hidden_size", shape["ffn_hidden_size"])
+    shared = shape["num_shared_experts"] * shape["expert_ffn_hidden_size"]
+    shape.setdefault("shared_ffn_hidden_size", shared)
+    shape.setdefault("uses_linear_bias", not shape["uses_glu"])
+    is_mixed = shape["num_experts"] > 1
+    layers = shape["num_layers"]
+    shape.setdefault("num_dense_layers", layers - layers // shape["moe_period"])
+    dense = shape["num_dense_layers"] / float(layers)
+    return {"vocab_size": 0.0, **shape, "sparse_share": 1 - dense if is_mixed else 0.0}
 
 
 def layer_parameters(values: Values) -> tuple[float, float]:
     """Return the parameters of all layers, and those that one token passes through.
 
+    Layers that predict further tokens are left out, as publications do.
+
     Parameters
     ----------
     values
-        Scalars of a shape, without its vocabulary. Absent columns are those of a dense model
-        with one head of keys and values for each head.
+        Scalars of a shape, without its vocabulary. Absent columns are those of `with_details`.
     """
-    given = {name: value for name, value in values.items() if value is not None}
-    shape: dict[str, Any] = {**_DENSE, **given}
-    shape.setdefault("num_kv_heads", shape["num_heads"])
-    shape.setdefault("head_size", shape["hidden_size"] // max(shape["num_heads"], 1))
-    shape.setdefault("expert_ffn_hidden_size", shape["ffn_hidden_size"])
+    shape = with_details(values)
     layers, experts = float(shape["num_layers"]), float(shape["num_experts"])
-    dense = shape["num_dense_layers"] / layers
-    shape |= {"vocab_size": 0.0, "sparse_share": 1 - dense if experts > 1 else 0.0}
-    count = parameters(shape)
+    dense = float(shape["num_dense_layers"]) if experts > 1 else layers
     share = float(shape["experts_per_token"]) / experts
-    whole, active = count.layer + count.experts, count.layer + share * count.experts
-    return float(layers * whole), float(layers * active)
+    whole = active = 0.0
+    # whole numbers, as an average layer's need not be
+    for sparse, number in ((0.0, dense), (1.0, layers - dense)):
+        count = parameters({**shape, "sparse_share": sparse})
+        whole += number * float(count.layer + count.experts)
+        active += number * float(count.layer + share * count.experts)
+    return whole, active
+
+
+def model_parameters(values: Values) -> tuple[float, float]:
+    """Return the parameters of a model with its vocabulary and last norm, and the active ones.
+
+    Parameters
+    ----------
+    values
+        Scalars of a shape, as of `layer_parameters`, with `vocab_size` and `ties_embedding`.
+    """
+    shape = with_details(values)
+    matrices = 1 if shape["ties_embedding"] else 2
+    rest = matrices * shape["vocab_size"] + (1 if shape["uses_glu"] else 2)
+    whole, active = layer_parameters(values)
+    return whole + rest * shape["hidden_size"], active + rest * shape["hidden_size"]
+
+
+def mtp_parameters(values: Values) -> Parameters:
+    """Return the parameters of one layer that predicts a further token, as an average layer's.
+
+    It is a layer of the last kind with a projection of twice the width, which is split, and three
+    norms. Embedding and output layer are those of the model (arXiv 2412.19437 section 2.2;
+    Megatron-LM @d98e8a64 megatron/core/transformer/multi_token_prediction.py).
+    """
+    hidden = values["hidden_size"] * 1.0
+    last = np.where(np.greater(values["num_experts"], 1), 1.0, 0.0)
+    count = parameters({**values, "sparse_share": last})
+    norms = np.where(values["uses_glu"], 3.0, 6.0) * hidden
+    return count._replace(split=count.split + 2 * hidden * hidden, whole=count.whole + norms)
 
 
 _DENSE = {
@@ -79,7 +229,18 @@ _DENSE = {
     "num_experts": 1,
     "experts_per_token": 1,
     "num_shared_experts": 0,
-    "num_dense_layers": 0,
+    "moe_period": 1,
+    "num_mtp_layers": 0,
+    "q_lora_rank": 0,
+    "kv_lora_rank": 0,
+    "qk_rotary_size": 0,
+    "attention_window": 0,
+    "window_period": 0,
+    "uses_chunked_attention": False,
+    "uses_qk_norm": False,
+    "uses_attention_sinks": False,
+    "uses_router_bias": False,
+    "ties_embedding": True,
 }
 
 
@@ -115,16 +276,34 @@ def _tokens(values: Values) -> Any:
 
 def _layers(values: Values) -> Any:
     """Return the FLOPs of one token in the products of all layers, forward."""
-    hidden, sparse = values["hidden_size"] * 1.0, values["sparse_share"]
-    width = values["num_heads"] * values["head_size"]
-    keys = values["num_kv_heads"] * values["head_size"]
+    return values["num_layers"] * _products(values, values["sparse_share"]) + _further(values)
+
+
+def _products(values: Values, sparse: Any) -> Any:
+    """Return the FLOPs of one token in the products of a layer, forward."""
+    hidden = values["hidden_size"] * 1.0
+    down, up = attention_weights(values)
+    # weights of norms multiply no matrix
+    norms = np.where(values["kv_lora_rank"] > 0, values["q_lora_rank"] + values["kv_lora_rank"], 0)
     products = np.where(values["uses_glu"], 3.0, 2.0)
-    experts = values["experts_per_token"] + values["num_shared_experts"]
-    ffn = (1 - sparse) * values["ffn_hidden_size"] + sparse * (
-        experts * values["expert_ffn_hidden_size"]
-    )
     router = sparse * values["num_experts"]
-    return 2 * values["num_layers"] * hidden * (2 * width + 2 * keys + products * ffn + router)
+    return 2 * (down - norms + up + hidden * (products * _ffn_width(values, sparse) + router))
+
+
+def _ffn_width(values: Values, sparse: Any) -> Any:
+    """Return the width of the feed-forward layer that one token passes through."""
+    experts = values["experts_per_token"] * values["expert_ffn_hidden_size"]
+    mixed = experts + values["shared_ffn_hidden_size"]
+    return (1 - sparse) * values["ffn_hidden_size"] + sparse * mixed
+
+
+def _further(values: Values) -> Any:
+    """Return the FLOPs of one token in the products of layers that predict further tokens."""
+    if not np.any(values["num_mtp_layers"]):
+        return 0.0
+    last = np.where(np.greater(values["num_experts"], 1), 1.0, 0.0)
+    projection = 4.0 * values["hidden_size"] * values["hidden_size"]
+    return values["num_mtp_layers"] * (_products(values, last) + projection)
 
 
 def _operations(values: Values) -> Any:
@@ -132,19 +311,21 @@ def _operations(values: Values) -> Any:
 
     Products of keys and behind attention, and the second of a gated layer's two.
     """
-    hidden, sparse = values["hidden_size"] * 1.0, values["sparse_share"]
-    width = (values["num_heads"] + values["num_kv_heads"]) * values["head_size"]
-    experts = values["experts_per_token"] + values["num_shared_experts"]
-    ffn = (1 - sparse) * values["ffn_hidden_size"] + sparse * (
-        experts * values["expert_ffn_hidden_size"]
-    )
-    return 2 * values["num_layers"] * hidden * (width + np.where(values["uses_glu"], ffn, 0.0))
+    hidden = values["hidden_size"] * 1.0
+    width = keys_width(values) + result_width(values)
+    ffn = np.where(values["uses_glu"], _ffn_width(values, values["sparse_share"]), 0.0)
+    return 2 * values["num_layers"] * hidden * (width + ffn)
 
 
 def _scores(values: Values) -> Any:
-    width = values["num_heads"] * values["head_size"]
-    return 4.0 * values["num_layers"] * values["seq_len"] * width
+    """Return the FLOPs of one token in scores and their product with values, forward."""
+    width = queries_width(values) + result_width(values)
+    layers = values["num_layers"] + values["num_mtp_layers"]
+    whole = unwindowed_share(values)
+    length = whole * values["seq_len"] + (1 - whole) * attended_length(values)
+    return 2.0 * layers * length * width
 
 
 def _vocabulary(values: Values) -> Any:
-    return 2.0 * values["hidden_size"] * values["vocab_size"]
+    times = 1.0 + values["num_mtp_layers"]
+    return 2.0 * times * values["hidden_size"] * values["vocab_size"]

@@ -17,12 +17,15 @@ from estimators.kernels.attention import BLOCK, chip_of, default_program, record
 from estimators.kernels.products import FORMULA, kernels_of, measured_accelerators
 from estimators.training_step.rules import LAYOUT_RULES, PROBLEM_RULES
 
-SHAPE = (
+COARSE = (
     *("num_layers", "hidden_size", "ffn_hidden_size", "uses_glu", "num_heads", "num_kv_heads"),
-    *("head_size", "seq_len", "vocab_size", "ties_embedding", "num_experts", "experts_per_token"),
+    *("head_size", "vocab_size", "ties_embedding", "num_experts", "experts_per_token"),
     *("expert_ffn_hidden_size", "num_shared_experts", "num_dense_layers"),
-    *(column.name for column in SHAPE_DETAILS),
 )
+"""Columns that tell one model from another."""
+
+DETAILS = tuple(column.name for column in SHAPE_DETAILS)
+SHAPE = (*COARSE, "seq_len", *DETAILS)
 HARDWARE = {
     "nvlink_size": "gpus_per_node",
     "matrix_flops_per_second": "bf16_flops_per_second",
@@ -91,6 +94,13 @@ ONES = (
 )
 
 
+OF_DENSE = {
+    name: DEFAULTS[name]
+    for name in ("num_experts", "experts_per_token", "num_shared_experts", "num_dense_layers")
+}
+"""What a shape has that does not say so."""
+
+
 def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
     """Complete and check the problem: shape, system, constants, batch, choices."""
     inputs.offer("attention", "flash", "unfused")
@@ -110,7 +120,7 @@ def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
 
 
 def _resolve_shape(inputs: Inputs, catalog: Catalog) -> None:
-    _look_up_model(inputs, catalog)
+    is_known = _look_up_model(inputs, catalog)
     inputs.require(NEEDED, "name a `model`, or give its shape")
     inputs.default("uses_glu", False)
     gated = np.equal(inputs["uses_glu"], True)
@@ -126,7 +136,32 @@ def _resolve_shape(inputs: Inputs, catalog: Catalog) -> None:
         inputs.default("head_size", np.maximum(inputs["hidden_size"] // inputs["num_heads"], 1))
     inputs.default("expert_ffn_hidden_size", inputs["ffn_hidden_size"])
     inputs.default("ties_embedding", np.where(gated, False, True).astype(object))
+    _look_up_shape(inputs, catalog, ~is_known)
     _resolve_details(inputs, gated)
+
+
+def _look_up_shape(inputs: Inputs, catalog: Catalog, rows: Array) -> None:
+    """Fill latents, windows and biases of shapes that are those of a known model, but unnamed.
+
+    Nobody else has the same widths, depth, heads, experts and vocabulary.
+    """
+    if not rows.any():
+        return
+    for record in catalog.tables.get("model", {}).values():
+        details = [name for name in DETAILS if record.get(name) is not None]
+        if not details:
+            continue
+        same = rows.copy()
+        for name in COARSE:
+            usual = OF_DENSE.get(name)
+            value: Any = record.get(name)
+            given: Any = inputs[name]
+            if usual is not None:
+                value = usual if value is None else value
+                given = np.where(inputs.missing(name), usual, given)
+            same &= np.equal(given, value).astype(bool)
+        for name in details if same.any() else ():
+            inputs[name][same & inputs.missing(name)] = record[name]
 
 
 def _resolve_details(inputs: Inputs, gated: Array) -> None:
@@ -155,8 +190,13 @@ def _resolve_details(inputs: Inputs, gated: Array) -> None:
     inputs.default("uses_linear_bias", np.where(gated, False, True).astype(object))
 
 
-def _look_up_model(inputs: Inputs, catalog: Catalog) -> None:
-    """Fill the shape of a known model; with a whole shape an unknown name is only a label."""
+def _look_up_model(inputs: Inputs, catalog: Catalog) -> Array:
+    """Fill the shape of a known model; with a whole shape an unknown name is only a label.
+
+    Returns
+    -------
+    For each row whether it names a known model.
+    """
     is_whole = np.ones(inputs.num_rows, dtype=bool)
     for name in NEEDED:
         is_whole &= ~inputs.missing(name)
@@ -171,7 +211,9 @@ def _look_up_model(inputs: Inputs, catalog: Catalog) -> None:
     known[unknown] = None
     inputs.replace("model", known)
     inputs.look_up(catalog, "model", "model", SHAPE)
+    is_known = ~inputs.missing("model")
     inputs["model"][unknown] = labels[unknown]
+    return is_known
 
 
 def _resolve_system(inputs: Inputs, catalog: Catalog) -> None:

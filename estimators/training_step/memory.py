@@ -129,7 +129,8 @@ def gathered_bytes(
     if zero_stage < 3:
         return 0.0
     tensor = layout["tensor_parallel"]
-    layer = (count.layer + count.experts / layout["expert_parallel"]) / tensor
+    layer = count.split / tensor + count.whole
+    layer = layer + count.experts / (layout["expert_parallel"] * tensor)
     weights, gradients = values["gathered_weight_bytes"], values["reduced_gradient_bytes"]
     unit = np.maximum(
         (2 * weights + gradients) * layer, (weights + gradients) * count.embedding / tensor

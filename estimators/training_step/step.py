@@ -81,14 +81,14 @@ def stage_shares(values: Values, layout: Values, count: Parameters) -> tuple[Sha
     split = tensor * layout["expert_parallel"]
     return (
         Share(
-            dense=most * count.layer / tensor + words + most * keys,
+            dense=most * (count.split / tensor + count.whole + keys) + words,
             experts=most * count.experts / split,
             layers=most,
             vocabulary=words,
             embedding=count.embedding / tensor,
         ),
         Share(
-            dense=last * count.layer / tensor + own_words,
+            dense=last * (count.split / tensor + count.whole + keys) + own_words,
             experts=last * count.experts / split,
             layers=last,
             vocabulary=own_words,

@@ -154,3 +154,60 @@ def _resolved(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[An
     columns, refusals = resolve(rows)
     found = [{name: column[i] for name, column in columns.items()} for i in range(len(rows))]
     return found, refusals
+
+
+# ---- shapes ----
+
+OF_GPT_OSS = {
+    "num_layers": 36,
+    "hidden_size": 2880,
+    "ffn_hidden_size": 2880,
+    "uses_glu": True,
+    "num_heads": 64,
+    "num_kv_heads": 8,
+    "head_size": 64,
+    "seq_len": 8192,
+    "vocab_size": 201088,
+    "ties_embedding": False,
+    "num_experts": 128,
+    "experts_per_token": 4,
+    "expert_ffn_hidden_size": 2880,
+}
+
+
+def resolved(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a completed row, with the packaged tables."""
+    columns, refusals = resolve([{**row, "accelerator": "H100 SXM 80GB"}], packaged_catalog())
+    assert not refusals
+    return {name: column[0] for name, column in columns.items()}
+
+
+def test_the_shape_of_a_known_model_has_its_windows_and_biases() -> None:
+    unnamed: dict[str, Any] = OF_GPT_OSS
+    row = resolved(unnamed)
+    assert (row["attention_window"], row["window_period"]) == (128, 2)
+    assert row["uses_linear_bias"]
+    assert row["uses_router_bias"]
+    # what is given counts
+    assert resolved({**unnamed, "attention_window": 0, "window_period": 0})["window_period"] == 0
+    # one layer more is another model
+    other = resolved({**unnamed, "num_layers": 37})
+    assert other["attention_window"] == 0
+    assert not other["uses_linear_bias"]
+
+
+def test_other_shapes_have_heads_of_one_width_and_no_windows() -> None:
+    row = resolved({**GPT, "num_experts": 4, "num_shared_experts": 2, "route_groups": 2})
+    assert (row["qk_head_size"], row["qk_rotary_size"], row["v_head_size"]) == (128, 0, 128)
+    assert (row["q_lora_rank"], row["kv_lora_rank"]) == (0, 0)
+    assert (row["attention_window"], row["window_period"]) == (0, 0)
+    assert row["shared_ffn_hidden_size"] == 2 * row["expert_ffn_hidden_size"]
+    assert (row["route_groups"], row["route_groups_kept"]) == (2, 2)
+    assert row["uses_linear_bias"]
+    assert not resolved({**GPT, "uses_glu": True, "ffn_hidden_size": 1024})["uses_linear_bias"]
+
+
+def test_a_period_says_how_many_layers_are_dense() -> None:
+    row = resolved({**GPT, "num_layers": 9, "num_experts": 4, "moe_period": 4})
+    # the fourth and the eighth have experts
+    assert row["num_dense_layers"] == 7
