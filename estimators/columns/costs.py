@@ -75,8 +75,8 @@ COSTS = (
     # published runs
     text(
         "run_kind",
-        "A whole run, a stage of known throughput, or a measured part of a run",
-        *("run", "throughput stage", "measured segment"),
+        "A whole run, its pre-training, a stage of known throughput, or a measured part of a run",
+        *("run", "pre-training", "throughput stage", "measured segment"),
     ),
     text("organization", "Who trained the model"),
     positive("gpu_hours", "GPU-hours", "Accelerators times the hours of the run", better="lower"),

@@ -153,6 +153,9 @@ def put_report(answer: PlanAnswer, top: int, form: Format = Format.TABLE) -> Non
     _put_parts(report, answer)
     report.heading("Other GPU counts")
     _put_counts(report, answer)
+    if answer.published_runs:
+        report.heading("Published runs of this model")
+        report.table(answer.published_runs, frozenset({"source", "note"}))
     report.heading("Uncertainty")
     _put_uncertainty(report, answer)
 
@@ -417,6 +420,7 @@ def document(answer: PlanAnswer, top: int) -> dict[str, Any]:
             "roomier": answer.roomier,
             "costs": list(answer.costs),
             "energies": list(answer.energies),
+            "published_runs": list(answer.published_runs),
             "counts": list(answer.counts),
             "next_smaller": answer.counts[place - 1] if place else None,
             "next_larger": answer.counts[place + 1] if place + 1 < len(answer.counts) else None,

@@ -79,9 +79,16 @@ OTHER_COLUMNS = (
     Column("conditions", "str", "", "The rest of the problem, as one struct"),
     Column("coverage", "str", "", "Part of the problem that a cell covers, to compare alike"),
     Column(
+        "gpu_hours_per_trillion_tokens",
+        "float",
+        "GPU-hours",
+        "GPU-hours of a run for 1e12 of its tokens",
+    ),
+    Column(
         "hardware_flops", "float", "FLOP", "FLOPs of a step, with those that recomputation repeats"
     ),
     Column("key", "str", "", "Name of the version, hash or list"),
+    Column("known_model", "str", "", "The model by its name in table model"),
     Column("known_name", "str", "", "The name that it is stored or known under"),
     Column(
         "least_seconds",
@@ -90,6 +97,12 @@ OTHER_COLUMNS = (
         "Time of the fastest layout were the network without limit; NULL where it is modelled",
     ),
     Column("name_kind", "str", "", "What has the name: model, accelerator, problem, cell"),
+    Column(
+        "planned_gpu_hours", "float", "GPU-hours", "GPU-hours that a plan has for the same tokens"
+    ),
+    Column(
+        "planned_share", "float", "", "planned_gpu_hours over the published ones, whatever the GPU"
+    ),
     Column("spelling_place", "int", "", "Order of the meanings of a spelling: the least counts"),
     Column("value", "str", "", "The version, hash or list of names"),
 )

@@ -42,6 +42,8 @@ class PlanAnswer:
         GPU counts within the limits.
     costs, energies
         Dollars of the best layout by basis of the price, and its energy by grid.
+    published_runs
+        Published runs of the model, with the GPU-hours that the plan has for their tokens.
     queries
         The query of each part.
     """
@@ -56,6 +58,7 @@ class PlanAnswer:
     within_limits: frozenset[int]
     costs: Sequence[Line]
     energies: Sequence[Line]
+    published_runs: Sequence[Line]
     uncertainty: Uncertainty
     sweeps: Sequence[Sweep]
     queries: Mapping[str, str]
@@ -111,6 +114,7 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
         "costs": queries.costs(run, problem),
         "energies": queries.energies(run, problem),
         "counts": queries.counts(run, last.problems.values(), queries.gpu_rates(run, ask, problem)),
+        "published_runs": queries.published_runs(run, problem),
         "least_memory": queries.least_memory(run, last.problems.values()),
     }
     best = ask(asked["layouts"])[0]
@@ -141,6 +145,7 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
             }
             for line in found["energies"]
         ],
+        found["published_runs"],
         sure,
         sweeps,
         {**asked, **sure.queries},

@@ -227,6 +227,27 @@ cross join best
 order by kg_co2e_per_kwh"""
 
 
+def published_runs(run: TrainingRun, problem: int) -> str:
+    """Return the query of published runs of the model, with the plan's hours for their tokens."""
+    return f"""\
+{_best_hours(run, problem)}
+select
+    model,
+    run_kind,
+    accelerator,
+    published_run.num_gpus,
+    dataset_tokens,
+    published_run.gpu_hours,
+    best.gpu_hours * dataset_tokens / {_double(run.request.tokens)} as planned_gpu_hours,
+    planned_gpu_hours / published_run.gpu_hours as planned_share,
+    source,
+    note
+from published_run
+cross join best
+where known_model = {literal(run.model)}
+order by published_run.gpu_hours, model"""
+
+
 PRICE_OF = """\
 select usd_per_gpu_hour
 from gpu_hour_rate
