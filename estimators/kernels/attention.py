@@ -63,6 +63,13 @@ def record_of(catalog: Catalog, kernels: str, program: str, head_size: float) ->
     return next((row for row in rows if row["head_size"] == fitting[-1]), None)
 
 
+def programs_of(catalog: Catalog, kernels: str) -> tuple[str, ...]:
+    """Return the programs of fused attention that were measured on an accelerator."""
+    rows = catalog.tables.get(TABLE, {}).values()
+    known = {row["attention_program"] for row in rows if row["accelerator"] == kernels}
+    return tuple(name for name in PROGRAMS if name in known)
+
+
 class MeasuredAttention:
     """The rates of attention of the rows of a problem.
 

@@ -13,7 +13,7 @@ from estimators.columns.shape import SHAPE_DETAILS
 from estimators.columns.training_step import CONSTANTS as CONSTANT_COLUMNS
 from estimators.contract import Array, Catalog, RefusedError, Scalar
 from estimators.inputs import Inputs
-from estimators.kernels.attention import BLOCK, chip_of, default_program, record_of
+from estimators.kernels.attention import BLOCK, chip_of, default_program, programs_of, record_of
 from estimators.kernels.products import FORMULA, kernels_of, measured_accelerators
 from estimators.training_step.rules import LAYOUT_RULES, PROBLEM_RULES
 
@@ -306,8 +306,10 @@ def _resolve_kernels(inputs: Inputs, catalog: Catalog) -> None:
 def _resolve_attention(inputs: Inputs, catalog: Catalog, asks: Array) -> None:
     """Fill the program of fused attention: the framework's, where its rate there is known.
 
-    Rows that ask for the formula, as those do that give one of its efficiencies, take none.
+    Rows that ask for the formula, as those do that give one of its efficiencies, take none. A
+    program that a row names must have a rate there.
     """
+    _refuse_unknown_programs(inputs, catalog)
     asks = asks | ~inputs.missing("flash_forward_efficiency")
     asks |= ~inputs.missing("flash_backward_efficiency")
     default: Array = np.full(inputs.num_rows, FORMULA, dtype=object)
@@ -321,6 +323,22 @@ def _resolve_attention(inputs: Inputs, catalog: Catalog, asks: Array) -> None:
         if record_of(catalog, chip, program, BLOCK) is not None:
             default[rows & ~asks] = program
     inputs.default("attention_program", default)
+
+
+def _refuse_unknown_programs(inputs: Inputs, catalog: Catalog) -> None:
+    """Refuse programs of attention that were not measured on the row's accelerator."""
+    columns = (inputs[name].tolist() for name in ("attention_program", "kernels", "accelerator"))
+    cases = list(zip(*columns, strict=True))
+    for case in dict.fromkeys(cases):
+        program, *names = case
+        chip = chip_of(catalog, *names)
+        if program in (None, FORMULA) or record_of(catalog, chip, program, BLOCK) is not None:
+            continue
+        rows = np.fromiter((each == case for each in cases), bool, len(cases))
+        known = (FORMULA, *programs_of(catalog, chip))
+        where = "" if chip == FORMULA else f" on {chip}"
+        reason = f"has no measured rate{where}"
+        inputs.refuse("attention_program", rows, reason, f"known: {', '.join(known)}")
 
 
 def places(catalog: Catalog, framework: Scalar, accelerator: Scalar) -> tuple[str, ...]:

@@ -105,8 +105,8 @@ def test_a_step_takes_the_time_of_its_program() -> None:
     row = {**accelerator, "kernels": "H100", "attention_program": "flash_2"}
     row |= {"matrix_flops_per_second": 989.5e12, "attention_rate_factor": 0.5, "num_sms": 1}
     found = evaluate([{**row, "framework": "megatron_core"}], known)
-    rate = 370e12 * 1024 / (1024 + 300) / 2
-    backward = rate * 0.87 * 1024 / (1024 + 128)
+    rate = 344e12 * 1024 / (1024 + 330) / 2
+    backward = rate * 0.945 * 1024 / (1024 + 200)
     expected = 4 * 2**30 * (1 / rate + 2.5 / backward)
     assert found["attention_seconds"][0] == pytest.approx(expected)
 
@@ -114,11 +114,58 @@ def test_a_step_takes_the_time_of_its_program() -> None:
 # ---- the packaged tables ----
 
 
-def test_every_accelerator_with_kernels_knows_every_program() -> None:
+def test_every_accelerator_with_kernels_knows_every_program_that_runs_there() -> None:
     known = packaged_catalog()
     for name in measured_accelerators(known):
+        is_hopper = name.startswith(("H100", "H200"))
         for program in PROGRAMS:
-            assert record_of(known, name, program, 128) is not None, (name, program)
+            found = record_of(known, name, program, 128) is not None
+            # FlashAttention-3 has kernels of Hopper alone
+            assert found == (is_hopper or program != "flash_3"), (name, program)
+
+
+@pytest.mark.parametrize(
+    ("program", "head_size", "published"),
+    [
+        ("flash_2", 64, (232, 257, 273)),
+        ("flash_2", 128, (265, 294, 308)),
+        ("flash_1", 64, (136, 138, 149)),
+        ("flash_1", 128, (108, 126, 135)),
+    ],
+)
+def test_both_passes_on_h100_are_those_that_the_authors_show(
+    program: str, head_size: int, published: tuple[int, ...]
+) -> None:
+    """TFLOP/s at 2, 4, 8 thousand tokens, causal (flash2_h100_fwd_bwd_benchmark.png)."""
+    known = packaged_catalog()
+    case = {"kernels": "H100 SXM 80GB", "attention_program": program, "head_size": head_size}
+    found = rates(known, **case)
+    for length, both in zip((2048, 4096, 8192), published, strict=True):
+        forward, backward = found.seconds(1.0, length, 1e9, 989.5e12, 132)
+        assert 3.5 / (forward + backward) == pytest.approx(both * 1e12, rel=0.09)
+
+
+@pytest.mark.parametrize(
+    ("program", "head_size", "published"),
+    [
+        ("flash_2", 64, (262, 284, 295)),
+        ("flash_2", 128, (298, 319, 333)),
+        ("flash_2", 256, (278, 293, 297)),
+        ("cudnn", 64, (334, 363, 379)),
+        ("cudnn", 128, (484, 518, 529)),
+        ("cudnn", 256, (450, 483, 497)),
+    ],
+)
+def test_forward_passes_on_h100_are_those_that_the_authors_show(
+    program: str, head_size: int, published: tuple[int, ...]
+) -> None:
+    """TFLOP/s at 2, 4, 8 thousand tokens, causal (flash3_fp16_fwd.png)."""
+    known = packaged_catalog()
+    case = {"kernels": "H100 SXM 80GB", "attention_program": program, "head_size": head_size}
+    found = rates(known, **case)
+    for length, forward in zip((2048, 4096, 8192), published, strict=True):
+        seconds, _ = found.seconds(1.0, length, 1e9, 989.5e12, 132)
+        assert 1 / seconds == pytest.approx(forward * 1e12, rel=0.025)
 
 
 def test_both_passes_of_flash_2_on_a100_are_those_that_its_authors_show() -> None:
@@ -146,3 +193,22 @@ def test_a_row_with_an_efficiency_of_attention_takes_the_formula() -> None:
     )
     assert not refusals
     assert columns["attention_program"].tolist() == ["triton", FORMULA, "flash_2", FORMULA]
+
+
+def test_a_program_without_a_rate_is_refused() -> None:
+    known = packaged_catalog()
+    row = {"accelerator": "A100 80GB", "framework": "fsdp", "num_layers": 2, "hidden_size": 256}
+    row |= {"num_heads": 2, "seq_len": 1024, "num_gpus": 1, "global_batch_size": 1}
+    given = [
+        {**row, "attention_program": "flash_3"},
+        {**row, "attention_program": FORMULA},
+        {**row, "accelerator": "V100", "attention_program": "flash_2"},
+    ]
+    _, refusals = resolve(given, known)
+    found = [(one.row, one.column, one.value, one.reason, one.hint) for one in refusals]
+    kept = "known: formula, cudnn, flash_2, flash_1, triton"
+    on_a100 = "has no measured rate on A100 SXM 80GB"
+    assert found == [
+        (0, "attention_program", "flash_3", on_a100, kept),
+        (2, "attention_program", "flash_2", "has no measured rate", "known: formula"),
+    ]
