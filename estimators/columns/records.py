@@ -74,6 +74,12 @@ REFERENCE = (
         "bf16_flops_per_second", "FLOP/s", "Peak dense BF16 rate; FP16 where there is no BF16"
     ),
     positive("fp8_flops_per_second", "FLOP/s", "Peak dense FP8 rate; NULL where there is none"),
+    positive("fp4_flops_per_second", "FLOP/s", "Peak dense FP4 rate; NULL where there is none"),
+    positive(
+        "device_bytes",
+        "bytes",
+        "Memory of one GPU that its driver shows, where it was read; hbm_bytes is as sold",
+    ),
     positive(
         "measured_max_matmul_flops_per_second", "FLOP/s", "Largest rate measured of BF16 products"
     ),

@@ -39,13 +39,25 @@ RUN = (
         "Program of fused attention whose rates are taken; `formula`: shares of the peak",
         *("cudnn", "flash_3", "flash_2", "flash_1", "triton", "formula"),
     ),
-    text("precision", "Number format of the matrix products", "bf16", "fp16", "fp8"),
+    text("precision", "Number format of the matrix products", "bf16", "fp16", "fp8", "fp4"),
+    text(
+        "number_recipe",
+        "How operands in 8 or 4 bits get their scales; none in 16 bits",
+        *("none", "delayed", "tensorwise", "blockwise", "mxfp8", "nvfp4"),
+    ),
 )
 
 CONSTANTS = (
     count("num_sms", "Streaming multiprocessors (compute units) of the accelerator"),
     efficiency("gemm_efficiency", "Share of the peak that a large product reaches, BF16 or FP16"),
     efficiency("fp8_gemm_efficiency", "Share of the FP8 peak that a large product reaches"),
+    efficiency("fp4_gemm_efficiency", "Share of the FP4 peak that a large product reaches"),
+    Column(
+        "transposes_operands",
+        "bool",
+        "",
+        "Whether products in FP8 need transposed copies of their operands, as on Hopper",
+    ),
     Column(
         "gemm_half_depth",
         "float",
@@ -64,6 +76,10 @@ CONSTANTS = (
             (
                 "fp8_product_rate_factor",
                 "Rate of products in FP8 over that of the measured kernels, or of the formula",
+            ),
+            (
+                "fp4_product_rate_factor",
+                "Rate of products in FP4 over that of the measured kernels, or of the formula",
             ),
             (
                 "attention_rate_factor",
@@ -119,6 +135,7 @@ CONSTANTS = (
         for name, unit, meaning in (
             ("gemm_joules_per_flop", "J/FLOP", "Energy above idle of products, BF16 or FP16"),
             ("fp8_gemm_joules_per_flop", "J/FLOP", "Energy above idle of products in FP8"),
+            ("fp4_gemm_joules_per_flop", "J/FLOP", "Energy above idle of products in FP4"),
             ("attention_joules_per_flop", "J/FLOP", "Energy above idle of fused attention"),
             ("memory_joules_per_byte", "J/byte", "Energy above idle of streaming kernels"),
         )

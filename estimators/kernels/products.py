@@ -23,16 +23,17 @@ FORMULA = "formula"
 BYTES = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5}
 """Bytes of an element of an operand by number format; results have 2."""
 
+FORMATS = tuple(BYTES)
+"""Number formats of products. `low_format` of the values is a place in it."""
+
+PEAKS = ("matrix_flops_per_second", "fp8_peak", "fp8_peak", "fp4_peak")
+"""Value that is the peak in each of `FORMATS`."""
+
 
 def peak_of(number_format: str, accelerator: Record) -> float:
-    """Return the peak FLOP/s of an accelerator in a number format; NaN where it has none.
-
-    FP4 has twice the rate of FP8 (NVIDIA Blackwell architecture technical brief, dense rates).
-    """
-    if number_format == "bf16":
-        return float(accelerator["bf16_flops_per_second"] or np.nan)
-    fp8 = float(accelerator["fp8_flops_per_second"] or np.nan)
-    return 2 * fp8 if number_format == "nvfp4" else fp8
+    """Return the peak FLOP/s of an accelerator in a number format; NaN where it has none."""
+    width = {"bf16": "bf16", "nvfp4": "fp4"}.get(number_format, "fp8")
+    return float(accelerator.get(f"{width}_flops_per_second") or np.nan)
 
 
 @dataclass(frozen=True)
@@ -142,33 +143,32 @@ class MeasuredProducts:
         Parameters
         ----------
         values
-            `is_fp8`, and the peaks and the memory bandwidth of the system.
+            `low_format`, and the peaks and the memory bandwidth of the system.
         low
             Whether the product runs in the format that `precision` names; otherwise in 16 bits.
         """
-        is_fp8 = values["is_fp8"] if low else np.False_
-        if np.ndim(self.kernels) == 0 and np.ndim(is_fp8) == 0:
-            return self._seconds(
-                str(self.kernels), bool(is_fp8), (rows, columns, depth, batch), values, None
-            )
+        place = values["low_format"] if low else np.int64(0)
+        if np.ndim(self.kernels) == 0 and np.ndim(place) == 0:
+            sizes = (rows, columns, depth, batch)
+            return self._seconds(str(self.kernels), int(place), sizes, values, None)
         found = np.full(np.shape(self.kernels), np.nan)
         sizes = (rows, columns, depth, batch)
         for name in self._surfaces:
-            for low_bits in (False, True):
-                own = np.equal(self.kernels, name) & (is_fp8 == low_bits)
+            for each in np.unique(place).tolist():
+                own = np.equal(self.kernels, name) & (place == each)
                 if own.any():
-                    found[own] = self._seconds(name, low_bits, sizes, values, own)
+                    found[own] = self._seconds(name, each, sizes, values, own)
         return found
 
     def _seconds(
-        self, name: str, low: bool, sizes: tuple[Any, ...], values: Values, own: Array | None
+        self, name: str, place: int, sizes: tuple[Any, ...], values: Values, own: Array | None
     ) -> Any:
-        number_format = "fp8" if low else "bf16"
+        number_format = FORMATS[place]
         product = self._surfaces.get(name, {}).get(number_format)
         if product is None:
             return np.nan
         rows, columns, depth, batch = (_taken(size, own) for size in sizes)
-        peak = _taken(values["fp8_peak" if low else "matrix_flops_per_second"], own)
+        peak = _taken(values[PEAKS[place]], own)
         bandwidth = _taken(values["hbm_bytes_per_second"], own)
         roof = roof_seconds(rows, columns, depth, BYTES[number_format], peak, bandwidth)
         seconds = batch * roof / product.surface.efficiency(rows * batch, columns, depth)

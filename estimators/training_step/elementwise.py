@@ -88,7 +88,7 @@ def layer_seconds(size: Any, values: Values, sparse: Any) -> Ways:
 
     # a cast reads 2 bytes and writes a value and its transpose; norms, activations and the gradient
     # of an activation without gates write both in place of 16 bits
-    cast = np.where(values["is_fp8"], 4.0, 0.0)
+    cast = np.where(values["low_format"] > 0, 4.0, 0.0)
     gradients = moved + np.where(gated, 2.0, 0.0) * inside
     forward = forward + cast * size.tokens * size.query
     backward = backward + cast * (2 * between + gradients)

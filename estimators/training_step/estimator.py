@@ -32,12 +32,12 @@ from estimators.enumeration import Axis
 from estimators.factored import Gathered, distinct, runs, stacked, take
 from estimators.inputs import Inputs
 from estimators.kernels.attention import MeasuredAttention
-from estimators.kernels.products import MeasuredProducts
+from estimators.kernels.products import PEAKS, MeasuredProducts
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
 from estimators.timings import TimedKernels
+from estimators.training_step import formats, network, power, shapes, timings
 from estimators.training_step import inputs as given
-from estimators.training_step import network, power, shapes, timings
 from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.kinds import average, kinds_of
 from estimators.training_step.layer import LAYER_KEYS, layer_of, size_of
@@ -50,6 +50,7 @@ from estimators.training_step.memory import (
     needs_more,
     sharded,
 )
+from estimators.training_step.products import of_format
 from estimators.training_step.replicas import (
     Exchange,
     Share,
@@ -257,7 +258,8 @@ def with_derived(values: Values) -> dict[str, Any]:
         **flags,
         "vocab_size": np.nan_to_num(_numbers(values.get("vocab_size"))),
         "fp8_peak": _numbers(values.get("fp8_flops_per_second")),
-        "is_fp8": np.equal(values["precision"], "fp8"),
+        "fp4_peak": _numbers(values.get("fp4_flops_per_second")),
+        "low_format": formats.places(values),
         "sparse_share": np.where(np.greater(values["num_experts"], 1), 1 - dense, 0.0)[()],
     }
 
@@ -394,7 +396,7 @@ def _derived(figures: Mapping[str, Gathered], values: Values) -> dict[str, Gathe
 
 
 def _peak(values: Values) -> Any:
-    return np.where(values["is_fp8"], values["fp8_peak"], values["matrix_flops_per_second"])
+    return of_format(PEAKS, values)
 
 
 def _by_stage(

@@ -93,9 +93,9 @@ def _launches(way: int, size: Any, values: Values, layout: Values) -> Any:
     collectives = np.where(splits, SPLIT_COLLECTIVES[way], WHOLE_COLLECTIVES[way])
     dense = values[("forward_launches", "backward_launches")[way]]
     dense = dense + np.where(layout["tensor_parallel"] > 1, collectives, 0.0)
-    dense = dense + np.where(values["is_fp8"], CASTS[way], 0.0)
+    dense = dense + np.where(values["low_format"] > 0, CASTS[way], 0.0)
     # experts that work on a number of tokens that varies cannot be captured
-    own = EXPERT_PRODUCTS[way] + np.where(values["is_fp8"], EXPERT_CASTS[way], 0.0)
+    own = EXPERT_PRODUCTS[way] + np.where(values["low_format"] > 0, EXPERT_CASTS[way], 0.0)
     experts = ROUTING[way] + EXPERT_LAUNCH * own * size.experts
     return np.where(values["uses_cuda_graphs"], 1.0, dense) + sparse * experts
 

@@ -15,6 +15,7 @@ from estimators.contract import Array, Catalog, RefusedError, Scalar
 from estimators.inputs import Inputs
 from estimators.kernels.attention import BLOCK, chip_of, default_program, programs_of, record_of
 from estimators.kernels.products import FORMULA, kernels_of, measured_accelerators
+from estimators.training_step import formats
 from estimators.training_step.rules import LAYOUT_RULES, PROBLEM_RULES
 
 COARSE = (
@@ -30,6 +31,7 @@ HARDWARE = {
     "nvlink_size": "gpus_per_node",
     "matrix_flops_per_second": "bf16_flops_per_second",
     "fp8_flops_per_second": "fp8_flops_per_second",
+    "fp4_flops_per_second": "fp4_flops_per_second",
     "hbm_bytes_per_second": "hbm_bytes_per_second",
     "hbm_bytes": "hbm_bytes",
     "nvlink_bytes_per_second": "nvlink_bytes_per_second",
@@ -54,7 +56,8 @@ NEEDED = ("num_layers", "hidden_size", "num_heads", "seq_len")
 """The least that makes a shape."""
 
 OF_THE_FORMULA = (
-    *("gemm_efficiency", "fp8_gemm_efficiency", "gemm_half_depth", "small_tile_efficiency"),
+    *("gemm_efficiency", "fp8_gemm_efficiency", "fp4_gemm_efficiency"),
+    *("gemm_half_depth", "small_tile_efficiency"),
 )
 """Constants of the formula of products."""
 
@@ -64,7 +67,8 @@ CONSTANTS = (*LINKS[1:], *(column.name for column in CONSTANT_COLUMNS))
 PROBLEM = (
     *("model", *SHAPE),
     *("accelerator", *HARDWARE, "nics_per_gpu", LIMIT, "framework", "profile", *CONSTANTS),
-    *("kernels", "attention_program", "precision", "num_gpus", "global_batch_size"),
+    *("kernels", "attention_program", "precision", "number_recipe"),
+    *("num_gpus", "global_batch_size"),
 )
 SYSTEM = (*HARDWARE, "nics_per_gpu", LIMIT, "kernels", "attention_program", *CONSTANTS)
 CHOICES = ("attention", "activation_recompute")
@@ -75,7 +79,7 @@ KEYS = (
 OTHER_INPUTS = (
     *("gpus_per_node", "bf16_flops_per_second", "nic_bytes_per_second", "num_microbatches"),
 )
-OPTIONAL = ("vocab_size", "fp8_flops_per_second", LIMIT)
+OPTIONAL = ("vocab_size", "fp8_flops_per_second", "fp4_flops_per_second", LIMIT)
 
 DEFAULTS: dict[str, Any] = {
     "framework": "megatron_core",
@@ -114,7 +118,9 @@ def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
     for name, value in DEFAULTS.items():
         inputs.default(name, value)
     inputs.default("attention", "flash")
-    inputs.default("precision", "bf16")
+    inputs.default("precision", formats.precision_of(inputs["number_recipe"]))
+    recipe = formats.recipe_of(inputs["precision"], inputs["transposes_operands"])
+    inputs.default("number_recipe", recipe)
     inputs.check((*PROBLEM, *CHOICES))
     inputs.apply(PROBLEM_RULES)
 
@@ -262,7 +268,9 @@ def _system(catalog: Catalog, name: str, systems: Any) -> tuple[Any, dict[str, s
         with suppress(RefusedError):
             record = catalog.find(table, name)
             product = catalog.find("accelerator", str(record.get("priced_as", name)))
-            return product, HARDWARE
+            # what the driver shows is less than what is sold, or more
+            shown = product.get("device_bytes") or product.get("hbm_bytes")
+            return {**product, "hbm_bytes": shown}, HARDWARE
     return systems.get(name), {attribute: attribute for attribute in (*HARDWARE, LINKS[0])}
 
 

@@ -26,6 +26,15 @@ import numpy as np
 from estimators.contract import Values
 from estimators.kernels.attention import BACKWARD_PRODUCTS
 from estimators.training_step.attention import FLASH_BLOCK
+from estimators.training_step.products import of_format
+
+JOULES = (
+    "gemm_joules_per_flop",
+    "fp8_gemm_joules_per_flop",
+    "fp8_gemm_joules_per_flop",
+    "fp4_gemm_joules_per_flop",
+)
+"""Energy of a FLOP by `kernels.products.FORMATS`."""
 
 _STEPS = 8
 """Steps of Newton's method. The balance is convex and starts above its root, so that each step
@@ -209,10 +218,7 @@ def vocabulary_joules(flops: Any, streams: Any, clock: Any, values: Values) -> A
 
 def product_joules(flops: Any, values: Values) -> Any:
     """Return the energy of products in the format of `precision`, at `clock_at_limit`."""
-    per_flop = np.where(
-        values["is_fp8"], values["fp8_gemm_joules_per_flop"], values["gemm_joules_per_flop"]
-    )
-    return per_flop * flops
+    return of_format(JOULES, values) * flops
 
 
 def memory_watts(values: Values) -> Any:

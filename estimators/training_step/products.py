@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.contract import Values
+from estimators.kernels.products import BYTES, PEAKS
 from estimators.kernels.tiles import tile_share
 
 PASSES = ("forward", "input_gradient", "weight_gradient")
@@ -25,6 +26,18 @@ PASSES = ("forward", "input_gradient", "weight_gradient")
 SMALL = 1024
 """Largest number of rows or columns of a narrow product, and inner size of a short one."""
 
+FACTORS = (
+    "product_rate_factor",
+    "fp8_product_rate_factor",
+    "fp8_product_rate_factor",
+    "fp4_product_rate_factor",
+)
+"""Rate over that of the measured kernels by `kernels.products.FORMATS`."""
+
+_EFFICIENCIES = (
+    *("gemm_efficiency", "fp8_gemm_efficiency", "fp8_gemm_efficiency", "fp4_gemm_efficiency"),
+)
+_WIDTHS = np.array(list(BYTES.values()))
 _OF_SHAPE = ("narrow_product_rate_factor", "short_product_rate_factor")
 
 
@@ -70,7 +83,7 @@ def product_seconds(
         `products` are the measured kernels (`kernels.products.MeasuredProducts`). Where none was
         measured the formula above holds, with `gemm_efficiency` and its like.
     low
-        Whether the product may run in the format that `precision` names; the core of
+        Whether the product may run in the format that `low_format` names; the core of
         attention and the output layer stay in 16 bits.
     """
     factor = rate_factor(rows * batch, columns, depth, values, low=low)
@@ -89,16 +102,28 @@ def rate_factor(rows: Any, columns: Any, depth: Any, values: Values, *, low: boo
     It is the product of the constants of their format and of their shape. Both are 1 unless
     products of a machine were timed.
     """
-    factor = np.where(
-        values["is_fp8"] if low else np.False_,
-        values["fp8_product_rate_factor"],
-        values["product_rate_factor"],
-    )
+    factor = of_format(FACTORS, values, low=low)
     if all(np.all(np.equal(values[name], 1.0)) for name in _OF_SHAPE):
         return factor
     is_narrow, is_short = shapes_of(rows, columns, depth)
     narrow, short = (values[name] for name in _OF_SHAPE)
     return factor * np.where(is_short, short, np.where(is_narrow, narrow, 1.0))
+
+
+def of_format(names: Sequence[str], values: Values, *, low: bool = True) -> Any:
+    """Return the one of four values that belongs to the format of the products.
+
+    Parameters
+    ----------
+    names
+        A value for each of `kernels.products.FORMATS`.
+    low
+        Whether the product may run in the format that `low_format` names, or in 16 bits.
+    """
+    place = values["low_format"] if low else np.int64(0)
+    if np.ndim(place) == 0:
+        return values[names[int(place)]]
+    return np.choose(place, [values[name] for name in names])
 
 
 def shapes_of(rows: Any, columns: Any, depth: Any) -> tuple[Any, Any]:
@@ -111,14 +136,10 @@ def shapes_of(rows: Any, columns: Any, depth: Any) -> tuple[Any, Any]:
 def _computed(rows: Any, columns: Any, depth: Any, values: Values, batch: Any, *, low: bool) -> Any:
     """Return the seconds by the formula."""
     share = tile_share(rows, columns, batch, values) * depth / (depth + values["gemm_half_depth"])
-    is_fp8 = values["is_fp8"] if low else np.False_
-    peak = np.where(
-        is_fp8,
-        values["fp8_peak"] * values["fp8_gemm_efficiency"],
-        values["matrix_flops_per_second"] * values["gemm_efficiency"],
-    )
+    peak = of_format(PEAKS, values, low=low) * of_format(_EFFICIENCIES, values, low=low)
     arithmetic = 2.0 * rows * columns * depth * batch / (peak * share)
-    operands = np.where(is_fp8, 1.0, 2.0) * (rows + columns) * depth + 2.0 * rows * columns
+    width = np.take(_WIDTHS, values["low_format"] if low else 0)
+    operands = width * (rows + columns) * depth + 2.0 * rows * columns
     return (
         np.maximum(arithmetic, stream_seconds(operands * batch, values)) + values["launch_seconds"]
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,63 @@ from estimators.contract import Values
 from estimators.rules import Rule, at_most, divides
 from estimators.training_step import hints
 from estimators.training_step.attention import FLASH_BLOCK
+from estimators.training_step.formats import SCALED_IN_HARDWARE, WIDTHS, precision_of
 from estimators.training_step.shape_rules import SHAPE_RULES
 
+
+def _number(value: Any) -> Any:
+    return np.asarray(np.nan if value is None else value, dtype=np.float64)
+
+
+def _has_rate(width: str, values: Values) -> Any:
+    rate = _number(values[f"{width}_flops_per_second"])
+    return np.not_equal(values["precision"], width) | ~np.isnan(rate)
+
+
+def _other_width(width: str, row: Values) -> str:
+    del row
+    others = "bf16" if width == "fp8" else "fp8 or bf16"
+    return f"use {others}, or give `{width}_flops_per_second`"
+
+
+def _recipes_of(precision: str) -> str:
+    names = [name for name, width in WIDTHS.items() if width == precision] or ["none"]
+    return " or ".join(", ".join(names).rsplit(", ", 1))
+
+
 PROBLEM_RULES = (
+    *(
+        Rule(
+            f"{width} has a rate",
+            "precision",
+            ("precision", f"{width}_flops_per_second"),
+            partial(_has_rate, width),
+            lambda _row: "has no published peak rate on this accelerator",
+            partial(_other_width, width),
+        )
+        for width in ("fp8", "fp4")
+    ),
     Rule(
-        "fp8 has a rate",
-        "precision",
-        ("precision", "fp8_flops_per_second"),
+        "a recipe makes its precision",
+        "number_recipe",
+        ("number_recipe", "precision"),
         lambda v: (
-            np.not_equal(v["precision"], "fp8") | ~np.isnan(_number(v["fp8_flops_per_second"]))
+            np.equal(precision_of(v["number_recipe"]), v["precision"])
+            | (np.equal(v["number_recipe"], "none") & np.equal(v["precision"], "fp16"))
         ),
-        lambda _row: "has no published peak rate on this accelerator",
-        lambda _row: "use bf16, or give `fp8_flops_per_second`",
+        lambda row: f"does not make `precision` {row['precision']}",
+        lambda row: f"use {_recipes_of(str(row['precision']))}",
+    ),
+    Rule(
+        "tensor cores apply scales of small blocks",
+        "number_recipe",
+        ("number_recipe", "transposes_operands"),
+        lambda v: (
+            ~np.isin(v["number_recipe"].astype(str), SCALED_IN_HARDWARE)
+            | ~np.equal(v["transposes_operands"], True)
+        ),
+        lambda _row: "has scales that the tensor cores of this accelerator do not apply",
+        lambda _row: "use tensorwise, delayed or blockwise",
     ),
     Rule(
         "a power limit leaves room for work",
@@ -41,10 +87,6 @@ PROBLEM_RULES = (
     at_most("dense layers are layers", "num_dense_layers", "num_layers"),
     *SHAPE_RULES,
 )
-
-
-def _number(value: Any) -> Any:
-    return np.asarray(np.nan if value is None else value, dtype=np.float64)
 
 
 def _product(values: Values) -> Any:

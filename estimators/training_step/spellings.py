@@ -14,6 +14,15 @@ SPELLINGS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("bfloat16", "bf16_mixed", "amp_bf16", "mixed_bf16"), "bf16"),
         **dict.fromkeys(("float16", "half", "fp16_mixed", "amp_fp16"), "fp16"),
         **dict.fromkeys(("float8", "fp8_mixed", "amp_fp8", "e4m3", "fp8_hybrid"), "fp8"),
+        **dict.fromkeys(("nvfp4", "float4", "nvfp4_mixed", "e2m1"), "fp4"),
+    },
+    "number_recipe": {
+        **dict.fromkeys(("current", "cs", "current_scaling", "fp8_cs"), "tensorwise"),
+        **dict.fromkeys(("delayed_scaling", "ds", "fp8_ds"), "delayed"),
+        **dict.fromkeys(("block", "subchannel", "fp8_sc", "block_scaling"), "blockwise"),
+        **dict.fromkeys(("mx", "fp8_mx", "mxfp8_mixed"), "mxfp8"),
+        **dict.fromkeys(("fp4", "nvfp4_mixed"), "nvfp4"),
+        **dict.fromkeys(("bf16", "no"), "none"),
     },
     "activation_recompute": {
         **dict.fromkeys(("no", "false", "off", "0", "disabled"), "none"),

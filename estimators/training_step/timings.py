@@ -14,21 +14,42 @@ import numpy as np
 
 from estimators.contract import Array, Catalog, Columns, Refusal, RefusedError, Values
 from estimators.kernels.attention import BACKWARD_PRODUCTS, MeasuredAttention
-from estimators.kernels.products import FORMULA, measured_accelerators
+from estimators.kernels.products import FORMATS as PLACES
+from estimators.kernels.products import FORMULA, PEAKS, measured_accelerators
 from estimators.timings import SECONDS, Compared, TimedInput, TimedKernels, TimedKind
 from estimators.training_step import power
 from estimators.training_step.attention import attention_core
-from estimators.training_step.products import PASSES, SMALL, Product, seconds_of, shapes_of
+from estimators.training_step.products import (
+    FACTORS,
+    PASSES,
+    SMALL,
+    Product,
+    of_format,
+    seconds_of,
+    shapes_of,
+)
 
 System = Callable[[str, Catalog], Values]
 """Returns the values of a system, the measured products of its accelerator among them."""
 
-FORMATS = {"bf16": "bf16", "fp16": "bf16", "bfloat16": "bf16", "float16": "bf16", "fp8": "fp8"}
-OTHER_FORMATS = {"fp8_block": "fp8_block", "nvfp4": "nvfp4", "fp32": "fp32", "tf32": "tf32"}
+FORMATS = {
+    **dict.fromkeys(("bf16", "fp16", "bfloat16", "float16"), "bf16"),
+    "fp8": "fp8",
+    "fp8_block": "fp8_block",
+    "nvfp4": "nvfp4",
+}
+OTHER_FORMATS = {"fp32": "fp32", "tf32": "tf32"}
 """Formats that products may be timed in, and no step computes in."""
 
 LAYOUTS = dict(zip(("tn", "nn", "nt"), PASSES, strict=True))
 """Operands of a product as cuBLAS names them -> its pass, in Transformer Engine."""
+
+IN_WORDS = {
+    "product_rate_factor": "16 bits",
+    "fp8_product_rate_factor": "FP8",
+    "fp4_product_rate_factor": "FP4",
+}
+"""Constant of a format -> its name in words."""
 
 GRADIENTS = {
     "input_gradient": "gradient of an input",
@@ -100,30 +121,33 @@ def compare_products(columns: Columns, values: Values, is_sustained: bool) -> Co
     """
     rows, width, depth = (columns[name] for name in ("num_rows", "num_columns", "inner_size"))
     seconds: Array = columns["seconds"]
-    is_fp8: Array = np.equal(columns["number_format"], "fp8")
+    known = np.isin(columns["number_format"].astype(str), sorted(set(FORMATS.values())))
+    place: Array = np.zeros(len(seconds), dtype=np.int64)
+    for each, name in enumerate(PLACES):
+        place[np.equal(columns["number_format"], name)] = each
     flops = 2.0 * rows * width * depth
     read: Array = np.full(len(seconds), np.nan)
-    for low, way, own in _groups(columns, is_fp8):
+    for each, way, own in _groups(columns, place):
         product = Product(rows[own], width[own], depth[own], 1.0, way)
         # sizes of one product each: as of a batch
-        of_batch = {**values, "is_fp8": np.bool_(low), "hidden_size": rows}
+        of_batch = {**values, "low_format": np.int64(each), "hidden_size": rows}
         [read[own]] = seconds_of([product], of_batch)
     adds = np.equal(columns["layout"], PASSES[2]) & np.equal(columns["result_format"], "fp32")
     read = read * np.where(adds, values["accumulating_product_ratio"], 1.0)
-    peak = np.asarray(np.where(is_fp8, values["fp8_peak"], values["matrix_flops_per_second"]))
-    of_format = {**values, "is_fp8": is_fp8}
+    formats = {**values, "low_format": place}
+    peak = np.asarray(of_format(PEAKS, formats))
     left_out = {
-        "in a format that no step computes in": ~np.isin(
-            columns["number_format"], sorted(set(FORMATS.values()))
-        ),
-        "in a format that was not measured": is_fp8 & np.isnan(read),
+        "in a format that no step computes in": ~known,
+        "in a format that was not measured": (place > 0) & np.isnan(read),
         "of several products at once": np.greater(columns["batch"], 1),
         "faster than the peak": flops / seconds > FASTEST * peak,
     }
     is_narrow, is_short = shapes_of(rows, width, depth)
     kinds = (
-        ("product_rate_factor", "products in 16 bits", ~is_fp8),
-        ("fp8_product_rate_factor", "products in FP8", is_fp8),
+        *(
+            (constant, f"products in {name}", np.equal(np.take(FACTORS, place), constant))
+            for constant, name in IN_WORDS.items()
+        ),
         *(
             (f"{way}_rate_factor", name, np.equal(columns["layout"], way))
             for way, name in GRADIENTS.items()
@@ -131,16 +155,16 @@ def compare_products(columns: Columns, values: Values, is_sustained: bool) -> Co
         ("narrow_product_rate_factor", f"at most {SMALL:,} rows or columns", is_narrow),
         ("short_product_rate_factor", f"inner size of at most {SMALL:,}", is_short),
     )
-    joules = power.product_joules(flops, of_format)
+    joules = power.product_joules(flops, formats)
     return _compared(seconds, read, joules, left_out, kinds, values, is_sustained)
 
 
-def _groups(columns: Columns, is_fp8: Array) -> Iterator[tuple[bool, str, Array]]:
-    for low in (False, True):
+def _groups(columns: Columns, place: Array) -> Iterator[tuple[int, str, Array]]:
+    for each in np.unique(place).tolist():
         for way in PASSES:
-            own = (is_fp8 == low) & np.equal(columns["layout"], way)
+            own = (place == each) & np.equal(columns["layout"], way)
             if own.any():
-                yield low, way, own
+                yield each, way, own
 
 
 def compare_attention(columns: Columns, values: Values, is_sustained: bool) -> Compared:

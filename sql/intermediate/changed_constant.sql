@@ -59,7 +59,7 @@ wanted as (
             cast(accelerator.gpus_per_node as double),
             cast(accelerator.bf16_flops_per_second as double),
             cast(accelerator.hbm_bytes_per_second as double),
-            cast(accelerator.hbm_bytes as double),
+            cast(coalesce(accelerator.device_bytes, accelerator.hbm_bytes) as double),
             cast(accelerator.nvlink_bytes_per_second as double),
             cast(accelerator.nic_bytes_per_second as double)
         ]) as expected_value

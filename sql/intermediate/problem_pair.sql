@@ -36,12 +36,18 @@ with asked as (
         coalesce(
             problem.bytes_per_element,
             problem.precision_bits / 8,
-            case problem.precision when 'fp8' then 1 when 'bf16' then 2 when 'fp16' then 2 end
+            case problem.precision
+                when 'fp4' then 0.5 when 'fp8' then 1 when 'bf16' then 2 when 'fp16' then 2
+            end
         ) as element_bytes,
         problem.matrix_flops_per_second,
         coalesce(problem.hbm_bytes_per_second, problem.memory_bytes_per_second)
             as hbm_bytes_per_second,
-        problem.hbm_bytes,
+        -- what a driver shows is that of the product, too
+        coalesce(
+            case when problem.hbm_bytes = accelerator.device_bytes then accelerator.hbm_bytes end,
+            problem.hbm_bytes
+        ) as hbm_bytes,
         problem.nvlink_bytes_per_second,
         -- table device counts both ways together
         case when problem.flops_8bit_per_second is null then problem.network_bytes_per_second end
@@ -51,6 +57,7 @@ with asked as (
     inner join problem on current_cell.problem_id = problem.problem_id
     inner join problem_group on current_cell.problem_id = problem_group.problem_id
     inner join accelerator_spelling on problem.accelerator = accelerator_spelling.spelling
+    inner join accelerator on accelerator_spelling.accelerator = accelerator.accelerator
     where
         problem_group.is_published_system
         and coalesce(problem.profile, 'default') = 'default'

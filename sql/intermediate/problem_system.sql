@@ -15,6 +15,7 @@ with attribute as (
             'vector_flops_per_second',
             'peak_flops_per_second',
             'fp8_flops_per_second',
+            'fp4_flops_per_second',
             'flops_8bit_per_second',
             'cluster_flops_per_second',
             'hbm_bytes_per_second',
@@ -35,6 +36,7 @@ with attribute as (
             problem.vector_flops_per_second,
             problem.peak_flops_per_second,
             problem.fp8_flops_per_second,
+            problem.fp4_flops_per_second,
             problem.flops_8bit_per_second,
             -- a share of the rate may be what is reached
             case
@@ -66,6 +68,7 @@ with attribute as (
                 accelerator.fp8_flops_per_second
             ],
             [accelerator.fp8_flops_per_second],
+            [accelerator.fp4_flops_per_second],
             case
                 when device.accelerator is not null then [device.flops_8bit_per_second]
                 else [accelerator.fp8_flops_per_second, 2 * accelerator.bf16_flops_per_second]
@@ -73,7 +76,7 @@ with attribute as (
             [problem.gpus_per_cluster * system.matrix_flops_per_second],
             [system.hbm_bytes_per_second, accelerator.hbm_bytes_per_second],
             [coalesce(device.memory_bytes_per_second, accelerator.hbm_bytes_per_second)],
-            [system.hbm_bytes, accelerator.hbm_bytes],
+            [system.hbm_bytes, accelerator.hbm_bytes, accelerator.device_bytes],
             [system.nvlink_bytes_per_second, accelerator.nvlink_bytes_per_second],
             case
                 when problem.source_version = 'readme' then [device.readme_network_bytes_per_second]
@@ -96,7 +99,7 @@ with attribute as (
             [system.flops_efficiency],
             [case when problem.flops_efficiency is not null then system.launch_seconds end]
         ]) as published,
-        unnest(range(18)) as place
+        unnest(range(19)) as place
     from problem
     left join accelerator_alias on problem.accelerator = accelerator_alias.alias
     left join system

@@ -231,7 +231,7 @@ measured as (
         measured_step_seconds as step_seconds,
         0.0 as published_rounding
     from measurement
-    where num_experts = 1 and precision <> 'fp8'
+    where num_experts = 1 and precision not in ('fp8', 'fp4')
 ),
 
 counted as (

@@ -2,9 +2,8 @@
 -- Grain: one row per accelerator, number format and shape of a product
 --
 -- The roof of a product is the peak in its format, or the bandwidth of memory times its FLOPs a
--- byte, whichever is less: each operand is read once and the result written in 16 bits. FP4 has
--- twice the peak of FP8. A product is slow if its share of the roof is low. A low share of the
--- peak alone may be the memory's.
+-- byte, whichever is less: each operand is read once and the result written in 16 bits. A product
+-- is slow if its share of the roof is low. A low share of the peak alone may be the memory's.
 with work as (
     select
         *,
@@ -21,7 +20,7 @@ product as (
         accelerator.hbm_bytes_per_second,
         case work.number_format
             when 'bf16' then accelerator.bf16_flops_per_second
-            when 'nvfp4' then 2 * accelerator.fp8_flops_per_second
+            when 'nvfp4' then accelerator.fp4_flops_per_second
             else accelerator.fp8_flops_per_second
         end as peak_flops_per_second
     from work

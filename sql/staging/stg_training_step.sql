@@ -159,8 +159,11 @@ select
     accelerator,
     nvlink_size,
     matrix_flops_per_second,
-    case when precision = 'fp8' then fp8_flops_per_second else matrix_flops_per_second end
-        as peak_flops_per_second,
+    case precision
+        when 'fp8' then fp8_flops_per_second
+        when 'fp4' then fp4_flops_per_second
+        else matrix_flops_per_second
+    end as peak_flops_per_second,
     hbm_bytes_per_second,
     hbm_bytes,
     nvlink_bytes_per_second,

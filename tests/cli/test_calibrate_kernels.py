@@ -138,7 +138,7 @@ def test_rows_that_cannot_be_used_are_counted_with_the_reason(
     rows += [f"{row},{H100},1" for row in fast]
     rows += [f"{row},A100 SXM 80GB,1" for row in lines(1.25, shapes=LARGE)]
     rows += [f"{row},{H100},8" for row in lines(1.25, shapes=LARGE[:2])]
-    rows += [f"nvfp4,2048,2048,2048,1e-3,TN,{H100},1"]
+    rows += [f"tf32,2048,2048,2048,1e-3,TN,{H100},1"]
     path = written(tmp_path / "t.csv", rows, f"{HEADER},accelerator,batch")
     code, out, err = warehouse("calibrate", "--kernels", path, "--accelerator", "H100", "--json")
     assert code == 0, err

@@ -9,6 +9,7 @@ import pytest
 
 from estimators.contract import Catalog, MeasuredTables
 from estimators.kernels.products import (
+    FORMATS,
     FORMULA,
     MeasuredProducts,
     kernels_of,
@@ -23,11 +24,13 @@ from warehouse.database.catalog import extended, packaged_catalog
 CHIP: dict[str, Any] = {
     "bf16_flops_per_second": 1e12,
     "fp8_flops_per_second": 2e12,
+    "fp4_flops_per_second": 4e12,
     "hbm_bytes_per_second": 1e30,
     "num_sms": 4,
     "kernels": "chip",
 }
 SIDES = (1024, 4096)
+FP8, FP8_BLOCK, FP4 = (np.int64(FORMATS.index(name)) for name in ("fp8", "fp8_block", "nvfp4"))
 
 
 def catalog(follows_waves: bool = False, **rates: float) -> Catalog:
@@ -64,9 +67,10 @@ def catalog(follows_waves: bool = False, **rates: float) -> Catalog:
 
 
 VALUES: dict[str, Any] = {
-    "is_fp8": np.False_,
+    "low_format": np.int64(0),
     "matrix_flops_per_second": 1e12,
     "fp8_peak": 2e12,
+    "fp4_peak": 4e12,
     "hbm_bytes_per_second": 1e30,
     "num_sms": 4,
     "small_tile_efficiency": 0.5,
@@ -74,6 +78,7 @@ VALUES: dict[str, Any] = {
     "narrow_product_rate_factor": 1.0,
     "short_product_rate_factor": 1.0,
     "fp8_product_rate_factor": 1.0,
+    "fp4_product_rate_factor": 1.0,
 }
 
 
@@ -143,20 +148,33 @@ def test_products_of_one_kernel_have_the_efficiency_of_all_their_rows() -> None:
 
 def test_fp8_reads_its_own_surface_and_the_formula_where_there_is_none() -> None:
     known = catalog(bf16=5e11, fp8=1.5e12)
-    low = seconds(known, 2048.0, 1024.0, 4096.0, is_fp8=np.True_)
+    low = seconds(known, 2048.0, 1024.0, 4096.0, low_format=FP8)
     assert low == pytest.approx(2**34 / 1.5e12)
-    values = {**VALUES, "is_fp8": np.True_, "products": MeasuredProducts(known, "chip")}
+    values = {**VALUES, "low_format": FP8, "products": MeasuredProducts(known, "chip")}
     kept = product_seconds(2048.0, 1024.0, 4096.0, values, low=False)
     assert kept == pytest.approx(2**34 / 5e11)
     alone = MeasuredProducts(catalog(), "chip").seconds(64, 64, 64, 1, values, low=True)
     assert np.isnan(alone)
 
 
+def test_blocks_of_scales_and_four_bits_read_their_own_surfaces() -> None:
+    known = catalog(bf16=5e11, fp8=1.5e12, fp8_block=1e12, nvfp4=3e12)
+    for place, rate in ((FP8, 1.5e12), (FP8_BLOCK, 1e12), (FP4, 3e12)):
+        found = seconds(known, 2048.0, 1024.0, 4096.0, low_format=place)
+        assert found == pytest.approx(2**34 / rate)
+    # a rate factor of their own; that of FP8 holds for blocks, too
+    factors = {"fp8_product_rate_factor": 0.5, "fp4_product_rate_factor": 2.0}
+    block = seconds(known, 2048.0, 1024.0, 4096.0, 1.0, low_format=FP8_BLOCK, **factors)
+    assert block == pytest.approx(2**34 / 0.5e12)
+    four = seconds(known, 2048.0, 1024.0, 4096.0, 1.0, low_format=FP4, **factors)
+    assert four == pytest.approx(2**34 / 6e12)
+
+
 def test_a_factor_scales_the_rate_of_its_format() -> None:
     known = catalog(bf16=5e11, fp8=1.5e12)
     slow = seconds(known, 2048.0, 1024.0, 4096.0, product_rate_factor=0.5)
     assert slow == pytest.approx(2**35 / 5e11)
-    low = {"is_fp8": np.True_, "fp8_product_rate_factor": 2.0, "product_rate_factor": 0.5}
+    low = {"low_format": FP8, "fp8_product_rate_factor": 2.0, "product_rate_factor": 0.5}
     assert seconds(known, 2048.0, 1024.0, 4096.0, 1.0, **low) == pytest.approx(2**33 / 1.5e12)
 
 
@@ -176,7 +194,7 @@ def test_no_product_is_shorter_than_the_shortest_measured() -> None:
 def test_rows_of_a_batch_each_read_their_own() -> None:
     known = catalog(bf16=5e11, fp8=1.5e12)
     kernels = np.array(["chip", FORMULA, "chip"], dtype=object)
-    values = {**VALUES, "is_fp8": np.array([False, False, True])}
+    values = {**VALUES, "low_format": np.array([0, 0, 1])}
     products = MeasuredProducts(known, kernels)
     found = products.seconds(np.full(3, 2048.0), 1024.0, 4096.0, 1.0, values, low=True)
     assert found[[0, 2]] == pytest.approx([2**34 / 5e11, 2**34 / 1.5e12])

@@ -179,6 +179,9 @@ def test_the_roofline_says_what_divides_the_tokens(
 ROW = {
     "precision": "fp8",
     "fp8_flops_per_second": None,
+    "fp4_flops_per_second": None,
+    "number_recipe": "nvfp4",
+    "transposes_operands": True,
     "power_limit_watts": 100.0,
     "gpu_idle_watts": 126.0,
     "num_kv_heads": 5,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from estimators.kernels.products import FORMULA, MeasuredProducts
@@ -36,8 +37,11 @@ CHIP = {
     "fp8_product_rate_factor": 1.0,
     "num_sms": 1,
     "small_tile_efficiency": 0.5,
-    "is_fp8": False,
+    "low_format": np.int64(0),
     "fp8_peak": 2e12,
+    "fp4_peak": 4e12,
+    "fp4_gemm_efficiency": 0.25,
+    "fp4_product_rate_factor": 1.0,
     "fp8_gemm_efficiency": 0.25,
     "matrix_flops_per_second": 1e12,
     "gemm_efficiency": 0.5,
@@ -96,16 +100,24 @@ def test_a_product_takes_what_its_operands_take_to_read_and_write_if_that_is_lon
     values = {**CHIP, "hbm_bytes_per_second": 1e9, "hbm_efficiency": 0.5, "launch_seconds": 3e-6}
     assert products.product_seconds(256, 256, 64, values) == close(196_608 / 0.5e9 + 3e-6)
     # In FP8 the operands take a byte: 32,768 + 131,072, of three products in one launch.
-    low = {**values, "is_fp8": True}
+    low = {**values, "low_format": np.int64(1)}
     assert products.product_seconds(256, 256, 64, low, 3) == close(3 * 163_840 / 0.5e9 + 3e-6)
     # A product that is kept in 16 bits does not care.
     assert products.product_seconds(256, 256, 64, low, low=False) == close(196_608 / 0.5e9 + 3e-6)
 
 
 def test_a_product_in_fp8_runs_at_its_own_rate() -> None:
-    values = {**CHIP, "is_fp8": True}
+    values = {**CHIP, "low_format": np.int64(1)}
     # 2 x 256 x 128 x 512 FLOPs at a quarter of 2e12.
     assert products.product_seconds(256, 128, 512, values) == close(2 * 256 * 128 * 512 / 0.5e12)
+
+
+def test_a_product_in_fp4_runs_at_its_own_rate_and_reads_half_a_byte() -> None:
+    values = {**CHIP, "low_format": np.int64(3)}
+    assert products.product_seconds(256, 128, 512, values) == close(2 * 256 * 128 * 512 / 1e12)
+    # 0.5 x (256 + 256) x 64 read and 2 x 256 x 256 written: 147,456 bytes at 0.5e9 B/s.
+    slow = {**values, "hbm_bytes_per_second": 1e9, "hbm_efficiency": 0.5}
+    assert products.product_seconds(256, 256, 64, slow) == close(147_456 / 0.5e9)
 
 
 # ---- a layer ----

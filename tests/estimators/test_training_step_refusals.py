@@ -32,6 +32,24 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         '"fp8" has no published peak rate on this accelerator',
     ),
     (
+        "fp4 has a rate",
+        {"precision": "fp4", "fp4_flops_per_second": None},
+        "precision",
+        '"fp4" has no published peak rate on this accelerator',
+    ),
+    (
+        "a recipe makes its precision",
+        {"precision": "fp8", "number_recipe": "none"},
+        "number_recipe",
+        '"none" does not make `precision` fp8',
+    ),
+    (
+        "tensor cores apply scales of small blocks",
+        {"precision": "fp8", "number_recipe": "mxfp8"},
+        "number_recipe",
+        '"mxfp8" has scales that the tensor cores of this accelerator do not apply',
+    ),
+    (
         "a power limit leaves room for work",
         {"power_limit_watts": 126.0, "gpu_idle_watts": 126.0},
         "power_limit_watts",
@@ -239,7 +257,7 @@ def test_a_search_leaves_out_what_a_batch_may_have(rule: str) -> None:
             '`accelerator` "chip" is neither in the `accelerator` nor in the `system` table',
         ),
         ({"attention": "sparse"}, '`attention` "sparse" is not known'),
-        ({"precision": "fp4"}, '`precision` "fp4" is not known'),
+        ({"precision": "fp6"}, '`precision` "fp6" is not known'),
         ({"gemm_efficiency": 1.5}, "`gemm_efficiency` 1.5 must be at most 1"),
         ({"tensor_overlap_fraction": -0.1}, "`tensor_overlap_fraction` -0.1 must be at least 0"),
     ],

@@ -116,7 +116,7 @@ with constants as (
 select
     measurement.measured_row,
     case
-        when measurement.num_experts > 1 or measurement.precision = 'fp8'
+        when measurement.num_experts > 1 or measurement.precision in ('fp8', 'fp4')
             then 'rates are counted and compared of dense models in 16 bits'
         when measurement.framework is null
             then 'its program is not known: the estimator that completed it has no frameworks'

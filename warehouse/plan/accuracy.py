@@ -380,6 +380,6 @@ def unlike_published(run: TrainingRun, catalog: Catalog) -> list[str]:
         lines.append(f"no published step is by {framework}: its own programs are {listed}")
     precision = values.get("precision")
     formats = steps["precision"].unique().to_list()
-    if precision == "fp8" and precision not in formats:
+    if precision in ("fp8", "fp4") and precision not in formats:
         lines.append(f"no published step is in {precision}")
     return lines
