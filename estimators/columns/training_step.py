@@ -111,6 +111,14 @@ CONSTANTS = (
     ),
     fraction("pair_ring_share", "Rate of a ring of two GPUs in a node over that of eight"),
     Column(
+        "all_reduce_ratio",
+        "float",
+        "",
+        "Bytes/s of an all-reduce in a node over those of a gather, as bus bandwidths",
+        minimum=0.5,
+        maximum=2,
+    ),
+    Column(
         "accumulating_product_ratio",
         "float",
         "",

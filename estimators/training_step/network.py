@@ -73,11 +73,16 @@ def pipeline_of(values: Values, layout: Values) -> Group:
     return Group(layout["pipeline_parallel"], room)
 
 
-def bandwidth(group: Group, values: Values) -> Any:
-    """Return the bytes/s that a ring over the group moves: NVLink, or the cards of its members."""
-    inside = (
-        values["nvlink_bytes_per_second"] * values["nvlink_efficiency"] * ring_share(group, values)
-    )
+def bandwidth(group: Group, values: Values, ratio: Any = 1.0) -> Any:
+    """Return the bytes/s that a ring over the group moves: NVLink, or the cards of its members.
+
+    Parameters
+    ----------
+    ratio
+        Of the rate over NVLink to that of gathers.
+    """
+    link = values["nvlink_bytes_per_second"] * values["nvlink_efficiency"]
+    inside = link * ring_share(group, values) * ratio
     across = np.minimum(inside, group.members * card_bandwidth(values))
     return np.where(group.size > group.members, across, inside)
 
@@ -109,9 +114,13 @@ def gather_seconds(group: Group, volume: Any, values: Values, calls: Any = 1.0) 
 
 
 def reduce_seconds(group: Group, volume: Any, values: Values, calls: Any = 1.0) -> Any:
-    """Return the seconds of all-reduces of `volume` bytes: rings in bandwidth, trees in latency."""
+    """Return the seconds of all-reduces of `volume` bytes: rings in bandwidth, trees in latency.
+
+    Over NVLink they move `all_reduce_ratio` times the bytes/s of gathers.
+    """
     size = group.size
-    moved = 2 * (size - 1) / size * volume / bandwidth(group, values)
+    rate = bandwidth(group, values, values["all_reduce_ratio"])
+    moved = 2 * (size - 1) / size * volume / rate
     rounds = np.ceil(np.log2(np.maximum(group.nodes, 1)))
     hops = rounds * values["network_latency_seconds"]
     hops = hops + (group.members - 1) * values["nvlink_latency_seconds"]

@@ -27,6 +27,7 @@ def wires(**changes: float) -> dict[str, float]:
         "nics_per_gpu": 2.0,
         "collective_seconds": 1e-4,
         "pair_ring_share": 1.0,
+        "all_reduce_ratio": 1.0,
         **changes,
     }
 
@@ -35,6 +36,15 @@ def test_an_all_reduce_in_a_node_moves_2_n_minus_1_over_n_of_the_volume() -> Non
     # 2 x 3/4 x 8e9 / 0.8e11 = 0.15 s; one call, three hops up and three down.
     found = network.reduce_seconds(Group(4, 4), 8e9, wires())
     assert found == close(0.15 + 1e-4 + 6e-6)
+
+
+def test_an_all_reduce_in_a_node_may_be_faster_than_two_gathers() -> None:
+    # 2 x 3/4 x 8e9 / (1.25 x 0.8e11) = 0.12 s; gathers, and cards between nodes, are as before.
+    fast = wires(all_reduce_ratio=1.25)
+    assert network.reduce_seconds(Group(4, 4), 8e9, fast) == close(0.12 + 1e-4 + 6e-6)
+    for group, collective in ((4, network.gather_seconds), (8, network.reduce_seconds)):
+        found = collective(Group(group, 4), 8e9, fast)
+        assert found == collective(Group(group, 4), 8e9, wires())
 
 
 def test_a_small_ring_in_a_node_is_slower() -> None:

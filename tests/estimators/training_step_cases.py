@@ -123,6 +123,7 @@ IDEAL: dict[str, Any] = {
     "clock_spread": 0.0,
     "accumulating_product_ratio": 1.0,
     "pair_ring_share": 1.0,
+    "all_reduce_ratio": 1.0,
     "exchange_copy_bytes": 0.0,
     "host_watts": 0.0,
 }
