@@ -47,7 +47,10 @@ def vocabulary_of(size: Any, values: Values, layout: Values, clock: Any = 1.0) -
         Product(size.tokens, size.hidden, columns, way=PASSES[1]),
         Product(size.hidden, columns, size.tokens, way=PASSES[2]),
     )
-    products = 1 / clock * sum(seconds_of(ways, values, low=False))
+    forward, inputs, weights = seconds_of(ways, values, low=False)
+    # the gradient of the weights is added to a buffer, as that of a layer's
+    weights = values["accumulating_product_ratio"] * weights
+    products = 1 / clock * (forward + inputs + weights)
     logits = size.tokens * columns
     loss = stream_seconds(values["loss_traffic_bytes"] * logits, values, 12.0)
     # a last norm, both ways; looking a row up and adding its gradient to 32 bits
