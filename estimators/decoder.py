@@ -287,10 +287,10 @@ def _products(values: Values, sparse: Any) -> Any:
     norms = np.where(values["kv_lora_rank"] > 0, values["q_lora_rank"] + values["kv_lora_rank"], 0)
     products = np.where(values["uses_glu"], 3.0, 2.0)
     router = sparse * values["num_experts"]
-    return 2 * (down - norms + up + hidden * (products * _ffn_width(values, sparse) + router))
+    return 2 * (down - norms + up + hidden * (products * ffn_width(values, sparse) + router))
 
 
-def _ffn_width(values: Values, sparse: Any) -> Any:
+def ffn_width(values: Values, sparse: Any) -> Any:
     """Return the width of the feed-forward layer that one token passes through."""
     experts = values["experts_per_token"] * values["expert_ffn_hidden_size"]
     mixed = experts + values["shared_ffn_hidden_size"]
@@ -313,7 +313,7 @@ def _operations(values: Values) -> Any:
     """
     hidden = values["hidden_size"] * 1.0
     width = keys_width(values) + result_width(values)
-    ffn = np.where(values["uses_glu"], _ffn_width(values, values["sparse_share"]), 0.0)
+    ffn = np.where(values["uses_glu"], ffn_width(values, values["sparse_share"]), 0.0)
     return 2 * values["num_layers"] * hidden * (width + ffn)
 
 

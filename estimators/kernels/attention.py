@@ -99,7 +99,13 @@ class MeasuredAttention:
         return not bool(np.isnan(self._parameters[0]).all())
 
     def seconds(
-        self, flops: Any, length: Any, blocks: Any, peak: Any, num_sms: Any
+        self,
+        flops: Any,
+        length: Any,
+        blocks: Any,
+        peak: Any,
+        num_sms: Any,
+        backward_products: Any = BACKWARD_PRODUCTS,
     ) -> tuple[Any, Any]:
         """Return the seconds of the forward and of the backward pass, NaN where there is no rate.
 
@@ -111,12 +117,14 @@ class MeasuredAttention:
             Tokens of a sequence that a GPU has.
         blocks
             Sequences times heads times blocks of queries of one GPU.
+        backward_products
+            FLOPs of the backward pass over those of the forward pass.
         """
         rate, half, waves, ratio, backward_half = self._parameters
         rate = rate * peak * length / (length + half)
         rate = rate * np.minimum(blocks / (waves * num_sms), 1.0)
         backward = rate * ratio * length / (length + backward_half)
-        return flops / rate, BACKWARD_PRODUCTS * flops / backward
+        return flops / rate, backward_products * flops / backward
 
 
 def _parameters(

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.contract import Values
-from estimators.kernels.attention import BACKWARD_PRODUCTS, BLOCK
+from estimators.decoder import attended_length, unwindowed_share
+from estimators.kernels.attention import BLOCK
 from estimators.training_step.products import product_seconds, stream_seconds
 
 FLASH_BLOCK = BLOCK
@@ -37,28 +38,73 @@ def attention_core(size: Any, values: Values, layout: Values) -> Core:
     return Core(*(np.where(is_flash, a, b) for a, b in zip(flash, unfused, strict=True)))
 
 
+def backward_products(size: Any) -> Any:
+    """Return the FLOPs of the fused backward pass over those of the forward pass.
+
+    Of its five products three have the width of the keys (the scores again, the gradients of
+    queries and keys), two that of the values: 2.5 where both are as wide (arXiv 2307.08691 section
+    4.1).
+    """
+    return (3.0 * size.query + 2.0 * size.result) / (size.query + size.result)
+
+
+def flash_flops(size: Any, values: Values, layout: Values) -> Any:
+    """Return the FLOPs of the fused forward pass of a layer, with blocks on the diagonal whole."""
+    whole = _flops_of(values["seq_len"], size, layout)
+    if not np.any(values["attention_window"]):
+        return whole
+    share = unwindowed_share(values)
+    return share * whole + (1 - share) * _flops_of(attended_length(values), size, layout)
+
+
+def _flops_of(length: Any, size: Any, layout: Values) -> Any:
+    """Return the FLOPs of the fused forward pass over sequences of a length."""
+    causal = np.minimum(0.5 * (1 + FLASH_BLOCK * layout["context_parallel"] / length), 1.0)
+    return 2.0 * size.tokens * length * (size.query + size.result) * causal
+
+
 def _flash(size: Any, values: Values, layout: Values) -> Core:
-    """Return the seconds of a fused kernel: at its program's rates, else at a share of the peak."""
-    length, context = values["seq_len"], layout["context_parallel"]
-    # a block on the diagonal is computed whole
-    causal = np.minimum(0.5 * (1 + FLASH_BLOCK * context / length), 1.0)
-    flops = 4.0 * size.tokens * length * size.query * causal
-    heads = size.query / values["head_size"]
-    blocks = layout["microbatch_size"] * heads * np.ceil(length / (context * FLASH_BLOCK))
+    """Return the seconds of a fused kernel, of a layer on average over those with a window.
+
+    A layer with a window takes as long as sequences with the same causal attention.
+    """
+    length = values["seq_len"]
+    whole = _flash_of(length, size, values, layout)
+    if not np.any(values["attention_window"]):
+        return whole
+    windowed = _flash_of(attended_length(values), size, values, layout)
+    share = unwindowed_share(values)
+    return Core(*(share * a + (1 - share) * b for a, b in zip(whole, windowed, strict=True)))
+
+
+def _flash_of(length: Any, size: Any, values: Values, layout: Values) -> Core:
+    """Return the seconds of a fused kernel: at its program's rates, else at a share of the peak.
+
+    Parameters
+    ----------
+    length
+        Of sequences with the attention that is computed; there are as many tokens and blocks as
+        those of the layer have.
+    """
+    context, flops = layout["context_parallel"], _flops_of(length, size, layout)
+    of_sequence = np.ceil(values["seq_len"] / (context * FLASH_BLOCK))
+    blocks = layout["microbatch_size"] * size.heads * of_sequence
     waves = blocks / values["num_sms"]
     # blocks of a causal kernel differ in work: only less than one whole wave stays unfilled
     share = np.minimum(waves, 1.0)
     peak = values["matrix_flops_per_second"] * share
+    products = backward_products(size)
     forward = flops / (peak * values["flash_forward_efficiency"])
-    backward = BACKWARD_PRODUCTS * flops / (peak * values["flash_backward_efficiency"])
+    backward = products * flops / (peak * values["flash_backward_efficiency"])
     if values["attention_rates"]:
         own = length / context
         measured = values["attention_rates"].seconds(
-            2.0 * size.tokens * length * size.query,
+            size.tokens * length * (size.query + size.result),
             own,
             blocks,
             values["matrix_flops_per_second"],
             values["num_sms"],
+            products,
         )
         forward, backward = (
             np.where(np.isnan(found), computed, found)
@@ -71,11 +117,11 @@ def _flash(size: Any, values: Values, layout: Values) -> Core:
 
 
 def _unfused(size: Any, values: Values, layout: Values) -> Core:
-    length, width = values["seq_len"], values["head_size"]
-    batch = layout["microbatch_size"] * size.query / width
+    length, batch = values["seq_len"], layout["microbatch_size"] * size.heads
+    keys, results = size.query / size.heads, size.result / size.heads
     product = {
-        "scores": product_seconds(length, length, width, values, batch, low=False),
-        "values": product_seconds(length, width, length, values, batch, low=False),
+        "scores": product_seconds(length, length, keys, values, batch, low=False),
+        "values": product_seconds(length, results, length, values, batch, low=False),
     }
     entries = batch * length * length
     drops, fuses = values["uses_dropout"], values["fuses_elementwise"]
@@ -84,7 +130,7 @@ def _unfused(size: Any, values: Values, layout: Values) -> Core:
     backward_bytes = np.where(fuses, 6.0, 34.0) + np.where(drops, 5.0, 0.0)
     kernels = np.where(fuses, 1.0, 5.0) + np.where(drops, 1.0, 0.0)
     # heads are moved to the front and back again
-    copies = 4.0 * size.tokens * (2 * size.query + 2 * size.key)
+    copies = 4.0 * size.tokens * (size.query + size.key + size.value + size.result)
     forward = product["scores"] + product["values"]
     forward = forward + stream_seconds(forward_bytes * entries + copies, values, kernels + 4)
     backward = 2 * (product["scores"] + product["values"])

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.contract import Values
+from estimators.training_step.latent import traffic as latent_traffic
 from estimators.training_step.products import stream_seconds
 
 RMS_FORWARD = (6, 8, 4, 8, 6, 4)
@@ -53,7 +54,7 @@ def layer_seconds(size: Any, values: Values, sparse: Any) -> Ways:
     residual = Ways(6.0, 6.0)
     masks = _either(fuses, (1, 5), np.where(drops, 5.0, 0.0), np.where(drops, 5.0, 0.0))
     dropped = np.where(drops, 1.0, 0.0)
-    biases = np.where(gated, 0.0, 2.0)
+    biases = np.where(values["uses_linear_bias"], 2.0, 0.0)
     forward = 2 * between * (norms.forward + residual.forward + dropped * masks.forward)
     backward = (
         2 * between * (norms.backward + residual.backward + dropped * masks.backward + biases)
@@ -69,11 +70,15 @@ def layer_seconds(size: Any, values: Values, sparse: Any) -> Ways:
     forward = forward + inside * activation.forward
     backward = backward + inside * activation.backward
 
-    turned = np.where(gated, size.tokens * (size.query + size.key), 0.0)
+    has_plain_heads = gated & np.equal(size.key_latent, 0)
+    turned = np.where(has_plain_heads, size.tokens * (size.query + size.key), 0.0)
     rotary = _either(fuses, (4, 4), 20.0, 20.0)
     forward, backward = forward + turned * rotary.forward, backward + turned * rotary.backward
 
-    moved = size.tokens * (size.query + 2 * size.key)
+    latent = latent_traffic(size, values)
+    forward, backward = forward + latent[0], backward + latent[1]
+
+    moved = size.tokens * (size.query + size.key + size.value)
     forward = forward + moved * values["forward_copy_bytes"]
     backward = backward + moved * values["backward_copy_bytes"]
 
@@ -90,7 +95,7 @@ def layer_seconds(size: Any, values: Values, sparse: Any) -> Ways:
     # of an activation without gates write both in place of 16 bits
     cast = np.where(values["low_format"] > 0, 4.0, 0.0)
     gradients = moved + np.where(gated, 2.0, 0.0) * inside
-    forward = forward + cast * size.tokens * size.query
+    forward = forward + cast * size.tokens * size.result
     backward = backward + cast * (2 * between + gradients)
 
     kernels = np.where(fuses, 7.0, 22.0) + np.where(sparse > 0, 8.0, 0.0)

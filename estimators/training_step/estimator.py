@@ -234,7 +234,9 @@ class TrainingStep(SearchedEstimator):
         del mends
         values = with_derived(values)
         values["products"] = MeasuredProducts(catalog, values["kernels"])
-        values["attention_rates"] = MeasuredAttention(catalog, values)
+        # rates are those of heads as wide as queries and keys
+        keys = values["qk_head_size"] + values["qk_rotary_size"]
+        values["attention_rates"] = MeasuredAttention(catalog, {**values, "head_size": keys})
         is_cell = np.ndim(values["seq_len"]) == 0
         with np.errstate(all="ignore"):
             found = _figures(values, layouts, is_cell=is_cell)

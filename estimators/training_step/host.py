@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.contract import Values
+from estimators.training_step.latent import LAUNCHES as LATENT_LAUNCHES
 
 SPLIT_COLLECTIVES = (4.0, 6.0)
 """Collectives of a layer, forward and backward, under sequence parallelism: a gather before and a
@@ -93,6 +94,7 @@ def _launches(way: int, size: Any, values: Values, layout: Values) -> Any:
     collectives = np.where(splits, SPLIT_COLLECTIVES[way], WHOLE_COLLECTIVES[way])
     dense = values[("forward_launches", "backward_launches")[way]]
     dense = dense + np.where(layout["tensor_parallel"] > 1, collectives, 0.0)
+    dense = dense + np.where(size.key_latent > 0, LATENT_LAUNCHES[way], 0.0)
     dense = dense + np.where(values["low_format"] > 0, CASTS[way], 0.0)
     # experts that work on a number of tokens that varies cannot be captured
     own = EXPERT_PRODUCTS[way] + np.where(values["low_format"] > 0, EXPERT_CASTS[way], 0.0)

@@ -16,6 +16,7 @@ from estimators.factored import distinct, take
 from estimators.training_step import elementwise, power
 from estimators.training_step.attention import Core, attention_core
 from estimators.training_step.host import Host, host_of
+from estimators.training_step.latent import head_products, latent_products
 from estimators.training_step.products import PASSES, Product, seconds_of, stream_seconds
 from estimators.training_step.transfers import Transfers, pieces_of, shards_of, transfers_of, waits
 
@@ -36,9 +37,13 @@ class Size:
         Tokens of a microbatch on one rank of the context-parallel group.
     rows
         Tokens between the products: a tensor-parallel share under sequence parallelism.
-    query, key
-        Widths of all queries, and of all keys (or values), on one GPU. A key-value head is
-        copied where the tensor-parallel group is larger than there are such heads.
+    heads, query, key, value, result
+        Heads on one GPU; widths of all queries, keys, values, and of what attention returns. A
+        key-value head is copied where the tensor-parallel group is larger than there are such
+        heads.
+    query_latent, key_latent, rotary
+        Widths of the latents of queries, of keys and values, and of the rotary part that all heads
+        of the keys share: 0 without latents.
     ffn, experts, expert_tokens, expert_ffn, shared_ffn
         Widths of the dense layer; experts on one GPU, tokens of each, their width; the width
         of the experts that every token passes.
@@ -47,8 +52,14 @@ class Size:
     tokens: Any
     rows: Any
     hidden: Any
+    heads: Any
     query: Any
     key: Any
+    value: Any
+    result: Any
+    query_latent: Any
+    key_latent: Any
+    rotary: Any
     ffn: Any
     experts: Any
     expert_tokens: Any
@@ -63,17 +74,30 @@ def size_of(values: Values, layout: Values) -> Size:
     tensor = np.asarray(layout["tensor_parallel"], dtype=np.float64)
     tokens = layout["microbatch_size"] * values["seq_len"] / layout["context_parallel"]
     experts = values["num_experts"] / layout["expert_parallel"]
+    heads = values["num_heads"] / tensor
+    key_heads = np.where(
+        np.greater(values["kv_lora_rank"], 0),
+        heads,
+        np.maximum(values["num_kv_heads"] / tensor, 1.0),
+    )
+    key_size = values["qk_head_size"] + values["qk_rotary_size"]
     return Size(
         tokens=tokens,
         rows=np.where(layout["uses_sequence_parallel"], tokens / tensor, tokens),
         hidden=np.asarray(values["hidden_size"], dtype=np.float64),
-        query=values["num_heads"] * values["head_size"] / tensor,
-        key=np.maximum(values["num_kv_heads"] / tensor, 1.0) * values["head_size"],
+        heads=heads,
+        query=heads * key_size,
+        key=key_heads * key_size,
+        value=key_heads * values["v_head_size"],
+        result=heads * values["v_head_size"],
+        query_latent=np.asarray(values["q_lora_rank"], dtype=np.float64),
+        key_latent=np.asarray(values["kv_lora_rank"], dtype=np.float64),
+        rotary=np.asarray(values["qk_rotary_size"], dtype=np.float64),
         ffn=values["ffn_hidden_size"] / tensor,
         experts=experts,
         expert_tokens=tokens * values["experts_per_token"] / experts,
         expert_ffn=values["expert_ffn_hidden_size"] / tensor,
-        shared_ffn=values["num_shared_experts"] * values["expert_ffn_hidden_size"] / tensor,
+        shared_ffn=values["shared_ffn_hidden_size"] / tensor,
         gates=np.where(values["uses_glu"], 2.0, 1.0),
     )
 
@@ -244,10 +268,7 @@ def _products(
     """
     dense, mixed = 1.0 - sparse, sparse
     ratio = values["accumulating_product_ratio"]
-    attention = (
-        (size.tokens, size.query + 2 * size.key, size.hidden, 1.0, 1.0),
-        (size.tokens, size.hidden, size.query, 1.0, 1.0),
-    )
+    attention, latents = head_products(size), latent_products(size)
     feed_forward = [
         *_feed_forward(size.tokens, size.ffn, size, 1.0, dense),
         *_feed_forward(size.tokens, size.shared_ffn, size, 1.0, mixed),
@@ -255,7 +276,8 @@ def _products(
         (size.rows, values["num_experts"], size.hidden, 1.0, mixed),
     ]
     runs = []
-    for place, (rows, columns, depth, batch, share) in enumerate((*attention, *feed_forward)):
+    layer = (*attention, *feed_forward, *latents)
+    for place, (rows, columns, depth, batch, share) in enumerate(layer):
         if not np.any(share * columns):
             continue
         kept = np.where(share * columns > 0, share, 0.0)
@@ -268,16 +290,18 @@ def _products(
             part = Product(_cut(rows, cut) / back, deep, wide, batch, PASSES[1])
             runs.append((place, PASSES[1], kept, np.where(cut > 0, back, 0.0), part))
         runs.append((place, PASSES[2], kept, ratio, Product(deep, wide, rows, batch, PASSES[2])))
-    places: list[dict[str, Any]] = [dict.fromkeys(PASSES, 0.0) for _ in (*attention, *feed_forward)]
+    places: list[dict[str, Any]] = [dict.fromkeys(PASSES, 0.0) for _ in layer]
     times_of = seconds_of([product for *_, product in runs], values)
     for (place, way, kept, times, _), seconds in zip(runs, times_of, strict=True):
         places[place][way] = places[place][way] + kept * (times * seconds)
     found = {name: sum(place[name] for place in places) for name in PASSES}
     once = [place["forward"] for place in places]
     second = (1 - 1 / size.gates) * (once[2] + once[4] + once[6])
-    found["operations"] = size.key / (size.query + 2 * size.key) * once[0] + once[1] + second
+    keys = size.key / (size.query + size.key + size.value)
+    found["operations"] = keys * once[0] + once[1] + second
+    up = len(layer) - len(latents)
     for name in PASSES:
-        found[f"attention_column_{name}"] = places[0][name]
+        found[f"attention_column_{name}"] = places[0][name] + places[up][name]
         found[f"attention_row_{name}"] = places[1][name]
         found[f"ffn_column_{name}"] = places[2][name]
         found[f"ffn_row_{name}"] = places[3][name]

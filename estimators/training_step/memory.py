@@ -169,7 +169,7 @@ def _operation_activations(size: Size, values: Values, layout: Values) -> Any:
     _save_list, _get_custom_policy).
     """
     sparse, routed = values["sparse_share"], size.experts * size.expert_tokens
-    core = 2 * size.query + size.key + 2.0 * size.query / values["head_size"]
+    core = size.query + size.value + size.result + 2.0 * size.heads
     first = (1 - sparse) * size.tokens * size.ffn
     first = first + sparse * (size.tokens * size.shared_ffn + routed * size.expert_ffn)
     shared = np.where(size.shared_ffn > 0, size.tokens, 0.0)
@@ -183,13 +183,14 @@ def layer_activations(size: Size, values: Values, layout: Values) -> Any:
     """Return the bytes that one layer keeps of one microbatch for its backward pass."""
     drops = np.where(values["uses_dropout"], 1.0, 0.0)
     between = size.rows * size.hidden
-    inside = size.tokens * (size.query + size.key * 2)
+    inside = size.tokens * (size.query + size.key + size.value)
+    latents = 2 * size.query_latent + 2 * size.key_latent + size.rotary
     core = _core_activations(size, values, drops)
     # inputs of both norms and of both blocks; masks; queries, keys, values; the core's result
     # a norm that is written out keeps its input in 32 bits as well
     written_out = np.where(values["uses_glu"] & ~values["fuses_elementwise"], 8.0, 0.0)
     attention = (8 + 2 * drops + written_out) * between + core
-    attention = attention + 2.0 * (inside + size.tokens * size.query)
+    attention = attention + 2.0 * (inside + size.tokens * size.result + size.rows * latents)
     sparse, gated = values["sparse_share"], values["uses_glu"]
     # a gated layer keeps both halves and their product; separate kernels the gate as well
     halves = np.where(gated, values["stored_gate_bytes"], 4.0)
@@ -202,7 +203,7 @@ def layer_activations(size: Size, values: Values, layout: Values) -> Any:
 
 def _core_activations(size: Size, values: Values, drops: Any) -> Any:
     """Return the bytes that the core keeps: a statistic a row if fused, else scores and masks."""
-    heads = size.query / values["head_size"]
+    heads = size.heads
     length = values["seq_len"] * 1.0
     is_flash = np.equal(values["attention"], "flash")
     is_selective = np.equal(values["activation_recompute"], "selective")

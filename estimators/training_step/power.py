@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.contract import Values
-from estimators.kernels.attention import BACKWARD_PRODUCTS
-from estimators.training_step.attention import FLASH_BLOCK
+from estimators.training_step.attention import backward_products, flash_flops
+from estimators.training_step.latent import product_flops
 from estimators.training_step.products import of_format
 
 JOULES = (
@@ -84,19 +84,16 @@ class Load(NamedTuple):
 def flops_of(size: Any, values: Values, layout: Values) -> Flops:
     """Return the FLOPs of a forward pass; `size` as of `layer.size_of`."""
     sparse, up = values["sparse_share"], size.gates + 1.0
-    attention = size.tokens * size.hidden * (2.0 * size.query + 2.0 * size.key)
     dense = (1.0 - sparse) * size.tokens * size.hidden * size.ffn * up
     shared = sparse * size.tokens * size.hidden * size.shared_ffn * up
     experts = sparse * size.experts * size.expert_tokens * size.hidden * size.expert_ffn * up
     router = sparse * size.rows * size.hidden * values["num_experts"]
     is_flash = np.equal(values["attention"], "flash")
-    # fused kernels leave out what is above the diagonal, but for the blocks on it
-    share = 0.5 * (1 + FLASH_BLOCK * layout["context_parallel"] / values["seq_len"])
-    causal = np.where(is_flash, np.minimum(share, 1.0), 1.0)
+    square = 2.0 * size.tokens * values["seq_len"] * (size.query + size.result)
     return Flops(
-        2.0 * (attention + dense + shared + experts + router),
-        4.0 * size.tokens * values["seq_len"] * size.query * causal,
-        np.where(is_flash, BACKWARD_PRODUCTS, 2.0),
+        product_flops(size) + 2.0 * (dense + shared + experts + router),
+        np.where(is_flash, flash_flops(size, values, layout), square),
+        np.where(is_flash, backward_products(size), 2.0),
     )
 
 

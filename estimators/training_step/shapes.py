@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Values
+from estimators.decoder import attention_weights, ffn_width, result_width
 
 PASSES = 3
 """Products of a weight in a step: forward, gradient of the input, gradient of the weight."""
@@ -24,15 +25,13 @@ def independent_share(values: Values, gemm: Any, vocabulary: Any, step: Any) -> 
     gemm, vocabulary, step
         Seconds of the layers' products, of the vocabulary, and of the step.
     """
-    query = values["num_heads"] * values["head_size"] * 1.0
-    key = values["num_kv_heads"] * values["head_size"] * 1.0
-    sparse = values["sparse_share"]
-    experts = values["experts_per_token"] + values["num_shared_experts"]
-    wide = (1 - sparse) * values["ffn_hidden_size"] + sparse * (
-        experts * values["expert_ffn_hidden_size"]
-    )
+    # products of latents count by their weights
+    down, up = attention_weights(values)
+    result = result_width(values)
+    merged = (down + up) / values["hidden_size"] - result
+    wide = ffn_width(values, values["sparse_share"])
     gates = np.where(values["uses_glu"], 2.0, 1.0)
-    widths = [query + 2 * key, query, gates * wide, wide]
+    widths = [merged, result, gates * wide, wide]
     spread = sum(np.square(width) for width in widths) / np.square(sum(widths))
     squares = np.square(gemm / step) * spread + np.square(vocabulary / step)
     return np.sqrt(squares / PASSES)

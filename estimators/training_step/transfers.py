@@ -14,6 +14,7 @@ import numpy as np
 
 from estimators.contract import Values
 from estimators.training_step import network
+from estimators.training_step.latent import gathered_width
 from estimators.training_step.network import Group
 from estimators.training_step.products import stream_seconds
 
@@ -59,9 +60,11 @@ class Half(NamedTuple):
 
     Attributes
     ----------
-    dense
-        Of one gathering, or scattering, of a dense layer: products of the layer hide it.
-    whole
+    column, row
+        Of the gathering before the first product of a dense layer and of the scattering behind the
+        second: products of the layer hide them. Backward the first is scattered and the second
+        gathered.
+    forward, backward
         Of all that a pass has, but for `again`.
     last
         Of those that come last in a backward pass.
@@ -69,8 +72,10 @@ class Half(NamedTuple):
         Of the inputs that a backward pass gathers once more.
     """
 
-    dense: Any
-    whole: Any
+    column: Any
+    row: Any
+    forward: Any
+    backward: Any
     last: Any
     again: Any
 
@@ -123,14 +128,18 @@ def transfers_of(size: Any, values: Values, layout: Values) -> Transfers:
 
     volume, sparse = 2.0 * size.tokens * size.hidden, values["sparse_share"]
     attention = ffn = _half(1.0, 1.0, volume, values, tensor, splits)
+    if np.any(size.key_latent):
+        # latents are gathered in place of the stream
+        latents = 2.0 * size.tokens * gathered_width(size)
+        attention = _half(1.0, 1.0, volume, values, tensor, splits, latents)
     if np.any(sparse):
         # the feed-forward layers of a mixture are exchanged whole
         copies = sparse * (values["experts_per_token"] + (size.shared_ffn > 0))
         ffn = _half(1.0 - sparse, 1.0 - sparse + copies, volume, values, tensor, splits)
 
     ring = context.size
-    around = 2.0 * 2.0 * size.tokens * size.key
-    entries = size.tokens * size.query * (3 * ring + 1) / 4
+    around = 2.0 * size.tokens * (size.key + size.value)
+    entries = size.tokens * size.result * (3 * ring + 1) / 4
     corrections = stream_seconds(CORRECTION_BYTES * entries, values, 4.0 * ring)
     routed = 2.0 * size.rows * size.hidden * values["experts_per_token"]
     return Transfers(
@@ -149,15 +158,34 @@ _NO_REPLICAS = {"data_parallel": 1, "pipeline_parallel": 1}
 """The groups of a layer are those of its tensors, tokens and experts."""
 
 
-def _half(dense: Any, share: Any, volume: Any, values: Values, group: Group, splits: Any) -> Half:
-    """Return the collectives of `share` of a volume, of which dense layers have `dense`."""
-    once = network.gather_seconds(group, share * volume, values)
-    whole = np.where(splits, 2 * once, network.reduce_seconds(group, share * volume, values))
+def _half(
+    dense: Any,
+    share: Any,
+    volume: Any,
+    values: Values,
+    group: Group,
+    splits: Any,
+    before: Any = None,
+) -> Half:
+    """Return the collectives of `share` of a volume, of which dense layers have `dense`.
+
+    Parameters
+    ----------
+    before
+        The volume before the first product; None: that behind the second.
+    """
+    row = column = network.gather_seconds(group, share * volume, values)
+    forward = backward = network.reduce_seconds(group, share * volume, values)
+    if before is not None:
+        column = network.gather_seconds(group, share * before, values)
+        backward = network.reduce_seconds(group, share * before, values)
     return Half(
-        dense / share * once,
-        whole,
-        np.where(splits, 0.5, 1.0) * whole,
-        np.where(splits, once, 0.0),
+        dense / share * column,
+        dense / share * row,
+        np.where(splits, column + row, forward),
+        np.where(splits, column + row, backward),
+        np.where(splits, column, backward),
+        np.where(splits, column, 0.0),
     )
 
 
@@ -206,16 +234,16 @@ def _tensor(transfers: Transfers, values: Values, products: dict[str, Any]) -> d
     for name, half in (("attention", transfers.attention), ("ffn", transfers.ffn)):
         column, row = f"{name}_column", f"{name}_row"
         # forward: the gathering beside the first product, the scattering beside the second
-        hidden = _beside(half.dense, products[f"{column}_forward"], pieces, own)
-        hidden = hidden + _beside(half.dense, products[f"{row}_forward"], pieces, 0.0)
-        forward["tensor_comm"] = forward["tensor_comm"] + half.whole - hidden
+        hidden = _beside(half.column, products[f"{column}_forward"], pieces, own)
+        hidden = hidden + _beside(half.row, products[f"{row}_forward"], pieces, 0.0)
+        forward["tensor_comm"] = forward["tensor_comm"] + half.forward - hidden
         forward["hidden"] = forward["hidden"] + hidden
         # backward: the second product's gradient is gathered, the first one's is scattered
-        hidden = _beside(half.dense, products[f"{row}_input_gradient"], pieces, own)
+        hidden = _beside(half.row, products[f"{row}_input_gradient"], pieces, own)
         hidden = hidden + overlap * np.minimum(half.last, products[f"{column}_weight_gradient"])
         behind = np.minimum(half.again, products[f"{column}_input_gradient"])
         backward["tensor_comm"] = (
-            backward["tensor_comm"] + half.whole - hidden + half.again - behind
+            backward["tensor_comm"] + half.backward - hidden + half.again - behind
         )
         backward["hidden"] = backward["hidden"] + hidden + behind
     return {"forward": forward, "backward": backward}

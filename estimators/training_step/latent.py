@@ -1,0 +1,112 @@
+"""Multi-head latent attention on one GPU: products, memory traffic, and what is kept.
+
+Two products lead from the residual stream down to the latents, of queries and of keys and values;
+norms follow, and two products up to heads. A tensor-parallel rank has the first two whole and does
+them for its own rows of the sequence, under sequence parallelism; so latents are gathered, not the
+stream. Only products of heads are split (NVIDIA/Megatron-LM @d98e8a64
+megatron/core/transformer/multi_latent_attention.py, `TELinear` with `parallel_mode` duplicated).
+
+Without latents the same functions are those of grouped queries.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from estimators.contract import Values
+
+LAUNCHES = (6.0, 10.0)
+"""Kernels that latents add to a layer, forward and backward: three products (six backward), two
+norms, a rotary embedding of keys that also writes the values; of the gradients of the stream one
+sum. Counted in the file above, +-30 %."""
+
+Rows = tuple[Any, Any, Any, Any, Any]
+"""Rows, columns, inner size, number and share of a product."""
+
+
+def head_products(size: Any) -> tuple[Rows, Rows]:
+    """Return the products before and behind attention: up from the latent of queries, or merged."""
+    has_latent = size.key_latent > 0
+    merged = size.query + np.where(has_latent, 0.0, size.key + size.value)
+    return (
+        (size.tokens, merged, _query_depth(size), 1.0, 1.0),
+        (size.tokens, size.hidden, size.result, 1.0, 1.0),
+    )
+
+
+def latent_products(size: Any) -> tuple[Rows, Rows, Rows]:
+    """Return the other products of latents: up to keys and values, down of queries, down of keys.
+
+    Their share is 0 where there are no latents.
+    """
+    has_latent = np.where(size.key_latent > 0, 1.0, 0.0)
+    of_queries = np.where(size.query_latent > 0, has_latent, 0.0)
+    own = size.key - size.heads * size.rotary + size.value
+    return (
+        (size.tokens, own, size.key_latent, 1.0, has_latent),
+        (size.rows, size.query_latent, size.hidden, 1.0, of_queries),
+        (size.rows, size.key_latent + size.rotary, size.hidden, 1.0, has_latent),
+    )
+
+
+def _query_depth(size: Any) -> Any:
+    has_latent = (size.key_latent > 0) & (size.query_latent > 0)
+    return np.where(has_latent, size.query_latent, size.hidden)
+
+
+def product_flops(size: Any) -> Any:
+    """Return the FLOPs of the products around attention, forward."""
+    runs = (*head_products(size), *latent_products(size))
+    return sum(2.0 * share * rows * columns * depth for rows, columns, depth, _, share in runs)
+
+
+def gathered_width(size: Any) -> Any:
+    """Return the width that tensor-parallel ranks gather before attention: latents, or all."""
+    queries = np.where(size.query_latent > 0, size.query_latent, size.hidden)
+    latents = queries + size.key_latent + size.rotary
+    return np.where(size.key_latent > 0, latents, size.hidden)
+
+
+def traffic(size: Any, values: Values) -> tuple[Any, Any]:
+    """Return the bytes that norms and rotary embedding of latents move, forward and backward.
+
+    A fused norm reads 2 and writes 2 bytes, backward it reads 4. The rotary part of the queries is
+    turned in its place. One kernel turns the keys: it reads what the product made and the rotary
+    part, and writes keys and values (megatron/core/fusions/fused_mla_yarn_rope_apply.py). Separate
+    operations split, turn and join: a pass over the rotary part of 20 bytes as of other heads, and
+    one over queries, keys and values.
+    """
+    if not np.any(size.key_latent):
+        return 0.0, 0.0
+    latents = size.rows * (size.query_latent + size.key_latent)
+    turned = size.heads * size.rotary
+    made = size.key - turned + size.value
+    fuses = values["fuses_elementwise"]
+    fused = 4.0 * turned + 2.0 * (made + size.rotary + size.key + size.value)
+    separate = 20.0 * (turned + size.rotary) + 4.0 * (size.query + size.key + size.value)
+    heads = size.tokens * np.where(fuses, fused, separate)
+    has_latent = np.where(size.key_latent > 0, 1.0, 0.0)
+    return has_latent * (4.0 * latents + heads), has_latent * (6.0 * latents + heads)
+
+
+def kept_bytes(size: Any) -> Any:
+    """Return the bytes that the attention of a layer keeps for its backward pass, in 16 bits.
+
+    The input and the output of the norm, the latents before and behind their norms, queries, keys,
+    values, the core's result and its statistic of 32 bits. Fused attention alone is meant; under
+    sequence parallelism what products gather is gathered again.
+    """
+    heads = size.query + size.key + size.value + size.result
+    return (
+        4.0 * size.rows * size.hidden
+        + 2.0 * size.rows * (2 * size.query_latent + 2 * size.key_latent + size.rotary)
+        + 2.0 * size.tokens * heads
+        + 4.0 * size.tokens * size.heads
+    )
+
+
+def projected_bytes(size: Any) -> Any:
+    """Return the bytes of queries, keys and values: what recomputing products of heads drops."""
+    return 2.0 * size.tokens * (size.query + size.key + size.value)

@@ -1,0 +1,172 @@
+"""Multi-head latent attention and windows in a training step, worked out by hand.
+
+Two layers of 512: 4 heads with keys of 64 + 128 and values of 64; latents of 256 and 128.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from estimators.decoder import with_details
+from estimators.training_step import latent
+from estimators.training_step.layer import Size, size_of
+from tests.estimators.training_step_cases import IDEAL, step
+from warehouse.database.catalog import packaged_catalog
+
+PEAK = 1e12
+TOKENS = 1024.0
+FFN = 3 * 512 * 1024
+SHAPE: dict[str, Any] = {
+    "num_layers": 2,
+    "hidden_size": 512,
+    "ffn_hidden_size": 1024,
+    "uses_glu": True,
+    "num_heads": 4,
+    "head_size": 64,
+    "seq_len": 1024,
+}
+LATENT: dict[str, Any] = {
+    **SHAPE,
+    "q_lora_rank": 256,
+    "kv_lora_rank": 128,
+    "qk_head_size": 64,
+    "qk_rotary_size": 128,
+    "v_head_size": 64,
+}
+DOWN = 512 * 256 + 512 * (128 + 128)
+UP = 256 * 4 * 192 + 128 * 4 * (64 + 64)
+OUT = 4 * 64 * 512
+
+
+def near(number: float) -> Any:
+    return pytest.approx(number, rel=1e-9)
+
+
+def deepseek(**layout: Any) -> Size:
+    """Return one GPU's part of a layer of DeepSeek-V3, one token a microbatch."""
+    values = {**with_details(packaged_catalog().tables["model"]["deepseek_v3"]), "seq_len": 1}
+    alone = {
+        "tensor_parallel": 1,
+        "context_parallel": 1,
+        "expert_parallel": 1,
+        "uses_sequence_parallel": False,
+        "microbatch_size": 1,
+    }
+    return size_of(values, {**alone, **layout})
+
+
+def test_products_lead_down_to_the_latents_and_up_to_heads() -> None:
+    found = step(LATENT)
+    # three passes over every weight
+    assert found["gemm_seconds"] == near(2 * 3 * 2 * TOKENS * (DOWN + UP + OUT + FFN) / PEAK)
+
+
+def test_tensor_ranks_do_the_products_down_for_their_own_rows() -> None:
+    layout = {"tensor_parallel": 2, "uses_sequence_parallel": True}
+    # the weights are whole, the rows a half: as if they were split
+    split = step(LATENT, **layout)["gemm_seconds"]
+    assert split == near(2 * 3 * 2 * TOKENS * (DOWN + UP + OUT + FFN) / 2 / PEAK)
+    # each rank does all of the rows
+    whole = step(LATENT, tensor_parallel=2)["gemm_seconds"]
+    assert whole == near(2 * 3 * 2 * TOKENS * (DOWN + (UP + OUT + FFN) / 2) / PEAK)
+
+
+def test_queries_without_a_latent_come_from_the_stream() -> None:
+    found = step({**LATENT, "q_lora_rank": 0})
+    products = 512 * (128 + 128) + 512 * 4 * 192 + 128 * 4 * (64 + 64) + OUT + FFN
+    assert found["gemm_seconds"] == near(2 * 3 * 2 * TOKENS * products / PEAK)
+
+
+def test_scores_are_as_wide_as_keys_and_results_as_values() -> None:
+    found = step(LATENT)
+    # half of the square, and half of the blocks of 128 on the diagonal
+    square = 2 * TOKENS * 1024 * 4 * (192 + 64) * (1 + 128 / 1024) / 2
+    # backward: scores again and gradients of queries and keys, 3 x 192; 2 x 64
+    backward = (3 * 192 + 2 * 64) / (192 + 64)
+    assert backward == 2.75
+    assert found["attention_seconds"] == near(2 * square * (1 + backward) / PEAK)
+
+
+def test_tensor_ranks_gather_latents_in_place_of_the_stream() -> None:
+    layout = {"tensor_parallel": 2, "uses_sequence_parallel": True}
+    slow = {"nvlink_bytes_per_second": 1e11}
+    found = step({**LATENT, **slow}, **layout)["tensor_comm_seconds"]
+    of_half = 2 * TOKENS / 2 / 1e11
+    # latents gathered, sums scattered; backward the reverse; what is gathered again is hidden
+    attention = 2 * (256 + 128 + 128) + 2 * 512
+    assert found == near(2 * of_half * (attention + 4 * 512))
+    assert step({**LATENT, **slow, "q_lora_rank": 0}, **layout)["tensor_comm_seconds"] == near(
+        2 * of_half * (2 * (512 + 128 + 128) + 6 * 512)
+    )
+
+
+def test_norms_and_rotary_embedding_of_latents_move_bytes() -> None:
+    slow = {"hbm_bytes_per_second": 1e9}
+    plain = {**SHAPE, "num_kv_heads": 4}
+    found = step({**IDEAL, **LATENT, **slow})["elementwise_seconds"]
+    usual = step({**IDEAL, **plain, **slow})["elementwise_seconds"]
+    # a norm reads and writes 2 bytes, backward 6; rotary queries are turned in place; keys are
+    # read without their rotary part and written with it
+    norms = (4 + 6) * (256 + 128)
+    heads = 2 * (4 * 4 * 128 + 2 * (4 * (64 + 64) + 128 + 4 * 192 + 4 * 64))
+    turned = 2 * 4 * (256 + 256)
+    assert found - usual == near(2 * TOKENS * (norms + heads - turned) / 1e9)
+
+
+# ---- DeepSeek-V3 ----
+
+
+def test_a_token_keeps_201_344_bytes_of_deepseeks_attention() -> None:
+    # queries and keys 49,152 each, values and result 32,768, latents 8,320, statistic 512, and
+    # 28,672 of the norm's input and output
+    assert latent.kept_bytes(deepseek()) == 2 * 49_152 + 2 * 32_768 + 8_320 + 512 + 28_672
+    assert latent.kept_bytes(deepseek()) == 201_344
+    # what making queries, keys and values again drops
+    assert latent.projected_bytes(deepseek()) == 131_072
+
+
+def test_tensor_ranks_keep_their_heads_and_their_rows() -> None:
+    size = deepseek(tensor_parallel=8, uses_sequence_parallel=True)
+    assert latent.kept_bytes(size) == 201_344 / 8
+    # without sequence parallelism latents and norms are whole
+    whole = deepseek(tensor_parallel=8)
+    assert latent.kept_bytes(whole) == (2 * 49_152 + 2 * 32_768 + 512) / 8 + 8_320 + 28_672
+
+
+def test_ranks_gather_2112_of_7168() -> None:
+    assert latent.gathered_width(deepseek(tensor_parallel=2)) == 1536 + 512 + 64
+
+
+def test_products_of_deepseeks_attention_have_374_million_flops_a_token() -> None:
+    # twice the 187,107,328 parameters less norms of 2,048
+    assert latent.product_flops(deepseek()) == 2 * (187_107_328 - 2_048)
+
+
+# ---- windows ----
+
+
+def test_windowed_layers_attend_to_the_last_tokens() -> None:
+    windows = {"attention_window": 256, "window_period": 2}
+    whole = step(SHAPE)["attention_seconds"]
+    found = step({**SHAPE, **windows})["attention_seconds"]
+    # pairs of a window: 1024 x 256 - 256^2 / 2, as sequences of 448 have
+    length = 2 * (1024 * 256 - 256**2 / 2) / 1024
+    assert length == 448
+    share = length * (1 + 128 / length) / (1024 * (1 + 128 / 1024))
+    assert found == near(whole / 2 * (1 + share))
+
+
+def test_chunked_layers_attend_within_their_chunk() -> None:
+    chunks = {"attention_window": 256, "uses_chunked_attention": True}
+    found = step({**SHAPE, **chunks})["attention_seconds"]
+    # as four times as many sequences of a quarter
+    short = step({**SHAPE, "seq_len": 256}, microbatch_size=4)["attention_seconds"]
+    assert found == near(short)
+
+
+def test_a_window_as_long_as_the_sequence_is_none() -> None:
+    whole, none = step({**SHAPE, "attention_window": 1024}), step(SHAPE)
+    assert np.isclose(whole["step_seconds"], none["step_seconds"], rtol=1e-12)
