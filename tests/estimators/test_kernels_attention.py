@@ -212,3 +212,31 @@ def test_a_program_without_a_rate_is_refused() -> None:
         (0, "attention_program", "flash_3", on_a100, kept),
         (2, "attention_program", "flash_2", "has no measured rate", "known: formula"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "heads", "measured"),
+    [
+        # one sequence of 4096 tokens, 4096^2 x heads x 320 FLOPs over the measured seconds
+        ("GB200 (per GPU)", 128, 1195e12),
+        ("GB200 (per GPU)", 64, 1089e12),
+        ("GB300 (per GPU)", 128, 1375e12),
+        ("GB300 (per GPU)", 64, 1271e12),
+        ("B300 SXM", 128, 1290e12),
+        ("B300 SXM", 64, 1216e12),
+    ],
+)
+def test_latent_attention_has_the_rates_measured_with_keys_wider_than_values(
+    accelerator: str, heads: int, measured: float
+) -> None:
+    known = packaged_catalog()
+    case = {"kernels": accelerator, "attention_program": "cudnn", "head_size": 192}
+    found = MeasuredAttention(known, case)
+    chip: dict[str, Any] = dict(known.tables["accelerator"][accelerator])
+    flops = 4096.0**2 * heads * 320
+    blocks = heads * 4096 / 128
+    peak, sms = chip["bf16_flops_per_second"], chip["num_sms"]
+    forward, backward = found.seconds(flops, 4096, blocks, peak, sms, 2.6)
+    assert flops / forward == pytest.approx(measured, rel=0.08)
+    # SimuMax's backward passes of 4096 tokens have 0.81 of the forward rate
+    assert 2.6 * forward / backward == pytest.approx(0.81, rel=0.01)
