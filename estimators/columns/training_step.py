@@ -338,7 +338,12 @@ PARTS = (
     measure("gemm_seconds", "seconds", "Part of the step: matrix products of the layers"),
     measure("attention_seconds", "seconds", "Part of the step: the core of attention"),
     measure("elementwise_seconds", "seconds", "Part of the step: memory-bound work of the layers"),
-    measure("vocabulary_seconds", "seconds", "Part of the step: embedding, output layer and loss"),
+    measure(
+        "vocabulary_seconds",
+        "seconds",
+        "Part of the step: embedding, output layer and loss, and layers that predict further "
+        "tokens",
+    ),
     measure("recompute_seconds", "seconds", "Part of the step: work done again for the backward"),
     measure("host_seconds", "seconds", "Part of the step: waiting for launches"),
     measure("context_comm_seconds", "seconds", "Part of the step: exposed keys and values"),

@@ -39,6 +39,7 @@ from estimators.timings import TimedKernels
 from estimators.training_step import formats, network, power, shapes, timings
 from estimators.training_step import inputs as given
 from estimators.training_step.formulas import FORMULAS
+from estimators.training_step.further import with_further_tokens
 from estimators.training_step.kinds import average, kinds_of
 from estimators.training_step.layer import LAYER_KEYS, layer_of, size_of
 from estimators.training_step.memory import PARTS as MEMORY
@@ -307,6 +308,7 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
     spent = [spent_on(layer_of(kind.values, table), size, kind.values, table) for kind in kinds]
     an_average: Spent = average(kinds, spent)
     vocabulary = vocabulary_of(size, values, table, an_average.clock)
+    vocabulary = with_further_tokens(vocabulary, kinds, spent, size, values, table)
     words = Vocabulary(*(take(part, to_layer) for part in vocabulary))
     layer = an_average.take(to_layer)
     stored = average(kinds, [microbatch_of(size, kind.values, table) for kind in kinds])

@@ -170,3 +170,27 @@ def test_chunked_layers_attend_within_their_chunk() -> None:
 def test_a_window_as_long_as_the_sequence_is_none() -> None:
     whole, none = step({**SHAPE, "attention_window": 1024}), step(SHAPE)
     assert np.isclose(whole["step_seconds"], none["step_seconds"], rtol=1e-12)
+
+
+# ---- further tokens ----
+
+
+def test_a_further_token_costs_a_layer_a_projection_and_an_output_layer() -> None:
+    words = {**SHAPE, "vocab_size": 1024, "ties_embedding": False}
+    one, three = step(words), step({**words, "num_layers": 3})
+    found = step({**words, "num_mtp_layers": 1})
+    layer = three["step_seconds"] - one["step_seconds"]
+    products = 3 * 2 * TOKENS * (2 * 512 * 512 + 512 * 1024) / PEAK
+    assert found["step_seconds"] - one["step_seconds"] == near(layer + products)
+    again = step({**words, "num_mtp_layers": 2})
+    assert again["step_seconds"] - found["step_seconds"] == near(layer + products)
+
+
+def test_a_further_token_is_predicted_by_a_layer_with_experts() -> None:
+    mixture = {**SHAPE, "num_experts": 4, "experts_per_token": 2, "expert_ffn_hidden_size": 512}
+    words = {**mixture, "vocab_size": 1024, "num_dense_layers": 1}
+    one, three = step(words), step({**words, "num_layers": 3})
+    found = step({**words, "num_mtp_layers": 1})
+    products = 3 * 2 * TOKENS * (2 * 512 * 512 + 512 * 1024) / PEAK
+    more = three["step_seconds"] - one["step_seconds"] + products
+    assert found["step_seconds"] - one["step_seconds"] == near(more)
