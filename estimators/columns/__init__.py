@@ -21,6 +21,7 @@ from estimators.columns.optimizer import OPTIMIZER
 from estimators.columns.pipeline import PIPELINE
 from estimators.columns.problem import DEVICE, MODEL, PROBLEM, SYSTEM
 from estimators.columns.records import RECORD, REFERENCE
+from estimators.columns.schedule import SCHEDULE
 from estimators.columns.shape import SHAPE_DETAILS
 from estimators.columns.training_step import TRAINING_STEP
 from estimators.columns.views import VIEWS
@@ -31,6 +32,7 @@ GROUPS: dict[str, tuple[Column, ...]] = {
     "Device": DEVICE,
     "Problem": PROBLEM,
     "Layout": LAYOUT,
+    "Schedule of a pipeline": SCHEDULE,
     "Results": RESULTS,
     "Operations": OPERATIONS,
     "Dataflow": DATAFLOW,

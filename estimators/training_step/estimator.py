@@ -26,6 +26,7 @@ from estimators.decoder import (
     layer_parameters,
     least_flops,
     model_flops,
+    mtp_parameters,
     parameters,
 )
 from estimators.enumeration import Axis
@@ -48,9 +49,10 @@ from estimators.training_step.memory import (
     gathered_bytes,
     held,
     microbatch_of,
-    needs_more,
+    needs_most,
     sharded,
 )
+from estimators.training_step.pipelines import held_at, is_simple, ranks_at
 from estimators.training_step.products import of_format
 from estimators.training_step.replicas import (
     Exchange,
@@ -73,7 +75,15 @@ from estimators.training_step.rules import (
 )
 from estimators.training_step.search import AXES, DEPENDS_ON
 from estimators.training_step.spellings import SPELLINGS
-from estimators.training_step.step import TIMES, Spent, layer_joules, passes, spent_on, stage_shares
+from estimators.training_step.step import (
+    TIMES,
+    Spent,
+    fullest,
+    layer_joules,
+    passes,
+    spent_on,
+    stage_shares,
+)
 from estimators.training_step.vocabulary import Vocabulary, vocabulary_of
 
 NAME = "training_step"
@@ -116,6 +126,7 @@ class TrainingStep(SearchedEstimator):
     title = "One training step from first principles, with constants measured elsewhere"
     problem_columns = given.PROBLEM
     choice_columns = given.CHOICES
+    neutral_choices: Mapping[str, Scalar] = MappingProxyType(given.NEUTRAL_CHOICES)
     input_columns = given.OTHER_INPUTS
     optional_columns = given.OPTIONAL
     system_columns = given.SYSTEM
@@ -299,7 +310,9 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
     if is_cell:
         split, to_split = runs(layouts, SPLIT_KEYS)
         table, to_layer = runs(split, LAYER_KEYS)
-        spread, to_share = distinct(split, SHARE_KEYS)
+        by_chunk = () if np.all(is_simple(values, split)) else ("virtual_pipeline",)
+        spread, to_share = distinct(split, (*SHARE_KEYS, *by_chunk))
+        spread.setdefault("virtual_pipeline", np.ones_like(spread["pipeline_parallel"]))
     else:
         split = {name: layouts[name].astype(np.float64) for name in SPLIT_KEYS}
         table = spread = split
@@ -311,58 +324,73 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
     vocabulary = with_further_tokens(vocabulary, kinds, spent, size, values, table)
     words = Vocabulary(*(take(part, to_layer) for part in vocabulary))
     layer = an_average.take(to_layer)
-    stored = average(kinds, [microbatch_of(size, kind.values, table) for kind in kinds])
-    microbatch = Microbatch(*(take(part, to_layer) for part in stored))
+    stored = {
+        kind.name: Microbatch(
+            *(take(part, to_layer) for part in microbatch_of(size, kind.values, table))
+        )
+        for kind in kinds
+    }
 
-    count = parameters(values)
-    first, last = stage_shares(values, spread, count)
-    own = Share(*(take(part, to_share) for part in first))
+    counts = {kind.name: parameters(kind.values) for kind in kinds}
+    if np.any(values["num_mtp_layers"]):
+        # layers of the last kind, with a projection
+        stored["mtp"], counts["mtp"] = stored[kinds[-1].name], mtp_parameters(values)
+    shares = stage_shares(ranks_at(values, spread), counts, values, spread)
+    most = fullest(shares)
+    own = Share(*(take(part, to_share) for part in most))
     parts, window = passes(layer, words, own, values, split)
     group = network.groups(values, spread)
     whole, last_of_all = sum(parts.values()), take(end_seconds(values, spread), to_share)
-    stages = held(microbatch, values, split)
+    others = held(stored, held_at(values, split), values, split)
 
     in_buckets: dict[bool, Exchange] = {}
     may_differ = sharding_differs(values)
 
     def exchanged(zero: int) -> Any:
         if zero == 3:
-            each = Units(*(take(part, to_share) for part in units(first, group, values)))
+            each = Units(*(take(part, to_share) for part in units(most, group, values)))
             return unit_seconds(each, values, window)
         is_sharded = zero > 0 and may_differ
         if is_sharded not in in_buckets:
-            found = exchanges(first, group, values, is_sharded=is_sharded)
+            found = exchanges(most, group, values, is_sharded=is_sharded)
             in_buckets[is_sharded] = Exchange(*(take(part, to_share) for part in found))
         return exchange_seconds(zero, in_buckets[is_sharded], values, window)
 
     def at(zero: int) -> Stage:
         exchange = exchanged(zero) + last_of_all
-        optimizer = optimizer_seconds(zero, first, values, spread)
+        optimizer = optimizer_seconds(zero, most, values, spread)
         state = [
             {
                 **sharded(zero, each, values, spread),
-                "gathered_bytes": gathered_bytes(zero, count, each, values, spread),
+                "gathered_bytes": gathered_bytes(zero, counts, each, values, spread),
             }
-            for each in (first, last)
+            for each in shares
         ]
-        is_last = needs_more((state[0], state[1]), stages, to_share)
+        rank = needs_most(state, others, to_share)
         return Stage(
             {
                 "step_seconds": whole + exchange + take(optimizer, to_share),
                 "data_comm_seconds": exchange,
-                **{name: np.where(is_last, stages[1][name], stages[0][name]) for name in stages[0]},
+                **{name: _of(rank, [each[name] for each in others]) for name in others[0]},
             },
             {
-                "optimizer_seconds": (optimizer, optimizer),
-                **{name: (state[0][name], state[1][name]) for name in state[0]},
+                "optimizer_seconds": [optimizer] * len(state),
+                **{name: [each[name] for each in state] for name in state[0]},
             },
-            is_last,
+            rank,
         )
 
     parts["layer_joules"] = layer_joules(layer, words, values, split)
     parts["relative_clock"] = layer.clock
     figures = {name: Gathered(part, to_split) for name, part in parts.items()}
-    return figures | _by_stage(layouts["zero_stage"], at, to_split, to_share, np.size(last.dense))
+    return figures | _by_stage(layouts["zero_stage"], at, to_split, to_share, np.size(most.dense))
+
+
+def _of(rank: Array, figures: list[Any]) -> Any:
+    """Return the figure of the rank in each place."""
+    if len(figures) == 2:
+        return np.where(rank, figures[1], figures[0])
+    return np.choose(rank, figures)
 
 
 class Stage(NamedTuple):
@@ -373,14 +401,14 @@ class Stage(NamedTuple):
     by_split
         One element a split.
     by_share
-        Of the first and of the last stage, one element a share.
-    is_last
-        For each split whether the last stage needs more memory.
+        Of each rank that may need most memory, one element a share.
+    rank
+        For each split the place of the rank that does.
     """
 
     by_split: dict[str, Any]
-    by_share: dict[str, tuple[Any, Any]]
-    is_last: Array
+    by_share: dict[str, list[Any]]
+    rank: Array
 
 
 def _derived(figures: Mapping[str, Gathered], values: Values) -> dict[str, Gathered]:
@@ -413,13 +441,14 @@ def _by_stage(
     """Return the figures of each row's ZeRO stage, and of the stage that needs most memory."""
     stages = np.flatnonzero(np.bincount(zero, minlength=4)).tolist() or [0]
     found = [figures(stage) for stage in stages]
-    size = len(found[0].is_last)
+    size = len(found[0].rank)
+    height = len(next(iter(found[0].by_share.values())))
     split = np.arange(size) if to_split is None else to_split
     share = np.arange(size) if to_share is None else to_share
     ordinal = np.zeros(stages[-1] + 1, dtype=np.int64)
     ordinal[stages] = np.arange(len(stages))
     place = ordinal.take(zero) * size + split
-    of_share = [share + (2 * n + each.is_last) * num_shares for n, each in enumerate(found)]
+    of_share = [share + (height * n + each.rank) * num_shares for n, each in enumerate(found)]
     share_place = np.concatenate(of_share).take(place)
     by_split = {
         name: Gathered(stacked([each.by_split[name] for each in found], size), place)

@@ -60,9 +60,12 @@ def chunks_of_stages(row: Values) -> str:
     layers, stages = int(row["num_layers"]), max(int(row["pipeline_parallel"]), 1)
     if stages == 1:
         return "use 1 on one stage"
-    if layers % stages:
+    most = -(-layers // stages)
+    short = most * stages - layers
+    chunks = [number for number in _divisors(most) if short <= most // number + 1]
+    if chunks in ([], [1]):
         return f"use 1, or `pipeline_parallel` {nearest(_divisors(layers), stages)}"
-    return f"use {nearest(_divisors(layers // stages), row['virtual_pipeline'])}"
+    return f"use {nearest(chunks, row['virtual_pipeline'])}"
 
 
 def expert_groups(row: Values) -> str:

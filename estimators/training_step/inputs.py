@@ -9,6 +9,7 @@ import numpy as np
 
 from estimators.accelerators import product_behind, product_of
 from estimators.columns import COLUMNS
+from estimators.columns.schedule import SCHEDULE
 from estimators.columns.shape import SHAPE_DETAILS
 from estimators.columns.training_step import CONSTANTS as CONSTANT_COLUMNS
 from estimators.contract import Array, Catalog, RefusedError, Scalar
@@ -16,6 +17,7 @@ from estimators.inputs import Inputs
 from estimators.kernels.attention import BLOCK, chip_of, default_program, programs_of, record_of
 from estimators.kernels.products import FORMULA, kernels_of, measured_accelerators
 from estimators.training_step import formats
+from estimators.training_step.pipeline_layout import num_stages
 from estimators.training_step.rules import LAYOUT_RULES, PROBLEM_RULES
 
 COARSE = (
@@ -71,7 +73,7 @@ PROBLEM = (
     *("num_gpus", "global_batch_size"),
 )
 SYSTEM = (*HARDWARE, "nics_per_gpu", LIMIT, "kernels", "attention_program", *CONSTANTS)
-CHOICES = ("attention", "activation_recompute")
+CHOICES = ("attention", "activation_recompute", *(column.name for column in SCHEDULE))
 KEYS = (
     *("tensor_parallel", "context_parallel", "expert_parallel", "uses_sequence_parallel"),
     *("microbatch_size", "pipeline_parallel", "virtual_pipeline", "data_parallel", "zero_stage"),
@@ -79,7 +81,16 @@ KEYS = (
 OTHER_INPUTS = (
     *("gpus_per_node", "bf16_flops_per_second", "nic_bytes_per_second", "num_microbatches"),
 )
-OPTIONAL = ("vocab_size", "fp8_flops_per_second", "fp4_flops_per_second", LIMIT)
+OPTIONAL = (
+    *("vocab_size", "fp8_flops_per_second", "fp4_flops_per_second", LIMIT),
+    *("pipeline_layout", "layers_in_first_stage", "layers_in_last_stage", "microbatch_group"),
+)
+NEUTRAL_CHOICES: dict[str, Scalar] = {
+    "schedule": "1f1b",
+    "counts_embedding": False,
+    "counts_loss": False,
+}
+"""Choices that cells of version 2 assumed."""
 
 DEFAULTS: dict[str, Any] = {
     "framework": "megatron_core",
@@ -91,6 +102,7 @@ DEFAULTS: dict[str, Any] = {
     "num_shared_experts": 0,
     "num_dense_layers": 0,
     "activation_recompute": "none",
+    **NEUTRAL_CHOICES,
 }
 ONES = (
     *("tensor_parallel", "context_parallel", "expert_parallel", "pipeline_parallel"),
@@ -376,6 +388,7 @@ def _resolve_constants(inputs: Inputs, catalog: Catalog) -> None:
 
 def resolve_layout(inputs: Inputs, catalog: Catalog) -> None:
     """Complete and check the layout of every row."""
+    _default_chunks(inputs)
     for name in ONES:
         inputs.default(name, 1)
     inputs.check(ONES)
@@ -397,6 +410,17 @@ def resolve_layout(inputs: Inputs, catalog: Catalog) -> None:
     )
     inputs.check((*KEYS, "num_gpus", "global_batch_size"))
     inputs.apply(LAYOUT_RULES)
+
+
+def _default_chunks(inputs: Inputs) -> None:
+    """Fill the chunks of pipelines whose layers a text places: its stages over the ranks."""
+    texts = inputs["pipeline_layout"].tolist()
+    asked = inputs.missing("virtual_pipeline") & ~inputs.missing("pipeline_layout")
+    if asked.any():
+        stages = np.array([0 if text is None else num_stages(text) for text in texts])
+        with np.errstate(all="ignore"):
+            chunks = np.maximum(stages // inputs["pipeline_parallel"], 1)
+        inputs.default("virtual_pipeline", np.where(asked, chunks, np.nan))
 
 
 def _default_choices(inputs: Inputs, catalog: Catalog) -> None:

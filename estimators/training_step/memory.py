@@ -8,6 +8,8 @@ the next one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,18 +18,14 @@ from estimators.contract import Array, Values
 from estimators.decoder import Parameters
 from estimators.factored import take
 from estimators.training_step.layer import Size
+from estimators.training_step.pipelines import Held, over_kinds
 from estimators.training_step.replicas import Share, kept
-from estimators.training_step.step import stage_layers
 
 PARTS = (
     *("weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes"),
     *("logits_bytes", "gathered_bytes"),
 )
 """Parts that depend on the layout; `framework_bytes` is the same in all."""
-
-
-Held = tuple[dict[str, Any], dict[str, Any]]
-"""Bytes by part, of the first and of the last stage."""
 
 
 class Microbatch(NamedTuple):
@@ -64,25 +62,36 @@ def microbatch_of(size: Size, values: Values, layout: Values) -> Microbatch:
     return Microbatch(whole, kept, entry, words * values["stored_logit_bytes"])
 
 
-def held(each: Microbatch, values: Values, layout: Values) -> Held:
-    """Return the activations and logits of both stages; one stage is the first, and has both."""
-    several = layout["pipeline_parallel"] > 1
-    own_logits = np.where(several, 0.0, each.logits)
-    stages, chunks = layout["pipeline_parallel"], layout["virtual_pipeline"]
-    microbatches = values["global_batch_size"] / (
-        layout["data_parallel"] * layout["microbatch_size"]
-    )
-    most, behind = stage_layers(values, layout)
-    # interleaved: (stages - 1)/chunks more than the pipeline is deep (arXiv 2205.05198)
-    under_way = np.where(chunks > 1, stages + (stages - 1) / chunks, stages)
-    deep = np.minimum(under_way, microbatches)
-    first = _activations(each, values, most, deep, own_logits)
-    deep = np.minimum(((chunks - 1) * stages + 1) / chunks, microbatches)
-    last = _activations(each, values, behind, deep, each.logits)
-    return (
-        {"activations_bytes": first, "logits_bytes": own_logits},
-        {"activations_bytes": np.where(several, last, 0.0), "logits_bytes": each.logits},
-    )
+def held(
+    each: Mapping[str, Microbatch], flight: Held, values: Values, layout: Values
+) -> list[dict[str, Any]]:
+    """Return the activations and logits of the ranks that may need most memory.
+
+    Parameters
+    ----------
+    each
+        Kind of layer -> the bytes of one microbatch in a layer of it.
+    flight
+        As of `pipelines.held_at`.
+    """
+    logits = next(iter(each.values())).logits
+    kept_of = {name: one.kept for name, one in each.items()}
+    found = []
+    for number in range(len(flight.chunks)):
+        layers = {name: of_kind[number] for name, of_kind in flight.layers.items()}
+        kept = over_kinds(layers, kept_of)
+        own_logits = flight.outputs[number] * logits
+        again = reduce(
+            np.maximum,
+            (
+                np.where(n > 0, _again(each[name], values, own_logits), 0.0)
+                for name, n in layers.items()
+            ),
+        )
+        entry = next(iter(each.values())).entry
+        inputs = flight.chunks[number] / layout["virtual_pipeline"] * entry
+        found.append({"activations_bytes": kept + again + inputs, "logits_bytes": own_logits})
+    return found
 
 
 def sharded(zero_stage: int, share: Share, values: Values, layout: Values) -> dict[str, Any]:
@@ -98,26 +107,30 @@ def sharded(zero_stage: int, share: Share, values: Values, layout: Values) -> di
     }
 
 
-def needs_more(state: Held, stages: Held, to_share: Array | None) -> Array:
-    """Return whether the last stage needs more than the first.
+def needs_most(
+    state: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]], to_share: Array | None
+) -> Array:
+    """Return the place of the rank that needs most; of several the first.
 
     Parameters
     ----------
-    state, stages
-        Bytes of weights, gradients and optimizer with what is gathered, one element a share of the
-        parameters; other bytes, one a split.
+    state, others
+        Of each rank, bytes of weights, gradients and optimizer with what is gathered, one element
+        a share of the parameters; other bytes, one a split.
     to_share
         Each split's share; None: a split each.
     """
-    first, last = (
+    needed = [
         take(sum(each.values()), to_share) + other["activations_bytes"] + other["logits_bytes"]
-        for each, other in zip(state, stages, strict=True)
-    )
-    return np.asarray(last > first)
+        for each, other in zip(state, others, strict=True)
+    ]
+    if len(needed) == 2:
+        return np.asarray(needed[1] > needed[0]).astype(np.int64)
+    return np.asarray(np.argmax(np.stack(needed), axis=0))
 
 
 def gathered_bytes(
-    zero_stage: int, count: Parameters, share: Share, values: Values, layout: Values
+    zero_stage: int, counts: Mapping[str, Parameters], share: Share, values: Values, layout: Values
 ) -> Any:
     """Return the bytes of two layers' weights and one's gradients, or of the vocabulary's.
 
@@ -129,22 +142,18 @@ def gathered_bytes(
     if zero_stage < 3:
         return 0.0
     tensor = layout["tensor_parallel"]
-    layer = count.split / tensor + count.whole
-    layer = layer + count.experts / (layout["expert_parallel"] * tensor)
+    layers = [
+        count.split / tensor + count.whole + count.experts / (layout["expert_parallel"] * tensor)
+        for count in counts.values()
+    ]
+    layer = reduce(np.maximum, layers)
     weights, gradients = values["gathered_weight_bytes"], values["reduced_gradient_bytes"]
-    unit = np.maximum(
-        (2 * weights + gradients) * layer, (weights + gradients) * count.embedding / tensor
-    )
+    embedding = next(iter(counts.values())).embedding
+    unit = np.maximum((2 * weights + gradients) * layer, (weights + gradients) * embedding / tensor)
     keeps = np.where(values["keeps_gathered_weights"], layout["pipeline_parallel"] > 1, False)
     whole = (weights + gradients) * (share.dense + share.experts)
     unit = np.where(keeps, whole, unit)
     return np.where(layout["data_parallel"] * layout["context_parallel"] > 1, unit, 0.0)
-
-
-def _activations(each: Microbatch, values: Values, layers: Any, deep: Any, logits: Any) -> Any:
-    """Return the bytes of the microbatches under way on a stage, `deep` of them."""
-    state = layers * deep * each.kept + _again(each, values, logits)
-    return state + deep * each.entry
 
 
 def _again(each: Microbatch, values: Values, logits: Any) -> Any:

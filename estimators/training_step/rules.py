@@ -12,6 +12,11 @@ from estimators.rules import Rule, at_most, divides
 from estimators.training_step import hints
 from estimators.training_step.attention import FLASH_BLOCK
 from estimators.training_step.formats import SCALED_IN_HARDWARE, WIDTHS, precision_of
+from estimators.training_step.pipeline_rules import (
+    FILLING_RULES,
+    INTERLEAVED_ROUNDS,
+    PIPELINE_RULES,
+)
 from estimators.training_step.shape_rules import SHAPE_RULES
 
 
@@ -206,29 +211,7 @@ SPLIT_RULES = (
         hints.product_of_degrees,
     ),
     at_most("stages have a layer each", "pipeline_parallel", "num_layers"),
-    Rule(
-        "chunks are even and interleaved over stages",
-        "virtual_pipeline",
-        ("virtual_pipeline", "pipeline_parallel", "num_layers"),
-        lambda v: (
-            np.equal(v["virtual_pipeline"], 1)
-            | (
-                (v["pipeline_parallel"] > 1)
-                & (
-                    np.remainder(
-                        v["num_layers"],
-                        np.maximum(v["pipeline_parallel"] * v["virtual_pipeline"], 1),
-                    )
-                    == 0
-                )
-            )
-        ),
-        lambda row: (
-            f"does not split `num_layers` {row['num_layers']} into even chunks on "
-            f"{row['pipeline_parallel']} stages"
-        ),
-        hints.chunks_of_stages,
-    ),
+    *PIPELINE_RULES,
     Rule(
         "expert groups lie within replicas",
         "expert_parallel",
@@ -261,29 +244,8 @@ SPLIT_RULES = (
         ),
         hints.batch_of_replicas,
     ),
-    Rule(
-        "interleaving takes microbatches by stages",
-        "virtual_pipeline",
-        (
-            *("virtual_pipeline", "global_batch_size", "data_parallel", "microbatch_size"),
-            "pipeline_parallel",
-        ),
-        lambda v: (
-            np.equal(v["virtual_pipeline"], 1)
-            | np.equal(
-                np.remainder(
-                    v["global_batch_size"]
-                    // np.maximum(v["data_parallel"] * v["microbatch_size"], 1),
-                    np.maximum(v["pipeline_parallel"], 1),
-                ),
-                0,
-            )
-        ),
-        lambda row: (
-            f"needs microbatches in multiples of `pipeline_parallel` {row['pipeline_parallel']}"
-        ),
-        hints.rounds_of_stages,
-    ),
+    *FILLING_RULES,
+    INTERLEAVED_ROUNDS,
 )
 """Rules of how layers and batch are split over stages and replicas."""
 

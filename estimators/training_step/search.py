@@ -10,13 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from estimators.columns.schedule import SCHEDULE
 from estimators.contract import Values
 from estimators.enumeration import Axis, divisors_of, each_of, exactly
+from estimators.training_step.pipeline_layout import num_stages
 
 DEPENDS_ON = frozenset(
     {
         *("num_gpus", "global_batch_size", "num_layers", "num_heads", "num_kv_heads", "seq_len"),
         *("ffn_hidden_size", "expert_ffn_hidden_size", "num_experts", "attention"),
+        *("num_mtp_layers", *(column.name for column in SCHEDULE)),
     }
 )
 """Problem columns and choices that decide which layouts there are."""
@@ -32,10 +35,20 @@ def _left(known: Values) -> Any:
 
 
 def _chunks(known: Values) -> Any:
-    """Return the layers of a stage where stages are even, else 1: chunks divide them."""
-    stages = known["pipeline_parallel"]
-    is_even = (known["num_layers"] % stages == 0) & (stages > 1)
-    return np.where(is_even, known["num_layers"] // stages, 1)
+    """Return the number that chunks divide: the layers of a stage that has most.
+
+    Of ranks with their own number of layers chunks divide that, and a text says how many there are.
+    """
+    ranks = known["pipeline_parallel"]
+    if known["pipeline_layout"] is not None:
+        stages = num_stages(str(known["pipeline_layout"]))
+        return np.where((stages % ranks == 0) & (ranks > 1), stages // ranks, 1)
+    ends = [known[name] for name in ("layers_in_first_stage", "layers_in_last_stage")]
+    given = [number for number in ends if number is not None]
+    if given:
+        return np.where(ranks > 1, np.gcd.reduce(given), 1)
+    counted = known["num_layers"] + bool(known["counts_embedding"]) + bool(known["counts_loss"])
+    return np.where(ranks > 1, -(-counted // ranks), 1)
 
 
 AXES = (

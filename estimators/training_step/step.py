@@ -7,6 +7,7 @@ once, divided by the interleaved chunks of a stage (arXiv 2104.04473 section 2.2
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from estimators.training_step import network
 from estimators.training_step.host import saved_seconds
 from estimators.training_step.layer import Layer, Size
 from estimators.training_step.network import Group
+from estimators.training_step.pipelines import Ranks, over_kinds, stage_layers
 from estimators.training_step.products import stream_seconds
 from estimators.training_step.replicas import Share, Window
 from estimators.training_step.vocabulary import Vocabulary
@@ -31,70 +33,55 @@ TIMES = (
 """Parts of a step: they add up to it."""
 
 
-def stage_layers(values: Values, layout: Values) -> tuple[Any, Any]:
-    """Return the layers of the stages that have most, and of the last stage.
-
-    Where stages cannot be even, the last one has one layer less: it has the output layer. A
-    program that balances stages weighs the output layer by its products: as many layers as have
-    the same.
-    """
-    stages = layout["pipeline_parallel"]
-    most = np.ceil(values["num_layers"] / stages)
-    last = np.floor(values["num_layers"] / stages)
-    balances = values["balances_stages"]
-    if not np.any(balances):
-        return most, last
-    fullest, behind = _balanced(values, stages)
-    return np.where(balances, fullest, most), np.where(balances, behind, last)
-
-
-def _balanced(values: Values, stages: Any) -> tuple[Any, Any]:
-    """Return the layers of the first stage and of the one with the output layer, if balanced.
-
-    A stage takes layers until its share of the products is exceeded (huggingface/nanotron
-    @0e0a27ea src/nanotron/models/base.py build_model, models/llama.py get_block_compute_costs).
-    """
-    layers, hidden = values["num_layers"], values["hidden_size"]
-    width = values["num_heads"] * values["head_size"]
-    cost = 4 * width * hidden + 3 * values["ffn_hidden_size"] * hidden
-    each = (layers + values["vocab_size"] * hidden / cost) / stages
-    # stages before the one that takes the last layer
-    before = np.minimum(np.ceil(layers / each), stages) - 1
-    taken = np.where(before > 0, np.floor(before * each) + 1, 0.0)
-    return np.minimum(np.floor(each) + 1, layers), np.maximum(layers - taken, 0.0)
-
-
-def stage_shares(values: Values, layout: Values, count: Parameters) -> tuple[Share, Share]:
-    """Return the parameters of the first stage, which has most, and of the last one.
+def stage_shares(
+    ranks: Ranks, counts: Mapping[str, Parameters], values: Values, layout: Values
+) -> list[Share]:
+    """Return the parameters of the ranks that may have most, or need most memory.
 
     The first has the embedding, the last the output layer.
+
+    Parameters
+    ----------
+    ranks
+        As of `pipelines.ranks_at`.
+    counts
+        Kind of layer -> the parameters of one.
     """
     tensor = layout["tensor_parallel"]
-    most, last = stage_layers(values, layout)
-    is_whole = layout["pipeline_parallel"] == 1
-    own_output = is_whole & ~np.asarray(values["ties_embedding"], dtype=bool)
-    vocabulary = count.embedding + np.where(own_output, count.output, 0.0)
-    words, own_words = vocabulary / tensor, count.output / tensor
+    ties = np.asarray(values["ties_embedding"], dtype=bool)
     # heads of keys and values that are copied, as there are fewer than ranks
     copied = np.maximum(1 / values["num_kv_heads"] - 1 / tensor, 0.0)
     keys = 2 * values["hidden_size"] * values["num_kv_heads"] * values["head_size"] * copied
     split = tensor * layout["expert_parallel"]
-    return (
-        Share(
-            dense=most * (count.split / tensor + count.whole + keys) + words,
-            experts=most * count.experts / split,
-            layers=most,
-            vocabulary=words,
-            embedding=count.embedding / tensor,
-        ),
-        Share(
-            dense=last * (count.split / tensor + count.whole + keys) + own_words,
-            experts=last * count.experts / split,
-            layers=last,
-            vocabulary=own_words,
-            embedding=0.0 * own_words,
-        ),
-    )
+    any_count = next(iter(counts.values()))
+    own_of = {name: each.split / tensor + each.whole + keys for name, each in counts.items()}
+    experts_of = {name: each.experts / split for name, each in counts.items()}
+    shares = []
+    for number in range(len(ranks.embedding)):
+        has_words, has_output = ranks.embedding[number], ranks.output[number]
+        own = np.where(ties & (has_words > 0), 0.0, has_output)
+        words = (has_words * any_count.embedding + own * any_count.output) / tensor
+        layers = {name: of_kind[number] for name, of_kind in ranks.layers.items()}
+        shares.append(
+            Share(
+                dense=words + over_kinds(layers, own_of),
+                experts=over_kinds(layers, experts_of),
+                layers=sum(layers.values()),
+                vocabulary=words,
+                embedding=has_words * any_count.embedding / tensor,
+            )
+        )
+    return shares
+
+
+def fullest(shares: Sequence[Share]) -> Share:
+    """Return the share of the rank that has most parameters; of several the first."""
+    most = shares[0]
+    for share in shares[1:]:
+        more = share.dense + share.experts > most.dense + most.experts
+        if np.any(more):
+            most = Share(*(np.where(more, a, b) for a, b in zip(share, most, strict=True)))
+    return most
 
 
 class Spent(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from estimators.training_step.step import stage_layers
+from estimators.training_step.pipelines import stage_layers
 from tests.estimators.training_step_cases import FREE, step, step_with
 from tests.estimators.training_step_figures import CORE, FORWARD, OUTPUT, SMALL, close
 

@@ -42,10 +42,14 @@ def test_recomputation_is_searched_where_it_is_not_named_and_attention_is_fused(
     silent = {name: v for name, v in IDEAL.items() if name not in ("attention",)}
     del silent["activation_recompute"]
     cells = cells_of({**silent, **DENSE})
-    assert [dict(cell.choices) for cell in cells] == [
-        {"attention": "flash", "activation_recompute": recompute}
-        for recompute in ("none", "selective", "full")
+    searched = ("attention", "activation_recompute")
+    assert [tuple(cell.choices[name] for name in searched) for cell in cells] == [
+        ("flash", recompute) for recompute in ("none", "selective", "full")
     ]
+    # how a pipeline is placed and run is not searched
+    others = {name: value for name, value in cells[0].choices.items() if name not in searched}
+    assert {name for name, value in others.items() if value} == {"schedule"}
+    assert others["schedule"] == "1f1b"
 
 
 def test_a_row_has_one_of_everything_by_default() -> None:

@@ -111,7 +111,12 @@ def test_the_nearest_are_one_to_either_side() -> None:
         (
             "chunks are even and interleaved over stages",
             {"virtual_pipeline": 2, "pipeline_parallel": 3, "num_layers": 80},
-            "use 1, or `pipeline_parallel` 2 or 4",
+            "use 1 or 3",
+        ),
+        (
+            "chunks are even and interleaved over stages",
+            {"virtual_pipeline": 2, "pipeline_parallel": 48, "num_layers": 80},
+            "use 1, or `pipeline_parallel` 40 or 80",
         ),
         (
             "expert groups lie within replicas",
@@ -226,6 +231,14 @@ ROW = {
     "nvlink_context_parallel": 2,
     "nvlink_data_parallel": 2,
     "nvlink_pipeline_parallel": 2,
+    "schedule": "dualpipe",
+    "pipeline_layout": "Et|tL",
+    "layers_in_first_stage": 3,
+    "layers_in_last_stage": 3,
+    "counts_embedding": True,
+    "counts_loss": True,
+    "microbatch_group": 4,
+    "num_mtp_layers": 0,
 }
 
 

@@ -190,6 +190,61 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "4 does not split `num_layers` 4 into even chunks on 2 stages",
     ),
     (
+        "a text places the layers of the model",
+        {"pipeline_layout": "Ett|t|tt|L", "pipeline_parallel": 3},
+        "pipeline_layout",
+        '"Ett|t|tt|L" has 4 stages, which 3 ranks do not divide',
+    ),
+    (
+        "ends leave even stages between them",
+        {"layers_in_first_stage": 1, "pipeline_parallel": 3},
+        "layers_in_first_stage",
+        "1 does not split the 3 layers of the 2 other ranks evenly",
+    ),
+    (
+        "stages are even with embedding and loss",
+        {"counts_loss": True, "pipeline_parallel": 2},
+        "pipeline_parallel",
+        "2 does not split 5 layers, embedding and loss among them, over 2 ranks",
+    ),
+    (
+        "other schedules have chunks of their own",
+        {"schedule": "zb_h1", "pipeline_parallel": 2, "virtual_pipeline": 2},
+        "virtual_pipeline",
+        "2 interleaves chunks, which `schedule` zb_h1 does not",
+    ),
+    (
+        "a schedule in a V has two chunks a stage",
+        {"schedule": "zbv", "pipeline_parallel": 3},
+        "schedule",
+        '"zbv" needs two layers a stage; `num_layers` is 4, `pipeline_parallel` 3',
+    ),
+    (
+        "both ends of a dual pipe are alike",
+        {"schedule": "dualpipe", "pipeline_parallel": 3, "num_microbatches": 6},
+        "schedule",
+        '"dualpipe" needs an even `pipeline_parallel`, not 3',
+    ),
+    (
+        "a dual pipe is full",
+        {"schedule": "dualpipe", "pipeline_parallel": 2, "num_microbatches": 5},
+        "schedule",
+        '"dualpipe" needs an even number of microbatches, twice `pipeline_parallel` or more; '
+        "they are 5",
+    ),
+    (
+        "a group of microbatches fills the stages",
+        {
+            "pipeline_parallel": 2,
+            "virtual_pipeline": 2,
+            "num_microbatches": 7,
+            "microbatch_group": 3,
+        },
+        "microbatch_group",
+        "3 must lie between `pipeline_parallel` 2 and the 7 microbatches, and leave a rest of "
+        "none or of 2 or more",
+    ),
+    (
         "expert groups lie within replicas",
         {"num_experts": 4, "expert_parallel": 4, "data_parallel": 2},
         "expert_parallel",

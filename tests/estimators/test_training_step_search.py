@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,11 @@ def brute_force(problem: dict[str, Any], attention: str) -> set[tuple[int, ...]]
                         continue
                     m = batch // (d * b)
                     for v in range(1, layers + 1):
-                        if v > 1 and (p == 1 or layers % (p * v) or m % p):
+                        most = math.ceil(layers / p)
+                        if v > 1 and (p == 1 or most % v or m % p):
+                            continue
+                        # the last chunk may have none, the first a layer less
+                        if v > 1 and most * p - layers > most // v + 1:
                             continue
                         for zero in range(4):
                             if zero == 0 or d * c > 1:

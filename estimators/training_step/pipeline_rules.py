@@ -1,0 +1,221 @@
+"""The rules of a pipeline: where its layers are, and in which order microbatches pass.
+
+Source: NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/transformer_config.py `__post_init__`
+and pipeline_parallel/schedules.py; dual pipes: deepseek-ai/DualPipe @3da1bbe dualpipe/dualpipe.py
+lines 332 and 333, dualpipev.py line 318.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from estimators.contract import Values
+from estimators.rules import Rule
+from estimators.training_step import hints
+from estimators.training_step.pipelines import (
+    OPTIONS,
+    case_columns,
+    cases_of,
+    has_text,
+    is_placed,
+    number,
+)
+from estimators.training_step.placement import fault
+
+_PLACED_BY = ("num_layers", "num_mtp_layers", "pipeline_parallel", "virtual_pipeline", *OPTIONS)
+_BATCH = ("global_batch_size", "data_parallel", "microbatch_size")
+
+
+def _microbatches(values: Values) -> Any:
+    return values["global_batch_size"] // np.maximum(
+        values["data_parallel"] * values["microbatch_size"], 1
+    )
+
+
+def _has_chunks(values: Values) -> Any:
+    """Return whether a pipeline has no chunks, or those that its layers admit by default."""
+    chunks, stages = values["virtual_pipeline"], np.maximum(values["pipeline_parallel"], 1)
+    most = -(-values["num_layers"] // stages)
+    short = most * stages - values["num_layers"]
+    each = np.maximum(chunks, 1)
+    admits = (np.remainder(most, each) == 0) & (short <= most // each + 1)
+    several = values["pipeline_parallel"] > 1
+    return np.equal(chunks, 1) | (several & (admits | is_placed(values)))
+
+
+def _fits(values: Values) -> Any:
+    """Return whether layers fit the stages as a choice places them; true where none does."""
+    given = is_placed(values)
+    size = np.broadcast(*(np.asarray(values[name]) for name in _PLACED_BY)).shape
+    if not np.any(given):
+        return np.ones(size, dtype=bool)
+    cases = cases_of(case_columns({**_UNUSED, **values}, values), max(1, *size, 1))
+    fits = np.array([not fault(case) for case, _ in cases.found])[cases.place].reshape(size)
+    return fits | np.logical_not(given)
+
+
+_UNUSED: dict[str, Any] = {
+    "hidden_size": 1,
+    "num_heads": 1,
+    "head_size": 1,
+    "balances_stages": False,
+    "num_experts": 1,
+    "num_dense_layers": 0,
+    "moe_period": 1,
+}
+"""Columns that do not matter where a choice places layers."""
+
+
+def _why(row: Values) -> str:
+    [(case, _)] = cases_of(case_columns({**_UNUSED, **row}, row), 1).found
+    return fault(case)
+
+
+def _by_text(values: Values) -> Any:
+    return has_text(values["pipeline_layout"])
+
+
+def _by_ends(values: Values) -> Any:
+    ends = number(values["layers_in_first_stage"]) + number(values["layers_in_last_stage"])
+    return np.logical_not(_by_text(values)) & (ends > 0)
+
+
+def _by_count(values: Values) -> Any:
+    return is_placed(values) & np.logical_not(_by_text(values)) & np.logical_not(_by_ends(values))
+
+
+PIPELINE_RULES = (
+    Rule(
+        "chunks are even and interleaved over stages",
+        "virtual_pipeline",
+        ("virtual_pipeline", "pipeline_parallel", "num_layers", *OPTIONS),
+        _has_chunks,
+        lambda row: (
+            f"does not split `num_layers` {row['num_layers']} into even chunks on "
+            f"{row['pipeline_parallel']} stages"
+        ),
+        hints.chunks_of_stages,
+    ),
+    Rule(
+        "a text places the layers of the model",
+        "pipeline_layout",
+        _PLACED_BY,
+        lambda v: _fits(v) | np.logical_not(_by_text(v)),
+        _why,
+        lambda _row: "such as Et|(tt|)*30mL: 61 layers, one m, 32 stages of 8 ranks with 4 chunks",
+    ),
+    Rule(
+        "ends leave even stages between them",
+        "layers_in_first_stage",
+        _PLACED_BY,
+        lambda v: _fits(v) | np.logical_not(_by_ends(v)),
+        _why,
+        lambda _row: "use multiples of the chunks that leave other stages the same of them",
+    ),
+    Rule(
+        "stages are even with embedding and loss",
+        "pipeline_parallel",
+        _PLACED_BY,
+        lambda v: _fits(v) | np.logical_not(_by_count(v)),
+        _why,
+        lambda _row: "use stages and chunks that divide the layers and what counts as one",
+    ),
+    Rule(
+        "other schedules have chunks of their own",
+        "virtual_pipeline",
+        ("virtual_pipeline", "schedule"),
+        lambda v: np.equal(v["virtual_pipeline"], 1) | np.equal(v["schedule"], "1f1b"),
+        lambda row: f"interleaves chunks, which `schedule` {row['schedule']} does not",
+        lambda _row: 'use 1, or `schedule` = "1f1b"',
+    ),
+    Rule(
+        "a schedule in a V has two chunks a stage",
+        "schedule",
+        ("schedule", "pipeline_parallel", "num_layers"),
+        lambda v: (
+            ~np.isin(v["schedule"], ("zbv", "dualpipev"))
+            | (v["num_layers"] >= 2 * v["pipeline_parallel"])
+        ),
+        lambda row: (
+            f"needs two layers a stage; `num_layers` is {row['num_layers']}, `pipeline_parallel` "
+            f"{row['pipeline_parallel']}"
+        ),
+        lambda row: f"use `pipeline_parallel` {max(int(row['num_layers']) // 2, 1)} at most",
+    ),
+    Rule(
+        "both ends of a dual pipe are alike",
+        "schedule",
+        ("schedule", "pipeline_parallel"),
+        lambda v: (
+            np.not_equal(v["schedule"], "dualpipe") | (np.remainder(v["pipeline_parallel"], 2) == 0)
+        ),
+        lambda row: f"needs an even `pipeline_parallel`, not {row['pipeline_parallel']}",
+        lambda _row: "use an even `pipeline_parallel`, or another schedule",
+    ),
+)
+"""Rules of where the layers of a pipeline are."""
+
+FILLING_RULES = (
+    Rule(
+        "a dual pipe is full",
+        "schedule",
+        ("schedule", "pipeline_parallel", *_BATCH),
+        lambda v: (
+            ~np.isin(v["schedule"], ("dualpipe", "dualpipev"))
+            | (
+                (_microbatches(v) >= 2 * v["pipeline_parallel"])
+                & (np.equal(v["schedule"], "dualpipev") | (np.remainder(_microbatches(v), 2) == 0))
+            )
+        ),
+        lambda row: (
+            f"needs an even number of microbatches, twice `pipeline_parallel` or more; they are "
+            f"{_microbatches(row)}"
+        ),
+        lambda row: (
+            f"use `global_batch_size` "
+            f"{2 * row['pipeline_parallel'] * row['data_parallel'] * row['microbatch_size']} or "
+            f"more, or another schedule"
+        ),
+    ),
+    Rule(
+        "a group of microbatches fills the stages",
+        "microbatch_group",
+        ("microbatch_group", "virtual_pipeline", "pipeline_parallel", *_BATCH),
+        lambda v: _has_group(v),
+        lambda row: (
+            f"must lie between `pipeline_parallel` {row['pipeline_parallel']} and the "
+            f"{_microbatches(row)} microbatches, and leave a rest of none or of "
+            f"{row['pipeline_parallel']} or more"
+        ),
+        lambda row: f"use {row['pipeline_parallel']}, or leave it out",
+    ),
+)
+"""Rules of how microbatches fill a pipeline."""
+
+
+def _has_group(values: Values) -> Any:
+    given, count = number(values["microbatch_group"], np.nan), _microbatches(values)
+    group = np.maximum(np.where(np.isnan(given), 1, given), 1)
+    rest = np.remainder(count, group)
+    stages = values["pipeline_parallel"]
+    fits = (group >= stages) & (group <= count) & ((rest == 0) | (rest >= stages))
+    return np.isnan(given) | np.equal(values["virtual_pipeline"], 1) | fits
+
+
+INTERLEAVED_ROUNDS = Rule(
+    "interleaving takes microbatches by stages",
+    "virtual_pipeline",
+    ("virtual_pipeline", *_BATCH, "pipeline_parallel", "microbatch_group"),
+    lambda v: (
+        np.equal(v["virtual_pipeline"], 1)
+        | ~np.isnan(number(v["microbatch_group"], np.nan))
+        | np.equal(np.remainder(_microbatches(v), np.maximum(v["pipeline_parallel"], 1)), 0)
+    ),
+    lambda row: (
+        f"needs microbatches in multiples of `pipeline_parallel` {row['pipeline_parallel']}"
+    ),
+    hints.rounds_of_stages,
+)
+"""Only searches apply it: in a batch a larger group takes the rest, as `usual_group` says."""
