@@ -100,6 +100,11 @@ class BaseEstimator:
         del catalog, framework, accelerator
         return ("",)
 
+    def takes_range(self, constant: str, columns: Columns) -> Array:
+        """Return all rows."""
+        del constant
+        return np.ones(_height(columns), dtype=bool)
+
     def consistent_choices(self, choices: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """Return the choices unchanged."""
         return dict(choices)

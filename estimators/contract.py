@@ -392,6 +392,9 @@ class Estimator(Protocol):
     ) -> tuple[str, ...]:
         """Return the suffixes of a constant's key in ``step_constant``, the first found holds."""
 
+    def takes_range(self, constant: str, columns: Columns) -> Array:
+        """Return the resolved rows in which a constant errs by its range in ``step_constant``."""
+
     def consistent_choices(self, choices: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """Return choices, those that exclude one another replaced: for a search over choices."""
 

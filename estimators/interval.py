@@ -141,8 +141,8 @@ def constant_spreads(
 ) -> list[Spread]:
     """Return the constants that have a range in any row.
 
-    A row has a constant's range where its value is the default of its system: whether it was given,
-    stored or filled in.
+    A row has a constant's range where its value is the default of its system, whether it was given,
+    stored or filled in, and where the estimator takes it (`Estimator.takes_range`).
     """
     table = catalog.tables.get("step_constant", {})
     causes = catalog.tables.get("step_constant_cause", {})
@@ -153,6 +153,7 @@ def constant_spreads(
             continue
         values = columns[name].astype(np.float64)
         lowest, highest, share = values.copy(), values.copy(), np.full(len(values), np.nan)
+        takes = estimator.takes_range(name, columns)
         own = causes.get(name, {})
         for system, rows in systems.items():
             key = place_of(estimator, catalog, name, system)
@@ -162,7 +163,7 @@ def constant_spreads(
             if choice == 0:
                 continue
             is_default = np.isclose(values[rows], _number(record, "constant_value"), rtol=1e-9)
-            held = rows[is_default]
+            held = rows[is_default & takes[rows]]
             lowest[held] = _number(record, "lowest_value")
             highest[held] = _number(record, "highest_value")
             share[held] = np.nan if choice is None else choice

@@ -33,7 +33,7 @@ from estimators.enumeration import Axis
 from estimators.factored import Gathered, distinct, runs, stacked, take
 from estimators.inputs import Inputs
 from estimators.kernels.attention import MeasuredAttention
-from estimators.kernels.products import PEAKS, MeasuredProducts
+from estimators.kernels.products import FORMULA, PEAKS, MeasuredProducts
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
 from estimators.timings import TimedKernels
@@ -171,6 +171,16 @@ class TrainingStep(SearchedEstimator):
     ) -> tuple[str, ...]:
         """Return the suffixes of accelerator and framework, framework, accelerator, and none."""
         return given.places(catalog, framework, accelerator)
+
+    def takes_range(self, constant: str, columns: Columns) -> Array:
+        """Return the rows that read measured kernels, of the constants whose range is their spread.
+
+        Rows that compute them by the formula have the ranges of its constants.
+        """
+        source = given.MEASURED_IN.get(constant)
+        if source is None or source not in columns:
+            return super().takes_range(constant, columns)
+        return np.not_equal(columns[source], FORMULA)
 
     @property
     def timed_kernels(self) -> tuple[TimedKernels, ...]:

@@ -63,6 +63,14 @@ OF_THE_FORMULA = (
 )
 """Constants of the formula of products."""
 
+MEASURED_IN = {
+    "product_rate_factor": "kernels",
+    "fp8_product_rate_factor": "kernels",
+    "fp4_product_rate_factor": "kernels",
+    "attention_rate_factor": "attention_program",
+}
+"""Constant whose range is the spread of measured kernels -> the column that says whose they are."""
+
 CONSTANTS = (*LINKS[1:], *(column.name for column in CONSTANT_COLUMNS))
 """Columns whose defaults are rows of the table of constants."""
 

@@ -14,6 +14,7 @@ from estimators.contract import PUBLISHED
 from estimators.interval import combined, constant_spreads, moved
 from estimators.registry import get
 from estimators.training_step.shapes import independent_share
+from tests.estimators.training_step_cases import resolve
 from warehouse.database.catalog import packaged_catalog
 
 REFERENCE = Path(__file__).parents[2] / "db" / "reference"
@@ -73,6 +74,17 @@ def test_the_interval_holds_the_estimate_and_agrees_with_draws() -> None:
         # where a limit binds, two faster constants save less than their sum
         assert abs(np.median(ratio)) < 0.04
         assert np.quantile(np.abs(ratio), 0.9) < 0.08
+
+
+def test_a_row_of_the_formula_has_no_range_of_measured_kernels() -> None:
+    row: dict[str, object] = {"accelerator": "H100", "framework": "fsdp", "model": "llama_3_8b"}
+    given = [row, {**row, "gemm_efficiency": 0.7}, {**row, "attention_program": "formula"}]
+    columns, refusals = resolve(given, CATALOG)
+    assert not refusals
+    spreads = {each.name: each for each in constant_spreads(ESTIMATOR, columns, CATALOG)}
+    product, attention = spreads["product_rate_factor"], spreads["attention_rate_factor"]
+    assert (product.highest > product.lowest).tolist() == [True, False, True]
+    assert (attention.highest > attention.lowest).tolist() == [True, True, False]
 
 
 def test_products_err_less_together_than_one_alone() -> None:
