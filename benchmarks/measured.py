@@ -26,6 +26,7 @@ GIB = 2.0**30
 SECONDS, MEMORY = "measured_step_seconds", "measured_memory_gib"
 LAYOUT = (
     *("num_gpus", "global_batch_size", "tensor_parallel", "context_parallel", "expert_parallel"),
+    "expert_tensor_parallel",
     *("pipeline_parallel", "virtual_pipeline", "data_parallel", "microbatch_size"),
 )
 

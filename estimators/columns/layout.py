@@ -81,6 +81,13 @@ LAYOUT = (
         "sp",
     ),
     _degree("expert_parallel", "Expert-parallel degree; 1 where unused", "EP", "ep"),
+    _degree(
+        "expert_tensor_parallel",
+        "Degree over which the width of each expert is split; 1: experts are whole",
+        "ETP",
+        "etp",
+        MEGATRON,
+    ),
     count("pipeline_parallel", "Pipeline stages", heading="PP", short="pp", in_layout=True),
     _degree(
         "virtual_pipeline",

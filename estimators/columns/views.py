@@ -323,7 +323,8 @@ VIEWS = (
         count(f"{end}_{name}", f"{word} {name} among them")
         for name in (
             *("data_parallel", "tensor_parallel", "tensor_parallel_2", "tensor_parallel_external"),
-            *("context_parallel", "sequence_parallel", "expert_parallel", "pipeline_parallel"),
+            *("context_parallel", "sequence_parallel", "expert_parallel"),
+            *("expert_tensor_parallel", "pipeline_parallel"),
             *("virtual_pipeline", "microbatch_size"),
         )
         for end, word in (("lowest", "Smallest"), ("highest", "Largest"))

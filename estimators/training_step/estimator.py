@@ -89,7 +89,7 @@ from estimators.training_step.vocabulary import Vocabulary, vocabulary_of
 NAME = "training_step"
 SPLIT_KEYS = tuple(name for name in given.KEYS if name != "zero_stage")
 SHARE_KEYS = (
-    *("tensor_parallel", "context_parallel", "expert_parallel"),
+    *("tensor_parallel", "context_parallel", "expert_tensor_parallel", "expert_parallel"),
     *("pipeline_parallel", "data_parallel"),
 )
 """Layout columns that say which parameters a GPU has, and with whom it exchanges them."""

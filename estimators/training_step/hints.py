@@ -68,10 +68,20 @@ def chunks_of_stages(row: Values) -> str:
     return f"use {nearest(chunks, row['virtual_pipeline'])}"
 
 
+def expert_shares(row: Values) -> str:
+    """Return degrees that divide the width of an expert; 1 where there are none."""
+    width = int(row["expert_ffn_hidden_size"]) if row["num_experts"] > 1 else 1
+    return f"use {nearest(_divisors(width), row['expert_tensor_parallel'])}"
+
+
 def expert_groups(row: Values) -> str:
-    """Return expert degrees that divide the ranks of all replicas."""
-    ranks = int(row["data_parallel"] * row["context_parallel"])
-    return f"use {nearest(_divisors(ranks), row['expert_parallel'])}"
+    """Return expert degrees that divide the ranks of a stage, or no split of experts."""
+    ranks = int(row["tensor_parallel"] * row["context_parallel"] * row["data_parallel"])
+    tensor = int(row["expert_tensor_parallel"])
+    if ranks % max(tensor, 1):
+        return f"use `expert_tensor_parallel` {nearest(_divisors(ranks), tensor)}"
+    degrees = _divisors(ranks // max(tensor, 1))
+    return f"use {nearest(degrees, row['expert_parallel'])}"
 
 
 def batch_of_replicas(row: Values) -> str:

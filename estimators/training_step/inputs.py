@@ -83,8 +83,9 @@ PROBLEM = (
 SYSTEM = (*HARDWARE, "nics_per_gpu", LIMIT, "kernels", "attention_program", *CONSTANTS)
 CHOICES = ("attention", "activation_recompute", *(column.name for column in SCHEDULE))
 KEYS = (
-    *("tensor_parallel", "context_parallel", "expert_parallel", "uses_sequence_parallel"),
-    *("microbatch_size", "pipeline_parallel", "virtual_pipeline", "data_parallel", "zero_stage"),
+    *("tensor_parallel", "context_parallel", "expert_tensor_parallel", "expert_parallel"),
+    *("uses_sequence_parallel", "microbatch_size"),
+    *("pipeline_parallel", "virtual_pipeline", "data_parallel", "zero_stage"),
 )
 OTHER_INPUTS = (
     *("gpus_per_node", "bf16_flops_per_second", "nic_bytes_per_second", "num_microbatches"),
@@ -113,8 +114,8 @@ DEFAULTS: dict[str, Any] = {
     **NEUTRAL_CHOICES,
 }
 ONES = (
-    *("tensor_parallel", "context_parallel", "expert_parallel", "pipeline_parallel"),
-    *("virtual_pipeline", "microbatch_size"),
+    *("tensor_parallel", "context_parallel", "expert_tensor_parallel", "expert_parallel"),
+    *("pipeline_parallel", "virtual_pipeline", "microbatch_size"),
 )
 
 

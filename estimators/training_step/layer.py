@@ -21,7 +21,7 @@ from estimators.training_step.products import PASSES, Product, seconds_of, strea
 from estimators.training_step.transfers import Transfers, pieces_of, shards_of, transfers_of, waits
 
 LAYER_KEYS = (
-    *("tensor_parallel", "context_parallel", "expert_parallel"),
+    *("tensor_parallel", "context_parallel", "expert_tensor_parallel", "expert_parallel"),
     *("uses_sequence_parallel", "microbatch_size"),
 )
 """Layout columns that a layer's time depends on."""
@@ -73,6 +73,7 @@ def size_of(values: Values, layout: Values) -> Size:
     """Return one GPU's part of a layer."""
     tensor = np.asarray(layout["tensor_parallel"], dtype=np.float64)
     tokens = layout["microbatch_size"] * values["seq_len"] / layout["context_parallel"]
+    rows = np.where(layout["uses_sequence_parallel"], tokens / tensor, tokens)
     experts = values["num_experts"] / layout["expert_parallel"]
     heads = values["num_heads"] / tensor
     key_heads = np.where(
@@ -81,9 +82,12 @@ def size_of(values: Values, layout: Values) -> Size:
         np.maximum(values["num_kv_heads"] / tensor, 1.0),
     )
     key_size = values["qk_head_size"] + values["qk_rotary_size"]
+    # ranks that split an expert's width gather one another's tokens
+    expert_tensor = layout["expert_tensor_parallel"]
+    own_tokens = tokens / tensor * expert_tensor
     return Size(
         tokens=tokens,
-        rows=np.where(layout["uses_sequence_parallel"], tokens / tensor, tokens),
+        rows=rows,
         hidden=np.asarray(values["hidden_size"], dtype=np.float64),
         heads=heads,
         query=heads * key_size,
@@ -95,8 +99,8 @@ def size_of(values: Values, layout: Values) -> Size:
         rotary=np.asarray(values["qk_rotary_size"], dtype=np.float64),
         ffn=values["ffn_hidden_size"] / tensor,
         experts=experts,
-        expert_tokens=tokens * values["experts_per_token"] / experts,
-        expert_ffn=values["expert_ffn_hidden_size"] / tensor,
+        expert_tokens=own_tokens * values["experts_per_token"] / experts,
+        expert_ffn=values["expert_ffn_hidden_size"] / expert_tensor,
         shared_ffn=values["shared_ffn_hidden_size"] / tensor,
         gates=np.where(values["uses_glu"], 2.0, 1.0),
     )
@@ -245,7 +249,8 @@ def _distinct_products(size: Size, values: Values, layout: Values) -> dict[str, 
     if np.ndim(values["seq_len"]) or not np.ndim(size.tokens):
         cuts = (pieces_of(values, layout), shards_of(values, layout))
         return _products(size, values, sparse, *cuts)
-    names = ("tensor_parallel", "expert_parallel", "uses_sequence_parallel")
+    names = ("tensor_parallel", "expert_tensor_parallel", "expert_parallel")
+    names = (*names, "uses_sequence_parallel")
     keys = {"tokens": size.tokens, **{name: layout[name] for name in names}}
     table, place = distinct(keys, tuple(keys))
     of_tokens = {"microbatch_size": table["tokens"] / values["seq_len"], "context_parallel": 1}

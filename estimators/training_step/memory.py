@@ -142,9 +142,9 @@ def gathered_bytes(
     if zero_stage < 3:
         return 0.0
     tensor = layout["tensor_parallel"]
+    split = layout["expert_tensor_parallel"] * layout["expert_parallel"]
     layers = [
-        count.split / tensor + count.whole + count.experts / (layout["expert_parallel"] * tensor)
-        for count in counts.values()
+        count.split / tensor + count.whole + count.experts / split for count in counts.values()
     ]
     layer = reduce(np.maximum, layers)
     weights, gradients = values["gathered_weight_bytes"], values["reduced_gradient_bytes"]
@@ -206,7 +206,7 @@ def layer_activations(size: Size, values: Values, layout: Values) -> Any:
     dense = size.tokens * size.ffn
     routed = size.experts * size.expert_tokens
     mixed = size.tokens * size.shared_ffn + routed * size.expert_ffn
-    copies = 4.0 * routed * size.hidden / np.maximum(layout["tensor_parallel"], 1)
+    copies = 4.0 * routed * size.hidden / np.maximum(layout["expert_tensor_parallel"], 1)
     return attention + halves * ((1 - sparse) * dense + sparse * mixed) + sparse * copies
 
 

@@ -48,21 +48,38 @@ class Group:
 def groups(values: Values, layout: Values) -> dict[str, Group]:
     """Return the groups of a layout by axis: tensor, context, expert, data, pipeline.
 
-    `data` is the group that exchanges gradients: data and context parallelism together;
-    `expert_data` the group that exchanges those of experts.
+    `data` is the group that exchanges gradients: data and context parallelism together.
+
+    The ranks of a stage are split twice: by tensors, sequences and replicas for attention, and for
+    experts by `expert_tensor` (neighbours), then `expert`, then `expert_data`, the group that
+    exchanges the gradients of experts. So the ranks that exchange tokens may span those that split
+    tensors or sequences (NVIDIA/Megatron-LM @d98e8a64 megatron/core/parallel_state.py
+    `initialize_model_parallel`, `expert_decoder_rank_generator`; arXiv 2504.14960).
     """
     room = values["nvlink_size"]
     tensor, context = layout["tensor_parallel"], layout["context_parallel"]
-    expert, replicas = layout["expert_parallel"], layout["data_parallel"] * context
-    others = np.maximum(np.floor(room / tensor), 1)
+    expert_tensor, expert = layout["expert_tensor_parallel"], layout["expert_parallel"]
+    others = _room(room, tensor)
     return {
         "tensor": Group(tensor, room),
         "context": Group(context, others),
-        "expert": Group(expert, others),
-        "data": Group(replicas, others),
-        "expert_data": Group(replicas / expert, np.maximum(np.floor(others / expert), 1)),
+        "expert_tensor": Group(expert_tensor, room),
+        "expert": Group(expert, _room(room, expert_tensor)),
+        "data": Group(layout["data_parallel"] * context, others),
+        "expert_data": Group(expert_replicas(layout), _room(room, expert_tensor * expert)),
         "pipeline": pipeline_of(values, layout),
     }
+
+
+def expert_replicas(layout: Values) -> Any:
+    """Return the replicas of an expert: those of the ranks of a stage over the ranks of one."""
+    ranks = layout["tensor_parallel"] * layout["context_parallel"] * layout["data_parallel"]
+    return ranks / (layout["expert_tensor_parallel"] * layout["expert_parallel"])
+
+
+def _room(room: Any, apart: Any) -> Any:
+    """Return the most members in one node of a group whose members are `apart` ranks apart."""
+    return np.maximum(np.floor(room / apart), 1)
 
 
 def pipeline_of(values: Values, layout: Values) -> Group:

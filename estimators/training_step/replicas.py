@@ -281,7 +281,7 @@ def kept(zero_stage: int, from_stage: int, share: Share, layout: Values) -> Any:
     if zero_stage < from_stage:
         return share.dense + share.experts
     replicas = layout["data_parallel"] * layout["context_parallel"]
-    return share.dense / replicas + share.experts * layout["expert_parallel"] / replicas
+    return share.dense / replicas + share.experts / network.expert_replicas(layout)
 
 
 def optimizer_seconds(zero_stage: int, share: Share, values: Values, layout: Values) -> Any:

@@ -104,22 +104,50 @@ def _product(values: Values) -> Any:
 
 
 _DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel")
+_OF_STAGE = ("tensor_parallel", "context_parallel", "data_parallel")
+
+
+def stage_ranks(values: Values) -> Any:
+    """Return the GPUs of a pipeline stage."""
+    return values["tensor_parallel"] * values["context_parallel"] * values["data_parallel"]
+
 
 LAYER_RULES = (
     divides("tensor_parallel", "num_heads"),
     divides("tensor_parallel", "ffn_hidden_size"),
     Rule(
-        "tensor_parallel divides expert_ffn_hidden_size",
+        "shared experts are split over tensors",
         "tensor_parallel",
-        ("tensor_parallel", "expert_ffn_hidden_size", "num_experts"),
+        ("tensor_parallel", "shared_ffn_hidden_size", "num_experts"),
         lambda v: (
             np.equal(v["num_experts"], 1)
             | np.equal(
-                np.remainder(v["expert_ffn_hidden_size"], np.maximum(v["tensor_parallel"], 1)), 0
+                np.remainder(v["shared_ffn_hidden_size"], np.maximum(v["tensor_parallel"], 1)), 0
             )
         ),
-        lambda row: f"does not divide `expert_ffn_hidden_size` {row['expert_ffn_hidden_size']}",
-        hints.divisor_of("tensor_parallel", "expert_ffn_hidden_size"),
+        lambda row: f"does not divide `shared_ffn_hidden_size` {row['shared_ffn_hidden_size']}",
+        hints.divisor_of("tensor_parallel", "shared_ffn_hidden_size"),
+    ),
+    Rule(
+        "experts are split over their tensors",
+        "expert_tensor_parallel",
+        ("expert_tensor_parallel", "expert_ffn_hidden_size", "num_experts"),
+        lambda v: np.where(
+            np.equal(v["num_experts"], 1),
+            np.equal(v["expert_tensor_parallel"], 1),
+            np.equal(
+                np.remainder(
+                    v["expert_ffn_hidden_size"], np.maximum(v["expert_tensor_parallel"], 1)
+                ),
+                0,
+            ),
+        ),
+        lambda row: (
+            f"does not divide `expert_ffn_hidden_size` {row['expert_ffn_hidden_size']}"
+            if row["num_experts"] > 1
+            else "splits experts, and the model has none"
+        ),
+        hints.expert_shares,
     ),
     Rule(
         "key heads are split or copied evenly",
@@ -213,18 +241,18 @@ SPLIT_RULES = (
     at_most("stages have a layer each", "pipeline_parallel", "num_layers"),
     *PIPELINE_RULES,
     Rule(
-        "expert groups lie within replicas",
+        "expert groups fill a stage",
         "expert_parallel",
-        ("expert_parallel", "data_parallel", "context_parallel"),
+        ("expert_tensor_parallel", "expert_parallel", *_OF_STAGE),
         lambda v: np.equal(
             np.remainder(
-                v["data_parallel"] * v["context_parallel"], np.maximum(v["expert_parallel"], 1)
+                stage_ranks(v), np.maximum(v["expert_tensor_parallel"] * v["expert_parallel"], 1)
             ),
             0,
         ),
         lambda row: (
-            f"does not divide `data_parallel` x `context_parallel` "
-            f"{row['data_parallel'] * row['context_parallel']}"
+            f"times `expert_tensor_parallel` {row['expert_tensor_parallel']} does not divide the "
+            f"{stage_ranks(row)} GPUs of a stage"
         ),
         hints.expert_groups,
     ),

@@ -20,14 +20,20 @@ DEPENDS_ON = frozenset(
         *("num_gpus", "global_batch_size", "num_layers", "num_heads", "num_kv_heads", "seq_len"),
         *("ffn_hidden_size", "expert_ffn_hidden_size", "num_experts", "attention"),
         *("num_mtp_layers", *(column.name for column in SCHEDULE)),
+        "shared_ffn_hidden_size",
     }
 )
 """Problem columns and choices that decide which layouts there are."""
 
 
+def _expert_tensors(known: Values) -> Any:
+    """Return the largest degree that splits experts: that of other tensors, 1 without experts."""
+    return np.where(known["num_experts"] > 1, known["tensor_parallel"], 1)
+
+
 def _expert_ranks(known: Values) -> Any:
     """Return the largest expert degree: a divisor of the experts and of the ranks for them."""
-    return np.gcd(known["num_experts"], known["num_gpus"] // known["tensor_parallel"])
+    return np.gcd(known["num_experts"], known["num_gpus"] // known["expert_tensor_parallel"])
 
 
 def _left(known: Values) -> Any:
@@ -54,6 +60,7 @@ def _chunks(known: Values) -> Any:
 AXES = (
     Axis("tensor_parallel", divisors_of(lambda known: known["num_gpus"])),
     Axis("context_parallel", divisors_of(lambda k: k["num_gpus"] // k["tensor_parallel"])),
+    Axis("expert_tensor_parallel", divisors_of(_expert_tensors)),
     Axis("expert_parallel", divisors_of(_expert_ranks)),
     Axis("uses_sequence_parallel", each_of((0, 1))),
     Axis("microbatch_size", divisors_of(lambda known: known["global_batch_size"])),

@@ -52,7 +52,7 @@ def stage_shares(
     # heads of keys and values that are copied, as there are fewer than ranks
     copied = np.maximum(1 / values["num_kv_heads"] - 1 / tensor, 0.0)
     keys = 2 * values["hidden_size"] * values["num_kv_heads"] * values["head_size"] * copied
-    split = tensor * layout["expert_parallel"]
+    split = layout["expert_tensor_parallel"] * layout["expert_parallel"]
     any_count = next(iter(counts.values()))
     own_of = {name: each.split / tensor + each.whole + keys for name, each in counts.items()}
     experts_of = {name: each.experts / split for name, each in counts.items()}

@@ -133,15 +133,19 @@ def transfers_of(size: Any, values: Values, layout: Values) -> Transfers:
         latents = 2.0 * size.tokens * gathered_width(size)
         attention = _half(1.0, 1.0, volume, values, tensor, splits, latents)
     if np.any(sparse):
-        # the feed-forward layers of a mixture are exchanged whole
-        copies = sparse * (values["experts_per_token"] + (size.shared_ffn > 0))
-        ffn = _half(1.0 - sparse, 1.0 - sparse + copies, volume, values, tensor, splits)
+        # of a mixture only the experts that every token passes are split over these tensors
+        shared = np.where(size.shared_ffn > 0, sparse, 0.0)
+        ffn = _half(1.0 - sparse, 1.0 - sparse + shared, volume, values, tensor, splits)
 
     ring = context.size
     around = 2.0 * size.tokens * (size.key + size.value)
     entries = size.tokens * size.result * (3 * ring + 1) / 4
     corrections = stream_seconds(CORRECTION_BYTES * entries, values, 4.0 * ring)
     routed = 2.0 * size.rows * size.hidden * values["experts_per_token"]
+    # ranks that split an expert's width gather one another's tokens, and scatter the sums
+    gathered = network.gather_seconds(
+        group["expert_tensor"], layout["expert_tensor_parallel"] * routed, values
+    )
     return Transfers(
         attention,
         ffn,
@@ -150,7 +154,7 @@ def transfers_of(size: Any, values: Values, layout: Values) -> Transfers:
         (ring - 1) * network.neighbour_seconds(context, around, values),
         (ring - 1) / np.maximum(ring, 1.0),
         np.where(ring > 1, corrections, 0.0),
-        sparse * network.exchange_seconds(group["expert"], routed, values),
+        sparse * (network.exchange_seconds(group["expert"], routed, values) + gathered),
     )
 
 
@@ -179,9 +183,13 @@ def _half(
     if before is not None:
         column = network.gather_seconds(group, share * before, values)
         backward = network.reduce_seconds(group, share * before, values)
+    # of layers without such products nothing is exchanged
+    has_any = np.where(share > 0, 1.0, 0.0)
+    column, row, forward, backward = (has_any * each for each in (column, row, forward, backward))
+    dense = dense / np.where(share > 0, share, 1.0)
     return Half(
-        dense / share * column,
-        dense / share * row,
+        dense * column,
+        dense * row,
         np.where(splits, column + row, forward),
         np.where(splits, column + row, backward),
         np.where(splits, column, backward),

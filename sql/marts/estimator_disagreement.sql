@@ -16,6 +16,7 @@ with layout as (
         coalesce(tensor_parallel_2, tensor_parallel_external, 1) as tensor_parallel_2,
         coalesce(context_parallel, sequence_parallel, 1) as context_parallel,
         coalesce(expert_parallel, 1) as expert_parallel,
+        coalesce(expert_tensor_parallel, 1) as expert_tensor_parallel,
         coalesce(pipeline_parallel, 1) as pipeline_parallel,
         coalesce(virtual_pipeline, 1) as virtual_pipeline,
         microbatch_size,
@@ -59,6 +60,7 @@ select
     layout.tensor_parallel_2,
     layout.context_parallel,
     layout.expert_parallel,
+    layout.expert_tensor_parallel,
     layout.pipeline_parallel,
     layout.virtual_pipeline,
     layout.microbatch_size,
@@ -88,6 +90,7 @@ inner join layout as another
         and layout.tensor_parallel_2 = another.tensor_parallel_2
         and layout.context_parallel = another.context_parallel
         and layout.expert_parallel = another.expert_parallel
+        and layout.expert_tensor_parallel = another.expert_tensor_parallel
         and layout.pipeline_parallel = another.pipeline_parallel
         and layout.virtual_pipeline = another.virtual_pipeline
         and layout.microbatch_size = another.microbatch_size

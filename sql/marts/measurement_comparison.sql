@@ -84,6 +84,7 @@ compared as (
         measurement.pipeline_parallel,
         measurement.virtual_pipeline,
         measurement.expert_parallel,
+        measurement.expert_tensor_parallel,
         measurement.microbatch_size,
         measurement.zero_stage,
         measurement.uses_sequence_parallel,
@@ -131,6 +132,9 @@ compared as (
         coalesce(candidate.context_parallel, 1) = coalesce(measurement.context_parallel, 1)
         and coalesce(candidate.virtual_pipeline, 1) = coalesce(measurement.virtual_pipeline, 1)
         and coalesce(candidate.expert_parallel, 1) = coalesce(measurement.expert_parallel, 1)
+        -- measurements that were stored before there was such a degree do not have it
+        and coalesce(candidate.expert_tensor_parallel, measurement.expert_tensor_parallel, 1)
+        = coalesce(measurement.expert_tensor_parallel, candidate.expert_tensor_parallel, 1)
         and coalesce(candidate.attention, measurement.attention)
         is not distinct from measurement.attention
         and coalesce(candidate.uses_sequence_parallel, measurement.uses_sequence_parallel)
@@ -178,6 +182,7 @@ select
     pipeline_parallel,
     virtual_pipeline,
     expert_parallel,
+    expert_tensor_parallel,
     microbatch_size,
     zero_stage,
     uses_sequence_parallel,

@@ -27,6 +27,7 @@ published as (
         completed.variant as completed_variant,
         completed.attention as completed_attention,
         completed.expert_parallel as completed_expert_parallel,
+        completed.expert_tensor_parallel as completed_expert_tensor_parallel,
         completed.zero_stage as completed_zero_stage,
         completed.uses_sequence_parallel as completed_sequence_parallel
     from published_step
@@ -102,6 +103,12 @@ estimate as (
                     and candidate.attention is not distinct from published.completed_attention
                     and candidate.expert_parallel
                     is not distinct from published.completed_expert_parallel
+                    -- completions that were stored before there was such a degree do not have it
+                    and candidate.expert_tensor_parallel
+                    is not distinct from coalesce(
+                        published.completed_expert_tensor_parallel,
+                        candidate.expert_tensor_parallel
+                    )
                     and candidate.zero_stage is not distinct from published.completed_zero_stage
                     and candidate.uses_sequence_parallel
                     is not distinct from published.completed_sequence_parallel
@@ -241,6 +248,7 @@ select
     pipeline_parallel,
     virtual_pipeline,
     expert_parallel,
+    expert_tensor_parallel,
     microbatch_size,
     activation_recompute,
     uses_sequence_parallel,

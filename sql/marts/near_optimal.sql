@@ -27,7 +27,8 @@ with near as (
             data_parallel := data_parallel,
             tensor_parallel_external := tensor_parallel_external,
             sequence_parallel := sequence_parallel,
-            expert_parallel := expert_parallel
+            expert_parallel := expert_parallel,
+            expert_tensor_parallel := expert_tensor_parallel
         )) as num_near_splits,
         string_agg(distinct strategy, ', ' order by strategy) as near_strategies,
         string_agg(distinct activation_recompute, ', ' order by activation_recompute)
@@ -48,6 +49,8 @@ with near as (
         max(sequence_parallel) as highest_sequence_parallel,
         min(expert_parallel) as lowest_expert_parallel,
         max(expert_parallel) as highest_expert_parallel,
+        min(expert_tensor_parallel) as lowest_expert_tensor_parallel,
+        max(expert_tensor_parallel) as highest_expert_tensor_parallel,
         min(pipeline_parallel) as lowest_pipeline_parallel,
         max(pipeline_parallel) as highest_pipeline_parallel,
         min(virtual_pipeline) as lowest_virtual_pipeline,
@@ -105,6 +108,8 @@ select
     near.highest_sequence_parallel,
     near.lowest_expert_parallel,
     near.highest_expert_parallel,
+    near.lowest_expert_tensor_parallel,
+    near.highest_expert_tensor_parallel,
     near.lowest_pipeline_parallel,
     near.highest_pipeline_parallel,
     near.lowest_virtual_pipeline,

@@ -190,6 +190,9 @@ select
     pipeline_parallel,
     virtual_pipeline,
     expert_parallel,
+    -- rows of versions without the degree split experts as they split other widths
+    coalesce(expert_tensor_parallel, case when num_experts > 1 then tensor_parallel else 1 end)
+        as expert_tensor_parallel,
     zero_stage,
     uses_sequence_parallel,
     microbatch_size,

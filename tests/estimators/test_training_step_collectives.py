@@ -110,6 +110,7 @@ def test_ranks_fill_nodes_tensors_first_then_context_and_data() -> None:
         "context_parallel": 2,
         "data_parallel": 8,
         "pipeline_parallel": 3,
+        "expert_tensor_parallel": 4,
         "expert_parallel": 2,
     }
     found = network.groups({"nvlink_size": 16}, layout)
@@ -117,6 +118,7 @@ def test_ranks_fill_nodes_tensors_first_then_context_and_data() -> None:
     assert members == {
         "tensor": (4, 4),
         "context": (2, 2),
+        "expert_tensor": (4, 4),
         "expert": (2, 2),
         "data": (16, 4),
         "expert_data": (8, 2),
@@ -126,3 +128,20 @@ def test_ranks_fill_nodes_tensors_first_then_context_and_data() -> None:
     wide = network.groups({"nvlink_size": 8}, {**layout, "tensor_parallel": 16})
     assert (int(wide["tensor"].size), int(wide["tensor"].members)) == (16, 8)
     assert int(wide["data"].members) == 1
+
+
+def test_ranks_of_experts_span_those_of_tensors_and_sequences() -> None:
+    # 1,024 GPUs, 8 stages of 2 x 64: 64 ranks of experts, and two replicas of each.
+    layout = dict.fromkeys(("context_parallel", "expert_tensor_parallel"), 1)
+    layout |= {"tensor_parallel": 2, "data_parallel": 64}
+    layout |= {"pipeline_parallel": 8, "expert_parallel": 64}
+    found = network.groups({"nvlink_size": 8}, layout)
+    members = {name: (int(group.size), int(group.members)) for name, group in found.items()}
+    assert members["expert"] == (64, 8)
+    assert members["expert_data"] == (2, 1)
+    assert members["data"] == (64, 4)
+    # 256 GPUs, 4 stages of 4 x 2 x 8: each expert is held once.
+    layout |= {"tensor_parallel": 4, "context_parallel": 2, "data_parallel": 8}
+    alone = network.groups({"nvlink_size": 72}, layout)["expert_data"]
+    assert int(alone.size) == 1
+    assert network.gather_seconds(alone, 1e9, wires()) == 0

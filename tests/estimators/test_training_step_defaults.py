@@ -60,7 +60,7 @@ def test_a_row_has_one_of_everything_by_default() -> None:
     assert not refusals
     assert (row["attention"], row["activation_recompute"]) == ("flash", "none")
     assert (row["precision"], row["nics_per_gpu"], row["profile"]) == ("bf16", 1, "default")
-    assert [row[name] for name in KEYS] == [1, 1, 1, False, 1, 1, 1, 1, 0]
+    assert [row[name] for name in KEYS] == [1, 1, 1, 1, False, 1, 1, 1, 1, 0]
     assert (row["num_gpus"], row["global_batch_size"]) == (1, 1)
     # Four times the hidden size; as many key heads as heads; h/a; a tied output layer.
     assert (row["ffn_hidden_size"], row["num_kv_heads"], row["head_size"]) == (2048, 4, 128)

@@ -223,21 +223,39 @@ def test_the_exchange_between_nodes_is_that_of_what_leaves_them() -> None:
 
 
 def test_experts_over_tensors_exchange_copies_of_tokens() -> None:
-    # Around the experts two copies of a token are gathered and scattered where a dense layer has
-    # one: 1 + 2 volumes each way, and half as much again backward (sequence parallelism). The
-    # ends as of a dense model. Each of the four tensors sends its quarter of the tokens to experts.
+    # Attention gathers and scatters one volume, and half as much again backward (sequence
+    # parallelism); the ends as of a dense model. Each of the four ranks sends its quarter of the
+    # tokens to experts, and gathers both copies of the others' tokens where experts are split.
     found = step(
         MIXTURE,
         **FAST,
         tensor_parallel=4,
+        expert_tensor_parallel=4,
         uses_sequence_parallel=True,
         data_parallel=2,
         expert_parallel=2,
         nvlink_bytes_per_second=1e9,
     )
     once, small = 1.5 * HIDDEN / 1e9, 1.5 * 4 * 1024 / 1e9
-    assert found["tensor_comm_seconds"] == close(4 * 2.5 * 3 * once + 2 * once + 3 * small)
-    assert found["expert_comm_seconds"] == close(4 * 4 * 0.5 * 2 * HIDDEN / 4 / 1e9)
+    assert found["tensor_comm_seconds"] == close(4 * 2.5 * once + 2 * once + 3 * small)
+    sent = 0.5 * 2 * HIDDEN / 4 / 1e9
+    assert found["expert_comm_seconds"] == close(4 * 4 * (sent + once))
+
+
+def test_whole_experts_over_tensors_gather_nothing() -> None:
+    # Eight ranks hold one expert each; those that split tensors send their own tokens, 256 x 2, of
+    # which seven eighths leave.
+    layout = {"tensor_parallel": 4, "uses_sequence_parallel": True, "data_parallel": 2}
+    split, whole = step_with(
+        {**MIXTURE, **FAST, **layout, "nvlink_bytes_per_second": 1e9},
+        {"expert_tensor_parallel": 4, "expert_parallel": 2},
+        {"expert_parallel": 8},
+    )
+    assert whole["expert_comm_seconds"] == close(4 * 4 * 7 / 8 * 2 * HIDDEN / 4 / 1e9)
+    assert whole["tensor_comm_seconds"] == close(split["tensor_comm_seconds"])
+    # both hold an eighth of the experts
+    for name in ("weights_bytes", "optimizer_bytes"):
+        assert whole[name] == split[name]
 
 
 def test_keys_and_values_hide_behind_attention_as_far_as_it_goes() -> None:

@@ -41,8 +41,8 @@ def test_the_nearest_are_one_to_either_side() -> None:
         ),
         ("dense layers are layers", {"num_dense_layers": 9, "num_layers": 8}, "use at most 8"),
         (
-            "tensor_parallel divides expert_ffn_hidden_size",
-            {"tensor_parallel": 16, "expert_ffn_hidden_size": 1400, "num_experts": 8},
+            "shared experts are split over tensors",
+            {"tensor_parallel": 16, "shared_ffn_hidden_size": 1400, "num_experts": 8},
             # 1,400 = 2^3 x 5^2 x 7
             "use 14 or 20",
         ),
@@ -119,9 +119,21 @@ def test_the_nearest_are_one_to_either_side() -> None:
             "use 1, or `pipeline_parallel` 40 or 80",
         ),
         (
-            "expert groups lie within replicas",
-            {"expert_parallel": 8, "data_parallel": 6, "context_parallel": 2},
+            "expert groups fill a stage",
+            {"expert_parallel": 8, "data_parallel": 3, "context_parallel": 2}
+            | {"tensor_parallel": 2, "expert_tensor_parallel": 1},
             "use 6 or 12",
+        ),
+        (
+            "expert groups fill a stage",
+            {"expert_parallel": 1, "data_parallel": 3, "context_parallel": 1}
+            | {"tensor_parallel": 4, "expert_tensor_parallel": 8},
+            "use `expert_tensor_parallel` 6 or 12",
+        ),
+        (
+            "experts are split over their tensors",
+            {"expert_tensor_parallel": 2, "expert_ffn_hidden_size": 512, "num_experts": 1},
+            "use 1",
         ),
         # two sequences a replica
         (
@@ -211,6 +223,8 @@ ROW = {
     "context_parallel": 3,
     "attention": "flash",
     "expert_parallel": 3,
+    "expert_tensor_parallel": 3,
+    "shared_ffn_hidden_size": 512,
     "expert_ffn_hidden_size": 512,
     "ffn_hidden_size": 512,
     "seq_len": 2048,

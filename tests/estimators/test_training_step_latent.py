@@ -51,6 +51,7 @@ def deepseek(**layout: Any) -> Size:
     alone = {
         "tensor_parallel": 1,
         "context_parallel": 1,
+        "expert_tensor_parallel": 1,
         "expert_parallel": 1,
         "uses_sequence_parallel": False,
         "microbatch_size": 1,

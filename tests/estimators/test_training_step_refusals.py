@@ -135,11 +135,24 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "8 does not split `seq_len` 1024 into two shares a rank of 128 tokens or more",
     ),
     (
-        "tensor_parallel divides expert_ffn_hidden_size",
-        {"num_experts": 4, "expert_ffn_hidden_size": 102, "tensor_parallel": 4}
-        | {"uses_sequence_parallel": True},
+        "shared experts are split over tensors",
+        {"num_experts": 4, "expert_ffn_hidden_size": 51, "tensor_parallel": 4}
+        | {"uses_sequence_parallel": True, "num_shared_experts": 2},
         "tensor_parallel",
+        "4 does not divide `shared_ffn_hidden_size` 102",
+    ),
+    (
+        "experts are split over their tensors",
+        {"num_experts": 4, "expert_ffn_hidden_size": 102, "tensor_parallel": 4}
+        | {"uses_sequence_parallel": True, "expert_tensor_parallel": 4},
+        "expert_tensor_parallel",
         "4 does not divide `expert_ffn_hidden_size` 102",
+    ),
+    (
+        "experts are split over their tensors",
+        {"tensor_parallel": 4, "expert_tensor_parallel": 4},
+        "expert_tensor_parallel",
+        "4 splits experts, and the model has none",
     ),
     (
         "experts are split evenly",
@@ -245,10 +258,11 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "none or of 2 or more",
     ),
     (
-        "expert groups lie within replicas",
-        {"num_experts": 4, "expert_parallel": 4, "data_parallel": 2},
+        "expert groups fill a stage",
+        {"num_experts": 4, "expert_parallel": 4, "expert_tensor_parallel": 2}
+        | {"tensor_parallel": 2, "uses_sequence_parallel": True, "data_parallel": 2},
         "expert_parallel",
-        "4 does not divide `data_parallel` x `context_parallel` 2",
+        "4 times `expert_tensor_parallel` 2 does not divide the 4 GPUs of a stage",
     ),
     (
         "replicas divide the batch",

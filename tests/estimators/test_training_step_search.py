@@ -42,7 +42,7 @@ def brute_force(problem: dict[str, Any], attention: str) -> set[tuple[int, ...]]
     layers, heads, s = problem["num_layers"], problem["num_heads"], problem["seq_len"]
     keys = problem.get("num_kv_heads", heads)
     ffn = problem.get("ffn_hidden_size", 4 * problem["hidden_size"])
-    experts = problem.get("num_experts", 1)
+    experts, width = problem.get("num_experts", 1), problem.get("expert_ffn_hidden_size", ffn)
     found: set[tuple[int, ...]] = set()
     degrees = range(1, gpus + 1)
     for t, c, p, d in itertools.product(degrees, repeat=4):
@@ -52,8 +52,12 @@ def brute_force(problem: dict[str, Any], attention: str) -> set[tuple[int, ...]]
             continue
         if c > 1 and (attention != "flash" or s % (2 * c) or s / c < 256):
             continue
-        for e in range(1, experts + 1):
-            if experts % e or (d * c) % e:
+        whole = [(x, e) for x in range(1, t + 1) for e in range(1, experts + 1)]
+        for x, e in whole:
+            # experts over their own tensors, a part of the others; groups fill the stage
+            if t % x or experts % e or (t * c * d) % (x * e):
+                continue
+            if x > 1 and (experts == 1 or width % x):
                 continue
             for splits in (0, 1):
                 if splits and (t == 1 or s % (t * c)):
@@ -73,7 +77,7 @@ def brute_force(problem: dict[str, Any], attention: str) -> set[tuple[int, ...]]
                             continue
                         for zero in range(4):
                             if zero == 0 or d * c > 1:
-                                found.add((t, c, e, splits, b, p, v, d, zero))
+                                found.add((t, c, x, e, splits, b, p, v, d, zero))
     return found
 
 
@@ -96,7 +100,9 @@ def test_the_search_finds_what_plain_loops_find(problem: dict[str, Any], attenti
     # Not all is the same: every degree is searched where the problem has a use for it.
     various = {name: len({row[i] for row in expected}) > 1 for i, name in enumerate(KEYS)}
     unused = {name for name, is_various in various.items() if not is_various}
-    assert unused <= {"context_parallel", "expert_parallel"}
+    assert unused <= {"context_parallel", "expert_parallel", "expert_tensor_parallel"}
+    has_experts = "num_experts" in problem
+    assert has_experts == various["expert_tensor_parallel"] == various["expert_parallel"]
 
 
 @pytest.mark.parametrize("problem", [GROUPED, MIXTURE], ids=["grouped", "mixture"])
@@ -135,6 +141,7 @@ def test_chunks_are_the_whole_in_order() -> None:
         {"uses_sequence_parallel": False},
         {"pipeline_parallel": 2, "virtual_pipeline": 2, "microbatch_size": 1},
         {"data_parallel": 4, "expert_parallel": 2},
+        {"tensor_parallel": 4, "expert_tensor_parallel": 2, "expert_parallel": 4},
         {"context_parallel": 2, "zero_stage": 3},
     ],
     ids=str,

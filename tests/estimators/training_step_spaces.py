@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 KEYS = (
-    *("tensor_parallel", "context_parallel", "expert_parallel", "uses_sequence_parallel"),
-    *("microbatch_size", "pipeline_parallel", "virtual_pipeline", "data_parallel", "zero_stage"),
+    *("tensor_parallel", "context_parallel", "expert_tensor_parallel", "expert_parallel"),
+    *("uses_sequence_parallel", "microbatch_size"),
+    *("pipeline_parallel", "virtual_pipeline", "data_parallel", "zero_stage"),
 )
 DENSE = {
     "num_layers": 6,

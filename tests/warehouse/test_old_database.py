@@ -38,8 +38,8 @@ def old(tmp_path: Path) -> Path:
     with duckdb.connect(str(path), config=empty.CONFIG) as connection:
         connection.execute(STATEMENTS.read_text("utf-8"))
         stored = [name for name, *_ in connection.execute("describe stored_best").fetchall()]
-    # it is older than the power of a step
-    assert {*stored, "slot_watts"} == set(STORED_BEST.columns)
+    # it is older than the power of a step, and than experts over tensors of their own
+    assert {*stored, "slot_watts", "expert_tensor_parallel"} == set(STORED_BEST.columns)
     assert [name for name in stored if name in LAYOUT_COLUMNS] != list(LAYOUT_COLUMNS)
     return path
 

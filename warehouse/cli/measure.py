@@ -33,7 +33,8 @@ _KEY = ("estimator", "variant", "profile")
 _SHOWN = (
     *("measured_row", *_KEY, "model", "accelerator", "num_gpus"),
     *("data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel"),
-    *("virtual_pipeline", "expert_parallel", "microbatch_size", "activation_recompute"),
+    *("virtual_pipeline", "expert_parallel", "expert_tensor_parallel"),
+    *("microbatch_size", "activation_recompute"),
     *("measured_step_seconds", "step_seconds", "time_relative_error"),
     *("measured_memory_bytes", "memory_bytes", "memory_relative_error"),
 )

@@ -28,7 +28,8 @@ STEP_PARTS = (
 
 KIND = (
     *("data_parallel", "tensor_parallel", "tensor_parallel_2", "context_parallel"),
-    *("expert_parallel", "pipeline_parallel", "activation_recompute", "zero_stage"),
+    *("expert_parallel", "expert_tensor_parallel", "pipeline_parallel"),
+    *("activation_recompute", "zero_stage"),
 )
 """Columns of a layout's kind: degrees, recomputation, ZeRO stage. Layouts of one kind differ in
 chunks, microbatches, panels or placements."""

@@ -25,6 +25,7 @@ _BEST = "best_"
 
 _INNER_DEGREES = (
     *("tensor_parallel_external", "context_parallel", "sequence_parallel", "expert_parallel"),
+    "expert_tensor_parallel",
 )
 
 
