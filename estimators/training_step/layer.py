@@ -249,8 +249,10 @@ def _distinct_products(size: Size, values: Values, layout: Values) -> dict[str, 
     if np.ndim(values["seq_len"]) or not np.ndim(size.tokens):
         cuts = (pieces_of(values, layout), shards_of(values, layout))
         return _products(size, values, sparse, *cuts)
-    names = ("tensor_parallel", "expert_tensor_parallel", "expert_parallel")
-    names = (*names, "uses_sequence_parallel")
+    names = (
+        *("tensor_parallel", "expert_tensor_parallel", "expert_parallel"),
+        "uses_sequence_parallel",
+    )
     keys = {"tokens": size.tokens, **{name: layout[name] for name in names}}
     table, place = distinct(keys, tuple(keys))
     of_tokens = {"microbatch_size": table["tokens"] / values["seq_len"], "context_parallel": 1}

@@ -132,15 +132,13 @@ LAYER_RULES = (
         "experts are split over their tensors",
         "expert_tensor_parallel",
         ("expert_tensor_parallel", "expert_ffn_hidden_size", "num_experts"),
-        lambda v: np.where(
-            np.equal(v["num_experts"], 1),
-            np.equal(v["expert_tensor_parallel"], 1),
-            np.equal(
-                np.remainder(
-                    v["expert_ffn_hidden_size"], np.maximum(v["expert_tensor_parallel"], 1)
-                ),
-                0,
+        # without experts there is a width of 1 to split
+        lambda v: np.equal(
+            np.remainder(
+                np.where(np.greater(v["num_experts"], 1), v["expert_ffn_hidden_size"], 1),
+                np.maximum(v["expert_tensor_parallel"], 1),
             ),
+            0,
         ),
         lambda row: (
             f"does not divide `expert_ffn_hidden_size` {row['expert_ffn_hidden_size']}"
