@@ -178,6 +178,23 @@ measured as (
         ) as expert_ffn_hidden_size,
         coalesce(published.num_shared_experts, model.num_shared_experts) as num_shared_experts,
         coalesce(published.num_dense_layers, model.num_dense_layers) as num_dense_layers,
+        coalesce(published.num_mtp_layers, model.num_mtp_layers) as num_mtp_layers,
+        model.q_lora_rank,
+        model.kv_lora_rank,
+        model.qk_head_size,
+        model.qk_rotary_size,
+        model.v_head_size,
+        model.shared_ffn_hidden_size,
+        model.moe_period,
+        model.route_groups,
+        model.route_groups_kept,
+        model.attention_window,
+        model.window_period,
+        model.uses_chunked_attention,
+        model.uses_qk_norm,
+        model.uses_attention_sinks,
+        model.uses_linear_bias,
+        model.uses_router_bias,
         published.accelerator,
         published.framework,
         published.is_own_framework,
@@ -248,33 +265,80 @@ counted as (
                 then 1 - coalesce(measured.num_dense_layers, 0) / measured.num_layers
             else 0
         end as sparse_share,
-        coalesce(measured.experts_per_token, 1)
-        + coalesce(measured.num_shared_experts, 0) as experts,
+        coalesce(measured.expert_ffn_hidden_size, measured.ffn_hidden_size) as expert_width,
+        coalesce(measured.experts_per_token, 1) * expert_width
+        + coalesce(
+            measured.shared_ffn_hidden_size, measured.num_shared_experts * expert_width, 0
+        ) as mixed_width,
         products
-        * (
-            (1 - sparse_share) * measured.ffn_hidden_size
-            + sparse_share
-            * experts
-            * coalesce(measured.expert_ffn_hidden_size, measured.ffn_hidden_size)
-        ) as ffn_width,
-        measured.num_heads
-        * coalesce(measured.head_size, measured.hidden_size // measured.num_heads) as heads_width,
+        * ((1 - sparse_share) * measured.ffn_hidden_size + sparse_share * mixed_width) as ffn_width,
+        -- layers that predict further tokens are of the last kind, behind a projection
+        coalesce(measured.num_mtp_layers, 0) as further_layers,
+        case
+            when measured.num_experts > 1 then mixed_width else measured.ffn_hidden_size
+        end * products + measured.hidden_size as further_width,
+        coalesce(measured.head_size, measured.hidden_size // measured.num_heads) as head_width,
+        measured.num_heads * (
+            coalesce(measured.qk_head_size, head_width) + coalesce(measured.qk_rotary_size, 0)
+        ) as query_width,
+        measured.num_heads * coalesce(measured.v_head_size, head_width) as result_width,
+        -- half of the weights of attention; latent ones by their ranks
+        case
+            when measured.kv_lora_rank > 0
+                then (
+                    measured.hidden_size
+                    * (
+                        coalesce(measured.q_lora_rank, 0)
+                        + measured.kv_lora_rank
+                        + measured.qk_rotary_size
+                        + result_width
+                    )
+                    + case
+                        when measured.q_lora_rank > 0
+                            then measured.q_lora_rank
+                        else measured.hidden_size
+                    end * query_width
+                    + measured.kv_lora_rank
+                    * measured.num_heads
+                    * (measured.qk_head_size + measured.v_head_size)
+                ) / 2
+            else
+                query_width
+                * measured.hidden_size
+                * (1 + coalesce(measured.num_kv_heads, measured.num_heads) / measured.num_heads)
+        end as attention_products,
+        -- the length of sequences with the causal attention of the average layer
+        case
+            when coalesce(measured.attention_window, 0) = 0 then 1
+            when measured.window_period > 0
+                then measured.num_layers // measured.window_period / measured.num_layers
+            else 0
+        end as unwindowed_share,
+        unwindowed_share * measured.seq_len
+        + (1 - unwindowed_share) * case
+            when measured.attention_window >= measured.seq_len then measured.seq_len
+            when measured.uses_chunked_attention then measured.attention_window
+            else
+                measured.attention_window
+                * (2.0 - measured.attention_window / measured.seq_len)
+        end as windowed_part,
+        coalesce(windowed_part, measured.seq_len) as attended_length,
+        (query_width + result_width) / 2 * attended_length as scores_width,
         case when measured.activation_recompute = 'full' then 4 / 3 else 1 end as passes,
         -- macro model_flops, with experts and heads of any size
         passes
         * 12
         * cast(measured.global_batch_size as double)
         * measured.seq_len
-        * measured.num_layers
         * (
-            heads_width
-            * measured.hidden_size
-            * (1 + coalesce(measured.num_kv_heads, measured.num_heads) / measured.num_heads)
-            + heads_width * measured.seq_len
-            + measured.hidden_size * ffn_width
+            measured.num_layers
+            * (attention_products + scores_width + measured.hidden_size * ffn_width)
+            + further_layers
+            * (attention_products + scores_width + measured.hidden_size * further_width)
         )
         -- the logits are never computed again
         + cast(6 as double)
+        * (1 + further_layers)
         * measured.global_batch_size
         * measured.seq_len
         * measured.hidden_size
@@ -308,6 +372,23 @@ select
     expert_ffn_hidden_size,
     num_shared_experts,
     num_dense_layers,
+    num_mtp_layers,
+    q_lora_rank,
+    kv_lora_rank,
+    qk_head_size,
+    qk_rotary_size,
+    v_head_size,
+    shared_ffn_hidden_size,
+    moe_period,
+    route_groups,
+    route_groups_kept,
+    attention_window,
+    window_period,
+    uses_chunked_attention,
+    uses_qk_norm,
+    uses_attention_sinks,
+    uses_linear_bias,
+    uses_router_bias,
     accelerator,
     nvlink_size,
     framework,

@@ -171,3 +171,23 @@ def test_counts_of_a_batch_are_those_of_its_rows() -> None:
         alone = parameters(row)
         assert together.layer[place] == pytest.approx(alone.layer)
         assert together.experts[place] == pytest.approx(alone.experts)
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "rate", "seconds", "gpus", "batch"),
+    [
+        # Megatron-Bridge @067f987d docs/performance-summary*.md: FLOP/s, seconds of a step
+        ("deepseek_v3", 4096, 1276e12, 13.342019543973942, 256, 4096),
+        ("qwen3_235B_A22B", 4096, 1077e12, 18.004395604395604, 256, 8192),
+        ("qwen3_30B_A3B", 4096, 923e12, 6.564102564102564, 8, 512),
+        ("gpt_oss_120B", 4096, 934e12, 2.857142857142857, 64, 1280),
+        ("llama3_70B", 8192, 1937e12, 7.599257884972171, 64, 256),
+    ],
+)
+def test_published_rates_count_causal_attention_windows_and_further_tokens(
+    name: str, length: int, rate: float, seconds: float, gpus: int, batch: int
+) -> None:
+    values = {**step(name, seq_len=length)}
+    assert rate * seconds * gpus / batch / length == pytest.approx(
+        least_flops(values) / length, rel=0.005
+    )
