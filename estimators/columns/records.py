@@ -112,6 +112,10 @@ REFERENCE = (
         "",
         "Whether products take the time of measured kernels, where the accelerator has them",
     ),
+    text(
+        "quantized_weights",
+        "Recipes under which weights in 8 or 4 bits are a program's parameters, ; between",
+    ),
     positive(
         "aggregate_flops_per_second", "FLOP/s", "Published model FLOP/s of all GPUs", MEGATRON
     ),

@@ -45,6 +45,28 @@ RUN = (
         "How operands in 8 or 4 bits get their scales; none in 16 bits",
         *("none", "delayed", "tensorwise", "blockwise", "mxfp8", "nvfp4"),
     ),
+    *(
+        Column(
+            f"num_bf16_layers_{end}",
+            "int",
+            "layers",
+            f"Layers at the {end} of the model whose products stay in 16 bits",
+            minimum=0,
+        )
+        for end in ("start", "end")
+    ),
+    Column(
+        "keeps_quantized_weights",
+        "bool",
+        "",
+        "Whether weights in 8 or 4 bits are the parameters, without copies in 16 bits",
+    ),
+    Column(
+        "quantizes_output_layer",
+        "bool",
+        "",
+        "Whether the products of the output layer run in the format of the others",
+    ),
 )
 
 CONSTANTS = (

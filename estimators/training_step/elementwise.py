@@ -5,11 +5,8 @@ Bytes are counted an element at a time in 16 bits: 2 to read, 2 to write, 1 for 
 residual; a norm; rotary embedding), `separate` those of eager PyTorch: biases are added by the
 product; a norm of PyTorch's own reads its inputs twice backward; one of a gated model (RMS) is
 written out in 32 bits (pytorch/torchtitan @82f7387f torchtitan/models/norms.py RMSNorm). The gate
-of a gated layer and copies of queries, keys and values are constants of each program.
-
-Casts to 8 bits are those of Transformer Engine, whose norms and activations write 8 bits
-(NVIDIA/TransformerEngine @d0067d0d transformer_engine/pytorch/module/layernorm_mlp.py and
-layernorm_linear.py, `with_quantized_norm` and `dbias_dact_quantize_func`).
+of a gated layer and copies of queries, keys and values are constants of each program. Casts to 8
+and 4 bits are those of Transformer Engine (module `formats`).
 """
 
 from __future__ import annotations
@@ -19,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.contract import Values
+from estimators.training_step.formats import casts
 from estimators.training_step.latent import traffic as latent_traffic
 from estimators.training_step.products import stream_seconds
 
@@ -91,17 +89,13 @@ def layer_seconds(size: Any, values: Values, sparse: Any) -> Ways:
     routed = sparse * size.rows * size.hidden * values["experts_per_token"]
     forward, backward = forward + 10 * routed, backward + 12 * routed
 
-    # a cast reads 2 bytes and writes a value and its transpose; norms, activations and the gradient
-    # of an activation without gates write both in place of 16 bits
-    cast = np.where(values["low_format"] > 0, 4.0, 0.0)
-    gradients = moved + np.where(gated, 2.0, 0.0) * inside
-    forward = forward + cast * size.tokens * size.result
-    backward = backward + cast * (2 * between + gradients)
-
     kernels = np.where(fuses, 7.0, 22.0) + np.where(sparse > 0, 8.0, 0.0)
-    return Ways(
-        stream_seconds(forward, values, kernels), stream_seconds(backward, values, 1.5 * kernels)
-    )
+    more = 1.5 * kernels
+    if np.any(values["low_format"]):
+        cast = casts(size, values)
+        forward, backward = forward + cast.forward, backward + cast.backward
+        kernels, more = kernels + cast.forward_kernels, more + cast.backward_kernels
+    return Ways(stream_seconds(forward, values, kernels), stream_seconds(backward, values, more))
 
 
 def _either(fuses: Any, fused: tuple[Any, Any], forward: Any, backward: Any) -> Ways:

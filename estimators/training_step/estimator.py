@@ -284,6 +284,7 @@ def with_derived(values: Values) -> dict[str, Any]:
         "fp8_peak": _numbers(values.get("fp8_flops_per_second")),
         "fp4_peak": _numbers(values.get("fp4_flops_per_second")),
         "low_format": formats.places(values),
+        "recipe": formats.recipes(values),
         "sparse_share": np.where(np.greater(values["num_experts"], 1), 1 - dense, 0.0)[()],
     }
 

@@ -11,7 +11,8 @@ src/megatron/bridge/training/mixed_precision.py.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,6 +54,13 @@ def recipe_of(precision: Array, transposes: Array) -> Array:
     return found.astype(object)
 
 
+def recipes(values: Values) -> Any:
+    """Return the place in `RECIPES` of `number_recipe`."""
+    recipe = np.asarray(values["number_recipe"], dtype=object)
+    found = [RECIPES.index(each) for each in np.ravel(recipe).tolist()]
+    return np.array(found, dtype=np.int64).reshape(recipe.shape)[()]
+
+
 def places(values: Values) -> Any:
     """Return the place in `kernels.products.FORMATS` of the format of the products.
 
@@ -65,3 +73,222 @@ def places(values: Values) -> Any:
     place = np.where(np.equal(recipe, "nvfp4"), FORMATS.index("nvfp4"), FORMATS.index("fp8"))
     place = np.where(is_blockwise, FORMATS.index("fp8_block"), place)
     return np.where(np.equal(recipe, "none"), FORMATS.index("bf16"), place).astype(np.int64)[()]
+
+
+COPY_BYTES = (2.0, 1.0, 1.0, 1.0 + 4 / 128, 1.0 + 1 / 32, 0.5 + 1 / 16)
+"""Bytes of an element of an operand with its scales, by `RECIPES`: a scale in FP32 for 128 values
+(blockwise), one of a byte for 32 (mxfp8) or for 16 (nvfp4)."""
+
+WEIGHT_COPY_BYTES = (2.0, 1.0, 1.0, 1.0 + 4 / 128**2, 1.0 + 1 / 32, 0.5 + 1 / 16)
+"""The same of weights, whose blocks are squares of 128 x 128 values (blockwise)."""
+
+AMAX_BYTES = (0.0, 0.0, 2.0, 0.0, 0.0, 2.0)
+"""Bytes of an element that are read once more to find the largest value of a tensor."""
+
+IS_BLOCKWISE = (False, False, False, True, True, True)
+"""Whether copies by rows and by columns have scales of their own, so that both are made."""
+
+SPLITS_EXCHANGES = (True, True, True, False, True, False)
+"""Whether a tensor-parallel exchange may run in pieces beside its product (NVIDIA/TransformerEngine
+@d0067d0d transformer_engine/pytorch/module/base.py `fill_userbuffers_buffer_for_all_gather`)."""
+
+NORM_FINDS_AMAX = (False, False, True, False, False, False)
+"""Whether the kernel of a norm finds the largest value of its result (NVIDIA/TransformerEngine
+@d0067d0d transformer_engine/pytorch/csrc/extensions/normalization.cpp, FUSED_NORM_AMAX_FP8; with
+the Hadamard transform of NVFP4 it does not)."""
+
+
+class Casts(NamedTuple):
+    """Memory traffic of a layer's casts, in bytes of one microbatch, and their kernels."""
+
+    forward: Any
+    backward: Any
+    forward_kernels: Any
+    backward_kernels: Any
+
+
+def by_recipe(table: Sequence[Any], values: Values) -> Any:
+    """Return the entry of a table that has one for each of `RECIPES`."""
+    return np.take(np.array(table), values["recipe"])
+
+
+def low_share(values: Values) -> Any:
+    """Return the share of the layers whose products run in 8 or 4 bits."""
+    kept = values["num_bf16_layers_start"] + values["num_bf16_layers_end"]
+    return np.maximum(1.0 - kept / values["num_layers"], 0.0)
+
+
+def casts(size: Any, values: Values) -> Casts:
+    """Return the memory traffic of the casts of a layer beside what it has in 16 bits.
+
+    A kernel reads 16 bits, a second time where it looks for the largest value first, and writes a
+    copy by rows and, where it differs, one by columns. Transformer Engine fuses the cast into the
+    norm before a product with scales of the past, and the search for the largest value with
+    scales of the present. Megatron-Core has its own kernels for activations, which write 16 bits.
+    Weights are cast once a step (`weight_cast_bytes`).
+
+    Under sequence parallelism inputs and gradients are cast before they are gathered. A transposed
+    copy is then made of what was gathered: read and written once.
+
+    The result of attention is kept in 16 bits and cast once more in the backward pass, but with
+    scales of the past.
+
+    Parameters
+    ----------
+    size
+        One GPU's part of a layer, as of `layer.size_of`.
+    values
+        Of a kind of layers: `sparse_share` is 0 or 1.
+
+    Notes
+    -----
+    Sources: NVIDIA/TransformerEngine @d0067d0d transformer_engine/pytorch/csrc/extensions
+    (normalization.cpp, activation.cpp), csrc/quantizer.cpp,
+    common/normalization/rmsnorm/rmsnorm_api.cpp (`Compute FP8 transpose if required`),
+    docs/features/low_precision_training/performance_considerations; NVIDIA/Megatron-LM @d98e8a64
+    megatron/core/transformer/mlp.py (`bias_swiglu_impl`), attention.py (`set_save_original_input`).
+    """
+    is_delayed = np.equal(values["recipe"], RECIPES.index("delayed"))
+    copy, amax = by_recipe(COPY_BYTES, values), by_recipe(AMAX_BYTES, values)
+    both = by_recipe(IS_BLOCKWISE, values)
+    turns = ~both & np.asarray(values["transposes_operands"], dtype=bool)
+    gathers = size.rows < size.tokens
+    rows = amax + 2.0 + copy
+    whole = rows + np.where(both | turns, copy, 0.0)
+    # of what is gathered afterwards the transposed copy is made later
+    shard = np.where(turns & gathers, rows, whole)
+    later = np.where(turns & gathers, 2.0 * copy, 0.0)
+    norm = shard - np.where(by_recipe(NORM_FINDS_AMAX, values), amax, 0.0)
+    # 8 bits in place of 16; the transposed copy is a kernel of its own
+    written = copy - 2.0 + np.where(turns & ~gathers, 2.0 * copy, 0.0)
+    norm = np.where(is_delayed, written, norm)
+
+    sparse = values["sparse_share"]
+    between, gathered = size.rows * size.hidden, size.tokens * size.hidden
+    routed = sparse * size.experts * size.expert_tokens
+    shared = sparse * np.where(size.shared_ffn > 0, 1.0, 0.0)
+    inside = (1 - sparse) * size.tokens * size.ffn + sparse * size.tokens * size.shared_ffn
+    inside = inside + routed * size.expert_ffn
+    core, heads = size.tokens * size.result, size.tokens * (size.query + size.key + size.value)
+    is_latent = np.where(size.key_latent > 0, 1.0, 0.0)
+    latents = size.rows * (size.query_latent + size.key_latent)
+    norms, halves = 2.0 - sparse - is_latent, 1.0 + (1 - sparse) + shared
+
+    # two products make the latents, each of its own copy of what the norm wrote
+    forward = norm * norms * between + shard * (shared + 2.0 * is_latent) * between
+    forward = forward + norm * latents + np.where(is_delayed, whole, rows) * core
+    forward = forward + whole * (inside + routed * size.hidden)
+    # gradients of what the products made, and inputs that are gathered once more
+    backward = shard * halves * between + later * 2 * halves * gathered
+    backward = backward + np.where(is_delayed, 0.0, rows) * core
+    backward = backward + whole * (latents + size.rows * is_latent * size.rotary)
+    backward = backward + whole * (heads + size.gates * inside + routed * size.hidden)
+
+    share = np.where(values["low_format"] > 0, low_share(values), 0.0)
+    kernels = np.where(amax > 0, 2.0, 1.0) * np.where(share > 0, 1.0, 0.0)
+    forward_kernels = kernels * (2.0 + sparse + shared)
+    return Casts(
+        share * forward,
+        share * backward,
+        forward_kernels + np.where(is_delayed | (share == 0), 0.0, norms),
+        kernels * np.where(is_delayed, 4.0, 5.0),
+    )
+
+
+GATHERED_BYTES = (2.0, 1.0, 1.0, 1.0, 2.0, 0.5)
+"""Bytes gathered over replicas of a weight that is kept in few bits, by `RECIPES`. That of MXFP8 is
+gathered in 16 bits, through the buffer of the gradients, as both of its copies are made of them; of
+NVFP4 the packed values are gathered (NVIDIA/Megatron-LM @d98e8a64
+megatron/core/optimizer/optimizer_config.py `reuse_grad_buf_for_mxfp8_param_ag`;
+distributed/param_and_grad_buffer.py `nvfp4_packed_numel`)."""
+
+KEPT_BYTES = (2.0, 1.0, 1.0, 1.0 + 4 / 128, 1.0 + 1 / 32, 0.5 + 1 / 16)
+"""Bytes kept of an element of a product's input until its backward pass: one of both copies
+(NVIDIA/TransformerEngine @d0067d0d docs/features/low_precision_training/
+performance_considerations, Activations saved for backward)."""
+
+CORE_BYTES = (2.0, 3.0, 2.0, 2.0, 2.0, 2.0)
+"""The same of the result of attention, which its own backward pass needs in 16 bits. The product
+behind it keeps a copy with scales of the past alone (NVIDIA/Megatron-LM @d98e8a64
+megatron/core/transformer/attention.py `set_save_original_input`)."""
+
+
+def input_bytes(values: Values) -> Any:
+    """Return the bytes kept of an element of a product's input, of an average layer."""
+    return _of_layers(by_recipe(KEPT_BYTES, values), 2.0, values)
+
+
+def core_bytes(values: Values) -> Any:
+    """Return the bytes kept of an element of the result of attention, of an average layer."""
+    return _of_layers(by_recipe(CORE_BYTES, values), 2.0, values)
+
+
+def wire_bytes(values: Values) -> Any:
+    """Return the bytes of an element that a tensor-parallel group gathers, of an average layer.
+
+    Inputs and gradients are cast before they are gathered; sums are scattered in 16 bits
+    (NVIDIA/TransformerEngine @d0067d0d docs/features/low_precision_training, Quantized
+    all-gather).
+    """
+    return _of_layers(by_recipe(KEPT_BYTES, values), 2.0, values)
+
+
+def weight_copies(values: Values, *, is_sharded: bool) -> Any:
+    """Return the bytes of the copies in few bits of a product's weight.
+
+    Parameters
+    ----------
+    is_sharded
+        Whether weights are gathered for each layer: transposed copies are not kept then.
+    """
+    both = by_recipe(IS_BLOCKWISE, values)
+    if not is_sharded:
+        both = both | np.asarray(values["transposes_operands"], dtype=bool)
+    return by_recipe(WEIGHT_COPY_BYTES, values) * np.where(both, 2.0, 1.0)
+
+
+def stored_weight_bytes(values: Values, base: Any, *, is_sharded: bool) -> Any:
+    """Return the bytes kept of a weight of a product, of an average layer.
+
+    A weight in few bits is the parameter itself (`keeps_quantized_weights`), or a copy of one in
+    16 bits. Programs that keep no weights in 16 bits cast those that they gather.
+
+    Parameters
+    ----------
+    base
+        Bytes of the weight in 16 bits.
+    """
+    copies = weight_copies(values, is_sharded=is_sharded)
+    keeps = np.asarray(values["keeps_quantized_weights"], dtype=bool)
+    found = np.where(keeps, copies, np.where(np.greater(base, 0), base + copies, base))
+    return _of_layers(found, base, values)
+
+
+def gathered_weight_bytes(values: Values) -> Any:
+    """Return the bytes gathered over replicas of a weight of a product, of an average layer."""
+    base = values["gathered_weight_bytes"]
+    keeps = np.asarray(values["keeps_quantized_weights"], dtype=bool)
+    return _of_layers(np.where(keeps, by_recipe(GATHERED_BYTES, values), base), base, values)
+
+
+def weight_cast_bytes(values: Values) -> Any:
+    """Return the memory traffic of a step to cast a weight of a product, of an average layer.
+
+    Copies are made once, and hold for all microbatches. Where the optimizer writes a weight in few
+    bits, its copy by columns is all that is made of what was gathered; MXFP8 makes both of 16 bits.
+    """
+    copy = by_recipe(WEIGHT_COPY_BYTES, values)
+    both = by_recipe(IS_BLOCKWISE, values) | np.asarray(values["transposes_operands"], dtype=bool)
+    made = 2.0 + copy * np.where(both, 2.0, 1.0)
+    from_gathered = np.where(
+        np.equal(values["recipe"], RECIPES.index("mxfp8")), made, np.where(both, 2.0 * copy, 0.0)
+    )
+    keeps = np.asarray(values["keeps_quantized_weights"], dtype=bool)
+    found = np.where(keeps, from_gathered, by_recipe(AMAX_BYTES, values) + made)
+    return _of_layers(found, 0.0, values)
+
+
+def _of_layers(low: Any, high: Any, values: Values) -> Any:
+    """Return a figure of the average layer, of one in few bits and of one in 16."""
+    share = np.where(values["low_format"] > 0, low_share(values), 0.0)
+    return share * low + (1.0 - share) * high

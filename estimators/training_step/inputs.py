@@ -78,6 +78,8 @@ PROBLEM = (
     *("model", *SHAPE),
     *("accelerator", *HARDWARE, "nics_per_gpu", LIMIT, "framework", "profile", *CONSTANTS),
     *("kernels", "attention_program", "precision", "number_recipe"),
+    *("num_bf16_layers_start", "num_bf16_layers_end"),
+    *("keeps_quantized_weights", "quantizes_output_layer"),
     *("num_gpus", "global_batch_size"),
 )
 SYSTEM = (*HARDWARE, "nics_per_gpu", LIMIT, "kernels", "attention_program", *CONSTANTS)
@@ -112,6 +114,9 @@ DEFAULTS: dict[str, Any] = {
     "num_dense_layers": 0,
     "activation_recompute": "none",
     **NEUTRAL_CHOICES,
+    "num_bf16_layers_start": 0,
+    "num_bf16_layers_end": 0,
+    "quantizes_output_layer": False,
 }
 ONES = (
     *("tensor_parallel", "context_parallel", "expert_tensor_parallel", "expert_parallel"),
@@ -142,6 +147,7 @@ def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
     inputs.default("precision", formats.precision_of(inputs["number_recipe"]))
     recipe = formats.recipe_of(inputs["precision"], inputs["transposes_operands"])
     inputs.default("number_recipe", recipe)
+    _resolve_weights(inputs, catalog)
     inputs.check((*PROBLEM, *CHOICES))
     inputs.apply(PROBLEM_RULES)
 
@@ -393,6 +399,17 @@ def _resolve_constants(inputs: Inputs, catalog: Catalog) -> None:
                 is_flag = COLUMNS[name].kind == "bool"
                 inputs[name][rows & inputs.missing(name)] = bool(value) if is_flag else value
     inputs.require(CONSTANTS, "the `step_constant` table has no default of it: give it")
+
+
+def _resolve_weights(inputs: Inputs, catalog: Catalog) -> None:
+    """Fill whether weights in few bits are the parameters: as the program does by recipe."""
+    frameworks = catalog.tables.get("framework", {})
+    keeps: Array = np.zeros(inputs.num_rows, dtype=bool)
+    for name in dict.fromkeys(inputs["framework"].tolist()):
+        recipes = str(frameworks.get(name, {}).get("quantized_weights") or "").split(";")
+        own = np.isin(inputs["number_recipe"].astype(str), recipes)
+        keeps |= np.equal(inputs["framework"], name) & own
+    inputs.default("keeps_quantized_weights", keeps.astype(object))
 
 
 def resolve_layout(inputs: Inputs, catalog: Catalog) -> None:

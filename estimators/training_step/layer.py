@@ -240,6 +240,11 @@ BESIDE_GATHERING = {**dict.fromkeys((0, 2), "forward"), **dict.fromkeys((1, 3), 
 that split rows backward."""
 
 
+ROUTER = 8
+"""Place of the router, whose product is never in 8 or 4 bits (NVIDIA/Megatron-LM @d98e8a64
+megatron/core/transformer/moe/router.py)."""
+
+
 def _distinct_products(size: Size, values: Values, layout: Values) -> dict[str, Any]:
     """Return the seconds of a layer's products, those of a cell computed once for each size.
 
@@ -289,14 +294,16 @@ def _products(
             continue
         kept = np.where(share * columns > 0, share, 0.0)
         wide, deep = np.maximum(columns, 1e-9), np.maximum(depth, 1e-9)
+        low = place != ROUTER
         forth, back = (pieces if way in IN_PIECES.get(place, ()) else 1.0 for way in PASSES[:2])
         for cut in shards if BESIDE_GATHERING.get(place) == PASSES[0] else (1.0,):
-            part = Product(_cut(rows, cut) / forth, wide, deep, batch)
+            part = Product(_cut(rows, cut) / forth, wide, deep, batch, low=low)
             runs.append((place, PASSES[0], kept, np.where(cut > 0, forth, 0.0), part))
         for cut in shards if BESIDE_GATHERING.get(place) == PASSES[1] else (1.0,):
-            part = Product(_cut(rows, cut) / back, deep, wide, batch, PASSES[1])
+            part = Product(_cut(rows, cut) / back, deep, wide, batch, PASSES[1], low)
             runs.append((place, PASSES[1], kept, np.where(cut > 0, back, 0.0), part))
-        runs.append((place, PASSES[2], kept, ratio, Product(deep, wide, rows, batch, PASSES[2])))
+        part = Product(deep, wide, rows, batch, PASSES[2], low)
+        runs.append((place, PASSES[2], kept, ratio, part))
     places: list[dict[str, Any]] = [dict.fromkeys(PASSES, 0.0) for _ in layer]
     times_of = seconds_of([product for *_, product in runs], values)
     for (place, way, kept, times, _), seconds in zip(runs, times_of, strict=True):

@@ -17,6 +17,7 @@ import numpy as np
 from estimators.contract import Array, Values
 from estimators.decoder import Parameters
 from estimators.factored import take
+from estimators.training_step import formats
 from estimators.training_step.layer import Size
 from estimators.training_step.pipelines import Held, over_kinds
 from estimators.training_step.replicas import Share, kept
@@ -100,8 +101,12 @@ def sharded(zero_stage: int, share: Share, values: Values, layout: Values) -> di
     weights = values["stored_weight_bytes"]
     if zero_stage < 3:
         weights = np.maximum(weights, values["gathered_weight_bytes"])
+    words = share._replace(dense=share.vocabulary, experts=0.0 * share.experts)
+    others = share._replace(dense=share.dense - share.vocabulary)
+    own = formats.stored_weight_bytes(values, weights, is_sharded=zero_stage == 3)
+    whole = weights * kept(zero_stage, 3, words, layout) + own * kept(zero_stage, 3, others, layout)
     return {
-        "weights_bytes": weights * kept(zero_stage, 3, share, layout),
+        "weights_bytes": whole,
         "gradients_bytes": values["stored_gradient_bytes"] * kept(zero_stage, 2, share, layout),
         "optimizer_bytes": values["stored_optimizer_bytes"] * kept(zero_stage, 1, share, layout),
     }
@@ -148,10 +153,12 @@ def gathered_bytes(
     ]
     layer = reduce(np.maximum, layers)
     weights, gradients = values["gathered_weight_bytes"], values["reduced_gradient_bytes"]
+    own = formats.gathered_weight_bytes(values)
     embedding = next(iter(counts.values())).embedding
-    unit = np.maximum((2 * weights + gradients) * layer, (weights + gradients) * embedding / tensor)
+    unit = np.maximum((2 * own + gradients) * layer, (weights + gradients) * embedding / tensor)
     keeps = np.where(values["keeps_gathered_weights"], layout["pipeline_parallel"] > 1, False)
-    whole = (weights + gradients) * (share.dense + share.experts)
+    whole = (own + gradients) * (share.dense - share.vocabulary + share.experts)
+    whole = whole + (weights + gradients) * share.vocabulary
     unit = np.where(keeps, whole, unit)
     return np.where(layout["data_parallel"] * layout["context_parallel"] > 1, unit, 0.0)
 

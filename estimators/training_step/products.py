@@ -19,6 +19,7 @@ import numpy as np
 from estimators.contract import Values
 from estimators.kernels.products import BYTES, PEAKS
 from estimators.kernels.tiles import tile_share
+from estimators.training_step import formats
 
 PASSES = ("forward", "input_gradient", "weight_gradient")
 """Products of a matrix: forward, and of either gradient."""
@@ -49,10 +50,34 @@ class Product(NamedTuple):
     depth: Any
     batch: Any = 1.0
     way: str = PASSES[0]
+    low: bool = True
+    """Whether it may run in the format that `low_format` names."""
 
 
 def seconds_of(products: Sequence[Product], values: Values, *, low: bool = True) -> Sequence[Any]:
-    """Return the seconds of each product in its pass; see `product_seconds`.
+    """Return the seconds of each product in its pass, of an average layer; see `product_seconds`.
+
+    Parameters
+    ----------
+    low
+        Whether products may run in the format that `low_format` names. Layers at the ends of the
+        model may keep theirs in 16 bits.
+    """
+    if not (low and np.any(values["low_format"])):
+        return timed(products, values, low=False)
+    share = formats.low_share(values)
+    found = timed(products, values, low=True)
+    if all(each.low for each in products) and np.all(share == 1.0):
+        return found
+    high = timed(products, values, low=False)
+    return [
+        share * one + (1.0 - share) * other if each.low else other
+        for each, one, other in zip(products, found, high, strict=True)
+    ]
+
+
+def timed(products: Sequence[Product], values: Values, *, low: bool) -> Sequence[Any]:
+    """Return the seconds of each product in one format.
 
     Those of a cell are computed at once: its tables are small, and calls take longer than their
     arithmetic. The tables of a batch are long: they are computed one by one, in less memory.

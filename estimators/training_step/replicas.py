@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.contract import Values
-from estimators.training_step import network
+from estimators.training_step import formats, network
 from estimators.training_step.host import optimizer_launch_seconds as launch_seconds
 from estimators.training_step.network import Group
 from estimators.training_step.products import stream_seconds
@@ -124,11 +124,11 @@ def exchanges(
         replicas = group["data"].size
         slices = np.where(replicas > 1, replicas * (share.layers + has_vocabulary), 0.0)
         copied = values["shard_copy_seconds"] * slices
-    gradients, weights = values["reduced_gradient_bytes"], values["gathered_weight_bytes"]
+    gradients, weights = values["reduced_gradient_bytes"], _gathered(share, values)
     return Exchange(
         _both(network.reduce_seconds, share, group, gradients, values, calls),
         _both(network.gather_seconds, share, group, gradients, values, calls),
-        _both(network.gather_seconds, share, group, weights, values, calls),
+        _both(network.gather_seconds, weights, group, 1.0, values, calls),
         copied,
         share.embedding / np.maximum(share.dense + share.experts, 1.0),
         1 / np.maximum(calls, 1.0),
@@ -140,13 +140,15 @@ def units(share: Share, group: Mapping[str, Group], values: Values) -> Units:
     has_vocabulary = np.where(share.vocabulary > 0, 1.0, 0.0)
     layers = np.maximum(share.layers, 1.0)
     layer = share._replace(
-        dense=(share.dense - share.vocabulary) / layers, experts=share.experts / layers
+        dense=(share.dense - share.vocabulary) / layers,
+        experts=share.experts / layers,
+        vocabulary=0.0,
     )
     gradients, weights = values["reduced_gradient_bytes"], values["gathered_weight_bytes"]
     gather, replicas = network.gather_seconds, group["data"].size
     return Units(
         _both(gather, layer, group, gradients, values, 1.0),
-        _both(gather, layer, group, weights, values, 1.0),
+        _both(gather, _gathered(layer, values), group, 1.0, values, 1.0),
         values["shard_copy_seconds"] * np.where(replicas > 1, replicas, 0.0),
         gather(group["data"], gradients * share.vocabulary, values, has_vocabulary),
         gather(group["data"], weights * share.vocabulary, values, has_vocabulary),
@@ -276,6 +278,15 @@ def _both(
     return dense + np.where(share.experts > 0, experts, 0.0)
 
 
+def _gathered(share: Share, values: Values) -> Share:
+    """Return the bytes of the weights of a share, as they are gathered."""
+    width, words = formats.gathered_weight_bytes(values), values["gathered_weight_bytes"]
+    return share._replace(
+        dense=width * (share.dense - share.vocabulary) + words * share.vocabulary,
+        experts=width * share.experts,
+    )
+
+
 def kept(zero_stage: int, from_stage: int, share: Share, layout: Values) -> Any:
     """Return the parameters of a kind on one GPU; ZeRO shards the kind from `first` stage on."""
     if zero_stage < from_stage:
@@ -285,9 +296,16 @@ def kept(zero_stage: int, from_stage: int, share: Share, layout: Values) -> Any:
 
 
 def optimizer_seconds(zero_stage: int, share: Share, values: Values, layout: Values) -> Any:
-    """Return the seconds of the optimizer on one GPU: its memory traffic, or its launches."""
+    """Return the seconds of the optimizer on one GPU: its memory traffic, or its launches.
+
+    The traffic is that of casting the weights to 8 or 4 bits for the next step, too.
+    """
     owned, whole = (kept(zero_stage, stage, share, layout) for stage in (1, 2))
     volume = values["optimizer_traffic_bytes"] * owned + values["buffer_traffic_bytes"] * whole
+    if np.any(values["low_format"]):
+        volume = volume + formats.weight_cast_bytes(values) * (
+            share.dense - share.vocabulary + share.experts
+        )
     return np.maximum(stream_seconds(volume, values), launch_seconds(share.layers, values))
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from estimators.contract import Values
 from estimators.training_step import network
+from estimators.training_step.formats import SPLITS_EXCHANGES, by_recipe, wire_bytes
 from estimators.training_step.latent import gathered_width
 from estimators.training_step.network import Group
 from estimators.training_step.products import stream_seconds
@@ -28,10 +29,12 @@ the sum is read and written, all in 16 bits (context_parallel.py lines 139 to 16
 def pieces_of(values: Values, layout: Values) -> Any:
     """Return the pieces in which products with an exchange of their own run: ranks, or one.
 
-    The buffers that pieces travel through are those of GPUs that NVLink joins.
+    The buffers that pieces travel through are those of GPUs that NVLink joins, and hold 16 bits,
+    FP8 and MXFP8 alone.
     """
     splits = np.asarray(layout["uses_sequence_parallel"], dtype=bool)
     splits = splits & values["splits_tensor_exchanges"]
+    splits = splits & by_recipe(SPLITS_EXCHANGES, values)
     splits = splits & (layout["tensor_parallel"] <= values["nvlink_size"])
     return np.where(splits, np.maximum(layout["tensor_parallel"], 1.0), 1.0)
 
@@ -62,8 +65,9 @@ class Half(NamedTuple):
     ----------
     column, row
         Of the gathering before the first product of a dense layer and of the scattering behind the
-        second: products of the layer hide them. Backward the first is scattered and the second
-        gathered.
+        second: products of the layer hide them. Backward the first is scattered.
+    gradient
+        Of the gathering of the second product's gradient.
     forward, backward
         Of all that a pass has, but for `again`.
     last
@@ -74,6 +78,7 @@ class Half(NamedTuple):
 
     column: Any
     row: Any
+    gradient: Any
     forward: Any
     backward: Any
     last: Any
@@ -173,6 +178,8 @@ def _half(
 ) -> Half:
     """Return the collectives of `share` of a volume, of which dense layers have `dense`.
 
+    What dense layers gather is as wide as `formats.wire_bytes`; sums have 16 bits.
+
     Parameters
     ----------
     before
@@ -183,17 +190,26 @@ def _half(
     if before is not None:
         column = network.gather_seconds(group, share * before, values)
         backward = network.reduce_seconds(group, share * before, values)
+    gathered, gradient = column, row
+    if np.any(values["low_format"]):
+        width = share - dense * (1.0 - wire_bytes(values) / 2.0)
+        first = volume if before is None else before
+        gathered = network.gather_seconds(group, width * first, values)
+        gradient = network.gather_seconds(group, width * volume, values)
     # of layers without such products nothing is exchanged
     has_any = np.where(share > 0, 1.0, 0.0)
-    column, row, forward, backward = (has_any * each for each in (column, row, forward, backward))
+    column, row, forward, backward, gathered, gradient = (
+        has_any * each for each in (column, row, forward, backward, gathered, gradient)
+    )
     dense = dense / np.where(share > 0, share, 1.0)
     return Half(
-        dense * column,
+        dense * gathered,
         dense * row,
-        np.where(splits, column + row, forward),
-        np.where(splits, column + row, backward),
+        dense * gradient,
+        np.where(splits, gathered + row, forward),
+        np.where(splits, column + gradient, backward),
         np.where(splits, column, backward),
-        np.where(splits, column, 0.0),
+        np.where(splits, gathered, 0.0),
     )
 
 
@@ -247,7 +263,7 @@ def _tensor(transfers: Transfers, values: Values, products: dict[str, Any]) -> d
         forward["tensor_comm"] = forward["tensor_comm"] + half.forward - hidden
         forward["hidden"] = forward["hidden"] + hidden
         # backward: the second product's gradient is gathered, the first one's is scattered
-        hidden = _beside(half.row, products[f"{row}_input_gradient"], pieces, own)
+        hidden = _beside(half.gradient, products[f"{row}_input_gradient"], pieces, own)
         hidden = hidden + overlap * np.minimum(half.last, products[f"{column}_weight_gradient"])
         behind = np.minimum(half.again, products[f"{column}_input_gradient"])
         backward["tensor_comm"] = (

@@ -6,6 +6,7 @@ last stage's, the embedding the first one's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from estimators.contract import Values
 from estimators.training_step import network, power
 from estimators.training_step.network import Group
-from estimators.training_step.products import PASSES, Product, seconds_of, stream_seconds
+from estimators.training_step.products import PASSES, Product, seconds_of, stream_seconds, timed
 
 
 class Vocabulary(NamedTuple):
@@ -47,7 +48,7 @@ def vocabulary_of(size: Any, values: Values, layout: Values, clock: Any = 1.0) -
         Product(size.tokens, size.hidden, columns, way=PASSES[1]),
         Product(size.hidden, columns, size.tokens, way=PASSES[2]),
     )
-    forward, inputs, weights = seconds_of(ways, values, low=False)
+    forward, inputs, weights = _of_output(ways, values)
     # the gradient of the weights is added to a buffer, as that of a layer's
     weights = values["accumulating_product_ratio"] * weights
     products = 1 / clock * (forward + inputs + weights)
@@ -79,3 +80,13 @@ def vocabulary_of(size: Any, values: Values, layout: Values, clock: Any = 1.0) -
         known * (once * twice + small),
         known * joules,
     )
+
+
+def _of_output(ways: Sequence[Product], values: Values) -> Sequence[Any]:
+    """Return the seconds of the output layer's products, in 16 bits if it is not quantized."""
+    found = seconds_of(ways, values, low=False)
+    is_low = np.asarray(values["quantizes_output_layer"], dtype=bool)
+    if not (np.any(is_low) and np.any(values["low_format"])):
+        return found
+    low = timed(ways, values, low=True)
+    return [np.where(is_low, one, other) for one, other in zip(low, found, strict=True)]

@@ -230,18 +230,25 @@ def test_fp8_speeds_up_the_products_of_layers_alone() -> None:
     assert low["mfu"] * low["step_seconds"] == close(wide["mfu"] * wide["step_seconds"] / 4)
 
 
-def test_fp8_reads_and_writes_the_casts_that_no_kernel_fuses() -> None:
+def test_fp8_reads_and_writes_its_casts() -> None:
     slow = {"hbm_bytes_per_second": 1e9}
     wide, low = step_with({**SMALL, **slow}, {}, {"precision": "fp8"})
-    # A cast reads 2 bytes and writes a value and its transpose. Forward: the output of attention,
-    # T h. Backward: gradients of the two outputs, 2 T h, and of queries, keys and values, 3 T h.
-    casts = 4 * 1024 * (512 + 2 * 512 + 3 * 512)
+    # With scales of the present a cast reads 2 bytes twice and writes a value and its transpose.
+    # Forward: two norms, which look for the largest value themselves, 4 T h each; attention's
+    # result in one copy, 5 T h; inputs of the last product, 6 x 4 T h. Backward: gradients of two
+    # outputs, 6 T h each, the result once more, 5 T h, and those of 3 T h and 4 T h, 6 each.
+    casts = (2 * 4 + 5 + 6 * 4 + 2 * 6 + 5 + 6 * (3 + 4)) * 1024 * 512
     assert low["elementwise_seconds"] - wide["elementwise_seconds"] == close(4 * casts / 1e9)
     # Gated, with half as many keys as queries; the gradients of both halves of the gate are cast.
     shape = {**LLAMA, "vocab_size": 512, **slow}
     wide, low = step_with(shape, {}, {"precision": "fp8"})
-    casts = 4 * 1024 * (512 + 2 * 512 + (512 + 2 * 256) + 2 * 1024)
+    casts = (2 * 4 + 5 + 6 * 2 + 2 * 6 + 5 + 6 * (2 + 4)) * 1024 * 512
     assert low["elementwise_seconds"] - wide["elementwise_seconds"] == close(4 * casts / 1e9)
+    # With scales of the past a norm writes a value in place of two, and its transpose is made of
+    # it, 1 T h each; other casts read once.
+    delayed = step({**shape, "precision": "fp8", "number_recipe": "delayed"})
+    casts = (2 * 1 + 4 * (1 + 2) + 4 * (2 + 2 + 4)) * 1024 * 512
+    assert delayed["elementwise_seconds"] - wide["elementwise_seconds"] == close(4 * casts / 1e9)
 
 
 def test_a_program_of_an_older_library_computes_its_products() -> None:

@@ -31,7 +31,7 @@ def test_a_system_has_chip_power_and_constants_of_the_product_that_it_is_based_o
         [{**row, "accelerator": name} for name in names], extended(known, {}, systems)
     )
     assert not refusals
-    assert found["hbm_bytes"].tolist() == [80e9, 120e9, 200e9]
+    assert found["hbm_bytes"].tolist() == [81_559 * 2**20, 120e9, 200e9]
     same = ("num_sms", "power_limit_watts", "clock_at_limit", "gpu_idle_watts", "hbm_efficiency")
     for name in (*same, "kernels", "attention_program"):
         assert len(set(found[name].tolist())) == 1, name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from estimators.kernels.products import FORMATS
 from estimators.training_step import formats
-from tests.estimators.training_step_cases import resolve
+from tests.estimators.training_step_cases import LLAMA, MOE, resolve, step, step_with
 from warehouse.database.catalog import packaged_catalog
 
 SHAPE = {"num_layers": 8, "hidden_size": 1024, "num_heads": 8, "seq_len": 1024, "num_gpus": 1}
@@ -106,3 +107,214 @@ def test_an_h800_is_an_h100_with_less_nvlink() -> None:
     assert differ == {"accelerator", "nvlink_bytes_per_second", "nvlink_efficiency"}
     rate = one["nvlink_bytes_per_second"][0] * one["nvlink_efficiency"][0]
     assert rate == pytest.approx(160e9)
+
+
+# ---- casts ----
+
+
+def values_of(recipe: str, transposes: bool, **given: Any) -> dict[str, Any]:
+    """Return the values that bytes of a recipe depend on, of a model of eight layers."""
+    values = {
+        "number_recipe": recipe,
+        "transposes_operands": transposes,
+        "num_layers": 8,
+        "num_bf16_layers_start": 0,
+        "num_bf16_layers_end": 0,
+        "sparse_share": 0.0,
+        "keeps_quantized_weights": True,
+        "gathered_weight_bytes": 2.0,
+        **given,
+    }
+    return {**values, "low_format": formats.places(values), "recipe": formats.recipes(values)}
+
+
+def size_of(tensor: int = 1, **given: float) -> Any:
+    """Return 1,024 tokens of a layer 512 wide, with half as wide keys and twice as wide a gate."""
+    sizes = {
+        "tokens": 1024.0,
+        "rows": 1024.0 / tensor,
+        "hidden": 512.0,
+        "query": 512.0 / tensor,
+        "key": 256.0 / tensor,
+        "value": 256.0 / tensor,
+        "result": 512.0 / tensor,
+        "query_latent": 0.0,
+        "key_latent": 0.0,
+        "rotary": 0.0,
+        "ffn": 1024.0 / tensor,
+        "experts": 0.0,
+        "expert_tokens": 0.0,
+        "expert_ffn": 0.0,
+        "shared_ffn": 0.0,
+        "gates": 2.0,
+        **given,
+    }
+    return SimpleNamespace(**sizes)
+
+
+B = 1024 * 512
+"""Elements of the stream of the layer: as many as attention returns; queries, keys and values
+are 2 B, and so is the input of the last product. The gate's gradient is 4 B."""
+
+
+@pytest.mark.parametrize(
+    ("recipe", "transposes", "forward", "backward"),
+    [
+        # 2 norms: 1 written for 2, read and written to transpose; others: 2 read, 2 written
+        ("delayed", True, 2 * (-1 + 2) + 4 * (1 + 2), 4 * (2 + 2 + 4)),
+        # norms: 2 read, 2 written; others: 2 read twice; of attention's result one copy each way
+        ("tensorwise", True, 2 * 4 + 5 + 6 * 2, 6 * 2 + 5 + 6 * (2 + 4)),
+        ("tensorwise", False, 2 * 3 + 5 + 5 * 2, 5 * 2 + 5 + 5 * (2 + 4)),
+        # 33/32 a copy, and two of them
+        ("blockwise", True, 2 * 4.0625 + 3.03125 + 4.0625 * 2, 4.0625 * 8 + 3.03125),
+        ("mxfp8", False, 2 * 4.0625 + 3.03125 + 4.0625 * 2, 4.0625 * 8 + 3.03125),
+        # 9/16 a copy, 2 read twice
+        ("nvfp4", False, 2 * 5.125 + 4.5625 + 5.125 * 2, 5.125 * 8 + 4.5625),
+    ],
+)
+def test_casts_read_16_bits_and_write_a_copy_or_two(
+    recipe: str, transposes: bool, forward: float, backward: float
+) -> None:
+    found = formats.casts(size_of(), values_of(recipe, transposes))
+    assert found.forward == pytest.approx(forward * B)
+    assert found.backward == pytest.approx(backward * B)
+
+
+def test_what_is_gathered_is_transposed_behind_the_gathering() -> None:
+    # half of the rows, of queries and of the gate on each of two GPUs; 1 read and 1 written of
+    # two gathered inputs and two gathered gradients
+    found = formats.casts(size_of(2), values_of("tensorwise", True))
+    assert found.forward == pytest.approx((2 * 3 / 2 + 5 / 2 + 6) * B)
+    assert found.backward == pytest.approx((2 * 5 / 2 + 4 * 2 + 5 / 2 + 6 * (1 + 2)) * B)
+    # copies by columns of blocks travel as they are
+    found = formats.casts(size_of(2), values_of("mxfp8", False))
+    assert found.backward == pytest.approx((4.0625 * (1 + 1 + 2) + 3.03125 / 2) * B)
+
+
+def test_tokens_are_cast_for_each_of_their_experts() -> None:
+    # 8 x 256 tokens are 2 B wide before an expert and B inside; one norm is beside attention
+    size = size_of(experts=8.0, expert_tokens=256.0, expert_ffn=256.0)
+    found = formats.casts(size, values_of("mxfp8", False, sparse_share=1.0))
+    assert found.forward == pytest.approx((4.0625 * (1 + 2 + 1) + 3.03125) * B)
+    assert found.backward == pytest.approx((4.0625 * (1 + 2 + 2 + 2) + 3.03125) * B)
+
+
+def test_layers_in_16_bits_have_no_casts() -> None:
+    found = formats.casts(size_of(), values_of("none", True))
+    assert (found.forward, found.backward, found.forward_kernels) == (0.0, 0.0, 0.0)
+    whole = formats.casts(size_of(), values_of("mxfp8", False))
+    ends = values_of("mxfp8", False, num_bf16_layers_start=1, num_bf16_layers_end=1)
+    assert formats.casts(size_of(), ends).forward == pytest.approx(0.75 * whole.forward)
+
+
+# ---- bytes ----
+
+
+@pytest.mark.parametrize(
+    ("recipe", "transposes", "keeps", "stored", "gathered", "cast"),
+    [
+        ("none", True, False, 2.0, 2.0, 0.0),
+        # a copy and its transpose; the transpose is made: 1 read, 1 written
+        ("tensorwise", True, True, 2.0, 1.0, 2.0),
+        ("tensorwise", False, True, 1.0, 1.0, 0.0),
+        ("delayed", True, True, 2.0, 1.0, 2.0),
+        # 2 read twice, 2 written
+        ("tensorwise", True, False, 4.0, 2.0, 6.0),
+        ("delayed", True, False, 4.0, 2.0, 4.0),
+        # scales of 4 bytes for 128 x 128
+        ("blockwise", True, False, 2 + 2 * (1 + 4 / 16384), 2.0, 2 + 2 * (1 + 4 / 16384)),
+        ("mxfp8", False, True, 2.0625, 2.0, 4.0625),
+        ("mxfp8", False, False, 4.0625, 2.0, 4.0625),
+        ("nvfp4", False, True, 1.125, 0.5, 1.125),
+        ("nvfp4", False, False, 3.125, 2.0, 5.125),
+    ],
+)
+def test_a_weight_has_a_copy_or_two_beside_16_bits_or_without_them(
+    recipe: str, transposes: bool, keeps: bool, stored: float, gathered: float, cast: float
+) -> None:
+    values = values_of(recipe, transposes, keeps_quantized_weights=keeps)
+    assert formats.stored_weight_bytes(values, 2.0, is_sharded=False) == pytest.approx(stored)
+    assert formats.gathered_weight_bytes(values) == gathered
+    assert formats.weight_cast_bytes(values) == pytest.approx(cast)
+
+
+def test_sharded_weights_have_no_transposed_copy() -> None:
+    hopper, blackwell = values_of("tensorwise", True), values_of("mxfp8", False)
+    assert formats.stored_weight_bytes(hopper, 2.0, is_sharded=True) == 1.0
+    assert formats.stored_weight_bytes(blackwell, 2.0, is_sharded=True) == 2.0625
+    # a program that keeps no weights in 16 bits has no copies either
+    other = values_of("tensorwise", True, keeps_quantized_weights=False)
+    assert formats.stored_weight_bytes(other, 0.0, is_sharded=True) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("recipe", "kept", "core"),
+    [
+        ("none", 2.0, 2.0),
+        ("delayed", 1.0, 3.0),
+        ("tensorwise", 1.0, 2.0),
+        ("blockwise", 1.03125, 2.0),
+        ("mxfp8", 1.03125, 2.0),
+        ("nvfp4", 0.5625, 2.0),
+    ],
+)
+def test_a_product_keeps_one_copy_of_its_input(recipe: str, kept: float, core: float) -> None:
+    values = values_of(recipe, recipe in ("delayed", "blockwise"))
+    assert formats.input_bytes(values) == kept
+    assert formats.core_bytes(values) == core
+    assert formats.wire_bytes(values) == kept
+    half = {**values, "num_bf16_layers_end": 4}
+    assert formats.input_bytes(half) == (kept + 2.0) / 2
+
+
+# ---- a step ----
+
+
+def test_a_router_keeps_its_product_in_16_bits() -> None:
+    wide, low = step_with({**MOE, "vocab_size": 512}, {}, {"precision": "fp8"})
+    # 4 layers, 1,024 tokens by 512 by 8 experts at 1e12 FLOP/s; a tile of 128 columns has 8 of the
+    # result and of the gradient of the weights
+    router = 4 * 2 * 1024 * 512 * 8 * (16 + 1 + 16) / 1e12
+    assert low["gemm_seconds"] == pytest.approx((wide["gemm_seconds"] - router) / 2 + router)
+
+
+def test_layers_at_the_ends_may_stay_in_16_bits() -> None:
+    shape = {**LLAMA, "vocab_size": 512, "precision": "fp8", "hbm_bytes_per_second": 1e9}
+    some = {"num_bf16_layers_start": 1, "num_bf16_layers_end": 2}
+    wide, low, ends = step_with(shape, {"precision": "bf16"}, {}, some)
+    for name in ("gemm_seconds", "elementwise_seconds"):
+        # one of four layers is in FP8
+        assert ends[name] == pytest.approx(wide[name] + (low[name] - wide[name]) / 4)
+
+
+def test_an_output_layer_may_be_quantized() -> None:
+    shape = {**LLAMA, "vocab_size": 512, "precision": "fp8"}
+    wide, low = step_with(shape, {}, {"quantizes_output_layer": True})
+    assert low["vocabulary_seconds"] == pytest.approx(wide["vocabulary_seconds"] / 2)
+
+
+def test_tensors_are_gathered_in_8_bits_and_scattered_in_16() -> None:
+    slow = {
+        **{"nvlink_bytes_per_second": 1e9, "tensor_parallel": 2, "num_gpus": 2},
+        "uses_sequence_parallel": True,
+    }
+    wide, low = step_with({**LLAMA, **slow, "vocab_size": None}, {}, {"precision": "fp8"})
+    # one way of a layer moves half of 2 x 1,024 x 512 bytes to the other GPU; attention and
+    # feed-forward layer gather once forward and once backward: once more is beside a product
+    once = 1024 * 512 / 1e9
+    saved = wide["tensor_comm_seconds"] - low["tensor_comm_seconds"]
+    assert saved == pytest.approx(4 * 2 * 2 * once / 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "weights"),
+    [
+        # a layer has 2,360,320 weights, kept with a transposed copy; embedding and output 2 bytes
+        ({}, 4 * 2_360_320 * 2 + 2 * 512 * 512 * 2),
+        ({"transposes_operands": False}, 4 * 2_360_320 * 2.0625 + 2 * 512 * 512 * 2),
+        ({"keeps_quantized_weights": False}, 4 * 2_360_320 * 4 + 2 * 512 * 512 * 2),
+    ],
+)
+def test_weights_in_few_bits_are_kept(given: dict[str, Any], weights: float) -> None:
+    shape = {**LLAMA, "vocab_size": 512, "precision": "fp8", "keeps_quantized_weights": True}
+    assert step({**shape, **given})["weights_bytes"] == weights
