@@ -295,7 +295,9 @@ def test_an_output_layer_may_be_quantized() -> None:
 
 def test_tensors_are_gathered_in_8_bits_and_scattered_in_16() -> None:
     slow = {
-        **{"nvlink_bytes_per_second": 1e9, "tensor_parallel": 2, "num_gpus": 2},
+        "nvlink_bytes_per_second": 1e9,
+        "tensor_parallel": 2,
+        "num_gpus": 2,
         "uses_sequence_parallel": True,
     }
     wide, low = step_with({**LLAMA, **slow, "vocab_size": None}, {}, {"precision": "fp8"})
