@@ -348,3 +348,23 @@ struct_pack(
 -- as changed from problem inner join system on problem.accelerator = system.accelerator
 create or replace macro if_changed(words, given, usual) as
 case when given <> usual then words end;
+
+-- Tail of the normal distribution over its density, of 1 / (1 + 0.2316419 standard deviations).
+-- Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.2.17.
+-- Example: select normal_tail_ratio(0.5) as ratio
+create or replace macro normal_tail_ratio(t) as
+t
+* (
+    0.319381530
+    + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429)))
+);
+
+-- Cumulative normal distribution of a number of standard deviations, within 1e-7.
+-- Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.2.17.
+-- Example: select normal_cumulative(1.96) as share
+create or replace macro normal_cumulative(deviations) as
+case when deviations < 0 then 0 else 1 end
++ case when deviations < 0 then 1 else -1 end
+* exp(-0.5 * deviations * deviations)
+/ sqrt(2 * pi())
+* normal_tail_ratio(1 / (1 + 0.2316419 * abs(deviations)));

@@ -310,8 +310,36 @@ CONSTANTS = (
                 "embedding_gradient_bytes",
                 "Memory traffic of a microbatch's gradient of one weight of the embedding",
             ),
-            ("stored_logit_bytes", "Bytes kept of one logit until its backward pass"),
+            ("stored_logit_bytes", "Bytes of one logit at the peak of output layer and loss"),
+            (
+                "reserved_logit_bytes",
+                "Bytes that the allocator holds of one logit, with holes that no later one fits",
+            ),
+            (
+                "stored_norm_bytes",
+                "Bytes kept of one element of a layer's norms besides their inputs and results",
+            ),
+            (
+                "stored_routed_bytes",
+                "Bytes kept of one element of the residual stream of a row routed to an expert",
+            ),
+            (
+                "exchange_buffer_bytes",
+                "Bytes of buffers for tensor exchanges, of one element of all tokens of a group",
+            ),
+            (
+                "waiting_exchange_bytes",
+                "Bytes of a layer's results that wait for tensor exchanges, of one such element",
+            ),
         )
+    ),
+    Column(
+        "fragmentation",
+        "float",
+        "",
+        "Memory that the allocator holds over what it has given out",
+        minimum=1,
+        maximum=4,
     ),
     Column(
         "exchange_buckets",
@@ -350,9 +378,16 @@ CONSTANTS = (
         "framework_bytes",
         "float",
         "bytes",
-        "Memory of context, communication buffers and workspaces of one GPU",
+        "Memory of one GPU for the context of CUDA and loaded kernels",
         minimum=0,
         maximum=1e15,
+    ),
+    *(
+        Column(name, "float", "bytes", meaning, minimum=0, maximum=1e15)
+        for name, meaning in (
+            ("communicator_bytes", "Memory of one GPU for one group that it exchanges with"),
+            ("graph_bytes", "Memory of one GPU for captured CUDA graphs, where they are used"),
+        )
     ),
 )
 
@@ -376,6 +411,11 @@ PARTS = (
     measure(
         "gathered_bytes", "bytes", "Weights and gradients gathered for the layers at work on a GPU"
     ),
+    measure("unused_bytes", "bytes", "Memory that the allocator holds and has not given out"),
+    measure("library_bytes", "bytes", "Memory of communicators and CUDA graphs on one GPU"),
+    measure("allocated_bytes", "bytes", "Memory of tensors on one GPU at the peak"),
+    measure("reserved_bytes", "bytes", "Memory that the allocator holds on one GPU"),
+    fraction("fit_probability", "Probability that a GPU has room for what the run needs"),
     measure(
         "layer_joules",
         "joules",

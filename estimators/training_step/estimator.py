@@ -43,15 +43,11 @@ from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.further import with_further_tokens
 from estimators.training_step.kinds import average, kinds_of
 from estimators.training_step.layer import LAYER_KEYS, layer_of, size_of
-from estimators.training_step.memory import PARTS as MEMORY
-from estimators.training_step.memory import (
-    Microbatch,
-    gathered_bytes,
-    held,
-    microbatch_of,
-    needs_most,
-    sharded,
-)
+from estimators.training_step.memory.activations import Microbatch, microbatch_of
+from estimators.training_step.memory.device import fit_probability, library_bytes, unused_bytes
+from estimators.training_step.memory.stages import BESIDES, held, needs_most
+from estimators.training_step.memory.stages import PARTS as MEMORY
+from estimators.training_step.memory.state import gathered_bytes, sharded
 from estimators.training_step.pipelines import held_at, is_simple, ranks_at
 from estimators.training_step.products import of_format
 from estimators.training_step.replicas import (
@@ -94,6 +90,7 @@ SHARE_KEYS = (
 )
 """Layout columns that say which parameters a GPU has, and with whom it exchanges them."""
 
+MEMORY_SUMS = ("allocated_bytes", "reserved_bytes", "memory_bytes", "fit_probability")
 UTILIZATION = ("mfu", "hfu", "tokens_per_second_per_gpu")
 POWER = ("relative_clock", "gpu_watts")
 
@@ -103,15 +100,15 @@ RELATION = Relation(
     keys=given.KEYS,
     measures=(
         *("step_seconds", *(name for name in TIMES if name != "bubble_seconds")),
-        *(*MEMORY, "layer_joules"),
+        *(*MEMORY, *BESIDES, "layer_joules"),
     ),
-    derived=("bubble_seconds", "memory_bytes", "fits_memory", *UTILIZATION, *POWER),
+    derived=("bubble_seconds", *MEMORY_SUMS, "fits_memory", *UTILIZATION, *POWER),
     runs=(
         *LAYER_KEYS,
         *("gemm_seconds", "attention_seconds", "elementwise_seconds", "vocabulary_seconds"),
         *("recompute_seconds", "host_seconds", "accumulation_seconds"),
         *("tensor_comm_seconds", "context_comm_seconds", "expert_comm_seconds", "logits_bytes"),
-        "layer_joules",
+        *("library_bytes", "layer_joules"),
     ),
     plain=("step_seconds", "data_comm_seconds", "optimizer_seconds"),
     spellings=SPELLINGS,
@@ -139,7 +136,7 @@ class TrainingStep(SearchedEstimator):
     independent = frozenset((*given.PROBLEM, *given.CHOICES)) - DEPENDS_ON
     relations = (RELATION,)
     time_parts = TIMES
-    memory_parts = (*MEMORY, "framework_bytes")
+    memory_parts = (*MEMORY, *BESIDES, "framework_bytes")
     formulas = FORMULAS
     rates = given.RATES
     constants = given.CONSTANTS
@@ -263,7 +260,7 @@ class TrainingStep(SearchedEstimator):
         with np.errstate(all="ignore"):
             found = _figures(values, layouts, is_cell=is_cell)
             if not set(wanted).isdisjoint(relation.derived):
-                found |= _derived(found, values)
+                found |= _derived(found, values, catalog)
         return found
 
 
@@ -352,7 +349,7 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
     parts, window = passes(layer, words, own, values, split)
     group = network.groups(values, spread)
     whole, last_of_all = sum(parts.values()), take(end_seconds(values, spread), to_share)
-    others = held(stored, held_at(values, split), values, split)
+    others = held(stored, held_at(values, split), split)
 
     in_buckets: dict[bool, Exchange] = {}
     may_differ = sharding_differs(values)
@@ -377,12 +374,15 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
             }
             for each in shares
         ]
-        rank = needs_most(state, others, to_share)
+        rank, needed = needs_most(state, others, to_share)
+        of_fullest = {name: _of(rank, [each[name] for each in others]) for name in others[0]}
+        besides = of_fullest.pop("besides")
         return Stage(
             {
                 "step_seconds": whole + exchange + take(optimizer, to_share),
                 "data_comm_seconds": exchange,
-                **{name: _of(rank, [each[name] for each in others]) for name in others[0]},
+                "unused_bytes": unused_bytes(_of(rank, needed), besides, values),
+                **of_fullest,
             },
             {
                 "optimizer_seconds": [optimizer] * len(state),
@@ -391,6 +391,7 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
             rank,
         )
 
+    parts["library_bytes"] = take(library_bytes(values, spread), to_share)
     parts["layer_joules"] = layer_joules(layer, words, values, split)
     parts["relative_clock"] = layer.clock
     figures = {name: Gathered(part, to_split) for name, part in parts.items()}
@@ -422,13 +423,20 @@ class Stage(NamedTuple):
     rank: Array
 
 
-def _derived(figures: Mapping[str, Gathered], values: Values) -> dict[str, Gathered]:
+def _derived(
+    figures: Mapping[str, Gathered], values: Values, catalog: Catalog
+) -> dict[str, Gathered]:
     """Return the figures that views derive from the stored ones."""
-    memory = sum(figures[name].rows for name in MEMORY) + values["framework_bytes"]
+    allocated = sum(figures[name].rows for name in MEMORY)
+    reserved = allocated + figures["unused_bytes"].rows
+    memory = reserved + figures["library_bytes"].rows + values["framework_bytes"]
     spent = figures["step_seconds"].rows * values["num_gpus"]
     peak = _peak(values)
     found = {
+        "allocated_bytes": allocated,
+        "reserved_bytes": reserved,
         "memory_bytes": memory,
+        "fit_probability": fit_probability(memory, values["hbm_bytes"], catalog),
         "fits_memory": memory <= values["hbm_bytes"],
         "mfu": model_flops(values) / (spent * peak),
         "hfu": hardware_flops(values) / (spent * peak),

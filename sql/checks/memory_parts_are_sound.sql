@@ -10,6 +10,8 @@ select
     activations_bytes,
     logits_bytes,
     gathered_bytes,
+    unused_bytes,
+    library_bytes,
     framework_bytes,
     memory_bytes
 from configuration_source
@@ -28,5 +30,9 @@ where
     or logits_bytes < 0
     or not isfinite(gathered_bytes)
     or gathered_bytes < 0
+    or not isfinite(unused_bytes)
+    or unused_bytes < 0
+    or not isfinite(library_bytes)
+    or library_bytes < 0
     or not isfinite(framework_bytes)
     or framework_bytes < 0

@@ -104,8 +104,21 @@ estimate as (
         + optimizer_bytes
         + activations_bytes
         + logits_bytes
-        + gathered_bytes
-        + framework_bytes as memory_bytes,
+        + gathered_bytes as allocated_bytes,
+        -- rows of versions before 3 have neither
+        allocated_bytes + coalesce(unused_bytes, 0) as reserved_bytes,
+        reserved_bytes + coalesce(library_bytes, 0) + framework_bytes as memory_bytes,
+        -- measured over estimated memory is log-normal: its mean and its middle nine tenths
+        (
+            select interval_term.constant_value
+            from interval_term
+            where interval_term.interval_term = 'memory_error'
+        ) as memory_error_mean,
+        (
+            select (interval_term.highest_value - interval_term.lowest_value) / 3.2897072539029444
+            from interval_term
+            where interval_term.interval_term = 'memory_error'
+        ) as memory_error_deviation,
         -- NULL where the limit is not known, and in rows of versions without power
         case
             when power_limit_watts is not null
@@ -252,7 +265,14 @@ select
     activations_bytes,
     logits_bytes,
     gathered_bytes,
+    unused_bytes,
+    library_bytes,
     framework_bytes,
+    allocated_bytes,
+    reserved_bytes,
     memory_bytes,
-    memory_bytes <= hbm_bytes as fits_memory
+    memory_bytes <= hbm_bytes as fits_memory,
+    normal_cumulative(
+        (ln(hbm_bytes / nullif(memory_bytes, 0)) - memory_error_mean) / memory_error_deviation
+    ) as fit_probability
 from estimate

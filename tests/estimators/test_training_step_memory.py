@@ -109,9 +109,37 @@ def test_full_recomputation_keeps_one_whole_layer_while_it_is_at_work() -> None:
     found = step(UNFUSED, activation_recompute="full")
     # Inputs of eight layers, and one layer of equation 1; before them a mask of the embedding's
     # dropout and behind them what the last norm and the output layer read, s b h and 4 s b h
-    # (section 4.3), of which the estimator counts 2 s b h in all.
+    # (section 4.3).
     layers = 2 * SBH * LAYERS + 34 * SBH + 5 * SCORES
-    assert 0 <= found["activations_bytes"] - layers <= 5 * SBH
+    # Gradients of the layer at work: of the activation's result and input, 2 x 4 h each, and four
+    # of the residual stream.
+    gradients = (2 * 8 + 8) * SBH
+    assert found["activations_bytes"] == close(layers + 5 * SBH + gradients)
+
+
+def test_gradients_of_a_layer_at_work_take_the_place_of_the_logits() -> None:
+    # Of a gated layer of 2h: the product's 2 x 2 h, both halves' 4 x 2 h, four of the stream.
+    shape = {**LLAMA, "num_layers": 5, "vocab_size": 512, "microbatch_size": B}
+    rows = [{**shape, "stored_logit_bytes": logit} for logit in (0.0, 6.0, 96.0)]
+    none, some, many = steps(*rows)
+    gradients = (4 + 8 + 8) * SBH
+    layers = 5 * (26 * SBH + 4 * A * S * B) + 4 * SBH
+    assert none["activations_bytes"] == close(layers + gradients)
+    assert some["activations_bytes"] == close(layers + gradients - 6 * S * B * 512)
+    assert many["activations_bytes"] == close(layers)
+
+
+@pytest.mark.parametrize("splits", [False, True])
+def test_gradients_between_exchanges_are_whole(splits: bool) -> None:
+    # Inside a layer a half; of the residual stream two are of all tokens, two of a rank's own.
+    shape = {**LLAMA, "vocab_size": 512, "microbatch_size": B, "tensor_parallel": 2}
+    few, many = steps(
+        *({**shape, "uses_sequence_parallel": splits, "num_layers": n} for n in (4, 5))
+    )
+    rows = 1 / 2 if splits else 1
+    layers = 5 * (many["activations_bytes"] - few["activations_bytes"]) + 4 * SBH * rows
+    gradients = (12 / 2 + 4 + 4 * rows) * SBH
+    assert many["activations_bytes"] == close(layers + gradients)
 
 
 def test_without_dropout_there_are_no_masks() -> None:
@@ -134,7 +162,7 @@ def test_a_gated_layer_keeps_its_halves_and_their_product() -> None:
     few, many, more = steps(
         shape,
         {**shape, "num_layers": 5},
-        {**shape, "num_layers": 5, "fuses_elementwise": False, "stored_gate_bytes": 8.0},
+        {**shape, "num_layers": 5, "stored_norm_bytes": 8.0, "stored_gate_bytes": 8.0},
     )
     # Inputs of two norms and of two blocks 8, queries 2 and keys and values 2 x 2 of half the
     # width, the core's result 2: 14 s b h. Two halves and their product of 2h: 6 x 2. Statistics.
@@ -154,10 +182,16 @@ def test_experts_keep_the_copies_that_they_get() -> None:
     shape = {**MOE, "vocab_size": 512, "microbatch_size": B}
     few, many = steps(shape, {**shape, "num_layers": 5})
     # As of a gated layer without its feed-forward part: 14 s b h; every token's two copies in two
-    # experts of h/2: 6 x 2 x 1/2; the copies themselves, as they come and as they are given back:
-    # 2 x 2 x 2.
+    # experts of h/2: 6 x 2 x 1/2; the copies as they come: 2 x 2; a probability of each in 32 bits;
+    # logits and scores of 8 experts in 32 bits, and a byte of their map.
     found = many["activations_bytes"] - few["activations_bytes"]
-    assert found == close((14 + 6 + 8) * SBH + 4 * A * S * B)
+    each = 4 * A + 2 * 4 + 9 * 8
+    assert found == close((14 + 6 + 4) * SBH + each * S * B)
+    # Probabilities applied to the experts' results: these are kept as well.
+    late = {**shape, "stored_routed_bytes": 4.0}
+    few, many = steps(late, {**late, "num_layers": 5})
+    found = many["activations_bytes"] - few["activations_bytes"]
+    assert found == close((14 + 6 + 8) * SBH + each * S * B)
     # Spread over four ranks, an expert gets the tokens of all: as much on each of them.
     spread = {"data_parallel": 4, "num_microbatches": 1}
     one, four = steps({**shape, **spread}, {**shape, **spread, "expert_parallel": 4})
@@ -169,10 +203,11 @@ def test_experts_keep_the_copies_that_they_get() -> None:
 
 def in_flight(**changes: Any) -> float:
     """Return how many microbatches' worth of its layers the first stage holds."""
-    shape = {**UNFUSED, "num_layers": 96, "microbatch_size": 1, **changes}
-    [one] = steps({**shape, "num_microbatches": 1, "virtual_pipeline": 1})
-    [found] = steps(shape)
-    return float(found["activations_bytes"] / one["activations_bytes"])
+    shape = {**UNFUSED, "microbatch_size": 1, **changes}
+    alone = {"num_microbatches": 1, "virtual_pipeline": 1}
+    rows = [{**shape, "num_layers": n, **own} for n in (96, 192) for own in (alone, {})]
+    one, few, two, many = (found["activations_bytes"] for found in steps(*rows))
+    return float((many - few) / (two - one))
 
 
 @pytest.mark.parametrize(("p", "m", "held"), [(1, 5, 1), (4, 3, 3), (4, 4, 4), (4, 64, 4)])
@@ -317,9 +352,11 @@ def test_logits_can_make_the_last_stage_the_one_that_decides() -> None:
     )
     layer = 26 * SBH + 4 * A * S * B
     assert few["logits_bytes"] == 0
-    assert 0 <= few["activations_bytes"] - 2 * 2 * layer <= 2 * 2 * SBH
+    # Gradients of the layer at work, as above.
+    assert few["activations_bytes"] == close(2 * 2 * layer + (4 + 8 + 8) * SBH)
+    # Inputs of the last norm and of the output layer.
     assert many["logits_bytes"] == close(4 * S * B * 65_536)
-    assert 0 <= many["activations_bytes"] - 2 * layer <= 4 * SBH
+    assert many["activations_bytes"] == close(2 * layer + 4 * SBH)
     # Its parameters are its own: two layers and the output layer.
     assert many["weights_bytes"] == close(2 * (2 * LLAMA_LAYER + 65_536 * 512))
 

@@ -1,0 +1,174 @@
+"""Bytes that one layer keeps of one microbatch, and those that its backward pass needs besides.
+
+The lists are those of the programs' code: of Megatron-Core with Transformer Engine
+(NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer, the same list in MooreThreads/SimuMax
+@4dcaae5 simumax/core/transformer/dense_module.py), where a norm keeps its input, a product its
+input, an activation its input; of nanotron (huggingface/nanotron @67c5ebb6
+src/nanotron/models/llama.py, parallel/tensor_parallel/functional.py); of torchtitan's
+recomputation by operation. They agree with arXiv 2205.05198, equations 1 to 5.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from estimators.contract import Values
+from estimators.training_step.layer import Size
+
+WHOLE_COPIES = 4.0
+"""Bytes of one element of the residual stream that the backward pass has of all tokens of a
+tensor-parallel group: the gradient gathered before a product, and one before it is scattered."""
+
+OWN_COPIES = 4.0
+"""The same of a rank's own tokens: gradients of the residual stream and of a norm."""
+
+
+class Microbatch(NamedTuple):
+    """Bytes of one microbatch on one GPU, of a layer unless it says otherwise.
+
+    Attributes
+    ----------
+    kept
+        That a layer keeps until its backward pass; the rest is recomputed.
+    working
+        That the backward pass needs besides: what is recomputed, and gradients.
+    waiting
+        Of results that a tensor-parallel exchange still reads when the host goes on.
+    entry
+        That the embedding keeps.
+    exit
+        That the last norm keeps, with the input of the output layer.
+    logits, logit_holes
+        Of the output layer and the loss: at their peak, and the allocator's besides.
+    buffers
+        Of exchanges between products, kept for all layers.
+    """
+
+    kept: Any
+    working: Any
+    waiting: Any
+    entry: Any
+    exit: Any
+    logits: Any
+    logit_holes: Any
+    buffers: Any
+
+
+def microbatch_of(size: Size, values: Values, layout: Values) -> Microbatch:
+    """Return the bytes of one microbatch in a layer, the embedding and the output layer."""
+    recompute = values["activation_recompute"]
+    whole = layer_bytes(size, values, layout)
+    kept, repeats = whole, np.equal(recompute, "full")
+    kept = np.where(repeats, 2.0 * size.rows * size.hidden, kept)
+    by_operation = np.equal(recompute, "selective") & values["recomputes_operations"]
+    if np.any(by_operation):
+        kept = np.where(by_operation, _operation_bytes(size, values, layout), kept)
+    working = gradient_bytes(size, values)
+    if np.any(repeats | by_operation):
+        working = working + np.where(repeats | by_operation, whole, 0.0)
+    drops = np.where(values["uses_dropout"], 1.0, 0.0)
+    between = size.rows * size.hidden
+    is_split = layout["tensor_parallel"] > 1
+    through = np.where(is_split, size.tokens * size.hidden, 0.0)
+    words = size.tokens * values["vocab_size"] / layout["tensor_parallel"]
+    words = words * (1 + values["num_mtp_layers"])
+    stored = values["stored_logit_bytes"]
+    return Microbatch(
+        kept=kept,
+        working=working,
+        waiting=values["waiting_exchange_bytes"] * through,
+        entry=drops * between,
+        exit=4.0 * between,
+        logits=words * stored,
+        logit_holes=words * np.maximum(values["reserved_logit_bytes"] - stored, 0.0),
+        buffers=values["exchange_buffer_bytes"] * through,
+    )
+
+
+def layer_bytes(size: Size, values: Values, layout: Values) -> Any:
+    """Return the bytes that one layer keeps of one microbatch if nothing is recomputed."""
+    drops = np.where(values["uses_dropout"], 1.0, 0.0)
+    between = size.rows * size.hidden
+    # inputs of both norms and of both blocks; masks
+    norms = (8 + 2 * drops + values["stored_norm_bytes"]) * between
+    # queries, keys and values; the core's result, which the next product reads
+    inside = size.tokens * (size.query + size.key + size.value + size.result)
+    # latents before and after their norms
+    latents = size.rows * (2 * size.query_latent + 2 * size.key_latent + size.rotary)
+    attention = norms + 2.0 * (inside + latents) + _core_bytes(size, values, drops)
+    sparse = values["sparse_share"]
+    halves = _halves(values)
+    dense = halves * size.tokens * size.ffn
+    if not np.any(sparse):
+        return attention + dense
+    return attention + (1 - sparse) * dense + sparse * mixture_bytes(size, values, layout)
+
+
+def mixture_bytes(size: Size, values: Values, layout: Values) -> Any:
+    """Return the bytes that a layer's experts, their router and the shared experts keep.
+
+    The router keeps logits and scores in 32 bits and a byte a score of the map of chosen experts.
+    A routed row is kept as the input of its expert, in the expert's activation, and with its
+    probability in 32 bits: it is applied within the activation, so that the expert's result is not
+    kept (NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/README.md, memory-efficient
+    permutation; fusions/fused_bias_swiglu.py WeightedSwiGLUFunction).
+    """
+    halves = _halves(values)
+    routed = size.experts * size.expert_tokens
+    each = values["stored_routed_bytes"] * size.hidden + halves * size.expert_ffn + 4.0
+    router = 9.0 * values["num_experts"] * size.tokens / layout["tensor_parallel"]
+    return routed * each + halves * size.tokens * size.shared_ffn + router
+
+
+def gradient_bytes(size: Size, values: Values) -> Any:
+    """Return the bytes of the gradients that the backward pass of a layer has at a time.
+
+    Of the feed-forward layer: those of the activation's result and of its input, and of the
+    residual stream. Gradients of weights are added to their buffer by the product.
+    """
+    gates = np.where(values["uses_glu"], 2.0, 1.0)
+    sparse, routed = values["sparse_share"], size.experts * size.expert_tokens
+    inside = (1 - sparse) * size.tokens * size.ffn
+    inside = inside + sparse * (size.tokens * size.shared_ffn + routed * size.expert_ffn)
+    stream = (WHOLE_COPIES * size.tokens + OWN_COPIES * size.rows) * size.hidden
+    rows = sparse * 2 * values["stored_routed_bytes"] * routed * size.hidden
+    return 2.0 * (1 + gates) * inside + stream + rows
+
+
+def _halves(values: Values) -> Any:
+    """Return the bytes kept of one element of a feed-forward width.
+
+    A gated layer keeps both halves and their product; separate kernels the gate as well.
+    """
+    return np.where(values["uses_glu"], values["stored_gate_bytes"], 4.0)
+
+
+def _core_bytes(size: Size, values: Values, drops: Any) -> Any:
+    """Return the bytes that the core keeps: a statistic a row if fused, else scores and masks."""
+    heads = size.heads
+    length = values["seq_len"] * 1.0
+    is_flash = np.equal(values["attention"], "flash")
+    is_selective = np.equal(values["activation_recompute"], "selective")
+    scores = heads * size.tokens * length * (2 + 3 * drops)
+    return np.where(is_flash, 4.0 * heads * size.tokens, np.where(is_selective, 0.0, scores))
+
+
+def _operation_bytes(size: Size, values: Values, layout: Values) -> Any:
+    """Return the bytes that one layer keeps if it is recomputed by operation.
+
+    Its input, queries, values, the result of attention with its statistic, the first product of
+    a gated layer, and its last (that of a layer without a gate is not kept); sums of a
+    tensor-parallel group (pytorch/torchtitan @82f7387f torchtitan/parallelisms/parallelize_llama.py
+    _save_list, _get_custom_policy).
+    """
+    sparse, routed = values["sparse_share"], size.experts * size.expert_tokens
+    core = size.query + size.value + size.result + 2.0 * size.heads
+    first = (1 - sparse) * size.tokens * size.ffn
+    first = first + sparse * (size.tokens * size.shared_ffn + routed * size.expert_ffn)
+    shared = np.where(size.shared_ffn > 0, size.tokens, 0.0)
+    last = ((1 - sparse) * size.tokens + sparse * (shared + routed)) * size.hidden
+    last = np.where(values["uses_glu"], last, 0.0)
+    sums = np.where(layout["tensor_parallel"] > 1, 3.0, 1.0) * size.rows * size.hidden
+    return 2.0 * (size.tokens * core + first + last + sums)

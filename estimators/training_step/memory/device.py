@@ -1,0 +1,81 @@
+"""Bytes that a device holds beyond its tensors: unused memory of the allocator, and libraries.
+
+A measurement may count tensors alone (what is allocated), with them the allocator's unused memory
+(what is reserved), or all of the device's. The estimate has the same three sums.
+
+- The allocator: `fragmentation` times what is allocated. Besides, pieces of freed logits that no
+  later tensor fits (`reserved_logit_bytes`), and results of tensor-parallel exchanges: the
+  allocator gives their memory to others when the exchange is done, not when the host is done with
+  them (PyTorch c10/cuda/CUDACachingAllocator.cpp `recordStream`, called by
+  torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp). A host that waits for the transfers of a
+  pipeline is not ahead by more than that.
+- Libraries: a communicator for each group of more than one GPU, and captured CUDA graphs.
+- The context of CUDA with its loaded kernels is `framework_bytes`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from estimators.contract import Catalog, Values
+from estimators.distribution import QUANTILE, normal_cumulative
+from estimators.interval import interval_term
+
+MEMORY_ERROR = "memory_error"
+"""Row of table `interval_term`: logarithm of measured over estimated memory."""
+
+
+def communicators(values: Values, layout: Values) -> Any:
+    """Return the groups of more than one GPU that a GPU exchanges with.
+
+    Tensors, contexts, replicas with contexts, neighbours in the pipeline, experts, replicas of
+    experts, and the two stages of a shared embedding (NVIDIA/Megatron-LM @d98e8a64
+    megatron/core/parallel_state.py).
+    """
+    tensor, context = layout["tensor_parallel"], layout["context_parallel"]
+    stages, experts = layout["pipeline_parallel"], layout["expert_parallel"]
+    replicas = layout["data_parallel"] * context
+    ties = np.asarray(values["ties_embedding"], dtype=bool) & (stages > 1)
+    groups = (
+        *(tensor > 1, context > 1, replicas > 1, stages > 1),
+        *(experts > 1, (experts > 1) & (replicas > experts), ties),
+    )
+    return sum(np.where(group, 1.0, 0.0) for group in groups)
+
+
+def library_bytes(values: Values, layout: Values) -> Any:
+    """Return the bytes of communicators and captured graphs."""
+    graphs = np.where(values["uses_cuda_graphs"], values["graph_bytes"], 0.0)
+    return values["communicator_bytes"] * communicators(values, layout) + graphs
+
+
+def unused_bytes(allocated: Any, besides: Any, values: Values) -> Any:
+    """Return the bytes that the allocator holds beyond those in use.
+
+    Parameters
+    ----------
+    allocated
+        Bytes in use at their peak.
+    besides
+        Bytes of holes and of results that wait for an exchange.
+    """
+    factor = values["fragmentation"]
+    return (factor - 1) * allocated + factor * besides
+
+
+def fit_probability(memory: Any, capacity: Any, catalog: Catalog) -> Any:
+    """Return the probability that a device has room for its memory.
+
+    The logarithm of measured over estimated memory is normal, with the mean and deviation of the
+    published rows: row `memory_error` of table `interval_term`, whose ends are the middle nine
+    tenths. Without a deviation it is 0 or 1.
+    """
+    mean, low, high = interval_term(catalog, MEMORY_ERROR)
+    deviation = (high - low) / (2 * QUANTILE)
+    with np.errstate(all="ignore"):
+        room = np.log(capacity / memory) - mean
+        if deviation <= 0:
+            return np.where(room >= 0, 1.0, 0.0)
+        return normal_cumulative(room / deviation)

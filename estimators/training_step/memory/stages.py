@@ -1,0 +1,83 @@
+"""Bytes on the GPU that needs most, of all ranks of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from estimators.contract import Array, Values
+from estimators.factored import take
+from estimators.training_step.memory.activations import Microbatch
+from estimators.training_step.pipelines import Held, over_kinds
+
+PARTS = (
+    *("weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes"),
+    *("logits_bytes", "gathered_bytes"),
+)
+"""Parts of what is allocated."""
+
+BESIDES = ("unused_bytes", "library_bytes")
+"""Parts of what a device holds besides; `framework_bytes` is the same in all layouts."""
+
+
+def held(each: Mapping[str, Microbatch], flight: Held, layout: Values) -> list[dict[str, Any]]:
+    """Return activations, logits and what waits besides, of the ranks that may need most memory.
+
+    The peak of one microbatch's logits comes before the backward pass of a rank, the peak of a
+    layer's gradients during it: of both the larger counts. The last norm's are of one microbatch.
+
+    Parameters
+    ----------
+    each
+        Kind of layer -> the bytes of one microbatch in a layer of it.
+    flight
+        As of `pipelines.held_at`; its first rank has the embedding.
+    """
+    ends = next(iter(each.values()))
+    kept_of = {name: one.kept for name, one in each.items()}
+    waiting_of = {name: one.waiting for name, one in each.items()}
+    waits = np.any(ends.waiting)
+    found = []
+    for number in range(len(flight.chunks)):
+        layers = {name: of_kind[number] for name, of_kind in flight.layers.items()}
+        logits = flight.outputs[number] * ends.logits
+        working = reduce(
+            np.maximum, (np.where(n > 0, each[name].working, 0.0) for name, n in layers.items())
+        )
+        activations = over_kinds(layers, kept_of) + np.maximum(working - logits, 0.0)
+        activations = activations + flight.outputs[number] * ends.exit + ends.buffers
+        if number == 0:
+            inputs = flight.chunks[number] / layout["virtual_pipeline"]
+            activations = activations + inputs * ends.entry
+        besides = flight.outputs[number] * ends.logit_holes
+        if waits:
+            # the host waits for transfers of a pipeline, and so for the exchanges before them
+            alone = np.where(layout["pipeline_parallel"] > 1, 0.0, over_kinds(layers, waiting_of))
+            besides = besides + alone
+        found.append({"activations_bytes": activations, "logits_bytes": logits, "besides": besides})
+    return found
+
+
+def needs_most(
+    state: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]], to_share: Array | None
+) -> tuple[Array, list[Any]]:
+    """Return the place of the rank that needs most, of several the first; and what each needs.
+
+    Parameters
+    ----------
+    state, others
+        Of each rank, bytes of weights, gradients and optimizer with what is gathered, one element
+        a share of the parameters; other bytes, one a split.
+    to_share
+        Each split's share; None: a split each.
+    """
+    needed = [
+        take(sum(each.values()), to_share) + other["activations_bytes"] + other["logits_bytes"]
+        for each, other in zip(state, others, strict=True)
+    ]
+    if len(needed) == 2:
+        return np.asarray(needed[1] > needed[0]).astype(np.int64), needed
+    return np.asarray(np.argmax(np.stack(needed), axis=0)), needed
