@@ -30,18 +30,19 @@ MEMORY_ERROR = "memory_error"
 def communicators(values: Values, layout: Values) -> Any:
     """Return the groups of more than one GPU that a GPU exchanges with.
 
-    Tensors, contexts, replicas with contexts, neighbours in the pipeline, experts, replicas of
-    experts, and the two stages of a shared embedding (NVIDIA/Megatron-LM @d98e8a64
-    megatron/core/parallel_state.py).
+    Tensors, contexts, replicas with contexts, neighbours in the pipeline, the two stages of a
+    shared embedding; of a mixture the ranks with other experts, those with other parts of an
+    expert, and replicas of experts (NVIDIA/Megatron-LM @d98e8a64 megatron/core/parallel_state.py).
     """
     tensor, context = layout["tensor_parallel"], layout["context_parallel"]
-    stages, experts = layout["pipeline_parallel"], layout["expert_parallel"]
-    replicas = layout["data_parallel"] * context
+    stages, replicas = layout["pipeline_parallel"], layout["data_parallel"] * context
     ties = np.asarray(values["ties_embedding"], dtype=bool) & (stages > 1)
-    groups = (
-        *(tensor > 1, context > 1, replicas > 1, stages > 1),
-        *(experts > 1, (experts > 1) & (replicas > experts), ties),
-    )
+    groups: tuple[Any, ...] = (tensor > 1, context > 1, replicas > 1, stages > 1, ties)
+    has_experts = np.greater(values["num_experts"], 1)
+    if np.any(has_experts):
+        experts, parts = layout["expert_parallel"], layout["expert_tensor_parallel"]
+        copies = tensor * replicas > experts * parts
+        groups += (experts > 1, has_experts & (parts > 1), has_experts & copies)
     return sum(np.where(group, 1.0, 0.0) for group in groups)
 
 
