@@ -28,8 +28,11 @@ FORMULAS: dict[str, Formula] = {
         "(1 / flash_forward_efficiency + 2.5 / flash_backward_efficiency) + 4 launch_seconds) / "
         "clock; "
         "causal: (1 + 128 c / s) / 2, half and the blocks on the diagonal whole; busy: share of "
-        "multiprocessors with a block; unfused: products, softmax, dropout, copies in memory; an "
-        "`attention_program` has its rate in table attention_rate instead",
+        "multiprocessors with a block; with latents (keys + values) a / 2 for a d, and backward "
+        "(3 keys + 2 values) / (keys + values) for 2.5; keys, values: widths of a head's; a layer "
+        "with a window: s of sequences with the same causal attention; unfused: products, "
+        "softmax, dropout, copies in memory; an `attention_program` has its rate in table "
+        "attention_rate instead",
         "arXiv 2307.08691 section 4.1; arXiv 2205.05198 section 4.1",
     ),
     "elementwise_seconds": Formula(
@@ -43,7 +46,8 @@ FORMULAS: dict[str, Formula] = {
         "(logits x loss_traffic_bytes + 10 R h) / memory + 14 launch_seconds) + first x "
         "((14 T h + V h / t x embedding_gradient_bytes) / memory + 4 launch_seconds)); last, "
         "first: 1 if the stage that sets the pace has the output layer, the embedding; products: T "
-        "x V/t x h and both gradients; R: T, or T / t with sequence parallelism",
+        "x V/t x h and both gradients; R: T, or T / t with sequence parallelism; a layer that "
+        "predicts a further token: once more, with the seconds of a layer and a projection of 2 h",
         "arXiv 2104.04473 appendix; arXiv 1909.08053 section 3",
     ),
     "recompute_seconds": Formula(

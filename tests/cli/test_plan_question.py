@@ -256,6 +256,34 @@ def test_the_question_stands_above_the_answer(warehouse: Command, database: Path
         assert line in err
 
 
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (
+            "DeepSeek-V3",
+            "deepseek_v3: 61 layers of 7,168, feed-forward 18,432 gated, 128 heads, 256 experts of "
+            "2,048, 8 a token and 1 shared, 3 layers without experts, latents of 1,536 for "
+            "queries, 512 for keys and values, 1 further token predicted, sequences of 4,096, "
+            "vocabulary 129,280; 669.2 G parameters in its layers, 35.7 G active",
+        ),
+        (
+            "gpt_oss_120B",
+            "gpt_oss_120B: 36 layers of 2,880, feed-forward 2,880 gated, 64 heads (8 of keys), 128 "
+            "experts of 2,880, 4 a token, attention in windows of 128 but in one of 2 layers, "
+            "sequences of 4,096, vocabulary 201,088; 115.7 G parameters in its layers, 4.554 G "
+            "active",
+        ),
+    ],
+)
+def test_the_question_has_the_real_shape_of_a_mixture(model: str, words: str) -> None:
+    from warehouse.cli.plan_report import question_lines
+    from warehouse.plan.question import PlanRequest, resolve
+
+    run = resolve(PlanRequest("training_step", model, "H100", 1e12, num_gpus=8))
+    # less than all parameters by two matrices of the vocabulary, 1.853 G and 1.158 G
+    assert question_lines(run)[0] == words
+
+
 def test_what_takes_the_place_of_a_default_is_told(warehouse: Command, tmp_path: Path) -> None:
     given = ("precision=fp16", "nvlink_bytes_per_second=900e9", "uses_glu=false")
     options = (*RUN, "--model", "gpt3_1.3B", *given, "uses_sequence_parallel=true")

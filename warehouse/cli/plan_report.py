@@ -84,10 +84,30 @@ def _shape_in_words(values: Mapping[str, Scalar]) -> str:
             f"{values['num_experts']} experts of {values['expert_ffn_hidden_size']:,}, "
             f"{values['experts_per_token']} a token" + (f" and {shared} shared" if shared else "")
         )
+        if dense := values.get("num_dense_layers"):
+            words.append(f"{dense} layers without experts")
+    words += _attention_in_words(values)
     words.append(f"sequences of {values['seq_len']:,}")
     if values.get("vocab_size") is not None:
         words.append(f"vocabulary {values['vocab_size']:,.0f}")
     return ", ".join(words)
+
+
+def _attention_in_words(values: Mapping[str, Scalar]) -> list[str]:
+    """Return what the attention of a model has besides heads, and what it predicts."""
+    words = []
+    if latent := values.get("kv_lora_rank"):
+        queries = values.get("q_lora_rank")
+        of_queries = f"{queries:,} for queries, " if queries else ""
+        words.append(f"latents of {of_queries}{latent:,} for keys and values")
+    if window := values.get("attention_window"):
+        every = values.get("window_period")
+        of_all = f" but in one of {every} layers" if every else ""
+        kind = "chunks" if values.get("uses_chunked_attention") else "windows"
+        words.append(f"attention in {kind} of {window:,}{of_all}")
+    if further := values.get("num_mtp_layers"):
+        words.append(f"{further} further token{'' if further == 1 else 's'} predicted")
+    return words
 
 
 def _parameters(run: TrainingRun) -> str:
