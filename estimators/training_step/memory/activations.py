@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.contract import Values
+from estimators.training_step import formats
 from estimators.training_step.layer import Size
 
 WHOLE_COPIES = 4.0
@@ -91,14 +92,16 @@ def layer_bytes(size: Size, values: Values, layout: Values) -> Any:
     """Return the bytes that one layer keeps of one microbatch if nothing is recomputed."""
     drops = np.where(values["uses_dropout"], 1.0, 0.0)
     between = size.rows * size.hidden
-    # inputs of both norms and of both blocks; masks
-    norms = (8 + 2 * drops + values["stored_norm_bytes"]) * between
+    sparse, read = values["sparse_share"], formats.input_bytes(values)
+    # inputs of both norms and of both blocks; masks. A router reads 16 bits
+    own = (1 - sparse) * read + sparse * 2.0
+    norms = (4 + read + own + 2 * drops + values["stored_norm_bytes"]) * between
     # queries, keys and values; the core's result, which the next product reads
-    inside = size.tokens * (size.query + size.key + size.value + size.result)
+    inside = 2.0 * size.tokens * (size.query + size.key + size.value)
+    inside = inside + formats.core_bytes(values) * size.tokens * size.result
     # latents before and after their norms
-    latents = size.rows * (2 * size.query_latent + 2 * size.key_latent + size.rotary)
-    attention = norms + 2.0 * (inside + latents) + _core_bytes(size, values, drops)
-    sparse = values["sparse_share"]
+    latents = (2.0 + read) * (size.query_latent + size.key_latent) + 2.0 * size.rotary
+    attention = norms + inside + size.rows * latents + _core_bytes(size, values, drops)
     halves = _halves(values)
     dense = halves * size.tokens * size.ffn
     if not np.any(sparse):
@@ -117,7 +120,8 @@ def mixture_bytes(size: Size, values: Values, layout: Values) -> Any:
     """
     halves = _halves(values)
     routed = size.experts * size.expert_tokens
-    each = values["stored_routed_bytes"] * size.hidden + halves * size.expert_ffn + 4.0
+    stream = values["stored_routed_bytes"] - 2.0 + formats.input_bytes(values)
+    each = stream * size.hidden + halves * size.expert_ffn + 4.0
     router = 9.0 * values["num_experts"] * size.tokens / layout["tensor_parallel"]
     return routed * each + halves * size.tokens * size.shared_ffn + router
 
@@ -140,9 +144,11 @@ def gradient_bytes(size: Size, values: Values) -> Any:
 def _halves(values: Values) -> Any:
     """Return the bytes kept of one element of a feed-forward width.
 
-    A gated layer keeps both halves and their product; separate kernels the gate as well.
+    A gated layer keeps both halves and their product; separate kernels the gate as well. The
+    product that follows keeps its input in its own format.
     """
-    return np.where(values["uses_glu"], values["stored_gate_bytes"], 4.0)
+    kept = np.where(values["uses_glu"], values["stored_gate_bytes"], 4.0)
+    return kept - 2.0 + formats.input_bytes(values)
 
 
 def _core_bytes(size: Size, values: Values, drops: Any) -> Any:
