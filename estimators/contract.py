@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -493,5 +493,10 @@ def folded(name: object) -> str:
 
     1.7B is not 17B, and 3 1.3B not 31.3B: macro `folded_name` of sql/macros.sql does the same.
     """
-    words = re.findall(r"\.?[0-9]+(?:\.[0-9]+)*|[^\W\d_]+", str(name).lower())
+    return _folded(str(name))
+
+
+@lru_cache(maxsize=4096)
+def _folded(name: str) -> str:
+    words = re.findall(r"\.?[0-9]+(?:\.[0-9]+)*|[^\W\d_]+", name.lower())
     return re.sub(r" ?([^\W\d_]+) ?", r"\1", " ".join(words))

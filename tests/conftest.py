@@ -14,6 +14,7 @@ from hypothesis import settings
 
 from estimators.columns import COLUMNS
 from estimators.registry import ESTIMATORS
+from tests.examples import EXAMPLES
 from tests.shared import Quickstart, Shared, call, run_program
 from tests.toy_estimator import TOY_COLUMNS, TOY_ENTRY
 from warehouse.cli.options import DEFAULT_DATABASE
@@ -23,8 +24,15 @@ from warehouse.database.connection import open_for_write
 TOY_SQL = Path(__file__).parent / "toy_sql"
 
 # an example may take any time: a busy machine is no fault; each run draws other examples
-settings.register_profile("tests", deadline=None, max_examples=50)
-settings.load_profile("tests")
+settings.register_profile("all", deadline=None, max_examples=EXAMPLES)
+settings.register_profile("short", deadline=None, max_examples=EXAMPLES // 3)
+settings.load_profile("all")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw fewer examples where the long tests are left out."""
+    if "not long" in config.getoption("markexpr"):
+        settings.load_profile("short")
 
 
 @pytest.fixture
@@ -41,12 +49,13 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache of empty databases for this run of the tests, and for the programs that it starts."""
-    own = tmp_path_factory.getbasetemp()
-    folder = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+def _cache(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A cache of empty databases for the tests, and for the programs that they start.
+
+    It outlives a run: a database is found by a hash of all that it is made from.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WAREHOUSE_CACHE", str(folder / "cache"))
+        patch.setenv("WAREHOUSE_CACHE", str(request.config.cache.mkdir("empty-databases")))
         yield
 
 

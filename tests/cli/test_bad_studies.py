@@ -1,16 +1,15 @@
-"""Bad studies, swept by the program itself: a clear refusal, or rows that say they do not fit."""
+"""Bad studies: a clear refusal, or rows that say they do not fit."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from tests.shared import Program
+from tests.shared import Command
 
 HEAD = """\
 name = "bad"
@@ -39,14 +38,15 @@ global_batch_size = 8
 
 @pytest.fixture
 def sweep(
-    program: Program, tmp_path: Path
-) -> Callable[[str], tuple[subprocess.CompletedProcess[str], Path]]:
-    """Sweep a study as a process; return it and the database it was to write."""
+    warehouse: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], tuple[tuple[int, str, str], Path]]:
+    """Sweep a study; return exit code, stdout and stderr, and the database it was to write."""
 
-    def sweep(text: str) -> tuple[subprocess.CompletedProcess[str], Path]:
+    def sweep(text: str) -> tuple[tuple[int, str, str], Path]:
         database, study = tmp_path / "warehouse.duckdb", tmp_path / "bad.toml"
         study.write_text(text)
-        return program("sweep", "bad.toml", "--db", database, cwd=tmp_path), database
+        monkeypatch.chdir(tmp_path)
+        return warehouse("sweep", "bad.toml", "--db", database), database
 
     return sweep
 
@@ -101,25 +101,25 @@ def sweep(
     ],
 )
 def test_it_is_refused_with_value_and_rule_and_nothing_is_written(
-    sweep: Callable[[str], tuple[subprocess.CompletedProcess[str], Path]],
+    sweep: Callable[[str], tuple[tuple[int, str, str], Path]],
     study: str,
     told: list[str],
 ) -> None:
-    done, database = sweep(study)
-    assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith("error: bad.toml: ")
-    assert "Traceback" not in done.stderr
+    (code, out, err), database = sweep(study)
+    assert (code, out) == (3, "")
+    assert err.startswith("error: bad.toml: ")
+    assert "Traceback" not in err
     for part in told:
-        assert part in done.stderr
+        assert part in err
     assert list(database.parent.iterdir()) == [database.with_name("bad.toml")]
 
 
 @pytest.mark.long
 def test_a_capacity_below_the_weights_gives_rows_that_do_not_fit(
-    sweep: Callable[[str], tuple[subprocess.CompletedProcess[str], Path]], program: Program
+    sweep: Callable[[str], tuple[tuple[int, str, str], Path]], warehouse: Command
 ) -> None:
-    done, database = sweep(HEAD + GPT3 + "[system]\nhbm_bytes = 1e9\n")
-    assert done.returncode == 0, done.stderr
+    (code, _, err), database = sweep(HEAD + GPT3 + "[system]\nhbm_bytes = 1e9\n")
+    assert code == 0, err
     with duckdb.connect(str(database), read_only=True) as connection:
         [(rows, fitting, least, capacity)] = connection.execute(
             "select count(*), count(*) filter (fits_memory), min(weights_bytes), max(hbm_bytes)"
@@ -129,6 +129,6 @@ def test_a_capacity_below_the_weights_gives_rows_that_do_not_fit(
     assert fitting == 0
     assert least > capacity == 1e9
 
-    ranked = program("rank", "--format", "json", "--db", database)
-    assert (ranked.returncode, json.loads(ranked.stdout)) == (0, [])
-    assert "no layout fits in memory: 1 problem" in ranked.stderr
+    code, out, err = warehouse("rank", "--format", "json", "--db", database)
+    assert (code, json.loads(out)) == (0, [])
+    assert "no layout fits in memory: 1 problem" in err

@@ -7,11 +7,11 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import settings
 
 from estimators.cluster.estimator import CLUSTER
 from estimators.contract import PUBLISHED, Catalog, Mends, Relation
 from tests.estimators.parity import evaluated
+from tests.examples import examples
 
 ALL_MENDS: Mends = frozenset(CLUSTER.mends)
 SOURCES_OWN: Mends = frozenset(f"C{number}" for number in range(1, 9))
@@ -32,4 +32,4 @@ def assert_figures(found: Mapping[str, Any], expected: Mapping[str, float]) -> N
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-12)
 
 
-few = settings(max_examples=60)
+few = examples(60)

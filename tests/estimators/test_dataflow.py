@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from estimators.contract import PUBLISHED, Catalog, RefusedError
 from estimators.dataflow.estimator import DATAFLOW, RELATION
 from tests.estimators.parity import evaluated, read_golden, read_refused, resolved, worst_error
+from tests.examples import examples
 
 README = {
     "num_experts": 8,
@@ -129,7 +130,7 @@ runs = st.fixed_dictionaries(
 
 
 @given(runs)
-@settings(max_examples=60)
+@examples(60)
 def test_parts_add_up_and_what_is_sent_backward_comes_back(
     catalog: Catalog, changes: dict[str, Any]
 ) -> None:
@@ -148,7 +149,7 @@ def test_parts_add_up_and_what_is_sent_backward_comes_back(
 
 
 @given(runs)
-@settings(max_examples=40)
+@examples(40)
 def test_more_bytes_an_element_mean_more_bandwidth_and_the_same_time(
     catalog: Catalog, changes: dict[str, Any]
 ) -> None:
@@ -237,7 +238,7 @@ def is_valid(v: dict[str, Any], degrees: tuple[int, ...]) -> bool:
 
 
 @given(SMALL)
-@settings(max_examples=120)
+@examples(120)
 def test_the_search_finds_what_a_plain_loop_over_the_rules_finds(
     catalog: Catalog, problem: dict[str, Any]
 ) -> None:

@@ -6,12 +6,13 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from estimators.contract import PUBLISHED, Catalog, RefusedError
 from estimators.linear_layer import LINEAR_LAYER, RELATION
 from tests.estimators.parity import evaluated, read_golden, resolved, worst_error
+from tests.examples import examples
 
 NOTEBOOK = {
     "accelerator": "H100 SXM5",
@@ -62,7 +63,7 @@ positive = st.floats(1, 1e4)
 @given(
     positive, positive, positive, st.sampled_from(["flops_8bit", "memory_bytes", "network_bytes"])
 )
-@settings(max_examples=60)
+@examples(60)
 def test_a_faster_device_is_never_slower(
     catalog: Catalog, data: float, inner: float, outer: float, rate: str
 ) -> None:

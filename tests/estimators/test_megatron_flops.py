@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from estimators.contract import Catalog
@@ -16,6 +16,7 @@ from estimators.megatron_flops.estimator import MEGATRON_FLOPS, RELATION
 from estimators.training_step.estimator import RELATION as STEP_RELATION
 from estimators.training_step.estimator import TRAINING_STEP
 from tests.estimators.parity import evaluated
+from tests.examples import examples
 from warehouse.database import resources
 
 TINY = {
@@ -220,7 +221,7 @@ SECONDS = ("step_seconds", "training_seconds", "approximate_training_seconds")
 
 
 @given(SHAPES, st.floats(0.01, 0.49))
-@settings(max_examples=50)
+@examples(50)
 def test_time_halves_with_twice_the_gpus_and_with_twice_the_rate(
     catalog: Catalog, shape: dict[str, Any], share: float
 ) -> None:
@@ -235,7 +236,7 @@ def test_time_halves_with_twice_the_gpus_and_with_twice_the_rate(
 
 
 @given(SHAPES)
-@settings(max_examples=50)
+@examples(50)
 def test_recomputation_repeats_a_third_of_all_but_the_logits(
     catalog: Catalog, shape: dict[str, Any]
 ) -> None:
@@ -251,7 +252,7 @@ def test_recomputation_repeats_a_third_of_all_but_the_logits(
 
 
 @given(SHAPES, st.sampled_from(["none", "full"]))
-@settings(max_examples=50)
+@examples(50)
 def test_estimator_and_macros_agree(
     catalog: Catalog,
     macros: duckdb.DuckDBPyConnection,
@@ -274,7 +275,7 @@ def test_estimator_and_macros_agree(
 
 
 @given(SHAPES, st.sampled_from(["none", "full"]), st.integers(1, 8))
-@settings(max_examples=50)
+@examples(50)
 def test_a_dense_gpt_has_the_flops_that_training_step_counts(
     catalog: Catalog, shape: dict[str, Any], recompute: str, heads: int
 ) -> None:

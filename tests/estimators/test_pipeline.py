@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from estimators.contract import PUBLISHED, Catalog, Mends, RefusedError
 from estimators.pipeline.estimator import PIPELINE, RELATION
 from tests.estimators.parity import evaluated, read_golden, read_refused, resolved, worst_error
+from tests.examples import examples
 
 ALL_MENDS: Mends = frozenset(PIPELINE.mends)
 README = {
@@ -178,7 +179,7 @@ variants = st.sampled_from([PUBLISHED, ALL_MENDS, frozenset({"P2"})])
 
 
 @given(layouts, variants)
-@settings(max_examples=60)
+@examples(60)
 def test_the_parts_of_a_step_add_up(
     catalog: Catalog, changes: dict[str, Any], mends: Mends
 ) -> None:
@@ -191,7 +192,7 @@ def test_the_parts_of_a_step_add_up(
 
 
 @given(layouts, variants)
-@settings(max_examples=40)
+@examples(40)
 def test_a_step_is_never_slower_on_a_faster_device(
     catalog: Catalog, changes: dict[str, Any], mends: Mends
 ) -> None:
@@ -248,7 +249,7 @@ def valid(v: dict[str, Any]) -> set[tuple[int, ...]]:
 
 
 @given(PROBLEMS)
-@settings(max_examples=60)
+@examples(60)
 def test_the_search_finds_what_a_plain_loop_over_the_rules_finds(
     catalog: Catalog, problem: dict[str, Any]
 ) -> None:

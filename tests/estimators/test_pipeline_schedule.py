@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.estimators.pipeline_schedule import simulate
+from tests.examples import examples
 
 Array = NDArray[np.float64]
 
@@ -116,7 +117,7 @@ def test_interleaving_divides_the_bubble_by_its_chunks(
     assert found.idle / found.busy == pytest.approx((p - 1) / (m * v))
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(layout=layouts, m=st.integers(1, 40), share=shares, x=st.sampled_from(TRANSFER))
 def test_1f1b_is_exact_wherever_the_stages_with_one_more_layer_are(
     layout: Array, m: int, share: float, x: float
@@ -126,7 +127,7 @@ def test_1f1b_is_exact_wherever_the_stages_with_one_more_layer_are(
     assert plain(forward, backward, m, x) == pytest.approx(found.makespan)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(layout=layouts, m=st.integers(1, 40), share=shares)
 def test_slowest_stage_times_the_rest_plus_all_stages_is_never_too_fast(
     layout: Array, m: int, share: float
@@ -174,7 +175,7 @@ def test_interleaved_with_slow_logits_is_close_with_blocking_transfers(
             assert formula == pytest.approx(found, rel=0.2 * share + 1e-9)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     p=st.integers(2, 16),
     groups=st.integers(1, 4),

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from estimators.contract import PUBLISHED, Catalog, Mends, RefusedError
 from estimators.roofline.estimator import RELATION, ROOFLINE
 from estimators.roofline.strategies import ATTENTIONS
 from tests.estimators.evaluation import ALL_MENDS, PARTS, cells_of, evaluate_cell, evaluate_rows
+from tests.examples import examples
 
 PROBLEM = st.fixed_dictionaries(
     {
@@ -45,7 +46,7 @@ def _cell(problem: dict[str, Any], catalog: Catalog, mends: Mends = PUBLISHED) -
     return evaluate_cell(cell).with_columns(*(pl.lit(v).alias(n) for n, v in problem.items()))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(problem=PROBLEM, mends=MENDS)
 def test_parts_add_up_and_nothing_is_negative(
     problem: dict[str, Any], mends: Mends, catalog: Catalog
@@ -66,7 +67,7 @@ def test_parts_add_up_and_nothing_is_negative(
     assert found["fits_memory"].equals(found["memory_bytes"] <= capacity, null_equal=True)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(problem=PROBLEM, mends=MENDS, name=st.sampled_from(FASTER), factor=st.floats(1.0, 100.0))
 def test_a_faster_system_never_makes_a_layout_slower(
     problem: dict[str, Any], mends: Mends, name: str, factor: float, catalog: Catalog
@@ -84,7 +85,7 @@ def test_a_faster_system_never_makes_a_layout_slower(
     assert (after["step_seconds"] <= before["step_seconds"] * (1 + 1e-12)).all()
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(problem=PROBLEM, mends=MENDS)
 def test_more_shards_at_the_same_microbatch_never_hold_more(
     problem: dict[str, Any], mends: Mends, catalog: Catalog
@@ -191,7 +192,7 @@ KINDS = st.sampled_from(
 
 
 @pytest.mark.parametrize("mend", ROOFLINE.mends)
-@settings(max_examples=10)
+@examples(10)
 @given(problem=PROBLEM, kind=KINDS)
 def test_a_mend_changes_only_what_it_says(
     mend: str, problem: dict[str, Any], kind: tuple[str, str], catalog: Catalog

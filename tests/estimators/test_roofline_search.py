@@ -9,13 +9,14 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from estimators.contract import PUBLISHED, Catalog, Mends, RefusedError
 from estimators.roofline.estimator import RELATION, ROOFLINE
 from estimators.roofline.strategies import ATTENTIONS
 from tests.estimators.evaluation import ALL_MENDS, PARTS, cells_of, evaluate_cell, evaluate_rows
+from tests.examples import examples
 
 SMALL: dict[str, list[Any]] = {
     "num_layers": [12],
@@ -120,7 +121,7 @@ def _loops(
                         )
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     strategy=st.sampled_from(["tensor_1d", "summa_2d", "context_2d"]),
     num_gpus=st.sampled_from([1, 2, 6, 8, 12, 24, 48, 70]),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from estimators.contract import PUBLISHED, Array, Catalog, Cell, RefusedError, Scalar
@@ -18,6 +18,7 @@ from estimators.run_optimizer.estimator import RELATION, RELATION_PATH, RUN_OPTI
 from estimators.run_optimizer.exact import best_microbatches
 from estimators.run_optimizer.step import DEGREES, PHASES, RESOURCES, model_of, step_of
 from tests.estimators.parity import evaluated, read_golden, resolved, worst_error
+from tests.examples import examples
 from warehouse.studies.study import load_study
 
 DEVICES = ("A100", "H100 SXM5", "32 x H100 SXM5 5.0 GB/s limit")
@@ -154,7 +155,7 @@ def microbatch_times(
     st.sampled_from([1e18, 1e20, 1e22, 1e24]),
     st.tuples(st.integers(1, 6), st.integers(1, 300), st.integers(1, 40), st.integers(1, 40)),
 )
-@settings(max_examples=80)
+@examples(80)
 def test_the_best_number_of_microbatches_is_that_of_trying_every_one(
     catalog: Catalog, accelerator: str, flops: float, degrees: tuple[int, ...]
 ) -> None:
@@ -173,7 +174,7 @@ def test_the_best_number_of_microbatches_is_that_of_trying_every_one(
     st.tuples(st.floats(1, 200), st.floats(1, 5000), st.floats(1, 200), st.floats(1, 50)),
     st.floats(200, 1e6),
 )
-@settings(max_examples=60)
+@examples(60)
 def test_a_phase_takes_as_long_as_its_slowest_resource_and_phases_add_up(
     catalog: Catalog, accelerator: str, degrees: tuple[float, ...], microbatches: float
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from estimators.contract import PUBLISHED, Cell, EmptySpaceError
@@ -30,6 +30,7 @@ from tests.estimators.training_step_cases import (
     layouts_of,
     total,
 )
+from tests.examples import examples
 
 SHAPES: list[dict[str, Any]] = [
     {**GPT, "vocab_size": 50_257, "num_layers": 6},
@@ -169,7 +170,7 @@ def assert_never_more(after: Any, before: Any, layouts: Found) -> None:
     )
 
 
-@settings(max_examples=120)
+@examples(120)
 @given(problem=PROBLEM)
 def test_parts_add_up_and_nothing_is_negative_or_infinite(problem: Problem) -> None:
     cell = cell_of(problem)
@@ -185,7 +186,7 @@ def test_parts_add_up_and_nothing_is_negative_or_infinite(problem: Problem) -> N
     assert (found["fits_memory"] == (found["memory_bytes"] <= IDEAL["hbm_bytes"])).all()
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(problem=PROBLEM)
 def test_utilisation_and_throughput_are_of_the_same_step(problem: Problem) -> None:
     cell = cell_of(problem)
@@ -214,7 +215,7 @@ def faster(problem: Problem, name: str, factor: float) -> dict[str, float]:
     return {name: min(value, 1.0) if name.endswith("efficiency") else value}
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(problem=PROBLEM, name=st.sampled_from([*RATES]), factor=st.floats(1, 100))
 @pytest.mark.long
 def test_a_faster_machine_never_makes_a_step_slower(
@@ -224,7 +225,7 @@ def test_a_faster_machine_never_makes_a_step_slower(
     assert_never_more(after["step_seconds"], before["step_seconds"], layouts)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(problem=PROBLEM, name=st.sampled_from([*RATES]), factor=st.floats(1, 100))
 def test_a_faster_machine_makes_no_step_much_slower_where_transfers_hide(
     problem: Problem, name: str, factor: float
@@ -233,7 +234,7 @@ def test_a_faster_machine_makes_no_step_much_slower_where_transfers_hide(
     assert_never_more(after["step_seconds"], 1.05 * before["step_seconds"], layouts)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(problem=PROBLEM, name=st.sampled_from([*COSTS]), factor=st.floats(0, 1))
 def test_a_smaller_cost_never_makes_a_step_slower(
     problem: Problem, name: str, factor: float
@@ -242,7 +243,7 @@ def test_a_smaller_cost_never_makes_a_step_slower(
     assert_never_more(after["step_seconds"], before["step_seconds"], layouts)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(problem=PROBLEM, name=st.sampled_from([*OVERLAPS]), factor=st.floats(0, 1))
 def test_more_overlap_never_makes_a_step_slower(problem: Problem, name: str, factor: float) -> None:
     # What hides in a layer leaves less for the replicas' exchange to hide behind.
@@ -252,7 +253,7 @@ def test_more_overlap_never_makes_a_step_slower(problem: Problem, name: str, fac
     assert_never_more(more["step_seconds"], less["step_seconds"], layouts)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(problem=PROBLEM, factor=st.floats(0, 1))
 def test_transfers_that_take_fewer_multiprocessors_never_make_a_step_slower(
     problem: Problem, factor: float
@@ -262,7 +263,7 @@ def test_transfers_that_take_fewer_multiprocessors_never_make_a_step_slower(
     assert_never_more(after["step_seconds"], before["step_seconds"], layouts)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(problem=PROBLEM, name=st.sampled_from([*KEPT]), factor=st.floats(0, 1))
 def test_smaller_copies_never_take_more_memory_and_change_no_time(
     problem: Problem, name: str, factor: float
@@ -276,7 +277,7 @@ def test_smaller_copies_never_take_more_memory_and_change_no_time(
 # ---- batches and cells ----
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(problem=PROBLEM)
 def test_a_cell_is_evaluated_as_its_rows_are_one_by_one(problem: Problem) -> None:
     cell = cell_of(problem)
@@ -286,7 +287,7 @@ def test_a_cell_is_evaluated_as_its_rows_are_one_by_one(problem: Problem) -> Non
         np.testing.assert_allclose(rows[name], found[name], rtol=1e-12, err_msg=name)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(problem=PROBLEM, data=st.data())
 def test_nothing_depends_on_order_or_chunks(problem: Problem, data: st.DataObject) -> None:
     cell = cell_of(problem)
@@ -305,7 +306,7 @@ def test_nothing_depends_on_order_or_chunks(problem: Problem, data: st.DataObjec
         np.testing.assert_allclose(mixed[name], whole[name][order], rtol=1e-12, err_msg=name)
 
 
-@settings(max_examples=10)
+@examples(10)
 @given(problems=st.lists(PROBLEM, min_size=2, max_size=4))
 def test_rows_of_different_problems_in_one_batch_do_not_mind_one_another(
     problems: list[Problem],
@@ -345,7 +346,7 @@ def changed(cell: Cell, layouts: Found, **changes: Any) -> tuple[Found, Found]:
     return estimate(rows), estimate({**rows, **other})
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(problem=PROBLEM)
 @pytest.mark.long
 def test_a_higher_zero_stage_never_keeps_more_of_parameters(problem: Problem) -> None:
@@ -363,7 +364,7 @@ def test_a_higher_zero_stage_never_keeps_more_of_parameters(problem: Problem) ->
             assert_never_more(memory[1], memory[0], layouts)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(problem=PROBLEM, factor=st.sampled_from([2, 3]))
 def test_a_larger_microbatch_never_takes_less_memory_a_microbatch_under_way(
     problem: Problem, factor: int
@@ -380,7 +381,7 @@ def test_a_larger_microbatch_never_takes_less_memory_a_microbatch_under_way(
     assert_never_more(few["memory_bytes"], many["memory_bytes"], layouts)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(problem=PROBLEM)
 def test_more_tensors_never_take_more_memory(problem: Problem) -> None:
     # Beside as many replicas, on twice the GPUs.
@@ -403,7 +404,7 @@ def test_more_tensors_never_take_more_memory(problem: Problem) -> None:
     assert_never_more(many["memory_bytes"], few["memory_bytes"], layouts)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(problem=PROBLEM, shape=st.sampled_from(SHAPES[4:]))
 def test_experts_spread_wider_never_take_more_memory(
     problem: Problem, shape: dict[str, Any]

@@ -52,7 +52,7 @@ def filling(connection: duckdb.DuckDBPyConnection, table: str, path: Path) -> st
     An empty field is NULL, or empty text where NULL is refused.
     """
     header, rows = read(path)
-    query = "select column_name, data_type, is_nullable from duckdb_columns() where table_name = ?"
+    query = 'select name, type, not "notnull" from pragma_table_info(?)'
     found = {name: rest for name, *rest in connection.execute(query, [table]).fetchall()}
 
     def value(name: str, field: str) -> str:

@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from warehouse.database import resources
 from warehouse.database.catalog import load_catalog, packaged_catalog
 from warehouse.database.empty import in_memory
 from warehouse.database.reference import read_measured, store_measured
@@ -118,24 +117,18 @@ def test_the_catalog_of_a_database_has_the_same_columns() -> None:
 
 
 def test_a_table_that_is_gone_or_changed_is_gone_or_changed_in_the_database(
-    write: Callable[..., Path],
+    write: Callable[..., Path], small_package: Path
 ) -> None:
-    path = write()
-    sql = resources.sql_directory()
+    path = small_package / "reference" / "rates.parquet"
+    write().rename(path)
     with duckdb.connect() as connection:
-        prepare(connection, sql=sql, reference=_with(path))
+        prepare(connection)
         assert "rates" in reference_names(connection)
         assert connection.execute("select count(*) from rates").fetchone() == (2,)
-        write(product_rows=[3, 4])
-        assert prepare(connection, sql=sql, reference=path.parent)
+        write(product_rows=[3, 4]).rename(path)
+        assert prepare(connection)
         assert connection.execute("select max(product_rows) from rates").fetchone() == (4,)
         path.unlink()
-        assert prepare(connection, sql=sql, reference=path.parent)
+        assert prepare(connection)
         assert "rates" not in reference_names(connection)
-
-
-def _with(path: Path) -> Path:
-    """Return the directory of `path` with the packaged reference tables, which views read."""
-    for other in resources.reference_directory().iterdir():
-        (path.parent / other.name).symlink_to(other)
-    return path.parent
+        assert connection.execute("select model from model").fetchall() == [("a",)]

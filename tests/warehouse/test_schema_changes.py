@@ -42,10 +42,16 @@ class Dying:
     def commit(self):
         os.kill(os.getpid(), 9)
 
-path, sql, reference, statements = sys.argv[1:]
-with duckdb.connect(path) as connection:
-    prepare(Dying(connection, int(statements)), sql=Path(sql), reference=Path(reference))
+path, sql, reference = sys.argv[1:]
+for statements in sys.stdin:
+    child = os.fork()  # a process each, and one start of the program for all of them
+    if not child:
+        with duckdb.connect(path) as connection:
+            prepare(Dying(connection, int(statements)), sql=Path(sql), reference=Path(reference))
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+"""A program that dies as often as it reads a number, each time at that statement."""
 
 
 class Directories(TypedDict):
@@ -306,12 +312,17 @@ def test_a_kill_at_any_statement_leaves_all_or_nothing(
         counting = Counting(opened)
         prepare(cast("duckdb.DuckDBPyConnection", counting), **directories)
         wanted = dump(opened)
-    for statements in (*range(1, counting.executed, 5), counting.executed):
-        arguments = [path, directories["sql"], directories["reference"], statements]
-        killed = subprocess.run([sys.executable, "-c", DIE_AT, *map(str, arguments)])
-        assert killed.returncode == -9
-        with duckdb.connect(str(path)) as opened:
-            assert opened.execute("select count(*) from duckdb_tables()").fetchone() == (0,)
+    arguments = [path, directories["sql"], directories["reference"]]
+    command = [sys.executable, "-c", DIE_AT, *map(str, arguments)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as dying:
+        assert dying.stdin is not None
+        assert dying.stdout is not None
+        for statements in (*range(1, counting.executed, 5), counting.executed):
+            print(statements, file=dying.stdin, flush=True)
+            assert dying.stdout.readline() == "-9\n"
+            with duckdb.connect(str(path)) as opened:
+                assert opened.execute("select count(*) from duckdb_tables()").fetchone() == (0,)
 
     with duckdb.connect(str(path)) as opened:
         prepare(opened, **directories)
@@ -327,8 +338,10 @@ def test_a_kill_while_refreshing_keeps_the_rows(
         opened.execute("insert into problem by name select 1 as problem_id, 'gpt' as model")
     with open_for_write(database) as opened:  # read back: DuckDB may write a view differently
         before = dump(opened)
-    arguments = [database, directories["sql"], directories["reference"], 999]
-    assert subprocess.run([sys.executable, "-c", DIE_AT, *map(str, arguments)]).returncode == -9
+    arguments = [database, directories["sql"], directories["reference"]]
+    command = [sys.executable, "-c", DIE_AT, *map(str, arguments)]
+    done = subprocess.run(command, input="999\n", capture_output=True, text=True, check=False)
+    assert done.stdout == "-9\n", done.stderr
 
     with open_for_write(database) as opened:
         assert dump(opened) == before

@@ -64,6 +64,7 @@ def with_known_names(connection: DuckDBPyConnection, filters: Filters) -> Filter
         name = quoted(column)
         query = f"select distinct {name} from current_cell inner join problem using (problem_id)"
         known = [row[0] for row in connection.execute(query).fetchall() if row[0] is not None]
-        others = spellings(connection, column)
-        found[column] = name_meant(asked, known, others) or others.get(asked, asked)
+        if asked not in known:
+            others = spellings(connection, column)
+            found[column] = name_meant(asked, known, others) or others.get(asked, asked)
     return found

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from estimators import registry
@@ -24,7 +26,7 @@ from warehouse.calibrate.published import (
 )
 from warehouse.database.catalog import packaged_catalog
 from warehouse.errors import InputError, require_capability
-from warehouse.evaluate.inputs import resolve_rows
+from warehouse.evaluate.inputs import Resolved, resolve_rows, taken
 from warehouse.evaluate.profiles import systems
 
 if TYPE_CHECKING:
@@ -132,12 +134,14 @@ def run_calibration(
     fit = calibrate(steps, parameters)
     notes = _notes(fit, asked, num_foreign)
     profile = fit.profile("", estimator)
-    others = []
-    for name in published_tables() if estimator.takes_published_steps else ():
-        rest = published_reference(name).frame
-        if name == source.name:
-            rest = rest.filter(~kept)
-        others += _others(estimator, name, rest, catalog, profile)
+    others: list[Other] = []
+    if estimator.takes_published_steps:
+        rest = [
+            rows.filter(~kept) if name == source.name else rows
+            for name in published_tables()
+            for rows in [published_reference(name).frame]
+        ]
+        others = _others(estimator, pl.concat(rest), catalog, profile)
     names = tuple(frame[ROW].to_list())
     return Calibration(estimator, source.name, tuple(conditions), names, fit, tuple(others), notes)
 
@@ -161,21 +165,32 @@ def _admitted(
 ) -> tuple[Steps, Sequence[Refusal]]:
     """Return the steps that the estimator admits, and why it refuses the others."""
     resolved = resolve_rows(estimator, estimator.relations[0], frame, catalog, PUBLISHED)
-    published: Array = frame[MEASURED].to_numpy()[resolved.is_good]
-    return Steps(estimator, resolved.good, published, catalog), resolved.refusals
+    return _steps_of(resolved, frame, resolved.is_good), resolved.refusals
+
+
+def _steps_of(resolved: Resolved, frame: pl.DataFrame, rows: Array) -> Steps:
+    """Return the good ones of some rows of a frame, with their measured times."""
+    good = rows & resolved.is_good
+    published: Array = frame[MEASURED].to_numpy()[good]
+    columns = taken(resolved.columns, good[resolved.rows])
+    return Steps(resolved.estimator, columns, published, resolved.catalog)
 
 
 def _others(
-    estimator: Estimator, name: str, frame: pl.DataFrame, catalog: Catalog, profile: Profile
+    estimator: Estimator, frame: pl.DataFrame, catalog: Catalog, profile: Profile
 ) -> list[Other]:
-    """Return the errors on a table: rows of known frameworks apart from those of other programs."""
+    """Return the errors on each table: rows of known frameworks apart from those of others."""
+    relation = estimator.relations[0]
+    both = [
+        resolve_rows(estimator, relation, frame, one, PUBLISHED)
+        for one in (catalog, profile.added_to(catalog))
+    ]
+    refused = {refusal.row for refusal in both[0].refusals}
+    groups = frame.select("reference", IS_OWN).rows()
     found = []
-    for is_own in (True, False):
-        rows = frame.filter(pl.col(IS_OWN) == is_own)
-        if rows.height == 0:
-            continue
-        before, refusals = _admitted(estimator, rows, catalog)
-        after, _ = _admitted(estimator, rows, profile.added_to(catalog))
+    for name, is_own in itertools.product(dict.fromkeys(frame["reference"]), (True, False)):
+        group = np.array([one == (name, is_own) for one in groups])
+        before, after = (_steps_of(resolved, frame, group) for resolved in both)
         if len(before) == 0:
             continue
         found.append(
@@ -183,7 +198,7 @@ def _others(
                 name,
                 is_own,
                 len(before),
-                len({refusal.row for refusal in refusals}),
+                sum(row in refused for row in np.flatnonzero(group).tolist()),
                 errors_of(before.predict({})[0], before.published),
                 errors_of(after.predict({})[0], after.published),
                 any(profile.reaches(estimator, catalog, one) for one in systems(before.values)),

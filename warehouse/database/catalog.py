@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import date
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from estimators.contract import Catalog, MeasuredTables, Record, Refusal, RefusedError, Scalar
 from warehouse.database.reference import (
+    FileStamp,
     columns_of,
     measured_files,
     read_measured,
     read_table,
     reference_files,
+    stamp_of,
 )
 from warehouse.database.schema import measured_names, reference_names
 from warehouse.database.sql_text import quoted
@@ -50,13 +52,24 @@ def load_catalog(connection: DuckDBPyConnection) -> Catalog:
 
 
 def packaged_catalog(directory: Path | None = None) -> Catalog:
-    """Return the reference tables of `directory`, by default the packaged one."""
-    tables = {}
-    for path in reference_files(directory):
-        table = read_table(path)
-        tables[table.name] = _table_records([column.name for column in table.columns], table.rows)
-    load = {path.stem: partial(_loaded, path) for path in measured_files(directory)}
-    return _catalog(tables, MeasuredTables(load))
+    """Return the reference tables of `directory`, by default the packaged one.
+
+    Files that did not change since the last call are not read again. Do not change the catalog.
+    """
+    return _read_catalog(
+        tuple(map(stamp_of, reference_files(directory))),
+        tuple(map(stamp_of, measured_files(directory))),
+    )
+
+
+@lru_cache(maxsize=2)
+def _read_catalog(tables: tuple[FileStamp, ...], measured: tuple[FileStamp, ...]) -> Catalog:
+    records = {}
+    for stamp in tables:
+        table = read_table(stamp.path)
+        records[table.name] = _table_records([column.name for column in table.columns], table.rows)
+    load = {stamp.path.stem: partial(_loaded, stamp.path) for stamp in measured}
+    return _catalog(records, MeasuredTables(load))
 
 
 def _loaded(path: Path) -> Columns:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -149,6 +150,7 @@ def fingerprints(sql: Path | None = None, reference: Path | None = None) -> dict
     refuse_shared_names([_META, *(table.name for table in tables), *(path.stem for path in files)])
     dictionary = [[c.name, c.duckdb_type, c.comment] for c in COLUMNS.values()]
     described = [[t.name, t.meaning, t.columns, t.key, t.required] for t in tables]
+    meanings = _fingerprint(dictionary)  # once: the dictionary is longer than most of the files
     return {
         "schema_version": str(SCHEMA_VERSION),
         "package_version": warehouse.__version__,
@@ -156,7 +158,7 @@ def fingerprints(sql: Path | None = None, reference: Path | None = None) -> dict
         "views": _fingerprint(views.definition(sql)),
         **{
             _key_of(path): _fingerprint(
-                dictionary, reference_comment(path.stem), path.read_bytes().hex()
+                meanings, reference_comment(path.stem), blake2b(path.read_bytes()).hexdigest()
             )
             for path in files
         },
@@ -211,8 +213,9 @@ def _migrate(connection: DuckDBPyConnection) -> None:
     """Create missing tables, add missing columns, widen changed ones, and comment all."""
     estimators = all_estimators()
     facts = {relation.table: relation for e in estimators for relation in e.relations}
+    stored = _stored_columns(connection)
     for table in all_tables(estimators):
-        present = _columns_of(connection, table.name)
+        present = stored.get(table.name, {})
         if not present:
             fact = facts.get(table.name)
             connection.execute(fact_ddl(fact) if fact else create_statement(table))
@@ -270,9 +273,13 @@ def _comment(
     connection.execute(";".join(comments))
 
 
-def _columns_of(connection: DuckDBPyConnection, table: str) -> dict[str, str]:
-    query = "select column_name, data_type from duckdb_columns() where table_name = ?"
-    return dict(connection.execute(query, [table]).fetchall())
+def _stored_columns(connection: DuckDBPyConnection) -> dict[str, dict[str, str]]:
+    """Return table -> column -> type of everything in the database."""
+    query = "select table_name, column_name, data_type from duckdb_columns() where not internal"
+    found: dict[str, dict[str, str]] = {}
+    for table, name, kind in connection.execute(query).fetchall():
+        found.setdefault(table, {})[name] = kind
+    return found
 
 
 @contextmanager
