@@ -1,4 +1,4 @@
-"""What a device holds besides tensors: the allocator's and the libraries' memory, and room for it."""
+"""Memory of a device besides tensors: that of the allocator and the libraries, and room for it."""
 
 from __future__ import annotations
 
