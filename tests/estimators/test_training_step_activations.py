@@ -52,7 +52,7 @@ LLAMA_70B = {
 def bytes_a_token(shape: dict[str, Any], few: dict[str, int], many: dict[str, int]) -> float:
     """Return the bytes of a token that the layers keep by which `many` has more than `few`."""
     less, more = steps({**shape, **few}, {**shape, **many})
-    return float(more["activations_bytes"] - less["activations_bytes"]) / shape["seq_len"]
+    return float(more["activations_bytes"] - less["activations_bytes"]) / float(shape["seq_len"])
 
 
 def test_layers_of_published_models_keep_what_their_programs_lists_say() -> None:
