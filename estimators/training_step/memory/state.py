@@ -45,8 +45,12 @@ def gathered_bytes(
         return 0.0
     tensor = layout["tensor_parallel"]
     split = layout["expert_tensor_parallel"] * layout["expert_parallel"]
+    # rows of a batch may lack a kind that others have
+    sparse = values["sparse_share"]
+    occurs = {"dense": sparse < 1, "mixture": sparse > 0, "mtp": values["num_mtp_layers"] > 0}
     layers = [
-        count.split / tensor + count.whole + count.experts / split for count in counts.values()
+        np.where(occurs[name], count.split / tensor + count.whole + count.experts / split, 0.0)
+        for name, count in counts.items()
     ]
     layer = reduce(np.maximum, layers)
     weights, gradients = values["gathered_weight_bytes"], values["reduced_gradient_bytes"]
