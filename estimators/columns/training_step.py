@@ -61,6 +61,16 @@ RUN = (
         "",
         "Whether weights in 8 or 4 bits are the parameters, without copies in 16 bits",
     ),
+    *(
+        Column(name, "float", "bytes", meaning, minimum=0, maximum=4)
+        for name, meaning in (
+            ("moment_bytes", "Bytes of one moment of the optimizer; another input of its bytes"),
+            (
+                "main_weight_bytes",
+                "Bytes of the weight that the optimizer updates; as moment_bytes",
+            ),
+        )
+    ),
     Column(
         "quantizes_output_layer",
         "bool",
@@ -476,6 +486,7 @@ ATTENTION = (
 
 STEP_CONSTANT = (
     text("step_constant", "Key of a constant: its column, after @ what it holds for"),
+    text("recipe_constant", "Key of a constant under a recipe: its column, program and recipe"),
     text("constant", "Column that the constant is the default of"),
     Column(
         "constant_value", "float", "", "Its value, in the unit of that column; 1 or 0 of a flag"

@@ -16,7 +16,7 @@ from estimators.contract import Array, Catalog, RefusedError, Scalar
 from estimators.inputs import Inputs
 from estimators.kernels.attention import BLOCK, chip_of, default_program, programs_of, record_of
 from estimators.kernels.products import FORMULA, kernels_of, measured_accelerators
-from estimators.training_step import formats
+from estimators.training_step.format_inputs import OF_OPTIMIZER, given_constants, resolve_formats
 from estimators.training_step.pipeline_layout import num_stages
 from estimators.training_step.rules import LAYOUT_RULES, PROBLEM_RULES
 
@@ -91,6 +91,7 @@ KEYS = (
 )
 OTHER_INPUTS = (
     *("gpus_per_node", "bf16_flops_per_second", "nic_bytes_per_second", "num_microbatches"),
+    *OF_OPTIMIZER,
 )
 OPTIONAL = (
     *("vocab_size", "fp8_flops_per_second", "fp4_flops_per_second", LIMIT),
@@ -140,14 +141,12 @@ def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
     inputs.look_up(catalog, "framework", "framework", ("attention",))
     _resolve_system(inputs, catalog)
     _resolve_kernels(inputs, catalog)
+    given = given_constants(inputs, catalog)
     _resolve_constants(inputs, catalog)
     for name, value in DEFAULTS.items():
         inputs.default(name, value)
     inputs.default("attention", "flash")
-    inputs.default("precision", formats.precision_of(inputs["number_recipe"]))
-    recipe = formats.recipe_of(inputs["precision"], inputs["transposes_operands"])
-    inputs.default("number_recipe", recipe)
-    _resolve_weights(inputs, catalog)
+    resolve_formats(inputs, catalog, given)
     inputs.check((*PROBLEM, *CHOICES))
     inputs.apply(PROBLEM_RULES)
 
@@ -399,17 +398,6 @@ def _resolve_constants(inputs: Inputs, catalog: Catalog) -> None:
                 is_flag = COLUMNS[name].kind == "bool"
                 inputs[name][rows & inputs.missing(name)] = bool(value) if is_flag else value
     inputs.require(CONSTANTS, "the `step_constant` table has no default of it: give it")
-
-
-def _resolve_weights(inputs: Inputs, catalog: Catalog) -> None:
-    """Fill whether weights in few bits are the parameters: as the program does by recipe."""
-    frameworks = catalog.tables.get("framework", {})
-    keeps: Array = np.zeros(inputs.num_rows, dtype=bool)
-    for name in dict.fromkeys(inputs["framework"].tolist()):
-        recipes = str(frameworks.get(name, {}).get("quantized_weights") or "").split(";")
-        own = np.isin(inputs["number_recipe"].astype(str), recipes)
-        keeps |= np.equal(inputs["framework"], name) & own
-    inputs.default("keeps_quantized_weights", keeps.astype(object))
 
 
 def resolve_layout(inputs: Inputs, catalog: Catalog) -> None:

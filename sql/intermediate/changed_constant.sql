@@ -2,12 +2,14 @@
 -- Grain: one row per problem and constant
 --
 -- Table step_constant holds constants for an accelerator and a framework, for a framework, for an
--- accelerator, or for all: a problem should have the first of these. An accelerator's rates and
--- sizes are found by any of its names. Problems without a framework have no constants.
+-- accelerator, or for all: a problem should have the first of these. Table recipe_constant has
+-- those that a recipe of number formats sets. An accelerator's rates and sizes are found by any of
+-- its names. Problems without a framework have no constants.
 with asked as (
     select
         problem.problem_id,
         problem.framework,
+        problem.number_recipe,
         coalesce(accelerator_spelling.accelerator, problem.accelerator) as accelerator
     from problem
     left join accelerator_spelling on problem.accelerator = accelerator_spelling.spelling
@@ -88,7 +90,7 @@ given as (
 select
     asked.problem_id,
     wanted.constant_name,
-    wanted.expected_value,
+    coalesce(recipe_constant.constant_value, wanted.expected_value) as expected_value,
     given.given_value
 from asked
 inner join wanted
@@ -97,4 +99,11 @@ inner join wanted
         and asked.accelerator is not distinct from wanted.accelerator
 left join given
     on asked.problem_id = given.problem_id and wanted.constant_name = given.constant_name
-where wanted.expected_value is distinct from given.given_value
+left join recipe_constant
+    on
+        asked.framework = recipe_constant.framework
+        and asked.number_recipe = recipe_constant.number_recipe
+        and wanted.constant_name = recipe_constant.constant
+where
+    coalesce(recipe_constant.constant_value, wanted.expected_value)
+    is distinct from given.given_value

@@ -320,3 +320,42 @@ def test_tensors_are_gathered_in_8_bits_and_scattered_in_16() -> None:
 def test_weights_in_few_bits_are_kept(given: dict[str, Any], weights: float) -> None:
     shape = {**LLAMA, "vocab_size": 512, "precision": "fp8", "keeps_quantized_weights": True}
     assert step({**shape, **given})["weights_bytes"] == weights
+
+
+# ---- gradients and the optimizer ----
+
+
+def test_a_recipe_sets_the_bytes_of_gradients_and_optimizer() -> None:
+    given = {"accelerator": "GB200", "zero_stage": 1}
+    names = ("reduced_gradient_bytes", "stored_gradient_bytes", "stored_optimizer_bytes")
+    wide, _ = resolved(**given)
+    low, _ = resolved(**given, precision="fp8")
+    assert [wide[name][0] for name in names] == [4, 4, 12]
+    # NVIDIA/Megatron-LM docs: 4 + 16/d with parameters and gradients in 16 bits
+    assert [low[name][0] for name in names] == [2, 2, 16]
+    old, _ = resolved(**given, number_recipe="delayed")
+    assert [old[name][0] for name in names] == [4, 4, 12]
+    asked, _ = resolved(**given, precision="fp8", reduced_gradient_bytes=4.0)
+    assert [asked[name][0] for name in names] == [4, 2, 16]
+    other, _ = resolved(**given, precision="fp8", framework="fsdp")
+    assert other["reduced_gradient_bytes"][0] == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "stored", "traffic"),
+    [
+        # FP32 weights and moments in 16 bits: moments are read and written, 2 bytes less each way
+        ({"moment_bytes": 2.0}, 8.0, 38.0 - 8.0),
+        # remainders of 16 bits beside them
+        ({"moment_bytes": 2.0, "main_weight_bytes": 2.0}, 6.0, 38.0 - 8.0 - 6.0),
+        ({"moment_bytes": 1.0}, 6.0, 38.0 - 12.0),
+        ({"moment_bytes": 2.0, "stored_optimizer_bytes": 9.0}, 9.0, 38.0 - 8.0),
+    ],
+)
+def test_an_optimizer_may_keep_less_than_32_bits(
+    given: dict[str, Any], stored: float, traffic: float
+) -> None:
+    found, refusals = resolved(accelerator="H100", **given)
+    assert not refusals
+    assert found["stored_optimizer_bytes"][0] == stored
+    assert found["optimizer_traffic_bytes"][0] == traffic

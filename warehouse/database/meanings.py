@@ -66,6 +66,8 @@ REFERENCE_TABLES = {
     "site": "Sites of clusters that train together. One row per site",
     "step_constant": "Constants that estimates take, with the lowest and highest plausible "
     "value. One row per constant, and accelerator or framework where it differs there",
+    "recipe_constant": "Constants of a step that a recipe of number formats sets. "
+    "One row per constant, framework and recipe",
     "step_constant_cause": "Why constants err, and how often a program makes another choice. "
     "One row per constant, and framework where it differs there",
     "sustained_product": "Rate and power of products that a GPU's power limit slows, in long and "
