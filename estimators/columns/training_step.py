@@ -98,6 +98,14 @@ CONSTANTS = (
         minimum=0,
         maximum=1e6,
     ),
+    efficiency(
+        "alltoall_efficiency",
+        "Share of NVLink's rate at which a collective sends tokens to experts (alltoall)",
+    ),
+    efficiency(
+        "flex_efficiency",
+        "Share of NVLink's rate at which kernels made for it send tokens to experts (flex)",
+    ),
     *(
         Column(name, "float", "", meaning, minimum=0.05, maximum=20)
         for name, meaning in (

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.contract import Values
+from estimators.training_step.dispatch import moved_bytes
 from estimators.training_step.formats import casts
 from estimators.training_step.latent import traffic as latent_traffic
 from estimators.training_step.products import stream_seconds
@@ -37,8 +38,9 @@ class Ways(NamedTuple):
     backward: Any
 
 
-def layer_seconds(size: Any, values: Values, sparse: Any) -> Ways:
+def layer_seconds(size: Any, values: Values, layout: Values) -> Ways:
     """Return the seconds of a layer's memory-bound work besides the core of attention."""
+    sparse = values["sparse_share"]
     fuses, gated = values["fuses_elementwise"], values["uses_glu"]
     drops = values["uses_dropout"]
     between = size.rows * size.hidden
@@ -86,8 +88,9 @@ def layer_seconds(size: Any, values: Values, sparse: Any) -> Ways:
     backward = backward + copied * values["exchange_copy_bytes"]
 
     # copies of tokens go to their experts and come back, weighted
-    routed = sparse * size.rows * size.hidden * values["experts_per_token"]
-    forward, backward = forward + 10 * routed, backward + 12 * routed
+    if np.any(sparse):
+        moved_tokens = sparse * moved_bytes(size, values, layout)
+        forward, backward = forward + moved_tokens, backward + moved_tokens
 
     kernels = np.where(fuses, 7.0, 22.0) + np.where(sparse > 0, 8.0, 0.0)
     more = 1.5 * kernels

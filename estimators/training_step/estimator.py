@@ -295,6 +295,7 @@ FLAGS = (
     "regathers_for_recompute",
     "recomputes_operations",
     "balances_stages",
+    "overlaps_expert_comm",
 )
 """Values that are flags."""
 

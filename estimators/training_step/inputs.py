@@ -9,6 +9,7 @@ import numpy as np
 
 from estimators.accelerators import product_behind, product_of
 from estimators.columns import COLUMNS
+from estimators.columns.experts import EXPERTS as EXPERT_COLUMNS
 from estimators.columns.schedule import SCHEDULE
 from estimators.columns.shape import SHAPE_DETAILS
 from estimators.columns.training_step import CONSTANTS as CONSTANT_COLUMNS
@@ -80,6 +81,7 @@ PROBLEM = (
     *("kernels", "attention_program", "precision", "number_recipe"),
     *("num_bf16_layers_start", "num_bf16_layers_end"),
     *("keeps_quantized_weights", "quantizes_output_layer"),
+    *(column.name for column in EXPERT_COLUMNS),
     *("num_gpus", "global_batch_size"),
 )
 SYSTEM = (*HARDWARE, "nics_per_gpu", LIMIT, "kernels", "attention_program", *CONSTANTS)
@@ -113,6 +115,10 @@ DEFAULTS: dict[str, Any] = {
     "experts_per_token": 1,
     "num_shared_experts": 0,
     "num_dense_layers": 0,
+    "dispatcher": "alltoall",
+    "dispatch_element_bytes": 2.0,
+    "expert_load_ratio": 1.0,
+    "overlaps_expert_comm": False,
     "activation_recompute": "none",
     **NEUTRAL_CHOICES,
     "num_bf16_layers_start": 0,
@@ -143,6 +149,7 @@ def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
     _resolve_kernels(inputs, catalog)
     given = given_constants(inputs, catalog)
     _resolve_constants(inputs, catalog)
+    _resolve_experts(inputs, catalog)
     for name, value in DEFAULTS.items():
         inputs.default(name, value)
     inputs.default("attention", "flash")
@@ -398,6 +405,24 @@ def _resolve_constants(inputs: Inputs, catalog: Catalog) -> None:
                 is_flag = COLUMNS[name].kind == "bool"
                 inputs[name][rows & inputs.missing(name)] = bool(value) if is_flag else value
     inputs.require(CONSTANTS, "the `step_constant` table has no default of it: give it")
+
+
+def _resolve_experts(inputs: Inputs, catalog: Catalog) -> None:
+    """Fill how tokens are exchanged: of the framework, on an accelerator, with a model."""
+    table = catalog.tables.get("expert_default", {})
+    names = ("framework", "accelerator", "model")
+    cases = list(zip(*(inputs[name].tolist() for name in names), strict=True))
+    for case in dict.fromkeys(cases):
+        framework, accelerator, model = case
+        product = product_behind(catalog, accelerator) or product_of(catalog, accelerator)
+        with suppress(RefusedError):
+            model = catalog.find("model", str(model))["model"]
+        keys = (f"{framework}@{product}@{model}", f"{framework}@{product}", str(framework))
+        found = next((table[key] for key in keys if key in table), {})
+        rows = np.fromiter((each == case for each in cases), bool, len(cases))
+        for name in ("dispatcher", "overlaps_expert_comm"):
+            if name in found:
+                inputs[name][rows & inputs.missing(name)] = found[name]
 
 
 def resolve_layout(inputs: Inputs, catalog: Catalog) -> None:

@@ -15,6 +15,7 @@ from estimators.contract import Values
 from estimators.factored import distinct, take
 from estimators.training_step import elementwise, power
 from estimators.training_step.attention import Core, attention_core
+from estimators.training_step.dispatch import padded_rows
 from estimators.training_step.host import Host, host_of
 from estimators.training_step.latent import head_products, latent_products
 from estimators.training_step.products import PASSES, Product, seconds_of, stream_seconds
@@ -84,7 +85,7 @@ def size_of(values: Values, layout: Values) -> Size:
     key_size = values["qk_head_size"] + values["qk_rotary_size"]
     # ranks that split an expert's width gather one another's tokens
     expert_tensor = layout["expert_tensor_parallel"]
-    own_tokens = tokens / tensor * expert_tensor
+    own_tokens = tokens / tensor * expert_tensor * values["expert_load_ratio"]
     return Size(
         tokens=tokens,
         rows=rows,
@@ -154,7 +155,7 @@ def layer_of(values: Values, layout: Values) -> Layer:
     work = Work(
         _distinct_products(size, values, layout),
         attention_core(size, values, layout),
-        elementwise.layer_seconds(size, values, values["sparse_share"]),
+        elementwise.layer_seconds(size, values, layout),
         transfers_of(size, values, layout),
         host_of(size, values, layout),
     )
@@ -284,7 +285,9 @@ def _products(
     feed_forward = [
         *_feed_forward(size.tokens, size.ffn, size, 1.0, dense),
         *_feed_forward(size.tokens, size.shared_ffn, size, 1.0, mixed),
-        *_feed_forward(size.expert_tokens, size.expert_ffn, size, size.experts, mixed),
+        *_feed_forward(
+            padded_rows(size.expert_tokens, values), size.expert_ffn, size, size.experts, mixed
+        ),
         (size.rows, values["num_experts"], size.hidden, 1.0, mixed),
     ]
     runs = []

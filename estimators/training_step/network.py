@@ -144,22 +144,6 @@ def reduce_seconds(group: Group, volume: Any, values: Values, calls: Any = 1.0) 
     return np.where(size > 1, moved + calls * (values["collective_seconds"] + 2 * hops), 0.0)
 
 
-def exchange_seconds(group: Group, volume: Any, values: Values) -> Any:
-    """Return the seconds of an all-to-all in which every GPU sends `volume` bytes in all.
-
-    Bytes within the node go over NVLink; others leave it over the GPU's card at the same time.
-    """
-    size = group.size
-    inside = (group.members - 1) / size * volume
-    outside = (size - group.members) / size * volume
-    link = values["nvlink_bytes_per_second"] * values["nvlink_efficiency"]
-    moved = np.maximum(inside / link, outside / card_bandwidth(values))
-    hop = np.where(
-        size > group.members, values["network_latency_seconds"], values["nvlink_latency_seconds"]
-    )
-    return np.where(size > 1, moved + values["collective_seconds"] + hop, 0.0)
-
-
 def neighbour_seconds(group: Group, volume: Any, values: Values) -> Any:
     """Return the seconds to send `volume` bytes from one GPU to the next of its group."""
     link = values["nvlink_bytes_per_second"] * values["nvlink_efficiency"]

@@ -14,6 +14,7 @@ import numpy as np
 
 from estimators.contract import Values
 from estimators.training_step import network
+from estimators.training_step.dispatch import Exchange, exchange_of, overlaps
 from estimators.training_step.formats import SPLITS_EXCHANGES, by_recipe, wire_bytes
 from estimators.training_step.latent import gathered_width
 from estimators.training_step.network import Group
@@ -98,7 +99,7 @@ class Transfers(NamedTuple):
         Of the keys and values around the ring; share of attention that they can be beside; of
         putting results together.
     expert
-        Of one way of the tokens.
+        Of the tokens, there and back.
     """
 
     attention: Half
@@ -108,7 +109,7 @@ class Transfers(NamedTuple):
     ring: Any
     steps: Any
     corrections: Any
-    expert: Any
+    expert: Exchange
 
 
 def transfers_of(size: Any, values: Values, layout: Values) -> Transfers:
@@ -146,11 +147,10 @@ def transfers_of(size: Any, values: Values, layout: Values) -> Transfers:
     around = 2.0 * size.tokens * (size.key + size.value)
     entries = size.tokens * size.result * (3 * ring + 1) / 4
     corrections = stream_seconds(CORRECTION_BYTES * entries, values, 4.0 * ring)
-    routed = 2.0 * size.rows * size.hidden * values["experts_per_token"]
-    # ranks that split an expert's width gather one another's tokens, and scatter the sums
-    gathered = network.gather_seconds(
-        group["expert_tensor"], layout["expert_tensor_parallel"] * routed, values
-    )
+    expert = Exchange(0.0, 0.0)
+    if np.any(sparse):
+        exchange = exchange_of(size, values, layout, group)
+        expert = Exchange(sparse * exchange.forward, sparse * exchange.backward)
     return Transfers(
         attention,
         ffn,
@@ -159,7 +159,7 @@ def transfers_of(size: Any, values: Values, layout: Values) -> Transfers:
         (ring - 1) * network.neighbour_seconds(context, around, values),
         (ring - 1) / np.maximum(ring, 1.0),
         np.where(ring > 1, corrections, 0.0),
-        sparse * (network.exchange_seconds(group["expert"], routed, values) + gathered),
+        expert,
     )
 
 
@@ -227,18 +227,23 @@ def waits(
     """
     tensor = _tensor(transfers, values, products)
     context = _context(transfers, values, core)
-    way = transfers.expert
+    exchange = transfers.expert._asdict()
     taken, found = values["communication_sm_fraction"], {}
-    # expert transfers hide behind arithmetic that hides no other transfer
+    # tokens of one microbatch travel beside arithmetic of the other pass of another one, as far as
+    # that hides no other transfer
     work = {
-        "forward": products["forward"],
-        "backward": products["input_gradient"] + products["weight_gradient"],
+        "forward": products["forward"] + core.forward,
+        "backward": products["input_gradient"] + products["weight_gradient"] + core.backward,
     }
-    for name, seconds in work.items():
-        free = seconds - tensor[name]["hidden"]
-        behind = values["expert_overlap_fraction"] * np.minimum(2 * way, free)
-        hidden = tensor[name]["hidden"] + context[name]["hidden"] + behind
-        expert = {"expert_comm": 2 * way - behind, "hidden": taken * hidden}
+    busy = {name: tensor[name]["hidden"] + context[name]["hidden"] for name in work}
+    free, sent = sum(work.values()) - sum(busy.values()), sum(exchange.values())
+    share = overlaps(values) * np.minimum(free / np.where(sent > 0, sent, 1.0), 1.0)
+    for name in work:
+        behind = share * exchange[name]
+        expert = {
+            "expert_comm": exchange[name] - behind,
+            "hidden": taken * (busy[name] + behind),
+        }
         found[name] = {**tensor[name], **context[name], **expert}
     return found
 

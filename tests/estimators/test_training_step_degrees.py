@@ -15,6 +15,9 @@ from tests.estimators.training_step_cases import (
 )
 from tests.estimators.training_step_figures import FAST, HIDDEN, MIXTURE, SMALL, close
 
+COPIES = HIDDEN * (1 + 4 / 1024)
+"""Bytes of a copy of each token of 512 with its weight of 4 bytes."""
+
 # ---- tensor, context and expert parallelism ----
 
 
@@ -205,7 +208,7 @@ def test_expert_parallelism_keeps_the_tokens_of_an_expert_but_for_its_group() ->
     )
     assert two["gemm_seconds"] == close(one["gemm_seconds"])
     # Each token's two copies: half of 2 x 2 x 1024 x 512 bytes leave, there and back, both ways.
-    assert two["expert_comm_seconds"] == close(4 * 4 * 0.5 * 2 * HIDDEN / 1e9)
+    assert two["expert_comm_seconds"] == close(4 * 4 * 0.5 * 2 * COPIES / 1e9)
     assert one["expert_comm_seconds"] == 0
 
 
@@ -219,7 +222,7 @@ def test_the_exchange_between_nodes_is_that_of_what_leaves_them() -> None:
         network_bytes_per_second=1e9,
         nvlink_bytes_per_second=1e10,
     )
-    assert found["expert_comm_seconds"] == close(4 * 4 * 0.5 * 2 * HIDDEN / 1e9)
+    assert found["expert_comm_seconds"] == close(4 * 4 * 0.5 * 2 * COPIES / 1e9)
 
 
 def test_experts_over_tensors_exchange_copies_of_tokens() -> None:
@@ -238,7 +241,7 @@ def test_experts_over_tensors_exchange_copies_of_tokens() -> None:
     )
     once, small = 1.5 * HIDDEN / 1e9, 1.5 * 4 * 1024 / 1e9
     assert found["tensor_comm_seconds"] == close(4 * 2.5 * once + 2 * once + 3 * small)
-    sent = 0.5 * 2 * HIDDEN / 4 / 1e9
+    sent = 0.5 * 2 * COPIES / 4 / 1e9
     assert found["expert_comm_seconds"] == close(4 * 4 * (sent + once))
 
 
@@ -251,7 +254,7 @@ def test_whole_experts_over_tensors_gather_nothing() -> None:
         {"expert_tensor_parallel": 4, "expert_parallel": 2},
         {"expert_parallel": 8},
     )
-    assert whole["expert_comm_seconds"] == close(4 * 4 * 7 / 8 * 2 * HIDDEN / 4 / 1e9)
+    assert whole["expert_comm_seconds"] == close(4 * 4 * 7 / 8 * 2 * COPIES / 4 / 1e9)
     assert whole["tensor_comm_seconds"] == close(split["tensor_comm_seconds"])
     # both hold an eighth of the experts
     for name in ("weights_bytes", "optimizer_bytes"):

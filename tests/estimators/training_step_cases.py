@@ -130,6 +130,8 @@ IDEAL: dict[str, Any] = {
     "transfer_watts": 0.0,
     "clock_spread": 0.0,
     "accumulating_product_ratio": 1.0,
+    "alltoall_efficiency": 1.0,
+    "flex_efficiency": 1.0,
     "pair_ring_share": 1.0,
     "all_reduce_ratio": 1.0,
     "exchange_copy_bytes": 0.0,

@@ -1,0 +1,45 @@
+"""Columns of experts as they are run: how tokens reach them, and how evenly."""
+
+from __future__ import annotations
+
+from estimators.columns.column import Column, text
+
+DISPATCHERS = ("alltoall", "allgather", "flex")
+"""Values of `dispatcher`."""
+
+EXPERTS = (
+    text(
+        "dispatcher",
+        "How tokens reach their experts: a copy for each expert (alltoall), all tokens to all "
+        "ranks (allgather), or a copy for each node and rank that needs it (flex, as DeepEP)",
+        *DISPATCHERS,
+    ),
+    Column(
+        "dispatch_element_bytes",
+        "float",
+        "bytes",
+        "Bytes of an element of a token on its way to the experts; results come back in 16 bits",
+        minimum=0.5,
+        maximum=4,
+    ),
+    Column(
+        "expert_load_ratio",
+        "float",
+        "",
+        "Tokens of the rank of experts that has most, over the mean; 1: balanced",
+        minimum=1,
+        maximum=1e4,
+    ),
+    Column(
+        "overlaps_expert_comm",
+        "bool",
+        "",
+        "Whether tokens of one microbatch travel beside the arithmetic of another",
+    ),
+)
+"""Inputs of a problem."""
+
+EXPERT_DEFAULT = (
+    text("expert_default", "Framework, after @ the accelerator and the model that differ from it"),
+)
+"""Columns of the table of defaults."""

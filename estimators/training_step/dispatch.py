@@ -1,0 +1,206 @@
+"""Tokens on their way to experts and back: what crosses NVLink and the network, and how long.
+
+A router chooses k experts for each token. `alltoall` sends a copy for each of them, `allgather`
+sends every token to every rank, and `flex` sends one copy to each node that has any of them, and
+from there one to each rank of that node. The result comes back the same way. A backward pass sends
+the gradient of the result as the forward pass sends tokens, and that of the tokens as it sends
+results: four exchanges a layer and microbatch.
+
+Sources: NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/token_dispatcher.py
+(MoEAlltoAllTokenDispatcher, MoEAllGatherTokenDispatcher, MoEFlexTokenDispatcher) and
+moe_utils.py (`get_align_size_for_quantization`); deepseek-ai/DeepEP @dd758ca README.md and
+docs/legacy.md; arXiv 2412.19437 sections 2.1.2 and 3.2.2 (routing to a limited number of groups).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from estimators.contract import Values
+from estimators.training_step import network
+from estimators.training_step.formats import by_recipe
+from estimators.training_step.network import Group
+
+RESULT_BYTES = 2.0
+"""Bytes of an element of a result, and of every gradient: they are summed in 16 bits."""
+
+PROBABILITY_BYTES = 4.0
+"""Bytes of the weight of a copy, which travels with it (token_dispatcher.py, FP32)."""
+
+ALIGNMENTS = (1.0, 16.0, 16.0, 16.0, 32.0, 32.0)
+"""Rows that an expert's part is padded to, by `formats.RECIPES`: FP8 kernels need multiples of 16,
+those with scales of blocks of 32 or 16 values multiples of 32 (`get_align_size_for_quantization`).
+"""
+
+
+class Exchange(NamedTuple):
+    """Seconds of the tokens' transfers in the forward and in the backward pass."""
+
+    forward: Any
+    backward: Any
+
+
+def exchange_of(size: Any, values: Values, layout: Values, group: dict[str, Group]) -> Exchange:
+    """Return the seconds of a layer's exchanges; `size` as of `layer.size_of`.
+
+    The rank of experts that has most tokens receives most: its time is that of the group.
+    """
+    there = _one_way(size, values, layout, group, values["dispatch_element_bytes"])
+    back = _one_way(size, values, layout, group, RESULT_BYTES)
+    return Exchange(there + back, 2 * back)
+
+
+def _one_way(
+    size: Any, values: Values, layout: Values, group: dict[str, Group], element: Any
+) -> Any:
+    """Return the seconds of one exchange of all tokens of a microbatch.
+
+    Parameters
+    ----------
+    element
+        Bytes of an element on the wire.
+    """
+    dispatcher, experts = values["dispatcher"], group["expert"]
+    tokens = size.rows * size.hidden * element * values["expert_load_ratio"]
+    copies = values["experts_per_token"] * tokens
+    found: Any = 0.0
+    if np.any(np.equal(dispatcher, "alltoall")):
+        weights = PROBABILITY_BYTES * copies / (size.hidden * element)
+        rate = values["nvlink_bytes_per_second"] * values["alltoall_efficiency"]
+        inside, outside = alltoall_bytes(experts, copies + weights)
+        found = _seconds(experts, inside / rate, outside, values)
+    if np.any(np.equal(dispatcher, "flex")):
+        rate = values["nvlink_bytes_per_second"] * values["flex_efficiency"]
+        inside, outside = flex_bytes(experts, tokens, values)
+        flex = _seconds(experts, inside / rate, outside, values)
+        found = np.where(np.equal(dispatcher, "flex"), flex, found)
+    split = layout["expert_tensor_parallel"]
+    # ranks that split an expert's width gather one another's tokens, and scatter the sums
+    if np.any(np.greater(split, 1)):
+        found = found + network.gather_seconds(group["expert_tensor"], split * copies, values)
+    if np.any(np.equal(dispatcher, "allgather")):
+        ranks = split * experts.size
+        whole = Group(ranks, values["nvlink_size"])
+        gathered = network.gather_seconds(whole, ranks * tokens, values)
+        found = np.where(np.equal(dispatcher, "allgather"), gathered, found)
+    return found
+
+
+def _seconds(group: Group, inside: Any, outside: Any, values: Values) -> Any:
+    """Return the seconds of an exchange whose bytes take NVLink and the cards at the same time."""
+    moved = np.maximum(inside, outside / network.card_bandwidth(values))
+    leaves = group.size > group.members
+    hop = np.where(leaves, values["network_latency_seconds"], values["nvlink_latency_seconds"])
+    return np.where(group.size > 1, moved + values["collective_seconds"] + hop, 0.0)
+
+
+def alltoall_bytes(group: Group, copies: Any) -> tuple[Any, Any]:
+    """Return the bytes that a rank sends to its own node, and to others, of all its `copies`."""
+    inside = (group.members - 1) / group.size * copies
+    return inside, (group.size - group.members) / group.size * copies
+
+
+def flex_bytes(group: Group, tokens: Any, values: Values) -> tuple[Any, Any]:
+    """Return the bytes that a rank sends over NVLink, and over its card.
+
+    A token goes once to each other node with one of its experts, to the rank that has the sender's
+    place there; and over NVLink to each rank with one of its experts, but to the one where it is.
+
+    Parameters
+    ----------
+    tokens
+        Bytes of all tokens of a rank, one copy of each.
+    """
+    nodes = np.where(group.size > group.members, group.nodes, 1.0)
+    places = distinct_places(nodes, values)
+    ranks = distinct_places(group.size, values)
+    inside = tokens * ranks * (1 - nodes / group.size)
+    return inside, tokens * places * (1 - 1 / nodes)
+
+
+def distinct_places(places: Any, values: Values) -> Any:
+    """Return how many of a number of places have any of a token's experts, on average.
+
+    Each place, a node or a rank, has an equal share of the experts. Where the router keeps g of
+    G groups of experts, a token's experts are k of those in them: all sets of k are as likely. A
+    place has none of them if they are all among the others that are left.
+    """
+    experts, chosen = values["num_experts"], values["experts_per_token"]
+    groups = np.maximum(values["route_groups"], 1)
+    kept = np.minimum(np.maximum(values["route_groups_kept"], 1), groups)
+    left = experts * kept / groups
+    # groups that have a part in a place, and the experts of each of them there
+    own = np.maximum(groups / places, 1.0)
+    each = np.minimum(experts / groups, experts / places)
+    untouched: Any = 0.0
+    for number in range(int(np.max(own)) + 1):
+        # the chance that `number` of the place's groups are kept, and that no expert is one of them
+        chance = _share_of_sets(groups - own, kept - number, groups, kept, own, number)
+        untouched = untouched + chance * _none_of(left, number * each, chosen)
+    return places * (1 - untouched)
+
+
+def _none_of(whole: Any, part: Any, chosen: Any) -> Any:
+    """Return the chance that none of `chosen` of `whole` things is in a part of them."""
+    found: Any = 1.0
+    for number in range(int(np.max(chosen))):
+        share = np.maximum(whole - part - number, 0.0) / np.maximum(whole - number, 1.0)
+        found = found * np.where(number < chosen, share, 1.0)
+    return found
+
+
+def _share_of_sets(
+    others: Any, of_others: Any, whole: Any, kept: Any, own: Any, of_own: int
+) -> Any:
+    """Return the chance that `kept` of `whole` things are `of_own` of `own` ones and of others."""
+    possible = (of_own <= own) & (of_others >= 0) & (of_others <= others)
+    ways = _combinations(own, of_own) * _combinations(others, np.maximum(of_others, 0))
+    return np.where(possible, ways / _combinations(whole, kept), 0.0)
+
+
+def _combinations(whole: Any, part: Any) -> Any:
+    """Return the number of sets of `part` of `whole` things."""
+    found: Any = 1.0
+    for number in range(int(np.max(part))):
+        step = np.maximum(whole - number, 0.0) / (number + 1.0)
+        found = found * np.where(number < part, step, 1.0)
+    return found
+
+
+def padded_rows(rows: Any, values: Values) -> Any:
+    """Return the rows of an expert with those that its products pad them by, on average."""
+    return rows + (by_recipe(ALIGNMENTS, values) - 1) / 2
+
+
+def moved_bytes(size: Any, values: Values, layout: Values) -> Any:
+    """Return the memory traffic of putting tokens in order in one pass, forward or backward.
+
+    `alltoall` reads tokens and writes their copies, sorts the received ones by expert, and does
+    both again in reverse with the results; a rank with one expert sorts nothing. `flex` and
+    `allgather` put in order what they received, once, and add up the results of a rank's experts.
+    """
+    width = 2.0 * size.rows * size.hidden
+    copies, ranks = values["experts_per_token"], layout["expert_parallel"]
+    sorts = np.where(size.experts > 1, 2.0 * copies, 0.0)
+    received = distinct_places(ranks, values)
+    received = np.where(np.equal(values["dispatcher"], "allgather"), ranks, received)
+    once = np.where(
+        np.equal(values["dispatcher"], "alltoall"), 1.0 + copies + sorts, received + copies
+    )
+    return 2.0 * once * width
+
+
+def overlaps(values: Values) -> Any:
+    """Return the share of the exchanges that may run beside the arithmetic of another microbatch.
+
+    A program that can do so does it where not all of a layer is recomputed, and where not all ranks
+    get all tokens (NVIDIA/Megatron-LM @d98e8a64
+    megatron/core/transformer/transformer_config.py, checks of
+    `overlap_moe_expert_parallel_comm`).
+    """
+    can = np.asarray(values["overlaps_expert_comm"], dtype=bool)
+    can = can & np.not_equal(values["dispatcher"], "allgather")
+    can = can & np.not_equal(values["activation_recompute"], "full")
+    return np.where(can, 1.0, values["expert_overlap_fraction"])

@@ -1,0 +1,150 @@
+"""Tokens on their way to experts: worked numbers of DeepSeek-V3, and cases that are known."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from estimators.training_step import dispatch, network
+from estimators.training_step.network import Group
+from tests.estimators.training_step_cases import step, step_with
+from tests.estimators.training_step_figures import close
+
+DEEPSEEK = {
+    "num_experts": 256,
+    "experts_per_token": 8,
+    "route_groups": 8,
+    "route_groups_kept": 4,
+}
+FREE = {**DEEPSEEK, "route_groups": 1, "route_groups_kept": 1}
+TOKENS = 4096 * 7168 * 2.0
+"""Bytes of 4,096 tokens in 16 bits."""
+
+MIXTURE = {
+    "num_layers": 2,
+    "hidden_size": 256,
+    "num_heads": 4,
+    "seq_len": 512,
+    "ffn_hidden_size": 512,
+    "uses_glu": True,
+    "num_experts": 8,
+    "experts_per_token": 2,
+    "expert_ffn_hidden_size": 256,
+    "data_parallel": 8,
+    "expert_parallel": 8,
+    "nvlink_bytes_per_second": 1e9,
+}
+HIDDEN = 2.0 * 512 * 256
+"""Bytes of a microbatch's tokens."""
+
+
+def test_an_all_to_all_sends_a_copy_for_each_expert_but_to_itself() -> None:
+    # 4096 x 8 x 7168 x 2 x 63/64 bytes.
+    inside, outside = dispatch.alltoall_bytes(Group(64, 8), 8 * TOKENS)
+    assert inside + outside == close(4096 * 8 * 7168 * 2 * 63 / 64)
+    assert inside + outside == pytest.approx(462.4e6, rel=1e-3)
+    assert outside == close(8 * TOKENS * 56 / 64)
+
+
+def test_a_token_of_deepseek_reaches_3_63_of_8_nodes_with_its_limit_and_5_29_without() -> None:
+    assert dispatch.distinct_places(8.0, DEEPSEEK) == pytest.approx(3.63, abs=0.005)
+    assert dispatch.distinct_places(8.0, FREE) == pytest.approx(5.29, abs=0.005)
+    # one copy to each node but the own one: 3.63 x 7/8
+    _, outside = dispatch.flex_bytes(Group(64, 8), TOKENS, DEEPSEEK)
+    assert outside == pytest.approx(186.5e6, rel=1e-3)
+
+
+@pytest.mark.parametrize("places", [1, 2, 4, 8])
+@pytest.mark.parametrize(("groups", "kept"), [(1, 1), (4, 2), (2, 1), (8, 3)])
+def test_places_are_those_of_all_equally_likely_sets(places: int, groups: int, kept: int) -> None:
+    experts, chosen = 8, 2
+    of_group = [[e for e in range(experts) if e * groups // experts == g] for g in range(groups)]
+    reached, sets = 0, 0
+    for some in itertools.combinations(range(groups), kept):
+        left = [expert for group in some for expert in of_group[group]]
+        for picked in itertools.combinations(left, chosen):
+            reached += len({expert * places // experts for expert in picked})
+            sets += 1
+    values = {"num_experts": experts, "experts_per_token": chosen}
+    values |= {"route_groups": groups, "route_groups_kept": kept}
+    assert dispatch.distinct_places(float(places), values) == close(reached / sets)
+
+
+def test_places_of_many_layouts_are_those_of_each() -> None:
+    places = np.array([1.0, 2.0, 8.0, 64.0])
+    found = dispatch.distinct_places(places, DEEPSEEK)
+    assert found.tolist() == [close(dispatch.distinct_places(each, DEEPSEEK)) for each in places]
+    # 64 ranks of four experts each: at most one rank an expert
+    assert 7 < found[-1] < 8
+
+
+def test_within_a_domain_flex_sends_one_copy_to_each_rank() -> None:
+    inside, outside = dispatch.flex_bytes(Group(8, 8), TOKENS, FREE)
+    ranks = dispatch.distinct_places(8.0, FREE)
+    assert (inside, outside) == (close(TOKENS * ranks * 7 / 8), 0)
+
+
+def test_each_dispatcher_exchanges_four_times_a_layer() -> None:
+    # Two copies of a token with their weights of 4 bytes; one copy for each of the ranks that have
+    # one of two experts, one each; all tokens of the seven others.
+    plain = dict.fromkeys(("alltoall_efficiency", "flex_efficiency"), 0.5)
+    copies, flex, gathered = step_with(
+        {**MIXTURE, **plain},
+        {"dispatcher": "alltoall"},
+        {"dispatcher": "flex"},
+        {"dispatcher": "allgather"},
+    )
+    once = 2 * 4 / 1e9
+    weights = 2 * 512 * 4
+    assert copies["expert_comm_seconds"] == close(once * 7 / 8 * (2 * HIDDEN + weights) / 0.5)
+    assert flex["expert_comm_seconds"] == close(once * 7 / 8 * 2 * HIDDEN / 0.5)
+    assert gathered["expert_comm_seconds"] == close(once * 7 * HIDDEN)
+
+
+def test_tokens_in_8_bits_halve_one_exchange_of_four() -> None:
+    flex = {**MIXTURE, "dispatcher": "flex"}
+    wide, narrow = step_with(flex, {}, {"dispatch_element_bytes": 1.0})
+    assert narrow["expert_comm_seconds"] == close(3.5 / 4 * wide["expert_comm_seconds"])
+
+
+def test_the_fullest_rank_has_more_tokens_and_more_work() -> None:
+    found = step_with({**MIXTURE, "dispatcher": "flex"}, {}, {"expert_load_ratio": 2.0})
+    even, uneven = found
+    assert uneven["expert_comm_seconds"] == close(2 * even["expert_comm_seconds"])
+    assert uneven["gemm_seconds"] > even["gemm_seconds"]
+
+
+def test_tokens_hide_behind_the_arithmetic_of_another_microbatch() -> None:
+    slow = {**MIXTURE, "dispatcher": "flex", "nvlink_bytes_per_second": 2e8}
+    shown, hidden = step_with(slow, {}, {"overlaps_expert_comm": True})
+    work = shown["gemm_seconds"] + shown["attention_seconds"]
+    assert 0 < work < shown["expert_comm_seconds"]
+    assert hidden["expert_comm_seconds"] == close(shown["expert_comm_seconds"] - work)
+    # where all is recomputed, or sent to all, nothing is hidden
+    for rest in ({"activation_recompute": "full"}, {"dispatcher": "allgather"}):
+        found = step(slow, **rest, overlaps_expert_comm=True)
+        assert found["expert_comm_seconds"] == step(slow, **rest)["expert_comm_seconds"]
+    fast = {**slow, "nvlink_bytes_per_second": 1e14}
+    assert step(fast, overlaps_expert_comm=True)["expert_comm_seconds"] == 0
+
+
+def test_experts_pad_their_rows_for_8_bits() -> None:
+    values: dict[str, Any] = {"recipe": np.int64(0)}
+    assert dispatch.padded_rows(100.0, values) == 100
+    assert dispatch.padded_rows(100.0, {"recipe": np.int64(2)}) == 107.5
+    assert dispatch.padded_rows(100.0, {"recipe": np.int64(4)}) == 115.5
+
+
+def test_a_rank_alone_exchanges_nothing() -> None:
+    for dispatcher in ("alltoall", "flex", "allgather"):
+        found = step({**MIXTURE, "dispatcher": dispatcher, "expert_parallel": 1})
+        assert found["expert_comm_seconds"] == 0
+
+
+def test_groups_of_experts_may_span_those_of_tensors() -> None:
+    layout = {"tensor_parallel": 4, "context_parallel": 2, "data_parallel": 8}
+    layout |= {"pipeline_parallel": 4, "expert_tensor_parallel": 1, "expert_parallel": 64}
+    assert network.expert_replicas(layout) == 1
