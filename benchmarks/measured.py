@@ -21,9 +21,13 @@ from estimators.training_step.estimator import RELATION, TRAINING_STEP
 from estimators.training_step.step import TIMES
 from warehouse.database.catalog import packaged_catalog
 from warehouse.evaluate.inputs import evaluate_intervals, evaluate_rows, resolve_rows
+from warehouse.measure.kinds import DEVICE, OF_KIND
+from warehouse.measure.read import KIND
 
 GIB = 2.0**30
 SECONDS, MEMORY = "measured_step_seconds", "measured_memory_gib"
+KINDS = {"simumax_b200": "allocated", "torchtitan": "reserved", "playbook": "reserved"}
+"""File -> what its memory counts, as table `published_measurement` says."""
 LAYOUT = (
     *("num_gpus", "global_batch_size", "tensor_parallel", "context_parallel", "expert_parallel"),
     "expert_tensor_parallel",
@@ -50,6 +54,8 @@ def read(path: Path) -> pl.DataFrame:
         parts[1:] = [pl.col("measured_group")]
     missing = [pl.lit(None).alias(name) for name in (SECONDS, MEMORY) if name not in frame.columns]
     group = pl.concat_str(parts, separator=" ").alias("group")
+    if KIND not in frame.columns:
+        missing.append(pl.lit(KINDS.get(path.stem, "unknown")).alias(KIND))
     return frame.with_columns(group, *missing).with_columns(
         pl.col(SECONDS, MEMORY).cast(pl.Float64, strict=False)
     )
@@ -74,11 +80,19 @@ def estimated(frame: pl.DataFrame) -> pl.DataFrame:
         .with_columns(*columns)
         .with_columns(
             error=pl.col("step_seconds") / pl.col(SECONDS) - 1,
-            memory_error=pl.col("memory_bytes") / (pl.col(MEMORY) * GIB) - 1,
+            memory_error=_of_kind() / (pl.col(MEMORY) * GIB) - 1,
             inside=pl.col(SECONDS).is_between("low_step_seconds", "high_step_seconds"),
             measured_mfu=pl.col("mfu") * pl.col("step_seconds") / pl.col(SECONDS),
         )
     )
+
+
+def _of_kind() -> pl.Expr:
+    """Return the estimated memory that counts what the measured one does."""
+    memory = pl.col(DEVICE)
+    for kind, name in OF_KIND.items():
+        memory = pl.when(pl.col(KIND) == kind).then(pl.col(name)).otherwise(memory)
+    return memory
 
 
 def constant_error(utilizations: Array) -> float:

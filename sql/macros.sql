@@ -349,6 +349,15 @@ struct_pack(
 create or replace macro if_changed(words, given, usual) as
 case when given <> usual then words end;
 
+-- Estimated memory that counts what a measured one does: tensors (`allocated`), what the allocator
+-- holds (`reserved`), else all of the device's. An estimate without the first two has the last.
+-- Example: select memory_of_kind('reserved', 70e9, 75e9, 77e9) as bytes
+create or replace macro memory_of_kind(kind, allocated_bytes, reserved_bytes, memory_bytes) as
+coalesce(
+    case kind when 'allocated' then allocated_bytes when 'reserved' then reserved_bytes end,
+    memory_bytes
+);
+
 -- Tail of the normal distribution over its density, of 1 / (1 + 0.2316419 standard deviations).
 -- Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.2.17.
 -- Example: select normal_tail_ratio(0.5) as ratio

@@ -5,6 +5,9 @@ from __future__ import annotations
 from estimators.columns.column import Column, fraction, measure, positive, signed, text
 from estimators.columns.forms import BIAS, ERROR, ERROR_SIZE, MFU, SHARE, TIME_RANK_CORRELATION
 
+MEMORY_KINDS = ("allocated", "reserved", "device", "unknown")
+"""What a measured memory may count; `unknown` is compared with all of the device's."""
+
 
 def _rows(name: str, meaning: str, heading: str) -> Column:
     return Column(name, "int", "rows", meaning, minimum=0, heading=heading)
@@ -15,7 +18,19 @@ MEASUREMENTS = (
     text("measurement_file", "File that the measurements were read from"),
     positive("measured_step_seconds", "seconds", "Time of a step as measured"),
     positive("measured_memory_bytes", "bytes", "Memory of the fullest GPU as measured"),
-    signed("memory_relative_error", "Estimated over measured memory, less one", shown_as=ERROR),
+    text(
+        "measured_memory_kind",
+        "What a measured memory counts: tensors, what the allocator holds, or all of the device's",
+        *MEMORY_KINDS,
+    ),
+    measure(
+        "compared_memory_bytes", "bytes", "Estimated memory that counts what the measured one does"
+    ),
+    signed(
+        "memory_relative_error",
+        "Estimated over measured memory of the same kind, less one",
+        shown_as=ERROR,
+    ),
     text("published_precision", "Number format of the products, as the source calls it"),
     positive("published_memory_bytes", "bytes", "Published memory of the fullest GPU"),
     Column("fits_as_published", "bool", "", "Whether the run fitted in memory when it was made"),

@@ -221,6 +221,7 @@ measured as (
         published.uses_cuda_graphs,
         published.published_step_seconds as step_seconds,
         published.published_memory_bytes,
+        published.measured_memory_kind,
         published.fits_as_published,
         0.0 as published_rounding
     from published_measurement as published
@@ -421,6 +422,7 @@ select
         as published_step_seconds,
     published_rounding,
     published_memory_bytes,
+    measured_memory_kind,
     fits_as_published,
     dataset_tokens,
     training_seconds as published_training_seconds

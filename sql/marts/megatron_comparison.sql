@@ -51,6 +51,7 @@ estimate as (
         published.published_step_seconds,
         published.published_rounding,
         published.published_memory_bytes,
+        published.measured_memory_kind,
         published.fits_as_published,
         candidate.*,
         published.model
@@ -293,8 +294,12 @@ select
     accumulation_seconds,
     optimizer_seconds,
     published_memory_bytes,
+    measured_memory_kind,
     memory_bytes,
-    memory_bytes / published_memory_bytes - 1 as memory_relative_error,
+    memory_of_kind(measured_memory_kind, allocated_bytes, reserved_bytes, memory_bytes)
+        as compared_memory_bytes,
+    compared_memory_bytes / published_memory_bytes - 1 as memory_relative_error,
     fits_as_published,
-    fits_memory
+    fits_memory,
+    fit_probability
 from with_interval

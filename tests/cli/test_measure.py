@@ -362,3 +362,31 @@ def test_the_comparison_is_written_to_a_file(
     written = pl.read_csv(out)
     assert written["measured_row"].to_list() == ["a", "b", "c"]
     assert written["measured_step_seconds"].to_list() == [0.5, 0.6, 0.7]
+
+
+def test_a_memory_is_compared_with_what_counts_the_same(
+    measure: Measure, runs: Callable[..., Path]
+) -> None:
+    head, *lines = RUNS.strip().splitlines()
+    kinds = ("allocated", "", "device")
+    text = "\n".join(
+        [head + ",measured_memory_kind", *map(",".join, zip(lines, kinds, strict=True))]
+    )
+    measure(runs(text), "--name", "ours")
+    compared = stored(
+        measure.database,
+        "select measured_memory_kind, compared_memory_bytes = memory_bytes, "
+        "compared_memory_bytes < memory_bytes from measurement_comparison order by measured_row",
+    )
+    assert compared == [("allocated", False, True), (None, True, False), ("device", True, False)]
+
+
+def test_an_unknown_kind_of_memory_is_refused(
+    runs: Callable[..., Path], warehouse: Command, empty_warehouse: Path
+) -> None:
+    head, first, *_ = RUNS.splitlines()
+    file = runs(f"{head},measured_memory_kind\n{first},torch\n")
+    code, _, err = warehouse("measure", file, "--db", empty_warehouse)
+    assert code == 3
+    assert '`measured_memory_kind` "torch" is unknown' in err
+    assert "hint: use allocated, reserved, device, unknown" in err

@@ -229,3 +229,30 @@ def test_macros_of_a_layout_have_every_column_of_one(
     order = fields_of(scratch, "layout_order")
     assert order[:2] == ["step_seconds", "memory_bytes"]
     assert set(order[2:]) == set(LAYOUT_COLUMNS) - in_cell
+
+
+@pytest.mark.parametrize(
+    ("deviations", "share"), [(-1.6448536, 0.05), (0, 0.5), (1, 0.8413447), (1.6448536, 0.95)]
+)
+def test_the_normal_distribution_is_that_of_tables(
+    scratch: duckdb.DuckDBPyConnection, deviations: float, share: float
+) -> None:
+    found = value(scratch, f"normal_cumulative({deviations})")
+    assert found == pytest.approx(share, abs=2e-7)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("'allocated', 5, 7, 9", 5),
+        ("'reserved', 5, 7, 9", 7),
+        ("'device', 5, 7, 9", 9),
+        ("'unknown', 5, 7, 9", 9),
+        ("null, 5, 7, 9", 9),
+        ("'allocated', null, null, 9", 9),
+    ],
+)
+def test_memory_is_compared_with_what_counts_the_same(
+    scratch: duckdb.DuckDBPyConnection, arguments: str, expected: float
+) -> None:
+    assert value(scratch, f"memory_of_kind({arguments})") == expected

@@ -36,7 +36,8 @@ _SHOWN = (
     *("virtual_pipeline", "expert_parallel", "expert_tensor_parallel"),
     *("microbatch_size", "activation_recompute"),
     *("measured_step_seconds", "step_seconds", "time_relative_error"),
-    *("measured_memory_bytes", "memory_bytes", "memory_relative_error"),
+    *("measured_memory_bytes", "measured_memory_kind", "memory_bytes", "compared_memory_bytes"),
+    "memory_relative_error",
 )
 _SAID_ONCE = ("variant", "profile", "model", "accelerator", "num_gpus")
 """Columns that a line names if all rows have one value; the table then leaves them out."""
@@ -58,7 +59,8 @@ def measure(
 
     Each row of FILE is a run: the columns that `evaluate` takes, `num_gpus` and
     `global_batch_size` among them, the measured `step_seconds` and, where known, `memory_bytes` of
-    the fullest GPU, `run` (its name), `source` and `note`. All rows are checked first: if any is
+    the fullest GPU with its `measured_memory_kind` (allocated or reserved by PyTorch, or device),
+    `run` (its name), `source` and `note`. All rows are checked first: if any is
     refused, nothing is stored. The layouts are evaluated and stored as by `evaluate --into-db`,
     under --name or the name of the file. Views measurement_comparison, for time and memory, and
     estimator_accuracy then include the runs; --drop removes them.

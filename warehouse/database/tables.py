@@ -112,8 +112,8 @@ MEASUREMENT_TABLE = Table(
         *("data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel"),
         *("virtual_pipeline", "expert_parallel", "expert_tensor_parallel"),
         *("zero_stage", "uses_sequence_parallel"),
-        *("microbatch_size", "measured_step_seconds", "measured_memory_bytes", "source", "note"),
-        "created_at",
+        *("microbatch_size", "measured_step_seconds", "measured_memory_bytes"),
+        *("measured_memory_kind", "source", "note", "created_at"),
     ),
     required=("reference", "measured_row", "problem_id", "measured_step_seconds"),
 )

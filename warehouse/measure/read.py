@@ -1,7 +1,7 @@
 """Measured runs: read from a file, checked, and estimated like any other rows.
 
 A file is taken whole or not at all. It has the columns that `evaluate` takes, the measured
-`step_seconds` and, where it is known, the measured `memory_bytes`.
+`step_seconds` and, where it is known, the measured `memory_bytes` with what it counts.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from estimators import registry
+from estimators.columns.measurements import MEMORY_KINDS
 from estimators.contract import Array, Catalog, Cell, Columns, Problem, Refusal
 from estimators.inputs import records
 from warehouse.database.tables import MEASUREMENT_TABLE
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 
     from estimators.contract import Estimator
 
-RUN, SECONDS, MEMORY = "run", "step_seconds", "memory_bytes"
-"""Columns of a file besides the inputs: a run's name, its step, its memory."""
+RUN, SECONDS, MEMORY, KIND = "run", "step_seconds", "memory_bytes", "measured_memory_kind"
+"""Columns of a file besides the inputs: a run's name, its step, its memory, what that counts."""
 
 _TEXTS = ("source", "note")
 
@@ -122,6 +123,7 @@ def read_measurements(
     mends = frozenset(estimator.mends)
     frame = _read(path, input_names(estimator, relation), warn)
     names, refusals = _names(frame)
+    refusals += _unknown_kinds(frame)
     measured = {}
     for name in (SECONDS, MEMORY):
         measured[name], faults = _read_measured(frame, name)
@@ -155,7 +157,7 @@ def _check_columns(
     columns: Sequence[str], inputs: Sequence[str], path: Path, warn: Callable[[str], None]
 ) -> None:
     """Raise `InputError` if a column is missing, or its name is near one that is read."""
-    known = (*inputs, SECONDS, MEMORY, RUN, *_TEXTS)
+    known = (*inputs, SECONDS, MEMORY, KIND, RUN, *_TEXTS)
     near = _misspelt(columns, known)
     if near:
         lines = [f"{path}: column `{name}` is not read; did you mean `{n}`?" for name, n in near]
@@ -223,6 +225,22 @@ def _read_measured(frame: pl.DataFrame, name: str) -> tuple[Array, list[Refusal]
         for row in np.flatnonzero(rows).tolist()
     ]
     return numbers, refusals
+
+
+def _kinds(frame: pl.DataFrame) -> list[str | None]:
+    """Return what each measured memory counts, None where nothing says it."""
+    if KIND not in frame.columns:
+        return [None] * frame.height
+    return stripped(frame[KIND]).cast(pl.String).to_list()
+
+
+def _unknown_kinds(frame: pl.DataFrame) -> list[Refusal]:
+    """Return a refusal for each unknown kind of memory."""
+    return [
+        Refusal(KIND, kind, "is unknown", f"use {', '.join(MEMORY_KINDS)}", row)
+        for row, kind in enumerate(_kinds(frame))
+        if kind is not None and kind not in MEMORY_KINDS
+    ]
 
 
 def _missing_cells(frame: pl.DataFrame) -> list[Refusal]:
@@ -316,6 +334,7 @@ def _records(
     columns = resolved.columns
     kept = [name for name in MEASUREMENT_TABLE.columns if name in columns]
     problems = records({name: columns[name] for name in resolved.estimator.problem_columns})
+    kinds = _kinds(frame)
     texts = {
         name: frame[name].cast(pl.String).to_list() if name in frame.columns else None
         for name in _TEXTS
@@ -327,6 +346,7 @@ def _records(
             "problem_id": Problem(problems[place]).id,
             "measured_step_seconds": float(measured[SECONDS][place]),
             "measured_memory_bytes": _or_none(measured[MEMORY][place]),
+            KIND: kinds[place] or ("unknown" if measured[MEMORY][place] > 0 else None),
             **{name: values[place] if values else None for name, values in texts.items()},
         }
         for place, row in enumerate(records({name: columns[name] for name in kept}))

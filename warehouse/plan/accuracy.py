@@ -29,6 +29,7 @@ from warehouse.calibrate.published import (
 from warehouse.database.sql_text import literal
 from warehouse.evaluate.inputs import evaluate_intervals, evaluate_rows, resolve_rows
 from warehouse.evaluate.one import show_configuration
+from warehouse.measure.kinds import MEMORY_OF_KIND, memory_of_kind
 
 if TYPE_CHECKING:
     from estimators.contract import Catalog
@@ -302,7 +303,7 @@ def measured_errors(
         return [], []
     relation = run.estimator.relations[0]
     resolved = resolve_rows(run.estimator, relation, frame, catalog, run.mends)
-    names = [name for name in ("step_seconds", "memory_bytes") if name in relation.outputs]
+    names = [name for name in ("step_seconds", *MEMORY_OF_KIND) if name in relation.outputs]
     found = evaluate_rows(resolved, names)
     rows = frame.filter(pl.Series(resolved.is_good))
     errors, memory = [], []
@@ -328,7 +329,8 @@ def measured_errors(
         published = rows["published_memory_bytes"].cast(pl.Float64).to_numpy()
         weighed = own & np.isfinite(published)
         if weighed.any() and "memory_bytes" in found:
-            sizes = found["memory_bytes"][weighed] / published[weighed] - 1
+            estimated = memory_of_kind(rows["measured_memory_kind"].to_list(), found)
+            sizes = estimated[weighed] / published[weighed] - 1
             memory.append(
                 {
                     "reference": f"published {group}",

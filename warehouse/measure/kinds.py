@@ -1,0 +1,36 @@
+"""Estimates that count what a measured memory does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from estimators.contract import Array
+
+DEVICE = "memory_bytes"
+
+OF_KIND = {"allocated": "allocated_bytes", "reserved": "reserved_bytes"}
+"""Kind of a measured memory -> the estimate that counts the same; of others all of the device's."""
+
+MEMORY_OF_KIND = (DEVICE, *OF_KIND.values())
+
+
+def memory_of_kind(kinds: Sequence[str | None], found: Mapping[str, Array]) -> Array:
+    """Return for each measurement the estimated memory of its kind.
+
+    An estimator without the parts has all of the device's memory for every kind.
+
+    Parameters
+    ----------
+    found
+        Estimates by column, `memory_bytes` among them.
+    """
+    memory = found[DEVICE]
+    for kind, name in OF_KIND.items():
+        if name in found:
+            memory = np.where([each == kind for each in kinds], found[name], memory)
+    return memory
