@@ -52,7 +52,6 @@ from estimators.training_step.pipelines import held_at, is_simple, ranks_at
 from estimators.training_step.products import of_format
 from estimators.training_step.replicas import (
     Exchange,
-    Share,
     Units,
     end_seconds,
     exchange_seconds,
@@ -70,16 +69,10 @@ from estimators.training_step.rules import (
     SPLIT_RULES,
 )
 from estimators.training_step.search import AXES, DEPENDS_ON
+from estimators.training_step.shares import added_of, fullest, stage_shares
 from estimators.training_step.spellings import SPELLINGS
-from estimators.training_step.step import (
-    TIMES,
-    Spent,
-    fullest,
-    layer_joules,
-    passes,
-    spent_on,
-    stage_shares,
-)
+from estimators.training_step.spent import Spent, spent_on
+from estimators.training_step.step import TIMES, layer_joules, passes
 from estimators.training_step.vocabulary import Vocabulary, vocabulary_of
 
 NAME = "training_step"
@@ -346,8 +339,9 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
         stored["mtp"], counts["mtp"] = stored[kinds[-1].name], mtp_parameters(values)
     shares = stage_shares(ranks_at(values, spread), counts, values, spread)
     most = fullest(shares)
-    own = Share(*(take(part, to_share) for part in most))
-    parts, window = passes(layer, words, own, values, split)
+    added = added_of(counts, most, values, spread).take(to_share)
+    by_kind = {kind.name: each.take(to_layer) for kind, each in zip(kinds, spent, strict=True)}
+    parts, window = passes(by_kind, layer, words, added, values, split)
     group = network.groups(values, spread)
     whole, last_of_all = sum(parts.values()), take(end_seconds(values, spread), to_share)
     others = held(stored, held_at(values, split), split)

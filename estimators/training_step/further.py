@@ -19,7 +19,7 @@ from estimators.training_step import network, power
 from estimators.training_step.kinds import Kind
 from estimators.training_step.network import Group
 from estimators.training_step.products import PASSES, Product, seconds_of, stream_seconds
-from estimators.training_step.step import Spent
+from estimators.training_step.spent import Spent
 from estimators.training_step.vocabulary import Vocabulary
 
 

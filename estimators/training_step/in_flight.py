@@ -11,6 +11,7 @@ megatron/core/pipeline_parallel/schedules.py, `get_pp_rank_microbatches` (warm-u
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -66,14 +67,31 @@ class Held(NamedTuple):
 def ranks_of(case: Case) -> Ranks:
     """Return the ranks that may need most memory."""
     placement = place(case)
-    embedding, output = np.zeros((2, case.ranks))
-    embedding[0] = output[placement.output_rank] = 1.0
-    numbers = runs_of([placement.layers, embedding, output])
-    own = placement.layers[:, :, placement.output_rank]
-    if (own != own[:, -1:]).any():
-        numbers.append(placement.output_rank)
+    numbers = runs_of(placement)
+    if case.schedule == "1f1b":
+        last = int(np.argmax(placement.output))
+        own = placement.layers[:, :, last]
+        if (own != own[:, -1:]).any():
+            numbers.append(last)
     first = np.array(numbers)
-    return Ranks(first, placement.of_rank[:, first], embedding[first], output[first])
+    return Ranks(
+        first, placement.of_rank[:, first], placement.embedding[first], placement.output[first]
+    )
+
+
+DEPTH: dict[str, Callable[[int], float]] = {
+    "zb_h1": lambda ranks: float(ranks),
+    "zb_h2": lambda ranks: 2.0 * ranks - 1,
+    "zbv": lambda ranks: float(ranks),
+    "dualpipe": lambda ranks: (ranks + 1) / 2,
+    "dualpipev": lambda ranks: ranks + 0.5,
+}
+"""Schedule -> microbatches that a rank keeps of each of its stages, from the number of ranks.
+
+Zero bubbles: arXiv 2401.10241 table 2 (H1, H2) and section 6 (V). Dual pipes keep one passage
+through a stage more than there are stages in one direction: p + 1, or 2p + 1 in a V, divided over
+two stages a rank (deepseek-ai/DualPipe @3da1bbe README.md).
+"""
 
 
 def warm_up(rank: int, ranks: int, chunks: int, num_microbatches: int, group: int) -> int:
@@ -109,6 +127,10 @@ def held_of(case: Case, num_microbatches: int, group: int, ahead: int = 0) -> He
         hidden behind another microbatch.
     """
     placement, candidates = place(case), ranks_of(case)
+    if case.schedule != "1f1b":
+        deep = min(DEPTH[case.schedule](case.ranks), num_microbatches)
+        chunks = np.full(len(candidates.number), deep * placement.layers.shape[1])
+        return Held(deep * candidates.layers, chunks, candidates.has_output)
     ranks = candidates.number.tolist()
     found = [
         _peak(

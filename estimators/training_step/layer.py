@@ -125,6 +125,8 @@ class Layer:
         Clock of the products and of attention, relative to the full one.
     joules
         Energy of one GPU above idle.
+    weight_gradients
+        Seconds of the products that make the gradients of weights: a part of `backward`.
     """
 
     forward: Way
@@ -133,6 +135,7 @@ class Layer:
     host: Host
     clock: Any = 1.0
     joules: Any = 0.0
+    weight_gradients: Any = 0.0
 
     @property
     def seconds(self) -> Any:
@@ -203,7 +206,7 @@ def _at_clock(clock: Any, work: Work, values: Values) -> Layer:
     spent = sum(backward.values()) + sum(recompute.values())
     forward["host"] = np.maximum(host.forward - sum(forward.values()), 0.0)
     backward["host"] = np.maximum(host.backward - spent, 0.0)
-    return Layer(forward, backward, recompute, host)
+    return Layer(forward, backward, recompute, host, weight_gradients=products["weight_gradient"])
 
 
 def _again(values: Values, forward: Way, core: Any, operations: Any) -> Way:

@@ -61,6 +61,7 @@ _UNUSED: dict[str, Any] = {
     "num_heads": 1,
     "head_size": 1,
     "balances_stages": False,
+    "schedule": "1f1b",
     "num_experts": 1,
     "num_dense_layers": 0,
     "moe_period": 1,

@@ -163,6 +163,7 @@ def case_columns(values: Values, layout: Values) -> dict[str, Any]:
         "layout": values["pipeline_layout"],
         "is_mixture": is_mixture(values),
         "output_layers": output,
+        "schedule": values["schedule"],
     }
 
 
@@ -183,7 +184,7 @@ def cases_of(columns: dict[str, Any], size: int) -> Cases:
         whole = np.asarray(column)
         if whole.ndim == 0:
             known[name] = [whole.item()]
-        elif name in ("layout", "output_layers"):
+        elif name in _CODED:
             given = [None if each is None or each != each else each for each in whole.tolist()]
             known[name] = list(dict.fromkeys(given))
             codes = {each: code for code, each in enumerate(known[name])}
@@ -207,14 +208,15 @@ def _case(
         value: Any = table[name][row] if name in table else 0
         own[name] = known[name][int(value)] if name in known else value
     output = own.pop("output_layers")
-    layout = own.pop("layout")
+    layout, schedule = own.pop("layout"), own.pop("schedule")
     flags = {name: bool(own.pop(name)) for name in _FLAGS}
     counts = {name: int(own.pop(name)) for name in _COUNTS}
-    fields: dict[str, Any] = {**counts, **flags, "layout": layout or ""}
+    fields: dict[str, Any] = {**counts, **flags, "layout": layout or "", "schedule": schedule}
     fields["output_layers"] = np.nan if output is None else float(output)
     return Case(**fields), tuple(int(each) for each in own.values())
 
 
+_CODED = ("layout", "output_layers", "schedule")
 _FLAGS = ("counts_embedding", "counts_loss", "is_mixture")
 _COUNTS = (
     *("layers", "dense_layers", "moe_period", "mtp_layers", "ranks", "chunks", "first", "last"),
@@ -274,7 +276,7 @@ def ranks_at(values: Values, layout: Values) -> Ranks:
     most, last = stage_layers(values, layout)
     one = 1.0 * (layout["pipeline_parallel"] == 1)
     found = Ranks(
-        _by_kind(np.stack([most, last]), values),
+        by_kind(np.stack([most, last]), values),
         np.stack([np.ones_like(one), np.zeros_like(one)]),
         np.stack([one, np.ones_like(one)]),
     )
@@ -304,16 +306,15 @@ def held_at(values: Values, layout: Values) -> Held:
     behind = np.minimum(((chunks - 1) * ranks + 1) / chunks, microbatches)
     behind = np.where(ranks > 1, behind, 0.0)
     found = Held(
-        _by_kind(np.stack([most * first, last * behind]), values),
+        by_kind(np.stack([most * first, last * behind]), values),
         np.stack([chunks * first, chunks * behind]),
         np.stack([1.0 * (ranks == 1), np.ones_like(behind)]),
     )
     if np.all(simple):
         return found
-    group = number(values["microbatch_group"], np.nan)
     columns = case_columns(values, layout) | {
         "microbatches": microbatches,
-        "group": np.where(np.isnan(group), 0.0, group),
+        "group": number(values["microbatch_group"]),
     }
     cases = cases_of(columns, len(microbatches))
     own = [
@@ -330,7 +331,7 @@ def held_at(values: Values, layout: Values) -> Held:
     )
 
 
-def _by_kind(layers: Array, values: Values) -> dict[str, Any]:
+def by_kind(layers: Array, values: Values) -> dict[str, Any]:
     """Return layers by kind, of pipelines with one kind each."""
     mixed = values["sparse_share"]
     if not np.any(mixed):

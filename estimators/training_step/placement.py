@@ -42,6 +42,8 @@ class Case(NamedTuple):
     output_layers
         Layers that have as many products as the output layer, for a program that balances stages
         by products; NaN for others.
+    schedule
+        Order of the passes, which may give ranks further stages.
     """
 
     layers: int
@@ -57,6 +59,11 @@ class Case(NamedTuple):
     layout: str = ""
     is_mixture: bool = False
     output_layers: float = np.nan
+    schedule: str = "1f1b"
+
+
+IN_A_V = ("zbv", "dualpipev")
+"""Schedules whose ranks have a stage of the first half and its mirror of the second."""
 
 
 class Placement(NamedTuple):
@@ -65,13 +72,16 @@ class Placement(NamedTuple):
     Attributes
     ----------
     layers
-        Number of layers: [kind of `KINDS`][chunk][rank].
-    output_rank
-        Rank whose last chunk has the output layer; the embedding is in the first chunk of rank 0.
+        Number of layers: [kind of `KINDS`][chunk][rank]. Schedules of two directions have a chunk
+        for each.
+    embedding, output
+        For each rank 1 where it has the embedding in its first chunk, or the output layer in its
+        last one.
     """
 
     layers: Array
-    output_rank: int
+    embedding: Array
+    output: Array
 
     @property
     def of_rank(self) -> Array:
@@ -93,6 +103,21 @@ def place(case: Case) -> Placement:
     UnplaceableError
         If they do not fit.
     """
+    if case.schedule in IN_A_V:
+        whole = place(case._replace(schedule="1f1b", ranks=2 * case.ranks))
+        half = [each[..., : case.ranks] for each in whole]
+        other = [each[..., : case.ranks - 1 : -1] for each in whole]
+        return Placement(
+            np.concatenate([half[0], other[0]], axis=1), half[1] + other[1], half[2] + other[2]
+        )
+    if case.schedule == "dualpipe":
+        whole = place(case._replace(schedule="1f1b"))
+        turned = [each[..., ::-1] for each in whole]
+        return Placement(
+            np.concatenate([whole.layers, turned[0]], axis=1),
+            whole.embedding + turned[1],
+            whole.output + turned[2],
+        )
     kinds = layer_kinds(case.layers, case.dense_layers, case.moe_period, is_mixture=case.is_mixture)
     stages, output_rank = _stages(case)
     counts = np.zeros((len(KINDS), len(stages.layers)))
@@ -104,7 +129,8 @@ def place(case: Case) -> Placement:
     counts[2, stages.mtp_stage] = case.mtp_layers
     layers = counts.reshape(len(KINDS), case.chunks, case.ranks)
     layers.setflags(write=False)
-    return Placement(layers, output_rank)
+    ranks = np.arange(case.ranks)
+    return Placement(layers, 1.0 * (ranks == 0), 1.0 * (ranks == output_rank))
 
 
 def layer_kinds(layers: int, dense: int, period: int, *, is_mixture: bool) -> list[bool]:

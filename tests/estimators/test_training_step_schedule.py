@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from estimators.training_step.estimator import RELATION, with_derived
+from estimators.training_step.pipelines import held_at
 from tests.estimators.pipeline_schedule import simulate
-from tests.estimators.training_step_cases import GPT, steps
+from tests.estimators.training_step_cases import GPT, resolve, steps
 
 PRODUCTS = 24 * 1024 * 512**2 / 1e12
 """Products of a layer of GPT, forward; backward twice as much (arXiv 2104.04473 appendix)."""
@@ -129,6 +131,10 @@ def test_uneven_stages_are_as_in_the_schedule(layers: int, p: int, m: int) -> No
 def test_memory_in_flight_is_that_of_the_schedule() -> None:
     for p, m, v in [*((p, m, 1) for p, m in PLAIN), *INTERLEAVED]:
         row, _ = both(p, m, v, 256, 0)
-        one, found = steps({**row, "num_microbatches": 1, "virtual_pipeline": 1}, row)
+        columns, refusals = resolve([row])
+        assert not refusals
+        values = with_derived({name: column[0] for name, column in columns.items()})
+        layout = {name: columns[name].astype(float) for name in RELATION.keys}
         held = simulate(np.ones(p), np.ones(p), m, v).in_flight[0] / v
-        assert found["activations_bytes"] == pytest.approx(held * one["activations_bytes"])
+        # two layers a chunk
+        assert held_at(values, layout).layers["dense"][0] == pytest.approx(held * 2 * v)

@@ -1,0 +1,206 @@
+"""The rank that sets the pace of a step, and the bubble that its pipeline leaves it.
+
+One forward and one backward in turn: of simple pipelines by closed forms (module `step`), of others
+by the longest chain of passes, or by running every pass where ranks take turns as the slowest.
+
+Schedules that fill bubbles with gradients of weights, which nothing waits for, have closed forms in
+the seconds of a pass forward (F), of the gradients of inputs (B) and of those of weights (W):
+
+- ZB-H1 ``(p - 1) x (B + max(F - W, 0))``, which is (p - 1)(F + B - W) where W is the least;
+  ZB-H2 ``(p - 1) x (F + B - 2 W)`` (arXiv 2401.10241 table 2);
+- ZBV, of a stage's chunk ``(p - 1) x max(2 (max(F, B) - W), 2 F - B - W, W - F, 0)``: nothing where
+  all are equal, as that paper says; the rest found by running its passes;
+- DualPipe ``(p/2 - 1) x (F&B + B + W - 3 W)``, F&B a pair that overlaps, here F + B + W; in a V the
+  same of half the stages (deepseek-ai/DualPipe @3da1bbe README.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from estimators.contract import Array, Values
+from estimators.training_step.critical_path import WORK, chains_of, longest, stage_work
+from estimators.training_step.event_simulation import alternates, simulated
+from estimators.training_step.pipelines import (
+    Cases,
+    case_columns,
+    cases_of,
+    microbatches_of,
+    number,
+    usual_group,
+)
+from estimators.training_step.placement import KINDS, Case
+
+
+class Pace(NamedTuple):
+    """The rank that works longest in a step: one element a row.
+
+    Attributes
+    ----------
+    layers
+        Kind of layer -> how many of them it works on in a microbatch.
+    embedding, output
+        1 where it has the embedding, or the output layer; else 0.
+    bubble
+        Seconds of a step that it stands still for others.
+    """
+
+    layers: dict[str, Any]
+    embedding: Any
+    output: Any
+    bubble: Any
+
+
+class Work(NamedTuple):
+    """Seconds of each kind of work for one microbatch: [kind of `critical_path.WORK`][row].
+
+    Attributes
+    ----------
+    forward, backward
+        Of a pass forward, and of one backward with the gradients of weights.
+    weights
+        Of the gradients of weights alone.
+    """
+
+    forward: Array
+    backward: Array
+    weights: Array
+
+
+def work_of(
+    kinds: Mapping[str, tuple[Any, Any, Any]],
+    embedding: Any,
+    output: Any,
+    size: int,
+) -> Work:
+    """Return the seconds of each kind of work.
+
+    A third of the output layer's time is forward, and a third makes its weights' gradient; of the
+    embedding's time backward all does.
+
+    Parameters
+    ----------
+    kinds
+        Kind of layer -> seconds forward, backward and of weights' gradients.
+    embedding, output
+        Seconds of both passes.
+    size
+        Rows.
+    """
+    nothing = (0.0, 0.0, 0.0)
+    rows = [
+        *(kinds.get(name, nothing) for name in KINDS),
+        (embedding / 3, embedding * 2 / 3, embedding * 2 / 3),
+        (output / 3, output * 2 / 3, output / 3),
+    ]
+    columns = [np.stack([np.broadcast_to(row[n], size) for row in rows]) for n in range(3)]
+    return Work(*(np.asarray(column, dtype=np.float64) for column in columns))
+
+
+def pace_of(work: Work, values: Values, layout: Values) -> Pace:
+    """Return the pace of pipelines that are placed one by one."""
+    size = work.forward.shape[1]
+    microbatches = microbatches_of(values, layout)
+    columns = case_columns(values, layout) | {
+        "microbatches": np.broadcast_to(microbatches, size),
+        "group": number(values["microbatch_group"]),
+    }
+    cases = cases_of(columns, size)
+    bubble, counts = np.empty(size), np.empty((len(WORK), size))
+    for (case, (count, given)), rows in _rows_of(cases):
+        own = Work(*(each[:, rows] for each in work))
+        by_rank, seconds, whole = _case_pace(
+            case, count, given or usual_group(count, case.ranks), own
+        )
+        slowest = np.argmax(seconds, axis=0)
+        counts[:, rows] = by_rank[slowest].T
+        bubble[rows] = whole - count * seconds.max(axis=0)
+    kinds = {name: counts[n] for n, name in enumerate(KINDS) if counts[n].any()}
+    # what is left of rounding
+    return Pace(kinds, counts[-2], counts[-1], np.maximum(bubble, 0.0))
+
+
+def _rows_of(cases: Cases) -> list[tuple[tuple[Case, tuple[int, ...]], Array]]:
+    """Return each pipeline with its rows."""
+    order = np.argsort(cases.place, kind="stable")
+    found = cases.place[order]
+    begins = np.flatnonzero(np.append(True, found[1:] != found[:-1]))
+    return [
+        (cases.found[found[begin]], rows)
+        for begin, rows in zip(begins, np.split(order, begins[1:]), strict=True)
+    ]
+
+
+def _case_pace(case: Case, count: int, in_a_row: int, work: Work) -> tuple[Array, Array, Array]:
+    """Return the work of each rank, its seconds for a microbatch, and those of a whole step.
+
+    Parameters
+    ----------
+    count, in_a_row
+        Microbatches of a step, and those that a chunk takes in a row.
+    """
+    by_rank = stage_work(case)[0][:, :, : len(WORK)].sum(axis=1)
+    if case.schedule == "dualpipe":
+        # half of the microbatches enter at either end
+        by_rank = by_rank / 2
+    both = work.forward + work.backward
+    each = by_rank @ both
+    if case.schedule != "1f1b":
+        slowest = np.argmax(each, axis=0)
+        forward, backward, weights = (
+            np.einsum("rk,kr->r", by_rank[slowest], part) for part in work
+        )
+        bubble = BUBBLES[case.schedule](case.ranks, forward, backward - weights, weights)
+        return by_rank, each, count * each.max(axis=0) + bubble
+    seconds = np.concatenate([work.forward, work.backward])
+    group = in_a_row if case.chunks > 1 else count
+    whole, _ = longest(chains_of(case, count, group), seconds)
+    if case.chunks > 1 and (case.layout or case.first or case.last):
+        turns = alternates(case, seconds)
+        if turns.any():
+            whole[turns] = simulated(case, count, group, seconds[:, turns])
+    return by_rank, each, whole
+
+
+def zb_h1(ranks: int, forward: Any, inputs: Any, weights: Any) -> Any:
+    """Return the bubble of ZB-H1 from the seconds of a stage's passes."""
+    return (ranks - 1) * (inputs + np.maximum(forward - weights, 0.0))
+
+
+def zb_h2(ranks: int, forward: Any, inputs: Any, weights: Any) -> Any:
+    """Return the bubble of ZB-H2 from the seconds of a stage's passes."""
+    return (ranks - 1) * np.maximum(forward + inputs - 2 * weights, 0.0)
+
+
+def zbv(ranks: int, forward: Any, inputs: Any, weights: Any) -> Any:
+    """Return the bubble of ZBV from the seconds of both chunks of a rank."""
+    longer = 2 * (np.maximum(forward, inputs) - weights)
+    longer = np.maximum(longer, 2 * forward - inputs - weights)
+    return (ranks - 1) / 2 * np.maximum(np.maximum(longer, weights - forward), 0.0)
+
+
+def dualpipe(ranks: int, forward: Any, inputs: Any, weights: Any) -> Any:
+    """Return the bubble of DualPipe from the seconds of a stage's passes.
+
+    That of the source where the pass forward is the shorter one; else that of running the passes.
+    """
+    once = forward + inputs - weights + np.maximum(forward, inputs)
+    return (ranks / 2 - 1) * np.maximum(once, 2 * forward)
+
+
+def dualpipev(ranks: int, forward: Any, inputs: Any, weights: Any) -> Any:
+    """Return the bubble of DualPipe in a V from the seconds of both stages of a rank."""
+    return dualpipe(2 * ranks, forward / 2, inputs / 2, weights / 2)
+
+
+BUBBLES: dict[str, Callable[[int, Any, Any, Any], Any]] = {
+    "zb_h1": zb_h1,
+    "zb_h2": zb_h2,
+    "zbv": zbv,
+    "dualpipe": dualpipe,
+    "dualpipev": dualpipev,
+}
+"""Schedule -> its bubble."""

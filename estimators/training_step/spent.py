@@ -1,0 +1,93 @@
+"""Seconds of one layer and microbatch as a step needs them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from estimators.contract import Array, Values
+from estimators.factored import take
+from estimators.training_step import network
+from estimators.training_step.layer import Layer, Size
+from estimators.training_step.network import Group
+
+
+class Spent(NamedTuple):
+    """Seconds of one layer and microbatch.
+
+    Attributes
+    ----------
+    parts
+        By part of the step.
+    seconds, forward
+        Of both passes, and of the forward pass.
+    waits, launched
+        That the GPU waits for the host if each pass is alone; that the host launches.
+    clock, joules
+        As of `layer.Layer`.
+    sent_bytes
+        That a GPU sends to the next stage.
+    gathering
+        Seconds to put them together there, where its GPUs need all of them.
+    weight_gradients
+        As of `layer.Layer`.
+    """
+
+    parts: dict[str, Any]
+    seconds: Any
+    forward: Any
+    waits: Any
+    launched: Any
+    clock: Any
+    joules: Any
+    sent_bytes: Any
+    gathering: Any
+    weight_gradients: Any
+
+    def take(self, index: Array | None) -> Spent:
+        """Return one element a place of `index`; None: as it is."""
+        parts = {name: take(part, index) for name, part in self.parts.items()}
+        return Spent(parts, *(take(each, index) for each in self[1:]))
+
+
+def spent_on(layer: Layer, size: Size, values: Values, layout: Values) -> Spent:
+    """Return the seconds of a layer as a step needs them."""
+    tensor, volume = layout["tensor_parallel"], 2.0 * size.tokens * size.hidden
+    group = Group(tensor, values["nvlink_size"])
+    whole = network.gather_seconds(group, volume, values)
+    waits = layer.forward["host"] + layer.backward["host"]
+    return Spent(
+        of_layers(layer),
+        layer.seconds,
+        layer.forward_seconds,
+        waits,
+        layer.host.seconds,
+        layer.clock,
+        layer.joules,
+        volume / tensor,
+        np.where(layout["uses_sequence_parallel"], 0.0, whole),
+        layer.weight_gradients,
+    )
+
+
+def of_layers(layer: Layer) -> dict[str, Any]:
+    """Return the seconds of one layer and microbatch by part of the step."""
+    forward, backward, again = layer.forward, layer.backward, layer.recompute
+    both = {name: forward[name] + backward[name] for name in forward}
+    comm = {
+        f"{name}_seconds": both[name] + again[name]
+        for name in ("tensor_comm", "context_comm", "expert_comm")
+    }
+    # transfers at the same time as products take multiprocessors from them
+    return {
+        "gemm_seconds": both["gemm"] + both["hidden"],
+        "attention_seconds": both["attention"],
+        "elementwise_seconds": both["elementwise"],
+        "recompute_seconds": again["gemm"]
+        + again["attention"]
+        + again["elementwise"]
+        + again["hidden"],
+        "host_seconds": both["host"],
+        **comm,
+    }
