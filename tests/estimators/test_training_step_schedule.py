@@ -14,7 +14,7 @@ import pytest
 from estimators.training_step.estimator import RELATION, with_derived
 from estimators.training_step.pipelines import held_at
 from tests.estimators.pipeline_schedule import simulate
-from tests.estimators.training_step_cases import GPT, resolve, steps
+from tests.estimators.training_step_cases import GPT, IDEAL, resolve, steps
 
 PRODUCTS = 24 * 1024 * 512**2 / 1e12
 """Products of a layer of GPT, forward; backward twice as much (arXiv 2104.04473 appendix)."""
@@ -131,7 +131,7 @@ def test_uneven_stages_are_as_in_the_schedule(layers: int, p: int, m: int) -> No
 def test_memory_in_flight_is_that_of_the_schedule() -> None:
     for p, m, v in [*((p, m, 1) for p, m in PLAIN), *INTERLEAVED]:
         row, _ = both(p, m, v, 256, 0)
-        columns, refusals = resolve([row])
+        columns, refusals = resolve([{**IDEAL, **row}])
         assert not refusals
         values = with_derived({name: column[0] for name, column in columns.items()})
         layout = {name: columns[name].astype(float) for name in RELATION.keys}
