@@ -29,10 +29,11 @@ SCALED_IN_HARDWARE = ("mxfp8", "nvfp4")
 """Recipes whose scales the tensor cores apply: those of Blackwell and later."""
 
 
-def precision_of(recipe: Array) -> Array:
+def precision_of(recipe: Any) -> Array:
     """Return the precision that each recipe makes; bf16 where there is none."""
-    found = [WIDTHS.get(each, "bf16") for each in recipe.tolist()]
-    return np.array(found, dtype=object)
+    recipe = np.asarray(recipe, dtype=object)
+    found = [WIDTHS.get(each, "bf16") for each in recipe.ravel().tolist()]
+    return np.array(found, dtype=object).reshape(recipe.shape)
 
 
 def recipe_of(precision: Array, transposes: Array) -> Array:

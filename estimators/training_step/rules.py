@@ -64,11 +64,33 @@ PROBLEM_RULES = (
         lambda row: f"use {_recipes_of(str(row['precision']))}",
     ),
     Rule(
+        "layers in 16 bits are layers",
+        "num_bf16_layers_end",
+        ("num_bf16_layers_start", "num_bf16_layers_end", "num_layers"),
+        lambda v: v["num_bf16_layers_start"] + v["num_bf16_layers_end"] <= v["num_layers"],
+        lambda row: (
+            f"and `num_bf16_layers_start` {row['num_bf16_layers_start']} are more than `num_layers` "
+            f"{row['num_layers']}"
+        ),
+        lambda row: f"use at most {max(row['num_layers'] - row['num_bf16_layers_start'], 0)}",
+    ),
+    Rule(
+        "scales of the past hold for all layers",
+        "num_bf16_layers_start",
+        ("num_bf16_layers_start", "num_bf16_layers_end", "number_recipe"),
+        lambda v: (
+            ~np.equal(v["number_recipe"], "delayed")
+            | (v["num_bf16_layers_start"] + v["num_bf16_layers_end"] == 0)
+        ),
+        lambda _row: "and layers at the end in 16 bits are not possible with delayed scales",
+        lambda _row: "use 0 of both, or `number_recipe` tensorwise",
+    ),
+    Rule(
         "tensor cores apply scales of small blocks",
         "number_recipe",
         ("number_recipe", "transposes_operands"),
         lambda v: (
-            ~np.isin(v["number_recipe"].astype(str), SCALED_IN_HARDWARE)
+            ~np.isin(np.asarray(v["number_recipe"], dtype=str), SCALED_IN_HARDWARE)
             | ~np.equal(v["transposes_operands"], True)
         ),
         lambda _row: "has scales that the tensor cores of this accelerator do not apply",

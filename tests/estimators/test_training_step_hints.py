@@ -199,6 +199,8 @@ ROW = {
     "fp4_flops_per_second": None,
     "number_recipe": "nvfp4",
     "transposes_operands": True,
+    "num_bf16_layers_start": 6,
+    "num_bf16_layers_end": 6,
     "power_limit_watts": 100.0,
     "gpu_idle_watts": 126.0,
     "num_kv_heads": 5,

@@ -44,6 +44,18 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         '"none" does not make `precision` fp8',
     ),
     (
+        "layers in 16 bits are layers",
+        {"num_bf16_layers_start": 3, "num_bf16_layers_end": 2},
+        "num_bf16_layers_end",
+        "2 and `num_bf16_layers_start` 3 are more than `num_layers` 4",
+    ),
+    (
+        "scales of the past hold for all layers",
+        {"precision": "fp8", "number_recipe": "delayed", "num_bf16_layers_start": 1},
+        "num_bf16_layers_start",
+        "1 and layers at the end in 16 bits are not possible with delayed scales",
+    ),
+    (
         "tensor cores apply scales of small blocks",
         {"precision": "fp8", "number_recipe": "mxfp8"},
         "number_recipe",
