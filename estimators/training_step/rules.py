@@ -69,8 +69,8 @@ PROBLEM_RULES = (
         ("num_bf16_layers_start", "num_bf16_layers_end", "num_layers"),
         lambda v: v["num_bf16_layers_start"] + v["num_bf16_layers_end"] <= v["num_layers"],
         lambda row: (
-            f"and `num_bf16_layers_start` {row['num_bf16_layers_start']} are more than `num_layers` "
-            f"{row['num_layers']}"
+            f"and `num_bf16_layers_start` {row['num_bf16_layers_start']} are more than "
+            f"`num_layers` {row['num_layers']}"
         ),
         lambda row: f"use at most {max(row['num_layers'] - row['num_bf16_layers_start'], 0)}",
     ),
