@@ -77,6 +77,11 @@ RUN = (
         "",
         "Whether the products of the output layer run in the format of the others",
     ),
+    text(
+        "recompute_modules",
+        "Parts of a layer that are recomputed one by one, + between them: core_attn, layernorm, "
+        "moe_act, mlp, shared_experts, mla_up_proj, moe; or none",
+    ),
 )
 
 CONSTANTS = (

@@ -48,6 +48,7 @@ from estimators.training_step.memory.device import fit_probability, library_byte
 from estimators.training_step.memory.stages import BESIDES, held, needs_most
 from estimators.training_step.memory.stages import PARTS as MEMORY
 from estimators.training_step.memory.state import gathered_bytes, sharded
+from estimators.training_step.modules import flags_of
 from estimators.training_step.pipelines import held_at, is_simple, ranks_at
 from estimators.training_step.products import of_format
 from estimators.training_step.replicas import (
@@ -271,6 +272,7 @@ def with_derived(values: Values) -> dict[str, Any]:
         **numbers,
         **flags,
         "vocab_size": np.nan_to_num(_numbers(values.get("vocab_size"))),
+        "again": flags_of(values.get("recompute_modules")),
         "fp8_peak": _numbers(values.get("fp8_flops_per_second")),
         "fp4_peak": _numbers(values.get("fp4_flops_per_second")),
         "low_format": formats.places(values),

@@ -18,6 +18,7 @@ from estimators.inputs import Inputs
 from estimators.kernels.attention import BLOCK, chip_of, default_program, programs_of, record_of
 from estimators.kernels.products import FORMULA, kernels_of, measured_accelerators
 from estimators.training_step.format_inputs import OF_OPTIMIZER, given_constants, resolve_formats
+from estimators.training_step.modules import NONE
 from estimators.training_step.pipeline_layout import num_stages
 from estimators.training_step.rules import LAYOUT_RULES, PROBLEM_RULES
 
@@ -80,7 +81,7 @@ PROBLEM = (
     *("accelerator", *HARDWARE, "nics_per_gpu", LIMIT, "framework", "profile", *CONSTANTS),
     *("kernels", "attention_program", "precision", "number_recipe"),
     *("num_bf16_layers_start", "num_bf16_layers_end"),
-    *("keeps_quantized_weights", "quantizes_output_layer"),
+    *("keeps_quantized_weights", "quantizes_output_layer", "recompute_modules"),
     *(column.name for column in EXPERT_COLUMNS),
     *("num_gpus", "global_batch_size"),
 )
@@ -120,6 +121,7 @@ DEFAULTS: dict[str, Any] = {
     "expert_load_ratio": 1.0,
     "overlaps_expert_comm": False,
     "activation_recompute": "none",
+    "recompute_modules": NONE,
     **NEUTRAL_CHOICES,
     "num_bf16_layers_start": 0,
     "num_bf16_layers_end": 0,

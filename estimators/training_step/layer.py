@@ -13,7 +13,7 @@ import numpy as np
 
 from estimators.contract import Values
 from estimators.factored import distinct, take
-from estimators.training_step import elementwise, power
+from estimators.training_step import elementwise, modules, power
 from estimators.training_step.attention import Core, attention_core
 from estimators.training_step.dispatch import padded_rows
 from estimators.training_step.host import Host, host_of
@@ -161,6 +161,7 @@ def layer_of(values: Values, layout: Values) -> Layer:
         elementwise.layer_seconds(size, values, layout),
         transfers_of(size, values, layout),
         host_of(size, values, layout),
+        modules.stream_parts(size, values, layout),
     )
     layer = _at_clock(1.0, work, values)
     load = power.load_of(layer, power.flops_of(size, values, layout), values)
@@ -174,7 +175,8 @@ def layer_of(values: Values, layout: Values) -> Layer:
 class Work(NamedTuple):
     """Seconds of a layer's work at full clock.
 
-    Products by pass, attention, streaming kernels, transfers, and launches of the host.
+    Products by pass, attention, streaming kernels, transfers, and launches of the host; streaming
+    kernels of the parts that are recomputed one by one.
     """
 
     products: dict[str, Any]
@@ -182,6 +184,7 @@ class Work(NamedTuple):
     streams: elementwise.Ways
     transfers: Transfers
     host: Host
+    parts: dict[str, Any]
 
 
 def _at_clock(clock: Any, work: Work, values: Values) -> Layer:
@@ -202,6 +205,8 @@ def _at_clock(clock: Any, work: Work, values: Values) -> Layer:
         **comm["backward"],
     }
     recompute = _again(values, forward, core.again, products["operations"])
+    if any(np.any(flag) for flag in values["again"].values()):
+        recompute = modules.added(recompute, forward, core.again, products, work.parts, values)
     host = work.host
     spent = sum(backward.values()) + sum(recompute.values())
     forward["host"] = np.maximum(host.forward - sum(forward.values()), 0.0)
@@ -320,6 +325,9 @@ def _products(
     keys = size.key / (size.query + size.key + size.value)
     found["operations"] = keys * once[0] + once[1] + second
     up = len(layer) - len(latents)
+    found["mlp"], found["shared_experts"] = once[2] + once[3], once[4] + once[5]
+    found["moe"] = found["shared_experts"] + once[6] + once[7] + once[ROUTER]
+    found["mla_up_proj"] = once[0] + once[up]
     for name in PASSES:
         found[f"attention_column_{name}"] = places[0][name] + places[up][name]
         found[f"attention_row_{name}"] = places[1][name]

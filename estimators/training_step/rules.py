@@ -12,6 +12,7 @@ from estimators.rules import Rule, at_most, divides
 from estimators.training_step import hints
 from estimators.training_step.attention import FLASH_BLOCK
 from estimators.training_step.formats import SCALED_IN_HARDWARE, WIDTHS, precision_of
+from estimators.training_step.modules import MODULE_RULES
 from estimators.training_step.pipeline_rules import (
     FILLING_RULES,
     INTERLEAVED_ROUNDS,
@@ -41,6 +42,7 @@ def _recipes_of(precision: str) -> str:
 
 
 PROBLEM_RULES = (
+    *MODULE_RULES,
     *(
         Rule(
             f"{width} has a rate",

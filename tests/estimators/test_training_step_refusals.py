@@ -62,6 +62,48 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         '"mxfp8" has scales that the tensor cores of this accelerator do not apply',
     ),
     (
+        "recomputed parts are known",
+        {"recompute_modules": "mlp+ffn"},
+        "recompute_modules",
+        '"mlp+ffn" has no part ffn',
+    ),
+    (
+        "latents are recomputed where they are",
+        {"recompute_modules": "mla_up_proj"},
+        "recompute_modules",
+        '"mla_up_proj" recomputes latents, of which the model has none',
+    ),
+    (
+        "experts are recomputed where they are",
+        {"recompute_modules": "mlp+moe"},
+        "recompute_modules",
+        '"mlp+moe" recomputes experts, of which the model has none',
+    ),
+    (
+        "shared experts are recomputed where they are",
+        {"recompute_modules": "shared_experts"},
+        "recompute_modules",
+        '"shared_experts" recomputes shared experts, of which the model has none',
+    ),
+    (
+        "scales of the past are found once",
+        {"recompute_modules": "layernorm", "precision": "fp8", "number_recipe": "delayed"},
+        "recompute_modules",
+        '"layernorm" makes operands of `number_recipe` delayed again, which has other scales then',
+    ),
+    (
+        "an exchange beside another microbatch is not repeated",
+        {
+            "recompute_modules": "moe",
+            "overlaps_expert_comm": True,
+            "num_experts": 4,
+            "expert_parallel": 2,
+            "data_parallel": 2,
+        },
+        "recompute_modules",
+        '"moe" repeats the exchange of tokens, which `overlaps_expert_comm` hides',
+    ),
+    (
         "a power limit leaves room for work",
         {"power_limit_watts": 126.0, "gpu_idle_watts": 126.0},
         "power_limit_watts",

@@ -10,6 +10,7 @@ recomputation by operation. They agree with arXiv 2205.05198, equations 1 to 5.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from estimators.contract import Values
 from estimators.training_step import formats
 from estimators.training_step.layer import Size
+from estimators.training_step.modules import IN_MIXTURE
 
 WHOLE_COPIES = 4.0
 """Bytes of one element of the residual stream that the backward pass has of all tokens of a
@@ -61,12 +63,13 @@ def microbatch_of(size: Size, values: Values, layout: Values) -> Microbatch:
     """Return the bytes of one microbatch in a layer, the embedding and the output layer."""
     recompute = values["activation_recompute"]
     whole = layer_bytes(size, values, layout)
-    kept, repeats = whole, np.equal(recompute, "full")
+    dropped = dropped_bytes(size, values, layout)
+    kept, repeats = whole - sum(dropped), np.equal(recompute, "full")
     kept = np.where(repeats, 2.0 * size.rows * size.hidden, kept)
     by_operation = np.equal(recompute, "selective") & values["recomputes_operations"]
     if np.any(by_operation):
         kept = np.where(by_operation, _operation_bytes(size, values, layout), kept)
-    working = gradient_bytes(size, values)
+    working = reduce(np.maximum, dropped, 0.0) + gradient_bytes(size, values)
     if np.any(repeats | by_operation):
         working = working + np.where(repeats | by_operation, whole, 0.0)
     drops = np.where(values["uses_dropout"], 1.0, 0.0)
@@ -107,6 +110,38 @@ def layer_bytes(size: Size, values: Values, layout: Values) -> Any:
     if not np.any(sparse):
         return attention + dense
     return attention + (1 - sparse) * dense + sparse * mixture_bytes(size, values, layout)
+
+
+def dropped_bytes(size: Size, values: Values, layout: Values) -> list[Any]:
+    """Return the bytes of each part of a layer that is made again before it is needed.
+
+    Norms give up their results, the activation of routed experts and latent attention theirs.
+    Whole parts keep the input alone, which the norm before them made. A fused core keeps no
+    scores, and what it returns is needed by the product behind it.
+    """
+    again = values["again"]
+    if not any(np.any(flag) for flag in again.values()):
+        return []
+    sparse, read = values["sparse_share"], formats.input_bytes(values)
+    routed = size.experts * size.expert_tokens
+    norms = (read + (1 - sparse) * read + sparse * 2.0) * size.rows * size.hidden
+    drops = np.where(values["uses_dropout"], 1.0, 0.0)
+    is_flash = np.equal(values["attention"], "flash")
+    kept = {
+        "core_attn": np.where(is_flash, 0.0, _core_bytes(size, values, drops)),
+        "layernorm": norms,
+        "moe_act": sparse * read * routed * size.expert_ffn,
+        "mlp": (1 - sparse) * _halves(values) * size.tokens * size.ffn,
+        "shared_experts": sparse * _halves(values) * size.tokens * size.shared_ffn,
+        "mla_up_proj": 2.0 * size.tokens * (size.query + size.key + size.value),
+        "moe": sparse * mixture_bytes(size, values, layout),
+    }
+    inside = np.asarray(again["moe"])
+    is_full = np.asarray(np.equal(values["activation_recompute"], "full"))
+    return [
+        np.where(again[name] & ~is_full & ~(inside & (name in IN_MIXTURE)), part, 0.0)
+        for name, part in kept.items()
+    ]
 
 
 def mixture_bytes(size: Size, values: Values, layout: Values) -> Any:

@@ -1,0 +1,177 @@
+"""Parts of a layer that are recomputed one by one: `recompute_modules`.
+
+A text names them, with + between: of Megatron-Core's ``--recompute-modules`` (NVIDIA/Megatron-LM
+@d98e8a64 megatron/core/transformer/transformer_config.py, moe/README.md "Fine-grained
+recomputation"). What a part makes is dropped after the forward pass and made again before the
+backward pass of the part. `none` are; `activation_recompute` counts besides.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from estimators.contract import Array, Values
+from estimators.rules import Rule
+from estimators.training_step import latent
+from estimators.training_step.dispatch import moved_bytes
+from estimators.training_step.elementwise import RMS_FORWARD
+from estimators.training_step.products import stream_seconds
+
+NONE = "none"
+
+IN_MIXTURE = ("moe_act", "shared_experts")
+"""Parts of `moe`: that one has them."""
+
+MODULES = ("core_attn", "layernorm", "moe_act", "mlp", "shared_experts", "mla_up_proj", "moe")
+"""The core of attention; both norms; the activation of routed experts; a dense feed-forward layer;
+the experts that every token passes; queries, keys and values of latent attention; a mixture with
+its router and its exchanges."""
+
+
+@lru_cache(maxsize=4096)
+def parsed(text: str | None) -> frozenset[str]:
+    """Return the names in a text."""
+    return frozenset() if text in (None, NONE) else frozenset(str(text).split("+"))
+
+
+def flags_of(given: Any) -> dict[str, Any]:
+    """Return for each of `MODULES` whether it is recomputed: a flag, or a column of them."""
+    if given is None or isinstance(given, str):
+        return {name: name in parsed(given) for name in MODULES}
+    names = [parsed(each) for each in np.asarray(given).tolist()]
+    return {name: np.array([name in own for own in names], dtype=bool) for name in MODULES}
+
+
+def stream_parts(size: Any, values: Values, layout: Values) -> dict[str, Any]:
+    """Return the seconds of the streaming kernels of each part, forward; none if none is repeated.
+
+    Parameters
+    ----------
+    size
+        As of `layer.size_of`.
+    """
+    if not any(np.any(flag) for flag in values["again"].values()):
+        return {}
+    sparse, gated = values["sparse_share"], values["uses_glu"]
+    gate = np.where(gated, values["gate_forward_bytes"], 4.0)
+    routed = size.experts * size.expert_tokens * size.expert_ffn
+    shared = size.tokens * size.shared_ffn
+    norm = np.where(values["fuses_elementwise"] | ~gated, 4.0, sum(RMS_FORWARD))
+    latents = 4.0 * size.rows * (size.query_latent + size.key_latent)
+    moved = moved_bytes(size, values, layout) if np.any(sparse) else 0.0
+    traffic = {
+        "layernorm": 2 * norm * size.rows * size.hidden,
+        "moe_act": sparse * gate * routed,
+        "mlp": (1 - sparse) * gate * size.tokens * size.ffn,
+        "shared_experts": sparse * gate * shared,
+        "mla_up_proj": np.maximum(latent.traffic(size, values)[0] - latents, 0.0),
+        "moe": sparse * (gate * (routed + shared) + moved),
+    }
+    return {name: stream_seconds(volume, values) for name, volume in traffic.items()}
+
+
+def added(
+    recompute: dict[str, Any],
+    forward: dict[str, Any],
+    core: Any,
+    products: dict[str, Any],
+    parts: dict[str, Any],
+    values: Values,
+) -> dict[str, Any]:
+    """Return what a backward pass repeats with the parts that are recomputed one by one.
+
+    A dense feed-forward layer repeats its exchanges, half of those of the layer; a mixture those of
+    its experts.
+
+    Parameters
+    ----------
+    recompute, forward
+        Seconds by kind of work: repeated without them, and of the forward pass.
+    core
+        Seconds of the core of attention.
+    products, parts
+        Seconds of products and of streaming kernels of each part, forward.
+    """
+    again, found = values["again"], dict(recompute)
+    is_full = np.asarray(np.equal(values["activation_recompute"], "full"))
+    is_selective = np.equal(values["activation_recompute"], "selective")
+    inside = np.asarray(again["moe"])
+
+    def repeated(name: str, seconds: Any) -> Any:
+        is_there = again[name] & ~is_full & ~(inside & (name in IN_MIXTURE))
+        return np.where(is_there, seconds, 0.0)
+
+    for name, seconds in parts.items():
+        found["elementwise"] = found["elementwise"] + repeated(name, seconds)
+        found["gemm"] = found["gemm"] + repeated(name, products.get(name, 0.0))
+    of_core = np.where(is_selective & ~values["recomputes_operations"], 0.0, core)
+    found["attention"] = found["attention"] + repeated("core_attn", of_core)
+    sparse = values["sparse_share"]
+    half = (1 - sparse) * forward["tensor_comm"] / 2
+    found["tensor_comm"] = found["tensor_comm"] + repeated("mlp", half)
+    experts = sparse * forward["expert_comm"]
+    found["expert_comm"] = found["expert_comm"] + repeated("moe", experts)
+    return found
+
+
+def _each(values: Values, *modules: str) -> Array:
+    flags = flags_of(values["recompute_modules"])
+    return np.logical_or.reduce([np.asarray(flags[name]) for name in modules])
+
+
+def _is_known(values: Values) -> Array:
+    given = values["recompute_modules"]
+    if given is None or isinstance(given, str):
+        return np.asarray(parsed(given) <= set(MODULES))
+    return np.array([parsed(each) <= set(MODULES) for each in np.asarray(given).tolist()])
+
+
+def _needs(name: str, modules: tuple[str, ...], column: str, what: str) -> Rule:
+    return Rule(
+        name,
+        "recompute_modules",
+        ("recompute_modules", column),
+        lambda v: ~_each(v, *modules) | np.greater(v[column], 1 if column == "num_experts" else 0),
+        lambda _row: f"recomputes {what}, of which the model has none",
+        lambda row: f"leave out {', '.join(sorted(parsed(row['recompute_modules']) & {*modules}))}",
+    )
+
+
+MODULE_RULES = (
+    Rule(
+        "recomputed parts are known",
+        "recompute_modules",
+        ("recompute_modules",),
+        _is_known,
+        lambda row: f"has no part {sorted(parsed(row['recompute_modules']) - {*MODULES})[0]}",
+        lambda _row: f"use {NONE}, or of {', '.join(MODULES)} those wanted, with + between",
+    ),
+    _needs("latents are recomputed where they are", ("mla_up_proj",), "kv_lora_rank", "latents"),
+    _needs("experts are recomputed where they are", ("moe", "moe_act"), "num_experts", "experts"),
+    _needs(
+        "shared experts are recomputed where they are",
+        ("shared_experts",),
+        "shared_ffn_hidden_size",
+        "shared experts",
+    ),
+    Rule(
+        "scales of the past are found once",
+        "recompute_modules",
+        ("recompute_modules", "number_recipe"),
+        lambda v: ~_each(v, "layernorm", "moe_act") | np.not_equal(v["number_recipe"], "delayed"),
+        lambda _row: "makes operands of `number_recipe` delayed again, which has other scales then",
+        lambda _row: "leave out layernorm and moe_act",
+    ),
+    Rule(
+        "an exchange beside another microbatch is not repeated",
+        "recompute_modules",
+        ("recompute_modules", "overlaps_expert_comm"),
+        lambda v: ~_each(v, "moe") | ~np.equal(v["overlaps_expert_comm"], True),
+        lambda _row: "repeats the exchange of tokens, which `overlaps_expert_comm` hides",
+        lambda _row: "leave out moe, or use `overlaps_expert_comm` false",
+    ),
+)
+"""Source: Megatron-LM @d98e8a64 megatron/core/transformer/transformer_config.py, __post_init__."""
