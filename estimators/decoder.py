@@ -240,6 +240,7 @@ _DENSE = {
     "uses_qk_norm": False,
     "uses_attention_sinks": False,
     "uses_router_bias": False,
+    "uses_gate_clamp": False,
     "ties_embedding": True,
 }
 

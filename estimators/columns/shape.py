@@ -53,6 +53,7 @@ SMALL = tuple(
         ("uses_qk_norm", "Whether queries and keys of each head are normalized, with weights"),
         ("uses_attention_sinks", "Whether each head has a score that takes weight from the keys"),
         ("uses_linear_bias", "Whether the products of the layers have biases"),
+        ("uses_gate_clamp", "Whether both halves of a gated layer are clamped"),
         ("uses_router_bias", "Whether the router has a bias for each expert"),
     )
 )

@@ -20,6 +20,7 @@ from estimators.training_step.dispatch import moved_bytes
 from estimators.training_step.formats import casts
 from estimators.training_step.latent import traffic as latent_traffic
 from estimators.training_step.products import stream_seconds
+from estimators.training_step.small_parts import traffic as small_traffic
 
 RMS_FORWARD = (6, 8, 4, 8, 6, 4)
 """Bytes an element of a norm written out, kernel by kernel: cast to 32 bits, square, mean, product
@@ -75,8 +76,8 @@ def layer_seconds(size: Any, values: Values, layout: Values) -> Ways:
     rotary = _either(fuses, (4, 4), 20.0, 20.0)
     forward, backward = forward + turned * rotary.forward, backward + turned * rotary.backward
 
-    latent = latent_traffic(size, values)
-    forward, backward = forward + latent[0], backward + latent[1]
+    latent, small = latent_traffic(size, values), small_traffic(size, values, norms)
+    forward, backward = forward + latent[0] + small[0], backward + latent[1] + small[1]
 
     moved = size.tokens * (size.query + size.key + size.value)
     forward = forward + moved * values["forward_copy_bytes"]

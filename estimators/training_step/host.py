@@ -18,6 +18,7 @@ import numpy as np
 
 from estimators.contract import Values
 from estimators.training_step.latent import LAUNCHES as LATENT_LAUNCHES
+from estimators.training_step.small_parts import launches as small_launches
 
 SPLIT_COLLECTIVES = (4.0, 6.0)
 """Collectives of a layer, forward and backward, under sequence parallelism: a gather before and a
@@ -96,10 +97,12 @@ def _launches(way: int, size: Any, values: Values, layout: Values) -> Any:
     dense = dense + np.where(layout["tensor_parallel"] > 1, collectives, 0.0)
     dense = dense + np.where(size.key_latent > 0, LATENT_LAUNCHES[way], 0.0)
     dense = dense + np.where(values["low_format"] > 0, CASTS[way], 0.0)
+    norms, biases = small_launches(way, size, values)
+    dense = dense + norms
     # experts that work on a number of tokens that varies cannot be captured
     own = EXPERT_PRODUCTS[way] + np.where(values["low_format"] > 0, EXPERT_CASTS[way], 0.0)
     experts = ROUTING[way] + EXPERT_LAUNCH * own * size.experts
-    return np.where(values["uses_cuda_graphs"], 1.0, dense) + sparse * experts
+    return np.where(values["uses_cuda_graphs"], 1.0, dense) + sparse * experts + biases
 
 
 def saved_seconds(launched: Any, waits: Any, work: Any, layers: Any, values: Values) -> Any:

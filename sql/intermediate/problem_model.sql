@@ -125,6 +125,7 @@ select
         'uses_qk_norm ' || nullif(problem.uses_qk_norm, false),
         'uses_attention_sinks ' || nullif(problem.uses_attention_sinks, false),
         'uses_linear_bias ' || nullif(problem.uses_linear_bias, not problem.uses_glu),
+        'uses_gate_clamp ' || nullif(problem.uses_gate_clamp, false),
         'uses_router_bias ' || nullif(problem.uses_router_bias, false),
         'seq_len ' || problem.seq_len,
         'vocab_size ' || problem.vocab_size,

@@ -47,7 +47,8 @@ def near(number: float) -> Any:
 
 def deepseek(**layout: Any) -> Size:
     """Return one GPU's part of a layer of DeepSeek-V3, one token a microbatch."""
-    values = {**with_details(packaged_catalog().tables["model"]["deepseek_v3"]), "seq_len": 1}
+    values = {**with_details(packaged_catalog().tables["model"]["deepseek_v3"])}
+    values |= {"seq_len": 1, "expert_load_ratio": 1.0}
     alone = {
         "tensor_parallel": 1,
         "context_parallel": 1,
@@ -195,3 +196,35 @@ def test_a_further_token_is_predicted_by_a_layer_with_experts() -> None:
     products = 3 * 2 * TOKENS * (2 * 512 * 512 + 512 * 1024) / PEAK
     more = three["step_seconds"] - one["step_seconds"] + products
     assert found["step_seconds"] - one["step_seconds"] == near(more)
+
+
+# ---- parts that few models have ----
+
+SLOW = {"hbm_bytes_per_second": 1e9}
+
+
+def test_norms_of_queries_and_keys_move_and_keep_their_bytes() -> None:
+    shape = {**SHAPE, "num_kv_heads": 2, **SLOW}
+    usual, normed = step(shape), step({**shape, "uses_qk_norm": True})
+    elements = 2 * TOKENS * (4 + 2) * 64
+    found = normed["elementwise_seconds"] - usual["elementwise_seconds"]
+    # read 2 and written 2, backward 6
+    assert found == near(10 * elements / 1e9)
+    assert normed["activations_bytes"] - usual["activations_bytes"] == near(2 * elements)
+
+
+def test_biases_and_clamps_of_experts_are_kernels_of_their_own_but_for_mxfp8() -> None:
+    mixture = {**SHAPE, **SLOW, "num_experts": 4, "experts_per_token": 2}
+    mixture |= {"expert_ffn_hidden_size": 512, "host_seconds_per_launch": 1.0}
+    biased = {**mixture, "uses_linear_bias": True, "uses_gate_clamp": True}
+    usual, found = step(mixture), step(biased)
+    # two rows a token: 28 bytes of a bias, 36 of a clamp; 2 of the bias of norms' products
+    routed, stream = 2 * 2 * TOKENS * (28 * 512 + 36 * 512), 2 * TOKENS * 2 * 2 * 512
+    seconds = found["elementwise_seconds"] - usual["elementwise_seconds"]
+    assert seconds == near((routed + stream) / 1e9)
+    # two launches forward and four backward for each of four experts
+    waits = found["host_seconds"] - usual["host_seconds"] + seconds
+    assert waits == near(2 * 4 * (2 + 4))
+    low = {"precision": "fp8", "number_recipe": "mxfp8", "transposes_operands": False}
+    fused = step({**biased, **low})["elementwise_seconds"]
+    assert fused - step({**mixture, **low})["elementwise_seconds"] == near(stream / 1e9)

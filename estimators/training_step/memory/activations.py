@@ -102,6 +102,9 @@ def layer_bytes(size: Size, values: Values, layout: Values) -> Any:
     # queries, keys and values; the core's result, which the next product reads
     inside = 2.0 * size.tokens * (size.query + size.key + size.value)
     inside = inside + formats.core_bytes(values) * size.tokens * size.result
+    # queries and keys before their norms
+    normed = np.where(values["uses_qk_norm"], 2.0 * size.tokens * (size.query + size.key), 0.0)
+    inside = inside + normed
     # latents before and after their norms
     latents = (2.0 + read) * (size.query_latent + size.key_latent) + 2.0 * size.rotary
     attention = norms + inside + size.rows * latents + _core_bytes(size, values, drops)

@@ -1,0 +1,74 @@
+"""Memory traffic and kernels of parts that few models have.
+
+Norms of queries and keys, biases of experts, and clamps of gates.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from estimators.contract import Values
+from estimators.training_step.formats import RECIPES
+
+BIAS_BYTES = (12.0, 16.0)
+"""Memory traffic of the bias behind an expert, an element of its result in 16 bits.
+
+Forward the bias times the probability is written 2, added 6, experts joined 4; backward the
+gradient times the probability 4 and its sum 2, times the bias 4 and its sum 2, parts joined 4
+(NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/experts.py `_apply_bias`)."""
+
+CLAMP_BYTES = (16.0, 20.0)
+"""Memory traffic of clamping both halves of a gated layer, an element of its width in 16 bits.
+
+Forward clamped 8, joined 8; backward clamped 12, joined 8 (NVIDIA/Megatron-LM @d98e8a64
+megatron/core/fusions/fused_bias_geglu.py `weighted_bias_quick_geglu_impl`)."""
+
+BIAS_LAUNCHES = (2.0, 4.0)
+"""Kernels of the bias for each expert, forward and backward."""
+
+QK_NORM_LAUNCHES = (2.0, 4.0)
+"""Kernels of the norms of queries and of keys: backward the gradients of the input and of the
+weights."""
+
+
+def traffic(size: Any, values: Values, norms: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Return the bytes that these parts move, forward and backward.
+
+    Parameters
+    ----------
+    norms
+        Bytes that a norm moves for an element, forward and backward.
+    """
+    forward: Any = 0.0
+    backward: Any = 0.0
+    if np.any(values["uses_qk_norm"]):
+        normed = np.where(values["uses_qk_norm"], size.tokens * (size.query + size.key), 0.0)
+        forward, backward = norms[0] * normed, norms[1] * normed
+    sparse = values["sparse_share"]
+    if np.any(sparse) and np.any(are_separate(values)):
+        routed = np.where(are_separate(values), sparse * size.experts * size.expert_tokens, 0.0)
+        biased = np.where(values["uses_linear_bias"], routed * size.hidden, 0.0)
+        clamped = np.where(values["uses_gate_clamp"], routed * size.expert_ffn, 0.0)
+        forward = forward + BIAS_BYTES[0] * biased + CLAMP_BYTES[0] * clamped
+        backward = backward + BIAS_BYTES[1] * biased + CLAMP_BYTES[1] * clamped
+    return forward, backward
+
+
+def are_separate(values: Values) -> Any:
+    """Return whether biases of experts and clamps of gates are kernels of their own.
+
+    In recipe mxfp8 Transformer Engine fuses them with the experts' products
+    (NVIDIA-NeMo/Megatron-Bridge @067f987d src/megatron/bridge/perf_recipes/gpt_oss/common.py,
+    `use_transformer_engine_op_fuser`; Megatron-LM @d98e8a64 experts.py, `scale_bias`).
+    """
+    has_any = values["uses_linear_bias"] | values["uses_gate_clamp"]
+    return has_any & np.not_equal(values["recipe"], RECIPES.index("mxfp8"))
+
+
+def launches(way: int, size: Any, values: Values) -> tuple[Any, Any]:
+    """Return the kernels of these parts outside the experts, and in them: 0 forward, 1 backward."""
+    norms = np.where(values["uses_qk_norm"], QK_NORM_LAUNCHES[way], 0.0)
+    biases = np.where(are_separate(values) & values["uses_linear_bias"], BIAS_LAUNCHES[way], 0.0)
+    return norms, values["sparse_share"] * size.experts * biases
