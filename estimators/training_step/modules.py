@@ -119,7 +119,8 @@ def added(
 
 def _each(values: Values, *modules: str) -> Array:
     flags = flags_of(values["recompute_modules"])
-    return np.logical_or.reduce([np.asarray(flags[name]) for name in modules])
+    found: Array = np.logical_or.reduce([np.asarray(flags[name]) for name in modules])
+    return found
 
 
 def _is_known(values: Values) -> Array:
