@@ -37,7 +37,7 @@ FORMULAS: dict[str, Formula] = {
     ),
     "elementwise_seconds": Formula(
         "microbatches x layers x (bytes / memory + kernels x launch_seconds); bytes: of norms, "
-        "residuals, dropout, activation, rotary embedding, routing, casts to fp8",
+        "residuals, dropout, activation, rotary embedding, routing, casts to 8 and 4 bits",
         "counted from the operations; arXiv 2205.05198 figure 2",
     ),
     "vocabulary_seconds": Formula(
@@ -71,10 +71,11 @@ FORMULAS: dict[str, Formula] = {
         "counted from the operations",
     ),
     "optimizer_seconds": Formula(
-        "max((owned x optimizer_traffic_bytes + held x buffer_traffic_bytes) / memory, layers x "
-        "optimizer_launches x host_seconds_per_launch); layers: of the stage; owned: "
+        "max((owned x optimizer_traffic_bytes + held x buffer_traffic_bytes + casts) / memory, "
+        "layers x optimizer_launches x host_seconds_per_launch); layers: of the stage; owned: "
         "parameters of the GPU's optimizer, divided by the replicas from ZeRO 1 on; held: those of "
-        "its gradients, divided from ZeRO 2 on",
+        "its gradients, divided from ZeRO 2 on; casts: bytes to make the copies of the stage's "
+        "weights in 8 or 4 bits",
         "arXiv 1910.02054; counted from the operations",
     ),
     "tensor_comm_seconds": Formula(
