@@ -39,6 +39,11 @@ and splits, 16 that permute, exchange and sort tokens, less the 3 of a dense lay
 less 4, +-30 % (NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/router.py,
 token_dispatcher.py MoEAlltoAllTokenDispatcher, with fused permutation)."""
 
+TOKEN_LAUNCHES = (16.0, 16.0)
+"""Those of them that no graph holds: they permute, exchange and sort tokens. The router, counts and
+splits are captured with attention (scopes `attn`, `moe_router` and `moe_preprocess`;
+NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/README.md)."""
+
 EXPERT_PRODUCTS = (2.0, 4.0)
 """Products of an expert, forward and backward."""
 
@@ -47,10 +52,10 @@ EXPERT_CASTS = (6.0, 6.0)
 largest value, scale, cast (NVIDIA/TransformerEngine @d0067d0d
 transformer_engine/pytorch/csrc/extensions/cast.cpp, tensor by tensor)."""
 
-EXPERT_LAUNCH = 1 / 3
+EXPERT_LAUNCH = 1 / 9
 """Cost of an expert's kernel over that of a layer's other launch. One call in C++ launches those
 of all experts (TransformerEngine's grouped product over cuBLAS): 5e-6 s each (A. Gray, Getting
-Started with CUDA Graphs, 2019), a third of 15e-6."""
+Started with CUDA Graphs, 2019), a ninth of 45e-6."""
 
 CORE_LAUNCHES = 1.0
 """Kernels of the core of fused attention forward, which selective recomputation repeats."""
@@ -101,8 +106,10 @@ def _launches(way: int, size: Any, values: Values, layout: Values) -> Any:
     dense = dense + norms
     # experts that work on a number of tokens that varies cannot be captured
     own = EXPERT_PRODUCTS[way] + np.where(values["low_format"] > 0, EXPERT_CASTS[way], 0.0)
-    experts = ROUTING[way] + EXPERT_LAUNCH * own * size.experts
-    return np.where(values["uses_cuda_graphs"], 1.0, dense) + sparse * experts + biases
+    captured = values["uses_cuda_graphs"]
+    routing = np.where(captured, TOKEN_LAUNCHES[way], ROUTING[way])
+    experts = routing + EXPERT_LAUNCH * own * size.experts
+    return np.where(captured, 1.0, dense) + sparse * experts + biases
 
 
 def saved_seconds(launched: Any, waits: Any, work: Any, layers: Any, values: Values) -> Any:

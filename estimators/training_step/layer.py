@@ -13,9 +13,8 @@ import numpy as np
 
 from estimators.contract import Values
 from estimators.factored import distinct, take
-from estimators.training_step import elementwise, modules, power
+from estimators.training_step import dispatch, elementwise, modules, power
 from estimators.training_step.attention import Core, attention_core
-from estimators.training_step.dispatch import padded_rows
 from estimators.training_step.host import Host, host_of
 from estimators.training_step.latent import head_products, latent_products
 from estimators.training_step.products import PASSES, Product, seconds_of, stream_seconds
@@ -249,6 +248,9 @@ BESIDE_GATHERING = {**dict.fromkeys((0, 2), "forward"), **dict.fromkeys((1, 3), 
 that split rows backward."""
 
 
+OF_EXPERTS = (6, 7)
+"""Places of the grouped products of experts."""
+
 ROUTER = 8
 """Place of the router, whose product is never in 8 or 4 bits (NVIDIA/Megatron-LM @d98e8a64
 megatron/core/transformer/moe/router.py)."""
@@ -294,7 +296,11 @@ def _products(
         *_feed_forward(size.tokens, size.ffn, size, 1.0, dense),
         *_feed_forward(size.tokens, size.shared_ffn, size, 1.0, mixed),
         *_feed_forward(
-            padded_rows(size.expert_tokens, values), size.expert_ffn, size, size.experts, mixed
+            dispatch.padded_rows(size.expert_tokens, values),
+            size.expert_ffn,
+            size,
+            size.experts,
+            mixed,
         ),
         (size.rows, values["num_experts"], size.hidden, 1.0, mixed),
     ]
@@ -314,11 +320,16 @@ def _products(
             part = Product(_cut(rows, cut) / back, deep, wide, batch, PASSES[1], low)
             runs.append((place, PASSES[1], kept, np.where(cut > 0, back, 0.0), part))
         part = Product(deep, wide, rows, batch, PASSES[2], low)
-        runs.append((place, PASSES[2], kept, ratio, part))
+        runs.append((place, PASSES[2], kept, 1.0 if place in OF_EXPERTS else ratio, part))
     places: list[dict[str, Any]] = [dict.fromkeys(PASSES, 0.0) for _ in layer]
     times_of = seconds_of([product for *_, product in runs], values)
     for (place, way, kept, times, _), seconds in zip(runs, times_of, strict=True):
         places[place][way] = places[place][way] + kept * (times * seconds)
+    if np.any(mixed):
+        for place in OF_EXPERTS:
+            _, columns, depth, batch, share = layer[place]
+            added = dispatch.sum_seconds(batch * columns * depth, values)
+            places[place][PASSES[2]] = places[place][PASSES[2]] + share * added
     found = {name: sum(place[name] for place in places) for name in PASSES}
     once = [place["forward"] for place in places]
     second = (1 - 1 / size.gates) * (once[2] + once[4] + once[6])

@@ -148,3 +148,16 @@ def test_groups_of_experts_may_span_those_of_tensors() -> None:
     layout = {"tensor_parallel": 4, "context_parallel": 2, "data_parallel": 8}
     layout |= {"pipeline_parallel": 4, "expert_tensor_parallel": 1, "expert_parallel": 64}
     assert network.expert_replicas(layout) == 1
+
+
+def test_gradients_of_experts_are_added_to_their_buffer() -> None:
+    # Eight ranks of one expert, 3 x 256 x 256 weights, two layers, one microbatch: a buffer in 32
+    # bits is read and written, 8 bytes, where another product writes 2.
+    machine = {**MIXTURE, "nvlink_bytes_per_second": 1e30, "accumulating_product_ratio": 1.0}
+    buffer = {"stored_gradient_bytes": 4.0, "accumulation_traffic_bytes": 0.0}
+    memory = {"hbm_bytes_per_second": 1e9}
+    free, slow = (step({**machine, **buffer, **each}) for each in ({}, memory))
+    apart = {"accumulation_traffic_bytes": 1e-9}
+    products = step({**machine, **buffer, **memory, **apart})["gemm_seconds"]
+    assert slow["gemm_seconds"] - products == close(2 * 6 * 3 * 256 * 256 / 1e9)
+    assert free["gemm_seconds"] < products
