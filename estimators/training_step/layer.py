@@ -320,7 +320,8 @@ def _products(
             part = Product(_cut(rows, cut) / back, deep, wide, batch, PASSES[1], low)
             runs.append((place, PASSES[1], kept, np.where(cut > 0, back, 0.0), part))
         part = Product(deep, wide, rows, batch, PASSES[2], low)
-        runs.append((place, PASSES[2], kept, 1.0 if place in OF_EXPERTS else ratio, part))
+        adding = np.where(place in OF_EXPERTS, 1.0, ratio)
+        runs.append((place, PASSES[2], kept, adding, part))
     places: list[dict[str, Any]] = [dict.fromkeys(PASSES, 0.0) for _ in layer]
     times_of = seconds_of([product for *_, product in runs], values)
     for (place, way, kept, times, _), seconds in zip(runs, times_of, strict=True):
