@@ -19,6 +19,7 @@ from estimators.training_step import latent
 from estimators.training_step.dispatch import moved_bytes
 from estimators.training_step.elementwise import RMS_FORWARD
 from estimators.training_step.products import stream_seconds
+from estimators.training_step.small_parts import clamp_bytes
 
 NONE = "none"
 
@@ -64,7 +65,7 @@ def stream_parts(size: Any, values: Values, layout: Values) -> dict[str, Any]:
     moved = moved_bytes(size, values, layout) if np.any(sparse) else 0.0
     traffic = {
         "layernorm": 2 * norm * size.rows * size.hidden,
-        "moe_act": sparse * gate * routed,
+        "moe_act": sparse * (gate * routed + clamp_bytes(routed, values)),
         "mlp": (1 - sparse) * gate * size.tokens * size.ffn,
         "shared_experts": sparse * gate * shared,
         "mla_up_proj": np.maximum(latent.traffic(size, values)[0] - latents, 0.0),

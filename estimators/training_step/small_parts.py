@@ -56,6 +56,11 @@ def traffic(size: Any, values: Values, norms: tuple[Any, Any]) -> tuple[Any, Any
     return forward, backward
 
 
+def clamp_bytes(width: Any, values: Values) -> Any:
+    """Return the bytes that clamps move forward of rows of experts times their `width`."""
+    return np.where(values["uses_gate_clamp"] & are_separate(values), CLAMP_BYTES[0], 0.0) * width
+
+
 def are_separate(values: Values) -> Any:
     """Return whether biases of experts and clamps of gates are kernels of their own.
 

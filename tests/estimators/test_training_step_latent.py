@@ -228,3 +228,11 @@ def test_biases_and_clamps_of_experts_are_kernels_of_their_own_but_for_mxfp8() -
     low = {"precision": "fp8", "number_recipe": "mxfp8", "transposes_operands": False}
     fused = step({**biased, **low})["elementwise_seconds"]
     assert fused - step({**mixture, **low})["elementwise_seconds"] == near(stream / 1e9)
+
+
+def test_an_activation_that_is_made_again_is_clamped_again() -> None:
+    mixture = {**SHAPE, **SLOW, "num_experts": 4, "experts_per_token": 2}
+    mixture |= {"expert_ffn_hidden_size": 512, "recompute_modules": "moe_act"}
+    usual, clamped = step(mixture), step({**mixture, "uses_gate_clamp": True})
+    more = clamped["recompute_seconds"] - usual["recompute_seconds"]
+    assert more == near(2 * 2 * TOKENS * 16 * 512 / 1e9)
