@@ -12,12 +12,14 @@ import numpy as np
 from estimators.contract import Values
 from estimators.training_step.formats import RECIPES
 
-BIAS_BYTES = (12.0, 16.0)
-"""Memory traffic of the bias behind an expert, an element of its result in 16 bits.
+BIAS_BYTES = (28.0, 40.0)
+"""Memory traffic of the bias behind an expert, an element of its result.
 
-Forward the bias times the probability is written 2, added 6, experts joined 4; backward the
-gradient times the probability 4 and its sum 2, times the bias 4 and its sum 2, parts joined 4
-(NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/experts.py `_apply_bias`)."""
+The probability is in FP32, and so is what it is multiplied with. Forward the bias times the
+probability is written 4, added 10, experts joined 8, and cast to 16 bits 6; backward the gradient
+is cast 6, cast back for the experts 6 and joined 4, multiplied by the probability 8 and summed 4,
+and multiplied by the bias 8 and summed 4 (NVIDIA/Megatron-LM @d98e8a64
+megatron/core/transformer/moe/experts.py `_apply_bias`, which ends with a cast)."""
 
 CLAMP_BYTES = (16.0, 20.0)
 """Memory traffic of clamping both halves of a gated layer, an element of its width in 16 bits.
