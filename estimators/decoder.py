@@ -253,7 +253,8 @@ def model_flops(values: Values) -> Any:
 def hardware_flops(values: Values) -> Any:
     """Return the model FLOPs with the recomputed ones (HFU, arXiv 2205.05198).
 
-    Work that fused attention repeats within its backward pass does not count.
+    Work that fused attention repeats within its backward pass does not count, nor do parts that
+    are recomputed one by one (`recompute_modules`).
     """
     recompute = values["activation_recompute"]
     selective = np.where(values["recomputes_operations"], _operations(values), _scores(values))
