@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from estimators.columns import COLUMNS
 from estimators.contract import Array, Catalog, Columns, Estimator, Mends, Record, Relation, Scalar
-from estimators.distribution import middle
+from estimators.distribution import QUANTILE, middle, normal_cumulative
 
 STEP = "step_seconds"
 
@@ -298,6 +298,22 @@ def interval_term(catalog: Catalog, name: str) -> tuple[float, float, float]:
         _number(record, column) for column in ("constant_value", "lowest_value", "highest_value")
     )
     return value, low, high
+
+
+def fit_probability(memory: Array, capacity: Any, catalog: Catalog) -> Array:
+    """Return the probability that a device has room for its memory.
+
+    The logarithm of measured over estimated memory is normal, with the mean and deviation of the
+    published rows: row ``memory_error`` of table `interval_term`, whose ends are the middle nine
+    tenths. Without a deviation it is 0 or 1.
+    """
+    mean, low, high = interval_term(catalog, "memory_error")
+    deviation = (high - low) / (2 * QUANTILE)
+    with np.errstate(all="ignore"):
+        room = np.log(np.asarray(capacity) / memory) - mean
+        if deviation <= 0:
+            return np.where(room >= 0, 1.0, 0.0)
+        return normal_cumulative(room / deviation)
 
 
 def _hypotenuse(step: Array, parts: Iterable[Array | float]) -> Array:

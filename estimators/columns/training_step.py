@@ -13,7 +13,7 @@ from estimators.columns.column import (
     positive,
     text,
 )
-from estimators.columns.forms import PLAIN
+from estimators.columns.forms import FIT, PLAIN
 
 SHAPE = (
     count("expert_ffn_hidden_size", "Width of one expert's feed-forward layer"),
@@ -438,7 +438,12 @@ PARTS = (
     measure("library_bytes", "bytes", "Memory of communicators and CUDA graphs on one GPU"),
     measure("allocated_bytes", "bytes", "Memory of tensors on one GPU at the peak"),
     measure("reserved_bytes", "bytes", "Memory that the allocator holds on one GPU"),
-    fraction("fit_probability", "Probability that a GPU has room for what the run needs"),
+    fraction(
+        "fit_probability",
+        "Probability that a GPU has room for what the run needs",
+        shown_as=FIT,
+        is_optional=True,
+    ),
     measure(
         "layer_joules",
         "joules",

@@ -32,6 +32,7 @@ from estimators.decoder import (
 from estimators.enumeration import Axis
 from estimators.factored import Gathered, distinct, runs, stacked, take
 from estimators.inputs import Inputs
+from estimators.interval import fit_probability
 from estimators.kernels.attention import MeasuredAttention
 from estimators.kernels.products import FORMULA, PEAKS, MeasuredProducts
 from estimators.rules import Rule
@@ -44,7 +45,7 @@ from estimators.training_step.further import with_further_tokens
 from estimators.training_step.kinds import average, kinds_of
 from estimators.training_step.layer import LAYER_KEYS, layer_of, size_of
 from estimators.training_step.memory.activations import Microbatch, microbatch_of
-from estimators.training_step.memory.device import fit_probability, library_bytes, unused_bytes
+from estimators.training_step.memory.device import library_bytes, unused_bytes
 from estimators.training_step.memory.stages import BESIDES, held, needs_most
 from estimators.training_step.memory.stages import PARTS as MEMORY
 from estimators.training_step.memory.state import gathered_bytes, sharded

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from estimators.contract import Catalog
-from estimators.training_step.memory.device import fit_probability
+from estimators.interval import fit_probability
 from tests.estimators.training_step_cases import LLAMA, MOE, step, steps
 
 S, B = 1024, 3
@@ -91,4 +91,4 @@ def test_the_probability_of_room_is_that_of_the_errors_on_measured_rows() -> Non
     room = np.array([1.1, 1.1 * np.exp(0.2), 1.1 * np.exp(-0.2), 9.0])
     found = fit_probability(np.full(4, 8e10), 8e10 * room, catalog)
     assert found == pytest.approx([0.5, 0.95, 0.05, 1.0], abs=1e-6)
-    assert fit_probability(8e10, np.array([7e10, 9e10]), Catalog({})).tolist() == [0, 1]
+    assert fit_probability(np.full(2, 8e10), np.array([7e10, 9e10]), Catalog({})).tolist() == [0, 1]

@@ -32,7 +32,12 @@ LAYOUT = tuple(
 )
 RESULT = (
     *("step_seconds", "training_seconds", "tokens_per_second", "mfu", "utilization"),
-    *("memory_bytes", "network_bytes_per_flop", "cluster_network_bytes_per_second"),
+    *(
+        "memory_bytes",
+        "fit_probability",
+        "network_bytes_per_flop",
+        "cluster_network_bytes_per_second",
+    ),
 )
 TIME = "step_seconds"
 """The default column of a ranking; views have its ranks."""

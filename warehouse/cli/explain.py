@@ -124,7 +124,10 @@ def _headline(found: Explanation) -> list[str]:
 
 
 def _fits(found: Explanation) -> str:
-    return "fits" if found.shown.results.get("fits_memory", True) else "does not fit"
+    results = found.shown.results
+    words = "fits" if results.get("fits_memory", True) else "does not fit"
+    room = results.get("fit_probability")
+    return words if room is None else f"{words} (room for it: {100 * float(room):.0f} %)"
 
 
 def _put_parts(found: Explanation, form: Format) -> None:

@@ -217,10 +217,12 @@ class _Report:
 def layout_lines(answer: PlanAnswer) -> Iterator[str]:
     """Yield time and memory of the best layout, and of a roomier one where it is nearly full."""
     best, roomier = answer.best, answer.roomier
+    room = answer.uncertainty.room
+    likely = "" if room is None else f" (room for it: {100 * room:.0f} %)"
     yield (
         f"{time_in_words(best)}, {in_words('gpu_hours', best['gpu_hours'])}; "
         f"{_gb(best['memory_bytes'])} of {_gb(best['hbm_bytes'])} used, "
-        f"{_gb(best['headroom_bytes'])} free"
+        f"{_gb(best['headroom_bytes'])} free{likely}"
     )
     if not answer.is_near_capacity:
         return
@@ -448,6 +450,7 @@ def document(answer: PlanAnswer, top: int) -> dict[str, Any]:
             "extreme_training_seconds": sure.extreme and [steps * end for end in sure.extreme],
             "unlike_published": list(sure.unlike),
             "errors": list(sure.errors),
+            "room_probability": sure.room,
             "memory_errors": list(sure.memory),
             "errors_note": sure.note or None,
             "queries": dict(answer.queries),

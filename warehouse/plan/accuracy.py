@@ -16,7 +16,7 @@ import polars as pl
 
 from estimators.accelerators import product_of
 from estimators.contract import Array
-from estimators.interval import ENDS, STEP, has_interval
+from estimators.interval import ENDS, STEP, fit_probability, has_interval
 from warehouse.ask.explain import explain
 from warehouse.calibrate.published import (
     IS_OWN,
@@ -50,6 +50,9 @@ class Uncertainty:
 
     Attributes
     ----------
+    room
+        Probability that a GPU has room for what the layout needs; None where errors of the memory
+        are not known.
     likely, extreme
         Interval of the step's seconds, and the step with all constants at their fast and at their
         slow end; None for an estimator without ranges of constants.
@@ -68,6 +71,7 @@ class Uncertainty:
         Tables that are compared in part or not at all, and how to compare them.
     """
 
+    room: float | None
     likely: tuple[float, float] | None
     extreme: tuple[float, float] | None
     explain_command: str
@@ -101,8 +105,12 @@ def uncertainty(run: TrainingRun, ask: QueryCache, layout: Line, num_gpus: int) 
         measured, measured_memory = measured_errors(run, catalog)
         errors += measured
         memory = [*memory, *measured_memory]
+    room = None
+    if "fit_probability" in run.estimator.relations[0].outputs:
+        memory_bytes = np.array([float(layout["memory_bytes"])])
+        room = float(fit_probability(memory_bytes, float(layout["hbm_bytes"]), catalog)[0])
     return Uncertainty(
-        likely, extreme, command, errors, memory, unlike_published(run, catalog), asked, note
+        room, likely, extreme, command, errors, memory, unlike_published(run, catalog), asked, note
     )
 
 

@@ -19,12 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from estimators.contract import Catalog, Values
-from estimators.distribution import QUANTILE, normal_cumulative
-from estimators.interval import interval_term
-
-MEMORY_ERROR = "memory_error"
-"""Row of table `interval_term`: logarithm of measured over estimated memory."""
+from estimators.contract import Values
 
 
 def communicators(values: Values, layout: Values) -> Any:
@@ -64,19 +59,3 @@ def unused_bytes(allocated: Any, besides: Any, values: Values) -> Any:
     """
     factor = values["fragmentation"]
     return (factor - 1) * allocated + factor * besides
-
-
-def fit_probability(memory: Any, capacity: Any, catalog: Catalog) -> Any:
-    """Return the probability that a device has room for its memory.
-
-    The logarithm of measured over estimated memory is normal, with the mean and deviation of the
-    published rows: row `memory_error` of table `interval_term`, whose ends are the middle nine
-    tenths. Without a deviation it is 0 or 1.
-    """
-    mean, low, high = interval_term(catalog, MEMORY_ERROR)
-    deviation = (high - low) / (2 * QUANTILE)
-    with np.errstate(all="ignore"):
-        room = np.log(capacity / memory) - mean
-        if deviation <= 0:
-            return np.where(room >= 0, 1.0, 0.0)
-        return normal_cumulative(room / deviation)
