@@ -14,16 +14,13 @@ from warehouse.errors import InputError
 from warehouse.limits import read_number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from duckdb import DuckDBPyConnection
 
     from warehouse.show.formats import Row
 
 FILTERS = ("estimator", "variant", "model", "accelerator")
-_NAMES = (*FILTERS, "priced_as")
-"""Columns that filters compare with: an accelerator by its own name, or by that of its price."""
-
 WITHOUT_TOKENS = "the tokens of the run are not known"
 """The `run_note` of a run that lacks nothing but `--tokens`."""
 
@@ -145,6 +142,24 @@ def energies(
     return RunTable(found.columns, rows, found.left_out)
 
 
+def keep_runs(connection: DuckDBPyConnection, problems: Collection[int] = ()) -> None:
+    """Find the stored runs once for all later queries on this connection.
+
+    The macros of runs, costs and energy read view `estimated_run`, and DuckDB takes longer to plan
+    that view than to run it. A temporary table of its name takes its place: temporary tables are
+    found first. Nothing is written to the database.
+
+    Parameters
+    ----------
+    problems
+        Ids of the problems whose runs are asked for; by default all.
+    """
+    where = f" where problem_id in ({', '.join(map(str, problems))})" if problems else ""
+    connection.execute(
+        f"create or replace temp table estimated_run as from main.estimated_run{where}"
+    )
+
+
 def number_or_name(
     connection: DuckDBPyConnection, text: str | None, option: str, table: str, limits: str
 ) -> float | None:
@@ -246,7 +261,8 @@ def _run_table(
     InputError
         If there is none.
     """
-    _check_identity(connection, runs.identity)
+    keep_runs(connection)
+    filters = _known_filters(connection, runs)
     arguments: dict[str, Any] = {
         "assumed_goodput": runs.goodput,
         "only_id": runs.identity,
@@ -256,13 +272,8 @@ def _run_table(
     named = ", ".join(f"{name} := ?" for name in arguments)
     query = f"select {', '.join(columns)} from {macro}(?, {named}){where}"
     found = connection.execute(query, [runs.tokens, *arguments.values()]).fetchall()
-    without_time = _runs_without_time(connection, runs)
-    filters = _known_filters(connection, runs, _names_of(columns, found, without_time))
     rows = [r for r in found if _kept(dict(zip(columns, r, strict=True)), runs, filters)]
-    left_out: dict[str, int] = {}
-    for *values, note, number in without_time:
-        if _kept(dict(zip(_NAMES, values, strict=True)), runs, filters):
-            left_out[note] = left_out.get(note, 0) + number
+    left_out = _left_out(connection, runs, filters)
     if not rows:
         _refuse_nothing(runs, left_out)
     return RunTable(tuple(columns), list(rows), left_out)
@@ -292,60 +303,24 @@ def _kept(row: Mapping[str, Any], runs: RunQuery, filters: Mapping[str, str]) ->
     return all(row[name] == value for name, value in filters.items())
 
 
-def _check_identity(connection: DuckDBPyConnection, identity: int | None) -> None:
-    """Refuse an id that no run has.
-
-    Raises
-    ------
-    InputError
-        If it is neither a cell's nor a problem's.
-    """
-    if identity is None:
-        return
-    query = "select count(*) from estimated_run where ? in (cell_id, problem_id)"
-    if connection.execute(query, [identity]).fetchall() == [(0,)]:
-        raise InputError(
-            f"`--id` {identity} is neither a cell nor a problem with a run",
-            "`warehouse rank --format json` shows ids",
-        )
-
-
-def _names_of(
-    columns: Sequence[str], found: Sequence[Row], without_time: Sequence[Row]
-) -> dict[str, list[str]]:
-    """Return the values that runs have in each column that a filter may name, in order."""
-    names: dict[str, list[str]] = {}
-    for place, name in enumerate(_NAMES):
-        own = columns.index(name)
-        values = {row[own] for row in found} | {row[place] for row in without_time}
-        names[name] = sorted(values - {None})
-    return names
-
-
-def _known_filters(
-    connection: DuckDBPyConnection, runs: RunQuery, names: Mapping[str, list[str]]
-) -> dict[str, str]:
+def _known_filters(connection: DuckDBPyConnection, runs: RunQuery) -> dict[str, str]:
     """Return the filters as stored: an accelerator's name that is priced, mends in order.
 
-    Parameters
-    ----------
-    names
-        Column -> values of the runs that were read. An id or a GPU count leaves runs out: then the
-        values of all runs are read.
-
     Raises
     ------
     InputError
-        If no run has a value; the hint lists values that runs have.
+        If no run has a value or the id; the hint lists values that runs have.
     """
-    is_part = runs.identity is not None or runs.num_gpus is not None
-
-    def stored(name: str) -> list[str]:
-        return _stored(connection, name) if is_part else names[name]
-
+    if runs.identity is not None:
+        query = "select count(*) from estimated_run where ? in (cell_id, problem_id)"
+        if connection.execute(query, [runs.identity]).fetchall() == [(0,)]:
+            raise InputError(
+                f"`--id` {runs.identity} is neither a cell nor a problem with a run",
+                "`warehouse rank --format json` shows ids",
+            )
     filters = {}
     for name, value in runs.filters.items():
-        known = stored(name)
+        known = _stored(connection, name)
         if meant := name_meant(value, known, {}):
             filters[name] = meant
             continue
@@ -356,7 +331,7 @@ def _known_filters(
                 continue
         if name == "accelerator":
             priced = _priced_as(connection, value)
-            if priced in stored("priced_as"):
+            if priced in _stored(connection, "priced_as"):
                 filters["priced_as"] = str(priced)
                 continue
         if meant := name_meant(value, known, spellings(connection, name)):
@@ -381,10 +356,13 @@ def _stored(connection: DuckDBPyConnection, name: str) -> list[str]:
     return [row[0] for row in connection.execute(query).fetchall()]
 
 
-def _runs_without_time(connection: DuckDBPyConnection, runs: RunQuery) -> list[Row]:
-    """Return the numbers of runs without a time: the columns `_NAMES`, the reason, the number."""
+def _left_out(
+    connection: DuckDBPyConnection, runs: RunQuery, filters: Mapping[str, str]
+) -> dict[str, int]:
+    """Return the number of runs without a time, by reason."""
+    columns = (*FILTERS, "priced_as")
     query = (
-        f"select {', '.join(_NAMES)}, run_note, count(*) "
+        f"select {', '.join(columns)}, run_note, count(*) "
         "from training_run_for(?, assumed_goodput := ?) where run_note is not null "
         "and (?::bigint is null or ? in (cell_id, problem_id)) "
         # a run without a number of GPUs may be on any
@@ -392,4 +370,8 @@ def _runs_without_time(connection: DuckDBPyConnection, runs: RunQuery) -> list[R
     )
     wanted = (runs.identity, runs.identity, runs.num_gpus, runs.num_gpus)
     given = [runs.tokens, runs.goodput, *wanted]
-    return list(connection.execute(query, given).fetchall())
+    found: dict[str, int] = {}
+    for *values, note, number in connection.execute(query, given).fetchall():
+        if _kept(dict(zip(columns, values, strict=True)), runs, filters):
+            found[note] = found.get(note, 0) + number
+    return found

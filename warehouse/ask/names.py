@@ -43,7 +43,7 @@ def name_meant(asked: str, known: Collection[str], spellings: Mapping[str, str])
 
 def spellings(connection: DuckDBPyConnection, column: str) -> dict[str, str]:
     """Return alias -> name of a column such as `accelerator`, from the reference tables."""
-    catalog = load_catalog(connection)
+    catalog = load_catalog(connection, with_measured=False)
     return {
         alias: name
         for table, aliases in catalog.aliases.items()

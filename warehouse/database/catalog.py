@@ -39,11 +39,18 @@ _ACCELERATOR = "accelerator"
 _REMARKS = ("assumed", "source", "note")
 
 
-def load_catalog(connection: DuckDBPyConnection) -> Catalog:
-    """Return the reference tables stored in a database."""
+def load_catalog(connection: DuckDBPyConnection, *, with_measured: bool = True) -> Catalog:
+    """Return the reference tables stored in a database.
+
+    Parameters
+    ----------
+    with_measured
+        Whether to read the measured tables as well, which takes polars. Names need none.
+    """
     tables = {}
-    measured = {name: connection.table(name).pl() for name in measured_names(connection)}
-    for name in set(reference_names(connection)) - set(measured):
+    names = measured_names(connection)
+    measured = {name: connection.table(name).pl() for name in names if with_measured}
+    for name in set(reference_names(connection)) - set(names):
         result = connection.execute(f"select * from {quoted(name)}")
         header = [column[0] for column in result.description or ()]
         tables[name] = _table_records(header, result.fetchall())

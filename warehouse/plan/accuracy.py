@@ -97,7 +97,9 @@ def uncertainty(run: TrainingRun, ask: QueryCache, layout: Line, num_gpus: int) 
             found = explain(shown, catalog)
             likely, extreme = found.likely, found.extreme
     asked = {"accuracy": stored_errors(run), "memory_accuracy": memory_errors(run)}
-    stored, memory = (ask(query) for query in asked.values())
+    # without a cell that may have a measured configuration neither query finds a row
+    is_measured = bool(ask(measured_cells(run)))
+    stored, memory = (ask(query) if is_measured else [] for query in asked.values())
     errors, is_stored, note = _errors(run, stored, catalog)
     if not is_stored:
         del asked["accuracy"]
@@ -173,6 +175,15 @@ def _shell(name: str, value: str) -> str:
 
 
 # ---- errors on published steps, and on measured memory ----
+
+
+def measured_cells(run: TrainingRun) -> str:
+    """Return the query of one of the estimator's cells that may have a measured configuration."""
+    return f"""\
+select cell_id
+from measured_cell
+where estimator = {literal(run.estimator.name)} and variant = {literal(run.variant)}
+limit 1"""
 
 
 def stored_errors(run: TrainingRun) -> str:

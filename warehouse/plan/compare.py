@@ -60,6 +60,7 @@ def compare_counts(run: TrainingRun, ask: QueryCache, sweep: Sweep) -> Compariso
     if not bare or (wanted is not None and wanted not in {line["num_gpus"] for line in bare}):
         raise nothing_fits(run, ask, sweep, bare)
     problem = bare[0]["problem_id"] if wanted is None else problems[wanted]
+    ask.keep_runs(list(problems.values()))
     rates = queries.gpu_rates(run, ask, problem)
     return Comparison(ask(queries.counts(run, problems.values(), rates)), rates)
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from estimators.columns import LAYOUT_COLUMNS
+from warehouse.ask.cost import keep_runs
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.sql_text import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from duckdb import DuckDBPyConnection
 
@@ -78,6 +79,10 @@ class QueryCache:
         if query not in self._rows:
             self._rows[query] = list(rows_as_dicts(self._connection, query))
         return self._rows[query]
+
+    def keep_runs(self, problems: Collection[int]) -> None:
+        """Find the runs of some problems once: the queries of cost and energy ask for no others."""
+        keep_runs(self._connection, problems)
 
 
 def best_layouts(
