@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks import refresh_calibration
 from estimators import registry
-from tests.shared import Command, call
+from tests.shared import Command, Shared, call
 
 STUDY = """\
 name = "steps"
@@ -43,12 +43,17 @@ CONFIGURATION = (
 
 
 @pytest.fixture(scope="module")
-def made(
-    tmp_path_factory: pytest.TempPathFactory, empty_warehouse: Path
-) -> tuple[Path, tuple[int, str, str]]:
+def made(shared: Shared, empty_warehouse: Path) -> tuple[Path, tuple[int, str, str]]:
     """A database with one profile, to copy, and what making it printed."""
-    path = shutil.copyfile(empty_warehouse, tmp_path_factory.mktemp("calibrated") / "w.duckdb")
-    return path, call("calibrate", "published_megatron_recompute", "--name", "tuned", "--db", path)
+
+    def make(place: Path) -> None:
+        path = shutil.copyfile(empty_warehouse, place / "w.duckdb")
+        asked = ("calibrate", "published_megatron_recompute", "--name", "tuned", "--db", path)
+        (place / "done.json").write_text(json.dumps(call(*asked)), encoding="utf-8")
+
+    place = shared("calibrated", make)
+    code, out, err = json.loads((place / "done.json").read_text(encoding="utf-8"))
+    return place / "w.duckdb", (code, out, err)
 
 
 @pytest.fixture

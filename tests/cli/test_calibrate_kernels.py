@@ -172,6 +172,7 @@ def test_attention_is_timed_in_a_file_of_its_own(
     assert ratios[1] == pytest.approx(ratios[0] / 2)
 
 
+@pytest.mark.long
 def test_a_profile_of_kernels_is_taken_by_every_command(
     warehouse: Command, database: Path, timings: Path
 ) -> None:

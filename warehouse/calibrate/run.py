@@ -135,12 +135,12 @@ def run_calibration(
     notes = _notes(fit, asked, num_foreign)
     profile = fit.profile("", estimator)
     others: list[Other] = []
-    if estimator.takes_published_steps:
-        rest = [
-            rows.filter(~kept) if name == source.name else rows
-            for name in published_tables()
-            for rows in [published_reference(name).frame]
-        ]
+    rest = [
+        rows.filter(~kept) if name == source.name else rows
+        for name in (published_tables() if estimator.takes_published_steps else ())
+        for rows in [published_reference(name).frame]
+    ]
+    if rest:
         others = _others(estimator, pl.concat(rest), catalog, profile)
     names = tuple(frame[ROW].to_list())
     return Calibration(estimator, source.name, tuple(conditions), names, fit, tuple(others), notes)
