@@ -99,3 +99,73 @@ def test_a_router_reads_16_bits() -> None:
     low = {**DEEPSEEK_V3, "precision": "fp8", "number_recipe": "tensorwise"}
     less = 7168 + 1536 + 512 + 8 * (7168 + 2048) + 2048
     assert bytes_a_token(low, few, many) == close(457_600 + 8 * 4 - less)
+
+
+# ---- a rank's state, and the table of SimuMax ----
+
+
+def test_a_rank_of_a_wide_mixture_has_the_state_of_its_layers() -> None:
+    # Two tensor ranks, experts one by one on 64 ranks: 64 replicas of the dense part, 2 of experts.
+    shape = {
+        **DEEPSEEK_V3,
+        "num_dense_layers": 0,
+        "tensor_parallel": 2,
+        "expert_tensor_parallel": 1,
+        "expert_parallel": 64,
+        "data_parallel": 64,
+        "num_microbatches": 1,
+        "zero_stage": 1,
+        "uses_sequence_parallel": True,
+        "uses_router_bias": True,
+        "stored_weight_bytes": 2.0,
+        "stored_gradient_bytes": 2.0,
+        # FP32 weights, two moments, and the gradients' shard in FP32
+        "stored_optimizer_bytes": 16.0,
+    }
+    few, many = steps({**shape, "num_layers": 4}, {**shape, "num_layers": 12})
+    parts = ("weights_bytes", "gradients_bytes", "optimizer_bytes")
+    found = sum(many[name] - few[name] for name in parts)
+    # Latents whole, heads and shared expert halved, router with its bias, four norms' weights.
+    latents = 7168 * 1536 + 1536 + 7168 * 576 + 512
+    heads = 1536 * 128 * 192 + 512 * 128 * 256 + 128 * 128 * 7168
+    assert (latents, heads // 2) == (15_140_864, 85_983_232)
+    dense = latents + heads // 2 + 3 * 7168 * 2048 // 2 + 7168 * 256 + 256 + 2 * 7168
+    assert dense == 124_993_792
+    experts = 4 * 3 * 7168 * 2048
+    assert found == close(8 * (dense * (4 + 16 / 64) + experts * (4 + 16 / 2)))
+    assert round(found / 1e9, 2) == 21.16
+
+
+@pytest.mark.parametrize(
+    ("layout", "gib", "measured"),
+    [
+        ({"pipeline_parallel": 2, "data_parallel": 4, "num_microbatches": 4}, 64.4, 66.55),
+        ({"tensor_parallel": 2, "data_parallel": 4, "num_microbatches": 4}, 59.6, 60.68),
+        ({"tensor_parallel": 4, "data_parallel": 2, "num_microbatches": 8}, 38.4, 39.07),
+        ({"tensor_parallel": 8, "data_parallel": 1, "num_microbatches": 16}, 27.9, 28.29),
+    ],
+)
+def test_tensors_of_the_table_of_simumax(
+    layout: dict[str, Any], gib: float, measured: float
+) -> None:
+    # Twelve layers of Llama 70B; 6 + 12 / D bytes a parameter, logits of 6. The largest allocated
+    # memory of MooreThreads/SimuMax @4dcaae5 docs/b200/b200_release_v1.2_summary.json.
+    shape = {
+        **LLAMA_70B,
+        "vocab_size": 128_256,
+        "num_layers": 12,
+        "zero_stage": 1,
+        "stored_gradient_bytes": 4.0,
+        "stored_logit_bytes": 6.0,
+        "uses_sequence_parallel": layout.get("tensor_parallel", 1) > 1,
+    }
+    [found] = steps({**shape, **layout})
+    without_gradients = found["allocated_bytes"]
+    if "pipeline_parallel" in layout:
+        # the list of the first stage, which has no logits, and the gradients of a layer at work
+        without_gradients -= (6 * 28_672 + 8 * 8192) * 4096
+    else:
+        # the last norm's input and result, beside the logits
+        without_gradients -= 4 * 8192 * 4096 / layout["tensor_parallel"]
+    assert without_gradients / 2**30 == pytest.approx(gib, abs=0.05)
+    assert found["allocated_bytes"] / 2**30 == pytest.approx(measured, rel=0.025)
