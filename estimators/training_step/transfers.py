@@ -236,8 +236,11 @@ def waits(
         "backward": products["input_gradient"] + products["weight_gradient"] + core.backward,
     }
     busy = {name: tensor[name]["hidden"] + context[name]["hidden"] for name in work}
-    free, sent = sum(work.values()) - sum(busy.values()), sum(exchange.values())
-    share = overlaps(values) * np.minimum(free / np.where(sent > 0, sent, 1.0), 1.0)
+    share: Any = 0.0
+    sent = sum(exchange.values())
+    if np.any(sent):
+        free = sum(work.values()) - sum(busy.values())
+        share = overlaps(values) * np.minimum(free / np.where(sent > 0, sent, 1.0), 1.0)
     for name in work:
         behind = share * exchange[name]
         expert = {
