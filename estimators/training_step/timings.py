@@ -180,7 +180,8 @@ def compare_attention(columns: Columns, values: Values, is_sustained: bool) -> C
     tokens = columns["num_sequences"] * columns["seq_len"]
     query = columns["num_heads"] * columns["head_size"]
     layout = {"microbatch_size": columns["num_sequences"], "context_parallel": 1}
-    core = attention_core(Part(tokens, query), {**values, "attention": "flash"}, layout)
+    part = Part(tokens, query, query, columns["num_heads"])
+    core = attention_core(part, {**values, "attention": "flash"}, layout)
     is_backward = np.equal(columns["stage"], "backward")
     # half of the scores: those that a causal mask leaves
     flops = 2.0 * tokens * columns["seq_len"] * query
@@ -197,10 +198,12 @@ def compare_attention(columns: Columns, values: Values, is_sustained: bool) -> C
 
 
 class Part(NamedTuple):
-    """What attention needs to know of one GPU's part of a layer: tokens, and width of queries."""
+    """One GPU's part of a layer, as attention takes it: tokens, widths and number of heads."""
 
     tokens: Array
     query: Array
+    result: Array
+    heads: Array
 
 
 def _compared(
