@@ -11,6 +11,7 @@ import pytest
 from benchmarks.interval_draws import drawn_interval, rows
 from estimators.columns import COLUMNS
 from estimators.contract import PUBLISHED
+from estimators.decoder import with_details
 from estimators.interval import combined, constant_spreads, moved
 from estimators.registry import get
 from estimators.training_step.shapes import independent_share
@@ -89,17 +90,9 @@ def test_a_row_of_the_formula_has_no_range_of_measured_kernels() -> None:
 
 def test_products_err_less_together_than_one_alone() -> None:
     # without gates: widths of 3, 1, 4 and 4 times 512, in three passes
-    values = {
-        "num_heads": 8,
-        "head_size": 64,
-        "num_kv_heads": 8,
-        "sparse_share": 0.0,
-        "experts_per_token": 1,
-        "num_shared_experts": 0,
-        "expert_ffn_hidden_size": 1,
-        "ffn_hidden_size": 2048,
-        "uses_glu": False,
-    }
+    values = with_details(
+        {"num_layers": 1, "hidden_size": 512, "ffn_hidden_size": 2048, "num_heads": 8}
+    )
     found = independent_share(values, 6.0, 0.0, 10.0)
     assert found == pytest.approx(0.6 * np.sqrt((9 + 1 + 16 + 16) / 144 / 3))
     assert independent_share(values, 0.0, 10.0, 10.0) == pytest.approx(np.sqrt(1 / 3))
