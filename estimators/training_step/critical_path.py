@@ -73,8 +73,6 @@ class Chains(NamedTuple):
         From the last pass forward on a later rank; these go on with `leaves` or `ends`.
     is_short
         Whether all passes forward of the rank are in its warm-up.
-    num_microbatches
-        Of a step.
     """
 
     ranks: tuple[int, ...]
@@ -85,7 +83,6 @@ class Chains(NamedTuple):
     leaves: list[Options]
     returns: list[Options]
     is_short: list[bool]
-    num_microbatches: int
 
 
 class _Passes:
@@ -174,7 +171,6 @@ def chains_of(case: Case, num_microbatches: int, group: int, ahead: int = 0) -> 
         [_options(_leaves(passes, ranks, number)) for number in each],
         [_options(_returns(passes, ranks, number)) for number in each],
         [passes.warm[rank] >= passes.num_passes - 1 for rank in ranks],
-        num_microbatches,
     )
 
 
@@ -270,13 +266,15 @@ def _returns(passes: _Passes, ranks: tuple[int, ...], at: int) -> Ways:
         yield forth + passes.last_backward(other, passes.warm[other] + 1) - own, to
 
 
-def longest(chains: Chains, seconds: Array) -> tuple[Array, Array]:
-    """Return the seconds of a step, and the place of the rank that works longest.
+def longest(chains: Chains, seconds: Array, num_microbatches: Array) -> Array:
+    """Return the seconds of a step.
 
     Parameters
     ----------
     seconds
         Of each kind of work, forward and backward: [number of `WIDTH`][row].
+    num_microbatches
+        Of a step, one element a row: it may be more than the chains have.
     """
     # each has a way without a detour
     starts = [np.asarray(_most(options, seconds, [])) for options in chains.starts]
@@ -284,7 +282,7 @@ def longest(chains: Chains, seconds: Array) -> tuple[Array, Array]:
     leaves: list[Array] = []
     for number, options in enumerate(chains.leaves):
         leaves.append(_longer(ends[number], _most(options, seconds, ends)))
-    work = chains.num_microbatches * (chains.work @ seconds)
+    work = num_microbatches * (chains.work @ seconds)
     found = None
     for number, own in enumerate(work):
         first = starts[number]
@@ -295,7 +293,7 @@ def longest(chains: Chains, seconds: Array) -> tuple[Array, Array]:
         else:
             whole = own + later + back
         found = whole if found is None else np.maximum(found, whole)
-    return np.asarray(found), np.argmax(work, axis=0)
+    return np.asarray(found)
 
 
 def _most(options: Options, seconds: Array, then: list[Array]) -> Array | None:

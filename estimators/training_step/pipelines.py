@@ -126,6 +126,23 @@ def microbatches_of(values: Values, layout: Values) -> Any:
     return values["global_batch_size"] / (layout["data_parallel"] * layout["microbatch_size"])
 
 
+GROUPS = 4
+"""Groups of microbatches in which a pipeline fills, runs and drains: further ones repeat that."""
+
+
+def few_of(microbatches: Any, values: Values, layout: Values) -> Any:
+    """Return the microbatches of a step, those left out that change neither its ends nor its peak.
+
+    Pipelines that differ in these alone are one case.
+    """
+    ranks, chunks = layout["pipeline_parallel"], layout["virtual_pipeline"]
+    given = number(values["microbatch_group"])
+    group = np.where(given > 0, given, ranks)
+    whole = np.remainder(microbatches, group) == 0
+    interleaved = np.where(whole, np.minimum(microbatches, GROUPS * group), microbatches)
+    return np.where(chunks == 1, np.minimum(microbatches, 2 * ranks), interleaved)
+
+
 @lru_cache(maxsize=65_536)
 def usual_group(num_microbatches: int, ranks: int) -> int:
     """Return the least number of microbatches that a chunk can take in a row.
@@ -212,7 +229,8 @@ def _case(
     flags = {name: bool(own.pop(name)) for name in _FLAGS}
     counts = {name: int(own.pop(name)) for name in _COUNTS}
     fields: dict[str, Any] = {**counts, **flags, "layout": layout or "", "schedule": schedule}
-    fields["output_layers"] = np.nan if output is None else float(output)
+    # NaN is no key of a cache
+    fields["output_layers"] = None if output is None or np.isnan(output) else float(output)
     return Case(**fields), tuple(int(each) for each in own.values())
 
 
@@ -313,7 +331,7 @@ def held_at(values: Values, layout: Values) -> Held:
     if np.all(simple):
         return found
     columns = case_columns(values, layout) | {
-        "microbatches": microbatches,
+        "microbatches": few_of(microbatches, values, layout),
         "group": number(values["microbatch_group"]),
     }
     cases = cases_of(columns, len(microbatches))

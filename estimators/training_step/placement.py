@@ -41,7 +41,7 @@ class Case(NamedTuple):
         Whether any layer has experts.
     output_layers
         Layers that have as many products as the output layer, for a program that balances stages
-        by products; NaN for others.
+        by products; None for others.
     schedule
         Order of the passes, which may give ranks further stages.
     """
@@ -58,7 +58,7 @@ class Case(NamedTuple):
     counts_loss: bool = False
     layout: str = ""
     is_mixture: bool = False
-    output_layers: float = np.nan
+    output_layers: float | None = None
     schedule: str = "1f1b"
 
 
@@ -148,7 +148,7 @@ def _stages(case: Case) -> tuple[Stages, int]:
     last = case.ranks * case.chunks - 1
     if case.layout:
         return _by_layout(case), case.ranks - 1
-    if not np.isnan(case.output_layers):
+    if case.output_layers is not None:
         sizes, output = balanced(case.layers, last + 1, case.output_layers)
         return Stages(tuple(sizes), output), output % case.ranks
     if case.first or case.last:

@@ -28,6 +28,7 @@ from estimators.training_step.pipelines import (
     Cases,
     case_columns,
     cases_of,
+    few_of,
     microbatches_of,
     number,
     usual_group,
@@ -105,16 +106,16 @@ def pace_of(work: Work, values: Values, layout: Values) -> Pace:
     size = work.forward.shape[1]
     microbatches = microbatches_of(values, layout)
     columns = case_columns(values, layout) | {
-        "microbatches": np.broadcast_to(microbatches, size),
+        "microbatches": few_of(np.broadcast_to(microbatches, size), values, layout),
         "group": number(values["microbatch_group"]),
     }
     cases = cases_of(columns, size)
     bubble, counts = np.empty(size), np.empty((len(WORK), size))
-    for (case, (count, given)), rows in _rows_of(cases):
+    for (case, (few, given)), rows in _rows_of(cases):
         own = Work(*(each[:, rows] for each in work))
-        by_rank, seconds, whole = _case_pace(
-            case, count, given or usual_group(count, case.ranks), own
-        )
+        count = np.broadcast_to(microbatches, size)[rows]
+        in_a_row = given or usual_group(few, case.ranks)
+        by_rank, seconds, whole = _case_pace(case, few, count, in_a_row, own)
         slowest = np.argmax(seconds, axis=0)
         counts[:, rows] = by_rank[slowest].T
         bubble[rows] = whole - count * seconds.max(axis=0)
@@ -134,13 +135,15 @@ def _rows_of(cases: Cases) -> list[tuple[tuple[Case, tuple[int, ...]], Array]]:
     ]
 
 
-def _case_pace(case: Case, count: int, in_a_row: int, work: Work) -> tuple[Array, Array, Array]:
+def _case_pace(case: Case, few: int, count: Array, in_a_row: int, work: Work) -> tuple[Array, Array, Array]:
     """Return the work of each rank, its seconds for a microbatch, and those of a whole step.
 
     Parameters
     ----------
-    count, in_a_row
-        Microbatches of a step, and those that a chunk takes in a row.
+    few, count
+        Microbatches of a step that matter to its ends, as of `pipelines.few_of`, and all.
+    in_a_row
+        Those that a chunk takes in a row.
     """
     by_rank = stage_work(case)[0][:, :, : len(WORK)].sum(axis=1)
     if case.schedule == "dualpipe":
@@ -156,12 +159,14 @@ def _case_pace(case: Case, count: int, in_a_row: int, work: Work) -> tuple[Array
         bubble = BUBBLES[case.schedule](case.ranks, forward, backward - weights, weights)
         return by_rank, each, count * each.max(axis=0) + bubble
     seconds = np.concatenate([work.forward, work.backward])
-    group = in_a_row if case.chunks > 1 else count
-    whole, _ = longest(chains_of(case, count, group), seconds)
+    group = in_a_row if case.chunks > 1 else few
+    whole = longest(chains_of(case, few, group), seconds, count)
     if case.chunks > 1 and (case.layout or case.first or case.last):
         turns = alternates(case, seconds)
         if turns.any():
-            whole[turns] = simulated(case, count, group, seconds[:, turns])
+            for each in np.unique(count[turns]):
+                rows = np.flatnonzero(turns & (count == each))
+                whole[rows] = simulated(case, int(each), group, seconds[:, rows])
     return by_rank, each, whole
 
 
