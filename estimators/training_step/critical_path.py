@@ -37,19 +37,9 @@ WIDTH = 2 * len(WORK)
 """Numbers of a chain: of each kind of work forward, then backward."""
 
 
-class Options(NamedTuple):
-    """Ways that a chain may take from a rank.
-
-    Attributes
-    ----------
-    counts
-        Work of each way: [way][number of `WIDTH`].
-    rank
-        Place of the rank that each way goes on at, in `Chains.ranks`; -1: the chain ends.
-    """
-
-    counts: Array
-    rank: Array
+Options = list[tuple[int, int]]
+"""Ways that a chain may take from a rank: the place of each one's work in `Chains.counts`, and that
+of the rank at which it goes on in `Chains.ranks`; -1: the chain ends."""
 
 
 class Chains(NamedTuple):
@@ -59,8 +49,8 @@ class Chains(NamedTuple):
     ----------
     ranks
         Which ranks they are.
-    work
-        Work of a microbatch on each rank: [rank][number of `WIDTH`].
+    counts
+        Work of a microbatch on each rank, then that of each way: [rank or way][number of `WIDTH`].
     starts
         Up to the first pass of the rank, or past the first group of microbatches.
     fills
@@ -76,7 +66,7 @@ class Chains(NamedTuple):
     """
 
     ranks: tuple[int, ...]
-    work: Array
+    counts: Array
     starts: list[Options]
     fills: list[Options]
     ends: list[Options]
@@ -138,6 +128,7 @@ class _Passes:
         return self.chunks - 1 - int(np.argmax(changed))
 
 
+@lru_cache(maxsize=16_384)
 def stage_work(case: Case) -> tuple[Array, Array]:
     """Return the work of each stage forward and backward: [rank][chunk][number of `WIDTH`]."""
     placement = place(case)
@@ -161,27 +152,29 @@ def chains_of(case: Case, num_microbatches: int, group: int, ahead: int = 0) -> 
     passes = _Passes(case, num_microbatches, group, ahead)
     begins = runs_of([np.moveaxis(passes.forward, 0, -1)])
     ranks = tuple(sorted({*begins, *(rank - 1 for rank in begins[1:]), case.ranks - 1}))
-    each = range(len(ranks))
-    return Chains(
-        ranks,
-        (passes.forward + passes.backward).sum(axis=1)[list(ranks)],
-        [_options(_starts(passes, ranks, number)) for number in each],
-        [_options(_fills(passes, ranks, number)) for number in each],
-        [_options(_ends(passes, ranks, number)) for number in each],
-        [_options(_leaves(passes, ranks, number)) for number in each],
-        [_options(_returns(passes, ranks, number)) for number in each],
-        [passes.warm[rank] >= passes.num_passes - 1 for rank in ranks],
+    counts = list((passes.forward + passes.backward).sum(axis=1)[list(ranks)])
+    starts, fills, ends, leaves, returns = (
+        [_options(ways(passes, ranks, number), counts) for number in range(len(ranks))]
+        for ways in (_starts, _fills, _ends, _leaves, _returns)
     )
+    is_short = [passes.warm[rank] >= passes.num_passes - 1 for rank in ranks]
+    return Chains(ranks, np.stack(counts), starts, fills, ends, leaves, returns, is_short)
 
 
 Ways = Iterator[tuple[Array, int]]
 
 
-def _options(ways: Ways) -> Options:
-    """Return ways without those that another one to the same rank contains."""
+def _options(ways: Ways, known: list[Array]) -> Options:
+    """Return ways without those that another one to the same rank contains.
+
+    Parameters
+    ----------
+    known
+        The work of ways so far, to which theirs is added.
+    """
     found = list(ways)
     if not found:
-        return Options(np.zeros((0, WIDTH)), np.zeros(0, dtype=np.int64))
+        return []
     counts, rank = np.stack([way for way, _ in found]), np.array([to for _, to in found])
     first, second = np.triu_indices(len(found), 1)
     same = rank[first] == rank[second]
@@ -191,7 +184,9 @@ def _options(ways: Ways) -> Options:
     keeps[second[less]] = False
     more = (counts[first] <= counts[second]).all(axis=1) & ~less
     keeps[first[more]] = False
-    return Options(counts[keeps], rank[keeps])
+    begin = len(known)
+    known.extend(counts[keeps])
+    return [(begin + number, to) for number, to in enumerate(rank[keeps].tolist())]
 
 
 def _starts(passes: _Passes, ranks: tuple[int, ...], at: int) -> Ways:
@@ -276,18 +271,19 @@ def longest(chains: Chains, seconds: Array, num_microbatches: Array) -> Array:
     num_microbatches
         Of a step, one element a row: it may be more than the chains have.
     """
+    times = chains.counts @ seconds
     # each has a way without a detour
-    starts = [np.asarray(_most(options, seconds, [])) for options in chains.starts]
-    ends = [np.asarray(_most(options, seconds, [])) for options in chains.ends]
+    starts = [np.asarray(_most(options, times, [])) for options in chains.starts]
+    ends = [np.asarray(_most(options, times, [])) for options in chains.ends]
     leaves: list[Array] = []
     for number, options in enumerate(chains.leaves):
-        leaves.append(_longer(ends[number], _most(options, seconds, ends)))
-    work = num_microbatches * (chains.work @ seconds)
+        leaves.append(_longer(ends[number], _most(options, times, ends)))
     found = None
-    for number, own in enumerate(work):
+    for number in range(len(chains.ranks)):
+        own = num_microbatches * times[number]
         first = starts[number]
-        later = _longer(first, _most(chains.fills[number], seconds, starts))
-        back = _longer(leaves[number], _most(chains.returns[number], seconds, leaves))
+        later = _longer(first, _most(chains.fills[number], times, starts))
+        back = _longer(leaves[number], _most(chains.returns[number], times, leaves))
         if chains.is_short[number]:
             whole = own + np.maximum(later + leaves[number], first + back)
         else:
@@ -296,15 +292,12 @@ def longest(chains: Chains, seconds: Array, num_microbatches: Array) -> Array:
     return np.asarray(found)
 
 
-def _most(options: Options, seconds: Array, then: list[Array]) -> Array | None:
+def _most(options: Options, times: Array, then: list[Array]) -> Array | None:
     """Return the longest of several ways in each row; None: there is none."""
     most = None
-    if not len(options.rank):
-        return None
-    times = options.counts @ seconds
-    for number, to in enumerate(options.rank.tolist()):
-        whole = times[number] + then[to] if to >= 0 else times[number]
-        most = whole if most is None else np.maximum(most, whole, out=most)
+    for way, to in options:
+        whole = times[way] + then[to] if to >= 0 else times[way]
+        most = whole if most is None else np.maximum(most, whole)
     return most
 
 

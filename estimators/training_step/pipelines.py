@@ -200,7 +200,8 @@ def cases_of(columns: dict[str, Any], size: int) -> Cases:
     for name, column in columns.items():
         whole = np.asarray(column)
         if whole.ndim == 0:
-            known[name] = [whole.item()]
+            only = whole.item()
+            known[name] = [None if only != only else only]
         elif name in _CODED:
             given = [None if each is None or each != each else each for each in whole.tolist()]
             known[name] = list(dict.fromkeys(given))
@@ -213,25 +214,28 @@ def cases_of(columns: dict[str, Any], size: int) -> Cases:
     if coded:
         table, place = distinct(coded, tuple(coded))
     count = max((len(each) for each in table.values()), default=1)
-    return Cases([_case(columns, known, table, row) for row in range(count)], place)
+    lists = [
+        [known[name][int(code)] for code in table.get(name, [0])]
+        if name in known
+        else table[name].tolist()
+        for name in columns
+    ]
+    filled = [each * count if len(each) < count else each for each in lists]
+    names = tuple(columns)
+    return Cases([_case(names, row) for row in zip(*filled, strict=True)], place)
 
 
-def _case(
-    columns: dict[str, Any], known: dict[str, list[Any]], table: dict[str, Array], row: int
-) -> tuple[Case, tuple[int, ...]]:
-    """Return the pipeline in a row of the distinct ones, and its further numbers."""
-    own: dict[str, Any] = {}
-    for name in columns:
-        value: Any = table[name][row] if name in table else 0
-        own[name] = known[name][int(value)] if name in known else value
-    output = own.pop("output_layers")
-    layout, schedule = own.pop("layout"), own.pop("schedule")
+@lru_cache(maxsize=65_536)
+def _case(names: tuple[str, ...], row: tuple[Any, ...]) -> tuple[Case, tuple[int, ...]]:
+    """Return a pipeline and its further numbers from their names and values."""
+    own = dict(zip(names, row, strict=True))
+    output, layout, schedule = (own.pop(name) for name in ("output_layers", "layout", "schedule"))
     flags = {name: bool(own.pop(name)) for name in _FLAGS}
     counts = {name: int(own.pop(name)) for name in _COUNTS}
-    fields: dict[str, Any] = {**counts, **flags, "layout": layout or "", "schedule": schedule}
     # NaN is no key of a cache
-    fields["output_layers"] = None if output is None or np.isnan(output) else float(output)
-    return Case(**fields), tuple(int(each) for each in own.values())
+    output = None if output is None or np.isnan(output) else float(output)
+    fields: dict[str, Any] = {**counts, **flags, "layout": layout or "", "schedule": schedule}
+    return Case(**fields, output_layers=output), tuple(int(each) for each in own.values())
 
 
 _CODED = ("layout", "output_layers", "schedule")
@@ -371,8 +375,9 @@ def _kinds(layers: list[Array]) -> dict[str, list[Array]]:
 def _gathered(found: list[Array], place: Array) -> Array:
     """Return figures of several ranks for each row, [rank][row]; the last rank fills the rest."""
     height = max(2, *(len(each) for each in found))
-    filled = [np.append(each, [each[-1]] * (height - len(each))) for each in found]
-    return np.stack(filled, axis=1)[:, place]
+    ranks = np.arange(height)
+    filled = np.stack([each[np.minimum(ranks, len(each) - 1)] for each in found], axis=1)
+    return filled[:, place]
 
 
 def _merged(simple: Any, other: Array, is_simple_row: Any) -> Any:

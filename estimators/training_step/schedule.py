@@ -135,7 +135,9 @@ def _rows_of(cases: Cases) -> list[tuple[tuple[Case, tuple[int, ...]], Array]]:
     ]
 
 
-def _case_pace(case: Case, few: int, count: Array, in_a_row: int, work: Work) -> tuple[Array, Array, Array]:
+def _case_pace(
+    case: Case, few: int, count: Array, in_a_row: int, work: Work
+) -> tuple[Array, Array, Array]:
     """Return the work of each rank, its seconds for a microbatch, and those of a whole step.
 
     Parameters
