@@ -38,14 +38,15 @@ def attention_core(size: Any, values: Values, layout: Values) -> Core:
     return Core(*(np.where(is_flash, a, b) for a, b in zip(flash, unfused, strict=True)))
 
 
-def backward_products(size: Any) -> Any:
+def backward_products(values: Values) -> Any:
     """Return the FLOPs of the fused backward pass over those of the forward pass.
 
     Of its five products three have the width of the keys (the scores again, the gradients of
     queries and keys), two that of the values: 2.5 where both are as wide (arXiv 2307.08691 section
     4.1).
     """
-    return (3.0 * size.query + 2.0 * size.result) / (size.query + size.result)
+    keys = values["qk_head_size"] + values["qk_rotary_size"]
+    return (3.0 * keys + 2.0 * values["v_head_size"]) / (keys + values["v_head_size"])
 
 
 def flash_flops(size: Any, values: Values, layout: Values) -> Any:
@@ -93,7 +94,7 @@ def _flash_of(length: Any, size: Any, values: Values, layout: Values) -> Core:
     # blocks of a causal kernel differ in work: only less than one whole wave stays unfilled
     share = np.minimum(waves, 1.0)
     peak = values["matrix_flops_per_second"] * share
-    products = backward_products(size)
+    products = backward_products(values)
     forward = flops / (peak * values["flash_forward_efficiency"])
     backward = products * flops / (peak * values["flash_backward_efficiency"])
     if values["attention_rates"]:

@@ -58,7 +58,8 @@ def _query_depth(size: Any) -> Any:
 
 def product_flops(size: Any) -> Any:
     """Return the FLOPs of the products around attention, forward."""
-    runs = (*head_products(size), *latent_products(size))
+    latents = latent_products(size) if np.any(size.key_latent) else ()
+    runs = (*head_products(size), *latents)
     return sum(2.0 * share * rows * columns * depth for rows, columns, depth, _, share in runs)
 
 

@@ -93,7 +93,7 @@ def flops_of(size: Any, values: Values, layout: Values) -> Flops:
     return Flops(
         product_flops(size) + 2.0 * (dense + shared + experts + router),
         np.where(is_flash, flash_flops(size, values, layout), square),
-        np.where(is_flash, backward_products(size), 2.0),
+        np.where(is_flash, backward_products(values), 2.0),
     )
 
 
