@@ -40,7 +40,7 @@ def open_for_write(path: Path) -> duckdb.DuckDBPyConnection:
     """
     path = Path(path)
     if not _exists(path):
-        _create(path)
+        _create(_file_of(path))
     connection = _connect(path, read_only=False)
     try:
         prepare(connection)
@@ -177,11 +177,18 @@ def _put(new: Path, path: Path) -> None:
     new.unlink()
 
 
+def _file_of(path: Path) -> Path:
+    """Return what a link leads to, whether or not it exists; other paths as they are.
+
+    Through a link DuckDB would write its log next to the link, where no other process looks.
+    """
+    return path.resolve() if path.is_symlink() else path
+
+
 def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-    # Through a link DuckDB would write its log next to the link, where no other process looks.
-    file = path.resolve() if path.is_symlink() else path
+    file = str(_file_of(path))
     try:
-        return duckdb.connect(str(file), read_only=read_only, config=empty.CONFIG)
+        return duckdb.connect(file, read_only=read_only, config=empty.CONFIG)
     except duckdb.Error as error:
         raise database_error(error, path) from error
 
