@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,18 @@ def test_tokens_are_asked_for_and_never_assumed(ask: Any) -> None:
     assert {row["model"] for row in rows} == {"70B parameters"}
     code, rows, _ = ask("cost", "--model", "gpt3_1T", "--tokens", 1e12, "--price", 1)
     assert (code, {row["dataset_tokens"] for row in rows}) == (0, {1e12})
+
+
+def test_a_database_may_have_the_name_of_a_schema(
+    ask: Any, database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = shutil.copyfile(database, tmp_path / "main.duckdb")
+    before = named.read_bytes()
+    asked = ("cost", "--model", "70B parameters", "--json")
+    assert run([*asked, "--db", str(named)]) == 0
+    out, _ = capsys.readouterr()
+    assert json.loads(out) == ask(*asked[:-1])[1]
+    assert named.read_bytes() == before
 
 
 @pytest.mark.long

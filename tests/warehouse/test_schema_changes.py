@@ -15,6 +15,7 @@ import pytest
 
 from estimators.columns import COLUMNS, Column
 from estimators.contract import Relation
+from estimators.registry import ESTIMATORS
 from tests.toy_estimator import CONFIGURATIONS, PART_ROWS, TOY
 from tests.warehouse.schema_cases import columns_of
 from warehouse.database import resources
@@ -92,6 +93,13 @@ def directories(tmp_path: Path) -> Directories:
     return Directories(sql=sql, reference=reference)
 
 
+@pytest.fixture
+def few_estimators(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave two estimators: a database of theirs takes a tenth of the time."""
+    few = {name: ESTIMATORS[name] for name in ("linear_layer", "run_optimizer")}
+    monkeypatch.setattr("estimators.registry.ESTIMATORS", few)
+
+
 def dump(connection: duckdb.DuckDBPyConnection) -> list[list[str]]:
     """Everything a user can see: names, DDL, comments and rows."""
     parts = [
@@ -120,6 +128,7 @@ def test_preparing_twice_does_nothing(
     assert dump(connection) == before
 
 
+@pytest.mark.usefixtures("few_estimators")
 def test_a_changed_file_changes_its_table_or_view_and_nothing_else(
     connection: duckdb.DuckDBPyConnection, directories: Directories
 ) -> None:
@@ -141,6 +150,7 @@ def test_a_changed_file_changes_its_table_or_view_and_nothing_else(
     assert len(connection.execute("from system").fetchall()) == 2  # its file did not change
 
 
+@pytest.mark.usefixtures("few_estimators")
 def test_removed_files_go_and_what_the_user_made_stays(
     connection: duckdb.DuckDBPyConnection, directories: Directories
 ) -> None:
@@ -156,6 +166,7 @@ def test_removed_files_go_and_what_the_user_made_stays(
     assert columns_of(connection, "system") == {}
 
 
+@pytest.mark.usefixtures("few_estimators")
 def test_a_table_macro_whose_file_is_gone_goes_and_one_of_the_users_stays(
     connection: duckdb.DuckDBPyConnection, directories: Directories
 ) -> None:
@@ -174,6 +185,7 @@ def test_a_table_macro_whose_file_is_gone_goes_and_one_of_the_users_stays(
         connection.execute("from wider(3)")
 
 
+@pytest.mark.usefixtures("few_estimators")
 def test_a_reference_table_whose_file_is_gone_goes_alone(
     connection: duckdb.DuckDBPyConnection, directories: Directories
 ) -> None:
@@ -228,6 +240,7 @@ def test_a_column_whose_type_changed_is_converted(
     assert connection.execute("select data_parallel from toy").fetchall() == [(7,)]
 
 
+@pytest.mark.usefixtures("few_estimators")
 def test_a_faulty_file_leaves_the_database_as_it_was(
     connection: duckdb.DuckDBPyConnection, directories: Directories
 ) -> None:
@@ -272,6 +285,7 @@ def test_a_faulty_declaration_is_refused(
     assert connection.execute("select count(*) from duckdb_tables()").fetchone() == (0,)
 
 
+@pytest.mark.usefixtures("few_estimators")
 def test_a_change_of_the_dictionary_alone_is_noticed(
     connection: duckdb.DuckDBPyConnection,
     directories: Directories,
@@ -286,6 +300,7 @@ def test_a_change_of_the_dictionary_alone_is_noticed(
     assert connection.execute(query).fetchall() == [("Memory of one GPU, as sold [bytes].",)]
 
 
+@pytest.mark.usefixtures("few_estimators")
 def test_a_name_with_a_quote_cannot_break_out(
     connection: duckdb.DuckDBPyConnection,
     directories: Directories,
@@ -357,6 +372,7 @@ def test_the_packaged_resources_are_those_of_the_source_tree() -> None:
     assert [os.path.relpath(path, root) for path in found] == ["sql", "db/reference", "studies"]
 
 
+@pytest.mark.usefixtures("few_estimators")
 def test_real_valued_degrees_stay_real_when_the_dictionary_changes(
     connection: duckdb.DuckDBPyConnection,
     directories: Directories,

@@ -155,9 +155,9 @@ def keep_runs(connection: DuckDBPyConnection, problems: Collection[int] = ()) ->
         Ids of the problems whose runs are asked for; by default all.
     """
     where = f" where problem_id in ({', '.join(map(str, problems))})" if problems else ""
-    connection.execute(
-        f"create or replace temp table estimated_run as from main.estimated_run{where}"
-    )
+    [database] = connection.execute("select current_database()").fetchone() or ("",)
+    view = f"{quoted(database)}.main.estimated_run"  # in full: a file may be named main.duckdb
+    connection.execute(f"create or replace temp table estimated_run as from {view}{where}")
 
 
 def number_or_name(
