@@ -173,6 +173,9 @@ class Relation:
         of parallelism that a model takes as continuous.
     stored_in
         Name of the fact table where a mart has the relation's name.
+    keeps_leading
+        Whether the leading rows of each cell are also stored apart, for ranks and fronts. The
+        staging view must show every row as a configuration, with its stored ``step_seconds``.
     unread
         Inputs of the estimator that this relation does not read; its problems lack them.
     spellings
@@ -189,6 +192,7 @@ class Relation:
     plain: tuple[str, ...] = ()
     real: frozenset[str] = frozenset()
     stored_in: str = ""
+    keeps_leading: bool = False
     unread: frozenset[str] = frozenset()
     spellings: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
 
@@ -196,6 +200,11 @@ class Relation:
     def table(self) -> str:
         """Return the name of the fact table."""
         return self.stored_in or self.name
+
+    @property
+    def leading_table(self) -> str:
+        """Return the name of the table of leading rows, empty if they are not kept."""
+        return f"{self.table}_leading" if self.keeps_leading else ""
 
     def column(self, name: str) -> Column:
         """Return a column of the dictionary as this relation has it."""

@@ -22,6 +22,7 @@ from estimators.search import SearchedEstimator
 RELATION = Relation(
     "pipeline",
     grain="one row per configuration: a layout of one problem",
+    keeps_leading=True,
     keys=given.KEYS,
     measures=(
         "step_seconds",

@@ -44,6 +44,7 @@ from estimators.search import SearchedEstimator
 RELATION = Relation(
     "roofline",
     grain="one row per configuration: a layout of one problem",
+    keeps_leading=True,
     keys=given.KEYS,
     measures=(
         "step_seconds",

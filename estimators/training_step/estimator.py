@@ -88,10 +88,12 @@ SHARE_KEYS = (
 MEMORY_SUMS = ("allocated_bytes", "reserved_bytes", "memory_bytes", "fit_probability")
 UTILIZATION = ("mfu", "hfu", "tokens_per_second_per_gpu")
 POWER = ("relative_clock", "gpu_watts")
+_FITS = ("memory_bytes", "fits_memory")
 
 RELATION = Relation(
     NAME,
     grain="one row per configuration: a layout of one problem",
+    keeps_leading=True,
     keys=given.KEYS,
     measures=(
         *("step_seconds", *(name for name in TIMES if name != "bubble_seconds")),
@@ -254,7 +256,9 @@ class TrainingStep(SearchedEstimator):
         is_cell = np.ndim(values["seq_len"]) == 0
         with np.errstate(all="ignore"):
             found = _figures(values, layouts, is_cell=is_cell)
-            if not set(wanted).isdisjoint(relation.derived):
+            if not set(wanted).isdisjoint(_FITS):
+                found |= _in_all(found, values)
+            if not set(wanted).isdisjoint({*relation.derived} - {*_FITS}):
                 found |= _derived(found, values, catalog)
         return found
 
@@ -421,21 +425,32 @@ class Stage(NamedTuple):
     rank: Array
 
 
+def _in_all(figures: Mapping[str, Gathered], values: Values) -> dict[str, Gathered]:
+    """Return the memory, its parts added in the order of the staging view, and whether it fits."""
+    memory = _reserved(figures) + figures["library_bytes"].rows + values["framework_bytes"]
+    found = {"memory_bytes": memory, "fits_memory": memory <= values["hbm_bytes"]}
+    return {name: Gathered(column, None) for name, column in found.items()}
+
+
+def _allocated(figures: Mapping[str, Gathered]) -> Any:
+    return sum(figures[name].rows for name in MEMORY)
+
+
+def _reserved(figures: Mapping[str, Gathered]) -> Any:
+    return _allocated(figures) + figures["unused_bytes"].rows
+
+
 def _derived(
     figures: Mapping[str, Gathered], values: Values, catalog: Catalog
 ) -> dict[str, Gathered]:
-    """Return the figures that views derive from the stored ones."""
-    allocated = sum(figures[name].rows for name in MEMORY)
-    reserved = allocated + figures["unused_bytes"].rows
-    memory = reserved + figures["library_bytes"].rows + values["framework_bytes"]
+    """Return the other figures that views derive from the stored ones."""
+    memory = _in_all(figures, values)["memory_bytes"].rows
     spent = figures["step_seconds"].rows * values["num_gpus"]
     peak = _peak(values)
     found = {
-        "allocated_bytes": allocated,
-        "reserved_bytes": reserved,
-        "memory_bytes": memory,
+        "allocated_bytes": _allocated(figures),
+        "reserved_bytes": _reserved(figures),
         "fit_probability": fit_probability(memory, values["hbm_bytes"], catalog),
-        "fits_memory": memory <= values["hbm_bytes"],
         "mfu": model_flops(values) / (spent * peak),
         "hfu": hardware_flops(values) / (spent * peak),
         "tokens_per_second_per_gpu": values["global_batch_size"] * values["seq_len"] / spent,

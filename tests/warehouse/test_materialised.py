@@ -12,6 +12,7 @@ import pytest
 
 from warehouse.database import stored_best
 from warehouse.database.connection import open_for_write
+from warehouse.database.leading import LeadingRows
 from warehouse.database.schema import prepare
 from warehouse.studies.study import Study, load_study
 from warehouse.sweep.record import drop_study
@@ -59,18 +60,43 @@ def shown(connection: duckdb.DuckDBPyConnection) -> list[Any]:
     return connection.execute("from best_of_cell order by cell_id").fetchall()
 
 
+def leading(connection: duckdb.DuckDBPyConnection) -> list[list[Any]]:
+    """Return what the tables of leading rows hold, in order."""
+    tables = connection.execute(
+        "select table_name from duckdb_tables() where table_name like '%_leading' order by 1"
+    ).fetchall()
+    assert len(tables) >= 3
+    return [connection.execute(f"from {name} order by all").fetchall() for (name,) in tables]
+
+
+def ranked(connection: duckdb.DuckDBPyConnection) -> list[list[Any]]:
+    """Return the ranks and fronts that views show, in order."""
+    queries = (
+        "from configuration_rank where rank_by_time <= 10",
+        "from configuration_rank where rank_by_time between 9 and 12",
+        "from strategy_rank where rank_in_strategy = 1",
+        "from problem_front",
+    )
+    return [connection.execute(f"{query} order by all").fetchall() for query in queries]
+
+
 def assert_right(database: Path) -> list[Any]:
-    """Check that the table has all that there is, and that the view shows the same without it."""
+    """Check that the tables have all that there is, and that views show the same without them."""
     with open_for_write(database) as connection:
         table, view = stored(connection), shown(connection)
+        rows, ranks = leading(connection), ranked(connection)
+        assert all(ranks)
         assert connection.execute("from unstored_best").fetchall() == []
         cells = connection.execute("select cell_id from cell_state order by 1").fetchall()
         assert [row[0] for row in table] == [row[0] for row in cells]
         connection.begin()
         connection.execute("delete from stored_best")
         assert shown(connection) == view
+        assert ranked(connection) == ranks
         stored_best.refresh(connection)
         assert stored(connection) == table
+        # searched now, not found in the evaluation
+        assert leading(connection) == rows
         connection.rollback()
     return table
 
@@ -152,8 +178,8 @@ def test_a_transaction_that_fails_leaves_none(
     run_study(database, study(tmp_path, "first", "[8]"))
     before = assert_right(database)
 
-    def fail(connection: duckdb.DuckDBPyConnection) -> None:
-        refresh(connection)
+    def fail(connection: duckdb.DuckDBPyConnection, leading: LeadingRows | None = None) -> None:
+        refresh(connection, leading)
         raise RuntimeError("the power went")
 
     refresh = stored_best.refresh
@@ -176,8 +202,8 @@ from warehouse.studies.study import load_study
 runner.COMMIT_ROWS = 1
 refresh, calls = stored_best.refresh, [0]
 
-def dying(connection):
-    refresh(connection)
+def dying(connection, leading=None):
+    refresh(connection, leading)
     calls[0] += 1
     if calls[0] == 2:
         os._exit(9)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 CURRENT_CELL = "current_cell"
 FACT_COUNT = "fact_count"
 
+OWN_RECORD = f"{CURRENT_CELL}.cell_id || ' ' || epoch_us({CURRENT_CELL}.evaluated_at)"
+"""`sibling_record` of a first sibling, as view cell_state has it."""
+
 _SHOWN = ("cell_id", "problem_id", "estimator", "estimator_version", "mends", "variant", "kept")
 """Columns of a cell's record that the views show with its choices."""
 
@@ -89,6 +92,57 @@ anti join (
     on {CURRENT_CELL}.first_sibling = earlier.first_sibling
     and {CURRENT_CELL}.sibling > earlier.sibling{same}
 where {own} and {CURRENT_CELL}.sibling > 1"""
+
+
+def leading_view_name(relation: Relation) -> str:
+    """Return the name of the view over a relation's leading rows."""
+    return f"leading_{relation.name}"
+
+
+def leading_staging_name(relation: Relation) -> str:
+    """Return the name of the staging view over a relation's leading rows."""
+    return f"leading_stg_{relation.name}"
+
+
+def leading_view_sql(estimator: Estimator, relation: Relation) -> str:
+    """Return the SELECT of a relation's leading rows with the columns of their cell and problem.
+
+    A cell without leading rows in its table has all of its rows here: a later sibling, and a cell
+    whose record is not the one that table ``stored_best`` was made from. Usually none is left, and
+    no other row is read.
+    """
+    table = quoted(relation.leading_table)
+    columns = ", ".join(
+        [
+            *(f"{CURRENT_CELL}.{quoted(name)}" for name in _SHOWN),
+            *(f"problem.{quoted(name)}" for name in estimator.problem_columns),
+            *(f"{CURRENT_CELL}.{quoted(name)}" for name in estimator.choice_columns),
+            *(f"{table}.{quoted(name)}" for name in relation.stored),
+        ]
+    )
+    own = f"{CURRENT_CELL}.relation = {literal(relation.name)}"
+    known = f"""\
+stored_best
+    on {CURRENT_CELL}.cell_id = stored_best.cell_id
+    and stored_best.sibling_record = {OWN_RECORD}
+    and {CURRENT_CELL}.sibling = 1"""
+    return f"""\
+select {columns}
+from {table}
+inner join {CURRENT_CELL} on {table}.cell_id = {CURRENT_CELL}.cell_id
+inner join problem on {CURRENT_CELL}.problem_id = problem.problem_id
+semi join {known}
+where {own}
+union all
+select {current_view_name(relation)}.*
+from {current_view_name(relation)}
+semi join (
+    select {CURRENT_CELL}.cell_id
+    from {CURRENT_CELL}
+    anti join {known}
+    where {own}
+) as unknown
+    on {current_view_name(relation)}.cell_id = unknown.cell_id"""
 
 
 def fact_count_sql(estimators: Sequence[Estimator]) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from estimators.columns import NUMPY_TYPES, Column
+from estimators.columns import COLUMNS, NUMPY_TYPES, Column
 from estimators.contract import Array, Catalog, Cell, Columns, Estimator, Relation
+from warehouse.database.leading import LeadingRows
 
 BATCH_ROWS = 122_880
 """Rows of a batch, one row group of DuckDB; other sizes cost time and space."""
@@ -86,7 +87,10 @@ def schema_of(relation: Relation) -> pa.Schema:
 
 
 def record_batches(
-    relation: Relation, pieces: Evaluated, on_rows: Callable[[int], None]
+    relation: Relation,
+    pieces: Evaluated,
+    on_rows: Callable[[int], None],
+    leading: LeadingRows | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of `pieces` in batches of `BATCH_ROWS`, the last one shorter.
 
@@ -94,17 +98,19 @@ def record_batches(
     ----------
     on_rows
         Called with the number of rows just evaluated.
+    leading
+        Takes the pieces too, which must then be those of `searched`.
     """
     _keep_freed_memory()
     schema = schema_of(relation)
     batch, used = _allocate(relation), 0
     for cell, size, fill in pieces:
         if used + size <= BATCH_ROWS:
-            _write(batch, used, size, cell, fill)
+            _write(batch, used, size, cell, fill, leading)
             used += size
         else:
             spare = _allocate(relation, size)
-            _write(spare, 0, size, cell, fill)
+            _write(spare, 0, size, cell, fill, leading)
             done = 0
             while done < size:
                 part = min(BATCH_ROWS - used, size - done)
@@ -159,10 +165,17 @@ def _write(
     size: int,
     cell: Cell,
     fill: Callable[[dict[str, Array]], None],
+    leading: LeadingRows | None,
 ) -> None:
     views = {name: column[start : start + size] for name, column in batch.items()}
     views.pop("cell_id")[:] = cell.id
+    if leading is None:
+        fill(views)
+        return
+    for name in leading.extra:
+        views[name] = np.empty(size, dtype=COLUMNS[name].dtype)
     fill(views)
+    leading.add(cell, views)
 
 
 def _arrow(schema: pa.Schema, batch: dict[str, Array], used: int) -> pa.RecordBatch:

@@ -15,6 +15,7 @@ from estimators.columns import COLUMNS
 from estimators.contract import Cell, Columns, Estimator, Relation, variant_name
 from estimators.registry import all_estimators
 from warehouse.database import stored_best
+from warehouse.database.leading import LeadingRows
 from warehouse.database.record_batches import given, record_batches, schema_of
 from warehouse.database.sql_text import quoted
 
@@ -31,12 +32,14 @@ class Sink(Protocol):
         relation: Relation,
         cells: Sequence[tuple[Cell, int]],
         batches: Iterator[pa.RecordBatch],
+        leading: LeadingRows | None = None,
         *,
         replace: bool,
     ) -> None:
         """Store `cells`, given with their numbers of rows; `batches` yields the rows.
 
-        Batches are evaluated while others are stored.
+        Batches are evaluated while others are stored. After the last one `leading`, if it is given,
+        has the leading rows of the cells.
         """
 
 
@@ -56,6 +59,7 @@ class DuckDBSink:
         relation: Relation,
         cells: Sequence[tuple[Cell, int]],
         batches: Iterator[pa.RecordBatch],
+        leading: LeadingRows | None = None,
         *,
         replace: bool = False,
     ) -> None:
@@ -74,7 +78,7 @@ class DuckDBSink:
             problems = {cell.problem.id: cell for cell, _ in cells}.values()
             self._insert("problem", _problem_rows(problems), "or ignore")
             self._insert("cell", _cell_rows(estimator, cells))
-            stored_best.refresh(self._connection)
+            stored_best.refresh(self._connection, leading)
 
     def _insert(self, table: str, rows: Any, conflict: str = "") -> None:
         with registered(self._connection, "incoming_rows", rows):

@@ -1,22 +1,31 @@
-"""Cache of each cell's fastest layout; a stale cache is slow, never wrong.
+"""Caches of each cell's fastest layout and of its leading rows; a stale cache is slow, never wrong.
 
-Views take the rows of table `stored_best` whose cell has not changed since, and search the layouts
-of all other cells. Call `refresh` in each transaction that stores or deletes cells.
+Views take the rows of table `stored_best`, and of the tables of leading rows, whose cell has not
+changed since, and search the layouts of all other cells. Call `refresh` in each transaction that
+stores or deletes cells.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from warehouse.database.sql_text import literal
+import pyarrow as pa
+
+from estimators.registry import all_estimators
+from warehouse.database.current import leading_staging_name
+from warehouse.database.leading import FITS, MEMORY, Found, LeadingRows, LeadingTimes
+from warehouse.database.sql_text import literal, quoted
+from warehouse.database.tables import STORED_BEST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from duckdb import DuckDBPyConnection
 
-TABLE = "stored_best"
+    from estimators.contract import Relation
+
+TABLE = STORED_BEST.name
 """The cache: rows of `SOURCE`."""
 
 SOURCE = "unstored_best"
@@ -25,33 +34,141 @@ SOURCE = "unstored_best"
 STATE = "cell_state"
 """View of the state that a row of the cache depends on."""
 
+_BATCH_ROWS = 1_000_000
+"""Rows that a search takes at once: enough to keep both sides busy."""
 
-def refresh(connection: DuckDBPyConnection) -> int:
-    """Bring the cache up to date; return the number of rows it gained.
+_RECORD = ("cell_id", "sibling_record", "num_layouts", "num_fitting_layouts")
+"""Columns of `TABLE` that a cell without a layout has, too."""
+
+
+def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) -> int:
+    """Bring the caches up to date; return the number of cells that they gained.
 
     Call it in the transaction that changed the cells.
+
+    Parameters
+    ----------
+    leading
+        The leading rows of the cells that were just evaluated. Those of others are searched.
     """
     connection.execute(
         f"delete from {TABLE} where (cell_id, sibling_record) not in "
         f"(select (cell_id, sibling_record) from {STATE})"
     )
     missing = connection.execute(
+        f"select cell_id, relation, sibling from current_cell anti join {TABLE} using (cell_id)"
+    ).fetchall()
+    relations = [r for e in all_estimators() for r in e.relations if r.keeps_leading]
+    for relation in relations:
+        connection.execute(
+            f"delete from {quoted(relation.leading_table)} "
+            f"where cell_id not in (select cell_id from {TABLE})"
+        )
+    with _joins_as_written(connection):
+        for relation in relations:
+            first = {cell for cell, name, place in missing if (name, place) == (relation.name, 1)}
+            known = leading if leading is not None and leading.relation == relation else None
+            if known:
+                _take(connection, known, first)
+                first -= known.found.keys()
+            if first:
+                _search(connection, relation, first)
+        _search_others(connection)
+    return len(missing)
+
+
+def _take(connection: DuckDBPyConnection, leading: LeadingRows, cells: set[int]) -> None:
+    """Store the leading rows of those of `cells` that were just evaluated."""
+    rows = leading.columns()
+    found = {cell: each for cell, each in leading.found.items() if cell in cells}
+    if rows:
+        with _registered(connection, "leading_rows", rows):
+            connection.execute(
+                f"insert into {quoted(leading.relation.leading_table)} by name "
+                f"select * from leading_rows where cell_id in ({_listed(found)})"
+            )
+    _store(connection, leading.relation, found)
+
+
+def _search(connection: DuckDBPyConnection, relation: Relation, cells: set[int]) -> None:
+    """Find and store the leading rows of stored cells, none of which has an earlier sibling."""
+    times = LeadingTimes(cells)
+    shown = connection.sql(
+        f"select cell_id, step_seconds, coalesce({MEMORY}, 0) as {MEMORY}, "
+        f"{FITS} is distinct from false as {FITS} from configuration_source "
+        f"where cell_id in ({_listed(cells)})"
+    )
+    for batch in shown.to_arrow_reader(_BATCH_ROWS):
+        times.add(*(batch[name].to_numpy(zero_copy_only=False) for name in batch.schema.names))
+    with _registered(connection, "leading_times", times.columns()):
+        table = quoted(relation.table)
+        connection.execute(
+            f"insert into {quoted(relation.leading_table)} by name select {table}.* from {table} "
+            f"semi join leading_times on {table}.cell_id = leading_times.cell_id "
+            f"and {table}.step_seconds = leading_times.step_seconds"
+        )
+    _store(connection, relation, times.found)
+
+
+def _store(connection: DuckDBPyConnection, relation: Relation, found: Mapping[int, Found]) -> None:
+    """Store the best of cells whose leading rows are stored."""
+    if not found:
+        return
+    counts = {
+        "cell_id": list(found),
+        "num_layouts": [each.num_layouts for each in found.values()],
+        "num_fitting_layouts": [each.num_fitting_layouts for each in found.values()],
+    }
+    with _registered(connection, "counted_cells", counts):
+        connection.execute(
+            f"insert into {TABLE} by name select counted_cells.*, {STATE}.sibling_record "
+            f"from counted_cells inner join {STATE} using (cell_id)"
+        )
+    best = [name for name in STORED_BEST.columns if name not in _RECORD]
+    assigned = ", ".join(f"{name} = found.best.{name}" for name in best)
+    # Of one estimator: the union of all takes longer to plan than to read. The table adds the
+    # columns that a staging view lacks. Ids in the text filter the scans; a join would not.
+    connection.execute(
+        f"update {TABLE} set {assigned} from ("
+        "select cell_id, min_by(evaluated_layout(layout), layout_order(layout)) as best from ("
+        f"from {quoted(leading_staging_name(relation))} "
+        f"union all by name select *, null as {FITS} from {TABLE} where false) as layout "
+        f"where cell_id in ({_listed(found)}) and {FITS} is distinct from false "
+        f"group by cell_id) as found where {TABLE}.cell_id = found.cell_id"
+    )
+
+
+def _search_others(connection: DuckDBPyConnection) -> None:
+    """Find and store the best of all cells that the cache still lacks."""
+    cells = connection.execute(
         f"select cell_id from {STATE} anti join {TABLE} using (cell_id)"
     ).fetchall()
-    if not missing:
-        return 0
-    # Ids in the text filter the scans of the tables; a join would not.
-    cells = ", ".join(str(cell) for (cell,) in missing)
-    with _joins_as_written(connection):
-        connection.execute(
-            f"insert into {TABLE} by name select * from {SOURCE} where cell_id in ({cells})"
-        )
+    if not cells:
+        return
+    listed = _listed(cell for (cell,) in cells)
+    connection.execute(
+        f"insert into {TABLE} by name select * from {SOURCE} where cell_id in ({listed})"
+    )
     # A row without a layout: cells of other grains are not searched again.
     connection.execute(
         f"insert into {TABLE} by name select cell_id, sibling_record, 0 as num_layouts,"
         f" 0 as num_fitting_layouts from {STATE} anti join {TABLE} using (cell_id)"
     )
-    return len(missing)
+
+
+def _listed(cells: Iterable[int]) -> str:
+    return ", ".join(map(str, cells)) or "null"
+
+
+@contextmanager
+def _registered(
+    connection: DuckDBPyConnection, name: str, columns: Mapping[str, Any]
+) -> Iterator[None]:
+    connection.register(name, pa.table(columns))
+    try:
+        yield
+    finally:
+        connection.unregister(name)
 
 
 @contextmanager
@@ -71,6 +188,6 @@ def _joins_as_written(connection: DuckDBPyConnection) -> Iterator[None]:
 
 
 def rebuild(connection: DuckDBPyConnection) -> int:
-    """Fill the cache from nothing: its views have changed."""
+    """Fill the caches from nothing: their views have changed."""
     connection.execute(f"delete from {TABLE}")
     return refresh(connection)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -182,6 +182,16 @@ def fact_table(estimator: Estimator, relation: Relation) -> Table:
     return Table(relation.table, meaning, ("cell_id", *relation.stored), real=relation.real)
 
 
+def leading_table(estimator: Estimator, relation: Relation) -> Table:
+    """Return the table that holds the leading rows of a relation once more."""
+    meaning = (
+        f"Leading rows of each cell of {relation.name} that has no earlier sibling: the fastest "
+        f"that fit in memory, and those that no other beats in time and memory. "
+        f"{relation.grain[:1].upper()}{relation.grain[1:]}"
+    )
+    return replace(fact_table(estimator, relation), name=relation.leading_table, meaning=meaning)
+
+
 def all_tables(estimators: Sequence[Estimator]) -> list[Table]:
     """Return the shared tables and every estimator's.
 
@@ -194,7 +204,13 @@ def all_tables(estimators: Sequence[Estimator]) -> list[Table]:
         for relation in estimator.relations:
             _check(estimator, relation)
     facts = [fact_table(e, relation) for e in estimators for relation in e.relations]
-    return core_tables(estimators) + facts
+    leading = [
+        leading_table(e, relation)
+        for e in estimators
+        for relation in e.relations
+        if relation.keeps_leading
+    ]
+    return core_tables(estimators) + facts + leading
 
 
 def refuse_shared_names(names: Iterable[str]) -> None:

@@ -7,6 +7,7 @@ arguments that marts and people read.
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +23,8 @@ from warehouse.database.current import (
     current_view_name,
     current_view_sql,
     fact_count_sql,
+    leading_view_name,
+    leading_view_sql,
 )
 from warehouse.database.lineage import Token, names_in, tokens
 from warehouse.database.meanings import OTHER_COLUMNS, meaning_of
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
+    from estimators.contract import Estimator, Relation
+
 LAYERS = ("staging", "intermediate", "functions", "marts")
 """Directories of sql/: a view reads its own layer and those before it."""
 
@@ -43,6 +48,10 @@ FUNCTIONS = "functions"
 CURRENT = "current"
 CONFIGURATION_SOURCE = "configuration_source"
 _CONFIGURATION = "one row per configuration"
+_LEADING = "leading_"
+_LEADING_FILES = ("configuration_flops", "configuration")
+"""Files whose views are also made over the leading rows, in order."""
+
 _MACROS = "macros.sql"
 _EXAMPLE = "Example:"
 """Begins the part of a macro's comment that shows how it is called."""
@@ -213,7 +222,17 @@ def _generated() -> list[View]:
             )
             name = current_view_name(relation)
             found.append(View(name, comment, current_view_sql(estimator, relation)))
+            if relation.keeps_leading:
+                found.append(_leading(estimator, relation))
     return found
+
+
+def _leading(estimator: Estimator, relation: Relation) -> View:
+    comment = (
+        f"Leading rows of {current_view_name(relation)}: of each cell the fastest that fit in "
+        f"memory, and those that no other beats in time and memory. Grain: {relation.grain}"
+    )
+    return View(leading_view_name(relation), comment, leading_view_sql(estimator, relation))
 
 
 def _from_files(directory: Path) -> list[View]:
@@ -226,7 +245,52 @@ def _from_files(directory: Path) -> list[View]:
         ]
         if layer == "staging":
             found += _configuration_source(files)
+            found += _leading_staging(files, found[-1:])
+        if layer == "intermediate":
+            marts = _read_layer(directory / "marts", needs_grain=True)
+            found += _leading_configuration([*files, *marts])
     return found
+
+
+def _leading_staging(staging: list[SqlFile], union: list[View]) -> list[View]:
+    """Return the staging views of leading rows, and their union: the same SQL over fewer rows."""
+    names = {
+        current_view_name(relation): leading_view_name(relation)
+        for estimator in all_estimators()
+        for relation in estimator.relations
+        if relation.keeps_leading
+    }
+    copies = [
+        _leading_copy(View(file.name, f"{file.what} Grain: {file.grain}", file.sql), names)
+        for file in staging
+        if file.grain.rstrip(".") == _CONFIGURATION and names_in(file.sql).relations & set(names)
+    ]
+    names = {copy.name.removeprefix(_LEADING): copy.name for copy in copies}
+    return copies + [_leading_copy(view, names) for view in union]
+
+
+def _leading_configuration(files: list[SqlFile]) -> list[View]:
+    """Return the views between the union and `configuration`, over leading rows."""
+    found: list[View] = []
+    by_name = {file.name: file for file in files}
+    names = {CONFIGURATION_SOURCE: _LEADING + CONFIGURATION_SOURCE}
+    for name in _LEADING_FILES:
+        file = by_name.get(name)
+        if file is not None:
+            view = View(name, f"{file.what} Grain: {file.grain}", file.sql)
+            found.append(_leading_copy(view, names))
+            names = {name: _LEADING + name}
+    return found
+
+
+def _leading_copy(view: View, names: dict[str, str]) -> View:
+    """Return a view that reads leading rows where `view` reads all: `names` has both names."""
+    sql = view.sql
+    for name, leading in names.items():
+        sql = re.sub(rf"\b{name}\b", leading, sql)
+    what, _, grain = view.comment.partition(" Grain: ")
+    comment = f"{what.rstrip('.')}: leading rows of each cell alone. Grain: {grain}"
+    return View(_LEADING + view.name, comment, sql)
 
 
 def _refuse_shared_names(wanted: list[View]) -> None:

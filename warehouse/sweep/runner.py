@@ -24,6 +24,7 @@ from estimators.contract import (
 from estimators.registry import get
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_write
+from warehouse.database.leading import LeadingRows
 from warehouse.database.record_batches import BATCH_ROWS, record_batches, searched
 from warehouse.database.sink import DuckDBSink, Sink, commit_groups
 from warehouse.errors import InputError
@@ -230,8 +231,9 @@ def _sweep(sink: Sink, asked: Plan, cells: Sized, tracker: _Tracker, *, replace:
         own = [(cell, rows) for cell, rows in cells if cell.relation == relation.name]
         for group in commit_groups(own, COMMIT_ROWS):
             pieces = searched(estimator, relation, [cell for cell, _ in group], catalog)
-            batches = record_batches(relation, pieces, tracker.add_rows)
-            sink.store(estimator, relation, group, batches, replace=replace)
+            leading = LeadingRows(relation) if relation.keeps_leading else None
+            batches = record_batches(relation, pieces, tracker.add_rows, leading)
+            sink.store(estimator, relation, group, batches, leading, replace=replace)
             tracker.add_cells(len(group))
 
 

@@ -1,0 +1,107 @@
+"""Leading rows: the fastest of a cell and its front, in evaluated arrays and in the database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from estimators.registry import all_estimators, get
+from tests.warehouse.test_materialised import study
+from warehouse.database import leading
+from warehouse.database.catalog import packaged_catalog
+from warehouse.database.connection import open_for_write
+from warehouse.database.leading import TOP, LeadingTimes, front
+from warehouse.database.record_batches import searched
+from warehouse.sweep.runner import plan, run_study
+
+
+def test_the_front_has_what_no_row_beats() -> None:
+    step = np.array([1.0, 2.0, 3.0, 3.0, 4.0, 2.0])
+    memory = np.array([9.0, 5.0, 6.0, 4.0, 4.0, 5.0])
+    # 3 s need less than 2 s only once; 4 s need no less; both rows of 2 s and 5 bytes stay
+    assert front(step, memory).tolist() == [0, 1, 3, 5]
+
+
+@pytest.mark.parametrize("size", [1, 9, 65, 700, 5000])
+def test_the_front_of_many_rows_is_that_of_all_pairs(size: int) -> None:
+    random = np.random.default_rng(size)
+    step = random.integers(1, 60, size).astype(float)
+    memory = (4000 / step + random.integers(0, 60, size)).round()
+    is_beaten = np.zeros(size, dtype=bool)
+    for row in range(size):
+        as_good = (step <= step[row]) & (memory <= memory[row])
+        is_beaten[row] = (as_good & ((step < step[row]) | (memory < memory[row]))).any()
+    assert front(step, memory).tolist() == np.flatnonzero(~is_beaten).tolist()
+
+
+def test_leading_rows_are_the_fastest_and_those_as_fast_as_the_last_of_them() -> None:
+    step = np.repeat(np.arange(2000.0, 0.0, -1.0), 3)
+    found = leading.leading(step, None)
+    assert step[found].tolist() == [4.0] * 3 + [3.0] * 3 + [2.0] * 3 + [1.0] * 3
+    memory = step[::-1].copy()  # the slower, the less
+    assert leading.leading(step, memory).tolist() == list(range(len(step)))
+
+
+def test_rows_of_a_cell_may_come_in_any_order() -> None:
+    random = np.random.default_rng(2)
+    step, memory = random.random(4000), random.random(4000)
+    cells = random.integers(1, 3, 4000)
+    fits = random.random(4000) < 0.8
+    times = LeadingTimes([1, 2, 3])
+    for start in (0, 1000, 2500):
+        part = slice(start, {0: 1000, 1000: 2500, 2500: 4000}[start])
+        times.add(cells[part], step[part], memory[part], fits[part])
+    found = times.columns()
+    assert times.found[3] == (0, 0)
+    for cell in (1, 2):
+        own = (cells == cell) & fits
+        assert times.found[cell] == ((cells == cell).sum(), own.sum())
+        expected = step[own][leading.leading(step[own], memory[own])]
+        assert found["step_seconds"][found["cell_id"] == cell].tolist() == sorted(expected)
+
+
+@pytest.mark.parametrize("estimator", ["roofline", "training_step"])
+def test_memory_in_the_evaluation_is_that_of_the_view(
+    estimator: str, database: Path, tmp_path: Path
+) -> None:
+    """Bit by bit: otherwise another row of the same time could lead."""
+    asked = study(tmp_path, num_gpus="[8]", estimator=estimator, accelerator="A100 SXM 80GB")
+    relation = get(estimator).relations[0]
+    planned = plan(asked, packaged_catalog())
+    cells = [cell for cell, _ in planned.cells]
+    evaluated = []
+    for _, size, fill in searched(planned.estimator, relation, cells, planned.catalog):
+        out = {name: np.empty(size) for name in ("step_seconds", "memory_bytes")}
+        out["fits_memory"] = np.empty(size, dtype=bool)
+        fill(out)
+        evaluated += list(zip(*(out[name].tolist() for name in out), strict=True))
+    run_study(database, asked)
+    with open_for_write(database) as connection:
+        shown = connection.execute(
+            "select step_seconds, memory_bytes, fits_memory from configuration_source"
+        ).fetchall()
+    assert sorted(shown) == sorted(evaluated) != []
+
+
+def test_staging_views_of_leading_rows_have_one_place_for_each_relation() -> None:
+    kept = [r for e in all_estimators() for r in e.relations if r.keeps_leading]
+    assert {relation.name for relation in kept} >= {"roofline", "training_step"}
+    for relation in kept:
+        assert "step_seconds" in relation.stored
+        assert not relation.real
+
+
+def test_ranks_beyond_the_first_are_those_of_all_rows(database: Path, tmp_path: Path) -> None:
+    run_study(database, study(tmp_path))
+    with open_for_write(database) as connection:
+        shown = connection.execute(
+            "select problem_id, rank_by_time, step_seconds from configuration_rank order by all"
+        ).fetchall()
+        expected = connection.execute(
+            "select problem_id, row_number() over (partition by problem_id order by step_seconds)"
+            " as place, step_seconds from configuration where fits_memory order by all"
+        ).fetchall()
+    assert shown == expected
+    assert max(place for _, place, _ in shown) > 2 * TOP

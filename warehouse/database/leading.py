@@ -1,0 +1,198 @@
+"""Finds the leading rows of cells while their evaluation is in memory.
+
+The leading rows of a cell are its fastest ones that fit in memory, and those that no other row
+beats in both time and memory. Queries of ranks and fronts read these few and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from estimators.contract import Array, Cell, Relation
+
+TOP = 10
+"""Fastest rows of a cell that are kept; the views of ranks have this number, too."""
+
+MEMORY, FITS = "memory_bytes", "fits_memory"
+
+_ENOUGH = 64
+"""Rows that are sorted at once: sorting fewer takes as long."""
+
+_SAMPLE = 512
+"""Rows of a sample, enough to rule out most others."""
+
+_POWERS = ((1, 1), (1, 4), (4, 1))
+"""Powers of time and memory. The least product is on the front; it rules out many others."""
+
+
+class Found(NamedTuple):
+    """Numbers of rows of a cell: all, and those that fit in memory."""
+
+    num_layouts: int
+    num_fitting_layouts: int
+
+
+class LeadingRows:
+    """The leading rows of cells that are evaluated one after the other, piece by piece.
+
+    Attributes
+    ----------
+    relation
+        The relation of the rows.
+    extra
+        Results that `add` needs apart from those that are stored.
+    found
+        Id of each cell that was added -> its numbers of rows.
+    """
+
+    def __init__(self, relation: Relation) -> None:
+        self.relation = relation
+        self.extra = tuple(name for name in (MEMORY, FITS) if name in relation.outputs)
+        self.found: dict[int, Found] = {}
+        self._cell: int | None = None
+        self._pieces: list[dict[str, Array]] = []
+        self._cells: list[dict[str, Array]] = []
+
+    def add(self, cell: Cell, columns: Mapping[str, Array]) -> None:
+        """Take the next rows of a cell: every stored column, and `extra`."""
+        if cell.id != self._cell:
+            self._end_cell()
+            self._cell = cell.id
+        step, memory = columns["step_seconds"], columns.get(MEMORY)
+        place = np.flatnonzero(columns[FITS]) if FITS in columns else np.arange(len(step))
+        self.found[cell.id] = _more(self.found.get(cell.id), len(step), len(place))
+        if len(place):
+            place = place[leading(step[place], None if memory is None else memory[place])]
+            self._pieces.append(
+                {name: column[place] for name, column in columns.items()}
+                | {"cell_id": np.full(len(place), cell.id)}
+            )
+
+    def columns(self) -> dict[str, Array]:
+        """Return the leading rows of all cells, with the ids of the cells; empty: there is none."""
+        self._end_cell()
+        if not self._cells:
+            return {}
+        return _stacked(self._cells, ("cell_id", *self.relation.stored))
+
+    def _end_cell(self) -> None:
+        """Keep the leading rows among those of the pieces of a cell."""
+        if len(self._pieces) > 1:
+            whole = _stacked(self._pieces, tuple(self._pieces[0]))
+            place = leading(whole["step_seconds"], whole.get(MEMORY))
+            self._pieces = [{name: column[place] for name, column in whole.items()}]
+        self._cells += self._pieces
+        self._cell, self._pieces = None, []
+
+
+class LeadingTimes:
+    """Step times of the leading rows of cells whose rows come in any order.
+
+    Attributes
+    ----------
+    found
+        Id of each cell -> its numbers of rows.
+    """
+
+    def __init__(self, cells: Collection[int]) -> None:
+        self.found = dict.fromkeys(cells, Found(0, 0))
+        self._kept: dict[int, list[tuple[Array, Array]]] = {}
+
+    def add(self, cells: Array, step_seconds: Array, memory_bytes: Array, fits: Array) -> None:
+        """Take rows: the id of their cell, time, memory, and whether they fit.
+
+        Memory is 0 where an estimator has no model of it.
+        """
+        starts = np.flatnonzero(np.diff(cells, prepend=cells[:1] - 1))
+        for start, end in zip(starts, [*starts[1:], len(cells)], strict=True):
+            cell = int(cells[start])
+            place = start + np.flatnonzero(fits[start:end])
+            self.found[cell] = _more(self.found.get(cell), end - start, len(place))
+            if len(place):
+                memory = memory_bytes[place]
+                place = place[leading(step_seconds[place], memory if memory.any() else None)]
+                kept = self._kept.setdefault(cell, [])
+                kept.append((step_seconds[place], memory_bytes[place]))
+
+    def columns(self) -> dict[str, Array]:
+        """Return each time of a leading row once for its cell: ``cell_id``, ``step_seconds``."""
+        cells, times = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
+        for cell, pieces in self._kept.items():
+            step, memory = (np.concatenate(part) for part in zip(*pieces, strict=True))
+            times.append(np.unique(step[leading(step, memory)]))
+            cells.append(np.full(len(times[-1]), cell))
+        return {"cell_id": np.concatenate(cells), "step_seconds": np.concatenate(times)}
+
+
+def _more(before: Found | None, rows: int, fitting: int) -> Found:
+    before = before or Found(0, 0)
+    return Found(before.num_layouts + int(rows), before.num_fitting_layouts + fitting)
+
+
+def _stacked(parts: list[dict[str, Array]], names: tuple[str, ...]) -> dict[str, Array]:
+    return {name: np.concatenate([part[name] for part in parts]) for name in names}
+
+
+def leading(step_seconds: Array, memory_bytes: Array | None) -> Array:
+    """Return the places of the leading rows among rows that fit in memory, in order.
+
+    Parameters
+    ----------
+    step_seconds, memory_bytes
+        Time and memory of each row [seconds, bytes]. Without memory only times lead.
+
+    Returns
+    -------
+    array of int
+        The `TOP` fastest rows with all that are as fast as the last of them, and the `front`.
+    """
+    if len(step_seconds) <= TOP:
+        return np.arange(len(step_seconds))
+    place = np.flatnonzero(step_seconds <= _bound(step_seconds))
+    fastest = step_seconds[place]
+    found: Array = place[fastest <= np.partition(fastest, TOP - 1)[TOP - 1]]
+    if memory_bytes is not None:
+        found = np.union1d(found, front(step_seconds, memory_bytes))
+    return found
+
+
+def _bound(step_seconds: Array) -> float:
+    """Return a time within which at least `TOP` rows are, and few more: that of a sample."""
+    sample = step_seconds[:: max(len(step_seconds) // _SAMPLE, 1)]
+    return float(np.partition(sample, TOP - 1)[TOP - 1])
+
+
+def front(step_seconds: Array, memory_bytes: Array) -> Array:
+    """Return the places of the rows that no other beats: as good in both, better in one.
+
+    Rows that are equal in both are all on the front, or none.
+    """
+    place, step, memory = np.arange(len(step_seconds)), step_seconds, memory_bytes
+    for of_step, of_memory in _POWERS:
+        if len(step) <= _ENOUGH:
+            break
+        pivot = np.argmin(_power(step, of_step) * _power(memory, of_memory))
+        # As good as the pivot in one of both: its equals stay.
+        left = np.flatnonzero((step <= step[pivot]) | (memory <= memory[pivot]))
+        place, step, memory = place[left], step[left], memory[left]
+    order = np.lexsort((memory, step))
+    place, step, memory = place[order], step[order], memory[order]
+    # Of equals the first is compared: with the least memory before it.
+    is_first = np.ones(len(place), dtype=bool)
+    is_first[1:] = (step[1:] != step[:-1]) | (memory[1:] != memory[:-1])
+    is_best = np.ones(len(place), dtype=bool)
+    is_best[1:] = memory[1:] < np.minimum.accumulate(memory)[:-1]
+    first = np.maximum.accumulate(np.where(is_first, np.arange(len(place)), 0))
+    found: Array = np.sort(place[is_best[first]])
+    return found
+
+
+def _power(values: Array, power: int) -> Array:
+    """Return a power of 2 of the values: `numpy.power` takes ten times as long."""
+    for _ in range(power.bit_length() - 1):
+        values = values * values
+    return values
