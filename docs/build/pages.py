@@ -18,7 +18,7 @@ from warehouse.database.empty import in_memory
 from warehouse.database.lineage import readers_of, without
 from warehouse.database.meanings import LAYERS
 from warehouse.database.reference import read_table
-from warehouse.database.views import CONFIGURATION_SOURCE, CURRENT
+from warehouse.database.views import CONFIGURATION_SOURCE, CURRENT, LEADING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -73,7 +73,7 @@ that it rests on.
 
 A line goes from a table or view to its reader; broken lines stay within a layer. The picture omits
 macros, tables that no view reads, and the views `current_*`, each of which is one table of results
-with columns of `problem` and `cell`. Opened by itself it is twice as wide, and the pointer
+with columns of `problem` and `cell`. A view `leading_*` is drawn as the view that it is a copy of. Opened by itself it is twice as wide, and the pointer
 highlights all lines of a box.
 """
 
@@ -150,7 +150,14 @@ def lineage_picture() -> str:
     """Return the same as an SVG, from stored tables on the left to marts on the right."""
     told = _description()
     hidden = {thing.name for thing in told.things.values() if thing.layer in (CURRENT, "macros")}
-    reads = without(told.reads, hidden)
+    # a view of leading rows is shown as the view that it is made from
+    made = {n: n.removeprefix(LEADING) for n in hidden if n.startswith(LEADING)}
+    shown = {
+        name: tuple(dict.fromkeys(made.get(each, each) for each in reads))
+        for name, reads in told.reads.items()
+        if name not in made
+    }
+    reads = without(shown, hidden)
     # every staging view would have a line from each of these two
     records = {thing.name for thing in told.things.values() if thing.layer == "records"}
     for name in [n for n in reads if told.things[n].layer == "staging"]:

@@ -258,6 +258,9 @@ def _origins(connection: DuckDBPyConnection) -> dict[str, _Origin]:
         for relation in estimator.relations:
             table = fact_table(estimator, relation)
             found[table.name] = _Origin("results", f"estimator {estimator.name}")
+            if relation.keeps_leading:
+                leading = f"leading rows of {table.name}"
+                found[relation.leading_table] = _Origin("results", leading)
     found[stored_best.TABLE] = _Origin("intermediate", f"view {stored_best.SOURCE}")
     measured = measured_names(connection)
     for name in reference_names(connection):

@@ -48,8 +48,9 @@ FUNCTIONS = "functions"
 CURRENT = "current"
 CONFIGURATION_SOURCE = "configuration_source"
 _CONFIGURATION = "one row per configuration"
-_LEADING = "leading_"
-_LEADING_FILES = ("configuration_flops", "configuration")
+LEADING = "leading_"
+"""Begins the names of views over leading rows."""
+_FILES_OF_LEADING = ("configuration_flops", "configuration")
 """Files whose views are also made over the leading rows, in order."""
 
 _MACROS = "macros.sql"
@@ -244,8 +245,8 @@ def _from_files(directory: Path) -> list[View]:
             for f in files
         ]
         if layer == "staging":
-            found += _configuration_source(files)
-            found += _leading_staging(files, found[-1:])
+            union = _configuration_source(files)
+            found += [*union, *_leading_staging(files, union)]
         if layer == "intermediate":
             marts = _read_layer(directory / "marts", needs_grain=True)
             found += _leading_configuration([*files, *marts])
@@ -265,7 +266,7 @@ def _leading_staging(staging: list[SqlFile], union: list[View]) -> list[View]:
         for file in staging
         if file.grain.rstrip(".") == _CONFIGURATION and names_in(file.sql).relations & set(names)
     ]
-    names = {copy.name.removeprefix(_LEADING): copy.name for copy in copies}
+    names = {copy.name.removeprefix(LEADING): copy.name for copy in copies}
     return copies + [_leading_copy(view, names) for view in union]
 
 
@@ -273,13 +274,13 @@ def _leading_configuration(files: list[SqlFile]) -> list[View]:
     """Return the views between the union and `configuration`, over leading rows."""
     found: list[View] = []
     by_name = {file.name: file for file in files}
-    names = {CONFIGURATION_SOURCE: _LEADING + CONFIGURATION_SOURCE}
-    for name in _LEADING_FILES:
+    names = {CONFIGURATION_SOURCE: LEADING + CONFIGURATION_SOURCE}
+    for name in _FILES_OF_LEADING:
         file = by_name.get(name)
         if file is not None:
             view = View(name, f"{file.what} Grain: {file.grain}", file.sql)
             found.append(_leading_copy(view, names))
-            names = {name: _LEADING + name}
+            names = {name: LEADING + name}
     return found
 
 
@@ -290,7 +291,7 @@ def _leading_copy(view: View, names: dict[str, str]) -> View:
         sql = re.sub(rf"\b{name}\b", leading, sql)
     what, _, grain = view.comment.partition(" Grain: ")
     comment = f"{what.rstrip('.')}: leading rows of each cell alone. Grain: {grain}"
-    return View(_LEADING + view.name, comment, sql)
+    return View(LEADING + view.name, comment, sql)
 
 
 def _refuse_shared_names(wanted: list[View]) -> None:
