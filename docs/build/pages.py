@@ -73,8 +73,8 @@ that it rests on.
 
 A line goes from a table or view to its reader; broken lines stay within a layer. The picture omits
 macros, tables that no view reads, and the views `current_*`, each of which is one table of results
-with columns of `problem` and `cell`. A view `leading_*` is drawn as the view that it is a copy of. Opened by itself it is twice as wide, and the pointer
-highlights all lines of a box.
+with columns of `problem` and `cell`. A view `leading_*` is drawn as the view that it is a copy of.
+Opened by itself it is twice as wide, and the pointer highlights all lines of a box.
 """
 
 _LAYERS_SHOWN = ("marts", "functions", "intermediate", "staging", CURRENT)
