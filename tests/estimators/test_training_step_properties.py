@@ -364,8 +364,10 @@ def test_a_higher_zero_stage_never_keeps_more_of_parameters(problem: Problem) ->
     found = [changed(cell, layouts, zero_stage=zero)[1] for zero in range(4)]
     for zero in range(3):
         for name in ("weights_bytes", "gradients_bytes", "optimizer_bytes"):
-            # Which stage decides may change with the sharding: compare what one stage keeps.
+            # Which stage decides may change with the sharding: compare what one stage keeps. Of two
+            # the last is known by its logits.
             same = (found[zero]["logits_bytes"] > 0) == (found[zero + 1]["logits_bytes"] > 0)
+            same &= layouts["pipeline_parallel"] <= 2
             before, after = found[zero][name][same], found[zero + 1][name][same]
             assert (after <= before * (1 + 1e-12)).all(), (zero, name)
         if zero < 2:  # the third stage gathers what it computes with
