@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -302,17 +303,19 @@ def test_nothing_depends_on_order_or_chunks(problem: Problem, data: st.DataObjec
     cell = cell_of(problem)
     layouts = some(layouts_of(cell), 1000)
     whole = estimate_cell(cell, layouts)
+    # a bubble is the difference of two sums
+    close = partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-13)
     size = len(layouts["zero_stage"])
     chunk = data.draw(st.integers(size // 20 + 1, size))
     for start in range(0, size, chunk):
         rows = slice(start, start + chunk)
         part = estimate_cell(cell, {name: column[rows] for name, column in layouts.items()})
         for name in OUTPUTS:
-            np.testing.assert_allclose(part[name], whole[name][rows], rtol=1e-12, err_msg=name)
+            close(part[name], whole[name][rows], err_msg=name)
     order = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1))).permutation(size)
     mixed = estimate_cell(cell, {name: column[order] for name, column in layouts.items()})
     for name in OUTPUTS:
-        np.testing.assert_allclose(mixed[name], whole[name][order], rtol=1e-12, err_msg=name)
+        close(mixed[name], whole[name][order], err_msg=name)
 
 
 @examples(10)
