@@ -11,7 +11,7 @@ passes that wait for each other. Every chain here is one of them, so the time is
   later than s would.
 
 Where one rank has the largest stage in every chunk this is the time that an event simulation
-finds. Where ranks take turns it is short by 2 % at most in the tests; for a layout that a text
+finds. Where ranks take turns it is short by 3 % at most in the tests; for a layout that a text
 gives, `simulated` runs every pass.
 
 A chain is a sum of passes, so it is kept as the number of times that it has each kind of layer,

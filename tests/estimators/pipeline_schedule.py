@@ -36,6 +36,7 @@ def simulate(
     virtual_pipeline: int = 1,
     transfer: float = 0.0,
     blocking_transfer: bool = True,
+    group: int = 0,
 ) -> Schedule:
     """Run one step of 1F1B (PipeDream-flush), interleaved if `virtual_pipeline` is above one.
 
@@ -52,13 +53,15 @@ def simulate(
         then exchanges tensors only between batches of passes (forward and backward in the steady
         state): it waits for all that a batch needs, and sends all that it made afterwards.
         Otherwise tensors leave as soon as they are made, and travel during the arithmetic.
+    group
+        Microbatches that a chunk takes in a row; 0: as many as there are stages.
     """
     v = virtual_pipeline
     seconds = np.stack([_by_chunk(stage_forward, v), _by_chunk(stage_backward, v)])
     p = seconds.shape[1]
-    if v > 1 and num_microbatches % p:
-        raise ValueError(f"{num_microbatches} microbatches are no multiple of {p} stages")
-    programs = [batches(stage, p, num_microbatches, v) for stage in range(p)]
+    if v > 1 and 0 < num_microbatches % (group or p) < p:
+        raise ValueError(f"{num_microbatches} microbatches leave a rest of fewer than {p}")
+    programs = [batches(stage, p, num_microbatches, v, group) for stage in range(p)]
     in_flight = [_peak(program) for program in programs]
     if v == 1 or not blocking_transfer:
         programs = [[(each,) for batch in program for each in batch] for program in programs]
@@ -93,19 +96,22 @@ def simulate(
     return Schedule(max(clock), busy, np.array(sending), np.array(in_flight))
 
 
-def batches(stage: int, p: int, num_microbatches: int, v: int) -> list[tuple[Pass, ...]]:
+def batches(
+    stage: int, p: int, num_microbatches: int, v: int, group: int = 0
+) -> list[tuple[Pass, ...]]:
     """Return the passes of a stage: warm-up, one forward and one backward at a time, cool-down."""
-    total = num_microbatches * v
+    total, group = num_microbatches * v, group or p
     ahead = p - stage - 1
-    warm_up = min(ahead if v == 1 else ahead * 2 + (v - 1) * p, total)
+    warm_up = min(ahead if v == 1 else ahead * 2 + (v - 1) * group, total)
 
     def nth(direction: int, k: int) -> Pass:
         if v == 1:
             return direction, k, stage
-        group, rest = divmod(k, p * v)
-        turn, member = divmod(rest, p)
+        number, rest = divmod(k, group * v)
+        size = min(group, num_microbatches - number * group)
+        turn, member = divmod(rest, size)
         own = turn if direction == FORWARD else v - 1 - turn
-        return direction, group * p + member, own * p + stage
+        return direction, number * group + member, own * p + stage
 
     return [
         *((nth(FORWARD, k),) for k in range(warm_up)),
