@@ -12,14 +12,23 @@ import numpy as np
 from estimators.contract import Values
 from estimators.training_step.formats import RECIPES
 
-BIAS_BYTES = (28.0, 40.0)
-"""Memory traffic of the bias behind an expert, an element of its result.
+BIAS_BYTES = (12.0, 16.0)
+"""Memory traffic of the bias behind an expert, an element of its result in 16 bits.
 
-The probability is in FP32, and so is what it is multiplied with. Forward the bias times the
-probability is written 4, added 10, experts joined 8, and cast to 16 bits 6; backward the gradient
-is cast 6, cast back for the experts 6 and joined 4, multiplied by the probability 8 and summed 4,
-and multiplied by the bias 8 and summed 4 (NVIDIA/Megatron-LM @d98e8a64
-megatron/core/transformer/moe/experts.py `_apply_bias`, which ends with a cast)."""
+Forward the bias times the probability is written 2, added 6, experts joined 4; backward the
+gradient times the probability 4 and its sum 2, times the bias 4 and its sum 2, parts joined 4
+(NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/experts.py `_apply_bias`)."""
+
+WIDE_BIAS_BYTES = (28.0, 40.0)
+"""The same with a probability in 32 bits, in which the products are too.
+
+Forward the bias times the probability is written 4, added 10, experts joined 8, and cast to 16 bits
+6; backward the gradient is cast 6, cast back for the experts 6 and joined 4, multiplied by the
+probability 8 and summed 4, and multiplied by the bias 8 and summed 4. Dispatcher `flex` sends
+probabilities in 32 bits (megatron/core/transformer/moe/token_dispatcher.py); others send those of
+the router, which are in 16 bits as its input where nothing is said, as in GPT-OSS
+(megatron/core/transformer/moe/router.py `router_dtype`; NVIDIA-NeMo/Megatron-Bridge @067f987d
+src/megatron/bridge/models/gpt_oss/gpt_oss_bridge.py)."""
 
 CLAMP_BYTES = (16.0, 20.0)
 """Memory traffic of clamping both halves of a gated layer, an element of its width in 16 bits.
@@ -53,8 +62,10 @@ def traffic(size: Any, values: Values, norms: tuple[Any, Any]) -> tuple[Any, Any
         routed = np.where(are_separate(values), sparse * size.experts * size.expert_tokens, 0.0)
         biased = np.where(values["uses_linear_bias"], routed * size.hidden, 0.0)
         clamped = np.where(values["uses_gate_clamp"], routed * size.expert_ffn, 0.0)
-        forward = forward + BIAS_BYTES[0] * biased + CLAMP_BYTES[0] * clamped
-        backward = backward + BIAS_BYTES[1] * biased + CLAMP_BYTES[1] * clamped
+        is_wide = np.equal(values["dispatcher"], "flex")
+        bias = [np.where(is_wide, *both) for both in zip(WIDE_BIAS_BYTES, BIAS_BYTES, strict=True)]
+        forward = forward + bias[0] * biased + CLAMP_BYTES[0] * clamped
+        backward = backward + bias[1] * biased + CLAMP_BYTES[1] * clamped
     return forward, backward
 
 

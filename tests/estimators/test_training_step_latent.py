@@ -218,10 +218,15 @@ def test_biases_and_clamps_of_experts_are_kernels_of_their_own_but_for_mxfp8() -
     mixture |= {"expert_ffn_hidden_size": 512, "host_seconds_per_launch": 1.0}
     biased = {**mixture, "uses_linear_bias": True, "uses_gate_clamp": True}
     usual, found = step(mixture), step(biased)
-    # two rows a token: 68 bytes of a bias, 36 of a clamp; 2 of the bias of norms' products
-    routed, stream = 2 * 2 * TOKENS * (68 * 512 + 36 * 512), 2 * TOKENS * 2 * 2 * 512
+    # two rows a token: 28 bytes of a bias, 36 of a clamp; 2 of the biases of the stream
+    routed, stream = 2 * 2 * TOKENS * (28 * 512 + 36 * 512), 2 * TOKENS * 2 * 2 * 512
     seconds = found["elementwise_seconds"] - usual["elementwise_seconds"]
     assert seconds == near((routed + stream) / 1e9)
+    # probabilities in 32 bits widen the products
+    wide = step({**biased, "dispatcher": "flex"})["elementwise_seconds"]
+    assert wide - step({**mixture, "dispatcher": "flex"})["elementwise_seconds"] == near(
+        seconds + 2 * 2 * TOKENS * (68 - 28) * 512 / 1e9
+    )
     # two launches forward and four backward for each of four experts
     waits = found["host_seconds"] - usual["host_seconds"] + seconds
     assert waits == near(2 * 4 * (2 + 4))
