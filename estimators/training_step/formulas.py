@@ -101,10 +101,12 @@ FORMULAS: dict[str, Formula] = {
     "expert_comm_seconds": Formula(
         "microbatches x layers x (sparse x 4 x (max(inside / link, outside / card) + "
         "collective_seconds + latency) - hidden + again); sparse: share of layers that are "
-        "mixtures; inside, outside: bytes of the tokens' copies for GPUs of the node, and others; "
-        "hidden: expert_overlap_fraction of the transfers that fit behind products; again: "
-        "transfers that recomputation repeats",
-        "arXiv 2006.16668",
+        "mixtures; link: nvlink_bytes_per_second x alltoall_efficiency, or flex_efficiency; "
+        "inside, outside: bytes of the tokens' copies with their weights (alltoall), or of one "
+        "copy for a node and rank (flex), for GPUs of the node, and others; hidden: "
+        "expert_overlap_fraction of the transfers that fit behind products and attention, all of "
+        "it with overlaps_expert_comm; again: transfers that recomputation repeats",
+        "arXiv 2006.16668; deepseek-ai/DeepEP @dd758ca README.md",
     ),
     "pipeline_comm_seconds": Formula(
         "2 x (2 T h / t / link + latency + gathering + pipeline_hop_seconds) x (chunks x "
