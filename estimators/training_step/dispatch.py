@@ -8,7 +8,7 @@ results: four exchanges a layer and microbatch.
 
 Tokens are spread evenly unless `expert_load_ratio` says otherwise. Experts chosen by a power law of
 exponent 1.01 or 1.2 make the fullest of 8 ranks 1.30 or 1.46 times as slow, and of 32 ranks 1.39 or
-1.64 times (ai-dynamo/aiconfigurator @095f58a51, tables of experts: medians over programs and shapes).
+1.64 times (ai-dynamo/aiconfigurator @095f58a51, tables of experts: medians over all programs).
 
 Sources: NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/token_dispatcher.py
 (MoEAlltoAllTokenDispatcher, MoEAllGatherTokenDispatcher, MoEFlexTokenDispatcher) and
