@@ -96,6 +96,16 @@ def is_mixture(values: Values) -> Any:
     return np.greater(values["num_experts"], 1)
 
 
+def runs_ahead(values: Values) -> Any:
+    """Return whether a rank of interleaved chunks runs one pass forward more before its first back.
+
+    A program that hides the exchange of experts' tokens behind another microbatch does
+    (Megatron-LM @d98e8a64 megatron/core/pipeline_parallel/schedules.py
+    `get_pp_rank_microbatches`).
+    """
+    return flag(values["overlaps_expert_comm"]) & is_mixture(values)
+
+
 def is_simple(values: Values, layout: Values) -> Any:
     """Return for each row whether the closed forms of even stages hold, or of odd layers first."""
     ranks, chunks, layers = (
@@ -118,7 +128,7 @@ def is_simple(values: Values, layout: Values) -> Any:
     # a search has whole rounds of microbatches
     if "microbatch_size" in layout and np.ndim(values["seq_len"]) and np.any(chunks > 1):
         usual = usual & (np.remainder(microbatches_of(values, layout), ranks) == 0)
-    return found & ~special & (plain | usual)
+    return found & ~special & (plain | usual & np.logical_not(runs_ahead(values)))
 
 
 def microbatches_of(values: Values, layout: Values) -> Any:
@@ -337,11 +347,12 @@ def held_at(values: Values, layout: Values) -> Held:
     columns = case_columns(values, layout) | {
         "microbatches": few_of(microbatches, values, layout),
         "group": number(values["microbatch_group"]),
+        "ahead": runs_ahead(values),
     }
     cases = cases_of(columns, len(microbatches))
     own = [
-        held_of(case, count, in_a_row or usual_group(count, case.ranks))
-        for case, (count, in_a_row) in cases.found
+        held_of(case, count, in_a_row or usual_group(count, case.ranks), ahead)
+        for case, (count, in_a_row, ahead) in cases.found
     ]
     return Held(
         {

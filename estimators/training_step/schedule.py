@@ -31,6 +31,7 @@ from estimators.training_step.pipelines import (
     few_of,
     microbatches_of,
     number,
+    runs_ahead,
     usual_group,
 )
 from estimators.training_step.placement import KINDS, Case
@@ -108,14 +109,15 @@ def pace_of(work: Work, values: Values, layout: Values) -> Pace:
     columns = case_columns(values, layout) | {
         "microbatches": few_of(np.broadcast_to(microbatches, size), values, layout),
         "group": number(values["microbatch_group"]),
+        "ahead": runs_ahead(values),
     }
     cases = cases_of(columns, size)
     bubble, counts = np.empty(size), np.empty((len(WORK), size))
-    for (case, (few, given)), rows in _rows_of(cases):
+    for (case, (few, given, ahead)), rows in _rows_of(cases):
         own = Work(*(each[:, rows] for each in work))
         count = np.broadcast_to(microbatches, size)[rows]
         in_a_row = given or usual_group(few, case.ranks)
-        by_rank, seconds, whole = _case_pace(case, few, count, in_a_row, own)
+        by_rank, seconds, whole = _case_pace(case, few, count, (in_a_row, ahead), own)
         slowest = np.argmax(seconds, axis=0)
         counts[:, rows] = by_rank[slowest].T
         bubble[rows] = whole - count * seconds.max(axis=0)
@@ -136,7 +138,7 @@ def _rows_of(cases: Cases) -> list[tuple[tuple[Case, tuple[int, ...]], Array]]:
 
 
 def _case_pace(
-    case: Case, few: int, count: Array, in_a_row: int, work: Work
+    case: Case, few: int, count: Array, order: tuple[int, int], work: Work
 ) -> tuple[Array, Array, Array]:
     """Return the work of each rank, its seconds for a microbatch, and those of a whole step.
 
@@ -144,8 +146,8 @@ def _case_pace(
     ----------
     few, count
         Microbatches of a step that matter to its ends, as of `pipelines.few_of`, and all.
-    in_a_row
-        Those that a chunk takes in a row.
+    order
+        Microbatches that a chunk takes in a row, and passes forward more in the warm-up.
     """
     by_rank = stage_work(case)[0][:, :, : len(WORK)].sum(axis=1)
     if case.schedule == "dualpipe":
@@ -161,14 +163,14 @@ def _case_pace(
         bubble = BUBBLES[case.schedule](case.ranks, forward, backward - weights, weights)
         return by_rank, each, count * each.max(axis=0) + bubble
     seconds = np.concatenate([work.forward, work.backward])
-    group = in_a_row if case.chunks > 1 else few
-    whole = longest(chains_of(case, few, group), seconds, count)
+    group, ahead = order[0] if case.chunks > 1 else few, order[1]
+    whole = longest(chains_of(case, few, group, ahead), seconds, count)
     if case.chunks > 1 and (case.layout or case.first or case.last):
         turns = alternates(case, seconds)
         if turns.any():
             for each in np.unique(count[turns]):
                 rows = np.flatnonzero(turns & (count == each))
-                whole[rows] = simulated(case, int(each), group, seconds[:, rows])
+                whole[rows] = simulated(case, int(each), group, seconds[:, rows], ahead)
     return by_rank, each, whole
 
 
