@@ -89,6 +89,15 @@ def _by_count(values: Values) -> Any:
 
 PIPELINE_RULES = (
     Rule(
+        "stages have a layer each",
+        "pipeline_parallel",
+        ("pipeline_parallel", "num_layers", *OPTIONS),
+        # a choice may leave stages with the embedding or the loss alone
+        lambda v: np.less_equal(v["pipeline_parallel"], v["num_layers"]) | is_placed(v),
+        lambda row: f"is more than `num_layers` {row['num_layers']}",
+        lambda row: f"use at most {row['num_layers']}",
+    ),
+    Rule(
         "chunks are even and interleaved over stages",
         "virtual_pipeline",
         ("virtual_pipeline", "pipeline_parallel", "num_layers", *OPTIONS),

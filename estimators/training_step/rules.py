@@ -260,7 +260,6 @@ SPLIT_RULES = (
         lambda row: f"is not the product of the degrees, {_product(row)}",
         hints.product_of_degrees,
     ),
-    at_most("stages have a layer each", "pipeline_parallel", "num_layers"),
     *PIPELINE_RULES,
     Rule(
         "expert groups fill a stage",

@@ -175,3 +175,28 @@ def test_a_study_may_name_everything_that_a_problem_is_made_of() -> None:
     named = {n: v for n, v in {**cell.problem.values, **cell.choices}.items() if v is not None}
     assert len(named) > 64
     assert [again.id for again in cells_of(named)] == [cell.id]
+
+
+@pytest.mark.parametrize(
+    ("choice", "layers", "stages"),
+    [
+        # 8 stages
+        ({"pipeline_layout": "Et|(t|)*6L"}, 7, {(2, 4), (4, 2), (8, 1)}),
+        # 2 layers for one other rank or for two
+        ({"layers_in_first_stage": 3, "layers_in_last_stage": 3}, 8, {(3, 1), (4, 1)}),
+        ({"layers_in_first_stage": 4, "layers_in_last_stage": 2}, 8, {(3, 1), (3, 2), (4, 1)}),
+        # 8 with the embedding
+        (
+            {"counts_embedding": True},
+            7,
+            {(1, 1), (2, 1), (2, 2), (2, 4), (4, 1), (4, 2), (8, 1)},
+        ),
+    ],
+)
+def test_a_choice_of_stages_leaves_the_layouts_that_take_it(
+    choice: dict[str, Any], layers: int, stages: set[tuple[int, int]]
+) -> None:
+    space = {**IDEAL, **DENSE, **choice, "num_layers": layers, "num_gpus": 24}
+    layouts = layouts_of(cells_of({**space, "global_batch_size": 24})[0])
+    names = ("pipeline_parallel", "virtual_pipeline")
+    assert set(zip(*(layouts[name].tolist() for name in names), strict=True)) == stages
