@@ -98,6 +98,26 @@ MEASURED_GROUPS = (
 )
 """Columns of the table of changes: groups of table `published_measurement`."""
 
+MIXTURES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("nothing: the model as it is", {}),
+    ("copies by node and rank (`dispatcher` alltoall)", {"dispatcher": "alltoall"}),
+    ("tokens that travel behind arithmetic", {"overlaps_expert_comm": False}),
+    ("launches of the host", {"host_seconds_per_launch": 0.0, "host_seconds_per_layer": 0.0}),
+    ("captured graphs (`uses_cuda_graphs` false)", {"uses_cuda_graphs": False}),
+    ("further tokens (`num_mtp_layers` 0)", {"num_mtp_layers": 0}),
+    ("biases and clamps of experts", {"uses_linear_bias": False, "uses_gate_clamp": False}),
+    ("measured kernels of products (`kernels` formula)", {"kernels": "formula"}),
+    ("gradients in 16 bits", {"reduced_gradient_bytes": 4.0, "stored_gradient_bytes": 4.0}),
+)
+"""Part of mixtures, pipelines and number formats -> the inputs without it."""
+
+MIXTURE_GROUPS = (
+    *("bridge H100 moe bf16", "bridge H100 moe fp8", "bridge GB200 moe bf16"),
+    *("bridge GB200 moe fp8", "bridge H100 dense fp8", "bridge GB200 dense fp8"),
+    *("bridge GB200 dense fp4", "dgxc fp8"),
+)
+"""Columns of the table of mixtures and formats."""
+
 VERSION_1 = Path(__file__).parent / "errors_of_version_1.csv"
 """Errors of version 1 (091b8b9) on the same rows, by reference and group."""
 
@@ -171,12 +191,21 @@ def terms_table() -> str:
 
 def changes_table() -> str:
     """Return the errors of the time on measurements without one change after the other."""
-    rows = admitted()
+    return _without(CHANGES, MEASURED_GROUPS)
+
+
+def mixtures_table() -> str:
+    """Return the same for what concerns mixtures and number formats."""
+    return _without(MIXTURES, MIXTURE_GROUPS)
+
+
+def _without(changes: Sequence[tuple[str, dict[str, Any]]], columns: Sequence[str]) -> str:
+    rows = admitted().filter(pl.col("published_group").is_in(columns))
     groups = rows["published_group"].to_numpy()
-    lines = _header("left out", MEASURED_GROUPS)
-    for title, change in CHANGES:
+    lines = _header("left out", columns)
+    for title, change in changes:
         errors = 1 / (1 + rate_errors(rows, step_parts(rows, **change)["step_seconds"])) - 1
-        lines.append(_line(title, [errors[groups == group] for group in MEASURED_GROUPS]))
+        lines.append(_line(title, [errors[groups == group] for group in columns]))
     return "\n".join(lines) + "\n"
 
 
@@ -225,6 +254,7 @@ def _line(title: str, errors: Sequence[Array]) -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "terms": terms_table,
     "changes": changes_table,
+    "mixtures": mixtures_table,
     "versions": version_table,
 }
 """Name of a table between comments of the page -> what makes it."""

@@ -92,8 +92,9 @@ def published_reference(name: str) -> Reference:
 def published_steps() -> pl.DataFrame:
     """Return view `published_step` of the packaged reference tables, without a database.
 
-    Column `model` is left out: it is a name within the publication. Column `ties_embedding` takes
-    its place; tables that have the same shape say whether embedding and output layer are one.
+    Column `model` is that of table `model` where the reference has such names: recipes differ by it.
+    In other references it is a name within the publication, and left out. Tables that have the same
+    shape say whether embedding and output layer are one (`ties_embedding`).
     """
     sql = resources.sql_directory()
     view = (sql / VIEW).read_text(encoding="utf-8")
@@ -121,7 +122,9 @@ _TIES = (
 )
 _WITH_MODEL = f"""\
 select
-    step.* exclude (model, ties_embedding),
+    step.* exclude (ties_embedding) replace (
+        case when reference = '{MEASUREMENTS}' then model end as model
+    ),
     coalesce(
         step.ties_embedding, {", ".join(_TIES.format(table=table) for table in _WITH_TIES)}
     ) as ties_embedding
