@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_write
 from warehouse.database.leading import TOP, LeadingTimes, front
 from warehouse.database.record_batches import searched
+from warehouse.studies.study import load_study
 from warehouse.sweep.runner import plan, run_study
 
 
@@ -105,3 +108,55 @@ def test_ranks_beyond_the_first_are_those_of_all_rows(database: Path, tmp_path: 
         ).fetchall()
     assert shown == expected
     assert max(place for _, place, _ in shown) > 2 * TOP
+
+
+def rows_read(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, int]:
+    """Return for each stored table the rows that the scans of a query gave."""
+    [(_, text)] = connection.execute(f"explain (analyze, format json) {query}").fetchall()
+    found: dict[str, int] = {}
+    waiting = list(json.loads(text)["operator"])
+    while waiting:
+        node = waiting.pop()
+        table = node["extra_info"].get("Table", "").rpartition(".")[2]
+        if table:
+            found[table] = found.get(table, 0) + node["intermediate_rows"]
+        waiting += node.get("children", [])
+    return found
+
+
+LARGE = """
+name = "large"
+estimator = "roofline"
+[space]
+model = "gpt3_1T"
+strategy = "summa_2d"
+accelerator = "B200"
+nvlink_size = [4, 8]
+num_gpus = [512, 2048]
+global_batch_size = 4096
+"""
+
+
+@pytest.mark.long
+def test_ranks_and_fronts_hardly_read_another_row(database: Path, tmp_path: Path) -> None:
+    path = tmp_path / "large.toml"
+    path.write_text(LARGE)
+    run_study(database, load_study(path))
+    queries = (
+        "from configuration_rank where rank_by_time <= 10",
+        "from configuration_rank where rank_by_time = 1 and problem_id ="
+        " (select min(problem_id) from problem)",
+        "from strategy_rank where rank_in_strategy between 2 and 5",
+        "from configuration_pareto where problem_id in (select problem_id from problem)",
+    )
+    with open_for_write(database) as connection:
+        [(rows,)] = connection.execute("select count(*) from roofline").fetchall()
+        for query in queries:
+            read = rows_read(connection, query)
+            # the first rows that each thread takes before it knows that none is wanted
+            assert read.get("roofline", 0) < rows / 4
+            assert read["roofline_leading"] > 0
+        # all rows of a cell that the cache lacks
+        connection.execute("delete from stored_best")
+        for query in queries:
+            assert rows_read(connection, query)["roofline"] >= rows / 2
