@@ -92,9 +92,9 @@ def published_reference(name: str) -> Reference:
 def published_steps() -> pl.DataFrame:
     """Return view `published_step` of the packaged reference tables, without a database.
 
-    Column `model` is that of table `model` where the reference has such names: recipes differ by it.
-    In other references it is a name within the publication, and left out. Tables that have the same
-    shape say whether embedding and output layer are one (`ties_embedding`).
+    Column `model` is that of table `model` where the reference has such names: recipes differ by
+    it. In other references it is a name within the publication, and left out. Tables that have the
+    same shape say whether embedding and output layer are one (`ties_embedding`).
     """
     sql = resources.sql_directory()
     view = (sql / VIEW).read_text(encoding="utf-8")
