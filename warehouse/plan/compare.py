@@ -56,13 +56,19 @@ def compare_counts(run: TrainingRun, ask: QueryCache, sweep: Sweep) -> Compariso
         If no layout fits, or none on the count that is asked for.
     """
     problems, wanted = sweep.problems, run.request.num_gpus
-    bare = ask(queries.counts(run, problems.values(), GpuRates()))
-    if not bare or (wanted is not None and wanted not in {line["num_gpus"] for line in bare}):
-        raise nothing_fits(run, ask, sweep, bare)
-    problem = bare[0]["problem_id"] if wanted is None else problems[wanted]
+    if wanted is None:
+        bare = ask(queries.counts(run, problems.values(), GpuRates()))
+        if not bare:
+            raise nothing_fits(run, ask, sweep, bare)
+        problem = bare[0]["problem_id"]
+    else:
+        problem = problems[wanted]
     ask.keep_runs(list(problems.values()))
     rates = queries.gpu_rates(run, ask, problem)
-    return Comparison(ask(queries.counts(run, problems.values(), rates)), rates)
+    lines = ask(queries.counts(run, problems.values(), rates))
+    if wanted is not None and wanted not in {line["num_gpus"] for line in lines}:
+        raise nothing_fits(run, ask, sweep, lines)
+    return Comparison(lines, rates)
 
 
 def best_counts(run: TrainingRun, comparison: Comparison) -> list[Line]:
