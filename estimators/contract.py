@@ -336,6 +336,9 @@ class Estimator(Protocol):
     neutral_choices: Mapping[str, Scalar]
     """Choice -> its value in cells that were stored before the choice existed."""
 
+    optional_columns: tuple[str, ...]
+    """Problem columns and choices that a row may lack."""
+
     relations: tuple[Relation, ...]
 
     @property

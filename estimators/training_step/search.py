@@ -50,7 +50,7 @@ def _chunks(known: Values) -> Any:
         stages = num_stages(str(known["pipeline_layout"]))
         return np.where((stages % ranks == 0) & (ranks > 1), stages // ranks, 1)
     ends = [known[name] for name in ("layers_in_first_stage", "layers_in_last_stage")]
-    given = [number for number in ends if number is not None]
+    given = [int(number) for number in ends if number is not None]
     if given:
         return np.where(ranks > 1, np.gcd.reduce(given), 1)
     counted = known["num_layers"] + bool(known["counts_embedding"]) + bool(known["counts_loss"])

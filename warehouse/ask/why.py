@@ -392,8 +392,10 @@ def broken_rules(
         return ()
     values = {name: _scalar(column[0]) for name, column in resolved.columns.items()}
     found = []
+    optional = frozenset(estimator.optional_columns)
     for rule in estimator.rules(mends):
-        if any(values.get(need) is None for need in rule.needs) or np.all(rule.holds(values)):
+        missing = (need for need in rule.needs if values.get(need) is None)
+        if not optional.issuperset(missing) or np.all(rule.holds(values)):
             continue
         read = {need: values[need] for need in rule.needs}
         reason, hint = rule.reason(values), rule.hint(values)

@@ -42,7 +42,7 @@ def cells_of_problem(
         Choices and layout columns of which every layout has this value.
     """
     problem = Problem({name: _plain(name, values[name]) for name in estimator.problem_columns})
-    own = {name: held.get(name, values[name]) for name in estimator.choice_columns}
+    own = {name: _plain(name, held.get(name, values[name])) for name in estimator.choice_columns}
     every = estimator.searched_choices
     searched = {name: some for name, some in every.items() if name not in held}
     cells = []
