@@ -10,11 +10,9 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from estimators.registry import all_estimators
 from warehouse.database.current import leading_staging_name
-from warehouse.database.leading import FITS, MEMORY, Found, LeadingRows, LeadingTimes
+from warehouse.database.leading import FITS, MEMORY, LeadingTimes
 from warehouse.database.sql_text import literal, quoted
 from warehouse.database.tables import STORED_BEST
 
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from estimators.contract import Relation
+    from warehouse.database.leading import Found, LeadingRows
 
 TABLE = STORED_BEST.name
 """The cache: rows of `SOURCE`."""
@@ -164,6 +163,8 @@ def _listed(cells: Iterable[int]) -> str:
 def _registered(
     connection: DuckDBPyConnection, name: str, columns: Mapping[str, Any]
 ) -> Iterator[None]:
+    import pyarrow as pa  # whoever only reads does not wait for it
+
     connection.register(name, pa.table(columns))
     try:
         yield
