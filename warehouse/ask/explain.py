@@ -279,7 +279,8 @@ def _columns(shown: Shown) -> dict[str, Array]:
     """Return the configuration as columns of one row; whole numbers are real, to be nudged."""
     columns: dict[str, Array] = {}
     for name, value in {**shown.problem, **shown.layout}.items():
-        if isinstance(value, str):
+        is_text = value is None and COLUMNS[name].kind == "str"
+        if isinstance(value, str) or is_text:
             columns[name] = np.array([value], dtype=object)
         elif isinstance(value, bool):
             columns[name] = np.array([value])
