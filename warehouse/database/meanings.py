@@ -123,6 +123,7 @@ ARGUMENTS = {
     "base_nvlink_size": "Its GPUs in an NVLink domain; NULL: the fastest",
     "bytes": "An amount of memory or traffic [bytes]",
     "cluster_row": "A row of a table of the estimator cluster",
+    "deviations": "A number of standard deviations from the mean",
     "erratum": "The id of an erratum, such as 'R2'",
     "first_name": "A model or an accelerator by any name, or the id of a problem or cell",
     "flops_per_second": "A rate of arithmetic [FLOP/s]",
@@ -146,6 +147,7 @@ ARGUMENTS = {
     "rule": "The rule that the error states",
     "second_name": "Another of the same kind",
     "seconds": "A time [seconds]",
+    "t": "1 / (1 + 0.2316419 d), d the standard deviations from the mean, 0 or more",
     "usual": "The value that it has unless it is changed",
     "words": "What to say of it",
 }
