@@ -20,6 +20,7 @@ from estimators.kernels.products import FORMULA, kernels_of, measured_accelerato
 from estimators.training_step.format_inputs import OF_OPTIMIZER, given_constants, resolve_formats
 from estimators.training_step.modules import NONE
 from estimators.training_step.pipeline_layout import num_stages
+from estimators.training_step.placement import IN_A_V
 from estimators.training_step.rules import LAYOUT_RULES, PROBLEM_RULES
 
 COARSE = (
@@ -460,8 +461,10 @@ def _default_chunks(inputs: Inputs) -> None:
     asked = inputs.missing("virtual_pipeline") & ~inputs.missing("pipeline_layout")
     if asked.any():
         stages = np.array([0 if text is None else num_stages(text) for text in texts])
+        # a rank in a V has two stages and no chunks
+        of_rank = np.where(np.isin(inputs["schedule"].astype(str), IN_A_V), 2, 1)
         with np.errstate(all="ignore"):
-            chunks = np.maximum(stages // inputs["pipeline_parallel"], 1)
+            chunks = np.maximum(stages // (inputs["pipeline_parallel"] * of_rank), 1)
         inputs.default("virtual_pipeline", np.where(asked, chunks, np.nan))
 
 

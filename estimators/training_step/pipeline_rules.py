@@ -24,7 +24,10 @@ from estimators.training_step.pipelines import (
 )
 from estimators.training_step.placement import fault
 
-_PLACED_BY = ("num_layers", "num_mtp_layers", "pipeline_parallel", "virtual_pipeline", *OPTIONS)
+_PLACED_BY = (
+    *("num_layers", "num_mtp_layers", "pipeline_parallel", "virtual_pipeline", "schedule"),
+    *OPTIONS,
+)
 _BATCH = ("global_batch_size", "data_parallel", "microbatch_size")
 
 
@@ -61,7 +64,6 @@ _UNUSED: dict[str, Any] = {
     "num_heads": 1,
     "head_size": 1,
     "balances_stages": False,
-    "schedule": "1f1b",
     "num_experts": 1,
     "num_dense_layers": 0,
     "moe_period": 1,

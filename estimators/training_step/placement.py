@@ -148,13 +148,13 @@ def _stages(case: Case) -> tuple[Stages, int]:
     last = case.ranks * case.chunks - 1
     if case.layout:
         return _by_layout(case), case.ranks - 1
-    if case.output_layers is not None:
-        sizes, output = balanced(case.layers, last + 1, case.output_layers)
-        return Stages(tuple(sizes), output), output % case.ranks
     if case.first or case.last:
         sizes = _with_ends(case)
     elif case.counts_embedding or case.counts_loss:
         sizes = _counted(case)
+    elif case.output_layers is not None:
+        sizes, output = balanced(case.layers, last + 1, case.output_layers)
+        return Stages(tuple(sizes), output), output % case.ranks
     else:
         sizes = default_sizes(
             case.layers, case.ranks, case.chunks, is_mixture=case.is_mixture or case.mtp_layers > 0
@@ -221,7 +221,7 @@ def _counted(case: Case) -> list[int]:
     stages = case.ranks * case.chunks
     if total % stages:
         raise UnplaceableError(
-            f"does not split {total} layers, embedding and loss among them, over {case.ranks} ranks"
+            f"does not split {total} layers, embedding and loss among them, over {stages} stages"
         )
     sizes = [total // stages] * stages
     sizes[0] -= case.counts_embedding
@@ -264,8 +264,8 @@ def _by_layout(case: Case) -> Stages:
     number, found = len(stages.layers), sum(stages.layers)
     if number != case.ranks * case.chunks:
         raise UnplaceableError(
-            f"has {number} stages, not the {case.ranks * case.chunks} of `pipeline_parallel` "
-            f"{case.ranks} and `virtual_pipeline` {case.chunks}"
+            f"has {number} stages, not the {case.ranks * case.chunks} that `pipeline_parallel`, "
+            f"`virtual_pipeline` and `schedule` make"
         )
     if found != case.layers:
         raise UnplaceableError(f"has {found} layers, not {case.layers}")

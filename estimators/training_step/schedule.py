@@ -168,9 +168,10 @@ def _case_pace(
     if case.chunks > 1 and (case.layout or case.first or case.last):
         turns = alternates(case, seconds)
         if turns.any():
-            for each in np.unique(count[turns]):
-                rows = np.flatnonzero(turns & (count == each))
-                whole[rows] = simulated(case, int(each), group, seconds[:, rows], ahead)
+            for number_of_all in np.unique(count[turns]):
+                rows = np.flatnonzero(turns & (count == number_of_all))
+                alike = seconds[:, rows]
+                whole[rows] = simulated(case, int(number_of_all), group, alike, ahead)
     return by_rank, each, whole
 
 

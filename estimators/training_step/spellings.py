@@ -24,6 +24,19 @@ SPELLINGS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("fp4", "nvfp4_mixed"), "nvfp4"),
         **dict.fromkeys(("bf16", "no"), "none"),
     },
+    "dispatcher": {
+        **dict.fromkeys(("deepep", "deep_ep", "hybridep", "hybrid_ep"), "flex"),
+        **dict.fromkeys(("all_to_all", "a2a"), "alltoall"),
+        **dict.fromkeys(("all_gather", "ag"), "allgather"),
+    },
+    "schedule": {
+        **dict.fromkeys(("zbh1", "zero_bubble_h1"), "zb_h1"),
+        **dict.fromkeys(("zbh2", "zero_bubble_h2"), "zb_h2"),
+        **dict.fromkeys(("zb_v", "zero_bubble_v"), "zbv"),
+        **dict.fromkeys(("dual_pipe",), "dualpipe"),
+        **dict.fromkeys(("dual_pipe_v", "dualpipe_v"), "dualpipev"),
+        **dict.fromkeys(("1f1b_interleaved", "interleaved_1f1b", "interleaved"), "1f1b"),
+    },
     "activation_recompute": {
         **dict.fromkeys(("no", "false", "off", "0", "disabled"), "none"),
         **dict.fromkeys(("true", "yes", "on", "1", "uniform", "block"), "full"),

@@ -210,6 +210,33 @@ def test_a_text_and_counts_place_layers_as_the_default_does() -> None:
     assert other["step_seconds"] > 1.2 * plain["step_seconds"]
 
 
+def test_a_step_whose_ranks_take_turns_is_that_of_its_passes() -> None:
+    row = {**SILENT, "pipeline_parallel": 4, "num_layers": 24, "num_microbatches": 64}
+    turns, even = steps(
+        {**row, "pipeline_layout": TURNS.layout}, {**row, "num_layers": 4, "num_microbatches": 1}
+    )
+    # 1653 of passes forward and backward of 1 and 2, as above: 3 a layer
+    layer = even["step_seconds"] - even["bubble_seconds"]
+    assert turns["step_seconds"] == pytest.approx(1653 / 3 * layer, rel=0.02)
+    assert turns["step_seconds"] == pytest.approx(64 * 6 * layer + turns["bubble_seconds"])
+
+
+def test_a_text_of_a_v_has_two_stages_a_rank() -> None:
+    row = {**SILENT, "num_layers": 8, "pipeline_parallel": 2, "num_microbatches": 8}
+    plain, text = steps(
+        {**row, "schedule": "zbv"},
+        {**row, "schedule": "zbv", "pipeline_layout": "Ett|tt|tt|ttL"},
+    )
+    assert text == plain
+
+
+def test_ends_that_are_given_go_before_a_balance_of_products() -> None:
+    row = {**SILENT, "num_layers": 8, "pipeline_parallel": 2, "num_microbatches": 4}
+    given = {**row, "layers_in_first_stage": 5, "layers_in_last_stage": 3}
+    even, balanced = steps(given, {**given, "balances_stages": True, "vocab_size": 512})
+    assert balanced["gemm_seconds"] == pytest.approx(even["gemm_seconds"])
+
+
 @pytest.mark.parametrize("schedule", sorted(BUBBLES))
 def test_a_schedule_has_its_bubble_and_its_memory(schedule: str) -> None:
     row = {**SILENT, "num_layers": 8, "pipeline_parallel": 4, "num_microbatches": 8}

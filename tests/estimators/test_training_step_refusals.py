@@ -272,7 +272,14 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "stages are even with embedding and loss",
         {"counts_loss": True, "pipeline_parallel": 2},
         "pipeline_parallel",
-        "2 does not split 5 layers, embedding and loss among them, over 2 ranks",
+        "2 does not split 5 layers, embedding and loss among them, over 2 stages",
+    ),
+    (
+        "stages are even with embedding and loss",
+        # a V has two stages on the rank
+        {"counts_loss": True, "schedule": "zbv"},
+        "pipeline_parallel",
+        "1 does not split 5 layers, embedding and loss among them, over 2 stages",
     ),
     (
         "other schedules have chunks of their own",
