@@ -101,12 +101,6 @@ OTHER_COLUMNS = (
         "Time of the fastest layout were the network without limit; NULL where it is modelled",
     ),
     Column("name_kind", "str", "", "What has the name: model, accelerator, problem, cell"),
-    Column(
-        "planned_gpu_hours", "float", "GPU-hours", "GPU-hours that a plan has for the same tokens"
-    ),
-    Column(
-        "planned_share", "float", "", "planned_gpu_hours over the published ones, whatever the GPU"
-    ),
     Column("spelling_place", "int", "", "Order of the meanings of a spelling: the least counts"),
     Column("value", "str", "", "The version, hash or list of names"),
 )
