@@ -20,7 +20,7 @@ forward and backward: computed once for a pipeline, then multiplied with the sec
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -37,42 +37,31 @@ WIDTH = 2 * len(WORK)
 """Numbers of a chain: of each kind of work forward, then backward."""
 
 
-Options = list[tuple[int, int]]
-"""Ways that a chain may take from a rank: the place of each one's work in `Chains.counts`, and that
-of the rank at which it goes on in `Chains.ranks`; -1: the chain ends."""
+Way = tuple[Array, int]
+"""A way that a chain may take from a rank: its work, and the place of the rank at which the chain
+goes on; -1: the chain ends."""
 
 
 class Chains(NamedTuple):
-    """The chains of one pipeline: for each rank that may set the pace, the ways of a chain.
+    """The chains of one pipeline: for each rank that may set the pace, all that come with it.
+
+    A chain is the rank's own work, one way of its first group and one of its second. The ways that
+    a chain takes one after the other, to the end of the chain, are added up here.
 
     Attributes
     ----------
-    ranks
-        Which ranks they are.
-    counts
-        Work of a microbatch on each rank, then that of each way: [rank or way][number of `WIDTH`].
-    starts
-        Up to the first pass of the rank, or past the first group of microbatches.
-    fills
-        By a later rank's warm-up instead of its own; these go on with `starts`.
-    ends
-        From the last pass backward of the rank to that of the first rank.
-    leaves
-        By the last passes backward of an earlier rank instead of its own; these go on with `ends`.
-    returns
-        From the last pass forward on a later rank; these go on with `leaves` or `ends`.
-    is_short
-        Whether all passes forward of the rank are in its warm-up.
+    own
+        Work of a microbatch on each rank: [rank][number of `WIDTH`].
+    ways
+        Work of each way, those of a group one after the other: [way][number of `WIDTH`].
+    begins
+        Where each group begins in `ways`: for each rank the ways up to its work, then those behind
+        it.
     """
 
-    ranks: tuple[int, ...]
-    counts: Array
-    starts: list[Options]
-    fills: list[Options]
-    ends: list[Options]
-    leaves: list[Options]
-    returns: list[Options]
-    is_short: list[bool]
+    own: Array
+    ways: Array
+    begins: Array
 
 
 class _Passes:
@@ -87,6 +76,7 @@ class _Passes:
     def __init__(self, case: Case, num_microbatches: int, group: int, ahead: int) -> None:
         self.forward, self.backward = stage_work(case)
         self.chunks, self.ranks = case.chunks, case.ranks
+        self.chunk_numbers = np.arange(case.chunks)
         self.num_microbatches = num_microbatches
         self.group = group if case.chunks > 1 else num_microbatches
         self.num_passes = num_microbatches * case.chunks
@@ -110,7 +100,7 @@ class _Passes:
         """Return how many microbatches have passed each chunk after so many passes forward."""
         whole, rest = divmod(count, self.chunks * self.group)
         size = min(self.group, max(self.num_microbatches - whole * self.group, 1))
-        inside = np.clip(rest - np.arange(self.chunks) * size, 0, size)
+        inside = np.minimum(np.maximum(rest - self.chunk_numbers * size, 0), size)
         return np.asarray(whole * self.group + inside)
 
     def first_forward(self, rank: int, count: int) -> Array:
@@ -150,43 +140,53 @@ def chains_of(case: Case, num_microbatches: int, group: int, ahead: int = 0) -> 
         As of `in_flight.held_of`.
     """
     passes = _Passes(case, num_microbatches, group, ahead)
-    begins = runs_of([np.moveaxis(passes.forward, 0, -1)])
-    ranks = tuple(sorted({*begins, *(rank - 1 for rank in begins[1:]), case.ranks - 1}))
-    counts = list((passes.forward + passes.backward).sum(axis=1)[list(ranks)])
+    first = runs_of([np.moveaxis(passes.forward, 0, -1)])
+    ranks = tuple(sorted({*first, *(rank - 1 for rank in first[1:]), case.ranks - 1}))
+    places = range(len(ranks))
     starts, fills, ends, leaves, returns = (
-        [_options(ways(passes, ranks, number), counts) for number in range(len(ranks))]
+        [list(ways(passes, ranks, at)) for at in places]
         for ways in (_starts, _fills, _ends, _leaves, _returns)
     )
-    is_short = [passes.warm[rank] >= passes.num_passes - 1 for rank in ranks]
-    return Chains(ranks, np.stack(counts), starts, fills, ends, leaves, returns, is_short)
+    begin = [_longest_of([way for way, _ in starts[at]]) for at in places]
+    end = [_longest_of([way for way, _ in ends[at]]) for at in places]
+    filled = [_longest_of([*begin[at], *_followed(fills[at], begin)]) for at in places]
+    left = [_longest_of([*end[at], *_followed(leaves[at], end)]) for at in places]
+    returned = [_longest_of([*left[at], *_followed(returns[at], left)]) for at in places]
+    own, groups = [], []
+    for at, rank in enumerate(ranks):
+        work = (passes.forward[rank] + passes.backward[rank]).sum(axis=0)
+        if passes.warm[rank] >= passes.num_passes - 1:
+            # all passes forward are in the warm-up: a chain has a detour before or behind it
+            own += [work, work]
+            groups += [filled[at], left[at], begin[at], returned[at]]
+        else:
+            own.append(work)
+            groups += [filled[at], returned[at]]
+    sizes = [len(group) for group in groups]
+    return Chains(np.stack(own), np.concatenate(groups), np.cumsum([0, *sizes[:-1]]))
 
 
-Ways = Iterator[tuple[Array, int]]
+Ways = Iterator[Way]
 
 
-def _options(ways: Ways, known: list[Array]) -> Options:
-    """Return ways without those that another one to the same rank contains.
+def _followed(ways: Sequence[Way], then: Sequence[Array]) -> list[Array]:
+    """Return the work of ways to the end of the chain; `then` has what may follow at each rank."""
+    whole: list[Array] = []
+    for way, to in ways:
+        whole.extend(way + then[to] if to >= 0 else [way])
+    return whole
 
-    Parameters
-    ----------
-    known
-        The work of ways so far, to which theirs is added.
-    """
-    found = list(ways)
-    if not found:
-        return []
-    counts, rank = np.stack([way for way, _ in found]), np.array([to for _, to in found])
-    first, second = np.triu_indices(len(found), 1)
-    same = rank[first] == rank[second]
-    first, second = first[same], second[same]
-    keeps = np.ones(len(found), dtype=bool)
-    less = (counts[second] <= counts[first]).all(axis=1)
-    keeps[second[less]] = False
-    more = (counts[first] <= counts[second]).all(axis=1) & ~less
-    keeps[first[more]] = False
-    begin = len(known)
-    known.extend(counts[keeps])
-    return [(begin + number, to) for number, to in enumerate(rank[keeps].tolist())]
+
+def _longest_of(ways: Sequence[Array]) -> Array:
+    """Return ways without those that another one contains."""
+    counts = np.stack(ways)
+    if len(counts) == 1:
+        return counts
+    is_within = (counts[:, None] <= counts).all(axis=2)
+    # of equal ways the first stays
+    place = np.arange(len(counts))
+    is_within &= ~(is_within.T & (place[:, None] <= place))
+    return np.asarray(counts[~is_within.any(axis=1)])
 
 
 def _starts(passes: _Passes, ranks: tuple[int, ...], at: int) -> Ways:
@@ -271,35 +271,6 @@ def longest(chains: Chains, seconds: Array, num_microbatches: Array) -> Array:
     num_microbatches
         Of a step, one element a row: it may be more than the chains have.
     """
-    times = chains.counts @ seconds
-    # each has a way without a detour
-    starts = [np.asarray(_most(options, times, [])) for options in chains.starts]
-    ends = [np.asarray(_most(options, times, [])) for options in chains.ends]
-    leaves: list[Array] = []
-    for number, options in enumerate(chains.leaves):
-        leaves.append(_longer(ends[number], _most(options, times, ends)))
-    found = None
-    for number in range(len(chains.ranks)):
-        own = num_microbatches * times[number]
-        first = starts[number]
-        later = _longer(first, _most(chains.fills[number], times, starts))
-        back = _longer(leaves[number], _most(chains.returns[number], times, leaves))
-        if chains.is_short[number]:
-            whole = own + np.maximum(later + leaves[number], first + back)
-        else:
-            whole = own + later + back
-        found = whole if found is None else np.maximum(found, whole)
-    return np.asarray(found)
-
-
-def _most(options: Options, times: Array, then: list[Array]) -> Array | None:
-    """Return the longest of several ways in each row; None: there is none."""
-    most = None
-    for way, to in options:
-        whole = times[way] + then[to] if to >= 0 else times[way]
-        most = whole if most is None else np.maximum(most, whole)
-    return most
-
-
-def _longer(one: Array, other: Array | None) -> Array:
-    return one if other is None else np.maximum(one, other)
+    own = num_microbatches * (chains.own @ seconds)
+    most = np.maximum.reduceat(chains.ways @ seconds, chains.begins, axis=0)
+    return np.asarray((own + most[::2] + most[1::2]).max(axis=0))

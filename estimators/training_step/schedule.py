@@ -17,6 +17,7 @@ the seconds of a pass forward (F), of the gradients of inputs (B) and of those o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,6 @@ from estimators.contract import Array, Values
 from estimators.training_step.critical_path import WORK, chains_of, longest, stage_work
 from estimators.training_step.event_simulation import alternates, simulated
 from estimators.training_step.pipelines import (
-    Cases,
     case_columns,
     cases_of,
     few_of,
@@ -98,49 +98,49 @@ def work_of(
         (embedding / 3, embedding * 2 / 3, embedding * 2 / 3),
         (output / 3, output * 2 / 3, output / 3),
     ]
-    columns = [np.stack([np.broadcast_to(row[n], size) for row in rows]) for n in range(3)]
-    return Work(*(np.asarray(column, dtype=np.float64) for column in columns))
+    columns = np.empty((3, len(rows), size))
+    for number, row in enumerate(rows):
+        for way, seconds in enumerate(row):
+            columns[way, number] = seconds
+    return Work(*columns)
 
 
 def pace_of(work: Work, values: Values, layout: Values) -> Pace:
     """Return the pace of pipelines that are placed one by one."""
     size = work.forward.shape[1]
-    microbatches = microbatches_of(values, layout)
+    microbatches = np.broadcast_to(microbatches_of(values, layout), size)
     columns = case_columns(values, layout) | {
-        "microbatches": few_of(np.broadcast_to(microbatches, size), values, layout),
+        "microbatches": few_of(microbatches, values, layout),
         "group": number(values["microbatch_group"]),
         "ahead": runs_ahead(values),
     }
     cases = cases_of(columns, size)
-    bubble, counts = np.empty(size), np.empty((len(WORK), size))
-    for (case, (few, given, ahead)), rows in _rows_of(cases):
-        own = Work(*(each[:, rows] for each in work))
-        count = np.broadcast_to(microbatches, size)[rows]
-        in_a_row = given or usual_group(few, case.ranks)
-        by_rank, seconds, whole = _case_pace(case, few, count, (in_a_row, ahead), own)
-        slowest = np.argmax(seconds, axis=0)
-        counts[:, rows] = by_rank[slowest].T
-        bubble[rows] = whole - count * seconds.max(axis=0)
-    kinds = {name: counts[n] for n, name in enumerate(KINDS) if counts[n].any()}
-    # what is left of rounding
-    return Pace(kinds, counts[-2], counts[-1], np.maximum(bubble, 0.0))
-
-
-def _rows_of(cases: Cases) -> list[tuple[tuple[Case, tuple[int, ...]], Array]]:
-    """Return each pipeline with its rows."""
+    # rows of a pipeline are put next to each other: each then has a slice of every table
     order = np.argsort(cases.place, kind="stable")
-    found = cases.place[order]
-    begins = np.flatnonzero(np.append(True, found[1:] != found[:-1]))
-    return [
-        (cases.found[found[begin]], rows)
-        for begin, rows in zip(begins, np.split(order, begins[1:]), strict=True)
-    ]
+    ends = np.cumsum(np.bincount(cases.place, minlength=len(cases.found))).tolist()
+    many = microbatches[order]
+    seconds = np.concatenate(work)[:, order]
+    bubble, counts = np.empty(size), np.empty((size, len(WORK)))
+    begin = 0
+    for (case, (few, given, ahead)), end in zip(cases.found, ends, strict=True):
+        rows = slice(begin, end)
+        in_a_row = given or usual_group(few, case.ranks)
+        counts[rows], bubble[rows] = _case_pace(
+            case, few, many[rows], (in_a_row, ahead), seconds[:, rows]
+        )
+        begin = end
+    back = np.empty_like(order)
+    back[order] = np.arange(size)
+    by_work = counts.T[:, back]
+    kinds = {name: by_work[n] for n, name in enumerate(KINDS) if by_work[n].any()}
+    # what is left of rounding
+    return Pace(kinds, by_work[-2], by_work[-1], np.maximum(bubble, 0.0)[back])
 
 
 def _case_pace(
-    case: Case, few: int, count: Array, order: tuple[int, int], work: Work
-) -> tuple[Array, Array, Array]:
-    """Return the work of each rank, its seconds for a microbatch, and those of a whole step.
+    case: Case, few: int, count: Array, order: tuple[int, int], seconds: Array
+) -> tuple[Array, Array]:
+    """Return the work of the rank that works longest, and the bubble of a step: one a row.
 
     Parameters
     ----------
@@ -148,31 +148,38 @@ def _case_pace(
         Microbatches of a step that matter to its ends, as of `pipelines.few_of`, and all.
     order
         Microbatches that a chunk takes in a row, and passes forward more in the warm-up.
+    seconds
+        As of `Work`, its parts one below the other: [part and kind of work][row].
     """
-    by_rank = stage_work(case)[0][:, :, : len(WORK)].sum(axis=1)
-    if case.schedule == "dualpipe":
-        # half of the microbatches enter at either end
-        by_rank = by_rank / 2
-    both = work.forward + work.backward
-    each = by_rank @ both
+    by_rank = _rank_work(case)
+    parts = seconds.reshape(3, len(WORK), -1)
+    each = by_rank @ (parts[0] + parts[1])
+    slowest = by_rank[np.argmax(each, axis=0)]
+    most = each.max(axis=0)
     if case.schedule != "1f1b":
-        slowest = np.argmax(each, axis=0)
-        forward, backward, weights = (
-            np.einsum("rk,kr->r", by_rank[slowest], part) for part in work
-        )
+        forward, backward, weights = (np.einsum("rk,kr->r", slowest, part) for part in parts)
         bubble = BUBBLES[case.schedule](case.ranks, forward, backward - weights, weights)
-        return by_rank, each, count * each.max(axis=0) + bubble
-    seconds = np.concatenate([work.forward, work.backward])
+        return slowest, bubble
+    both = seconds[: 2 * len(WORK)]
     group, ahead = order[0] if case.chunks > 1 else few, order[1]
-    whole = longest(chains_of(case, few, group, ahead), seconds, count)
+    whole = longest(chains_of(case, few, group, ahead), both, count)
     if case.chunks > 1 and (case.layout or case.first or case.last):
-        turns = alternates(case, seconds)
+        turns = alternates(case, both)
         if turns.any():
-            for number_of_all in np.unique(count[turns]):
-                rows = np.flatnonzero(turns & (count == number_of_all))
-                alike = seconds[:, rows]
-                whole[rows] = simulated(case, int(number_of_all), group, alike, ahead)
-    return by_rank, each, whole
+            for each_count in np.unique(count[turns]):
+                rows = np.flatnonzero(turns & (count == each_count))
+                whole[rows] = simulated(case, int(each_count), group, both[:, rows], ahead)
+    return slowest, whole - count * most
+
+
+@lru_cache(maxsize=16_384)
+def _rank_work(case: Case) -> Array:
+    """Return the work of a microbatch on the ranks that differ: [rank][kind of work]."""
+    by_rank = stage_work(case)[0][:, :, : len(WORK)].sum(axis=1)
+    _, first = np.unique(by_rank, axis=0, return_index=True)
+    by_rank = by_rank[np.sort(first)]
+    # half of the microbatches enter a dual pipe at either end
+    return by_rank / 2 if case.schedule == "dualpipe" else by_rank
 
 
 def zb_h1(ranks: int, forward: Any, inputs: Any, weights: Any) -> Any:
