@@ -352,6 +352,7 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
     group = network.groups(values, spread)
     whole, last_of_all = sum(parts.values()), take(end_seconds(values, spread), to_share)
     others = held(stored, held_at(values, split), split)
+    by_rank = {name: np.stack([each[name] for each in others]) for name in others[0]}
 
     in_buckets: dict[bool, Exchange] = {}
     may_differ = sharding_differs(values)
@@ -377,13 +378,14 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
             for each in shares
         ]
         rank, needed = needs_most(state, others, to_share)
-        of_fullest = {name: _of(rank, [each[name] for each in others]) for name in others[0]}
+        place = rank * np.size(rank) + np.arange(np.size(rank))
+        of_fullest = {name: figure.take(place) for name, figure in by_rank.items()}
         besides = of_fullest.pop("besides")
         return Stage(
             {
                 "step_seconds": whole + exchange + take(optimizer, to_share),
                 "data_comm_seconds": exchange,
-                "unused_bytes": unused_bytes(_of(rank, needed), besides, values),
+                "unused_bytes": unused_bytes(needed, besides, values),
                 **of_fullest,
             },
             {
@@ -398,13 +400,6 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
     parts["relative_clock"] = layer.clock
     figures = {name: Gathered(part, to_split) for name, part in parts.items()}
     return figures | _by_stage(layouts["zero_stage"], at, to_split, to_share, np.size(most.dense))
-
-
-def _of(rank: Array, figures: list[Any]) -> Any:
-    """Return the figure of the rank in each place."""
-    if len(figures) == 2:
-        return np.where(rank, figures[1], figures[0])
-    return np.choose(rank, figures)
 
 
 class Stage(NamedTuple):

@@ -99,9 +99,9 @@ def work_of(
         (output / 3, output * 2 / 3, output / 3),
     ]
     columns = np.empty((3, len(rows), size))
-    for number, row in enumerate(rows):
+    for kind, row in enumerate(rows):
         for way, seconds in enumerate(row):
-            columns[way, number] = seconds
+            columns[way, kind] = seconds
     return Work(*columns)
 
 

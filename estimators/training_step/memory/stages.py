@@ -63,8 +63,8 @@ def held(each: Mapping[str, Microbatch], flight: Held, layout: Values) -> list[d
 
 def needs_most(
     state: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]], to_share: Array | None
-) -> tuple[Array, list[Any]]:
-    """Return the place of the rank that needs most, of several the first; and what each needs.
+) -> tuple[Array, Any]:
+    """Return the place of the rank that needs most, of several the first; and what it needs.
 
     Parameters
     ----------
@@ -78,6 +78,8 @@ def needs_most(
         take(sum(each.values()), to_share) + other["activations_bytes"] + other["logits_bytes"]
         for each, other in zip(state, others, strict=True)
     ]
-    if len(needed) == 2:
-        return np.asarray(needed[1] > needed[0]).astype(np.int64), needed
-    return np.asarray(np.argmax(np.stack(needed), axis=0)), needed
+    most, place = needed[0], np.zeros(np.shape(needed[0]), dtype=np.int64)
+    for number, more in enumerate(needed[1:], start=1):
+        place[more > most] = number
+        most = np.where(more > most, more, most)
+    return place, most
