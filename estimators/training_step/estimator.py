@@ -268,7 +268,7 @@ def with_derived(values: Values) -> dict[str, Any]:
     numbers = {
         name: _numbers(value)
         for name, value in values.items()
-        if np.asarray(value).dtype.kind in "if"
+        if type(value) in _NUMBERS or np.asarray(value).dtype.kind in "if"
     }
     flags = {name: np.asarray(values[name], dtype=bool)[()] for name in FLAGS}
     dense = values["num_dense_layers"] / _numbers(values["num_layers"])
@@ -285,6 +285,9 @@ def with_derived(values: Values) -> dict[str, Any]:
         "sparse_share": np.where(np.greater(values["num_experts"], 1), 1 - dense, 0.0)[()],
     }
 
+
+_NUMBERS = (float, int)
+"""Types of most values of a cell."""
 
 FLAGS = (
     *("uses_glu", "ties_embedding"),
@@ -347,7 +350,9 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
     shares = stage_shares(ranks_at(values, spread), counts, values, spread)
     most = fullest(shares)
     added = added_of(counts, most, values, spread).take(to_share)
-    by_kind = {kind.name: each.take(to_layer) for kind, each in zip(kinds, spent, strict=True)}
+    by_kind = {kinds[0].name: layer}
+    if len(kinds) > 1:
+        by_kind = {kind.name: each.take(to_layer) for kind, each in zip(kinds, spent, strict=True)}
     parts, window = passes(by_kind, layer, words, added, values, split)
     group = network.groups(values, spread)
     whole, last_of_all = sum(parts.values()), take(end_seconds(values, spread), to_share)

@@ -110,7 +110,7 @@ class Casts(NamedTuple):
 
 def by_recipe(table: Sequence[Any], values: Values) -> Any:
     """Return the entry of a table that has one for each of `RECIPES`."""
-    return np.take(np.array(table), values["recipe"])
+    return np.asarray(table)[values["recipe"]]
 
 
 def low_share(values: Values) -> Any:
@@ -259,6 +259,8 @@ def stored_weight_bytes(values: Values, base: Any, *, is_sharded: bool) -> Any:
     base
         Bytes of the weight in 16 bits.
     """
+    if not np.any(values["low_format"]):
+        return base
     copies = weight_copies(values, is_sharded=is_sharded)
     keeps = np.asarray(values["keeps_quantized_weights"], dtype=bool)
     found = np.where(keeps, copies, np.where(np.greater(base, 0), base + copies, base))
@@ -268,6 +270,8 @@ def stored_weight_bytes(values: Values, base: Any, *, is_sharded: bool) -> Any:
 def gathered_weight_bytes(values: Values) -> Any:
     """Return the bytes gathered over replicas of a weight of a product, of an average layer."""
     base = values["gathered_weight_bytes"]
+    if not np.any(values["low_format"]):
+        return base
     keeps = np.asarray(values["keeps_quantized_weights"], dtype=bool)
     return _of_layers(np.where(keeps, by_recipe(GATHERED_BYTES, values), base), base, values)
 
@@ -291,5 +295,7 @@ def weight_cast_bytes(values: Values) -> Any:
 
 def _of_layers(low: Any, high: Any, values: Values) -> Any:
     """Return a figure of the average layer, of one in few bits and of one in 16."""
+    if not np.any(values["low_format"]):
+        return high
     share = np.where(values["low_format"] > 0, low_share(values), 0.0)
     return share * low + (1.0 - share) * high

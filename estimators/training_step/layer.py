@@ -204,7 +204,7 @@ def _at_clock(clock: Any, work: Work, values: Values) -> Layer:
         **comm["backward"],
     }
     recompute = _again(values, forward, core.again, products["operations"])
-    if any(np.any(flag) for flag in values["again"].values()):
+    if modules.any_again(values):
         recompute = modules.added(recompute, forward, core.again, products, work.parts, values)
     host = work.host
     spent = sum(backward.values()) + sum(recompute.values())

@@ -46,6 +46,13 @@ def flags_of(given: Any) -> dict[str, Any]:
     return {name: np.array([name in own for own in names], dtype=bool) for name in MODULES}
 
 
+def any_again(values: Values) -> bool:
+    """Return whether any part is recomputed one by one."""
+    return any(
+        flag is True or np.any(flag) for flag in values["again"].values() if flag is not False
+    )
+
+
 def stream_parts(size: Any, values: Values, layout: Values) -> dict[str, Any]:
     """Return the seconds of the streaming kernels of each part, forward; none if none is repeated.
 
@@ -54,7 +61,7 @@ def stream_parts(size: Any, values: Values, layout: Values) -> dict[str, Any]:
     size
         As of `layer.size_of`.
     """
-    if not any(np.any(flag) for flag in values["again"].values()):
+    if not any_again(values):
         return {}
     sparse, gated = values["sparse_share"], values["uses_glu"]
     gate = np.where(gated, values["gate_forward_bytes"], 4.0)

@@ -120,7 +120,8 @@ def is_simple(values: Values, layout: Values) -> Any:
         return np.broadcast_to(np.array(False), np.shape(ranks))
     plain = chunks == 1
     dense = plain & ~is_mixture(values)
-    even = np.remainder(layers, ranks * chunks) == 0
+    each = layers / (ranks * chunks)
+    even = each == np.floor(each)
     if np.any(values["balances_stages"]):
         even = even & (plain | ~np.asarray(values["balances_stages"]))
     found = dense | even

@@ -177,9 +177,9 @@ def _rank_work(case: Case) -> Array:
     """Return the work of a microbatch on the ranks that differ: [rank][kind of work]."""
     by_rank = stage_work(case)[0][:, :, : len(WORK)].sum(axis=1)
     _, first = np.unique(by_rank, axis=0, return_index=True)
-    by_rank = by_rank[np.sort(first)]
+    differing = by_rank[np.sort(first)]
     # half of the microbatches enter a dual pipe at either end
-    return by_rank / 2 if case.schedule == "dualpipe" else by_rank
+    return np.asarray(differing / 2 if case.schedule == "dualpipe" else differing)
 
 
 def zb_h1(ranks: int, forward: Any, inputs: Any, weights: Any) -> Any:

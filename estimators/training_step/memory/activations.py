@@ -18,7 +18,7 @@ import numpy as np
 from estimators.contract import Values
 from estimators.training_step import formats
 from estimators.training_step.layer import Size
-from estimators.training_step.modules import IN_MIXTURE
+from estimators.training_step.modules import IN_MIXTURE, any_again
 
 WHOLE_COPIES = 4.0
 """Bytes of one element of the residual stream that the backward pass has of all tokens of a
@@ -123,7 +123,7 @@ def dropped_bytes(size: Size, values: Values, layout: Values) -> list[Any]:
     scores, and what it returns is needed by the product behind it.
     """
     again = values["again"]
-    if not any(np.any(flag) for flag in again.values()):
+    if not any_again(values):
         return []
     sparse, read = values["sparse_share"], formats.input_bytes(values)
     routed = size.experts * size.expert_tokens
