@@ -77,8 +77,8 @@ def test_what_must_not_be_guessed_is_asked_for(
         ("0.5", "52", "`memory_bytes` 52 is less than 1 MB", "52 GB are 52e9"),
         ("0.5", "52.5", "`memory_bytes` 52.5 is less than 1 MB", "52.5 GB are 52.5e9"),
         ("0.5", "53248", "`memory_bytes` 53248 is less than 1 MB", "53,248 MB are 53248e6"),
-        ("0.5", "416e9", "`memory_bytes` 416000000000 is more than the 80 GB", "fullest GPU"),
-        ("0.5", "86e9", "`memory_bytes` 86000000000 is more than the 80 GB", "fullest GPU"),
+        ("0.5", "416e9", "`memory_bytes` 416000000000 is more than the 86 GB", "fullest GPU"),
+        ("0.5", "92e9", "`memory_bytes` 92000000000 is more than the 86 GB", "fullest GPU"),
         (
             "1e300",
             "",

@@ -216,6 +216,6 @@ def test_a_first_stage_holds_the_layers_that_2205_05198_says() -> None:
     assert chunks * layers / (p * v) == layers * (1 + (p - 1) / (p * v))
 
 
-def test_interleaving_needs_a_multiple_of_its_stages() -> None:
-    with pytest.raises(ValueError, match="6 microbatches are no multiple of 4 stages"):
+def test_interleaving_leaves_no_small_rest_of_microbatches() -> None:
+    with pytest.raises(ValueError, match="6 microbatches leave a rest of fewer than 4"):
         simulate(np.ones(4), np.ones(4), 6, 2)

@@ -255,6 +255,9 @@ ROW = {
     "counts_loss": True,
     "microbatch_group": 4,
     "num_mtp_layers": 0,
+    "recompute_modules": "mlp",
+    "overlaps_expert_comm": True,
+    "dispatcher": "flex",
 }
 
 

@@ -261,7 +261,7 @@ def test_the_run_tables_accelerators_are_known_or_no_gpu_of_the_tables() -> None
     names = {row["alias"]: row["accelerator"] for row in rows("accelerator_alias")}
     used = {row["accelerator"] for row in rows("published_training_runs")}
     unknown = {name for name in used if names.get(name, name) not in accelerators}
-    assert unknown == {"TPU v3", "TPU v4", "H800"}
+    assert unknown == {"TPU v3", "TPU v4"}
 
 
 @pytest.mark.parametrize("name", ["published_training_runs", "gpu_hour_price", "cost_parameter"])

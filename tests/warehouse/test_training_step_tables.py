@@ -112,7 +112,7 @@ def test_every_profile_says_what_it_overlaps_keeps_and_moves() -> None:
 
 def test_the_defaults_are_those_of_megatron_core() -> None:
     for row in CONSTANT_ROWS:
-        if row["framework"] == "megatron_core":
+        if row["framework"] == "megatron_core" and not row["accelerator"]:
             assert row["constant_value"] == value(row["constant"]), row["step_constant"]
 
 
