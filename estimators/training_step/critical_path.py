@@ -77,6 +77,7 @@ class _Passes:
         self.forward, self.backward = stage_work(case)
         self.chunks, self.ranks = case.chunks, case.ranks
         self.chunk_numbers = np.arange(case.chunks)
+        self.known: dict[int, Array] = {}
         self.num_microbatches = num_microbatches
         self.group = group if case.chunks > 1 else num_microbatches
         self.num_passes = num_microbatches * case.chunks
@@ -98,10 +99,13 @@ class _Passes:
 
     def passed(self, count: int) -> Array:
         """Return how many microbatches have passed each chunk after so many passes forward."""
+        if count in self.known:
+            return self.known[count]
         whole, rest = divmod(count, self.chunks * self.group)
         size = min(self.group, max(self.num_microbatches - whole * self.group, 1))
         inside = np.minimum(np.maximum(rest - self.chunk_numbers * size, 0), size)
-        return np.asarray(whole * self.group + inside)
+        self.known[count] = passed = (whole * self.group + inside).astype(np.float64)
+        return passed
 
     def first_forward(self, rank: int, count: int) -> Array:
         """Return the work of the first passes forward of a rank."""
@@ -114,8 +118,8 @@ class _Passes:
 
     def chunk_backward(self, number: int) -> int:
         """Return the chunk of a pass backward."""
-        changed = self.passed(number + 1) - self.passed(number)
-        return self.chunks - 1 - int(np.argmax(changed))
+        whole, rest = divmod(number, self.chunks * self.group)
+        return self.chunks - 1 - rest // min(self.group, self.num_microbatches - whole * self.group)
 
 
 @lru_cache(maxsize=16_384)
@@ -149,9 +153,9 @@ def chains_of(case: Case, num_microbatches: int, group: int, ahead: int = 0) -> 
     )
     begin = [_longest_of([way for way, _ in starts[at]]) for at in places]
     end = [_longest_of([way for way, _ in ends[at]]) for at in places]
-    filled = [_longest_of([*begin[at], *_followed(fills[at], begin)]) for at in places]
-    left = [_longest_of([*end[at], *_followed(leaves[at], end)]) for at in places]
-    returned = [_longest_of([*left[at], *_followed(returns[at], left)]) for at in places]
+    filled = [_longest_of([begin[at], *_followed(fills[at], begin)]) for at in places]
+    left = [_longest_of([end[at], *_followed(leaves[at], end)]) for at in places]
+    returned = [_longest_of([left[at], *_followed(returns[at], left)]) for at in places]
     own, groups = [], []
     for at, rank in enumerate(ranks):
         work = (passes.forward[rank] + passes.backward[rank]).sum(axis=0)
@@ -171,15 +175,12 @@ Ways = Iterator[Way]
 
 def _followed(ways: Sequence[Way], then: Sequence[Array]) -> list[Array]:
     """Return the work of ways to the end of the chain; `then` has what may follow at each rank."""
-    whole: list[Array] = []
-    for way, to in ways:
-        whole.extend(way + then[to] if to >= 0 else [way])
-    return whole
+    return [way + then[to] if to >= 0 else way for way, to in ways]
 
 
 def _longest_of(ways: Sequence[Array]) -> Array:
-    """Return ways without those that another one contains."""
-    counts = np.stack(ways)
+    """Return ways, or tables of them, in one table without those that another one contains."""
+    counts = np.vstack(ways)
     if len(counts) == 1:
         return counts
     is_within = (counts[:, None] <= counts).all(axis=2)

@@ -6,7 +6,7 @@ start. Closed forms cover them. Others are looked up in `placement` and `in_flig
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -315,16 +315,10 @@ def ranks_at(values: Values, layout: Values) -> Ranks:
     )
     if np.all(simple):
         return found
-    cases = cases_of(case_columns(values, layout), len(one))
+    others, cases = _others(case_columns(values, layout), simple, len(one))
     own = [ranks_of(case) for case, _ in cases.found]
-    return Ranks(
-        {
-            name: _merged(found.layers.get(name), _gathered(counts, cases.place), simple)
-            for name, counts in _kinds([each.layers for each in own]).items()
-        },
-        _merged(found.embedding, _gathered([e.has_embedding for e in own], cases.place), simple),
-        _merged(found.output, _gathered([e.has_output for e in own], cases.place), simple),
-    )
+    tables = [(each.layers, each.has_embedding, each.has_output) for each in own]
+    return Ranks(*_with_others(found, tables, cases.place, others, len(one)))
 
 
 def held_at(values: Values, layout: Values) -> Held:
@@ -350,19 +344,12 @@ def held_at(values: Values, layout: Values) -> Held:
         "group": number(values["microbatch_group"]),
         "ahead": runs_ahead(values),
     }
-    cases = cases_of(columns, len(microbatches))
+    others, cases = _others(columns, simple, len(microbatches))
     own = [
         held_of(case, count, in_a_row or usual_group(count, case.ranks), ahead)
         for case, (count, in_a_row, ahead) in cases.found
     ]
-    return Held(
-        {
-            name: _merged(found.layers.get(name), _gathered(counts, cases.place), simple)
-            for name, counts in _kinds([each.layers for each in own]).items()
-        },
-        _merged(found.chunks, _gathered([each.chunks for each in own], cases.place), simple),
-        _merged(found.outputs, _gathered([each.outputs for each in own], cases.place), simple),
-    )
+    return Held(*_with_others(found, own, cases.place, others, len(microbatches)))
 
 
 def by_kind(layers: Array, values: Values) -> dict[str, Any]:
@@ -375,29 +362,57 @@ def by_kind(layers: Array, values: Values) -> dict[str, Any]:
     return {"dense": layers * (1 - mixed), "mixture": layers * mixed}
 
 
-def _kinds(layers: list[Array]) -> dict[str, list[Array]]:
-    """Return layers by kind and pipeline, without kinds that none has."""
-    return {
-        name: [each[kind] for each in layers]
+def _others(columns: dict[str, Any], is_simple_row: Any, size: int) -> tuple[Array, Cases]:
+    """Return the rows that are not simple, and their pipelines."""
+    rows = np.flatnonzero(~np.broadcast_to(is_simple_row, size))
+    if len(rows) < size:
+        columns = {
+            name: column[rows] if np.ndim(column) else column for name, column in columns.items()
+        }
+    return rows, cases_of(columns, len(rows))
+
+
+def _with_others(
+    simple: tuple[dict[str, Any], Any, Any],
+    found: Sequence[tuple[Array, Array, Array]],
+    place: Array,
+    rows: Array,
+    size: int,
+) -> tuple[dict[str, Any], Any, Any]:
+    """Return layers by kind and two further figures of all rows: [rank][row].
+
+    The last rank of a pipeline fills the places of ranks that others have more.
+
+    Parameters
+    ----------
+    simple
+        The figures as if all rows were simple; these have two ranks.
+    found, place, rows
+        Figures of each other pipeline, layers as [kind][rank]; which of them each of `rows` has.
+    """
+    height = max(2, *(len(each[1]) for each in found))
+    table = np.empty((len(KINDS) + 2, height, len(found)))
+    for pipeline, (layers, *further) in enumerate(found):
+        count = layers.shape[1]
+        table[: len(KINDS), :count, pipeline] = layers
+        table[len(KINDS) :, :count, pipeline] = further
+        table[:, count:, pipeline] = table[:, count - 1 : count, pipeline]
+
+    def whole(before: Any, other: Array) -> Array:
+        of_others = other.take(place, axis=1)
+        if len(rows) == size:
+            return of_others
+        every = np.empty((height, size))
+        every[:2] = before
+        every[2:] = every[1]
+        every[:, rows] = of_others
+        return every
+
+    layers_before, *before = simple
+    kinds = {
+        name: whole(layers_before.get(name, 0.0), table[kind])
         for kind, name in enumerate(KINDS)
-        if any(each[kind].any() for each in layers)
+        if table[kind].any() or (name in layers_before and len(rows) < size)
     }
-
-
-def _gathered(found: list[Array], place: Array) -> Array:
-    """Return figures of several ranks for each row, [rank][row]; the last rank fills the rest."""
-    height = max(2, *(len(each) for each in found))
-    ranks = np.arange(height)
-    filled = np.stack([each[np.minimum(ranks, len(each) - 1)] for each in found], axis=1)
-    return filled[:, place]
-
-
-def _merged(simple: Any, other: Array, is_simple_row: Any) -> Any:
-    """Return one table: simple rows with two ranks, others with more."""
-    if not np.any(is_simple_row):
-        return other
-    if simple is None:
-        simple = np.zeros_like(other[:2])
-    simple = np.broadcast_to(simple, (2, other.shape[1]))
-    filled = np.concatenate([simple, np.repeat(simple[1:], len(other) - 2, axis=0)])
-    return np.where(is_simple_row, filled, other)
+    first, second = map(whole, before, table[len(KINDS) :])
+    return kinds, first, second
