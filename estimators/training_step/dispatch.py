@@ -47,6 +47,16 @@ class Exchange(NamedTuple):
     backward: Any
 
 
+def load_ratio(values: Values, layout: Values) -> Any:
+    """Return the tokens of the fullest rank of experts over the mean: `expert_load_ratio` at most.
+
+    A rank has at most all copies of all tokens, and one copy a token for each of its experts.
+    """
+    most = values["num_experts"] / values["experts_per_token"]
+    most = np.minimum(most, layout["expert_parallel"])
+    return np.minimum(values["expert_load_ratio"], most)
+
+
 def exchange_of(size: Any, values: Values, layout: Values, group: dict[str, Group]) -> Exchange:
     """Return the seconds of a layer's exchanges; `size` as of `layer.size_of`.
 
@@ -68,7 +78,8 @@ def _one_way(
         Bytes of an element on the wire.
     """
     dispatcher, experts = values["dispatcher"], group["expert"]
-    tokens = size.rows * size.hidden * element * values["expert_load_ratio"]
+    even = size.rows * size.hidden * element
+    tokens = even * load_ratio(values, layout)
     copies = values["experts_per_token"] * tokens
     found: Any = 0.0
     if np.any(np.equal(dispatcher, "alltoall")):
@@ -88,7 +99,8 @@ def _one_way(
     if np.any(np.equal(dispatcher, "allgather")):
         ranks = split * experts.size
         whole = Group(ranks, values["nvlink_size"])
-        gathered = network.gather_seconds(whole, ranks * tokens, values)
+        # all tokens go to all ranks, whichever experts they choose
+        gathered = network.gather_seconds(whole, ranks * even, values)
         found = np.where(np.equal(dispatcher, "allgather"), gathered, found)
     return found
 

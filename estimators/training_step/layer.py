@@ -84,7 +84,7 @@ def size_of(values: Values, layout: Values) -> Size:
     key_size = values["qk_head_size"] + values["qk_rotary_size"]
     # ranks that split an expert's width gather one another's tokens
     expert_tensor = layout["expert_tensor_parallel"]
-    own_tokens = tokens / tensor * expert_tensor * values["expert_load_ratio"]
+    own_tokens = tokens / tensor * expert_tensor * dispatch.load_ratio(values, layout)
     return Size(
         tokens=tokens,
         rows=rows,

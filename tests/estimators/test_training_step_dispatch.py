@@ -117,6 +117,22 @@ def test_the_fullest_rank_has_more_tokens_and_more_work() -> None:
     assert uneven["gemm_seconds"] > even["gemm_seconds"]
 
 
+def test_the_fullest_rank_has_no_more_than_all_tokens() -> None:
+    # 8 experts, 2 a token: a rank with one of them gets each token once, 4 times the mean
+    row = {**MIXTURE, "dispatcher": "flex"}
+    most, beyond = step_with(row, {"expert_load_ratio": 4.0}, {"expert_load_ratio": 1e4})
+    assert beyond == most
+    alone, uneven = step_with({**row, "expert_parallel": 1}, {}, {"expert_load_ratio": 4.0})
+    assert uneven == alone
+
+
+def test_what_all_ranks_get_does_not_depend_on_the_choice_of_experts() -> None:
+    row = {**MIXTURE, "dispatcher": "allgather"}
+    even, uneven = step_with(row, {}, {"expert_load_ratio": 2.0})
+    assert uneven["expert_comm_seconds"] == even["expert_comm_seconds"]
+    assert uneven["gemm_seconds"] > even["gemm_seconds"]
+
+
 def test_tokens_hide_behind_the_arithmetic_of_another_microbatch() -> None:
     slow = {**MIXTURE, "dispatcher": "flex", "nvlink_bytes_per_second": 2e8}
     shown, hidden = step_with(slow, {}, {"overlaps_expert_comm": True})
