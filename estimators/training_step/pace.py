@@ -105,11 +105,14 @@ def _with_placed(
     """Return the pace with that of rows whose pipelines are placed one by one."""
     size = len(layout["pipeline_parallel"])
     rows = np.flatnonzero(~np.broadcast_to(is_simple_row, size))
+    if np.ndim(values["seq_len"]):
+        values = {name: take(value, rows) for name, value in values.items()}
     pace, own_added, forward, backward = _placed_pace(
-        {name: each.take(rows) for name, each in kinds.items()},
+        # their parts do not matter to the pace
+        {name: each._replace(parts={}).take(rows) for name, each in kinds.items()},
         Vocabulary(*(take(part, rows) for part in words)),
         added.take(rows),
-        {name: take(value, rows) if np.ndim(value) else value for name, value in values.items()},
+        values,
         {name: column[rows] for name, column in layout.items()},
     )
 
