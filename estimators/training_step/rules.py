@@ -31,8 +31,8 @@ def _has_rate(width: str, values: Values) -> Any:
 
 
 def _other_width(width: str, row: Values) -> str:
-    del row
-    others = "bf16" if width == "fp8" else "fp8 or bf16"
+    has_fp8 = width == "fp4" and not np.isnan(_number(row["fp8_flops_per_second"]))
+    others = "fp8 or bf16" if has_fp8 else "bf16"
     return f"use {others}, or give `{width}_flops_per_second`"
 
 
@@ -47,7 +47,7 @@ PROBLEM_RULES = (
         Rule(
             f"{width} has a rate",
             "precision",
-            ("precision", f"{width}_flops_per_second"),
+            ("precision", "fp8_flops_per_second", "fp4_flops_per_second"),
             partial(_has_rate, width),
             lambda _row: "has no published peak rate on this accelerator",
             partial(_other_width, width),

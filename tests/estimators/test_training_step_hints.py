@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from estimators.roofline import rules as roofline
 from estimators.rules import Rule, nearest
 from estimators.training_step import rules as step
+from tests.estimators.training_step_cases import GPT, IDEAL, resolve
 
 STEP = {r.name: r for r in (*step.PROBLEM_RULES, *step.LAYER_RULES, *step.SPLIT_RULES)}
 STEP[step.SHARDING_NEEDS_REPLICAS.name] = step.SHARDING_NEEDS_REPLICAS
@@ -264,3 +267,10 @@ ROW = {
 @pytest.mark.parametrize("rule", [*STEP.values(), *ROOFLINE.values()], ids=lambda rule: rule.name)
 def test_no_rule_is_without_a_hint(rule: Rule) -> None:
     assert rule.hint({name: ROW[name] for name in rule.needs})
+
+
+@pytest.mark.parametrize(("fp8", "others"), [(None, "bf16"), (2e12, "fp8 or bf16")])
+def test_a_format_without_a_rate_has_a_hint_of_those_with_one(fp8: Any, others: str) -> None:
+    rates = {"fp8_flops_per_second": fp8, "fp4_flops_per_second": None}
+    [refusal] = resolve([{**IDEAL, **GPT, **rates, "precision": "fp4"}])[1]
+    assert refusal.hint == f"use {others}, or give `fp4_flops_per_second`"
