@@ -6,7 +6,7 @@ from estimators.columns.column import Column, fraction, measure, positive, signe
 from estimators.columns.forms import BIAS, ERROR, ERROR_SIZE, MFU, SHARE, TIME_RANK_CORRELATION
 
 MEMORY_KINDS = ("allocated", "reserved", "device", "unknown")
-"""What a measured memory may count; `unknown` is compared with all of the device's."""
+"""Kinds of measured memory; an `unknown` one is compared with that of the whole device."""
 
 
 def _rows(name: str, meaning: str, heading: str) -> Column:

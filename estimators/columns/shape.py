@@ -57,6 +57,6 @@ SMALL = tuple(
         ("uses_router_bias", "Whether the router has a bias for each expert"),
     )
 )
-"""What adds few parameters, for counts that are exact."""
+"""Columns that add few parameters; exact counts need them."""
 
 SHAPE_DETAILS = (*LATENT_ATTENTION, *MIXTURE, *WINDOWS, *SMALL)

@@ -45,7 +45,7 @@ class Ranks(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What those ranks keep of microbatches at their peak: one element a rank.
+    """Microbatches that those ranks keep at their peak: one element a rank.
 
     Attributes
     ----------

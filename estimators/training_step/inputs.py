@@ -138,7 +138,7 @@ OF_DENSE = {
     name: DEFAULTS[name]
     for name in ("num_experts", "experts_per_token", "num_shared_experts", "num_dense_layers")
 }
-"""What a shape has that does not say so."""
+"""Values of a dense model, for shapes that leave them out."""
 
 
 def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
@@ -305,7 +305,7 @@ def _system(catalog: Catalog, name: str, systems: Any) -> tuple[Any, dict[str, s
         with suppress(RefusedError):
             record = catalog.find(table, name)
             product = catalog.find("accelerator", str(record.get("priced_as", name)))
-            # what the driver shows is less than what is sold, or more
+            # the driver shows less memory than the nominal size, or more
             shown = product.get("device_bytes") or product.get("hbm_bytes")
             return {**product, "hbm_bytes": shown}, HARDWARE
     return systems.get(name), {attribute: attribute for attribute in (*HARDWARE, LINKS[0])}

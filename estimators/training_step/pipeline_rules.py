@@ -124,7 +124,9 @@ PIPELINE_RULES = (
         _PLACED_BY,
         lambda v: _fits(v) | np.logical_not(_by_ends(v)),
         _why,
-        lambda _row: "use multiples of the chunks that leave other stages the same of them",
+        lambda _row: (
+            "use ends that leave the others equal layers, all divisible by `virtual_pipeline`"
+        ),
     ),
     Rule(
         "stages are even with embedding and loss",
@@ -132,7 +134,10 @@ PIPELINE_RULES = (
         _PLACED_BY,
         lambda v: _fits(v) | np.logical_not(_by_count(v)),
         _why,
-        lambda _row: "use stages and chunks that divide the layers and what counts as one",
+        lambda row: (
+            "use `pipeline_parallel` and `virtual_pipeline` whose stages divide "
+            f"{row['num_layers'] + bool(row['counts_embedding']) + bool(row['counts_loss'])}"
+        ),
     ),
     Rule(
         "other schedules have chunks of their own",

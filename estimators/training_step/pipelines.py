@@ -41,7 +41,7 @@ class Ranks(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What those ranks keep of microbatches at their peak: [rank][row].
+    """Microbatches that those ranks keep at their peak: [rank][row].
 
     Attributes
     ----------

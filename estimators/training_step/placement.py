@@ -22,7 +22,7 @@ KINDS = ("dense", "mixture", "mtp")
 
 
 class Case(NamedTuple):
-    """What decides where layers are.
+    """The model and the pipeline, as far as they decide where layers are.
 
     Attributes
     ----------

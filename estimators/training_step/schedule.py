@@ -47,7 +47,7 @@ class Pace(NamedTuple):
     embedding, output
         1 where it has the embedding, or the output layer; else 0.
     bubble
-        Seconds of a step that it stands still for others.
+        Seconds of a step that it waits for others.
     """
 
     layers: dict[str, Any]
@@ -133,7 +133,7 @@ def pace_of(work: Work, values: Values, layout: Values) -> Pace:
     back[order] = np.arange(size)
     by_work = counts.T[:, back]
     kinds = {name: by_work[n] for n, name in enumerate(KINDS) if by_work[n].any()}
-    # what is left of rounding
+    # rounding may leave less than nothing
     return Pace(kinds, by_work[-2], by_work[-1], np.maximum(bubble, 0.0)[back])
 
 
