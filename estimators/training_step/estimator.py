@@ -322,12 +322,14 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
     if is_cell:
         split, to_split = runs(layouts, SPLIT_KEYS)
         table, to_layer = runs(split, LAYER_KEYS)
-        by_chunk = () if np.all(is_simple(values, split)) else ("virtual_pipeline",)
+        simple = is_simple(values, split)
+        by_chunk = () if np.all(simple) else ("virtual_pipeline",)
         spread, to_share = distinct(split, (*SHARE_KEYS, *by_chunk))
         spread.setdefault("virtual_pipeline", np.ones_like(spread["pipeline_parallel"]))
     else:
         split = {name: layouts[name].astype(np.float64) for name in SPLIT_KEYS}
         table = spread = split
+        simple = is_simple(values, split)
     size = size_of(values, table)
     kinds = kinds_of(values)
     spent = [spent_on(layer_of(kind.values, table), size, kind.values, table) for kind in kinds]
@@ -353,10 +355,10 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
     by_kind = {kinds[0].name: layer}
     if len(kinds) > 1:
         by_kind = {kind.name: each.take(to_layer) for kind, each in zip(kinds, spent, strict=True)}
-    parts, window = passes(by_kind, layer, words, added, values, split)
+    parts, window = passes(by_kind, layer, words, added, values, split, simple)
     group = network.groups(values, spread)
     whole, last_of_all = sum(parts.values()), take(end_seconds(values, spread), to_share)
-    others = held(stored, held_at(values, split), split)
+    others = held(stored, held_at(values, split, simple), split)
     by_rank = {name: np.stack([each[name] for each in others]) for name in others[0]}
 
     in_buckets: dict[bool, Exchange] = {}

@@ -12,7 +12,6 @@ from estimators.factored import take
 from estimators.training_step.host import saved_seconds
 from estimators.training_step.pipelines import (
     by_kind,
-    is_simple,
     microbatches_of,
     over_kinds,
     stage_layers,
@@ -50,6 +49,7 @@ def paced_by(
     added: Added,
     values: Values,
     layout: Values,
+    simple: Any,
 ) -> Paced:
     """Return the pace of each row's step.
 
@@ -58,8 +58,9 @@ def paced_by(
     kinds, layer, words
         One microbatch's, one element a row of `layout`: of a layer of each kind, of the average
         one, and of the vocabulary.
+    simple
+        As of `pipelines.is_simple`.
     """
-    simple = is_simple(values, layout)
     paced = _simple_pace(layer, words, added, values, layout)
     if np.all(simple):
         return paced

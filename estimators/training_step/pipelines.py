@@ -321,9 +321,15 @@ def ranks_at(values: Values, layout: Values) -> Ranks:
     return Ranks(*_with_others(found, tables, cases.place, others, len(one)))
 
 
-def held_at(values: Values, layout: Values) -> Held:
-    """Return what the ranks of `ranks_at` keep of microbatches at their peak."""
-    simple = is_simple(values, layout)
+def held_at(values: Values, layout: Values, simple: Any = None) -> Held:
+    """Return what the ranks of `ranks_at` keep of microbatches at their peak.
+
+    Parameters
+    ----------
+    simple
+        As of `is_simple`; None: not known yet.
+    """
+    simple = is_simple(values, layout) if simple is None else simple
     ranks, chunks = layout["pipeline_parallel"], layout["virtual_pipeline"]
     microbatches = microbatches_of(values, layout)
     most, last = stage_layers(values, layout)

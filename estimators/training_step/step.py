@@ -37,6 +37,7 @@ def passes(
     added: Added,
     values: Values,
     layout: Values,
+    simple: Any,
 ) -> tuple[dict[str, Array], Window]:
     """Return the seconds of a step by part, without those of the replicas, and their window.
 
@@ -45,9 +46,11 @@ def passes(
     kinds, layer, words
         One microbatch's, one element a row of `layout`: of a layer of each kind, of the average
         one, and of the vocabulary.
+    simple
+        As of `pipelines.is_simple`.
     """
     microbatches = microbatches_of(values, layout)
-    paced = paced_by(kinds, layer, words, added, values, layout)
+    paced = paced_by(kinds, layer, words, added, values, layout, simple)
     pace = paced.pace
     # layers that predict further tokens have their time in that of the output layer
     layers = {name: count for name, count in pace.layers.items() if name in kinds}
