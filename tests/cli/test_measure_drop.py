@@ -222,6 +222,6 @@ def test_calibrate_calls_the_rows_of_the_file_what_measure_does(
     assert code == 3
     assert 'runs.csv: run b: `step_seconds` "x" must be a positive number' in err
     file.write_text(TEXT.format(2, 4) + "c,gpt3_1.3B,H100,8,32,1,0.3\n")
-    code, out, err = warehouse("calibrate", file, "--fit", "product_rate_factor", "--json")
+    code, out, err = warehouse("calibrate", file, "--fit", "host_seconds_per_launch", "--json")
     assert code == 0, err
     assert [row["published_row"] for row in json.loads(out)["rows"]] == ["a", "b", "c"]

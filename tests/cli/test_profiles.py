@@ -72,7 +72,7 @@ def test_profiles_are_listed_with_what_their_constants_were(
         # docs/calibration.md: of one constant, 8 rows
         assert line["num_rows"] == 8
         assert line["default_constant_value"] == 1
-        assert line["fitted_constant_value"] == pytest.approx(1, abs=0.02)
+        assert line["fitted_constant_value"] == pytest.approx(1, abs=0.03)
     assert "tuned" in warehouse("profiles", "--db", calibrated)[1]
 
 
