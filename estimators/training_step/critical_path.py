@@ -31,7 +31,7 @@ from estimators.training_step.in_flight import warm_up
 from estimators.training_step.placement import KINDS, Case, place, runs_of
 
 WORK = (*KINDS, "embedding", "output")
-"""What a stage can have: each has seconds forward and backward."""
+"""Kinds of work in a stage. Each has seconds forward and seconds backward."""
 
 WIDTH = 2 * len(WORK)
 """Numbers of a chain: of each kind of work forward, then backward."""
@@ -98,7 +98,7 @@ class _Passes:
         self.backward_before = np.concatenate([nothing, np.cumsum(self.backward, axis=0)])
 
     def passed(self, count: int) -> Array:
-        """Return how many microbatches have passed each chunk after so many passes forward."""
+        """Return the microbatches behind each chunk after a number of passes forward."""
         if count in self.known:
             return self.known[count]
         whole, rest = divmod(count, self.chunks * self.group)

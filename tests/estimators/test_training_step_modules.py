@@ -46,7 +46,7 @@ def test_a_mixture_keeps_less_by_what_its_parts_make_again(modules: str, dropped
 def test_a_dense_layer_makes_its_feed_forward_part_again() -> None:
     shape = {**LLAMA_70B, "recompute_modules": "mlp"}
     assert bytes_a_token(shape, FEW, MANY) == close(274_688 - 6 * 28_672)
-    # Full recomputation keeps the input alone, whatever else is said.
+    # Full recomputation keeps only the input; the parts named then change nothing.
     full = {**shape, "activation_recompute": "full"}
     assert bytes_a_token(full, FEW, MANY) == close(2 * 8192)
 
