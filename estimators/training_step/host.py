@@ -65,10 +65,17 @@ QUEUE = 1024.0
 
 
 class Host(NamedTuple):
-    """Seconds to launch a layer: forward, backward with what is recomputed, and both."""
+    """Seconds to launch a layer: forward, backward with what is recomputed, and both.
+
+    Attributes
+    ----------
+    launches
+        Of both passes.
+    """
 
     forward: Any
     backward: Any
+    launches: Any
 
     @property
     def seconds(self) -> Any:
@@ -90,7 +97,12 @@ def host_of(size: Any, values: Values, layout: Values) -> Host:
     # a graph of the backward pass holds what is recomputed
     again = np.where(values["uses_cuda_graphs"], 0.0, again)
     once, least = values["host_seconds_per_launch"], values["host_seconds_per_layer"]
-    return Host(np.maximum(once * forward, least), np.maximum(once * (backward + again), least))
+    backward = backward + again
+    return Host(
+        np.maximum(once * forward, least),
+        np.maximum(once * backward, least),
+        forward + backward,
+    )
 
 
 def _launches(way: int, size: Any, values: Values, layout: Values) -> Any:
@@ -112,7 +124,7 @@ def _launches(way: int, size: Any, values: Values, layout: Values) -> Any:
     return np.where(captured, 1.0, dense) + sparse * experts + biases
 
 
-def saved_seconds(launched: Any, waits: Any, work: Any, layers: Any, values: Values) -> Any:
+def saved_seconds(layer: Any, work: Any, layers: Any, values: Values) -> Any:
     """Return by how much one stage alone waits less in a microbatch than if each pass were alone.
 
     Stages of a pipeline synchronize between passes, and save nothing. One stage alone does not:
@@ -122,16 +134,16 @@ def saved_seconds(launched: Any, waits: Any, work: Any, layers: Any, values: Val
 
     Parameters
     ----------
-    launched, waits
-        Seconds to launch a layer, and that its passes wait, each alone.
+    layer
+        As of `spent.Spent`.
     work
         Seconds of the GPU for the microbatch: layers, vocabulary and gradients.
     """
-    once, launches = values["host_seconds_per_launch"], layers * launched
-    together = np.maximum(launches + values["vocabulary_launches"] * once - work, 0.0)
+    vocabulary = values["vocabulary_launches"] * values["host_seconds_per_launch"]
+    together = np.maximum(layers * layer.launched + vocabulary - work, 0.0)
     # the launches of a pass are about half of those of both
-    room = np.maximum(2 * QUEUE * once, 1e-30)
-    saved = (layers * waits - together) * (room / np.maximum(launches, room))
+    room = 2 * QUEUE
+    saved = (layers * layer.waits - together) * (room / np.maximum(layers * layer.launches, room))
     return np.where(values["sparse_share"] > 0, 0.0, saved)
 
 

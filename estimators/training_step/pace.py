@@ -78,7 +78,7 @@ def _simple_pace(
     full = most * layer.seconds + added.share + words.embedding + words.embedding_comm
     final = last * layer.seconds + added.share + words.output + words.output_comm + ends
     work = final - last * layer.waits
-    saved = saved_seconds(layer.launched, layer.waits, work, last, values)
+    saved = saved_seconds(layer, work, last, values)
     saved = np.where(several, 0.0, saved)
     final = final - saved
     bubble, is_final = _bubble(full, final, layer, values, layout, microbatches)

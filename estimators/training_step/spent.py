@@ -14,7 +14,7 @@ from estimators.training_step.network import Group
 
 
 class Spent(NamedTuple):
-    """Seconds of one layer and microbatch.
+    """Seconds of one layer and microbatch, and what else a step needs of it.
 
     Attributes
     ----------
@@ -24,6 +24,8 @@ class Spent(NamedTuple):
         Of both passes, and of the forward pass.
     waits, launched
         That the GPU waits for the host if each pass is alone; that the host launches.
+    launches
+        Number of both passes.
     clock, joules
         As of `layer.Layer`.
     sent_bytes
@@ -39,6 +41,7 @@ class Spent(NamedTuple):
     forward: Any
     waits: Any
     launched: Any
+    launches: Any
     clock: Any
     joules: Any
     sent_bytes: Any
@@ -63,6 +66,7 @@ def spent_on(layer: Layer, size: Size, values: Values, layout: Values) -> Spent:
         layer.forward_seconds,
         waits,
         layer.host.seconds,
+        layer.host.launches,
         layer.clock,
         layer.joules,
         volume / tensor,
