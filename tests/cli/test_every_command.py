@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-import typer
 
 from tests.shared import Command, Quickstart
-from warehouse.cli import main
+from warehouse.cli import commands, main
+from warehouse.cli.lazy import LazyCommand
 from warehouse.cli.options import Output, expanded
 
-COMMANDS = {command.__name__: command for command, _ in main.COMMANDS}
+COMMANDS = {entry.name: entry.function() for entry in commands.COMMANDS}
 
 WITHOUT_ROWS = {"quickstart", "init", "drop", "evaluate"}
 """Commands that print no rows: `evaluate` writes a file, the others say what they did."""
@@ -34,8 +34,9 @@ OWN_MEANING = {("evaluate", "--out")}
 
 def parameters(name: str) -> list[Any]:
     """Return the options and arguments of a command as the command line has them."""
-    group: Any = typer.main.get_command(main.app)
-    return list(group.commands[name].params)
+    command = main.program.commands[name]
+    assert isinstance(command, LazyCommand)
+    return list(command.loaded().params)
 
 
 def options_of(name: str) -> Iterator[tuple[str, Any]]:
@@ -53,8 +54,7 @@ def type_of(name: str, parameter: str) -> str:
 
 
 def test_every_command_is_looked_at() -> None:
-    group: Any = typer.main.get_command(main.app)
-    assert set(group.commands) == set(COMMANDS)
+    assert set(main.program.commands) == set(COMMANDS)
     assert set(COMMANDS) > WITHOUT_ROWS
 
 
@@ -68,9 +68,16 @@ def test_a_command_that_prints_no_rows_has_no_format(name: str) -> None:
     assert not OUTPUT & {option for option, _ in options_of(name)}
 
 
+@pytest.mark.parametrize("entry", commands.COMMANDS, ids=lambda entry: entry.name)
+def test_the_summary_of_a_command_is_the_first_sentence_of_its_help(entry: commands.Entry) -> None:
+    assert entry.function().__name__ == entry.name
+    paragraph = inspect.getdoc(COMMANDS[entry.name]) or ""
+    assert " ".join(paragraph.partition("\n\n")[0].split()) == entry.summary
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_has_an_example(name: str) -> None:
-    examples = {command.__name__: example for command, example in main.COMMANDS}
+    examples = {entry.name: entry.example for entry in commands.COMMANDS}
     assert examples[name].splitlines()[-1].startswith(f"warehouse {name}")
 
 

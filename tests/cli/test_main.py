@@ -14,13 +14,13 @@ import pytest
 from estimators.registry import ESTIMATORS
 from tests.shared import Command, Program, Quickstart
 from warehouse import __version__
-from warehouse.cli import main
+from warehouse.cli.commands import COMMANDS
 from warehouse.cli.options import DEFAULT_DATABASE
 from warehouse.database.connection import DEFAULT_DATABASE as OPENED_BY_DEFAULT
 from warehouse.errors import CheckError, DatabaseError, InputError, UsageError
 
 WITHOUT_DATABASE: set[str] = set()
-EXAMPLES = {command.__name__: example for command, example in main.COMMANDS}
+EXAMPLES = {entry.name: entry.example for entry in COMMANDS}
 
 
 def test_version_is_that_of_the_package(warehouse: Command) -> None:
@@ -82,22 +82,6 @@ def test_the_example_of_a_command_runs_as_it_stands(name: str, swept: Path, tmp_
 
 def test_the_default_database_is_the_one_that_is_opened_by_default() -> None:
     assert DEFAULT_DATABASE == OPENED_BY_DEFAULT
-
-
-def test_help_imports_nothing_but_the_command_line() -> None:
-    code = """if True:
-        import sys
-        before = set(sys.modules)
-        from warehouse.cli.main import run
-        run(["--help"])
-        names = {name.partition(".")[0] for name in set(sys.modules) - before}
-        print(*names - sys.stdlib_module_names)
-    """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert set(done.stdout.splitlines()[-1].split()) <= {
-        *("warehouse", "estimators", "typer", "click", "annotated_doc", "shellingham")
-    }
 
 
 @pytest.mark.parametrize(

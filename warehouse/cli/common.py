@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
-import threading
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -15,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from warehouse.show.formats import Format, count, json_value, write
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-    from types import FrameType
+    from collections.abc import Collection, Mapping, Sequence
 
     from duckdb import DuckDBPyConnection
 
@@ -24,35 +20,6 @@ if TYPE_CHECKING:
     from warehouse.show.formats import Blocks, Row
 
     Table = tuple[tuple[str, ...], list[Row]]
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Have ^C end the block as KeyboardInterrupt, whatever a library makes of it.
-
-    DuckDB raises different errors depending on what it was doing. An error after ^C counts as a
-    consequence of ^C.
-    """
-    previous = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(previous):
-        yield
-        return
-    seen = False
-
-    def note(number: int, frame: FrameType | None) -> None:
-        nonlocal seen
-        seen = True
-        previous(number, frame)
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield
-    except Exception:
-        if seen:
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 def say(text: str) -> None:

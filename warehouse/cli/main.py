@@ -10,79 +10,16 @@ from typing import Annotated
 
 import typer
 
-from warehouse.cli.calibrate import calibrate
-from warehouse.cli.common import interruptible
-from warehouse.cli.cost import cost, energy
-from warehouse.cli.database import drop, init
-from warehouse.cli.evaluate import evaluate
-from warehouse.cli.explain import explain
-from warehouse.cli.measure import measure
-from warehouse.cli.operations import operations
-from warehouse.cli.options import expanded
-from warehouse.cli.plan import plan
-from warehouse.cli.profiles import profiles
-from warehouse.cli.query import sql
-from warehouse.cli.quickstart import quickstart
-from warehouse.cli.rank import rank
-from warehouse.cli.schema import schema
-from warehouse.cli.show import show
-from warehouse.cli.status import status
-from warehouse.cli.sweep import sweep
-from warehouse.cli.validate import validate
-from warehouse.cli.why import why
+from warehouse.cli.commands import COMMANDS
+from warehouse.cli.interrupts import interruptible
+from warehouse.cli.lazy import LazyCommand, Program
 
 INTERRUPTED = 130
 """Exit code after ^C, as shells give it: 128 + SIGINT."""
 
-COMMANDS = (
-    (quickstart, "warehouse quickstart"),
-    (init, "warehouse init"),
-    (sweep, "warehouse sweep gpt3_1T_1d"),
-    (drop, "warehouse drop gpt3_1T_1d"),
-    (
-        evaluate,
-        "warehouse sql \"from current_roofline where variant = 'corrected' limit 100\" "
-        "--format csv > configs.csv\n"
-        "warehouse evaluate roofline configs.csv --out results.csv",
-    ),
-    (
-        show,
-        "warehouse show pipeline chip=A100_40GB num_layers=120 hidden_size=12288 data_parallel=8",
-    ),
-    (rank, "warehouse rank --model gpt3_1T --accelerator H200 --num-gpus 4096"),
-    (operations, "warehouse operations --best --model gpt3_1T --accelerator H200 --num-gpus 4096"),
-    (
-        explain,
-        "warehouse explain model=llama3_70B 'accelerator=H100 SXM 80GB' num_gpus=64 "
-        "tensor_parallel=8 pipeline_parallel=2 global_batch_size=256",
-    ),
-    (
-        why,
-        "warehouse why model=llama3_8B 'accelerator=H100 SXM 80GB' num_gpus=64 "
-        "global_batch_size=256 tensor_parallel=4 pipeline_parallel=2",
-    ),
-    (
-        plan,
-        "warehouse plan --model llama3_8B --tokens 1e12 --accelerator H100 --gpus 128",
-    ),
-    (cost, "warehouse cost --model gpt3_1T --tokens 20e12"),
-    (energy, "warehouse energy --model gpt3_1T --tokens 20e12 --pue 1.2 --carbon 0.385"),
-    (
-        measure,
-        "printf 'model,accelerator,num_gpus,tensor_parallel,global_batch_size,step_seconds\\n"
-        "llama3_8B,H100,64,2,256,4.4\\n' > runs.csv\nwarehouse measure runs.csv --name ours",
-    ),
-    (validate, "warehouse validate"),
-    (calibrate, "warehouse calibrate published_megatron_recompute --name megatron_2022"),
-    (profiles, "warehouse profiles"),
-    (sql, 'warehouse sql "select model, count(*) from configuration group by model"'),
-    (schema, "warehouse schema configuration_rank"),
-    (status, "warehouse status"),
-)
-"""The commands in the order of --help, each with an example that runs as printed."""
-
 app = typer.Typer(
     name="warehouse",
+    cls=Program,
     help=(
         "Evaluate whole search spaces of large-transformer training layouts and query every "
         "configuration in SQL.\n\nExit codes: 0 done, 2 wrong usage, 3 input refused, "
@@ -95,9 +32,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"max_content_width": 100},
 )
-for _command, _example in COMMANDS:
-    _lines = _example.replace("\n", "\n  ")
-    app.command(epilog=f"\b\nExample:\n  {_lines}")(expanded(_command))
 
 
 def _show_version(is_given: bool) -> None:
@@ -120,12 +54,18 @@ def _root(
     pass
 
 
+program = typer.main.get_group(app)
+"""The program: the options above and the commands."""
+for _entry in COMMANDS:
+    program.add_command(LazyCommand(_entry))
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; a user's mistake becomes a message on stderr."""
     context: dict[str, Path] = {}
     try:
         with interruptible():
-            app(arguments, prog_name="warehouse", obj=context)
+            program(arguments, prog_name="warehouse", obj=context)
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else 1

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warehouse.cli.common import interruptible, put_for_people, say, study_path
+from warehouse.cli.common import put_for_people, say, study_path
+from warehouse.cli.interrupts import interruptible
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Database,

@@ -1,0 +1,51 @@
+"""What commands import: start-up is the time of imports."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from warehouse.cli.commands import COMMANDS
+
+ASK = """if True:
+    import sys
+    before = set(sys.modules)
+    from warehouse.cli.main import run
+    code = run(sys.argv[1:])
+    names = {name.partition(".")[0] for name in set(sys.modules) - before}
+    print(code, *names - sys.stdlib_module_names)
+    print(*(name for name in sys.modules if name.startswith("warehouse.cli.")))
+"""
+
+COMMAND_LINE = {"warehouse", "estimators", "typer", "annotated_doc", "shellingham"}
+
+
+def imported(*arguments: object, **environment: str) -> tuple[set[str], set[str]]:
+    """Packages and modules of the command line that a fresh process imports for a command."""
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, *map(str, arguments)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    packages, modules = done.stdout.splitlines()[-2:]
+    code, *names = packages.split()
+    assert code == "0", done.stderr
+    return set(names), set(modules.split())
+
+
+def test_help_imports_typer_and_no_command() -> None:
+    packages, modules = imported("--help")
+    assert packages <= COMMAND_LINE
+    assert not modules & {f"warehouse.cli.{entry.module or entry.name}" for entry in COMMANDS}
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in COMMANDS])
+def test_the_help_of_a_command_imports_no_library_but_typer(name: str) -> None:
+    packages, _ = imported(name, "--help")
+    assert packages <= COMMAND_LINE

@@ -1,0 +1,60 @@
+"""The program and its commands: each command is imported when it runs.
+
+typer imports every command to list them, and pydantic to read a text. Both take longer than most
+commands.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from warehouse.cli.plain_values import read_plainly
+
+if TYPE_CHECKING:
+    from typer._click import Command, Context, Parameter
+
+    from warehouse.cli.commands import Entry
+
+
+class Program(TyperGroup):
+    """The options of the program and its commands."""
+
+    def get_params(self, ctx: Context) -> list[Parameter]:
+        """Return the options."""
+        return read_plainly(super().get_params(ctx))
+
+
+class LazyCommand(TyperCommand):
+    """A command of which only the name and the summary are known until it runs."""
+
+    def __init__(self, entry: Entry) -> None:
+        super().__init__(entry.name, help=entry.summary, rich_markup_mode=None)
+        self._entry = entry
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Context | None = None, **extra: Any
+    ) -> Context:
+        """Import the command and return its context, with what the command line gives it."""
+        return self.loaded().make_context(info_name, args, parent, **extra)
+
+    def loaded(self) -> Command:
+        """Import the command and return it with its options."""
+        from warehouse.cli.options import expanded
+
+        lines = self._entry.example.replace("\n", "\n  ")
+        alone = typer.Typer(
+            add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+        )
+        register = alone.command(
+            self._entry.name, cls=_PlainCommand, epilog=f"\b\nExample:\n  {lines}"
+        )
+        register(expanded(self._entry.function()))
+        return typer.main.get_command(alone)
+
+
+class _PlainCommand(TyperCommand):
+    def get_params(self, ctx: Context) -> list[Parameter]:
+        return read_plainly(super().get_params(ctx))
