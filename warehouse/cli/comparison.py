@@ -1,4 +1,4 @@
-"""Estimates compared with published measurements, as `validate` and `quickstart` show them."""
+"""Estimates compared with published measurements, as `validate` shows them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from duckdb import DuckDBPyConnection
-
-MAIN = "published_megatron_scaling"
-"""The reference table that the quickstart shows row by row."""
 
 _GROUP_NAME = """\
 regexp_replace(
@@ -134,35 +131,39 @@ from training_time_at_published_rate
 order by estimator, variant, reference, published_row"""
 
 
-def comparison(
-    connection: DuckDBPyConnection, *, whole: bool = False, every_row: bool = False
-) -> list[Section]:
+_LAYOUT_RANK = """\
+select
+    model, num_gpus, num_fitting_layouts, rank_by_time, rank_in_recompute, speedup_of_best,
+    best_tensor_parallel, best_pipeline_parallel, best_data_parallel, best_microbatch_size,
+    best_activation_recompute
+from megatron_layout_rank
+where variant = 'corrected' and reference = 'published_megatron_scaling'
+order by num_gpus, model"""
+"""Of the table whose every layout study `megatron` searches."""
+
+
+def comparison(connection: DuckDBPyConnection, *, every_row: bool = False) -> list[Section]:
     """Return the errors by group, per reference table and estimator, then published steps.
+
+    Errors by degree, times of whole runs and ranks of published layouts follow.
 
     Parameters
     ----------
-    whole
-        All tables row by row, errors by degree and times of whole runs; by default table 1 of
-        arXiv 2104.04473 alone.
     every_row
         The rows of table `published_measurement` as well.
     """
     from warehouse.calibrate.published import MEASUREMENTS
 
     sections = _by_group(connection)
-    sections += _coverage(connection) if whole else []
+    sections += _coverage(connection)
     sections.append(Section(_HOW, *fetched(connection, _ACCURACY)))
-    shown = f"reference <> {literal(MEASUREMENTS)}" if whole else f"reference = {literal(MAIN)}"
-    columns, rows = fetched(
-        connection, _COMPARISON.format(condition="true" if every_row else shown)
-    )
+    condition = "true" if every_row else f"reference <> {literal(MEASUREMENTS)}"
+    columns, rows = fetched(connection, _COMPARISON.format(condition=condition))
     # one query: the view takes longer than all of its rows
-    for reference in dict.fromkeys(row[0] for row in rows) if whole else [MAIN]:
+    for reference in dict.fromkeys(row[0] for row in rows):
         heading = f"Published and predicted steps of {reference}"
         own = [row for row in rows if row[0] == reference]
         sections.append(Section(heading, columns, own, drop={"reference"}))
-    if not whole:
-        return sections
     by_degree = "Error by degree, over the programs whose constants are taken"
     sections.append(Section(by_degree, *fetched(connection, _BY_DEGREE)))
     whole_runs = "Whole runs: published, at the measured step, at the predicted step"
@@ -170,6 +171,10 @@ def comparison(
     columns, rows = fetched(connection, _AT_PUBLISHED_RATE)
     if rows:
         heading = "Whole runs: published, by their FLOPs at the published rate, approximately"
+        sections.append(Section(heading, columns, rows))
+    columns, rows = fetched(connection, _LAYOUT_RANK)
+    if rows:
+        heading = "Where Megatron's layouts rank among all that fit, and what would be faster"
         sections.append(Section(heading, columns, rows))
     return sections
 

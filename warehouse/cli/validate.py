@@ -21,6 +21,7 @@ MAX_SHOWN = 20
 TABLES = (
     *("accuracy_by_group", "interval_coverage", "estimator_accuracy", "megatron_comparison"),
     *("accuracy_by_degree", "training_time_comparison", "training_time_at_published_rate"),
+    "megatron_layout_rank",
 )
 
 
@@ -37,8 +38,8 @@ def validate(
     A check is a query that must return no row; the exit code is 4 if one returns any. The
     comparison follows: the errors by group of measurements, with those of the best constant; the
     share of them within the intervals of the estimates; the errors per reference table, estimator
-    and variant, with those of simple baselines; each published step; the errors by degree; and the
-    times of whole runs. CSV has the first table.
+    and variant, with those of simple baselines; each published step; the errors by degree; the
+    times of whole runs; and the ranks of published layouts. CSV has the first table.
     """
     from warehouse.database.connection import open_for_read
     from warehouse.errors import CheckError
@@ -53,9 +54,7 @@ def validate(
                 }
                 put_document({"failed_checks": failed, **tables})
             else:
-                put_sections(
-                    comparison(connection, whole=True, every_row=measurements), output.form
-                )
+                put_sections(comparison(connection, every_row=measurements), output.form)
     if failed:
         raise CheckError(
             f"{count(len(failed), 'check')} found rows: {', '.join(failed)}",
