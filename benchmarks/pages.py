@@ -1,7 +1,7 @@
 """Pages whose console blocks are real: read, run, compared, and written anew.
 
 ``python -m benchmarks.pages README.md docs/planning.md`` runs the commands of the pages, each page
-in an empty directory of its own, and puts in what they print. README.md starts from the
+in an empty directory of its own, and puts in what they print. The tour starts from the
 quickstart, as its reader does. An output that differs in timings only stays as it is.
 """
 
@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 TIMING = re.compile(r"in [\d.,]+ s \([\d,]+ rows/s\)")
+SIZE = re.compile(r"holds [\d,]+ configurations \([\d,]+ MB\)")
 HIDDEN = ("WAREHOUSE_DB", "PYTHONPATH")
 """Variables that a user's shell does not have, and that would hide faults."""
 
@@ -87,9 +88,9 @@ def printed(command: str, place: Path, database: Path | None = None) -> str:
 
 
 def comparable(text: str) -> list[str]:
-    """Return the lines of an output, without timings, empty lines and spaces at their ends."""
+    """Return the lines of an output without timings, sizes, empty lines and spaces at the ends."""
     lines = [TIMING.sub("in # s (# rows/s)", line).rstrip() for line in text.splitlines()]
-    return [line for line in lines if line]
+    return [SIZE.sub("holds # configurations (# MB)", line) for line in lines if line]
 
 
 def filled(page: str, place: Path, database: Path | None = None) -> str:
@@ -113,7 +114,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             page, place = path.read_text("utf-8"), Path(folder)
             write_files(page, place)
-            if path.name == "README.md":
+            if path.name == "tour.md":
                 printed("warehouse quickstart", place)
             path.write_text(filled(page, place), encoding="utf-8")
 

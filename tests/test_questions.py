@@ -66,7 +66,9 @@ def test_there_are_twenty_questions_each_with_its_query_and_how_to_read_its_answ
         assert reading.strip().endswith("."), title
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/questions.md", "docs/planning.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/tour.md", "docs/questions.md", "docs/planning.md"]
+)
 def test_no_answer_has_two_columns_of_one_name(page: str) -> None:
     blocks = CONSOLE.findall((ROOT / page).read_text("utf-8"))
     asked = [command for block in blocks for command in commands(block)]
