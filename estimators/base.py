@@ -14,6 +14,7 @@ from estimators.contract import (
     Catalog,
     Columns,
     Formula,
+    IdleChoices,
     Mends,
     Operations,
     Refusal,
@@ -55,6 +56,7 @@ class BaseEstimator:
     input_columns: tuple[str, ...] = ()
     aliases: Mapping[str, str] = MappingProxyType({})
     neutral_choices: Mapping[str, Scalar] = MappingProxyType({})
+    idle_choices: tuple[IdleChoices, ...] = ()
     relations: tuple[Relation, ...]
     search: Search | None = None
     optional_columns: tuple[str, ...] = ()

@@ -246,6 +246,26 @@ class Search(Protocol):
         """Yield the cell's layouts in order, in chunks of at most `max_rows`."""
 
 
+class IdleChoices(NamedTuple):
+    """Choices that change nothing where a degree is 1, as a schedule without a pipeline.
+
+    A search has such layouts once, with the neutral values of these choices.
+
+    Attributes
+    ----------
+    choices
+        The choices; a neutral value that is not stated is None.
+    degree
+        A key of the first relation.
+    implied
+        Other keys that are 1 wherever the degree is.
+    """
+
+    choices: tuple[str, ...]
+    degree: str
+    implied: tuple[str, ...] = ()
+
+
 class Formula(NamedTuple):
     """The formula of one part of a step, in a line, and its source."""
 
@@ -335,6 +355,9 @@ class Estimator(Protocol):
 
     neutral_choices: Mapping[str, Scalar]
     """Choice -> its value in cells that were stored before the choice existed."""
+
+    idle_choices: tuple[IdleChoices, ...]
+    """Choices that change nothing where a degree is 1."""
 
     optional_columns: tuple[str, ...]
     """Problem columns and choices that a row may lack."""

@@ -35,6 +35,7 @@ from estimators.contract import (
     Values,
 )
 from estimators.enumeration import Axis, enumerate_layouts
+from estimators.idle import with_idle_layouts
 from estimators.inputs import Inputs, records
 from estimators.rules import Rule
 
@@ -119,8 +120,11 @@ class BaseSearch(ABC):
             for row in rows
             for keep in kept
         ]
-        self._refuse_empty(cells)
+        every = with_idle_layouts(of, cells)
+        added = every[len(cells) :]
+        self._refuse_empty(cells, added)
         yield from cells
+        yield from (cell for cell in added if self.count(cell))
 
     def _resolved(self, space: Space, catalog: Catalog, mends: Mends) -> list[dict[str, Scalar]]:
         """Return every combination of problem and choice values of a space, resolved.
@@ -143,12 +147,19 @@ class BaseSearch(ABC):
         names = (*of.problem_columns, *of.choice_columns)
         return records(inputs.finish(names, of.optional_columns))
 
-    def _refuse_empty(self, cells: Sequence[Cell]) -> None:
-        """Refuse a space without a layout, or with a kept value that no layout has."""
-        counts = [self.count(cell) for cell in cells]
+    def _refuse_empty(self, cells: Sequence[Cell], added: Sequence[Cell]) -> None:
+        """Refuse a space without a layout, or with a kept value that no layout has.
+
+        Parameters
+        ----------
+        added
+            Cells that nobody asked for by name, which have some layouts of `cells`.
+        """
+        every = (*cells, *added)
+        counts = [self.count(cell) for cell in every]
         used = {
             pair
-            for cell, n in zip(cells, counts, strict=True)
+            for cell, n in zip(every, counts, strict=True)
             if n
             for pair in self._kept(cell).items()
         }

@@ -170,7 +170,14 @@ struct_pack(
     nvlink_tensor_parallel := layout.nvlink_tensor_parallel,
     nvlink_tensor_parallel_2 := layout.nvlink_tensor_parallel_2,
     nvlink_context_parallel := layout.nvlink_context_parallel,
-    nvlink_pipeline_parallel := layout.nvlink_pipeline_parallel
+    nvlink_pipeline_parallel := layout.nvlink_pipeline_parallel,
+    schedule := layout.schedule,
+    pipeline_layout := layout.pipeline_layout,
+    layers_in_first_stage := layout.layers_in_first_stage,
+    layers_in_last_stage := layout.layers_in_last_stage,
+    counts_embedding := layout.counts_embedding,
+    counts_loss := layout.counts_loss,
+    microbatch_group := layout.microbatch_group
 );
 
 -- A layout with the time of its step, the parts of that, and its memory: as in best_of_cell.
@@ -204,6 +211,13 @@ struct_pack(
     nvlink_tensor_parallel_2 := layout.nvlink_tensor_parallel_2,
     nvlink_context_parallel := layout.nvlink_context_parallel,
     nvlink_pipeline_parallel := layout.nvlink_pipeline_parallel,
+    schedule := layout.schedule,
+    pipeline_layout := layout.pipeline_layout,
+    layers_in_first_stage := layout.layers_in_first_stage,
+    layers_in_last_stage := layout.layers_in_last_stage,
+    counts_embedding := layout.counts_embedding,
+    counts_loss := layout.counts_loss,
+    microbatch_group := layout.microbatch_group,
     compute_seconds := layout.compute_seconds,
     memory_seconds := layout.memory_seconds,
     tensor_comm_seconds := layout.tensor_comm_seconds,
@@ -268,6 +282,13 @@ nullif(
         case when layout.uses_sequence_parallel then 'seq' end,
         'pp' || layout.pipeline_parallel,
         'chunks' || nullif(layout.virtual_pipeline, 1),
+        'group' || layout.microbatch_group,
+        'schedule ' || nullif(layout.schedule, '1f1b'),
+        'stages ' || layout.pipeline_layout,
+        'first' || layout.layers_in_first_stage,
+        'last' || layout.layers_in_last_stage,
+        case when layout.counts_embedding then 'counts embedding' end,
+        case when layout.counts_loss then 'counts loss' end,
         coalesce(
             'micro' || layout.microbatch_size, 'microbatches' || layout.num_microbatches
         ),

@@ -31,6 +31,7 @@ from estimators.decoder import (
 )
 from estimators.enumeration import Axis
 from estimators.factored import Gathered, distinct, runs, stacked, take
+from estimators.idle import idle_rules, without_idle_choices
 from estimators.inputs import Inputs
 from estimators.interval import fit_probability
 from estimators.kernels.attention import MeasuredAttention
@@ -121,6 +122,7 @@ class TrainingStep(SearchedEstimator):
     problem_columns = given.PROBLEM
     choice_columns = given.CHOICES
     neutral_choices: Mapping[str, Scalar] = MappingProxyType(given.NEUTRAL_CHOICES)
+    idle_choices = given.IDLE_CHOICES
     input_columns = given.OTHER_INPUTS
     optional_columns = given.OPTIONAL
     system_columns = given.SYSTEM
@@ -158,7 +160,7 @@ class TrainingStep(SearchedEstimator):
     def search_rules(self, mends: Mends) -> tuple[Rule, ...]:
         """Return the rules of layouts; a search has each layout once, in its simplest form."""
         del mends
-        return (*LAYER_RULES, *SPLIT_RULES, SHARDING_NEEDS_REPLICAS)
+        return (*LAYER_RULES, *SPLIT_RULES, SHARDING_NEEDS_REPLICAS, *idle_rules(self))
 
     def constant_places(
         self, catalog: Catalog, framework: Scalar, accelerator: Scalar
@@ -227,6 +229,7 @@ class TrainingStep(SearchedEstimator):
         """Fill and check layouts."""
         del relation, mends
         given.resolve_layout(inputs, catalog)
+        without_idle_choices(self, inputs)
 
     def axes(self, values: Values) -> tuple[Axis, ...]:
         """Return the columns of a layout, layers slowest."""

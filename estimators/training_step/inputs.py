@@ -13,7 +13,7 @@ from estimators.columns.experts import EXPERTS as EXPERT_COLUMNS
 from estimators.columns.schedule import SCHEDULE
 from estimators.columns.shape import SHAPE_DETAILS
 from estimators.columns.training_step import CONSTANTS as CONSTANT_COLUMNS
-from estimators.contract import Array, Catalog, RefusedError, Scalar
+from estimators.contract import Array, Catalog, IdleChoices, RefusedError, Scalar
 from estimators.inputs import Inputs
 from estimators.kernels.attention import BLOCK, chip_of, default_program, programs_of, record_of
 from estimators.kernels.products import FORMULA, kernels_of, measured_accelerators
@@ -107,6 +107,20 @@ NEUTRAL_CHOICES: dict[str, Scalar] = {
     "counts_loss": False,
 }
 """Choices that cells of version 2 assumed."""
+
+IDLE_CHOICES = (
+    IdleChoices(("microbatch_group",), "virtual_pipeline"),
+    IdleChoices(
+        (
+            *("schedule", "pipeline_layout", "layers_in_first_stage", "layers_in_last_stage"),
+            *("counts_embedding", "counts_loss"),
+        ),
+        "pipeline_parallel",
+        implied=("virtual_pipeline",),
+    ),
+)
+"""Choices of pipelines: without chunks no group of microbatches, with one stage no schedule and no
+place for a layer but that stage."""
 
 DEFAULTS: dict[str, Any] = {
     "framework": "megatron_core",

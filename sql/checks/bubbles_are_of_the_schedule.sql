@@ -40,6 +40,13 @@ where
     or (pipeline_parallel = 1 and left_seconds > 1e-9 * step_seconds)
     or (
         num_layers % pipeline_parallel = 0
+        -- others fill the bubble, or have stages of their own size
+        and schedule = '1f1b'
+        and pipeline_layout is null
+        and layers_in_first_stage is null
+        and layers_in_last_stage is null
+        and not coalesce(counts_embedding, false)
+        and not coalesce(counts_loss, false)
         and problem_id not in (
             select problem.problem_id
             from problem

@@ -39,6 +39,13 @@ select
         attention := current_cell.attention,
         activation_recompute := current_cell.activation_recompute,
         virtual_pipeline := current_cell.virtual_pipeline,
+        schedule := current_cell.schedule,
+        pipeline_layout := current_cell.pipeline_layout,
+        layers_in_first_stage := current_cell.layers_in_first_stage,
+        layers_in_last_stage := current_cell.layers_in_last_stage,
+        counts_embedding := current_cell.counts_embedding,
+        counts_loss := current_cell.counts_loss,
+        microbatch_group := current_cell.microbatch_group,
         skip_efficiency_check := current_cell.skip_efficiency_check,
         kept := current_cell.kept
     ) as coverage,

@@ -5,7 +5,7 @@
 -- evaluated files or kept degrees: the best of few layouts is not the result of a search. Problems
 -- with the same `searched` are searched as widely: it holds the choices whose whole space is
 -- stored, or else the kept values. Choices that it does not name are fused attention, no
--- recomputation and one chunk a stage.
+-- recomputation, one chunk a stage and 1F1B over even stages.
 with cell as (
     select
         *,
@@ -22,6 +22,13 @@ with cell as (
                             then coverage['activation_recompute']
                     end,
                     'chunks ' || nullif(coverage['virtual_pipeline'], 1),
+                    'schedule ' || nullif(coverage['schedule'], '1f1b'),
+                    'stages ' || coverage['pipeline_layout'],
+                    'first ' || coverage['layers_in_first_stage'],
+                    'last ' || coverage['layers_in_last_stage'],
+                    case when coverage['counts_embedding'] then 'counts embedding' end,
+                    case when coverage['counts_loss'] then 'counts loss' end,
+                    'group ' || coverage['microbatch_group'],
                     case when coverage['skip_efficiency_check'] then 'inefficient ones too' end,
                     nullif(coverage['kept'], '{}')
                 ),

@@ -211,6 +211,13 @@ select
     microbatch_size,
     num_microbatches,
     activation_recompute,
+    schedule,
+    pipeline_layout,
+    layers_in_first_stage,
+    layers_in_last_stage,
+    counts_embedding,
+    counts_loss,
+    microbatch_group,
 
     -- time
     step_seconds,

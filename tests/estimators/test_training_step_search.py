@@ -197,6 +197,83 @@ def test_a_choice_of_stages_leaves_the_layouts_that_take_it(
     choice: dict[str, Any], layers: int, stages: set[tuple[int, int]]
 ) -> None:
     space = {**IDEAL, **DENSE, **choice, "num_layers": layers, "num_gpus": 24}
-    layouts = layouts_of(cells_of({**space, "global_batch_size": 24})[0])
     names = ("pipeline_parallel", "virtual_pipeline")
-    assert set(zip(*(layouts[name].tolist() for name in names), strict=True)) == stages
+    found: set[tuple[int, int]] = set()
+    for cell in cells_of({**space, "global_batch_size": 24}):
+        layouts = layouts_of(cell)
+        found |= set(zip(*(layouts[name].tolist() for name in names), strict=True))
+    assert found == stages
+
+
+EIGHT_GPUS = {**IDEAL, **DENSE, "num_layers": 8, "num_gpus": 8, "global_batch_size": 16}
+SEVEN_LAYERS = {**EIGHT_GPUS, "num_layers": 7}
+
+
+def searched(space: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Return every layout of a space with its schedule and group, in the order of its cells."""
+    return [
+        (cell.choices["schedule"], cell.choices["microbatch_group"], *layout)
+        for cell in cells_of(space)
+        for layout in enumerated(layouts_of(cell))
+    ]
+
+
+def test_a_layout_without_a_pipeline_is_searched_once_whatever_the_schedules() -> None:
+    alone = searched({**EIGHT_GPUS, "schedule": "1f1b"})
+    both = searched({**EIGHT_GPUS, "schedule": ["1f1b", "zb_h1"]})
+    stages = 2 + KEYS.index("pipeline_parallel")
+    chunks = 2 + KEYS.index("virtual_pipeline")
+    # a zero-bubble schedule has no chunks
+    gained = {("zb_h1", *row[1:]) for row in alone if row[stages] > 1 and row[chunks] == 1}
+    assert len(both) == len(set(both)) == len(alone) + len(gained)
+    assert set(both) == {*alone, *gained}
+    assert {row[stages] for row in gained} == {2, 4, 8}
+
+
+@pytest.mark.parametrize(
+    ("choices", "degree"),
+    [
+        ({"schedule": "zb_h1"}, "pipeline_parallel"),
+        ({"counts_loss": True, "counts_embedding": True}, "pipeline_parallel"),
+        ({"pipeline_layout": "Et*8L"}, "pipeline_parallel"),
+        ({"microbatch_group": 8}, "virtual_pipeline"),
+    ],
+)
+def test_a_search_of_one_schedule_has_the_layouts_without_a_pipeline(
+    choices: dict[str, Any], degree: str
+) -> None:
+    place = KEYS.index(degree)
+    [whole] = cells_of(EIGHT_GPUS)
+    expected = {row for row in enumerated(layouts_of(whole)) if row[place] == 1}
+    cells = cells_of({**EIGHT_GPUS, **choices})
+    found = [row for cell in cells for row in enumerated(layouts_of(cell))]
+    assert len(found) == len(set(found))
+    assert {row for row in found if row[place] == 1} == expected
+    [part] = [cell for cell in cells if cell.kept]
+    assert (part.kept, part.choices) == ({degree: 1}, whole.choices)
+
+
+def test_a_group_and_a_schedule_have_the_layouts_without_chunks_and_without_a_pipeline() -> None:
+    cells = cells_of({**SEVEN_LAYERS, "microbatch_group": 8, "counts_loss": True})
+    given = [(c.choices["microbatch_group"], c.choices["counts_loss"], dict(c.kept)) for c in cells]
+    no_chunks, no_stages = {"virtual_pipeline": 1}, {"virtual_pipeline": 1, "pipeline_parallel": 1}
+    expected = [(8, True, {}), (None, True, no_chunks), (None, False, no_stages)]
+    assert [each for each in given if each in expected] == expected
+
+
+def test_a_degree_that_is_kept_leaves_the_schedule_out() -> None:
+    space = {**EIGHT_GPUS, "schedule": ["zb_h1", "zb_h2"], "pipeline_parallel": 1}
+    found = searched(space)
+    expected = searched({**EIGHT_GPUS, "pipeline_parallel": 1})
+    assert found == expected != []
+
+
+def test_a_batch_has_no_schedule_where_there_is_no_pipeline() -> None:
+    one = {**SEVEN_LAYERS, "schedule": "zb_h1", "counts_loss": True, "microbatch_group": 4}
+    resolved, refusals = resolve(
+        [{**one, "pipeline_parallel": stages, "microbatch_size": 1} for stages in (1, 4)]
+    )
+    assert not refusals
+    assert resolved["schedule"].tolist() == ["1f1b", "zb_h1"]
+    assert resolved["counts_loss"].tolist() == [False, True]
+    assert np.isnan(resolved["microbatch_group"]).all()

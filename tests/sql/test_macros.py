@@ -8,6 +8,7 @@ import duckdb
 import pytest
 
 from estimators.columns import COLUMNS, LAYOUT_COLUMNS
+from estimators.columns.schedule import SCHEDULE
 from warehouse.show.units import layout_in_words
 
 
@@ -192,6 +193,21 @@ PLAIN_LAYOUT = {"data_parallel": 4, "tensor_parallel": 8, "pipeline_parallel": 2
             "dp4 tp8 pp2",
         ),
         (
+            PLAIN_LAYOUT | {"schedule": "1f1b", "counts_loss": False, "counts_embedding": False},
+            "dp4 tp8 pp2",
+        ),
+        (
+            PLAIN_LAYOUT
+            | {"virtual_pipeline": 2, "microbatch_group": 4, "microbatch_size": 1}
+            | {"layers_in_first_stage": 3, "layers_in_last_stage": 5, "counts_loss": True},
+            "dp4 tp8 pp2 chunks2 group4 first3 last5 counts loss micro1",
+        ),
+        (
+            PLAIN_LAYOUT
+            | {"schedule": "zb_h1", "pipeline_layout": "Et|tL", "counts_embedding": True},
+            "dp4 tp8 pp2 schedule zb_h1 stages Et|tL counts embedding",
+        ),
+        (
             {"data_parallel": 3, "tensor_parallel_external": 2, "num_microbatches": 7},
             "dp3 ext2 microbatches7",
         ),
@@ -225,7 +241,7 @@ def test_macros_of_a_layout_have_every_column_of_one(
     assert sorted(layout) == sorted(LAYOUT_COLUMNS)
     assert set(LAYOUT_COLUMNS) < set(fields_of(scratch, "evaluated_layout"))
     # all layouts of a cell have these in common: they tell none apart
-    in_cell = {"strategy", "attention", "activation_recompute"}
+    in_cell = {"strategy", "attention", "activation_recompute", *(c.name for c in SCHEDULE)}
     order = fields_of(scratch, "layout_order")
     assert order[:2] == ["step_seconds", "memory_bytes"]
     assert set(order[2:]) == set(LAYOUT_COLUMNS) - in_cell

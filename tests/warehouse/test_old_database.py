@@ -8,6 +8,7 @@ import duckdb
 import pytest
 
 from estimators.columns import LAYOUT_COLUMNS
+from estimators.columns.schedule import SCHEDULE
 from warehouse.database import empty, views
 from warehouse.database.connection import open_for_read
 from warehouse.database.tables import STORED_BEST
@@ -38,8 +39,9 @@ def old(tmp_path: Path) -> Path:
     with duckdb.connect(str(path), config=empty.CONFIG) as connection:
         connection.execute(STATEMENTS.read_text("utf-8"))
         stored = [name for name, *_ in connection.execute("describe stored_best").fetchall()]
-    # it is older than the power of a step, and than experts over tensors of their own
-    assert {*stored, "slot_watts", "expert_tensor_parallel"} == set(STORED_BEST.columns)
+    # older than the power of a step, than experts over tensors of their own and than schedules
+    newer = {"slot_watts", "expert_tensor_parallel", *(column.name for column in SCHEDULE)}
+    assert {*stored, *newer} == set(STORED_BEST.columns)
     assert [name for name in stored if name in LAYOUT_COLUMNS] != list(LAYOUT_COLUMNS)
     return path
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from estimators.columns import COLUMNS
 from estimators.contract import Array, Cell, Mends, Problem, Scalar
+from estimators.idle import with_idle_layouts
 from warehouse.database.record_batches import CHUNK_ROWS, num_rows
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def cells_of_problem(
                 neutral=estimator.neutral_choices,
             )
         )
-    return cells
+    return with_idle_layouts(estimator, cells)
 
 
 def _plain(name: str, value: Scalar) -> Scalar:

@@ -294,7 +294,13 @@ def _candidates(run: TrainingRun, problems: Iterable[int], indent: str = "") -> 
     """Return the condition of the layouts of some problems that keep to the held columns."""
     joined = f"\n{indent}    and "
     listed = ", ".join(map(str, problems))
-    held = [f"{name} = {_value(value)}" for name, value in run.request.held.items()]
+    idle = {name: each.degree for each in run.estimator.idle_choices for name in each.choices}
+    held = [
+        f"({name} = {_value(value)} or {idle[name]} = 1)"
+        if name in idle
+        else f"{name} = {_value(value)}"
+        for name, value in run.request.held.items()
+    ]
     return joined.join([f"problem_id in ({listed})", _of_estimator(run, joined), *held])
 
 

@@ -29,6 +29,12 @@ _INNER_DEGREES = (
 )
 
 
+_PIPELINE = (
+    *("microbatch_group", "schedule", "pipeline_layout"),
+    *("layers_in_first_stage", "layers_in_last_stage"),
+)
+
+
 def column_headed(heading: str) -> str | None:
     """Return the column that tables show under `heading`, in whatever case; None if none is.
 
@@ -61,6 +67,8 @@ def layout_in_words(layout: Mapping[str, Any]) -> str:
         "seq" if layout.get("uses_sequence_parallel") else None,
         _word(layout, "pipeline_parallel"),
         _word(layout, "virtual_pipeline"),
+        *(_word(layout, name) for name in _PIPELINE),
+        *(COLUMNS[name].short for name in ("counts_embedding", "counts_loss") if layout.get(name)),
         _word(layout, microbatches),
         _word(layout, "zero_stage") if has_choice_of_zero else None,
         _word(layout, "summa_panels"),

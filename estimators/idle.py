@@ -1,0 +1,122 @@
+"""Choices that change nothing where a degree is 1: a search has each such layout once.
+
+A cell with a schedule has no layout without a pipeline. The cell with the neutral choices has them,
+and a search of a schedule alone gains the part of that cell that it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from estimators.rules import Rule
+
+if TYPE_CHECKING:
+    from estimators.contract import Array, Cell, IdleChoices, Mends, Scalar, Values
+    from estimators.inputs import Inputs
+
+
+class HasChoices(Protocol):
+    """The part of an estimator that says which choices change nothing, and where."""
+
+    @property
+    def idle_choices(self) -> tuple[IdleChoices, ...]:
+        """As of `contract.Estimator`."""
+
+    @property
+    def optional_columns(self) -> tuple[str, ...]:
+        """As of `contract.Estimator`."""
+
+    def rules(self, mends: Mends) -> tuple[Rule, ...]:
+        """As of `contract.Estimator`."""
+
+    @property
+    def neutral_choices(self) -> Mapping[str, Scalar]:
+        """As of `contract.Estimator`."""
+
+
+def with_idle_layouts(estimator: HasChoices, cells: Iterable[Cell]) -> list[Cell]:
+    """Return cells, and the cells that have their layouts with choices that change nothing.
+
+    A cell of the whole space, or of all that `cells` hold it to, has these layouts already. Choices
+    that break a rule where the degree is 1, as a text with several stages, have none.
+    """
+    found = list(cells)
+    if not estimator.idle_choices:
+        return found
+    known = {cell.id for cell in found}
+    for cell in found:  # grows while it is walked
+        for idle in estimator.idle_choices:
+            if not _given(cell.choices, idle, estimator.neutral_choices):
+                continue
+            if cell.kept.get(idle.degree, 1) != 1:
+                continue
+            choices = {**cell.choices, **_neutral(idle, estimator.neutral_choices)}
+            whole = replace(cell, choices=choices)
+            part = replace(whole, kept={**cell.kept, idle.degree: 1})
+            if not {whole.id, part.id} & known and _is_admitted(estimator, cell, idle):
+                found.append(part)
+                known.add(part.id)
+    return found
+
+
+def _is_admitted(estimator: HasChoices, cell: Cell, idle: IdleChoices) -> bool:
+    """Return whether the choices of a cell break no rule where the degree is 1."""
+    known: dict[str, Any] = {
+        **dict.fromkeys(estimator.optional_columns),
+        **cell.values,
+        **dict.fromkeys((idle.degree, *idle.implied), 1),
+    }
+    rules = (rule for rule in estimator.rules(cell.mends) if known.keys() >= {*rule.needs})
+    return all(bool(np.all(rule.holds(known))) for rule in rules)
+
+
+def idle_rules(estimator: HasChoices) -> tuple[Rule, ...]:
+    """Return the rules by which a search leaves out layouts with choices that change nothing."""
+    return tuple(_rule(idle, estimator.neutral_choices) for idle in estimator.idle_choices)
+
+
+def without_idle_choices(estimator: HasChoices, inputs: Inputs) -> None:
+    """Give choices that change nothing their neutral values, in each row of a batch."""
+    for idle in estimator.idle_choices:
+        rows = np.equal(inputs[idle.degree], 1)
+        for name, value in _neutral(idle, estimator.neutral_choices).items():
+            column = inputs[name]
+            column[rows] = np.nan if value is None and column.dtype == np.float64 else value
+
+
+def _neutral(idle: IdleChoices, neutral: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    return {name: neutral.get(name) for name in idle.choices}
+
+
+def _given(
+    values: Mapping[str, Any], idle: IdleChoices, neutral: Mapping[str, Scalar]
+) -> dict[str, Any]:
+    """Return those of the choices that a cell has another value of than the neutral one."""
+    return {
+        name: values[name]
+        for name in idle.choices
+        if values.get(name) not in (None, neutral.get(name))
+    }
+
+
+def _rule(idle: IdleChoices, neutral: Mapping[str, Scalar]) -> Rule:
+    def holds(values: Values) -> Array:
+        least = 2 if _given(values, idle, neutral) else 1
+        return np.asarray(values[idle.degree] >= least)
+
+    def reason(row: Values) -> str:
+        given = ", ".join(f"`{name}` {value}" for name, value in _given(row, idle, neutral).items())
+        return f"is 1, where {given} changes nothing"
+
+    return Rule(
+        f"{idle.choices[0]} needs {idle.degree}",
+        idle.degree,
+        (idle.degree, *idle.choices),
+        holds,
+        reason,
+        lambda _row: f"leave out {', '.join(idle.choices)}, or use more",
+    )
