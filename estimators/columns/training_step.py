@@ -111,6 +111,15 @@ CONSTANTS = (
         "flex_efficiency",
         "Share of NVLink's rate at which kernels made for it send tokens to experts (flex)",
     ),
+    fraction(
+        "flex_serial_fraction",
+        "Share of the tokens' time over NVLink that adds to their time over network cards (flex)",
+    ),
+    latency("flex_seconds", "Fixed cost of sending tokens to experts with such kernels (flex)"),
+    fraction(
+        "overlapped_expert_fraction",
+        "Share of the exchange of tokens that another microbatch hides (overlaps_expert_comm)",
+    ),
     *(
         Column(name, "float", "", meaning, minimum=0.05, maximum=20)
         for name, meaning in (

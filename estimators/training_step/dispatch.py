@@ -13,7 +13,8 @@ exponent 1.01 or 1.2 make the fullest of 8 ranks 1.30 or 1.46 times as slow, and
 Sources: NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/token_dispatcher.py
 (MoEAlltoAllTokenDispatcher, MoEAllGatherTokenDispatcher, MoEFlexTokenDispatcher) and
 moe_utils.py (`get_align_size_for_quantization`); deepseek-ai/DeepEP @dd758ca README.md and
-docs/legacy.md; arXiv 2412.19437 sections 2.1.2 and 3.2.2 (routing to a limited number of groups).
+docs/legacy.md; @94a9f8f (branch hybrid-ep) docs/README_Hybrid-EP.md; arXiv 2412.19437 sections
+2.1.2 and 3.2.2 (routing to a limited number of groups).
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def _one_way(
     if np.any(np.equal(dispatcher, "flex")):
         rate = values["nvlink_bytes_per_second"] * values["flex_efficiency"]
         inside, outside = flex_bytes(experts, tokens, values)
-        flex = _seconds(experts, inside / rate, outside, values)
+        flex = _flex_seconds(experts, inside / rate, outside, values)
         found = np.where(np.equal(dispatcher, "flex"), flex, found)
     split = layout["expert_tensor_parallel"]
     # ranks that split an expert's width gather one another's tokens, and scatter the sums
@@ -111,6 +112,20 @@ def _seconds(group: Group, inside: Any, outside: Any, values: Values) -> Any:
     leaves = group.size > group.members
     hop = np.where(leaves, values["network_latency_seconds"], values["nvlink_latency_seconds"])
     return np.where(group.size > 1, moved + values["collective_seconds"] + hop, 0.0)
+
+
+def _flex_seconds(group: Group, inside: Any, outside: Any, values: Values) -> Any:
+    """Return the seconds of an exchange that goes over cards first, and then over NVLink.
+
+    Tokens that arrive are handed on while others still travel, so `flex_serial_fraction` of the
+    time over NVLink adds to that over the cards. Kernels made for it do not call NCCL: they wait
+    for all ranks on their own (`flex_seconds`).
+    """
+    leaves = group.size > group.members
+    serial = np.where(leaves, values["flex_serial_fraction"], 1.0)
+    moved = outside / network.card_bandwidth(values) + serial * inside
+    hop = np.where(leaves, values["network_latency_seconds"], values["nvlink_latency_seconds"])
+    return np.where(group.size > 1, np.maximum(moved, inside) + values["flex_seconds"] + hop, 0.0)
 
 
 def alltoall_bytes(group: Group, copies: Any) -> tuple[Any, Any]:
@@ -230,9 +245,10 @@ def overlaps(values: Values) -> Any:
     A program that can do so does it where not all of a layer is recomputed, and where not all ranks
     get all tokens (NVIDIA/Megatron-LM @d98e8a64
     megatron/core/transformer/transformer_config.py, checks of
-    `overlap_moe_expert_parallel_comm`).
+    `overlap_moe_expert_parallel_comm`). Passes of two microbatches that run side by side leave much
+    of it bare: `overlapped_expert_fraction` is what was measured.
     """
     can = np.asarray(values["overlaps_expert_comm"], dtype=bool)
     can = can & np.not_equal(values["dispatcher"], "allgather")
     can = can & np.not_equal(values["activation_recompute"], "full")
-    return np.where(can, 1.0, values["expert_overlap_fraction"])
+    return np.where(can, values["overlapped_expert_fraction"], values["expert_overlap_fraction"])

@@ -104,9 +104,12 @@ FORMULAS: dict[str, Formula] = {
         "mixtures; link: nvlink_bytes_per_second x alltoall_efficiency, or flex_efficiency; "
         "inside, outside: bytes of the tokens' copies with their weights (alltoall), or of one "
         "copy for a node and rank (flex), for GPUs of the node, and others; hidden: "
-        "expert_overlap_fraction of the transfers that fit behind products and attention, all of "
-        "it with overlaps_expert_comm; again: transfers that recomputation repeats",
-        "arXiv 2006.16668; deepseek-ai/DeepEP @dd758ca README.md",
+        "expert_overlap_fraction of the transfers that fit behind products and attention, or "
+        "overlapped_expert_fraction with overlaps_expert_comm; again: transfers that recomputation "
+        "repeats; flex has flex_seconds in place of collective_seconds, and over several nodes "
+        "outside / card + flex_serial_fraction x inside / link where that is longer",
+        "arXiv 2006.16668; deepseek-ai/DeepEP @dd758ca README.md, @94a9f8f (branch hybrid-ep) "
+        "docs/README_Hybrid-EP.md",
     ),
     "pipeline_comm_seconds": Formula(
         "2 x (2 T h / t / link + latency + gathering + pipeline_hop_seconds) x (chunks x "

@@ -142,6 +142,12 @@ DEFAULTS: dict[str, Any] = {
     "num_bf16_layers_end": 0,
     "quantizes_output_layer": False,
 }
+OF_EXPERTS = ("dispatcher", "overlaps_expert_comm")
+"""Inputs whose defaults are rows of the table of experts' exchanges."""
+
+OVERLAPPED = "overlapped_expert_fraction"
+"""Constant that such a row may set."""
+
 ONES = (
     *("tensor_parallel", "context_parallel", "expert_tensor_parallel", "expert_parallel"),
     *("pipeline_parallel", "virtual_pipeline", "microbatch_size"),
@@ -158,24 +164,32 @@ OF_DENSE = {
 def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
     """Complete and check the problem: shape, system, constants, batch, choices."""
     inputs.offer("attention", "flash", "unfused")
-    _resolve_shape(inputs, catalog)
+    models = _resolve_shape(inputs, catalog)
     inputs.default("framework", DEFAULTS["framework"])
     inputs.default("profile", DEFAULTS["profile"])
     inputs.look_up(catalog, "framework", "framework", ("attention",))
     _resolve_system(inputs, catalog)
     _resolve_kernels(inputs, catalog)
     given = given_constants(inputs, catalog)
+    asked = ~inputs.missing(OVERLAPPED)
     _resolve_constants(inputs, catalog)
-    _resolve_experts(inputs, catalog)
     for name, value in DEFAULTS.items():
-        inputs.default(name, value)
+        if name not in OF_EXPERTS:
+            inputs.default(name, value)
     inputs.default("attention", "flash")
     resolve_formats(inputs, catalog, given)
+    _resolve_experts(inputs, catalog, models, asked)
     inputs.check((*PROBLEM, *CHOICES))
     inputs.apply(PROBLEM_RULES)
 
 
-def _resolve_shape(inputs: Inputs, catalog: Catalog) -> None:
+def _resolve_shape(inputs: Inputs, catalog: Catalog) -> Array:
+    """Fill the shape.
+
+    Returns
+    -------
+    For each row the name of its model: that of the same shape, where the row names none.
+    """
     is_known = _look_up_model(inputs, catalog)
     inputs.require(NEEDED, "name a `model`, or give its shape")
     inputs.default("uses_glu", False)
@@ -192,18 +206,24 @@ def _resolve_shape(inputs: Inputs, catalog: Catalog) -> None:
         inputs.default("head_size", np.maximum(inputs["hidden_size"] // inputs["num_heads"], 1))
     inputs.default("expert_ffn_hidden_size", inputs["ffn_hidden_size"])
     inputs.default("ties_embedding", np.where(gated, False, True).astype(object))
-    _look_up_shape(inputs, catalog, ~is_known)
+    models = _look_up_shape(inputs, catalog, ~is_known)
     _resolve_details(inputs, gated)
+    return models
 
 
-def _look_up_shape(inputs: Inputs, catalog: Catalog, rows: Array) -> None:
+def _look_up_shape(inputs: Inputs, catalog: Catalog, rows: Array) -> Array:
     """Fill latents, windows and biases of shapes that are those of a known model, but unnamed.
 
     Nobody else has the same widths, depth, heads, experts and vocabulary.
+
+    Returns
+    -------
+    The names of the models.
     """
+    models = inputs["model"].copy()
     if not rows.any():
-        return
-    for record in catalog.tables.get("model", {}).values():
+        return models
+    for label, record in catalog.tables.get("model", {}).items():
         details = [name for name in DETAILS if record.get(name) is not None]
         if not details:
             continue
@@ -216,8 +236,12 @@ def _look_up_shape(inputs: Inputs, catalog: Catalog, rows: Array) -> None:
                 value = usual if value is None else value
                 given = np.where(inputs.missing(name), usual, given)
             same &= np.equal(given, value).astype(bool)
-        for name in details if same.any() else ():
+        if not same.any():
+            continue
+        models[same] = label
+        for name in details:
             inputs[name][same & inputs.missing(name)] = record[name]
+    return models
 
 
 def _resolve_details(inputs: Inputs, gated: Array) -> None:
@@ -425,22 +449,36 @@ def _resolve_constants(inputs: Inputs, catalog: Catalog) -> None:
     inputs.require(CONSTANTS, "the `step_constant` table has no default of it: give it")
 
 
-def _resolve_experts(inputs: Inputs, catalog: Catalog) -> None:
-    """Fill how tokens are exchanged: of the framework, on an accelerator, with a model."""
+def _resolve_experts(inputs: Inputs, catalog: Catalog, models: Array, asked: Array) -> None:
+    """Fill how tokens are exchanged: of the framework, on an accelerator, with a model, by recipe.
+
+    Parameters
+    ----------
+    models
+        Names of the rows' models.
+    asked
+        Rows that give `overlapped_expert_fraction`.
+    """
     table = catalog.tables.get("expert_default", {})
-    names = ("framework", "accelerator", "model")
-    cases = list(zip(*(inputs[name].tolist() for name in names), strict=True))
+    names = ("framework", "accelerator", "number_recipe")
+    columns = (models.tolist(), *(inputs[name].tolist() for name in names))
+    cases = list(zip(*columns, strict=True))
     for case in dict.fromkeys(cases):
-        framework, accelerator, model = case
+        model, framework, accelerator, recipe = case
         product = product_behind(catalog, accelerator) or product_of(catalog, accelerator)
         with suppress(RefusedError):
             model = catalog.find("model", str(model))["model"]
-        keys = (f"{framework}@{product}@{model}", f"{framework}@{product}", str(framework))
+        place = f"{framework}@{product}"
+        keys = (f"{place}@{model}@{recipe}", f"{place}@{model}", place, str(framework))
         found = next((table[key] for key in keys if key in table), {})
         rows = np.fromiter((each == case for each in cases), bool, len(cases))
-        for name in ("dispatcher", "overlaps_expert_comm"):
+        for name in OF_EXPERTS:
             if name in found:
                 inputs[name][rows & inputs.missing(name)] = found[name]
+        if found.get(OVERLAPPED) is not None:
+            inputs[OVERLAPPED][rows & ~asked] = found[OVERLAPPED]
+    for name in OF_EXPERTS:
+        inputs.default(name, DEFAULTS[name])
 
 
 def resolve_layout(inputs: Inputs, catalog: Catalog) -> None:

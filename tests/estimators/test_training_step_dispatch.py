@@ -147,6 +147,33 @@ def test_tokens_hide_behind_the_arithmetic_of_another_microbatch() -> None:
     assert step(fast, overlaps_expert_comm=True)["expert_comm_seconds"] == 0
 
 
+def test_over_nodes_tokens_cross_the_cards_and_then_nvlink() -> None:
+    # Eight ranks on two nodes of four, an expert each: a token reaches 2 x (1 - 6/28) = 11/7 nodes
+    # and 2 ranks. Half of the nodes' copies leave: 11/14; to ranks go 2 x (1 - 2/8) = 3/2.
+    row = {**MIXTURE, "dispatcher": "flex", "nvlink_size": 4, "network_bytes_per_second": 1e8}
+    at_once, after, called = step_with(
+        row, {}, {"flex_serial_fraction": 0.5}, {"flex_seconds": 1e-3}
+    )
+    once = 2 * 4 * HIDDEN
+    assert at_once["expert_comm_seconds"] == close(once * 11 / 14 / 1e8)
+    more = after["expert_comm_seconds"] - at_once["expert_comm_seconds"]
+    assert more == close(once * 0.5 * 3 / 2 / 1e9)
+    assert called["expert_comm_seconds"] - at_once["expert_comm_seconds"] == close(2 * 4 * 1e-3)
+    # in a node nothing crosses a card
+    inside = {**row, "nvlink_size": 8}
+    alike, serial = step_with(inside, {}, {"flex_serial_fraction": 0.5})
+    assert serial["expert_comm_seconds"] == alike["expert_comm_seconds"]
+
+
+def test_a_part_of_the_exchange_hides() -> None:
+    row = {**MIXTURE, "dispatcher": "flex", "overlaps_expert_comm": True}
+    shown, part = step_with(
+        row, {"overlaps_expert_comm": False}, {"overlapped_expert_fraction": 0.37}
+    )
+    assert 0 < shown["expert_comm_seconds"] < shown["gemm_seconds"]
+    assert part["expert_comm_seconds"] == close(0.63 * shown["expert_comm_seconds"])
+
+
 def test_experts_pad_their_rows_for_8_bits() -> None:
     values: dict[str, Any] = {"recipe": np.int64(0)}
     assert dispatch.padded_rows(100.0, values) == 100

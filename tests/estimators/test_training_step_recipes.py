@@ -1,0 +1,62 @@
+"""How tokens are exchanged by default: as Megatron-Bridge's recipe of the model and format does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.estimators.training_step_cases import resolve
+from warehouse.database.catalog import packaged_catalog
+
+CATALOG = packaged_catalog()
+
+
+def resolved(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the completed row."""
+    found, refusals = resolve([{"num_gpus": 64, **row}], CATALOG)
+    assert not refusals
+    return {name: column[0] for name, column in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("row", "dispatcher", "overlaps", "hidden"),
+    [
+        ({"model": "qwen3_30B_A3B", "precision": "fp8"}, "flex", True, 0.37),
+        ({"model": "Qwen3-30B-A3B", "number_recipe": "tensorwise"}, "flex", False, 0.37),
+        ({"model": "qwen3_30B_A3B"}, "flex", False, 0.37),
+        ({"model": "gpt_oss_120B"}, "alltoall", True, 0.37),
+        ({"model": "gpt_oss_120B", "dispatcher": "flex"}, "flex", True, 0.37),
+        ({"model": "gpt_oss_120B", "accelerator": "H100 SXM 80GB"}, "alltoall", False, 0.37),
+        ({"model": "deepseek_v3", "accelerator": "H800 SXM 80GB"}, "flex", True, 1.0),
+        (
+            {
+                "model": "deepseek_v3",
+                "accelerator": "H800 SXM 80GB",
+                "overlapped_expert_fraction": 0.5,
+            },
+            *("flex", True, 0.5),
+        ),
+    ],
+)
+def test_defaults_are_those_of_the_recipe(
+    row: dict[str, Any], dispatcher: str, overlaps: bool, hidden: float
+) -> None:
+    found = resolved({"accelerator": "GB200 (per GPU)", **row})
+    assert found["dispatcher"] == dispatcher
+    assert found["overlaps_expert_comm"] == overlaps
+    assert found["overlapped_expert_fraction"] == hidden
+
+
+def test_a_shape_without_a_name_has_the_defaults_of_its_model() -> None:
+    shape = CATALOG.find("model", "gpt_oss_120B")
+    names = (
+        *("num_layers", "hidden_size", "ffn_hidden_size", "uses_glu", "num_heads", "num_kv_heads"),
+        *("head_size", "vocab_size", "ties_embedding", "num_experts", "experts_per_token"),
+        *("expert_ffn_hidden_size", "seq_len"),
+    )
+    row = {name: shape[name] for name in names}
+    found = resolved({"accelerator": "GB200 (per GPU)", **row})
+    assert (found["model"], found["dispatcher"]) == (None, "alltoall")
+    other = resolved({"accelerator": "GB200 (per GPU)", **row, "num_layers": 35})
+    assert other["dispatcher"] == "flex"
