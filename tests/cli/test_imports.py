@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +50,8 @@ def test_help_imports_typer_and_no_command() -> None:
 def test_the_help_of_a_command_imports_no_library_but_typer(name: str) -> None:
     packages, _ = imported(name, "--help")
     assert packages <= COMMAND_LINE
+
+
+def test_a_query_imports_duckdb_and_neither_arrays_nor_estimators(empty_warehouse: Path) -> None:
+    packages, _ = imported("sql", "select 1", "--db", empty_warehouse)
+    assert packages <= {*COMMAND_LINE, "duckdb", "_duckdb"}

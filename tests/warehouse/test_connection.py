@@ -17,6 +17,7 @@ import warehouse
 from tests.sql.test_sql_cases import VIEWS
 from warehouse.database import empty
 from warehouse.database.connection import database_error, open_for_read, open_for_write
+from warehouse.database.file_format import CONFIG
 from warehouse.errors import DatabaseError, InputError
 
 SHELL = Path(sysconfig.get_path("scripts")) / "duckdb"
@@ -212,12 +213,13 @@ def test_a_database_of_a_newer_package_is_refused_with_the_way_out(made: Path) -
         assert "pip install --upgrade training-warehouse" in error.hint
 
 
-@pytest.mark.usefixtures("small_package")
 def test_reading_refreshes_what_another_version_of_the_package_left(
-    database: Path, monkeypatch: pytest.MonkeyPatch
+    database: Path, small_package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_for_write(database) as opened:
         opened.execute("drop view models")
+    with (small_package / "sql" / "macros.sql").open("a") as file:
+        file.write("\n")
     monkeypatch.setattr(warehouse, "__version__", "99.0", raising=False)
 
     with open_for_read(database) as opened:
@@ -262,7 +264,7 @@ def test_two_processes_may_make_the_database_at_once(
     def create_later(path: Path) -> None:
         create(path)
         shutil.copyfile(empty_warehouse, database)
-        with duckdb.connect(str(database), config=empty.CONFIG) as other:
+        with duckdb.connect(str(database), config=CONFIG) as other:
             other.execute(
                 "insert into study by name select 'other' as study, 'e' as estimator, "
                 "'{}' as definition"

@@ -11,9 +11,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-import warehouse
+from estimators import registry
+from estimators.registry import ESTIMATORS
 from tests.warehouse.small_package import SMALL_VIEW
-from warehouse.database import empty
+from warehouse.database import empty, schema, source
 from warehouse.database.connection import open_for_write
 from warehouse.database.empty import cache_directory, in_memory
 from warehouse.database.schema import is_current, prepare
@@ -60,8 +61,7 @@ def times_prepared(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         found.append(prepare(connection))
         return found[-1]
 
-    monkeypatch.setattr("warehouse.database.empty.prepare", counted)
-    monkeypatch.setattr("warehouse.database.connection.prepare", counted)
+    monkeypatch.setattr(schema, "prepare", counted)
     return found
 
 
@@ -79,10 +79,10 @@ def test_the_second_database_is_a_copy_of_the_first(
     cache: Path, tmp_path: Path, times_prepared: list[bool]
 ) -> None:
     assert rows_of_model(tmp_path / "one.duckdb") == [("a", 8)]
-    assert times_prepared == [True, False]  # the one that is kept, then its copy
+    assert times_prepared == [True]  # the one that is kept; its copy is up to date
 
     assert rows_of_model(tmp_path / "two.duckdb") == [("a", 8)]
-    assert times_prepared == [True, False, False]
+    assert times_prepared == [True]
     assert len(files(cache)) == 1
 
 
@@ -128,15 +128,18 @@ def change(what: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         case "reference table":
             text = "model,hidden_size,source\na,9,here\n"
             (directory / "reference" / "model.csv").write_text(text)
-        case "package":
-            monkeypatch.setattr(warehouse, "__version__", "9.9", raising=False)
-        case "statement":
-            monkeypatch.setattr(empty, "fact_ddl", lambda relation: f"create {relation.table}")
+        case "code":
+            (directory / "code").mkdir()
+            (directory / "code" / "tables.py").write_text("FACTS = 1\n")
+            monkeypatch.setattr(source, "_CODE", (*source._CODE, str(directory / "code")))
+        case "estimator":
+            found = {"pipeline": ESTIMATORS["pipeline"], **registry.ESTIMATORS}
+            monkeypatch.setattr(registry, "ESTIMATORS", found)
         case "duckdb":
             monkeypatch.setattr(duckdb, "__version__", "99.0")
 
 
-@pytest.mark.parametrize("what", ["view", "reference table", "package", "statement", "duckdb"])
+@pytest.mark.parametrize("what", ["view", "reference table", "code", "estimator", "duckdb"])
 def test_a_database_of_something_else_is_made_anew(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -257,11 +260,11 @@ def test_two_processes_may_fill_the_cache_at_once(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def prepare_with_another(connection: duckdb.DuckDBPyConnection) -> bool:
-        monkeypatch.setattr(empty, "prepare", prepare)
+        monkeypatch.setattr(schema, "prepare", prepare)
         assert rows_of_model(tmp_path / "other.duckdb") == [("a", 8)]
         return prepare(connection)
 
-    monkeypatch.setattr(empty, "prepare", prepare_with_another)
+    monkeypatch.setattr(schema, "prepare", prepare_with_another)
 
     assert rows_of_model(tmp_path / "new.duckdb") == [("a", 8)]
     assert not [path for path in files(cache) if path.is_dir()]
@@ -272,11 +275,11 @@ def test_a_kill_while_the_cache_is_filled_leaves_no_file_that_is_used(
 ) -> None:
     code = """if True:
         import os
-        from warehouse.database import empty
+        from warehouse.database import empty, schema
         def die(connection):
             connection.execute("create table half as select 1 as one")
             os.kill(os.getpid(), 9)
-        empty.prepare = die
+        schema.prepare = die
         empty.in_memory()
     """
     done = subprocess.run([sys.executable, "-c", code], check=False)

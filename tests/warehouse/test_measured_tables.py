@@ -13,8 +13,9 @@ import pytest
 
 from warehouse.database.catalog import load_catalog, packaged_catalog
 from warehouse.database.empty import in_memory
+from warehouse.database.meta import reference_names
 from warehouse.database.reference import read_measured, store_measured
-from warehouse.database.schema import prepare, reference_names
+from warehouse.database.schema import prepare
 from warehouse.errors import InputError
 
 GOOD: dict[str, list[Any]] = {

@@ -9,8 +9,9 @@ import pytest
 
 from estimators.columns import LAYOUT_COLUMNS
 from estimators.columns.schedule import SCHEDULE
-from warehouse.database import empty, views
+from warehouse.database import views
 from warehouse.database.connection import open_for_read
+from warehouse.database.file_format import CONFIG
 from warehouse.database.tables import STORED_BEST
 from warehouse.studies.study import load_study
 from warehouse.sweep.runner import run_study
@@ -36,7 +37,7 @@ global_batch_size = 4
 def old(tmp_path: Path) -> Path:
     """The database: records, rows and the best layouts of one cell, but no view."""
     path = tmp_path / "old.duckdb"
-    with duckdb.connect(str(path), config=empty.CONFIG) as connection:
+    with duckdb.connect(str(path), config=CONFIG) as connection:
         connection.execute(STATEMENTS.read_text("utf-8"))
         stored = [name for name, *_ in connection.execute("describe stored_best").fetchall()]
     # older than the power of a step, than experts over tensors of their own and than schedules

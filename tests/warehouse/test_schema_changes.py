@@ -20,7 +20,8 @@ from tests.toy_estimator import CONFIGURATIONS, PART_ROWS, TOY
 from tests.warehouse.schema_cases import columns_of
 from warehouse.database import resources
 from warehouse.database.connection import open_for_write
-from warehouse.database.schema import is_current, prepare, reference_names
+from warehouse.database.meta import reference_names
+from warehouse.database.schema import is_current, prepare
 from warehouse.errors import InputError
 
 DIE_AT = """

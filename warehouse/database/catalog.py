@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from estimators.contract import Catalog, MeasuredTables, Record, Refusal, RefusedError, Scalar
+from warehouse.database.meta import measured_names, reference_names
 from warehouse.database.reference import (
     FileStamp,
     columns_of,
@@ -22,7 +23,6 @@ from warehouse.database.reference import (
     reference_files,
     stamp_of,
 )
-from warehouse.database.schema import measured_names, reference_names
 from warehouse.database.sql_text import quoted
 
 if TYPE_CHECKING:

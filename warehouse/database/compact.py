@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 
 from warehouse.database.connection import open_for_write
-from warehouse.database.empty import STORAGE_VERSION
+from warehouse.database.file_format import STORAGE_VERSION
 from warehouse.database.sql_text import literal, quoted
 from warehouse.errors import DatabaseError
 

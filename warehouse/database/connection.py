@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from warehouse.database import empty
-from warehouse.database.schema import is_current, prepare
+from warehouse.database.file_format import CONFIG
+from warehouse.database.meta import is_stamped
 from warehouse.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -43,7 +43,10 @@ def open_for_write(path: Path) -> duckdb.DuckDBPyConnection:
         _create(_file_of(path))
     connection = _connect(path, read_only=False)
     try:
-        prepare(connection)
+        if not is_stamped(connection):
+            from warehouse.database.schema import prepare
+
+            prepare(connection)
     except duckdb.Error as error:
         connection.close()
         raise database_error(error, path) from error
@@ -72,7 +75,7 @@ def open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
         )
     connection = _connect(path, read_only=True)
     try:
-        if is_current(connection):
+        if is_stamped(connection) or _is_current(connection):
             return connection
     except duckdb.Error as error:
         connection.close()
@@ -83,6 +86,13 @@ def open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
     connection.close()
     open_for_write(path).close()
     return _connect(path, read_only=True)
+
+
+def _is_current(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Return whether what a database has is up to date, whatever files it was made from."""
+    from warehouse.database.schema import is_current
+
+    return is_current(connection)
 
 
 def database_error(error: duckdb.Error, path: Path) -> DatabaseError:
@@ -159,6 +169,8 @@ def _create(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         new.unlink(missing_ok=True)
+        from warehouse.database import empty
+
         empty.create(new)
         _put(new, path)
     except OSError as error:
@@ -188,7 +200,7 @@ def _file_of(path: Path) -> Path:
 def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
     file = str(_file_of(path))
     try:
-        return duckdb.connect(file, read_only=read_only, config=empty.CONFIG)
+        return duckdb.connect(file, read_only=read_only, config=CONFIG)
     except duckdb.Error as error:
         raise database_error(error, path) from error
 

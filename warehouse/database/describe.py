@@ -20,7 +20,7 @@ from estimators.registry import all_estimators
 from warehouse.database import resources, stored_best, views
 from warehouse.database.lineage import readers_of, reads_of, rests_on
 from warehouse.database.meanings import ARGUMENTS, LAYERS, meaning_of
-from warehouse.database.schema import measured_names, reference_names
+from warehouse.database.meta import measured_names, reference_names
 from warehouse.database.sql_text import quoted
 from warehouse.database.tables import core_tables, fact_table
 from warehouse.database.views import Argument, Macro, comment_text, macros_in

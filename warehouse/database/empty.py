@@ -14,24 +14,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import duckdb
 
-from estimators.contract import content_id
-from estimators.registry import all_estimators
-from warehouse.database.schema import fingerprints, prepare
+from warehouse.database.file_format import CONFIG, STORAGE_VERSION
+from warehouse.database.source import source_hash
 from warehouse.database.sql_text import literal
-from warehouse.database.tables import core_tables, create_statement, fact_ddl
-
-STORAGE_VERSION = "v1.5.0"
-"""The format of DuckDB 2 cannot be read by the 1.5 shell, which is the one pip can install."""
-
-CONFIG: dict[str, Any] = {"storage_compatibility_version": STORAGE_VERSION}
-"""Settings with which every database file is opened."""
-if hasattr(os, "sched_getaffinity"):
-    # DuckDB counts the machine's cores; this process may use fewer.
-    CONFIG["threads"] = len(os.sched_getaffinity(0))
 
 _KEPT_FILES = 4
 """The most recently used stay: several versions of the package may share a cache."""
@@ -80,6 +68,8 @@ def in_memory() -> duckdb.DuckDBPyConnection:
             connection.close()
         else:
             return connection
+    from warehouse.database.schema import prepare
+
     connection = duckdb.connect()
     prepare(connection)
     return connection
@@ -122,12 +112,8 @@ def _cached() -> Path | None:
 
 def _key() -> str:
     """Return a hash of everything that an empty database is made from."""
-    estimators = all_estimators()
-    statements = [create_statement(table) for table in core_tables(estimators)]
-    statements += [fact_ddl(relation) for e in estimators for relation in e.relations]
-    programs = [path.read_text("utf-8") for path in sorted(Path(__file__).parent.glob("*.py"))]
-    content = (duckdb.__version__, STORAGE_VERSION, fingerprints(), statements, programs)
-    return f"{content_id(*content):016x}"
+    content = f"{duckdb.__version__} {STORAGE_VERSION} {source_hash()}"
+    return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
 
 def _found(directory: Path, key: str) -> Path | None:
@@ -143,6 +129,8 @@ def _found(directory: Path, key: str) -> Path | None:
 
 def _made(directory: Path, key: str) -> Path:
     """Make an empty database; it appears whole under its name, or not at all."""
+    from warehouse.database.schema import prepare
+
     with TemporaryDirectory(prefix="new-", dir=directory) as temporary:
         new = Path(temporary) / "empty.duckdb"
         with duckdb.connect(str(new), config=CONFIG) as connection:

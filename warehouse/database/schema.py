@@ -19,6 +19,17 @@ from estimators.contract import content_id
 from estimators.registry import all_estimators
 from warehouse.database import stored_best, views
 from warehouse.database.meanings import meaning_of, reference_comment
+from warehouse.database.meta import (
+    MEASURED,
+    META,
+    REFERENCE,
+    SCHEMA_VERSION,
+    STAMP,
+    read_meta,
+    reference_keys,
+    stamp_of,
+    table_of,
+)
 from warehouse.database.reference import (
     measured_files,
     read_measured,
@@ -35,7 +46,6 @@ from warehouse.database.tables import (
     fact_ddl,
     refuse_shared_names,
 )
-from warehouse.errors import DatabaseError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,16 +55,6 @@ if TYPE_CHECKING:
     from estimators.columns import Column
     from estimators.contract import Estimator
     from warehouse.database.reference import MeasuredTable, ReferenceTable
-
-SCHEMA_VERSION = 1
-"""Increase it when older packages can no longer read or write what this one stores."""
-
-_META = "warehouse_meta"
-_REFERENCE = "reference:"
-"""Prefix of the keys in `warehouse_meta` that hold the fingerprints of reference tables."""
-
-_MEASURED = ".parquet"
-"""Ending of those keys of measured tables."""
 
 
 def prepare(
@@ -88,8 +88,11 @@ def prepare(
         If a reference table or SQL file is faulty; the database stays as it was.
     """
     wanted = fingerprints(sql, reference)
-    stored = _read_meta(connection)
+    stored = read_meta(connection)
+    is_packaged = sql is None and reference is None
     if _agree(stored, wanted) and not force:
+        if is_packaged and stored.get(STAMP) != stamp_of(stored):
+            _write_meta(connection, {**stored, STAMP: stamp_of(stored)})
         return False
     with _transaction(connection):
         for name in stored.get("view_names", "").split():
@@ -104,7 +107,8 @@ def prepare(
             stored_best.rebuild(connection)
         functions = [view.name for view in views.packaged(sql) if view.is_function]
         names = {"view_names": " ".join(created), "function_names": " ".join(functions)}
-        _write_meta(connection, {**wanted, **names})
+        meta = {**wanted, **names}
+        _write_meta(connection, {**meta, STAMP: stamp_of(meta)} if is_packaged else meta)
     return True
 
 
@@ -112,42 +116,23 @@ def is_current(
     connection: DuckDBPyConnection, *, sql: Path | None = None, reference: Path | None = None
 ) -> bool:
     """Return whether `prepare` would change nothing; raise as it does."""
-    return _agree(_read_meta(connection), fingerprints(sql, reference))
-
-
-def reference_names(connection: DuckDBPyConnection) -> list[str]:
-    """Return the names of the stored reference tables."""
-    return [_table_of(key) for key in _reference_keys(_read_meta(connection))]
-
-
-def measured_names(connection: DuckDBPyConnection) -> list[str]:
-    """Return the names of those of the stored reference tables that are measured tables."""
-    keys = _reference_keys(_read_meta(connection))
-    return [_table_of(key) for key in keys if key.endswith(_MEASURED)]
-
-
-def _table_of(key: str) -> str:
-    return key.removeprefix(_REFERENCE).removesuffix(_MEASURED)
+    return _agree(read_meta(connection), fingerprints(sql, reference))
 
 
 def _key_of(path: Path) -> str:
     """Return the key of a file of a reference table in `warehouse_meta`."""
-    return _REFERENCE + path.stem + (_MEASURED if path.suffix == _MEASURED else "")
+    return REFERENCE + path.stem + (MEASURED if path.suffix == MEASURED else "")
 
 
 def _agree(stored: dict[str, str], wanted: dict[str, str]) -> bool:
-    return wanted.items() <= stored.items() and _reference_keys(stored) == _reference_keys(wanted)
-
-
-def _reference_keys(meta: Iterable[str]) -> list[str]:
-    return sorted(key for key in meta if key.startswith(_REFERENCE))
+    return wanted.items() <= stored.items() and reference_keys(stored) == reference_keys(wanted)
 
 
 def fingerprints(sql: Path | None = None, reference: Path | None = None) -> dict[str, str]:
     """Return the content of `warehouse_meta` in a database that is up to date."""
     files = [*reference_files(reference), *measured_files(reference)]
     tables = all_tables(all_estimators())
-    refuse_shared_names([_META, *(table.name for table in tables), *(path.stem for path in files)])
+    refuse_shared_names([META, *(table.name for table in tables), *(path.stem for path in files)])
     dictionary = [[c.name, c.duckdb_type, c.comment] for c in COLUMNS.values()]
     described = [[t.name, t.meaning, t.columns, t.key, t.required] for t in tables]
     meanings = _fingerprint(dictionary)  # once: the dictionary is longer than most of the files
@@ -169,44 +154,15 @@ def _fingerprint(*parts: object) -> str:
     return f"{content_id(*parts):016x}"
 
 
-def _read_meta(connection: DuckDBPyConnection) -> dict[str, str]:
-    """Return the stored fingerprints; none for an empty database."""
-    found = connection.execute(
-        "select table_name, (select path from duckdb_databases() where database_name = "
-        "current_database()) from duckdb_tables() where not internal and not temporary"
-    ).fetchall()
-    if not found:
-        return {}
-    path = found[0][1]
-    if _META not in {name for name, _ in found}:
-        raise DatabaseError(
-            f"{path}: is a DuckDB database, but not a warehouse", "name another file with --db"
-        )
-    meta = dict(connection.execute(f"select key, value from {_META}").fetchall())
-    version = meta.get("schema_version") or "missing"
-    if not version.isdecimal():
-        raise DatabaseError(
-            f"{path}: `schema_version` in {_META} is {version}",
-            "if the file is damaged, restore a copy of it, or sweep again into another with --db",
-        )
-    if int(version) > SCHEMA_VERSION:
-        raise DatabaseError(
-            f"{path}: was made by training-warehouse {meta.get('package_version')}, which is newer "
-            f"than this one ({warehouse.__version__})",
-            "upgrade with `pip install --upgrade training-warehouse`",
-        )
-    return meta
-
-
 def _write_meta(connection: DuckDBPyConnection, meta: dict[str, str]) -> None:
-    connection.execute(f"create or replace table {_META} (key varchar, value varchar)")
+    connection.execute(f"create or replace table {META} (key varchar, value varchar)")
     connection.execute(
-        f"insert into {_META} select unnest(?::varchar[]), unnest(?::varchar[])",
+        f"insert into {META} select unnest(?::varchar[]), unnest(?::varchar[])",
         [list(meta), list(meta.values())],
     )
     meaning = "Versions and hashes of everything that this database was made from. One row per key"
     columns = [found for found in map(meaning_of, ("key", "value")) if found]
-    _comment(connection, _META, meaning, columns)
+    _comment(connection, META, meaning, columns)
 
 
 def _migrate(connection: DuckDBPyConnection) -> None:
@@ -248,13 +204,13 @@ def _load_references(
     wanted: dict[str, str],
     directory: Path | None,
 ) -> None:
-    for key in set(_reference_keys(stored)) - set(wanted):
-        connection.execute(f"drop table if exists {quoted(_table_of(key))}")
+    for key in set(reference_keys(stored)) - set(wanted):
+        connection.execute(f"drop table if exists {quoted(table_of(key))}")
     for path in (*reference_files(directory), *measured_files(directory)):
         if stored.get(_key_of(path)) == wanted[_key_of(path)]:
             continue
         table: ReferenceTable | MeasuredTable
-        if path.suffix == _MEASURED:
+        if path.suffix == MEASURED:
             table = read_measured(path)
             store_measured(connection, table)
         else:

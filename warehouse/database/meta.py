@@ -1,0 +1,109 @@
+"""Table `warehouse_meta`: versions and hashes of what a database was made from.
+
+It says whether a database is up to date, without an import of the estimators.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from warehouse.database.source import source_hash
+from warehouse.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from duckdb import DuckDBPyConnection
+
+SCHEMA_VERSION = 1
+"""Increase it when older packages can no longer read or write what this one stores."""
+
+META = "warehouse_meta"
+REFERENCE = "reference:"
+"""Prefix of the keys that hold the fingerprints of reference tables."""
+
+MEASURED = ".parquet"
+"""Ending of those keys of measured tables."""
+
+STAMP = "stamp"
+"""Key of the hash over all other values and the source that they were made from."""
+
+
+def stamp_of(meta: Mapping[str, str]) -> str:
+    """Return the stamp of a database that has these values and was made from this package."""
+    values = sorted((key, value) for key, value in meta.items() if key != STAMP)
+    content = f"{source_hash()} {values!r}"
+    return blake2b(content.encode(), digest_size=16).hexdigest()
+
+
+def is_stamped(connection: DuckDBPyConnection) -> bool:
+    """Return whether a database was made from exactly the files of this package.
+
+    Where it was not, it may be up to date all the same: `schema.is_current` compares what was made.
+
+    Raises
+    ------
+    DatabaseError
+        If the database is not a warehouse, or was made by a newer package.
+    """
+    meta = read_meta(connection)
+    return STAMP in meta and meta[STAMP] == stamp_of(meta)
+
+
+def read_meta(connection: DuckDBPyConnection) -> dict[str, str]:
+    """Return the stored values by key; none for an empty database.
+
+    Raises
+    ------
+    DatabaseError
+        If the database is not a warehouse, or was made by a newer package.
+    """
+    found = connection.execute(
+        "select table_name, (select path from duckdb_databases() where database_name = "
+        "current_database()) from duckdb_tables() where not internal and not temporary"
+    ).fetchall()
+    if not found:
+        return {}
+    path = found[0][1]
+    if META not in {name for name, _ in found}:
+        raise DatabaseError(
+            f"{path}: is a DuckDB database, but not a warehouse", "name another file with --db"
+        )
+    meta = dict(connection.execute(f"select key, value from {META}").fetchall())
+    version = meta.get("schema_version") or "missing"
+    if not version.isdecimal():
+        raise DatabaseError(
+            f"{path}: `schema_version` in {META} is {version}",
+            "if the file is damaged, restore a copy of it, or sweep again into another with --db",
+        )
+    if int(version) > SCHEMA_VERSION:
+        from warehouse import __version__
+
+        raise DatabaseError(
+            f"{path}: was made by training-warehouse {meta.get('package_version')}, which is newer "
+            f"than this one ({__version__})",
+            "upgrade with `pip install --upgrade training-warehouse`",
+        )
+    return meta
+
+
+def reference_keys(meta: Iterable[str]) -> list[str]:
+    """Return the keys of the fingerprints of reference tables, in order."""
+    return sorted(key for key in meta if key.startswith(REFERENCE))
+
+
+def table_of(key: str) -> str:
+    """Return the reference table that a key is about."""
+    return key.removeprefix(REFERENCE).removesuffix(MEASURED)
+
+
+def reference_names(connection: DuckDBPyConnection) -> list[str]:
+    """Return the names of the stored reference tables."""
+    return [table_of(key) for key in reference_keys(read_meta(connection))]
+
+
+def measured_names(connection: DuckDBPyConnection) -> list[str]:
+    """Return the names of those of the stored reference tables that are measured tables."""
+    keys = reference_keys(read_meta(connection))
+    return [table_of(key) for key in keys if key.endswith(MEASURED)]
