@@ -25,7 +25,8 @@ class Measured(NamedTuple):
 
 def evaluate(study_file: Path, _database: Path) -> Measured:
     """Evaluate every row into record batches, and drop them."""
-    from warehouse.database.record_batches import record_batches, searched
+    from warehouse.database.pieces import searched
+    from warehouse.database.record_batches import record_batches
 
     estimator, catalog, groups = _groups(study_file)
     started = time.perf_counter()
@@ -53,7 +54,8 @@ def ingest(study_file: Path, database: Path) -> Measured:
     import pyarrow as pa
 
     from warehouse.database.connection import open_for_write
-    from warehouse.database.record_batches import record_batches, schema_of, searched
+    from warehouse.database.pieces import searched
+    from warehouse.database.record_batches import record_batches, schema_of
 
     estimator, catalog, groups = _groups(study_file)
     batches = [

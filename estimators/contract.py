@@ -92,6 +92,10 @@ class Problem:
         present = {k: v for k, v in sorted(self.values.items()) if v is not None}
         object.__setattr__(self, "values", MappingProxyType(present))
 
+    def __reduce__(self) -> tuple[type[Problem], tuple[dict[str, Scalar]]]:
+        """Return the values as another process takes them: a proxy cannot be pickled."""
+        return Problem, (dict(self.values),)
+
     @cached_property
     def id(self) -> int:
         """Return the content hash: 63 bits, the same on every machine."""
@@ -142,6 +146,11 @@ class Cell:
             {k: v for k, v in self.choices.items() if v not in (None, self.neutral.get(k))},
             dict(self.kept),
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes as another process takes them: a proxy cannot be pickled."""
+        mappings = ("choices", "kept", "neutral")
+        return {**self.__dict__, **{name: dict(getattr(self, name)) for name in mappings}}
 
     @cached_property
     def values(self) -> Values:

@@ -7,6 +7,7 @@ when an estimator asks for it, and what an estimator makes of it is kept with it
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from typing import TypeVar, cast
 
 from estimators.values import Columns
@@ -36,8 +37,20 @@ class MeasuredTables:
         load = self._load[name]
         return self.made(("table", name), load)
 
+    def __reduce__(self) -> tuple[Callable[..., MeasuredTables], tuple[dict[str, Columns]]]:
+        """Return the tables, loaded, as another process takes them."""
+        return _of_columns, ({name: self[name] for name in self._load},)
+
     def made(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """Return what `make` returned when `key` was asked for first."""
         if key not in self._made:
             self._made[key] = make()
         return cast(Made, self._made[key])
+
+
+def _of_columns(tables: Mapping[str, Columns]) -> MeasuredTables:
+    return MeasuredTables({name: partial(_as_it_is, table) for name, table in tables.items()})
+
+
+def _as_it_is(table: Columns) -> Columns:
+    return table

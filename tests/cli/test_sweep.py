@@ -67,6 +67,13 @@ def test_force_evaluates_again_and_replaces(warehouse: Command, database: Path, 
     assert num_rows(database) == rows
 
 
+def test_fewer_than_one_worker_is_refused(warehouse: Command, database: Path, tiny: Path) -> None:
+    code, out, err = warehouse("sweep", tiny, "--workers", "0", "--db", database)
+    assert (code, out) == (2, "")
+    assert "--workers" in err
+    assert not database.exists()
+
+
 def test_a_larger_study_says_what_was_there(warehouse: Command, database: Path, tiny: Path) -> None:
     warehouse("sweep", tiny, "--db", database)
     rows = num_rows(database)

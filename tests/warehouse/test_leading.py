@@ -15,7 +15,7 @@ from warehouse.database import leading
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_write
 from warehouse.database.leading import TOP, LeadingTimes, front
-from warehouse.database.record_batches import searched
+from warehouse.database.pieces import searched
 from warehouse.studies.study import load_study
 from warehouse.sweep.runner import plan, run_study
 

@@ -43,6 +43,15 @@ def sweep(
     force: Annotated[
         bool, typer.Option("--force", help="Evaluate stored cells again and replace them.")
     ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            min=1,
+            metavar="N",
+            help="Processes that evaluate; by default by the cores, 1 on two cores.",
+        ),
+    ] = None,
     output: Output,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
@@ -70,7 +79,7 @@ def sweep(
         with output.opened():
             _count_rows(loaded, db, output.form)
         return
-    say(summary(run_with_progress(db, loaded, force=force)))
+    say(summary(run_with_progress(db, loaded, force=force, workers=workers)))
 
 
 def under_options(study: Study, variant: str | None, mend: str | None) -> Study:
@@ -95,13 +104,15 @@ def under_options(study: Study, variant: str | None, mend: str | None) -> Study:
     return under(study, mends, called)
 
 
-def run_with_progress(db: Path, study: Study, *, force: bool = False) -> SweepReport:
+def run_with_progress(
+    db: Path, study: Study, *, force: bool = False, workers: int | None = None
+) -> SweepReport:
     """Run a study, with a progress bar where stderr is a terminal."""
     from warehouse.sweep.runner import run_study
 
     try:
         with interruptible(), _progress_bar(study.name) as on_progress:
-            return run_study(db, study, force=force, on_progress=on_progress)
+            return run_study(db, study, force=force, workers=workers, on_progress=on_progress)
     except KeyboardInterrupt:
         say(f"{study.name}: stopped; what is stored stays, the same command resumes")
         raise

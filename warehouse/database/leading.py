@@ -36,6 +36,21 @@ class Found(NamedTuple):
     num_fitting_layouts: int
 
 
+class Leading(NamedTuple):
+    """Leading rows of cells, as `LeadingRows` hands them on.
+
+    Attributes
+    ----------
+    found
+        Id of each cell -> its numbers of rows.
+    pieces
+        Columns of the rows of each cell that has some, with its id.
+    """
+
+    found: dict[int, Found]
+    pieces: list[dict[str, Array]]
+
+
 class LeadingRows:
     """The leading rows of cells that are evaluated one after the other, piece by piece.
 
@@ -71,6 +86,22 @@ class LeadingRows:
                 {name: column[place] for name, column in columns.items()}
                 | {"cell_id": np.full(len(place), cell.id)}
             )
+
+    def taken(self) -> Leading:
+        """Return what `merge` of another object takes."""
+        self._end_cell()
+        return Leading(self.found, self._cells)
+
+    def merge(self, leading: Leading) -> None:
+        """Take the leading rows of the next cells, or of the next rows of the last cell."""
+        for cell, found in leading.found.items():
+            self.found[cell] = _more(self.found.get(cell), *found)
+        for piece in leading.pieces:
+            cell = int(piece["cell_id"][0])
+            if cell != self._cell:
+                self._end_cell()
+                self._cell = cell
+            self._pieces.append(piece)
 
     def columns(self) -> dict[str, Array]:
         """Return the leading rows of all cells, with the ids of the cells; empty: there is none."""

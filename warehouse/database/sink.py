@@ -16,7 +16,8 @@ from estimators.contract import Cell, Columns, Estimator, Relation, variant_name
 from estimators.registry import all_estimators
 from warehouse.database import stored_best
 from warehouse.database.leading import LeadingRows
-from warehouse.database.record_batches import given, record_batches, schema_of
+from warehouse.database.pieces import given
+from warehouse.database.record_batches import record_batches, schema_of
 from warehouse.database.sql_text import quoted
 
 

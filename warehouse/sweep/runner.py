@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,13 +20,15 @@ from estimators.contract import (
     Estimator,
     Mends,
     RefusedError,
+    Relation,
     Space,
 )
 from estimators.registry import get
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_write
 from warehouse.database.leading import LeadingRows
-from warehouse.database.record_batches import BATCH_ROWS, record_batches, searched
+from warehouse.database.pieces import BATCH_ROWS, searched
+from warehouse.database.record_batches import record_batches
 from warehouse.database.sink import DuckDBSink, Sink, commit_groups
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import (
@@ -35,15 +38,19 @@ from warehouse.evaluate.profiles import (
     load_profiles,
     with_profiles,
 )
+from warehouse.sweep.cores import default_workers, usable_cores
 from warehouse.sweep.progress import Progress, ProgressFile
 from warehouse.sweep.record import register_study
+from warehouse.sweep.workers import Workers, can_share
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from warehouse.studies.study import Study
 
 COMMIT_ROWS = 32 * BATCH_ROWS
-"""Rows of a group, a second or two of work. A commit for each cell would take ten times as long as
-its rows; one for each million rows, a fifth longer."""
+"""Rows of a group for one or two workers, a second or two of work; more for more workers. A commit
+for each cell would take ten times as long as its rows; one per million rows, a fifth longer."""
 
 Sized = Sequence[tuple[Cell, int]]
 """Cells, each with its number of rows."""
@@ -177,6 +184,7 @@ def run_study(
     study: Study,
     *,
     force: bool = False,
+    workers: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> SweepReport:
     """Evaluate and store every cell of `study` that `database` does not have.
@@ -185,8 +193,10 @@ def run_study(
     ----------
     force
         Also evaluate and replace stored cells.
+    workers
+        Processes that evaluate; 1 evaluates in this one. By default as `default_workers`.
     on_progress
-        Called often, from the thread that evaluates.
+        Called often, from the thread that takes the rows.
 
     Raises
     ------
@@ -194,6 +204,8 @@ def run_study(
         If the study is refused; nothing is written.
     DatabaseError
         If the database cannot be opened for writing.
+    WarehouseError
+        If a worker process ends by itself. Its group of cells is not stored.
     """
     started = time.perf_counter()
     # Planned before the database is opened: a refused study leaves no trace.
@@ -213,7 +225,8 @@ def run_study(
             )
             with ProgressFile(database, progress) as file:
                 tracker = _Tracker(progress, file, on_progress)
-                _sweep(DuckDBSink(connection), asked, missing, tracker, replace=force)
+                number = default_workers(_rows(missing)) if workers is None else workers
+                _sweep(DuckDBSink(connection), asked, missing, tracker, number, replace=force)
         return SweepReport(
             study.name,
             cells=len(missing),
@@ -224,17 +237,52 @@ def run_study(
         )
 
 
-def _sweep(sink: Sink, asked: Plan, cells: Sized, tracker: _Tracker, *, replace: bool) -> None:
+def _sweep(
+    sink: Sink, asked: Plan, cells: Sized, tracker: _Tracker, workers: int, *, replace: bool
+) -> None:
     """Evaluate and store `cells`, relation by relation, group by group."""
-    estimator, catalog = asked.estimator, asked.catalog
-    for relation in estimator.relations:
-        own = [(cell, rows) for cell, rows in cells if cell.relation == relation.name]
-        for group in commit_groups(own, COMMIT_ROWS):
-            pieces = searched(estimator, relation, [cell for cell, _ in group], catalog)
+    estimator = asked.estimator
+    groups = [
+        (relation, group)
+        for relation in estimator.relations
+        for group in commit_groups(
+            [(cell, rows) for cell, rows in cells if cell.relation == relation.name],
+            COMMIT_ROWS * -(-workers // 2),
+        )
+    ]
+    with _evaluated(asked, groups, workers, tracker) as batches:
+        for number, (relation, group) in enumerate(groups):
             leading = LeadingRows(relation) if relation.keeps_leading else None
-            batches = record_batches(relation, pieces, tracker.add_rows, leading)
-            sink.store(estimator, relation, group, batches, leading, replace=replace)
+            sink.store(
+                estimator, relation, group, batches(number, leading), leading, replace=replace
+            )
             tracker.add_cells(len(group))
+
+
+@contextmanager
+def _evaluated(
+    asked: Plan, groups: Sequence[tuple[Relation, Sized]], workers: int, tracker: _Tracker
+) -> Iterator[Callable[[int, LeadingRows | None], Iterator[pa.RecordBatch]]]:
+    """Yield a function that yields the batches of a group, given by its number."""
+    estimator, catalog = asked.estimator, asked.catalog
+    if workers > 1 and can_share([relation for relation, _ in groups]):
+        with Workers(
+            estimator,
+            catalog,
+            groups,
+            workers,
+            num_readers=usable_cores(),
+            on_rows=tracker.add_rows,
+        ) as evaluating:
+            yield evaluating.batches
+        return
+
+    def batches(number: int, leading: LeadingRows | None) -> Iterator[pa.RecordBatch]:
+        relation, group = groups[number]
+        pieces = searched(estimator, relation, [cell for cell, _ in group], catalog)
+        return record_batches(relation, pieces, tracker.add_rows, leading)
+
+    yield batches
 
 
 def _rows(cells: Sized) -> int:

@@ -1,0 +1,294 @@
+"""Worker processes: what one process would store, and none is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+
+from estimators.registry import get
+from warehouse.database.catalog import packaged_catalog
+from warehouse.database.leading import LeadingRows
+from warehouse.database.pieces import BATCH_ROWS, searched
+from warehouse.database.record_batches import record_batches
+from warehouse.database.resources import studies_directory
+from warehouse.errors import InputError, WarehouseError
+from warehouse.studies.study import Study, load_study
+from warehouse.sweep import cores, worker
+from warehouse.sweep.progress import progress_path, read_progress
+from warehouse.sweep.runner import plan, run_study
+from warehouse.sweep.shared_memory import Slots, anonymous_file
+from warehouse.sweep.worker import Part, Task
+from warehouse.sweep.workers import Workers, can_share
+
+STUDY = """
+name = "small"
+estimator = "{estimator}"
+variant = "{variant}"
+[space]
+model = "{model}"
+accelerator = ["A100", "H200"]
+num_gpus = {num_gpus}
+global_batch_size = 512
+"""
+
+OF_A_SWEEP = ("cell", "problem", "roofline", "roofline_leading", "stored_best", "study_cell")
+
+
+def study(directory: Path, estimator: str = "roofline", **changes: str) -> Study:
+    path = directory / "small.toml"
+    values = {"variant": "both", "model": "gpt3", "num_gpus": "[8, 16, 32, 64, 128]", **changes}
+    path.write_text(STUDY.format(estimator=estimator, **values))
+    return load_study(path)
+
+
+def stored(database: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """Return the rows of the tables that a sweep fills, without the times of evaluation."""
+    later = "columns(lambda c: c not in ('evaluated_at', 'sibling_record'))"
+    with duckdb.connect(str(database), read_only=True) as connection:
+        found = {t: connection.execute(f"select {later} from {t}").fetchall() for t in OF_A_SWEEP}
+    return {
+        name: rows if name.startswith("roofline") else sorted(rows, key=repr)
+        for name, rows in found.items()
+    }
+
+
+class Started(subprocess.Popen[Any]):
+    """Processes that were started, in order."""
+
+    all: list[Started]
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.all.append(self)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Started]:
+    monkeypatch.setattr(Started, "all", [], raising=False)
+    monkeypatch.setattr("warehouse.sweep.workers.subprocess.Popen", Started)
+    return Started.all
+
+
+def test_workers_store_what_one_process_does(
+    database: Path, tmp_path: Path, started: list[Started]
+) -> None:
+    seen: list[int] = []
+    report = run_study(
+        database, study(tmp_path), workers=3, on_progress=lambda rows, *_: seen.append(rows)
+    )
+    assert [process.returncode for process in started] == [-signal.SIGKILL] * 3
+    assert seen == sorted(seen)
+    assert seen[-1] == report.rows > 0
+    alone = tmp_path / "alone.duckdb"
+    run_study(alone, study(tmp_path), workers=1)
+    assert len(started) == 3
+    assert stored(database) == stored(alone)
+
+
+@pytest.mark.long
+def test_batches_of_large_cells_are_those_of_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warehouse.sweep.workers._PART_ROWS", 70_000)
+    asked = study(
+        tmp_path, "training_step", variant="corrected", model="mixtral_8x7B", num_gpus="16384"
+    )
+    planned = plan(asked, packaged_catalog())
+    relation = planned.estimator.relations[0]
+    group = planned.cells[:3]
+    cells = [cell for cell, _ in group]
+    assert min(size for _, size in group) > BATCH_ROWS, "cells that several workers share"
+    leading, expected_leading = LeadingRows(relation), LeadingRows(relation)
+    rows = 0
+
+    def add(number: int) -> None:
+        nonlocal rows
+        rows += number
+
+    expected = record_batches(
+        relation,
+        searched(planned.estimator, relation, cells, planned.catalog),
+        lambda _rows: None,
+        expected_leading,
+    )
+    with Workers(
+        planned.estimator,
+        planned.catalog,
+        [(relation, group)],
+        2,
+        num_readers=1,
+        on_rows=add,
+    ) as workers:
+        kept = []  # a reader that keeps all batches gets copies, and waits for nothing
+        for batch, other in zip(workers.batches(0, leading), expected, strict=True):
+            assert batch.equals(other)
+            kept.append(batch)
+    assert rows == sum(size for _, size in group) == sum(batch.num_rows for batch in kept)
+    assert leading.found == expected_leading.found
+    found, other_found = leading.columns(), expected_leading.columns()
+    assert found.keys() == other_found.keys()
+    for name, column in found.items():
+        np.testing.assert_array_equal(column, other_found[name])
+
+
+class StartedAndKilled(Started):
+    """The first process dies at once."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        if len(self.all) == 1:
+            self.kill()
+
+
+def test_a_killed_worker_is_named_and_nothing_half_is_stored(
+    database: Path, tmp_path: Path, started: list[Started], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warehouse.sweep.workers.subprocess.Popen", StartedAndKilled)
+    with pytest.raises(WarehouseError) as caught:
+        run_study(database, study(tmp_path), workers=2)
+    assert f"worker process {started[0].pid} ended with signal SIGKILL" in caught.value.message
+    assert "--workers" in caught.value.hint
+    assert all(process.returncode is not None for process in started)
+    assert not progress_path(database).exists()
+    assert stored(database)["cell"] == stored(database)["roofline"] == []
+
+    alone = tmp_path / "alone.duckdb"
+    for path in (database, alone):
+        run_study(path, study(tmp_path), workers=1)
+    assert stored(database) == stored(alone)
+
+
+def children(process: int) -> list[int]:
+    return [
+        int(number)
+        for task in Path(f"/proc/{process}/task").iterdir()
+        for number in (task / "children").read_text().split()
+    ]
+
+
+def is_alive(process: int) -> bool:
+    try:
+        status = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def waited_for(condition: Any) -> Any:
+    """Return what a condition returns once it holds; a broken program never gets there."""
+    for _ in range(1200):
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError("it did not happen within a minute")
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+@pytest.mark.parametrize(("end", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_no_worker_outlives_an_interrupted_sweep(
+    database: Path, end: signal.Signals, code: int
+) -> None:
+    program = "import sys; from warehouse.cli.main import run; sys.exit(run())"
+    options = ("sweep", "paper_grid", "--workers", "2", "--db", str(database))
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *options], stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            waited_for(lambda: (read_progress(database) or {"rows": 0})["rows"] > 0)
+            workers = children(process.pid)
+            assert len(workers) == 2
+            process.send_signal(end)
+            said = process.communicate()[1]
+        finally:
+            process.kill()
+    assert process.returncode == code
+    assert ("the same command resumes" in said) == (end is signal.SIGINT)
+    waited_for(lambda: not any(map(is_alive, workers)))
+    with duckdb.connect(str(database)) as connection:
+        halves = connection.execute(
+            "select cell_id from roofline anti join cell using (cell_id)"
+        ).fetchall()
+    assert halves == []
+
+
+def test_an_error_of_an_evaluation_comes_back_as_it_is() -> None:
+    estimator = get("roofline")
+    asked = plan(load_study(studies_directory() / "gpt3_1T_1d.toml"), packaged_catalog())
+    cell = asked.cells[0][0]
+    relation = estimator.relations[0]
+    slots = Slots(anonymous_file(), 64 * BATCH_ROWS * len(relation.stored), 1)
+    task = Task(0, relation.name, (Part(cell, 0, sys.maxsize, 0),), {0: 0})
+
+    class Fails:
+        relations = estimator.relations
+        search = estimator.search
+        error: Exception = InputError("it fails", "do something else")
+
+        def estimate(self, *_: Any) -> None:
+            raise self.error
+
+    failing: Any = Fails()
+    answer = worker.answer(failing, asked.catalog, slots, task)
+    assert isinstance(answer, InputError)
+    assert (answer.message, answer.hint) == ("it fails", "do something else")
+    assert "Traceback" in answer.__notes__[0]
+
+    class OfNoModuleError(Exception):
+        pass
+
+    Fails.error = OfNoModuleError("it cannot be sent")
+    answer = worker.answer(failing, asked.catalog, slots, task)
+    assert isinstance(answer, RuntimeError)
+    assert "OfNoModuleError: it cannot be sent" in str(answer)
+
+
+def test_relations_with_texts_are_evaluated_in_one_process() -> None:
+    stored, operations = get("roofline").relations
+    assert can_share([stored])
+    assert not can_share([stored, operations])
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({}, 16),
+        ({"": "max 100000"}, 16),
+        ({"": "800000 100000"}, 8),
+        ({"": "800000 100000", "a/b": "250000 100000"}, 2),
+        ({"a": "50000 100000"}, 1),
+    ],
+)
+def test_cores_are_those_of_affinity_and_control_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, str], expected: int
+) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    for group, limit in limits.items():
+        (tmp_path / group / "cpu.max").write_text(limit + "\n")
+    own = tmp_path / "cgroup"
+    own.write_text("0::/a/b\n")
+    monkeypatch.setattr(cores, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(cores, "_OWN_CGROUP", own)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: set(range(16)))
+    assert cores.usable_cores() == expected
+
+
+@pytest.mark.parametrize(
+    ("usable", "rows", "expected"),
+    [(1, 10**8, 1), (2, 10**8, 1), (4, 10**8, 2), (16, 10**8, 10), (16, 3_500_000, 3), (16, 10, 1)],
+)
+def test_workers_follow_cores_and_rows(
+    monkeypatch: pytest.MonkeyPatch, usable: int, rows: int, expected: int
+) -> None:
+    monkeypatch.setattr(cores, "usable_cores", lambda: usable)
+    assert cores.default_workers(rows) == expected

@@ -1,0 +1,312 @@
+"""Processes that evaluate cells while this one stores them.
+
+A worker writes rows directly into the batches that DuckDB reads, in memory that they share: each
+row's place follows from the numbers of rows of the cells before it. Rows, their order and the
+batches are those of one process.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import weakref
+from collections import deque
+from contextlib import suppress
+from itertools import count
+from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from estimators.contract import Catalog
+from warehouse.database.pieces import BATCH_ROWS, CHUNK_ROWS, column_types
+from warehouse.database.record_batches import schema_of
+from warehouse.errors import WarehouseError
+from warehouse.sweep.shared_memory import Slots, anonymous_file, slot_bytes
+from warehouse.sweep.worker import Done, Part, Setting, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from estimators.contract import Array, Cell, Estimator, Relation
+    from warehouse.database.leading import Leading, LeadingRows
+
+    Group = tuple[Relation, Sequence[tuple[Cell, int]]]
+
+_TASK_ROWS = CHUNK_ROWS
+"""Rows of a task of small cells, at least."""
+
+_PART_ROWS = 2 * BATCH_ROWS
+"""Rows of a part of a large cell, at most: each part enumerates the cell's layouts again."""
+
+_SPAN = -(-(_TASK_ROWS + _PART_ROWS + CHUNK_ROWS) // BATCH_ROWS) + 1
+"""Batches that the rows of a task may fall into."""
+
+_PROGRAM = "import sys; from warehouse.sweep.worker import main; main(*map(int, sys.argv[1:]))"
+
+
+class _Place(NamedTuple):
+    """A batch of the sweep: the number of its group, and its number in the group."""
+
+    group: int
+    batch: int
+
+
+class _Planned(NamedTuple):
+    """A task that is not sent yet: its parts, and the rows of the group that it may write."""
+
+    group: int
+    relation: str
+    parts: tuple[Part, ...]
+    begin: int
+    end: int
+
+
+class _Worker:
+    """A worker process, and the end of the connection to it.
+
+    Attributes
+    ----------
+    rows
+        Rows of the tasks that it has been sent and has not finished.
+    """
+
+    def __init__(self, memory_file: int) -> None:
+        ours, theirs = socket.socketpair()
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), str(memory_file)],
+            pass_fds=(theirs.fileno(), memory_file),
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
+                "OPENBLAS_NUM_THREADS": "1",  # its threads would take memory and do nothing
+            },
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # ^C is for this process, which ends its workers
+        )
+        theirs.close()
+        self.connection = Connection(ours.detach())
+        self.rows = 0
+
+    def begin(self, setting: bytes) -> None:
+        with suppress(OSError):  # a worker that has ended already is found later
+            self.connection.send_bytes(setting)
+
+    def ended(self) -> WarehouseError:
+        """Return the error of a worker that ended by itself."""
+        code = self.process.wait()
+        how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+        return WarehouseError(
+            f"worker process {self.process.pid} ended with {how}; its group of cells is not stored",
+            "if memory is short, use fewer with --workers; the same command resumes",
+        )
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.connection.close()
+
+
+class _Lease:
+    """Keeps the columns of a slot while Arrow's batch of them is in use."""
+
+    def __init__(self, columns: dict[str, Array]) -> None:
+        self.columns = columns
+
+
+class Workers:
+    """Evaluates groups of cells in worker processes; use it with ``with``, which ends them.
+
+    Parameters
+    ----------
+    groups
+        In order: a relation, and its cells with their numbers of rows.
+    number
+        Number of processes.
+    num_readers
+        Batches that their reader has at once, about.
+    on_rows
+        Called with the number of rows just evaluated.
+    """
+
+    def __init__(
+        self,
+        estimator: Estimator,
+        catalog: Catalog,
+        groups: Sequence[Group],
+        number: int,
+        *,
+        num_readers: int,
+        on_rows: Callable[[int], None],
+    ) -> None:
+        self._groups = groups
+        self._on_rows = on_rows
+        relations = [relation for relation, _ in groups]
+        # A kernel reads no more of the catalog than this.
+        plain = Catalog(catalog.tables, catalog.aliases, catalog.measured)
+        self._setting = Setting(
+            estimator.name, plain, slot_bytes(relations), number + num_readers + _SPAN
+        )
+        self._number = number
+        self._free = deque(range(self._setting.num_slots))
+        self._slots: dict[_Place, int] = {}
+        self._written: dict[_Place, int] = {}
+        self._unknown: dict[_Place, set[str]] = {}
+        self._leading: dict[int, dict[int, Leading]] = {}
+        self._sent: dict[int, tuple[int, _Worker, int]] = {}
+        self._numbers = count()
+        self._tasks = self._planned()
+        self._next = next(self._tasks, None)
+        self._workers: list[_Worker] = []
+
+    def __enter__(self) -> Workers:
+        file = anonymous_file()
+        try:
+            self._memory = Slots(file, self._setting.slot_bytes, self._setting.num_slots)
+            for _ in range(self._number):
+                self._workers.append(_Worker(file))
+            setting = pickle.dumps(self._setting)  # while they import what they need
+            for worker in self._workers:
+                worker.begin(setting)
+        except BaseException:
+            self.__exit__()
+            raise
+        finally:
+            os.close(file)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.kill()
+
+    def batches(self, group: int, leading: LeadingRows | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a group as `record_batches` does. Ask for the groups in order.
+
+        Workers go on with the next group while one is stored.
+        """
+        relation, cells = self._groups[group]
+        rows = sum(size for _, size in cells)
+        for start in range(0, rows, BATCH_ROWS):
+            place, size = _Place(group, start // BATCH_ROWS), min(BATCH_ROWS, rows - start)
+            while self._written.get(place, 0) < size:
+                self._send()
+                self._receive()
+            yield self._batch(relation, place, size)
+        if leading is not None:
+            for _, part in sorted(self._leading.pop(group).items()):
+                leading.merge(part)
+
+    def _planned(self) -> Iterator[_Planned]:
+        """Yield the tasks of all groups in order."""
+        for group, (relation, cells) in enumerate(self._groups):
+            parts: list[Part] = []
+            begin = start = waiting = 0
+            for cell, size in cells:
+                for first in range(0, size, _PART_ROWS):
+                    last = min(first + _PART_ROWS, size)
+                    # The last part takes all that is left: the search checks the number of rows.
+                    parts.append(Part(cell, first, sys.maxsize if last == size else last, start))
+                    waiting += last - first
+                    if waiting >= _TASK_ROWS:
+                        # The last chunk of a part may end in the next one.
+                        end = start + min(last + CHUNK_ROWS, size)
+                        yield _Planned(group, relation.name, tuple(parts), begin, end)
+                        parts, waiting, begin = [], 0, start + last
+                start += size
+            if parts:
+                yield _Planned(group, relation.name, tuple(parts), begin, start)
+
+    def _send(self) -> None:
+        """Send tasks while there are slots for their batches."""
+        while self._next is not None:
+            group, relation, parts, begin, end = self._next
+            batches = range(begin // BATCH_ROWS, -(-end // BATCH_ROWS))
+            new = [b for b in batches if _Place(group, b) not in self._slots]
+            if len(new) > len(self._free):
+                return
+            for batch in new:
+                self._slots[_Place(group, batch)] = self._free.popleft()
+            worker = min(self._workers, key=lambda each: each.rows)
+            number = next(self._numbers)
+            self._sent[number] = group, worker, end - begin
+            worker.rows += end - begin
+            slots = {batch: self._slots[_Place(group, batch)] for batch in batches}
+            self._deliver(worker, Task(number, relation, parts, slots))
+            self._next = next(self._tasks, None)
+
+    def _deliver(self, worker: _Worker, task: Task) -> None:
+        try:
+            worker.connection.send(task)
+        except OSError:
+            raise worker.ended() from None
+
+    def _receive(self) -> None:
+        """Wait until a worker has finished a task, and take what it says."""
+        ready = wait([worker.connection for worker in self._workers])
+        for worker in self._workers:
+            if worker.connection not in ready:
+                continue
+            try:
+                done = worker.connection.recv()
+            except (EOFError, OSError):
+                raise worker.ended() from None
+            if isinstance(done, Exception):
+                raise done
+            self._take(done)
+
+    def _take(self, done: Done) -> None:
+        group, worker, rows = self._sent.pop(done.number)
+        worker.rows -= rows
+        for batch, size in done.rows.items():
+            place = _Place(group, batch)
+            self._written[place] = self._written.get(place, 0) + size
+        for batch, name in done.unknown:
+            self._unknown.setdefault(_Place(group, batch), set()).add(name)
+        if done.leading is not None:
+            self._leading.setdefault(group, {})[done.number] = done.leading
+        self._on_rows(sum(done.rows.values()))
+
+    def _batch(self, relation: Relation, place: _Place, size: int) -> pa.RecordBatch:
+        """Return a batch over the memory of its slot, which is free again when nobody reads it.
+
+        If the reader keeps so many batches that there would be no slot for the next ones, the
+        batch is a copy.
+        """
+        slot = self._slots.pop(place)
+        del self._written[place]
+        unknown = self._unknown.pop(place, set())
+        columns = {n: c[:size] for n, c in self._memory.columns(relation, slot).items()}
+        num_read = self._setting.num_slots - len(self._free) - len(self._slots)
+        lease = None
+        if num_read <= self._setting.num_slots - _SPAN:
+            lease = _Lease(columns)
+            weakref.finalize(lease, self._free.append, slot)
+        arrays = [
+            _array(columns[field.name], field.type, lease, has_gaps=field.name in unknown)
+            for field in schema_of(relation)
+        ]
+        if lease is None:
+            self._free.append(slot)
+        return pa.RecordBatch.from_arrays(arrays, schema=schema_of(relation))
+
+
+def _array(values: Array, kind: pa.DataType, lease: _Lease | None, *, has_gaps: bool) -> pa.Array:
+    """Return an Arrow array over the same memory, a copy without a lease; NaN becomes NULL."""
+    if values.dtype == np.bool_:
+        return pa.array(values, type=kind)  # Arrow has bits: a copy at any rate
+    mask = np.isnan(values) if has_gaps else None
+    if lease is None:
+        return pa.array(values.copy(), type=kind, mask=mask)
+    gaps = None if mask is None else pa.array(~mask).buffers()[1]
+    memory = pa.foreign_buffer(values.ctypes.data, values.nbytes, lease)
+    return pa.Array.from_buffers(kind, len(values), [gaps, memory])
+
+
+def can_share(relations: Sequence[Relation]) -> bool:
+    """Return whether shared memory can take the rows: a text has no place in it."""
+    return not any(kind.hasobject for r in relations for kind in column_types(r).values())
