@@ -386,3 +386,69 @@ def test_real_valued_degrees_stay_real_when_the_dictionary_changes(
     assert prepare(connection, **directories)
     assert columns_of(connection, "run_optimizer")["data_parallel"] == "DOUBLE"
     assert connection.execute("select data_parallel from run_optimizer").fetchall() == [(1.025,)]
+
+
+def made(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
+    """Each view with a number that changes when it is created again."""
+    found = connection.execute("select view_name, view_oid from duckdb_views() where not internal")
+    return dict(found.fetchall())
+
+
+@pytest.mark.usefixtures("few_estimators")
+def test_a_changed_view_is_created_again_with_its_readers_and_no_other(
+    connection: duckdb.DuckDBPyConnection, directories: Directories
+) -> None:
+    marts = directories["sql"] / "marts"
+    (marts / "by_size.sql").write_text(
+        "-- Sizes.\n-- Grain: one row per size\nselect distinct hidden_size from model\n"
+    )
+    prepare(connection, **directories)
+    before = made(connection)
+    wide = (marts / "wide.sql").read_text().replace("select *", "select *, 1 as one")
+    (marts / "wide.sql").write_text(wide)
+
+    assert prepare(connection, **directories)
+
+    after = made(connection)
+    assert {name for name in after if after[name] != before[name]} == {"wide", "count_wide"}
+    assert connection.execute("select one from wide").fetchall() == [(1,)]
+    assert connection.execute("select num_rows from count_wide").fetchall() == [(1,)]
+
+
+@pytest.mark.usefixtures("few_estimators")
+def test_a_view_that_was_removed_by_hand_comes_back_with_the_next_change(
+    connection: duckdb.DuckDBPyConnection, directories: Directories
+) -> None:
+    prepare(connection, **directories)
+    connection.execute("drop view wide")
+    count = directories["sql"] / "marts" / "count_wide.sql"
+    count.write_text(count.read_text().replace("num_rows", "num_wide"))
+
+    prepare(connection, **directories)
+    assert connection.execute("select num_wide from count_wide").fetchall() == [(1,)]
+
+
+@pytest.mark.usefixtures("few_estimators")
+def test_creating_views_leaves_no_temporary_table(
+    connection: duckdb.DuckDBPyConnection, directories: Directories
+) -> None:
+    prepare(connection, **directories)
+    temporary = "select table_name from duckdb_tables() where temporary"
+    assert connection.execute(temporary).fetchall() == []
+
+
+@pytest.mark.usefixtures("few_estimators")
+def test_a_view_has_the_types_of_what_it_reads(
+    connection: duckdb.DuckDBPyConnection, directories: Directories
+) -> None:
+    (directories["sql"] / "marts" / "kinds.sql").write_text(
+        "-- Types.\n-- Grain: one row\nselect {'a b': 1} as s, 'x'::enum('x', 'it''s') as e, "
+        "1.5::decimal(9, 2) as d, map {1: [now()]} as m\n"
+    )
+    (directories["sql"] / "marts" / "of_kinds.sql").write_text(
+        "-- The same.\n-- Grain: one row\nselect * from kinds\n"
+    )
+    prepare(connection, **directories)
+    kinds, same = (connection.view(name).types for name in ("kinds", "of_kinds"))
+    assert kinds == same
+    assert connection.execute("select s['a b'], e, d from of_kinds").fetchall()

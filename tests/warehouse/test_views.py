@@ -10,8 +10,9 @@ import duckdb
 import pytest
 
 from warehouse.database import resources
+from warehouse.database.create_views import create_views
 from warehouse.database.schema import prepare
-from warehouse.database.views import FUNCTIONS, LAYERS, checks, create_views, definition
+from warehouse.database.views import FUNCTIONS, LAYERS, checks, definition
 from warehouse.errors import InputError
 
 ARGUMENTS = {

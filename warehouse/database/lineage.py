@@ -63,6 +63,7 @@ def reads_of(connection: DuckDBPyConnection) -> dict[str, tuple[str, ...]]:
 def tokens(text: str) -> list[Token]:
     """Return the tokens of SQL, without its comments, as DuckDB finds them."""
     content = text.encode()
+    is_ascii = len(content) == len(text)
     found = duckdb.tokenize(text)
     ends = [start for start, _ in found[1:]] + [len(content)]
     result, depth = [], 0
@@ -71,7 +72,8 @@ def tokens(text: str) -> list[Token]:
             continue
         word = content[start:end].decode().strip()
         depth -= word == ")"
-        result.append(Token(word, len(content[:start].decode()), depth))
+        place = start if is_ascii else len(content[:start].decode())
+        result.append(Token(word, place, depth))
         depth += word == "("
     return result
 

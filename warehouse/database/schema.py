@@ -6,6 +6,7 @@ transaction. Fingerprints (hashes) in table `warehouse_meta` say what is up to d
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
@@ -18,6 +19,7 @@ from estimators.columns import COLUMNS
 from estimators.contract import content_id
 from estimators.registry import all_estimators
 from warehouse.database import stored_best, views
+from warehouse.database.create_views import content_hashes, create_views
 from warehouse.database.meanings import meaning_of, reference_comment
 from warehouse.database.meta import (
     MEASURED,
@@ -55,6 +57,10 @@ if TYPE_CHECKING:
     from estimators.columns import Column
     from estimators.contract import Estimator
     from warehouse.database.reference import MeasuredTable, ReferenceTable
+
+
+_HASHES = "view_hashes"
+"""Key of the hashes of views and table macros, which say what has to be created again."""
 
 
 def prepare(
@@ -95,21 +101,51 @@ def prepare(
             _write_meta(connection, {**stored, STAMP: stamp_of(stored)})
         return False
     with _transaction(connection):
-        for name in stored.get("view_names", "").split():
+        hashes = content_hashes(sql, wanted["tables"], _of_references(wanted))
+        unchanged = set() if force else _unchanged(connection, stored, wanted, hashes)
+        for name in set(stored.get("view_names", "").split()) - unchanged:
             connection.execute(f"drop view if exists {quoted(name)}")
-        for name in stored.get("function_names", "").split():
+        for name in set(stored.get("function_names", "").split()) - unchanged:
             connection.execute(f"drop macro table if exists {quoted(name)}")
         if force or stored.get("tables") != wanted["tables"]:
             _migrate(connection)
         _load_references(connection, {} if force else stored, wanted, reference)
-        created = views.create_views(connection, sql)
-        if stored_best.SOURCE in created:
+        if stored_best.SOURCE in create_views(connection, sql, unchanged):
             stored_best.rebuild(connection)
-        functions = [view.name for view in views.packaged(sql) if view.is_function]
-        names = {"view_names": " ".join(created), "function_names": " ".join(functions)}
-        meta = {**wanted, **names}
+        meta = {**wanted, **_names(sql), _HASHES: json.dumps(hashes)}
         _write_meta(connection, {**meta, STAMP: stamp_of(meta)} if is_packaged else meta)
     return True
+
+
+def _names(sql: Path | None) -> dict[str, str]:
+    """Return the names of the views and of the table macros, as `warehouse_meta` has them."""
+    found = views.packaged(sql)
+    return {
+        "view_names": " ".join(view.name for view in found if not view.is_function),
+        "function_names": " ".join(view.name for view in found if view.is_function),
+    }
+
+
+def _unchanged(
+    connection: DuckDBPyConnection,
+    stored: dict[str, str],
+    wanted: dict[str, str],
+    hashes: dict[str, str],
+) -> set[str]:
+    """Return the views and table macros that need not be created again."""
+    if stored.get("tables") != wanted["tables"]:
+        return set()
+    before = json.loads(stored.get(_HASHES, "{}"))
+    present = connection.execute(
+        "select view_name from duckdb_views() where not internal "
+        "union select function_name from duckdb_functions() where not internal"
+    ).fetchall()
+    return {name for (name,) in present if name in hashes and before.get(name) == hashes[name]}
+
+
+def _of_references(fingerprints: dict[str, str]) -> dict[str, str]:
+    """Return reference table -> fingerprint."""
+    return {table_of(key): fingerprints[key] for key in reference_keys(fingerprints)}
 
 
 def is_current(

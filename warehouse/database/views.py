@@ -8,11 +8,8 @@ arguments that marts and people read.
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, NamedTuple
-
-import duckdb
 
 from estimators.registry import all_estimators
 from warehouse.database import resources
@@ -27,15 +24,12 @@ from warehouse.database.current import (
     leading_view_sql,
 )
 from warehouse.database.lineage import Token, names_in, tokens
-from warehouse.database.meanings import OTHER_COLUMNS, meaning_of
-from warehouse.database.sql_text import is_name, literal, quoted
+from warehouse.database.meanings import OTHER_COLUMNS
+from warehouse.database.sql_text import is_name, quoted
 from warehouse.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-    from duckdb import DuckDBPyConnection
 
     from estimators.contract import Estimator, Relation
 
@@ -53,7 +47,7 @@ LEADING = "leading_"
 _FILES_OF_LEADING = ("configuration_flops", "configuration")
 """Files whose views are also made over the leading rows, in order."""
 
-_MACROS = "macros.sql"
+MACROS = "macros.sql"
 _EXAMPLE = "Example:"
 """Begins the part of a macro's comment that shows how it is called."""
 _CREATE_MACRO = ["create", "or", "replace", "macro"]
@@ -115,33 +109,12 @@ def checks(directory: Path | None = None) -> list[Check]:
 
 
 def definition(directory: Path | None = None) -> list[tuple[str, ...]]:
-    """Return everything that decides the result of `create_views`."""
+    """Return everything that decides which views and macros are created."""
     directory = directory or resources.sql_directory()
     parts = [(view.name, view.comment, view.sql) for view in _generated()]
     parts += [(_COMMENTS, column.name, column.comment) for column in OTHER_COLUMNS]
-    files = [directory / _MACROS, *(p for layer in LAYERS for p in _files(directory / layer))]
+    files = [directory / MACROS, *(p for layer in LAYERS for p in _files(directory / layer))]
     return [*parts, *((p.parent.name, p.name, p.read_text("utf-8")) for p in files if p.exists())]
-
-
-def create_views(connection: DuckDBPyConnection, directory: Path | None = None) -> list[str]:
-    """Create or replace macros and views, with comments; return the views' names in order.
-
-    Raises
-    ------
-    InputError
-        If a file lacks its header or DuckDB refuses it; then roll the transaction back.
-    """
-    directory = directory or resources.sql_directory()
-    macros = directory / _MACROS
-    if macros.exists():
-        _create_macros(connection, macros)
-    wanted = packaged(directory)
-    _refuse_shared_names(wanted)
-    for view in wanted:
-        _create(connection, view)
-    views = [view for view in wanted if not view.is_function]
-    _comment(connection, views)
-    return [view.name for view in views]
 
 
 def packaged(directory: Path | None = None) -> list[View]:
@@ -294,14 +267,6 @@ def _leading_copy(view: View, names: dict[str, str]) -> View:
     return View(LEADING + view.name, comment, sql)
 
 
-def _refuse_shared_names(wanted: list[View]) -> None:
-    taken: set[str] = set()
-    for view in sorted(wanted, key=lambda view: view.path is not None):  # generated ones first
-        if view.name in taken:
-            raise InputError(f"{view.path}: `{view.name}` names two views", "rename the file")
-        taken.add(view.name)
-
-
 def _configuration_source(staging: list[SqlFile]) -> list[View]:
     """Return the union of the staging views whose grain is a configuration."""
     names = [file.name for file in staging if file.grain.rstrip(".") == _CONFIGURATION]
@@ -344,61 +309,3 @@ def _in_order(files: list[SqlFile]) -> list[SqlFile]:
         circle = " -> ".join(reversed(error.args[1]))
         path = by_name[error.args[1][0]].path
         raise InputError(f"{path}: reads itself: {circle}", "break the circle") from error
-
-
-def _create(connection: DuckDBPyConnection, view: View) -> None:
-    if view.is_function:
-        _create_function(connection, view)
-        return
-    with _blaming(view.path):
-        statements = connection.extract_statements(view.sql)
-        if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
-            raise InputError(f"{view.path}: is not one SELECT", "a file of sql/ is one view")
-        connection.execute(f"create or replace view {quoted(view.name)} as\n{view.sql}")
-
-
-def _create_function(connection: DuckDBPyConnection, view: View) -> None:
-    """Create or replace the table macro that has the name of its file."""
-    with _blaming(view.path):
-        kinds = [statement.type for statement in connection.extract_statements(view.sql)]
-        names = [macro.name for macro in macros_in(view.sql)]
-        if kinds != [duckdb.StatementType.CREATE] or names != [view.name]:
-            begins = f"create or replace macro {view.name}("
-            raise InputError(f"{view.path}: is not one table macro", f"begin it with `{begins}`")
-        connection.execute(view.sql)
-        connection.execute(f"comment on macro table {quoted(view.name)} is {literal(view.comment)}")
-
-
-def _create_macros(connection: DuckDBPyConnection, path: Path) -> None:
-    """Create or replace the scalar macros of a file; each has the text above it as comment."""
-    text = path.read_text("utf-8")
-    with _blaming(path):
-        connection.execute(text)
-        for macro in macros_in(text):
-            target = f"macro {quoted(macro.name)}"
-            connection.execute(f"comment on {target} is {literal(macro.comment)}")
-
-
-def _comment(connection: DuckDBPyConnection, created: list[View]) -> None:
-    columns = connection.execute(
-        "select table_name, column_name from duckdb_columns() where not internal"
-    ).fetchall()
-    for view in created:
-        comments = [f"comment on view {quoted(view.name)} is {literal(view.comment)}"]
-        for name in (column for table, column in columns if table == view.name):
-            meaning = meaning_of(name)
-            if meaning is not None:
-                target = f"{quoted(view.name)}.{quoted(name)}"
-                comments.append(f"comment on column {target} is {literal(meaning.comment)}")
-        connection.execute(";".join(comments))
-
-
-@contextmanager
-def _blaming(path: Path | None) -> Iterator[None]:
-    """Turn an error of DuckDB into one that names the file; generated SQL has no file."""
-    try:
-        yield
-    except duckdb.Error as error:
-        if path is None:
-            raise
-        raise InputError(f"{path}: {str(error).partition(chr(10))[0]}") from error
