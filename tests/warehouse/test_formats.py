@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warehouse.show.formats import Figure, Format, json_value, shown, write
+from warehouse.show.tables import Terminal
 
 
 def written(
@@ -27,9 +28,10 @@ def written(
     *blocks: Sequence[Sequence[Any]],
     form: Format = Format.TABLE,
     width: int | None = None,
+    first: Sequence[str] = (),
 ) -> str:
     stream = io.StringIO()
-    write(stream, columns, blocks, form, width)
+    write(stream, columns, blocks, form, None if width is None else Terminal(width, first=first))
     return stream.getvalue()
 
 
@@ -50,19 +52,35 @@ def test_a_table_on_a_terminal_clips_cells() -> None:
     assert lines[-1].endswith("x…")
 
 
-def test_rows_wider_than_the_terminal_become_records() -> None:
-    text = written(("first", "second"), [("a" * 30, 1), ("b", None)], [("c" * 9, 3)], width=30)
-    assert text.splitlines() == [
-        "row 1",
-        "  first   " + "a" * 30,
-        "  second  1",
-        "row 2",
-        "  first   b",
-        "  second  NULL",
-        "row 3",
-        "  first   ccccccccc",
-        "  second  3",
+def test_columns_that_do_not_fit_a_terminal_are_named_below_it() -> None:
+    columns, row = ("layout", "step", "mfu", "notes"), ("dp4 tp8", 1.5, 60, "n" * 40)
+    assert written(columns, [row], width=24).splitlines() == [
+        "layout   step  mfu",
+        "-------  ----  ---",
+        "dp4 tp8   1.5   60",
+        "not shown: notes (--wide",
+        "shows all, --columns",
+        "chooses)",
     ]
+
+
+def test_a_terminal_keeps_the_columns_that_matter_most_in_their_places() -> None:
+    columns, row = ("model", "dp", "tp", "step"), ("gpt3", 128, 8, 12.5)
+    lines = written(columns, [row], width=12, first=("step", "model")).splitlines()
+    assert lines[0] == "model  step"
+    assert written(columns, [row], width=3, first=("step",)).splitlines()[0] == "step"
+
+
+def test_wider_rows_of_later_blocks_never_leave_the_terminal() -> None:
+    blocks = [[("a", 1)], [("b" * 20, 2)], [("c" * 50, 3)]]
+    lines = written(("name", "n"), *blocks, width=26).splitlines()
+    assert lines[2:] == ["a     1", "b" * 20 + "  2", "c" * 19 + "…  3"]
+
+
+def test_headings_are_bold_where_the_terminal_has_styles() -> None:
+    stream = io.StringIO()
+    write(stream, ("a", "b"), [[(1, 2)]], terminal=Terminal(80, has_styles=True))
+    assert stream.getvalue().splitlines()[0] == "\x1b[1ma  b\x1b[0m"
 
 
 def test_later_blocks_widen_a_table_and_lose_nothing() -> None:

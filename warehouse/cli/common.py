@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from warehouse.cli.display import HEADLINES, chosen_places, terminal
 from warehouse.show.formats import Format, count, json_value, write
 
 if TYPE_CHECKING:
@@ -36,7 +37,11 @@ def title_line(estimator: str) -> str:
 
 def put(columns: Sequence[str], blocks: Blocks, form: Format = Format.TABLE) -> None:
     """Print a result to stdout in base units."""
-    write(sys.stdout, columns, blocks, form, terminal_width())
+    places = chosen_places(columns)
+    if places is not None:
+        columns = [columns[place] for place in places]
+        blocks = ([[row[place] for place in places] for row in block] for block in blocks)
+    write(sys.stdout, columns, blocks, form, terminal())
 
 
 def put_for_people(
@@ -55,11 +60,22 @@ def put_for_people(
     headings
         Column -> its heading in a table, where it is not the usual one.
     """
-    if form in (Format.TABLE, Format.MARKDOWN):
-        from warehouse.show.units import for_people
+    places = chosen_places(columns)
+    if places is not None:
+        columns = [columns[place] for place in places]
+        rows = [[row[place] for place in places] for row in rows]
+    if form not in (Format.TABLE, Format.MARKDOWN):
+        write(sys.stdout, columns, [rows], form)
+        return
+    from warehouse.show.units import for_people, telling_columns
 
-        columns, rows = for_people(columns, rows, drop, headings)
-    write(sys.stdout, columns, [rows], form, terminal_width())
+    if places is None:
+        telling = telling_columns(columns, rows, drop)
+        columns = [columns[place] for place in telling]
+        rows = [[row[place] for place in telling] for row in rows]
+    headed, table = for_people(columns, rows, headings)
+    important = [headed[columns.index(name)] for name in HEADLINES if name in columns]
+    write(sys.stdout, headed, [table], form, terminal(important))
 
 
 @dataclass(frozen=True)
@@ -101,15 +117,6 @@ def put_sections(sections: Sequence[Section], form: Format = Format.TABLE) -> No
 def put_document(document: object, indent: int = 1) -> None:
     """Print one JSON object."""
     sys.stdout.write(json.dumps(document, indent=indent, ensure_ascii=False) + "\n")
-
-
-def terminal_width() -> int | None:
-    """Return the width of the terminal that stdout is, None where it is none."""
-    if not sys.stdout.isatty():
-        return None
-    from shutil import get_terminal_size
-
-    return get_terminal_size().columns
 
 
 def fetched(connection: DuckDBPyConnection, query: str) -> Table:

@@ -311,6 +311,13 @@ Out = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="The same as --format json: base units.")]
+Wide = Annotated[
+    bool, typer.Option("--wide", help="Show every column, however narrow the terminal is.")
+]
+Columns = Annotated[
+    str | None,
+    text_option("--columns", "NAME,...", "Show these columns alone, by name or heading."),
+]
 
 
 @dataclass(frozen=True)
@@ -328,6 +335,8 @@ class Output:
     named: FormatName = None
     out: Out = None
     as_json: Json = False
+    wide: Wide = False
+    columns: Columns = None
 
     def __post_init__(self) -> None:
         if self.as_json and self.named not in (None, Format.JSON):
@@ -376,7 +385,19 @@ class Output:
         ------
         InputError
             If the file cannot be written.
+        UsageError
+            If no table has a column that `--columns` names.
         """
+        from warehouse.cli.display import displayed
+
+        with (
+            self._redirected(),
+            displayed(is_wide=self.wide, columns=_names_in(self.columns)),
+        ):
+            yield
+
+    @contextmanager
+    def _redirected(self) -> Iterator[None]:
         if self.out is None:
             yield
             return
@@ -389,6 +410,10 @@ class Output:
             redirect_stdout(file),
         ):
             yield
+
+
+def _names_in(text: str | None) -> list[str]:
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
 # ---- groups ----

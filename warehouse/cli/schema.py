@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from warehouse.cli.common import put, put_document, say, terminal_width
+from warehouse.cli.common import put, put_document, say
+from warehouse.cli.display import terminal_width
 from warehouse.cli.options import DEFAULT_DATABASE, Database, Output
 from warehouse.show.formats import Format
 

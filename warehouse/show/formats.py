@@ -11,13 +11,13 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from enum import StrEnum
 from math import isfinite
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from warehouse.show.tables import Terminal
 
 Row = Sequence[Any]
 Blocks = Iterable[Sequence[Row]]
-
-_CELL_WIDTH = 60
-_GAP = "  "
 
 
 class Format(StrEnum):
@@ -40,15 +40,15 @@ def write(
     columns: Sequence[str],
     blocks: Blocks,
     form: Format = Format.TABLE,
-    width: int | None = None,
+    terminal: Terminal | None = None,
 ) -> None:
     """Write a result to `stream`.
 
     Parameters
     ----------
-    width
-        Width of the terminal, for a table on one: cells are clipped, and rows that do not fit
-        are written as records, a line a column. None: nothing is ever cut.
+    terminal
+        Where a table is shown: columns that do not fit there are left out and named below it.
+        None: nothing is ever cut.
     """
     blocks = (block for block in blocks if block)
     if form is Format.JSON:
@@ -58,68 +58,16 @@ def write(
     elif form is Format.MARKDOWN:
         _write_markdown(stream, columns, blocks)
     else:
-        _write_table(stream, columns, blocks, width)
+        from warehouse.show.tables import write_table
 
-
-def _write_table(stream: TextIO, columns: Sequence[str], blocks: Blocks, width: int | None) -> None:
-    widths = [len(name) for name in map(_printable, columns)]
-    first = True
-    number = 0
-    for block in blocks:
-        cells = [[_clipped(shown(value), width) for value in row] for row in block]
-        widths = [max(known, *map(len, cell)) for known, cell in _columns_of(widths, cells)]
-        if width is not None and sum(widths) + len(_GAP) * (len(widths) - 1) > width:
-            number = _write_records(stream, columns, cells, number)
-            continue
-        if first:
-            align = [_is_numeric(row[place] for row in block) for place in range(len(columns))]
-            _write_header(stream, columns, widths, align)
-            first = False
-        for row in cells:
-            stream.write(_line(row, widths, align))
-    if first and not number:
-        _write_header(stream, columns, widths, [False] * len(columns))
-
-
-def _columns_of(
-    widths: Sequence[int], cells: Sequence[Sequence[str]]
-) -> Iterator[tuple[int, Sequence[str]]]:
-    return zip(widths, zip(*cells, strict=True), strict=True)
-
-
-def _write_header(
-    stream: TextIO, columns: Sequence[str], widths: Sequence[int], align: Sequence[bool]
-) -> None:
-    stream.write(_line([_printable(name) for name in columns], widths, align))
-    stream.write(_GAP.join("-" * width for width in widths) + "\n")
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], align: Sequence[bool]) -> str:
-    padded = (
-        cell.rjust(width) if right else cell.ljust(width)
-        for cell, width, right in zip(cells, widths, align, strict=True)
-    )
-    return _GAP.join(padded).rstrip() + "\n"
-
-
-def _write_records(
-    stream: TextIO, columns: Sequence[str], cells: Sequence[Sequence[str]], number: int
-) -> int:
-    names = [_printable(name) for name in columns]
-    longest = max(map(len, names))
-    for row in cells:
-        number += 1
-        stream.write(f"row {number}\n")
-        for name, cell in zip(names, row, strict=True):
-            stream.write(f"{_GAP}{name.ljust(longest)}{_GAP}{cell}\n")
-    return number
+        write_table(stream, columns, blocks, terminal)
 
 
 def _write_markdown(stream: TextIO, columns: Sequence[str], blocks: Blocks) -> None:
     first = True
     for block in blocks:
         if first:
-            align = [_is_numeric(row[place] for row in block) for place in range(len(columns))]
+            align = [is_numeric(row[place] for row in block) for place in range(len(columns))]
             _write_markdown_header(stream, columns, align)
             first = False
         for row in block:
@@ -130,7 +78,7 @@ def _write_markdown(stream: TextIO, columns: Sequence[str], blocks: Blocks) -> N
 
 
 def _write_markdown_header(stream: TextIO, columns: Sequence[str], align: Sequence[bool]) -> None:
-    stream.write(f"| {' | '.join(_markdown(_printable(name)) for name in columns)} |\n")
+    stream.write(f"| {' | '.join(_markdown(printable(name)) for name in columns)} |\n")
     stream.write(f"| {' | '.join('---:' if right else '---' for right in align)} |\n")
 
 
@@ -234,21 +182,18 @@ def shown(value: Any) -> str:
         return value.isoformat(" ")
     plain = json_value(value)
     text = plain if isinstance(plain, (str, int)) else json.dumps(plain, ensure_ascii=False)
-    return _printable(str(text))
+    return printable(str(text))
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Escape what would break a line or steer the terminal."""
     if text.isprintable():
         return text
     return "".join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in text)
 
 
-def _clipped(text: str, width: int | None) -> str:
-    return text if width is None or len(text) <= _CELL_WIDTH else text[: _CELL_WIDTH - 1] + "…"
-
-
-def _is_numeric(values: Iterable[Any]) -> bool:
+def is_numeric(values: Iterable[Any]) -> bool:
+    """Return whether a column is aligned as numbers: it has some, and nothing else but NULL."""
     present = [value for value in values if value is not None]
     return bool(present) and all(
         isinstance(value, (int, float, Decimal, Figure)) and not isinstance(value, bool)

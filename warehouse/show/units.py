@@ -115,34 +115,36 @@ def unless_rounding(seconds: float, step_seconds: float) -> float:
     return 0.0 if abs(seconds) < ROUNDING * step_seconds else seconds
 
 
+def telling_columns(
+    columns: Sequence[str], rows: Sequence[Row], drop: Collection[str] = ()
+) -> list[int]:
+    """Return the places of the columns that say something: neither dropped nor unused."""
+    return [
+        place
+        for place, name in enumerate(columns)
+        if name not in drop and not _is_unused(name, [row[place] for row in rows])
+    ]
+
+
 def for_people(
     columns: Sequence[str],
     rows: Sequence[Row],
-    drop: Collection[str] = (),
     headings: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[str], list[Row]]:
     """Return a table as people read it.
 
     Parameters
     ----------
-    drop
-        Columns that are left out.
     headings
         Column -> its heading in this table, where it is not the usual one.
     """
-    kept = [
-        place
-        for place, name in enumerate(columns)
-        if name not in drop and not _is_unused(name, [row[place] for row in rows])
-    ]
-    forms = [_fitting(columns[place], [row[place] for row in rows]) for place in kept]
+    forms = [_fitting(name, [row[place] for row in rows]) for place, name in enumerate(columns)]
     writers = [_writer(form) for form in forms]
     table: list[Row] = [
-        [write(row[place]) for place, write in zip(kept, writers, strict=True)] for row in rows
+        [write(value) for value, write in zip(row, writers, strict=True)] for row in rows
     ]
     shown = [
-        headings.get(columns[place], _heading(columns[place], form))
-        for place, form in zip(kept, forms, strict=True)
+        headings.get(name, _heading(name, form)) for name, form in zip(columns, forms, strict=True)
     ]
     return shown, table
 

@@ -1,0 +1,52 @@
+"""Columns of tables: `--columns`, `--wide`, and what a terminal shows."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.shared import Command, Quickstart
+
+RANK = ("rank", "--model", "gpt3_1T", "--num-gpus", 4096)
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("warehouse.cli.display.terminal_width", lambda: 60)
+
+
+def test_chosen_columns_are_shown_in_the_order_they_were_named(
+    warehouse: Command, quickstart: Quickstart
+) -> None:
+    named = ("--columns", "mfu, TP,step_seconds", "--db", quickstart.database)
+    _, out, _ = warehouse(*RANK, *named)
+    assert out.splitlines()[0].split() == ["MFU", "%", "TP", "step", "s"]
+    _, out, _ = warehouse(*RANK, *named, "--json")
+    assert list(json.loads(out)[0]) == ["mfu", "tensor_parallel", "step_seconds"]
+
+
+def test_a_column_that_no_table_has_is_refused(warehouse: Command, quickstart: Quickstart) -> None:
+    code, _, err = warehouse(*RANK, "--columns", "mfu,speed", "--db", quickstart.database)
+    assert code == 2
+    assert "`--columns` speed: the result has no such column" in err
+    assert "hint: " in err
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_table_fits_the_terminal_and_names_what_it_leaves_out(
+    warehouse: Command, quickstart: Quickstart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    _, out, _ = warehouse(*RANK, "--db", quickstart.database)
+    assert all(len(line) <= 60 for line in out.splitlines())
+    assert {"rank", "step", "MFU"} <= set(out.splitlines()[0].split())
+    assert "not shown: " in out
+    assert "\x1b" not in out
+
+
+@pytest.mark.usefixtures("narrow")
+def test_wide_shows_every_column(warehouse: Command, quickstart: Quickstart) -> None:
+    _, out, _ = warehouse(*RANK, "--wide", "--db", quickstart.database)
+    assert "not shown" not in out
+    assert len(out.splitlines()[0]) > 60

@@ -1,0 +1,124 @@
+"""Which columns of a table a command shows, and on which terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from warehouse.show.tables import Terminal
+
+HEADLINES = (
+    *("rank_by_time", "rank", "layout", "step_seconds", "training_seconds", "lowest_cost_usd"),
+    *(
+        "cost_usd",
+        "basis",
+        "usd_per_gpu_hour",
+        "electricity_usd",
+        "kg_co2e",
+        "tokens_per_second",
+        "mfu",
+    ),
+    *("memory_bytes", "relative_error", "time_mean_absolute_relative_error"),
+)
+"""Columns that a narrow terminal keeps, the most important first; the others follow from left to
+right."""
+
+
+@dataclass
+class Display:
+    """The user's choice of columns.
+
+    Attributes
+    ----------
+    is_wide
+        Show every column, however long the lines are.
+    columns
+        Show these alone, by name or heading; empty: all.
+    found
+        Those of them that a table had.
+    """
+
+    is_wide: bool = False
+    columns: Sequence[str] = ()
+    found: set[str] = field(default_factory=set)
+
+
+_DISPLAY: ContextVar[Display] = ContextVar("display")
+
+
+@contextmanager
+def displayed(*, is_wide: bool, columns: Sequence[str]) -> Iterator[None]:
+    """Have the tables of the block show the columns that the user chose.
+
+    Raises
+    ------
+    UsageError
+        If no table of the block had one of them.
+    """
+    display = Display(is_wide, columns)
+    token = _DISPLAY.set(display)
+    try:
+        yield
+    finally:
+        _DISPLAY.reset(token)
+    missing = [name for name in columns if name not in display.found]
+    if missing:
+        from warehouse.errors import UsageError
+
+        raise UsageError(
+            f"`--columns` {', '.join(missing)}: the result has no such column",
+            "--format csv shows the names of all columns",
+        )
+
+
+def chosen_places(columns: Sequence[str]) -> list[int] | None:
+    """Return the places of the columns that the user chose, in his order.
+
+    None: he chose none, or none of this table.
+    """
+    display = _DISPLAY.get(Display())
+    if not display.columns:
+        return None
+    from warehouse.show.units import column_headed
+
+    places = []
+    for name in display.columns:
+        wanted = {name.strip().casefold(), (column_headed(name) or name).casefold()}
+        for place, column in enumerate(columns):
+            if column.casefold() in wanted:
+                display.found.add(name)
+                places.append(place)
+    return places or None
+
+
+def terminal_width() -> int | None:
+    """Return the width of the terminal that stdout is, None where it is none."""
+    if not sys.stdout.isatty():
+        return None
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns
+
+
+def terminal(first: Sequence[str] = ()) -> Terminal | None:
+    """Return the terminal that tables are fitted to; None where nothing is cut.
+
+    Parameters
+    ----------
+    first
+        Headings of the columns that matter most.
+    """
+    from warehouse.show.tables import Terminal
+
+    width = terminal_width()
+    if width is None or _DISPLAY.get(Display()).is_wide:
+        return None
+    has_styles = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return Terminal(width, has_styles, first)
