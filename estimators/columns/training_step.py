@@ -407,6 +407,12 @@ CONSTANTS = (
         "Whether the kernels of a layer are launched together, as a captured CUDA graph",
     ),
     Column(
+        "captures_whole_steps",
+        "bool",
+        "",
+        "Whether a captured CUDA graph holds whole steps, with the experts of a mixture",
+    ),
+    Column(
         "framework_bytes",
         "float",
         "bytes",

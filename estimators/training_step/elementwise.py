@@ -33,10 +33,14 @@ two products); sum of both 12; cast to 16 bits 6."""
 
 
 class Ways(NamedTuple):
-    """Seconds of the forward and of the backward pass."""
+    """Seconds of the forward and of the backward pass.
+
+    `experts` is the part of `forward` that puts tokens in order and works between routed experts.
+    """
 
     forward: Any
     backward: Any
+    experts: Any = 0.0
 
 
 def layer_seconds(size: Any, values: Values, layout: Values) -> Ways:
@@ -89,9 +93,12 @@ def layer_seconds(size: Any, values: Values, layout: Values) -> Ways:
     backward = backward + copied * values["exchange_copy_bytes"]
 
     # copies of tokens go to their experts and come back, weighted
+    experts: Any = 0.0
     if np.any(sparse):
         moved_tokens = sparse * moved_bytes(size, values, layout)
         forward, backward = forward + moved_tokens, backward + moved_tokens
+        routed = sparse * size.experts * size.expert_tokens * size.expert_ffn
+        experts = moved_tokens + routed * activation.forward + small[2]
 
     kernels = np.where(fuses, 7.0, 22.0) + np.where(sparse > 0, 8.0, 0.0)
     more = 1.5 * kernels
@@ -99,7 +106,12 @@ def layer_seconds(size: Any, values: Values, layout: Values) -> Ways:
         cast = casts(size, values)
         forward, backward = forward + cast.forward, backward + cast.backward
         kernels, more = kernels + cast.forward_kernels, more + cast.backward_kernels
-    return Ways(stream_seconds(forward, values, kernels), stream_seconds(backward, values, more))
+        experts = experts + cast.experts
+    return Ways(
+        stream_seconds(forward, values, kernels),
+        stream_seconds(backward, values, more),
+        stream_seconds(experts, values) if np.any(sparse) else 0.0,
+    )
 
 
 def _either(fuses: Any, fused: tuple[Any, Any], forward: Any, backward: Any) -> Ways:

@@ -100,12 +100,16 @@ the Hadamard transform of NVFP4 it does not)."""
 
 
 class Casts(NamedTuple):
-    """Memory traffic of a layer's casts, in bytes of one microbatch, and their kernels."""
+    """Memory traffic of a layer's casts, in bytes of one microbatch, and their kernels.
+
+    `experts` is the part of `forward` between routed experts.
+    """
 
     forward: Any
     backward: Any
     forward_kernels: Any
     backward_kernels: Any
+    experts: Any
 
 
 def by_recipe(table: Sequence[Any], values: Values) -> Any:
@@ -193,6 +197,7 @@ def casts(size: Any, values: Values) -> Casts:
         share * backward,
         forward_kernels + np.where(is_delayed | (share == 0), 0.0, norms),
         kernels * np.where(is_delayed, 4.0, 5.0),
+        share * whole * routed * (size.expert_ffn + size.hidden),
     )
 
 

@@ -60,7 +60,9 @@ FORMULAS: dict[str, Formula] = {
         "microbatches x (layers x (max(host_forward - forward, 0) + max(host_backward - backward, "
         "0)) - saved); host_forward, host_backward: launches of the pass x "
         "host_seconds_per_launch, at least host_seconds_per_layer; launches: forward_launches or "
-        "backward_launches, collectives, casts, routing, recomputed kernels, or 1 of a CUDA graph; "
+        "backward_launches, collectives, casts, routing, recomputed kernels, or 1 of a CUDA graph, "
+        "0 of one of whole steps; forward of a mixture apart for experts and what moves their "
+        "tokens, unless another microbatch hides their exchange; "
         "forward, backward: seconds of a layer's pass, transfers and recomputation included; "
         "saved: what one stage alone makes up for while longer passes and the output layer run",
         "counted in the code of each program; definition",

@@ -40,9 +40,9 @@ less 4, +-30 % (NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/route
 token_dispatcher.py MoEAlltoAllTokenDispatcher, with fused permutation)."""
 
 TOKEN_LAUNCHES = (16.0, 16.0)
-"""Those of them that no graph holds: they permute, exchange and sort tokens. The router, counts and
-splits are captured with attention (scopes `attn`, `moe_router` and `moe_preprocess`;
-NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/README.md)."""
+"""Those of them that no graph of a part of a layer holds: they permute, exchange and sort tokens.
+The router, counts and splits are captured with attention (scopes `attn`, `moe_router` and
+`moe_preprocess`; NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/README.md)."""
 
 EXPERT_PRODUCTS = (2.0, 4.0)
 """Products of an expert, forward and backward."""
@@ -71,11 +71,14 @@ class Host(NamedTuple):
     ----------
     launches
         Of both passes.
+    experts
+        Seconds of the forward pass that follow the host's wait for the experts' numbers of tokens.
     """
 
     forward: Any
     backward: Any
     launches: Any
+    experts: Any = 0.0
 
     @property
     def seconds(self) -> Any:
@@ -88,7 +91,7 @@ def host_of(size: Any, values: Values, layout: Values) -> Host:
 
     `host_seconds_per_layer` is the least of either pass.
     """
-    forward, backward = (_launches(way, size, values, layout) for way in (0, 1))
+    (forward, experts), (backward, _) = (_launches(way, size, values, layout) for way in (0, 1))
     recompute = values["activation_recompute"]
     again = np.where(np.equal(recompute, "full"), forward, 0.0)
     # by operation nearly all kernels but those of attention and of half of the products
@@ -102,11 +105,37 @@ def host_of(size: Any, values: Values, layout: Values) -> Host:
         np.maximum(once * forward, least),
         np.maximum(once * backward, least),
         forward + backward,
+        once * experts,
     )
 
 
-def _launches(way: int, size: Any, values: Values, layout: Values) -> Any:
-    """Return the launches of a pass: 0 forward, 1 backward."""
+def forward_wait(host: Host, work: Any, expert_work: Any, values: Values) -> Any:
+    """Return the seconds that the GPU waits for the host in a forward pass.
+
+    A mixture's host asks the GPU how many tokens each expert has, and waits for the answer. By then
+    nothing is left to do: what the host launches for experts cannot start before. So neither part
+    of the pass makes up for the other (NVIDIA/Megatron-LM @7fec52c2
+    docs/discussions/deepseek-v3-gb200-optimization, sections 2.3 and 3.1). Not so where another
+    microbatch runs beside it: its kernels are in the queue. The backward pass knows the numbers.
+
+    Parameters
+    ----------
+    work, expert_work
+        Seconds of the GPU for the pass, and for tokens on their way to experts, in them and back.
+    """
+    whole = np.maximum(host.forward - work, 0.0)
+    if not np.any(values["sparse_share"]):
+        return whole
+    before = np.maximum(host.forward - host.experts - (work - expert_work), 0.0)
+    apart = before + np.maximum(host.experts - expert_work, 0.0)
+    return np.where(values["overlaps_expert_comm"], whole, apart)
+
+
+def _launches(way: int, size: Any, values: Values, layout: Values) -> tuple[Any, Any]:
+    """Return the launches of a pass, and of its experts: 0 forward, 1 backward.
+
+    A graph of whole steps leaves none.
+    """
     sparse = values["sparse_share"]
     splits = layout["uses_sequence_parallel"]
     collectives = np.where(splits, SPLIT_COLLECTIVES[way], WHOLE_COLLECTIVES[way])
@@ -119,9 +148,10 @@ def _launches(way: int, size: Any, values: Values, layout: Values) -> Any:
     # experts that work on a number of tokens that varies cannot be captured
     own = EXPERT_PRODUCTS[way] + np.where(values["low_format"] > 0, EXPERT_CASTS[way], 0.0)
     captured = values["uses_cuda_graphs"]
-    routing = np.where(captured, TOKEN_LAUNCHES[way], ROUTING[way])
-    experts = routing + EXPERT_LAUNCH * own * size.experts
-    return np.where(captured, 1.0, dense) + sparse * experts + biases
+    tokens = sparse * (TOKEN_LAUNCHES[way] + EXPERT_LAUNCH * own * size.experts) + biases
+    before = np.where(captured, 1.0, dense + sparse * (ROUTING[way] - TOKEN_LAUNCHES[way]))
+    left = np.where(values["captures_whole_steps"], 0.0, 1.0)
+    return left * (before + tokens), left * tokens
 
 
 def saved_seconds(layer: Any, work: Any, layers: Any, values: Values) -> Any:

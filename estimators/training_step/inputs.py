@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -145,8 +146,8 @@ DEFAULTS: dict[str, Any] = {
 OF_EXPERTS = ("dispatcher", "overlaps_expert_comm")
 """Inputs whose defaults are rows of the table of experts' exchanges."""
 
-OVERLAPPED = "overlapped_expert_fraction"
-"""Constant that such a row may set."""
+OF_RECIPES = ("overlapped_expert_fraction", "uses_cuda_graphs", "captures_whole_steps")
+"""Constants that such a row may set."""
 
 ONES = (
     *("tensor_parallel", "context_parallel", "expert_tensor_parallel", "expert_parallel"),
@@ -171,7 +172,7 @@ def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
     _resolve_system(inputs, catalog)
     _resolve_kernels(inputs, catalog)
     given = given_constants(inputs, catalog)
-    asked = ~inputs.missing(OVERLAPPED)
+    asked = {name: ~inputs.missing(name) for name in OF_RECIPES}
     _resolve_constants(inputs, catalog)
     for name, value in DEFAULTS.items():
         if name not in OF_EXPERTS:
@@ -449,7 +450,9 @@ def _resolve_constants(inputs: Inputs, catalog: Catalog) -> None:
     inputs.require(CONSTANTS, "the `step_constant` table has no default of it: give it")
 
 
-def _resolve_experts(inputs: Inputs, catalog: Catalog, models: Array, asked: Array) -> None:
+def _resolve_experts(
+    inputs: Inputs, catalog: Catalog, models: Array, asked: Mapping[str, Array]
+) -> None:
     """Fill how tokens are exchanged: of the framework, on an accelerator, with a model, by recipe.
 
     Parameters
@@ -457,7 +460,7 @@ def _resolve_experts(inputs: Inputs, catalog: Catalog, models: Array, asked: Arr
     models
         Names of the rows' models.
     asked
-        Rows that give `overlapped_expert_fraction`.
+        In which rows each of `OF_RECIPES` is given.
     """
     table = catalog.tables.get("expert_default", {})
     names = ("framework", "accelerator", "number_recipe")
@@ -475,8 +478,9 @@ def _resolve_experts(inputs: Inputs, catalog: Catalog, models: Array, asked: Arr
         for name in OF_EXPERTS:
             if name in found:
                 inputs[name][rows & inputs.missing(name)] = found[name]
-        if found.get(OVERLAPPED) is not None:
-            inputs[OVERLAPPED][rows & ~asked] = found[OVERLAPPED]
+        for name in OF_RECIPES:
+            if found.get(name) is not None:
+                inputs[name][rows & ~asked[name]] = found[name]
     for name in OF_EXPERTS:
         inputs.default(name, DEFAULTS[name])
 

@@ -15,7 +15,7 @@ from estimators.contract import Values
 from estimators.factored import distinct, take
 from estimators.training_step import dispatch, elementwise, modules, power
 from estimators.training_step.attention import Core, attention_core
-from estimators.training_step.host import Host, host_of
+from estimators.training_step.host import Host, forward_wait, host_of
 from estimators.training_step.latent import head_products, latent_products
 from estimators.training_step.products import PASSES, Product, seconds_of, stream_seconds
 from estimators.training_step.transfers import Transfers, pieces_of, shards_of, transfers_of, waits
@@ -208,7 +208,8 @@ def _at_clock(clock: Any, work: Work, values: Values) -> Layer:
         recompute = modules.added(recompute, forward, core.again, products, work.parts, values)
     host = work.host
     spent = sum(backward.values()) + sum(recompute.values())
-    forward["host"] = np.maximum(host.forward - sum(forward.values()), 0.0)
+    expert_work = products["experts"] + streams.experts + forward["expert_comm"]
+    forward["host"] = forward_wait(host, sum(forward.values()), expert_work, values)
     backward["host"] = np.maximum(host.backward - spent, 0.0)
     return Layer(forward, backward, recompute, host, weight_gradients=products["weight_gradient"])
 
@@ -338,7 +339,8 @@ def _products(
     found["operations"] = keys * once[0] + once[1] + second
     up = len(layer) - len(latents)
     found["mlp"], found["shared_experts"] = once[2] + once[3], once[4] + once[5]
-    found["moe"] = found["shared_experts"] + once[6] + once[7] + once[ROUTER]
+    found["experts"] = once[6] + once[7]
+    found["moe"] = found["shared_experts"] + found["experts"] + once[ROUTER]
     found["mla_up_proj"] = once[0] + once[up]
     for name in PASSES:
         found[f"attention_column_{name}"] = places[0][name] + places[up][name]

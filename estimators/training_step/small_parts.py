@@ -44,8 +44,8 @@ QK_NORM_LAUNCHES = (2.0, 4.0)
 weights."""
 
 
-def traffic(size: Any, values: Values, norms: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Return the bytes that these parts move, forward and backward.
+def traffic(size: Any, values: Values, norms: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+    """Return the bytes that these parts move, forward and backward, and those of experts forward.
 
     Parameters
     ----------
@@ -54,6 +54,7 @@ def traffic(size: Any, values: Values, norms: tuple[Any, Any]) -> tuple[Any, Any
     """
     forward: Any = 0.0
     backward: Any = 0.0
+    experts: Any = 0.0
     if np.any(values["uses_qk_norm"]):
         normed = np.where(values["uses_qk_norm"], size.tokens * (size.query + size.key), 0.0)
         forward, backward = norms[0] * normed, norms[1] * normed
@@ -64,9 +65,10 @@ def traffic(size: Any, values: Values, norms: tuple[Any, Any]) -> tuple[Any, Any
         clamped = np.where(values["uses_gate_clamp"], routed * size.expert_ffn, 0.0)
         is_wide = np.equal(values["dispatcher"], "flex")
         bias = [np.where(is_wide, *both) for both in zip(WIDE_BIAS_BYTES, BIAS_BYTES, strict=True)]
-        forward = forward + bias[0] * biased + CLAMP_BYTES[0] * clamped
+        experts = bias[0] * biased + CLAMP_BYTES[0] * clamped
+        forward = forward + experts
         backward = backward + bias[1] * biased + CLAMP_BYTES[1] * clamped
-    return forward, backward
+    return forward, backward, experts
 
 
 def clamp_bytes(width: Any, values: Values) -> Any:

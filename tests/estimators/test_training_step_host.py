@@ -100,6 +100,24 @@ def test_a_mixture_waits_in_each_pass() -> None:
     assert found["host_seconds"] == close(LAYERS * ((60 + 36 + 8 * 2 / 9) * 1e-3 - forward))
 
 
+def test_experts_are_launched_when_their_tokens_are_counted() -> None:
+    # 16 launches that move tokens, and 8 x 2 products at a ninth, follow the host's wait; the GPU
+    # takes 16.1e-3 s for a token's two experts of 3 x 512 x 256 weights
+    slow = {"matrix_flops_per_second": 1e11, "forward_launches": 5.0, "backward_launches": 5.0}
+    row = {**MIXTURE, **slow, "host_seconds_per_launch": 1e-3}
+    wait = (16 + 8 * 2 / 9) * 1e-3 - 2 * 1024 * 2 * 3 * 512 * 256 / 1e11
+    assert 1e-3 < wait < 2e-3
+    # what comes before, 5 and 20 launches, takes the GPU longer, and does not make up for it
+    assert step(row)["host_seconds"] == close(LAYERS * wait)
+    # beside another microbatch it does
+    assert step(row, overlaps_expert_comm=True)["host_seconds"] == 0
+
+
+def test_a_graph_of_whole_steps_leaves_nothing_to_launch() -> None:
+    assert host(**MIXTURE, captures_whole_steps=True) == 0
+    assert host(**MIXTURE, captures_whole_steps=True, precision="fp8") == 0
+
+
 def test_a_graph_is_one_launch_but_for_the_experts() -> None:
     graphs = {"uses_cuda_graphs": True}
     assert host(**graphs) == close(2e-3)

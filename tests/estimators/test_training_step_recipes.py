@@ -60,3 +60,33 @@ def test_a_shape_without_a_name_has_the_defaults_of_its_model() -> None:
     assert (found["model"], found["dispatcher"]) == (None, "alltoall")
     other = resolved({"accelerator": "GB200 (per GPU)", **row, "num_layers": 35})
     assert other["dispatcher"] == "flex"
+
+
+@pytest.mark.parametrize(
+    ("row", "parts", "steps"),
+    [
+        ({"model": "qwen3_30B_A3B", "precision": "fp8"}, True, True),
+        ({"model": "qwen3_30B_A3B", "precision": "bf16"}, True, False),
+        ({"model": "gpt_oss_120B"}, False, False),
+        ({"model": "gpt_oss_120B", "uses_cuda_graphs": True}, True, False),
+        (
+            {"model": "qwen3_30B_A3B", "precision": "fp8", "captures_whole_steps": False},
+            True,
+            False,
+        ),
+        ({"model": "gpt_oss_120B", "accelerator": "B300 SXM"}, True, False),
+        ({"model": "gpt_oss_120B", "accelerator": "B200 SXM 180GB"}, False, False),
+    ],
+)
+def test_graphs_are_those_of_the_recipe(row: dict[str, Any], parts: bool, steps: bool) -> None:
+    found = resolved({"accelerator": "GB200 (per GPU)", **row})
+    assert (found["uses_cuda_graphs"], found["captures_whole_steps"]) == (parts, steps)
+
+
+def test_the_processor_of_grace_launches_more_slowly() -> None:
+    row = {"model": "llama3_8B", "framework": "megatron_core"}
+    found = [
+        resolved({**row, "accelerator": name})["host_seconds_per_launch"]
+        for name in ("H100 SXM 80GB", "B200 SXM 180GB", "GB200 (per GPU)", "GB300 (per GPU)")
+    ]
+    assert found == [45e-6, 45e-6, 1.24e-4, 1.24e-4]

@@ -115,6 +115,7 @@ IDEAL: dict[str, Any] = {
     "vocabulary_launches": 0.0,
     "optimizer_launches": 0.0,
     "uses_cuda_graphs": False,
+    "captures_whole_steps": False,
     "recomputes_operations": False,
     "balances_stages": False,
     "framework_bytes": 0.0,
