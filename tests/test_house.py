@@ -15,8 +15,8 @@ from estimators.registry import ESTIMATORS
 ROOT = Path(__file__).parent.parent
 
 ROOMS = (
-    *("errors", "limits", "files", "database", "studies", "evaluate", "show", "calibrate"),
-    *("sweep", "measure", "ask", "plan", "cli", "frames"),
+    *("errors", "limits", "files", "database", "studies", "evaluate", "show", "transfer"),
+    *("calibrate", "sweep", "measure", "ask", "plan", "cli", "frames"),
 )
 """Modules and packages of warehouse/: each imports only itself and those before it."""
 

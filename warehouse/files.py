@@ -36,6 +36,18 @@ def check_target(out: Path) -> None:
         raise InputError(f"{out}: the directory {out.parent} does not exist", hint="make it first")
 
 
+def refuse_existing(out: Path, *, force: bool) -> None:
+    """Refuse a file that exists already, unless `force` is given.
+
+    Raises
+    ------
+    InputError
+        If the file exists.
+    """
+    if out.is_file() and not force:
+        raise InputError(f"{out}: exists already", "name another file, or replace it with --force")
+
+
 def refuse_overwriting(out: Path, *, read: Iterable[Path], database: Path | None = None) -> None:
     """Refuse a result file that is one of the files that the command reads, or its database.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
+from keyword import iskeyword
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ class Entry:
     Attributes
     ----------
     name
-        Its name, also that of its function.
+        Its name, also that of its function; one that is a word of Python ends in _ there.
     summary
         The first sentence of the function's docstring, which `warehouse --help` shows.
     example
@@ -34,7 +35,8 @@ class Entry:
     def function(self) -> Callable[..., None]:
         """Import the command and return its function."""
         found = import_module(f"warehouse.cli.{self.module or self.name}")
-        return cast("Callable[..., None]", getattr(found, self.name))
+        name = f"{self.name}_" if iskeyword(self.name) else self.name
+        return cast("Callable[..., None]", getattr(found, name))
 
 
 COMMANDS = (
@@ -127,6 +129,29 @@ COMMANDS = (
         "Run one SELECT over the tables and views.",
         'warehouse sql "select model, count(*) from configuration group by model"',
         "query",
+    ),
+    Entry(
+        "export",
+        "Write the rows of a view or a query to a file, or all facts to a folder.",
+        "warehouse export configuration_rank --out ranks.parquet",
+    ),
+    Entry(
+        "import",
+        "Take a folder of facts into the database: what is missing, once each.",
+        "warehouse export --facts facts\nwarehouse import facts",
+        "export",
+    ),
+    Entry(
+        "backup",
+        "Copy the database to a file, and open the copy to check it.",
+        "warehouse backup copy.duckdb",
+        "database",
+    ),
+    Entry(
+        "compact",
+        "Shrink the database file by the space that dropped and replaced rows left.",
+        "warehouse compact",
+        "database",
     ),
     Entry(
         "schema",

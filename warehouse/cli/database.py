@@ -1,13 +1,14 @@
-"""`warehouse init` and `warehouse drop`: the database file itself."""
+"""`warehouse init`, `drop`, `backup` and `compact`: the database file itself."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from warehouse.cli.common import say
-from warehouse.cli.options import DEFAULT_DATABASE, Database
+from warehouse.cli.options import DEFAULT_DATABASE, Database, Overwrite
 from warehouse.show.formats import count
 
 
@@ -50,3 +51,38 @@ def drop(
         f"dropped {report.study}: {count(report.cells, 'cell')}, {count(report.rows, 'row')}, "
         f"{freed / 1e6:,.1f} MB freed"
     )
+
+
+def backup(
+    out: Annotated[Path, typer.Argument(metavar="FILE", help="The copy.", readable=False)],
+    *,
+    force: Overwrite = False,
+    db: Database = DEFAULT_DATABASE,
+) -> None:
+    """Copy the database to a file, and open the copy to check it.
+
+    Others may read the database meanwhile. The copy is a database like any other: name it with
+    --db.
+    """
+    from warehouse.database.backup import backup as copied
+    from warehouse.files import refuse_existing
+
+    refuse_existing(out, force=force)
+    size = copied(db, out)
+    say(f"{out}: {size / 1e6:,.1f} MB, opened and compared with {db}")
+
+
+def compact(db: Database = DEFAULT_DATABASE) -> None:
+    """Shrink the database file by the space that dropped and replaced rows left.
+
+    The rows are copied to a new file, which takes the place of the old one once its tables have as
+    many rows. This needs free disk space for the copy.
+    """
+    from warehouse.database.compact import compact as shrink
+    from warehouse.database.connection import open_for_read
+
+    open_for_read(db).close()  # refuses a missing file, where opening for write would make one
+    before = db.stat().st_size
+    shrink(db, dropped=False)
+    after = db.stat().st_size
+    say(f"{db}: {after / 1e6:,.1f} MB, {max(before - after, 0) / 1e6:,.1f} MB freed")

@@ -276,6 +276,7 @@ WithInterval = Annotated[
 ]
 Name = Annotated[str | None, text_option("--name", "NAME", "Store the result under this name.")]
 Replace = Annotated[bool, typer.Option("--replace", help="Replace what is stored under that name.")]
+Overwrite = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 Drop = Annotated[
     str | None,
     text_option("--drop", "NAME", "Remove what is stored under this name; show nothing."),

@@ -33,6 +33,21 @@ def sql(
     null.
     """
     from warehouse.database.sandbox import Limits, select
+
+    text = query_text(query)
+    limits = Limits(seconds=timeout, memory=memory)
+    with select(db, text, limits, bound_process=True) as result, output.opened():
+        put(result.columns, result.blocks, output.form)
+
+
+def query_text(query: str) -> str:
+    """Return the query that an argument gives; - is the one on stdin.
+
+    Raises
+    ------
+    InputError
+        If it is not UTF-8.
+    """
     from warehouse.errors import InputError
 
     try:
@@ -40,6 +55,4 @@ def sql(
         text.encode()
     except UnicodeError:
         raise InputError("the query is not UTF-8 text") from None
-    limits = Limits(seconds=timeout, memory=memory)
-    with select(db, text, limits, bound_process=True) as result, output.opened():
-        put(result.columns, result.blocks, output.form)
+    return text

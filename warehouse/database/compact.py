@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 
 from warehouse.database.connection import open_for_write
-from warehouse.database.file_format import STORAGE_VERSION
+from warehouse.database.file_format import CONFIG, STORAGE_VERSION
 from warehouse.database.sql_text import literal, quoted
 from warehouse.errors import DatabaseError
 
@@ -18,11 +18,17 @@ MIN_FREE_BYTES = 1 << 20
 """A copy for less than this is not worth its time."""
 
 
-def compact(database: Path) -> None:
+def compact(database: Path, *, dropped: bool = True) -> None:
     """Rewrite `database` without its free blocks, if they take enough space.
 
-    The complete copy replaces the file in one step. A process killed before that leaves the file as
-    it was, and an unfinished copy that the next call overwrites.
+    The copy replaces the file in one step, once each of its tables has as many rows. A process
+    killed before that leaves the file as it was, and an unfinished copy that the next call
+    overwrites.
+
+    Parameters
+    ----------
+    dropped
+        Whether the caller has just dropped rows; an error then says so.
 
     Raises
     ------
@@ -40,6 +46,7 @@ def compact(database: Path) -> None:
             try:
                 _remove(copy)
                 _copy(connection, copy)
+                refuse_other_rows(copy, row_counts(connection))
                 _take_over_rights(target, copy)
                 # From here on the name is that of the copy: closing must not write to it.
                 connection.execute("pragma disable_checkpoint_on_shutdown")
@@ -48,9 +55,36 @@ def compact(database: Path) -> None:
                 _remove(copy)
     except (duckdb.Error, OSError) as error:
         raise DatabaseError(
-            f"{database}: the rows are dropped, but the file could not be shrunk: {error}",
-            "new rows reuse the space; to shrink the file, free disk space and drop another study",
+            f"{database}: {'the rows are dropped, but ' if dropped else ''}the file could not be "
+            f"shrunk: {error}",
+            "new rows reuse the space; to shrink the file, free disk space and run "
+            "`warehouse compact`",
         ) from None
+
+
+def row_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
+    """Return the number of rows of each table of a database."""
+    found = connection.execute(
+        "select table_name from duckdb_tables() where not internal and not temporary"
+        " and database_name = current_database() order by 1"
+    )
+    counts = [
+        f"select {literal(table)}, count(*) from {quoted(table)}" for (table,) in found.fetchall()
+    ]
+    return dict(connection.execute(" union all ".join(counts)).fetchall()) if counts else {}
+
+
+def refuse_other_rows(copy: Path, wanted: dict[str, int]) -> None:
+    """Open a copy of a database and raise `DatabaseError` unless its tables have these rows."""
+    with duckdb.connect(str(copy), read_only=True, config=CONFIG) as connection:
+        found = row_counts(connection)
+    for table in sorted(wanted.keys() | found.keys()):
+        if wanted.get(table) != found.get(table):
+            raise DatabaseError(
+                f"{copy}: table {table} has {found.get(table)} rows in the copy, "
+                f"not {wanted.get(table)}",
+                "check the disk; the database itself is as it was",
+            )
 
 
 def _free_bytes(connection: duckdb.DuckDBPyConnection) -> int:

@@ -68,12 +68,7 @@ def open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
         If there is no such file, or as `open_for_write`.
     """
     path = Path(path)
-    if not _exists(path):
-        raise DatabaseError(
-            f"{path}: there is no such database",
-            "run `warehouse init` or `warehouse quickstart`, or name the file with --db",
-        )
-    connection = _connect(path, read_only=True)
+    connection = open_as_it_is(path)
     try:
         if is_stamped(connection) or _is_current(connection):
             return connection
@@ -93,6 +88,23 @@ def _is_current(connection: duckdb.DuckDBPyConnection) -> bool:
     from warehouse.database.schema import is_current
 
     return is_current(connection)
+
+
+def open_as_it_is(path: Path) -> duckdb.DuckDBPyConnection:
+    """Return a read-only connection to a database of any version; use it with `with`.
+
+    Raises
+    ------
+    DatabaseError
+        If there is no such file, or it is locked, damaged or foreign.
+    """
+    path = Path(path)
+    if not _exists(path):
+        raise DatabaseError(
+            f"{path}: there is no such database",
+            "run `warehouse init` or `warehouse quickstart`, or name the file with --db",
+        )
+    return _connect(path, read_only=True)
 
 
 def database_error(error: duckdb.Error, path: Path) -> DatabaseError:

@@ -27,6 +27,8 @@ from warehouse.errors import InputError, UsageError, WarehouseError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    import polars
+
     Block = list[tuple[Any, ...]]
 
 _Value = TypeVar("_Value")
@@ -125,15 +127,65 @@ def select(
         if bound_process:
             stack.enter_context(bounded)
         connection.execute(f"set memory_limit = '{limits.memory_bytes}B'")
-        for setting in _SANDBOX:
-            connection.execute(setting)
-        statement = _only_statement(connection, sql)
+        statement = _sandboxed(connection, sql)
         timed = stack.enter_context(_Stopwatch(connection, limits, bound_process=bound_process))
         columns, types = timed(lambda: _header(connection, statement))
         timed(lambda: connection.execute(_readable(statement, columns, types)))
         # Fetched before the result is returned: most queries that fail do so here.
         block = timed(lambda: connection.fetchmany(_BLOCK_ROWS))
         yield Result(columns, types, _blocks(connection, block, timed))
+
+
+def copy_to(database: Path, sql: str, target: Path, options: str, limits: Limits) -> int:
+    """Have DuckDB write the rows of one SELECT to a file; return their number.
+
+    The query runs in the sandbox, in which DuckDB may open `target` and no other file. Memory has
+    DuckDB's own limit.
+
+    Parameters
+    ----------
+    options
+        Those of COPY, such as ``format csv, header``.
+
+    Raises
+    ------
+    InputError
+        As `select`.
+    duckdb.IOException
+        If the file cannot be written.
+    """
+    place = str(target.absolute())
+    with open_for_read(database) as connection, _explained(database, limits, target=place):
+        connection.execute(f"set allowed_paths = [{literal(place)}]")
+        statement = _sandboxed(connection, sql)
+        with _Stopwatch(connection, limits, bound_process=False) as timed:
+            copy = f"copy (from query({literal(statement)})) to {literal(place)} ({options})"
+            [(rows,)] = timed(lambda: connection.execute(copy).fetchall())
+    return int(rows)
+
+
+def frame_of(database: Path, sql: str, limits: Limits, most_rows: int) -> polars.DataFrame:
+    """Return the first rows of one SELECT as a frame; times with a zone are texts.
+
+    Raises
+    ------
+    InputError
+        As `select`.
+    """
+    with open_for_read(database) as connection, _explained(database, limits):
+        statement = _sandboxed(connection, sql)
+        with _Stopwatch(connection, limits, bound_process=False) as timed:
+            columns, types = timed(lambda: _header(connection, statement))
+            read = f"from query({literal(_readable(statement, columns, types))}) limit {most_rows}"
+            found: polars.DataFrame = timed(lambda: connection.sql(read).pl())
+    return found
+
+
+def _sandboxed(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
+    """Shut the connection in for good; return the one SELECT that `sql` is."""
+    for setting in _SANDBOX:
+        connection.execute(setting)
+    return _only_statement(connection, sql)
 
 
 def _blocks(
@@ -225,8 +277,11 @@ class _Stopwatch:
 
 
 @contextmanager
-def _explained(database: Path, limits: Limits) -> Iterator[None]:
-    """Turn errors of DuckDB, also those while rows are read, into errors for the user."""
+def _explained(database: Path, limits: Limits, target: str = "") -> Iterator[None]:
+    """Turn errors of DuckDB, also those while rows are read, into errors for the user.
+
+    Those that name `target`, the file that is written, are raised as they are.
+    """
     try:
         yield
     except WarehouseError:
@@ -239,6 +294,8 @@ def _explained(database: Path, limits: Limits) -> Iterator[None]:
             "narrow it, or allow more with --memory",
         ) from None
     except _DAMAGE as error:
+        if target and target in str(error):
+            raise
         raise database_error(error, database) from None
     except duckdb.PermissionException as error:
         raise InputError(

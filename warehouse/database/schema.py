@@ -222,10 +222,10 @@ def _migrate(connection: DuckDBPyConnection) -> None:
                 connection.execute(f"alter table {quoted(table.name)} {change} {kind}")
         _comment(connection, table.name, table.meaning, map(column, table.columns))
     for estimator in estimators:
-        _fill_choices(connection, estimator)
+        fill_choices(connection, estimator)
 
 
-def _fill_choices(connection: DuckDBPyConnection, estimator: Estimator) -> None:
+def fill_choices(connection: DuckDBPyConnection, estimator: Estimator) -> None:
     """Set a choice that is newer than a cell to its neutral value: the cell assumed it."""
     for name, value in estimator.neutral_choices.items():
         connection.execute(

@@ -1,0 +1,112 @@
+"""`warehouse export` and `warehouse import`: rows as files, and facts from a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from warehouse.cli.common import say
+from warehouse.cli.options import DEFAULT_DATABASE, Database, Overwrite
+from warehouse.show.formats import count
+
+
+def export(
+    *,
+    query: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="VIEW|QUERY",
+            help="A table or view, or one SELECT; - reads it from stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            readable=False,
+            help="Write the rows to this file: .parquet, .csv, .json, .xlsx or .md.",
+        ),
+    ] = None,
+    facts: Annotated[
+        Path | None,
+        typer.Option(
+            "--facts",
+            metavar="FOLDER",
+            readable=False,
+            help="Write all stored cells, measurements, profiles and studies to a new folder.",
+        ),
+    ] = None,
+    force: Overwrite = False,
+    db: Database = DEFAULT_DATABASE,
+) -> None:
+    """Write the rows of a view or a query to a file, or all facts to a folder.
+
+    Numbers are in base units. The query can read the database and nothing else. Excel files need
+    the extra `excel`. A folder holds Parquet files that DuckDB, polars, pandas and Spark read;
+    `warehouse import` takes it in again.
+    """
+    from warehouse.errors import UsageError
+
+    if (query is None) == (facts is None) or (query is None) != (out is None):
+        raise UsageError(
+            "give a view or a query with `--out`, or `--facts` alone",
+            "warehouse export configuration_rank --out ranks.parquet",
+        )
+    if out is not None:
+        _export_query(db, str(query), out, force=force)
+    elif facts is not None:
+        _export_facts(db, facts, force=force)
+
+
+def _export_query(db: Path, query: str, out: Path, *, force: bool) -> None:
+    from warehouse.cli.query import query_text
+    from warehouse.files import refuse_existing
+    from warehouse.transfer.query_file import export_query, format_of
+
+    format_of(out)
+    refuse_existing(out, force=force)
+    rows = export_query(db, query_text(query), out)
+    say(f"{out}: {count(rows, 'row')}, {out.stat().st_size / 1e6:,.1f} MB")
+
+
+def _export_facts(db: Path, folder: Path, *, force: bool) -> None:
+    from warehouse.errors import UsageError
+    from warehouse.transfer.export_facts import export_facts
+
+    if force:
+        raise UsageError("`--force` replaces a file, not a folder", "name a new folder")
+    done = export_facts(db, folder)
+    say(
+        f"{folder}: {count(done.num_cells, 'cell')}, {count(done.num_rows, 'row')}, "
+        f"{count(done.num_files, 'file')}, {done.num_bytes / 1e6:,.1f} MB"
+    )
+
+
+def import_(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER", help="A folder that `warehouse export --facts` wrote.", readable=False
+        ),
+    ],
+    db: Database = DEFAULT_DATABASE,
+) -> None:
+    """Take a folder of facts into the database: what is missing, once each.
+
+    Each file is compared with its hash first. All of it is stored, or nothing.
+    """
+    from warehouse.transfer.import_facts import import_facts
+
+    done = import_facts(db, folder)
+    say(
+        f"{db}: {count(done.num_cells, 'new cell')}, {count(done.num_rows, 'new row')}; "
+        f"{count(done.num_known_cells, 'cell')} stored before"
+    )
+    words = {"study": "studies", "calibration": "profiles", "measurement": "measurements"}
+    for table, names in done.named.items():
+        if names:
+            say(f"new {words[table]}: {', '.join(names)}")

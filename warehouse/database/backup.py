@@ -1,0 +1,63 @@
+"""Copies a database as it is, whether or not others read it meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from warehouse.database.compact import refuse_other_rows, row_counts
+from warehouse.database.connection import database_error, open_as_it_is
+from warehouse.database.file_format import CONFIG
+from warehouse.files import check_target, written_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def backup(database: Path, out: Path) -> int:
+    """Copy `database` to the file `out`, whole or not at all; return its bytes.
+
+    The database is not brought up to date, so that a backup can be made before that. The connection
+    that is open meanwhile keeps writers out. What a log next to the database holds is in the copy,
+    which needs none. The copy gets its name once it opens and its tables have as many rows.
+
+    Raises
+    ------
+    DatabaseError
+        If the database is missing, locked or damaged, or the copy is not equal.
+    InputError
+        If the file cannot be written.
+    """
+    check_target(out)
+    with open_as_it_is(database) as connection, written_whole(out) as partial:
+        rows = row_counts(connection)
+        source = database.resolve()
+        try:
+            # The database comes last: closing a file ends every lock that the process has on it.
+            for log in _logs(source):
+                shutil.copyfile(log, partial.with_name(partial.name + log.name[len(source.name) :]))
+            shutil.copyfile(source, partial)
+            _take_in_log(partial)
+            refuse_other_rows(partial, rows)
+        except duckdb.Error as error:
+            raise database_error(error, out) from None
+        finally:
+            for log in _logs(partial):
+                with suppress(OSError):
+                    log.unlink()
+    return out.stat().st_size
+
+
+def _logs(database: Path) -> Iterator[Path]:
+    """Yield the files in which DuckDB keeps what is not in the database file yet."""
+    start = f"{database.name}.wal"
+    yield from (path for path in database.parent.iterdir() if path.name.startswith(start))
+
+
+def _take_in_log(copy: Path) -> None:
+    with duckdb.connect(str(copy), config=CONFIG) as connection:
+        connection.execute("checkpoint")
