@@ -141,11 +141,12 @@ def _write_sheet(frame: polars.DataFrame, partial: Path, out: Path) -> int:
             "install it with `pip install 'training-warehouse[excel]'`, or export CSV",
         ) from None
 
-    changed = []
+    changed: list[pl.Expr | pl.Series] = []
     for name, kind in frame.schema.items():
         column = pl.col(name)
         if kind.is_nested():
-            changed.append(column.map_elements(str, return_dtype=pl.String))
+            texts = [None if value is None else str(value) for value in frame[name].to_list()]
+            changed.append(pl.Series(name, texts, dtype=pl.String))
         elif kind.is_integer() and _is_beyond(frame[name]):
             changed.append(column.cast(pl.String))
         elif kind.is_float():
