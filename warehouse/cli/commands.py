@@ -42,7 +42,7 @@ class Entry:
 COMMANDS = (
     Entry(
         "quickstart",
-        "Build a database, run the main searches, show the results.",
+        "Build a database, run the main searches, print an answer.",
         "warehouse quickstart",
     ),
     Entry("init", "Create the database, or bring it up to date.", "warehouse init", "database"),
@@ -132,24 +132,24 @@ COMMANDS = (
     ),
     Entry(
         "export",
-        "Write the rows of a view or a query to a file, or all facts to a folder.",
+        "Write a query to a file, or all facts to a folder.",
         "warehouse export configuration_rank --out ranks.parquet",
     ),
     Entry(
         "import",
-        "Take a folder of facts into the database: what is missing, once each.",
+        "Take a folder of facts into the database.",
         "warehouse export --facts facts\nwarehouse import facts",
         "export",
     ),
     Entry(
         "backup",
-        "Copy the database to a file, and open the copy to check it.",
+        "Copy the database to a file, and check the copy.",
         "warehouse backup copy.duckdb",
         "database",
     ),
     Entry(
         "compact",
-        "Shrink the database file by the space that dropped and replaced rows left.",
+        "Shrink the database file.",
         "warehouse compact",
         "database",
     ),

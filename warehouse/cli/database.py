@@ -59,7 +59,7 @@ def backup(
     force: Overwrite = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Copy the database to a file, and open the copy to check it.
+    """Copy the database to a file, and check the copy.
 
     Others may read the database meanwhile. The copy is a database like any other: name it with
     --db.
@@ -73,9 +73,9 @@ def backup(
 
 
 def compact(db: Database = DEFAULT_DATABASE) -> None:
-    """Shrink the database file by the space that dropped and replaced rows left.
+    """Shrink the database file.
 
-    The rows are copied to a new file, which takes the place of the old one once its tables have as
+    Dropped and replaced rows leave space behind. The others are copied to a new file, which takes the place of the old one once its tables have as
     many rows. This needs free disk space for the copy.
     """
     from warehouse.database.compact import compact as shrink

@@ -43,9 +43,9 @@ def export(
     force: Overwrite = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Write the rows of a view or a query to a file, or all facts to a folder.
+    """Write a query to a file, or all facts to a folder.
 
-    Numbers are in base units. The query can read the database and nothing else. Excel files need
+    A name of a view or table is its query. Numbers are in base units. The query can read the database and nothing else. Excel files need
     the extra `excel`. A folder holds Parquet files that DuckDB, polars, pandas and Spark read;
     `warehouse import` takes it in again.
     """
@@ -95,9 +95,9 @@ def import_(
     ],
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Take a folder of facts into the database: what is missing, once each.
+    """Take a folder of facts into the database.
 
-    Each file is compared with its hash first. All of it is stored, or nothing.
+    Only what is missing is stored, once each. Each file is compared with its hash first. All of it is stored, or nothing.
     """
     from warehouse.transfer.import_facts import import_facts
 

@@ -15,7 +15,7 @@ import duckdb
 import warehouse
 from estimators.registry import all_estimators
 from warehouse.database.connection import open_for_read
-from warehouse.database.schema import reference_names
+from warehouse.database.meta import reference_names
 from warehouse.database.sql_text import literal, quoted
 from warehouse.database.tables import STORED_BEST, core_tables
 from warehouse.errors import InputError

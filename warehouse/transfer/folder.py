@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from warehouse.database.schema import SCHEMA_VERSION
+from warehouse.database.meta import SCHEMA_VERSION
 from warehouse.errors import InputError
 
 if TYPE_CHECKING:
