@@ -75,8 +75,9 @@ def backup(
 def compact(db: Database = DEFAULT_DATABASE) -> None:
     """Shrink the database file.
 
-    Dropped and replaced rows leave space behind. The others are copied to a new file, which takes the place of the old one once its tables have as
-    many rows. This needs free disk space for the copy.
+    Dropped and replaced rows leave space behind. The others are copied to a new file, which
+    takes the place of the old one once its tables have as many rows. This needs free disk space
+    for the copy.
     """
     from warehouse.database.compact import compact as shrink
     from warehouse.database.connection import open_for_read

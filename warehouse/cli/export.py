@@ -45,9 +45,9 @@ def export(
 ) -> None:
     """Write a query to a file, or all facts to a folder.
 
-    A name of a view or table is its query. Numbers are in base units. The query can read the database and nothing else. Excel files need
-    the extra `excel`. A folder holds Parquet files that DuckDB, polars, pandas and Spark read;
-    `warehouse import` takes it in again.
+    A name of a view or table is its query. Numbers are in base units. The query can read the
+    database and nothing else. Excel files need the extra `excel`. A folder holds Parquet files
+    that DuckDB, polars, pandas and Spark read; `warehouse import` takes it in again.
     """
     from warehouse.errors import UsageError
 
@@ -97,7 +97,8 @@ def import_(
 ) -> None:
     """Take a folder of facts into the database.
 
-    Only what is missing is stored, once each. Each file is compared with its hash first. All of it is stored, or nothing.
+    Only what is missing is stored, once each. Each file is compared with its hash first. All of
+    it is stored, or nothing.
     """
     from warehouse.transfer.import_facts import import_facts
 
