@@ -19,8 +19,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warehouse.show.formats import Figure, Format, json_value, shown, write
+from warehouse.show.formats import Format, write
 from warehouse.show.tables import Terminal
+from warehouse.show.values import Figure, json_value, shown
 
 
 def written(

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from estimators.contract import Estimator
-    from warehouse.show.formats import Row
+    from warehouse.show.values import Row
 
     Cells = Sequence[tuple[Cell, Columns]]
 

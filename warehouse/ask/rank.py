@@ -19,7 +19,7 @@ from warehouse.errors import InputError
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-    from warehouse.show.formats import Row
+    from warehouse.show.values import Row
 
 PROBLEM_NAMES = (
     *("model", "accelerator", "nvlink_size", "num_gpus", "num_clusters"),

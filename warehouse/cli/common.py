@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from warehouse.cli.display import HEADLINES, chosen_places, terminal
-from warehouse.show.formats import Format, count, json_value, write
+from warehouse.show.formats import Format, count, write
+from warehouse.show.values import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from estimators.contract import Scalar
-    from warehouse.show.formats import Blocks, Row
+    from warehouse.show.values import Blocks, Row
 
     Table = tuple[tuple[str, ...], list[Row]]
 

@@ -18,7 +18,8 @@ from warehouse.cli.options import (
     Output,
     Profile,
 )
-from warehouse.show.formats import Format, json_value
+from warehouse.show.formats import Format
+from warehouse.show.values import json_value
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from estimators.contract import Catalog, Columns, Estimator, Mends, Scalar
-    from warehouse.show.formats import Row
+    from warehouse.show.values import Row
 
 
 DEFAULT_ESTIMATOR = registry.default("operations")

@@ -9,9 +9,11 @@ from warehouse.cli.common import batch_in_words, domain_in_words, put, put_for_p
 from warehouse.plan.answer import NEAR_CAPACITY
 from warehouse.plan.compare import time_in_words
 from warehouse.plan.queries import STEP_PARTS
+from warehouse.plan.servers import is_sold, server_size
 from warehouse.plan.stages import explain_stage
-from warehouse.show.formats import Figure, Format, count, json_value
+from warehouse.show.formats import Format, count
 from warehouse.show.units import in_words, layout_in_words, run_times_in_words, unless_rounding
+from warehouse.show.values import Figure, json_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -307,6 +309,26 @@ def _put_counts(report: _Report, answer: PlanAnswer) -> None:
             f"against {next_smaller['num_gpus']:,} GPUs: {-100 * less:+.1f} % time, "
             f"{100 * more:+.1f} % GPU-hours"
         )
+    for text in unsold_count_lines(answer):
+        report.line(text)
+
+
+def unsold_count_lines(answer: PlanAnswer) -> list[str]:
+    """Return how a count that is not sold compares with the next one that is."""
+    server, own = server_size(answer.run), answer.own_count
+    if is_sold(answer.num_gpus, server):
+        return []
+    lines = [f"{answer.num_gpus:,} GPUs are not whole servers of {server}"]
+    for line in answer.counts:
+        if line["num_gpus"] > answer.num_gpus and not line["note"]:
+            less = 100 * (line["training_seconds"] / own["training_seconds"] - 1)
+            more = 100 * (line["gpu_hours"] / own["gpu_hours"] - 1)
+            lines.append(
+                f"{line['num_gpus']:,} GPUs take {less:+.1f} % time and {more:+.1f} % GPU-hours: "
+                f"--gpus {line['num_gpus']}"
+            )
+            break
+    return lines
 
 
 def _put_uncertainty(report: _Report, answer: PlanAnswer) -> None:

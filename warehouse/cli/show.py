@@ -17,7 +17,7 @@ from warehouse.cli.options import (
     Profile,
     Relation,
 )
-from warehouse.show.formats import json_value
+from warehouse.show.values import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from estimators.contract import Catalog, Estimator, Mends, Values
     from estimators.contract import Relation as Grain
     from warehouse.evaluate.one import Shown
-    from warehouse.show.formats import Row
+    from warehouse.show.values import Row
 
 
 def show(

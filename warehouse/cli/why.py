@@ -26,7 +26,8 @@ from warehouse.cli.options import (
     Profile,
     Tokens,
 )
-from warehouse.show.formats import Figure, Format, count, json_value
+from warehouse.show.formats import Format, count
+from warehouse.show.values import Figure, json_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,6 +15,7 @@ from warehouse.evaluate.space import cells_of_problem, evaluated
 from warehouse.plan import queries
 from warehouse.plan.queries import GpuRates
 from warehouse.plan.search import LAYOUT_RULE
+from warehouse.plan.servers import is_sold, server_size
 from warehouse.show.units import run_time_in_words
 
 if TYPE_CHECKING:
@@ -98,8 +99,9 @@ def refined_counts(run: TrainingRun, tried: Iterable[int], lines: Sequence[Line]
     kept = within_limits(run, lines)
     best = kept[0]["num_gpus"] if kept else _nearest_count(run, lines)
     low = best // 2 if run.request.limits.takes_cheapest else best
-    found = {low * quarter // 4 for quarter in _REFINED if low >= 4}
-    return sorted(n for n in found - set(tried) if n <= run.request.max_gpus)
+    found = {low * quarter // 4 for quarter in _REFINED if low >= 4} - set(tried)
+    server = server_size(run)
+    return sorted(n for n in found if is_sold(n, server) and n <= run.request.max_gpus)
 
 
 def _nearest_count(run: TrainingRun, lines: Sequence[Line]) -> int:

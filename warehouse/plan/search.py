@@ -17,6 +17,7 @@ from warehouse.errors import InputError
 from warehouse.evaluate.profiles import cells_of_space
 from warehouse.evaluate.space import named_choices
 from warehouse.plan import queries
+from warehouse.plan.servers import is_sold, next_sold, server_size
 from warehouse.show.formats import count
 from warehouse.studies.study import Study
 from warehouse.sweep.runner import Plan
@@ -43,7 +44,8 @@ LAYOUT_RULE = "degrees must multiply to it and divide heads, layers and batch"
 def first_counts(run: TrainingRun, watts_per_gpu: float | None = None) -> list[int]:
     """Return the GPU counts to try first.
 
-    These are the count that is asked for with one smaller and one larger, or powers of two.
+    These are the count that is asked for with one smaller and one larger, or powers of two. Next to
+    a count that is not sold these are the nearest ones that are.
 
     Parameters
     ----------
@@ -57,9 +59,13 @@ def first_counts(run: TrainingRun, watts_per_gpu: float | None = None) -> list[i
     """
     request = run.request
     if request.num_gpus is not None:
-        half, is_odd = divmod(request.num_gpus, 2)
-        smaller = 2 ** (request.num_gpus.bit_length() - 1) if is_odd else half
-        return sorted({max(smaller, 1), request.num_gpus, 2 * request.num_gpus})
+        asked, server = request.num_gpus, server_size(run)
+        if not is_sold(asked, server):
+            below, above = next_sold(asked, server)
+            return sorted({below or 1, asked, above})
+        half = asked // 2
+        smaller = half if is_sold(half, server) else next_sold(half, server)[0]
+        return sorted({smaller or 1, asked, 2 * asked})
     by_memory, by_days = least_gpus_by_memory(run), least_gpus_by_days(run)
     by_power = math.inf
     if request.limits.max_mw is not None and watts_per_gpu:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from warehouse.show.formats import Blocks, is_numeric, printable, shown
+from warehouse.show.values import Blocks, is_numeric, printable, shown
 
 _CELL_WIDTH = 60
 _GAP = "  "

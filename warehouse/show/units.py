@@ -14,7 +14,7 @@ from typing import Any
 
 from estimators.columns import COLUMNS
 from estimators.columns.forms import DAYS, IDENTIFIER, PLAIN, Form, form_of_name
-from warehouse.show.formats import Figure, Row
+from warehouse.show.values import Figure, Row
 
 ROUNDING = 1e-9
 """Share of a step below which a time is rounding: sums of the same parts in another order differ by

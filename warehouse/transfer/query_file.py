@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import polars
 
-    from warehouse.show.formats import Row
+    from warehouse.show.values import Row
 
 LIMITS = Limits(seconds=86_400)
 """A file may take as long as it needs: ^C ends it, and nothing is left of it."""

@@ -1,0 +1,36 @@
+"""GPU counts as they are sold: whole servers, or a power of two below one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from warehouse.plan.question import TrainingRun
+
+_SERVER = 8
+"""GPUs of a server of up to eight that share NVLink, as DGX and HGX have (NVIDIA DGX H100 User
+Guide, introduction)."""
+
+_TRAY = 4
+"""GPUs of a compute tray of a wider domain (NVIDIA GB200 NVL72: 18 trays of four)."""
+
+
+def server_size(run: TrainingRun) -> int:
+    """Return the GPUs of one server of the system."""
+    domain = int(run.problem["nvlink_size"] or 1)
+    return _TRAY if domain > _SERVER else domain
+
+
+def is_sold(num_gpus: int, server: int) -> bool:
+    """Return whether a count is whole servers, or a power of two below one server."""
+    if num_gpus < server:
+        return num_gpus & (num_gpus - 1) == 0
+    return num_gpus % server == 0
+
+
+def next_sold(num_gpus: int, server: int) -> tuple[int | None, int]:
+    """Return the counts of whole servers below and above one; None: there is none below."""
+    smaller = num_gpus // server * server
+    if smaller == num_gpus:
+        smaller -= server
+    return smaller or None, num_gpus // server * server + server

@@ -1,0 +1,70 @@
+"""One value as text: of a table, of JSON, and what a terminal may show of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from math import isfinite
+from typing import Any
+
+Row = Sequence[Any]
+Blocks = Iterable[Sequence[Row]]
+
+
+class Figure(str):
+    """A number already written out; tables align it as a number."""
+
+    __slots__ = ()
+
+
+def json_value(value: Any) -> Any:
+    """Return what JSON can hold of a value: null for NaN and infinities, ISO dates, hex bytes."""
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, Decimal):
+        near = float(value)
+        return near if Decimal(repr(near)) == value else str(value)
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    if isinstance(value, (bytes, bytearray)):
+        return value.hex()
+    if isinstance(value, dict):
+        return {str(key): json_value(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_value(item) for item in value]
+    return str(value)
+
+
+def shown(value: Any) -> str:
+    """Return a value as a table shows it: six digits of a fraction, every digit of an integer."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, datetime):
+        return value.isoformat(" ")
+    plain = json_value(value)
+    text = plain if isinstance(plain, (str, int)) else json.dumps(plain, ensure_ascii=False)
+    return printable(str(text))
+
+
+def printable(text: str) -> str:
+    """Escape what would break a line or steer the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in text)
+
+
+def is_numeric(values: Iterable[Any]) -> bool:
+    """Return whether a column is aligned as numbers: it has some, and nothing else but NULL."""
+    present = [value for value in values if value is not None]
+    return bool(present) and all(
+        isinstance(value, (int, float, Decimal, Figure)) and not isinstance(value, bool)
+        for value in present
+    )
