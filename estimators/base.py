@@ -50,6 +50,7 @@ class BaseEstimator:
     name: str
     version: int
     title: str
+    precedence: int = 0
     mends: tuple[str, ...] = ()
     problem_columns: tuple[str, ...]
     choice_columns: tuple[str, ...] = ()

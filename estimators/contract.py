@@ -351,6 +351,9 @@ class Estimator(Protocol):
     title: str
     """The model and its source in one line."""
 
+    precedence: int
+    """Of several estimators that have what is asked for, the one with the highest answers."""
+
     mends: tuple[str, ...]
     """Erratum ids it can mend, in order."""
 

@@ -45,9 +45,14 @@ def all_estimators() -> list[Estimator]:
     return [get(name) for name in ESTIMATORS]
 
 
+def by_precedence() -> list[Estimator]:
+    """Return every registered estimator, those first that answer where several can."""
+    return sorted(all_estimators(), key=lambda estimator: -estimator.precedence)
+
+
 _DEFAULTS = {
     **dict.fromkeys(("plan", "why", "explain", "measure", "calibrate"), "training_step"),
-    **dict.fromkeys(("rank", "operations"), "roofline"),
+    "operations": "roofline",
 }
 
 

@@ -31,6 +31,13 @@ RECORD = (
     text("variant", "published (no mend), corrected (every mend) or the list of mends"),
     text("kept", "Layout columns held to one value by the study, as JSON; {} is the whole space"),
     Column(
+        "is_superseded",
+        "bool",
+        "",
+        "Whether a newer version of the estimator has the whole space of the same names of model, "
+        "system, GPUs and batch, with other defaults: views do not show the cell",
+    ),
+    Column(
         "num_rows",
         "int",
         "rows",

@@ -87,6 +87,7 @@ class Roofline(SearchedEstimator):
 
     name = "roofline"
     version = 1
+    precedence = 1
     title = "Roofline per operation, exhaustive search over layouts (arXiv 2410.00273)"
     mends = ("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9", "R10", "R11")
     problem_columns = given.PROBLEM

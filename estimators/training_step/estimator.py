@@ -118,6 +118,7 @@ class TrainingStep(SearchedEstimator):
 
     name = NAME
     version = 3
+    precedence = 2
     title = "One training step from first principles, with constants measured elsewhere"
     problem_columns = given.PROBLEM
     choice_columns = given.CHOICES

@@ -45,6 +45,7 @@ select
             'framework ' || nullif(problem.framework, 'megatron_core'),
             'profile ' || nullif(problem.profile, 'default'),
             'precision ' || nullif(problem.precision, 'bf16'),
+            'recompute_modules ' || nullif(problem.recompute_modules, 'none'),
             'bytes_per_element ' || nullif(problem.bytes_per_element, 2),
             -- of the simulator of pipelines, whose rates are of 8 bits
             'precision_bits '

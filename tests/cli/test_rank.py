@@ -11,7 +11,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.shared import Command, Document, Quickstart
+from estimators.columns import LAYOUT_COLUMNS
+from tests.shared import Command, Document, Quickstart, Shared, call
 
 ONE_PROBLEM = (
     *("--model", "gpt3_1T", "--accelerator", "H200", "--nvlink-size", 8),
@@ -77,7 +78,16 @@ def test_top_of_several_problems_is_of_each(rank: Document) -> None:
 def test_problems_without_a_layout_that_fits_leave_an_empty_table(
     warehouse: Command, quickstart: Quickstart, form: str
 ) -> None:
-    arguments = ("--num-gpus", 4, "--format", form, "--db", quickstart.database)
+    arguments = (
+        "--estimator",
+        "roofline",
+        "--num-gpus",
+        4,
+        "--format",
+        form,
+        "--db",
+        quickstart.database,
+    )
     code, out, err = warehouse("rank", *arguments)
     assert code == 0
     assert len(out.splitlines()) == (1 if form in ("json", "csv") else 2)
@@ -119,7 +129,7 @@ def test_csv_has_base_units_and_every_column(warehouse: Command, quickstart: Qui
     ("arguments", "says"),
     [
         (("--model", "gpt3_1TT"), "did you mean gpt3_1T?"),
-        (("--accelerator", "TPU"), "stored: A100, A100 SXM 80GB, B200, H100 SXM 80GB, H200"),
+        (("--accelerator", "TPU"), "stored: A100, A100 SXM 40GB, A100 SXM 80GB, B200"),
         (("--nvlink-size", 32), "stored: 4, 8, 64"),
         (
             ("--model", "gpt3_1T", "--num-gpus", 32, "--accelerator", "A100 SXM 80GB"),
@@ -303,3 +313,101 @@ def test_a_name_is_found_whatever_its_capitals_and_hyphens(
 ) -> None:
     others = ("--num-gpus", 4096)
     assert rank(option, spelt, *others)[1] == rank(option, name, *others)[1] != []
+
+
+STEPS = """
+name = "steps"
+estimator = "training_step"
+[space]
+model = "small"
+num_layers = 4
+hidden_size = 512
+num_heads = 8
+seq_len = [1024, 4096]
+accelerator = "H100 SXM 80GB"
+num_gpus = 4
+global_batch_size = 8
+activation_recompute = "none"
+schedule = ["1f1b", "zb_h1"]
+"""
+GIVEN = "model,num_layers,hidden_size,num_heads,seq_len,accelerator,num_gpus,global_batch_size"
+ONE = "small,4,512,8,{seq_len},H100 SXM 80GB,4,8"
+STAGES = "pipeline_parallel,tensor_parallel,virtual_pipeline,microbatch_size"
+
+
+@pytest.fixture(scope="module")
+def steps(shared: Shared) -> Path:
+    """Searches of two lengths of sequences, and two evaluated layouts: one of another length."""
+
+    def make(place: Path) -> None:
+        (place / "steps.toml").write_text(STEPS)
+        # one microbatch in chunks on two stages: no search has that, a file may
+        odd = f"{ONE.format(seq_len=1024)},2,2,2,8"
+        alone = f"{ONE.format(seq_len=2048)},1,4,1,1"
+        (place / "in.csv").write_text(f"{GIVEN},{STAGES}\n{odd}\n{alone}\n")
+        db = ("--db", place / "w.duckdb")
+        into = ("--into-db", *db)
+        for command in (
+            ("sweep", place / "steps.toml", *db),
+            ("evaluate", "training_step", place / "in.csv", "--out", place / "out.csv", *into),
+        ):
+            code, _, err = call(*command)
+            assert code == 0, err
+
+    return shared("steps_to_rank", make) / "w.duckdb"
+
+
+def test_rows_of_two_lengths_of_sequences_are_told_apart(warehouse: Command, steps: Path) -> None:
+    rows = json.loads(warehouse("rank", "--top", 1, "--json", "--db", steps)[1])
+    assert [row["seq_len"] for row in rows] == [1024, 4096]
+    out = warehouse("rank", "--db", steps)[1]
+    assert "seq len" in out.splitlines()[0]
+
+
+def test_an_export_has_all_that_defines_a_layout(warehouse: Command, steps: Path) -> None:
+    out = warehouse("rank", "--num-gpus", 4, "--format", "csv", "--db", steps)[1]
+    names = out.splitlines()[0].split(",")
+    assert {*LAYOUT_COLUMNS, "seq_len", "framework", "precision", "recompute_modules"} <= {*names}
+
+
+def test_schedules_of_equal_layouts_are_told_apart(warehouse: Command, steps: Path) -> None:
+    question = ("rank", "--top", 500, "--json", "--db", steps)
+    rows = json.loads(warehouse(*question)[1])
+    layouts = [(row["seq_len"], *(row[name] for name in LAYOUT_COLUMNS)) for row in rows]
+    assert len(layouts) == len(set(layouts))
+    assert {row["schedule"] for row in rows if row["pipeline_parallel"] > 1} == {"1f1b", "zb_h1"}
+    assert {row["schedule"] for row in rows if row["pipeline_parallel"] == 1} == {"1f1b"}
+
+
+def test_a_layout_that_was_asked_for_alone_has_no_rank(warehouse: Command, steps: Path) -> None:
+    code, out, err = warehouse("rank", "--top", 500, "--json", "--db", steps)
+    rows = json.loads(out)
+    assert code == 0
+    assert "evaluated alone, without a search: 1 problem" in err
+    for seq_len in (1024, 4096):
+        ranks = [row["rank_by_time"] for row in rows if row["seq_len"] == seq_len]
+        assert ranks == list(range(1, len(ranks) + 1))
+    assert {row["seq_len"] for row in rows} == {1024, 4096}
+    assert not [row for row in rows if (row["virtual_pipeline"], row["microbatch_size"]) == (2, 8)]
+
+
+def test_where_nothing_was_searched_layouts_are_shown_without_a_rank(
+    warehouse: Command, database: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "in.csv"
+    file.write_text(f"{GIVEN},tensor_parallel\n{ONE.format(seq_len=2048)},4\n")
+    stored = ("--out", tmp_path / "out.csv", "--into-db", "--db", database)
+    assert warehouse("evaluate", "training_step", file, *stored)[0] == 0
+    code, out, err = warehouse("rank", "--json", "--db", database)
+    assert code == 0
+    assert [(row["tensor_parallel"], row["rank_by_time"]) for row in json.loads(out)] == [(4, None)]
+    assert "evaluated alone, without a search: 1 problem" in err
+
+
+def test_the_estimator_that_has_rows_of_what_is_asked_answers(
+    warehouse: Command, quickstart: Quickstart
+) -> None:
+    common = ("--json", "--db", quickstart.database)
+    assert warehouse("rank", *common)[2].startswith("training_step: ")
+    assert warehouse("rank", *ONE_PROBLEM, *common)[2].startswith("roofline: ")
+    assert warehouse("rank", "--estimator", "roofline", *common)[2].startswith("roofline: ")

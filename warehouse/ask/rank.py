@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from estimators.columns import COLUMNS, LAYOUT_COLUMNS
-from estimators.registry import all_estimators, get
+from estimators.columns.schedule import SCHEDULE
+from estimators.contract import variant_name
+from estimators.registry import all_estimators, by_precedence, get
 from warehouse.ask.names import Filters, name_meant, with_known_names
 from warehouse.database.connection import rows_as_dicts
+from warehouse.database.current import EVALUATED
 from warehouse.database.lineage import reads_of
 from warehouse.database.sql_text import quoted
 from warehouse.database.views import CONFIGURATION_SOURCE
-from warehouse.errors import InputError
+from warehouse.errors import InputError, UsageError, WarehouseError
+from warehouse.studies.variants import mends_of_options
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -27,9 +32,19 @@ PROBLEM_NAMES = (
 )
 """Columns that name a problem; a ranking adds others where two problems differ in them alone."""
 
-LAYOUT = tuple(
-    name for name in LAYOUT_COLUMNS if name not in ("uses_sequence_parallel", "zero_stage")
+QUESTION = ("seq_len", "framework", "profile", "precision", "number_recipe", "recompute_modules")
+"""Other columns of a problem that people choose; tables leave out those in which no row differs."""
+
+USUAL = {"profile": "default", "number_recipe": "none", "recompute_modules": "none"}
+"""Values of `QUESTION` that need no word."""
+
+LAYOUT = LAYOUT_COLUMNS
+SAID_ONCE = (
+    *("strategy", "attention", "uses_sequence_parallel", "zero_stage"),
+    *(column.name for column in SCHEDULE),
 )
+"""Columns of a layout that are said above a table where all rows agree."""
+
 RESULT = (
     *("step_seconds", "training_seconds", "tokens_per_second", "mfu", "utilization"),
     *(
@@ -60,7 +75,12 @@ class Ranking:
     columns, rows
         The layouts, best first within a problem, with the columns in which their problems differ.
     constants
-        Columns of problem and choices with the same value in all rows.
+        Columns of problem and layout with the same value in all rows, to be said once.
+    num_alone
+        Problems of which layouts were asked for alone, in an evaluated or measured file, and none
+        was searched. Their layouts have no rank; they are shown where no other problem is.
+    num_in_part
+        Problems that are shown whose layouts are held to some values: no whole space was searched.
     num_problems
         Problems that pass the filters.
     num_without
@@ -74,10 +94,68 @@ class Ranking:
     columns: tuple[str, ...]
     rows: list[Row]
     constants: dict[str, Any]
+    num_alone: int
+    num_in_part: int
     num_problems: int
     num_without: int
     num_without_figure: int
     num_without_time: int
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Layouts that were asked for alone.
+
+    Attributes
+    ----------
+    cells
+        Cells that have no others.
+    num_beside
+        The most of them that a problem has beside searched ones.
+    in_part
+        Problems of which no cell has the whole space.
+    """
+
+    cells: frozenset[int]
+    num_beside: int
+    in_part: set[int]
+
+
+def filters_of(
+    connection: DuckDBPyConnection, asked: Filters, estimator: str | None, variant: str | None
+) -> Filters:
+    """Return the filters of a ranking with the estimator that answers, and its variant.
+
+    Parameters
+    ----------
+    asked
+        Filters on problem and strategy.
+    estimator
+        Its name; None: the first by precedence that has a problem of what is asked.
+
+    Raises
+    ------
+    InputError
+        If no estimator has one.
+    UsageError
+        If no estimator has the variant.
+    """
+    errors: list[WarehouseError] = []
+    for each in by_precedence() if estimator is None else [get(estimator)]:
+        try:
+            mends = mends_of_options(each, variant, None)
+            named = {"estimator": each.name, "variant": variant_name(mends, each.mends)}
+            filters = {**named, **asked}
+            if estimator is None:
+                stored_problems(connection, with_known_names(connection, filters))
+        except (InputError, UsageError) as error:
+            if estimator is not None:
+                raise
+            errors.append(error)
+        else:
+            return filters
+    stored_problems(connection, with_known_names(connection, asked))
+    raise min(errors, key=lambda error: isinstance(error, UsageError))
 
 
 def rank_layouts(
@@ -103,18 +181,28 @@ def rank_layouts(
     stored = stored_problems(connection, filters)
     top = top or (DEFAULT_TOP if len(stored) == 1 else 1)
     rank = "rank_in_strategy" if "strategy" in filters else "rank_by_time"
+    alone = _asked_alone(connection, stored)
+    depth = top + alone.num_beside
     if by == TIME:
-        ranked = _ranked(connection, filters, rank, top)
+        ranked = _ranked(connection, filters, rank, depth)
     else:
         by = _known_column(connection, by)
-        rank, ranked = "rank", _ranked_by(connection, filters, by, top)
+        rank, ranked = "rank", _ranked_by(connection, filters, by, depth)
+    if alone.cells:
+        ranked = {
+            problem: _of_searches(layouts, rank, top, alone.cells)
+            for problem, layouts in ranked.items()
+        }
     left_out = _left_out(connection, filters, by, stored - ranked.keys())
+    unsearched = {problem for problem, layouts in ranked.items() if layouts[0][rank] is None}
+    if len(unsearched) < len(ranked):
+        ranked = {problem: some for problem, some in ranked.items() if problem not in unsearched}
     if not ranked and left_out["fits"] == 0:
         raise _nothing_to_rank(connection, filters, by, left_out)
     result = dict.fromkeys((by, *RESULT)) if by not in LAYOUT else dict.fromkeys(RESULT)
     problems = rows_as_dicts(connection, "from problem")
     shown = _sorted(problem for problem in problems if problem["problem_id"] in ranked)
-    names = (*PROBLEM_NAMES, *_differing(shown))
+    names = tuple(dict.fromkeys((*PROBLEM_NAMES, *QUESTION, *_differing(shown))))
     columns = (*names, rank, *LAYOUT, *(name for name in result if name not in names))
     rows = [{**problem, **layout} for problem in shown for layout in ranked[problem["problem_id"]]]
     return Ranking(
@@ -122,9 +210,11 @@ def rank_layouts(
         rows=[[row[name] for name in columns] for row in rows],
         constants={
             name: rows[0][name]
-            for name in (*names, "strategy", "attention")
+            for name in (*names, *SAID_ONCE)
             if rows and len({row[name] for row in rows}) == 1
         },
+        num_alone=len(unsearched),
+        num_in_part=len(alone.in_part & ranked.keys() - unsearched),
         num_problems=len(stored),
         num_without=left_out["fits"],
         num_without_figure=left_out["figure"],
@@ -136,7 +226,7 @@ def _ranked(
     connection: DuckDBPyConnection, filters: Filters, rank: str, top: int
 ) -> dict[int, list[Record]]:
     """Return the layouts of each problem up to rank `top`, best first."""
-    columns = ", ".join(("problem_id", rank, *LAYOUT, *RESULT))
+    columns = ", ".join(("problem_id", "cell_id", rank, *LAYOUT, *RESULT))
     where = " and ".join(f"{quoted(name)} = ?" for name in filters)
     ranked: dict[int, list[Record]] = {}
     for layout in rows_as_dicts(
@@ -152,7 +242,9 @@ def _ranked_by(
     connection: DuckDBPyConnection, filters: Filters, by: str, top: int
 ) -> dict[int, list[Record]]:
     """Return the layouts of each problem up to rank `top` by a column, best first."""
-    columns = ", ".join(quoted(n) for n in dict.fromkeys(("problem_id", by, *LAYOUT, *RESULT)))
+    columns = ", ".join(
+        quoted(n) for n in dict.fromkeys(("problem_id", "cell_id", by, *LAYOUT, *RESULT))
+    )
     where = " and ".join(f"{quoted(name)} = ?" for name in filters)
     order = "desc" if by in COLUMNS and COLUMNS[by].better == "higher" else "asc"
     ranked: dict[int, list[Record]] = {}
@@ -166,6 +258,48 @@ def _ranked_by(
     ):
         ranked.setdefault(layout["problem_id"], []).append(layout)
     return ranked
+
+
+def _asked_alone(connection: DuckDBPyConnection, problems: set[int]) -> Alone:
+    """Return the cells of layouts that were asked for alone, and problems searched in part only.
+
+    A layout is asked for alone in a file of configurations, or by a study that holds every column
+    of it.
+    """
+    cells = connection.execute(
+        "select cell_id, problem_id, kept = '{}', json_exists(kept, ?) or num_rows = 1, num_rows "
+        "from current_cell where list_contains(?, problem_id)",
+        [f"$.{EVALUATED}", sorted(problems)],
+    ).fetchall()
+    alone: dict[int, set[int]] = {}
+    beside: Counter[int] = Counter()
+    searched, whole = set(), set()
+    for cell, problem, is_whole, is_alone, rows in cells:
+        if is_alone and not is_whole:
+            alone.setdefault(problem, set()).add(cell)
+            beside[problem] += rows
+        else:
+            searched.add(problem)
+        if is_whole:
+            whole.add(problem)
+    return Alone(
+        frozenset().union(*alone.values()),
+        max((rows for problem, rows in beside.items() if problem in searched), default=0),
+        problems - whole,
+    )
+
+
+def _of_searches(
+    layouts: Sequence[Record], rank: str, top: int, alone: Collection[int]
+) -> list[Record]:
+    """Return the best `top` layouts; only those that a search found count for their ranks.
+
+    Layouts that were asked for alone have no rank. They are left out where a search has others.
+    """
+    searched = [layout for layout in layouts if layout["cell_id"] not in alone]
+    if searched:
+        return [{**layout, rank: place} for place, layout in enumerate(searched[:top], start=1)]
+    return [{**layout, rank: None} for layout in layouts[:top]]
 
 
 def _left_out(
@@ -246,11 +380,15 @@ def _sorted(problems: Iterable[Record]) -> list[Record]:
 
 
 def _differing(problems: Sequence[Record]) -> list[str]:
-    """Return the columns in which problems of the same names differ, as in a hardware sweep."""
+    """Return the columns in which problems of the same names differ, as in a hardware sweep.
+
+    What follows from another framework or number format does not count.
+    """
     named: dict[tuple[Any, ...], Record] = {}
     differing: set[str] = set()
     for problem in problems:
-        first = named.setdefault(tuple(problem[name] for name in PROBLEM_NAMES), problem)
+        names = (*PROBLEM_NAMES, *QUESTION)
+        first = named.setdefault(tuple(problem[name] for name in names), problem)
         differing |= {name for name in problem if problem[name] != first[name]}
     return [name for name in problems[0] if name in differing - {"problem_id"}] if problems else []
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from estimators import registry
+from estimators.columns import COLUMNS
 from warehouse.cli.common import put_for_people, say, title_line
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
@@ -27,14 +28,15 @@ if TYPE_CHECKING:
     from warehouse.ask.rank import Ranking
 
 
-DEFAULT_ESTIMATOR = registry.default("rank")
+HEADINGS = {"uses_sequence_parallel": "seq", "zero_stage": "ZeRO"}
+"""Short headings of columns that layouts in words name so."""
 
 
 def rank(
     *,
     problem: ProblemFilters,
     num_clusters: NumClusters = None,
-    estimator: EstimatorName = DEFAULT_ESTIMATOR,
+    estimator: EstimatorName = None,
     variant: Variant = None,
     by: Annotated[
         str,
@@ -50,26 +52,26 @@ def rank(
     batch. Filters that leave one problem show its 10 fastest layouts; filters that leave several
     show the fastest of each. --top sets how many layouts of each problem are shown. With --strategy
     layouts are ranked within that strategy. An estimator without a model of memory excludes no
-    layout.
+    layout. Without --estimator the most detailed one that has rows of what is asked answers.
+
+    Only layouts that a search found have a rank. A layout that was asked for alone, in a file of
+    configurations or of measurements, has none; it is shown where no search is stored.
 
     --by ranks by another column, such as network_bytes_per_flop, utilization or memory_bytes.
     Tables use GB and percent, and leave out what is the same in all rows. JSON and CSV use base
     units and have every column.
     """
-    from estimators.contract import variant_name
-    from warehouse.ask.rank import rank_layouts
+    from warehouse.ask.rank import filters_of, rank_layouts
     from warehouse.database.connection import open_for_read
-    from warehouse.studies.variants import mends_of_options
 
-    chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
-    filters: dict[str, Any] = {
-        "estimator": chosen.name,
-        "variant": variant_name(mends_of_options(chosen, variant, None), chosen.mends),
+    asked = {
         **given(problem),
         **({} if num_clusters is None else {"num_clusters": num_clusters}),
     }
     with open_for_read(db) as connection:
+        filters = filters_of(connection, asked, estimator, variant)
         ranking = rank_layouts(connection, filters, top, by)
+    chosen = registry.get(str(filters["estimator"]))
     say(title_line(chosen.name))
     _say_scope(ranking, filters, by)
     drop = set(ranking.constants)
@@ -77,14 +79,26 @@ def rank(
     if None not in sizes:
         drop.add("num_microbatches")  # follows from the size
     with output.opened():
-        put_for_people(ranking.columns, ranking.rows, output.form, drop=drop)
+        put_for_people(ranking.columns, ranking.rows, output.form, drop, HEADINGS)
 
 
 def _say_scope(ranking: Ranking, filters: Mapping[str, Any], by: str) -> None:
     """Say which problems are shown, and which have no layout to show."""
     common = {**filters, **ranking.constants}
-    say(", ".join(f"{name} {value}" for name, value in common.items() if value is not None))
+    from warehouse.ask.rank import SAID_ONCE, USUAL
+
+    unsaid = {name: COLUMNS[name].neutral for name in SAID_ONCE} | USUAL
+    words = (
+        f"{name} {str(value).lower() if isinstance(value, bool) else value}"
+        for name, value in common.items()
+        if value is not None and value != unsaid.get(name)
+    )
+    say(", ".join(words))
     say(f"{count(ranking.num_problems, 'problem')}, {count(len(ranking.rows), 'layout')} shown")
+    if ranking.num_alone:
+        say(f"evaluated alone, without a search: {count(ranking.num_alone, 'problem')}")
+    if ranking.num_in_part:
+        say(f"searched in part, with some values held: {count(ranking.num_in_part, 'problem')}")
     if ranking.num_without:
         say(f"no layout fits in memory: {count(ranking.num_without, 'problem')}")
     if ranking.num_without_figure:

@@ -1,7 +1,8 @@
 """SQL of the `current_*` views: stored rows with the columns of their cell and problem.
 
 The views show cells in force: those of the newest estimator version that has the whole space, and
-those of later versions that have a part of it. Several cells in force can cover the same problem
+those of later versions that have a part of it. Cells of a problem that a newer version asks with
+other defaults are out of force (`superseded`). Several cells in force can cover the same problem
 and choices: the whole search, a study that fixes a degree, an evaluated file. They are *siblings*,
 ordered by newer version, whole space, id. The views show each layout once, from its first sibling.
 Without siblings this costs one scan.
@@ -13,11 +14,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from warehouse.database.sql_text import literal, quoted
+from warehouse.database.superseded import SUPERSEDED
 
 if TYPE_CHECKING:
     from estimators.contract import Estimator, Relation
 
 CURRENT_CELL = "current_cell"
+EVALUATED = "rows"
+"""What `kept` of a cell names where its layouts were given, in a file: no search found them."""
 FACT_COUNT = "fact_count"
 
 OWN_RECORD = f"{CURRENT_CELL}.cell_id || ' ' || epoch_us({CURRENT_CELL}.evaluated_at)"
@@ -47,8 +51,9 @@ select
     count(*) over siblings as num_siblings,
     min(cell_id) over siblings as first_sibling
 from (
-    select *
+    select * exclude ({SUPERSEDED})
     from cell
+    where {SUPERSEDED} is distinct from true
     qualify estimator_version >= coalesce(
         max(estimator_version) filter (where kept = '{{}}') over (partition by {question}), 0
     )

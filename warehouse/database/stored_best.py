@@ -1,5 +1,7 @@
 """Caches of each cell's fastest layout and of its leading rows; a stale cache is slow, never wrong.
 
+`refresh` also marks the cells that newer ones supersede, which the caches leave out.
+
 Views take the rows of table `stored_best`, and of the tables of leading rows, whose cell has not
 changed since, and search the layouts of all other cells. Call `refresh` in each transaction that
 stores or deletes cells.
@@ -14,6 +16,7 @@ from estimators.registry import all_estimators
 from warehouse.database.current import leading_staging_name
 from warehouse.database.leading import FITS, MEMORY, LeadingTimes
 from warehouse.database.sql_text import literal, quoted
+from warehouse.database.superseded import mark
 from warehouse.database.tables import STORED_BEST
 
 if TYPE_CHECKING:
@@ -50,6 +53,7 @@ def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) 
     leading
         The leading rows of the cells that were just evaluated. Those of others are searched.
     """
+    mark(connection)
     connection.execute(
         f"delete from {TABLE} where (cell_id, sibling_record) not in "
         f"(select (cell_id, sibling_record) from {STATE})"

@@ -152,7 +152,7 @@ def core_tables(estimators: Sequence[Estimator]) -> list[Table]:
             "cell",
             "Stored cells: one problem under one set of choices, by one version of an estimator. "
             "One row per cell whose rows are stored",
-            (*CELL_RECORD, *choices),
+            (*CELL_RECORD, "is_superseded", *choices),
             key="cell_id",
             required=CELL_RECORD[1:],
         ),
