@@ -275,10 +275,14 @@ def test_commands_take_an_estimator_that_has_what_they_need() -> None:
         "explain": "formulas",
         "calibrate": "constants",
         "operations": "operations",
-        "rank": "search",
     }
     for command, capability in capabilities.items():
         assert registry.default(command) in registry.with_capability(capability)
+    first, second, *others = registry.by_precedence()
+    assert (first.name, second.name) == ("training_step", "roofline")
+    assert [each.name for each in others] == [
+        name for name in registry.ESTIMATORS if name not in (first.name, second.name)
+    ]
     assert registry.with_capability("can_plan") == ["roofline", "training_step"]
     assert registry.with_capability("source_tables") == ["cluster"]
     assert registry.with_capability("takes_published_steps") == [registry.default("measure")]

@@ -51,7 +51,7 @@ def in_force(connection: duckdb.DuckDBPyConnection) -> list[int]:
     return [cell for (cell,) in found]
 
 
-NEW = {"model": "tiny", "num_gpus": 8, "hbm_bytes": 85.5e9}
+NEW: dict[str, Any] = {"model": "tiny", "num_gpus": 8, "hbm_bytes": 85.5e9}
 
 
 def test_a_newer_version_with_another_default_replaces_the_problem(
