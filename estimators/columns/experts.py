@@ -36,10 +36,23 @@ EXPERTS = (
         "",
         "Whether tokens of one microbatch travel beside the arithmetic of another",
     ),
+    Column(
+        "framework_release",
+        "float",
+        "",
+        "Release of the program, a year and a month as 26.04, if it is not the newest",
+        minimum=15,
+        maximum=99,
+    ),
 )
 """Inputs of a problem."""
 
 EXPERT_DEFAULT = (
-    text("expert_default", "Framework, after @ the accelerator and the model that differ from it"),
+    text(
+        "expert_default",
+        "Framework, after @ the accelerator, the model and the recipe that differ from it; after "
+        "a space, until which release",
+    ),
+    Column("before_release", "float", "", "First release that differs", minimum=15, maximum=99),
 )
 """Columns of the table of defaults."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +14,7 @@ from estimators.columns.experts import EXPERTS as EXPERT_COLUMNS
 from estimators.columns.schedule import SCHEDULE
 from estimators.columns.shape import SHAPE_DETAILS
 from estimators.columns.training_step import CONSTANTS as CONSTANT_COLUMNS
-from estimators.contract import Array, Catalog, IdleChoices, RefusedError, Scalar
+from estimators.contract import Array, Catalog, IdleChoices, Record, RefusedError, Scalar
 from estimators.inputs import Inputs
 from estimators.kernels.attention import BLOCK, chip_of, default_program, programs_of, record_of
 from estimators.kernels.products import FORMULA, kernels_of, measured_accelerators
@@ -101,6 +101,7 @@ OTHER_INPUTS = (
 OPTIONAL = (
     *("vocab_size", "fp8_flops_per_second", "fp4_flops_per_second", LIMIT),
     *("pipeline_layout", "layers_in_first_stage", "layers_in_last_stage", "microbatch_group"),
+    "framework_release",
 )
 NEUTRAL_CHOICES: dict[str, Scalar] = {
     "schedule": "1f1b",
@@ -463,17 +464,17 @@ def _resolve_experts(
         In which rows each of `OF_RECIPES` is given.
     """
     table = catalog.tables.get("expert_default", {})
-    names = ("framework", "accelerator", "number_recipe")
+    names = ("framework", "accelerator", "number_recipe", "framework_release")
     columns = (models.tolist(), *(inputs[name].tolist() for name in names))
     cases = list(zip(*columns, strict=True))
     for case in dict.fromkeys(cases):
-        model, framework, accelerator, recipe = case
+        model, framework, accelerator, recipe, release = case
         product = product_behind(catalog, accelerator) or product_of(catalog, accelerator)
         with suppress(RefusedError):
             model = catalog.find("model", str(model))["model"]
         place = f"{framework}@{product}"
         keys = (f"{place}@{model}@{recipe}", f"{place}@{model}", place, str(framework))
-        found = next((table[key] for key in keys if key in table), {})
+        found = next((row for key in keys for row in _until(table, key, release)), {})
         rows = np.fromiter((each == case for each in cases), bool, len(cases))
         for name in OF_EXPERTS:
             if name in found:
@@ -483,6 +484,17 @@ def _resolve_experts(
                 inputs[name][rows & ~asked[name]] = found[name]
     for name in OF_EXPERTS:
         inputs.default(name, DEFAULTS[name])
+
+
+def _until(table: Mapping[str, Record], key: str, release: float) -> Iterator[Record]:
+    """Yield the rows of a key that hold for a release, the first one first; nan: the newest."""
+    older = [row for name, row in table.items() if name.startswith(f"{key} ")]
+    yield from sorted(
+        (row for row in older if release < float(str(row["before_release"]))),
+        key=lambda row: float(str(row["before_release"])),
+    )
+    if key in table:
+        yield table[key]
 
 
 def resolve_layout(inputs: Inputs, catalog: Catalog) -> None:

@@ -90,3 +90,32 @@ def test_the_processor_of_grace_launches_more_slowly() -> None:
         for name in ("H100 SXM 80GB", "B200 SXM 180GB", "GB200 (per GPU)", "GB300 (per GPU)")
     ]
     assert found == [45e-6, 45e-6, 1.24e-4, 1.24e-4]
+
+
+@pytest.mark.parametrize(
+    ("row", "release", "expected"),
+    [
+        # of each key the row with the first release that differs, of which this one is before
+        ({"model": "gpt_oss_120B"}, 25.11, ("alltoall", False, False, False)),
+        ({"model": "gpt_oss_120B"}, 26.02, ("alltoall", False, False, False)),
+        ({"model": "gpt_oss_120B"}, 26.04, ("flex", True, False, False)),
+        ({"model": "gpt_oss_120B"}, 26.06, ("alltoall", True, False, False)),
+        ({"model": "qwen3_30B_A3B", "precision": "fp8"}, 26.0401, ("flex", False, True, False)),
+        ({"model": "qwen3_30B_A3B", "precision": "fp8"}, 26.06, ("flex", True, True, True)),
+        ({"model": "qwen3_30B_A3B", "precision": "bf16"}, 26.04, ("flex", False, True, False)),
+    ],
+)
+def test_a_release_has_the_recipe_of_its_time(
+    row: dict[str, Any], release: float, expected: tuple[str, bool, bool, bool]
+) -> None:
+    found = resolved(
+        {"accelerator": "GB200 (per GPU)", "framework_release": release, **row},
+    )
+    names = ("dispatcher", "overlaps_expert_comm", "uses_cuda_graphs", "captures_whole_steps")
+    assert tuple(found[name] for name in names) == expected
+
+
+def test_each_release_that_differs_is_that_of_its_key() -> None:
+    for name, row in CATALOG.tables["expert_default"].items():
+        _, _, until = name.partition(" until ")
+        assert row["before_release"] == (float(until) if until else None), name
