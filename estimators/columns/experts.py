@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from estimators.columns.column import Column, text
+from estimators.columns.forms import BYTES_OF_ELEMENT
 
 DISPATCHERS = ("alltoall", "allgather", "flex")
 """Values of `dispatcher`."""
@@ -21,6 +22,7 @@ EXPERTS = (
         "Bytes of an element of a token on its way to the experts; results come back in 16 bits",
         minimum=0.5,
         maximum=4,
+        shown_as=BYTES_OF_ELEMENT,
     ),
     Column(
         "expert_load_ratio",

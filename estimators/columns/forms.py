@@ -117,6 +117,7 @@ DAYS = Form(
 )
 """Times of whole runs: in hours below two days, in minutes below two hours."""
 BYTES = Form("GB", "_bytes", ",.1f", per=1e9)
+BYTES_OF_ELEMENT = Form("bytes", "_bytes", ",.4g")
 BYTES_PER_SECOND = Form("GB/s", "_bytes_per_second", ",.1f", per=1e9, digits_in_text=",.4g")
 BYTES_PER_FLOP = Form("bytes/FLOP", "_bytes_per_flop", ".3g")
 FLOPS_PER_GPU = Form("TFLOP", "flops_per_gpu", ",.1f", per=1e12)
@@ -155,6 +156,7 @@ SHARE = _share("%", "_fraction")
 MFU = _share("MFU %", "mfu")
 UTILIZATION = _share("utilization %", "utilization")
 FIT = _share("room %", "fit_probability")
+PLANNED = _share("planned %", "planned_share")
 ROUNDING = _share("rounding %", "published_rounding")
 ERROR = _signed_share("error %", "relative_error")
 ERROR_SIZE = _share("|error| %", "absolute_relative_error")
@@ -187,7 +189,7 @@ _BY_NAME = (
     *(SECONDS, BYTES, BYTES_PER_SECOND, BYTES_PER_FLOP, FLOPS_PER_GPU, FLOPS_PER_SECOND),
     *(FLOPS_PER_SECOND_PER_GPU, DATASET_TOKENS, TOKENS_PER_SECOND, ROWS_PER_SECOND, GPU_HOURS),
     *(COST, USD, USD_PER_GPU_HOUR, USD_PER_KWH, ENERGY, EMISSIONS, EMISSIONS_PER_KWH, POWER),
-    *(SERVER_POWER, GPU_POWER, SHARE, MFU, UTILIZATION, ROUNDING, ERROR, ERROR_SIZE),
+    *(SERVER_POWER, GPU_POWER, SHARE, MFU, UTILIZATION, PLANNED, ROUNDING, ERROR, ERROR_SIZE),
     *(ERROR_BEYOND_ROUNDING, ERROR_SIZE_BEYOND_ROUNDING, BIAS, RANK_CORRELATION, SPEEDUP),
 )
 

@@ -13,7 +13,7 @@ from estimators.columns.column import (
     positive,
     text,
 )
-from estimators.columns.forms import FIT, PLAIN
+from estimators.columns.forms import BYTES_OF_ELEMENT, FIT, PLAIN
 
 SHAPE = (
     count("expert_ffn_hidden_size", "Width of one expert's feed-forward layer"),
@@ -62,7 +62,7 @@ RUN = (
         "Whether weights in 8 or 4 bits are the parameters, without copies in 16 bits",
     ),
     *(
-        Column(name, "float", "bytes", meaning, minimum=0, maximum=4)
+        Column(name, "float", "bytes", meaning, minimum=0, maximum=4, shown_as=BYTES_OF_ELEMENT)
         for name, meaning in (
             ("moment_bytes", "Bytes of one moment of the optimizer; another input of its bytes"),
             (
@@ -312,7 +312,7 @@ CONSTANTS = (
         "Whether bias, dropout, residual, activation and norms are single kernels",
     ),
     *(
-        Column(name, "float", "bytes", meaning, minimum=0, maximum=1e4)
+        Column(name, "float", "bytes", meaning, minimum=0, maximum=1e4, shown_as=BYTES_OF_ELEMENT)
         for name, meaning in (
             ("stored_weight_bytes", "Bytes kept of one weight of the forward pass"),
             ("stored_gradient_bytes", "Bytes kept of one gradient"),

@@ -88,7 +88,7 @@ SHARE_KEYS = (
 
 MEMORY_SUMS = ("allocated_bytes", "reserved_bytes", "memory_bytes", "fit_probability")
 UTILIZATION = ("mfu", "hfu", "tokens_per_second_per_gpu")
-POWER = ("relative_clock", "gpu_watts")
+POWER = ("relative_clock", "gpu_watts", "slot_watts")
 _FITS = ("memory_bytes", "fits_memory")
 
 RELATION = Relation(
@@ -453,6 +453,7 @@ def _derived(
     memory = _in_all(figures, values)["memory_bytes"].rows
     spent = figures["step_seconds"].rows * values["num_gpus"]
     peak = _peak(values)
+    watts = power.gpu_watts({name: figures[name].rows for name in figures}, values)
     found = {
         "allocated_bytes": _allocated(figures),
         "reserved_bytes": _reserved(figures),
@@ -460,7 +461,8 @@ def _derived(
         "mfu": model_flops(values) / (spent * peak),
         "hfu": hardware_flops(values) / (spent * peak),
         "tokens_per_second_per_gpu": values["global_batch_size"] * values["seq_len"] / spent,
-        "gpu_watts": power.gpu_watts({name: figures[name].rows for name in figures}, values),
+        "gpu_watts": watts,
+        "slot_watts": watts + values["host_watts"],
     }
     return {name: Gathered(column, None) for name, column in found.items()}
 

@@ -32,12 +32,17 @@ def _has_rate(width: str, values: Values) -> Any:
 
 def _other_width(width: str, row: Values) -> str:
     has_fp8 = width == "fp4" and not np.isnan(_number(row["fp8_flops_per_second"]))
-    others = "fp8 or bf16" if has_fp8 else "bf16"
-    return f"use {others}, or give `{width}_flops_per_second`"
+    others = f"use {'fp8 or bf16' if has_fp8 else 'bf16'}, and leave `number_recipe` out"
+    # tensor cores that do not apply the scales run no recipe of the width
+    is_lacking = row["transposes_operands"] and row["number_recipe"] in SCALED_IN_HARDWARE
+    return others if is_lacking else f"{others}; or give `{width}_flops_per_second`"
 
 
-def _recipes_of(precision: str) -> str:
-    names = [name for name, width in WIDTHS.items() if width == precision] or ["none"]
+def _recipes_of(row: Values) -> str:
+    """Return the recipes of the precision that run on the accelerator."""
+    names = [name for name, width in WIDTHS.items() if width == row["precision"]] or ["none"]
+    if row["transposes_operands"]:
+        names = [name for name in names if name not in SCALED_IN_HARDWARE] or names
     return " or ".join(", ".join(names).rsplit(", ", 1))
 
 
@@ -47,7 +52,10 @@ PROBLEM_RULES = (
         Rule(
             f"{width} has a rate",
             "precision",
-            ("precision", "fp8_flops_per_second", "fp4_flops_per_second"),
+            (
+                *("precision", "number_recipe", "transposes_operands"),
+                *("fp8_flops_per_second", "fp4_flops_per_second"),
+            ),
             partial(_has_rate, width),
             lambda _row: "has no published peak rate on this accelerator",
             partial(_other_width, width),
@@ -57,13 +65,13 @@ PROBLEM_RULES = (
     Rule(
         "a recipe makes its precision",
         "number_recipe",
-        ("number_recipe", "precision"),
+        ("number_recipe", "precision", "transposes_operands"),
         lambda v: (
             np.equal(precision_of(v["number_recipe"]), v["precision"])
             | (np.equal(v["number_recipe"], "none") & np.equal(v["precision"], "fp16"))
         ),
         lambda row: f"does not make `precision` {row['precision']}",
-        lambda row: f"use {_recipes_of(str(row['precision']))}",
+        lambda row: f"use {_recipes_of(row)}",
     ),
     Rule(
         "layers in 16 bits are layers",
@@ -90,13 +98,17 @@ PROBLEM_RULES = (
     Rule(
         "tensor cores apply scales of small blocks",
         "number_recipe",
-        ("number_recipe", "transposes_operands"),
+        ("number_recipe", "transposes_operands", "fp8_flops_per_second"),
         lambda v: (
             ~np.isin(np.asarray(v["number_recipe"], dtype=str), SCALED_IN_HARDWARE)
             | ~np.equal(v["transposes_operands"], True)
         ),
         lambda _row: "has scales that the tensor cores of this accelerator do not apply",
-        lambda _row: "use tensorwise, delayed or blockwise",
+        lambda row: (
+            "use none, with `precision` bf16"
+            if np.isnan(_number(row["fp8_flops_per_second"]))
+            else "use tensorwise, delayed or blockwise, with `precision` fp8"
+        ),
     ),
     Rule(
         "a power limit leaves room for work",

@@ -53,8 +53,21 @@ def test_a_recipe_makes_its_precision() -> None:
 @pytest.mark.parametrize(
     ("given", "column", "hint"),
     [
-        ({"accelerator": "H100", "precision": "fp4"}, "precision", "use fp8 or bf16, or give"),
-        ({"accelerator": "A100", "precision": "fp8"}, "precision", "use bf16, or give"),
+        (
+            {"accelerator": "H100", "precision": "fp4"},
+            "precision",
+            "use fp8 or bf16, and leave `number_recipe` out",
+        ),
+        (
+            {"accelerator": "A100", "precision": "fp8"},
+            "precision",
+            "use bf16, and leave `number_recipe` out; or give `fp8_flops_per_second`",
+        ),
+        (
+            {"accelerator": "H100", "precision": "fp8", "number_recipe": "nvfp4"},
+            "number_recipe",
+            "use delayed, tensorwise or blockwise",
+        ),
         (
             {"accelerator": "GB200", "precision": "fp4", "number_recipe": "mxfp8"},
             "number_recipe",
@@ -79,6 +92,13 @@ def test_a_format_that_an_accelerator_lacks_is_refused(
     [refusal] = refusals
     assert refusal.column == column
     assert hint in refusal.hint
+
+
+def test_the_hint_of_a_recipe_of_newer_tensor_cores_leads_to_one_that_runs() -> None:
+    [refusal] = resolved(accelerator="H100", number_recipe="nvfp4")[1]
+    assert refusal.hint == "use fp8 or bf16, and leave `number_recipe` out"
+    for precision in ("fp8", "bf16"):
+        assert not resolved(accelerator="H100", precision=precision)[1]
 
 
 def test_blocks_of_128_values_have_kernels_of_their_own_on_hopper_alone() -> None:

@@ -202,9 +202,11 @@ def test_memory_traffic_and_transfers_take_their_own_power() -> None:
     expected = 100 * streams / found["step_seconds"]
     assert found["gpu_watts"] == pytest.approx(expected, rel=1e-6)
     links = {"nvlink_bytes_per_second": 1e9, "transfer_watts": 50.0}
-    found = step({**IDEAL, **GPT, **links, "tensor_parallel": 2, "num_gpus": 2})
+    host = {"host_watts": 230.0, "tensor_parallel": 2, "num_gpus": 2}
+    found = step({**IDEAL, **GPT, **links, **host})
     expected = 50 * found["tensor_comm_seconds"] / found["step_seconds"]
     assert found["gpu_watts"] == pytest.approx(expected, rel=1e-6)
+    assert found["slot_watts"] == pytest.approx(expected + 230, rel=1e-6)
 
 
 # ---- measured rates ----

@@ -8,7 +8,7 @@ import pytest
 
 from estimators.columns import COLUMNS, LAYOUT_COLUMNS
 from estimators.columns.schedule import SCHEDULE
-from warehouse.show.units import for_people, telling_columns
+from warehouse.show.units import for_people, in_words, telling_columns
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,16 @@ def test_columns_that_stand_at_unused_in_all_rows_are_left_out() -> None:
 
 def test_columns_to_drop_are_dropped() -> None:
     assert telling_columns(("model", "num_gpus"), [("gpt3", 8)], drop=["model"]) == [1]
+
+
+def test_bytes_of_one_element_are_bytes() -> None:
+    assert in_words("stored_weight_bytes", 2.0) == "2 bytes"
+    assert in_words("dispatch_element_bytes", 0.5) == "0.5 bytes"
+    assert in_words("framework_bytes", 0.55e9) == "0.6 GB"
+
+
+def test_the_share_of_published_hours_is_a_percentage() -> None:
+    assert for_people(("planned_share",), [(0.89876,)]) == (["planned %"], [["89.9"]])
 
 
 def test_a_table_without_rows_keeps_its_headings() -> None:
