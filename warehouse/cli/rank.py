@@ -63,6 +63,7 @@ def rank(
     """
     from warehouse.ask.rank import filters_of, rank_layouts
     from warehouse.database.connection import open_for_read
+    from warehouse.database.narrow import narrow_to
 
     asked = {
         **given(problem),
@@ -70,8 +71,9 @@ def rank(
     }
     with open_for_read(db) as connection:
         filters = filters_of(connection, asked, estimator, variant)
+        chosen = registry.get(str(filters["estimator"]))
+        narrow_to(connection, chosen)
         ranking = rank_layouts(connection, filters, top, by)
-    chosen = registry.get(str(filters["estimator"]))
     say(title_line(chosen.name))
     _say_scope(ranking, filters, by)
     drop = set(ranking.constants)

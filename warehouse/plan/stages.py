@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warehouse.database.connection import open_for_read
+from warehouse.database.narrow import narrow_to
 from warehouse.plan.answer import PlanAnswer, read_answer
 from warehouse.plan.compare import compare_counts, refined_counts
 from warehouse.plan.queries import QueryCache
@@ -119,6 +120,7 @@ def run_stages(
                 waiting[:0] = _refined(run, sweeps[-1], database)
             case ReadAnswer(top):
                 with open_for_read(database) as connection:
+                    narrow_to(connection, run.estimator)
                     return read_answer(run, QueryCache(connection), sweeps, top)
     raise ValueError("the stages of a plan end without ReadAnswer")
 
@@ -126,6 +128,7 @@ def run_stages(
 def _refined(run: TrainingRun, sweep: Sweep, database: Path) -> list[Stage]:
     """Return the sweep of the counts that were tried and those next to the best of them."""
     with open_for_read(database) as connection:
+        narrow_to(connection, run.estimator)
         found = compare_counts(run, QueryCache(connection), sweep)
         more = refined_counts(run, sweep.problems, found.lines)
         if not more:
