@@ -6,7 +6,7 @@ python := .venv/bin/python
 # Tests start the program some hundred times: compiling it each time takes a quarter of a second.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart test test-all lint format docs bench clean runtime dev
+.PHONY: help quickstart test test-all lint format docs site lock bench clean runtime dev
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do \
@@ -35,11 +35,22 @@ format: dev ## Format Python and SQL, and correct style
 docs: dev ## Generate the references of columns, errata and lineage
 	@$(python) -m docs.build.pages docs
 
+site: ## Build docs/ as a site in site/ that is read and searched without a server
+	@.ci/environment docs
+	@NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+lock: dev ## Resolve requirements-dev.lock anew (needs uv)
+	@{ sed -n '/^#/p' requirements-dev.lock; \
+		uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra dev \
+			--upgrade --no-header --no-annotate pyproject.toml; } > requirements-dev.lock.new
+	@mv requirements-dev.lock.new requirements-dev.lock
+
 bench: dev ## Measure rows/s evaluated and stored, against the bare ingest
 	@$(python) -m benchmarks
 
 clean: ## Remove .venv, caches and build output; databases are kept
-	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist site
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 runtime:

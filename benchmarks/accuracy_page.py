@@ -1,7 +1,7 @@
 """Bring docs/accuracy.md up to date: ``python -m benchmarks.accuracy_page``.
 
 Runs the commands of the page on a new database and puts in what they print, the tables that no
-command prints, and, where matplotlib is installed (``pip install '.[docs]'``), the pictures.
+command prints, and, where matplotlib is installed (``pip install '.[pictures]'``), the pictures.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> None:
         subprocess.run([*quickstart, "--db", database], check=True, capture_output=True)
         PAGE.write_text(filled(PAGE.read_text("utf-8"), database), encoding="utf-8")
         if find_spec("matplotlib") is None:
-            print("the pictures need matplotlib: pip install '.[docs]'", file=sys.stderr)
+            print("the pictures need matplotlib: pip install '.[pictures]'", file=sys.stderr)
             return
         from benchmarks.pictures import draw
 

@@ -1,6 +1,6 @@
 """Draw the pictures of docs/accuracy.md: ``python -m benchmarks.pictures DATABASE [FOLDER]``.
 
-Needs matplotlib (``pip install '.[docs]'``) and a database that `warehouse quickstart` made.
+Needs matplotlib (``pip install '.[pictures]'``) and a database that `warehouse quickstart` made.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from hypothesis import settings
 from estimators.columns import COLUMNS
 from estimators.registry import ESTIMATORS
 from tests.examples import EXAMPLES
-from tests.shared import Quickstart, Shared, call, run_program
+from tests.shared import Quickstart, Shared, build_wheel, call, run_program
 from tests.toy_estimator import TOY_COLUMNS, TOY_ENTRY
 from warehouse.cli.options import DEFAULT_DATABASE
 from warehouse.database import resources
@@ -103,6 +103,13 @@ def whole_quickstart(shared: Shared) -> Quickstart:
     place = shared("whole", make)
     done = json.loads((place / "done.json").read_text(encoding="utf-8"))
     return Quickstart(place / DEFAULT_DATABASE, *done)
+
+
+@pytest.fixture(scope="session")
+def unpacked_wheel(shared: Shared) -> Path:
+    """A directory that holds what installing the wheel would install."""
+    project = Path(__file__).parents[1]
+    return shared("wheel", lambda place: build_wheel(project, place)) / "installed"
 
 
 @pytest.fixture

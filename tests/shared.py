@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -75,6 +76,16 @@ def call(*arguments: object) -> tuple[int, str, str]:
         stream.seek(0)
         texts.append(stream.read())
     return code, texts[0], texts[1]
+
+
+def build_wheel(source: Path, place: Path) -> Path:
+    """Return a directory that holds what installing the wheel of `source` would install."""
+    build = "import sys, hatchling.build as build; build.build_wheel(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, place], cwd=source, check=True)
+    (wheel,) = place.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(place / "installed")
+    return place / "installed"
 
 
 def run_program(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:

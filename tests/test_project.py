@@ -7,7 +7,10 @@ import os
 import re
 import subprocess
 import sys
-import zipfile
+import tarfile
+import tomllib
+from datetime import datetime
+from email import message_from_string
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +18,14 @@ from xml.etree import ElementTree
 
 import duckdb
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 from docs.build.pages import PAGES, columns_page, errata_page, lineage_page, main
+from docs.build.site import OUTSIDE, on_page_markdown
 from estimators.columns import COLUMNS, GROUPS
 from estimators.registry import ESTIMATORS, all_estimators
+from tests.shared import build_wheel
 from warehouse.database import resources
 from warehouse.database.current import current_view_name
 from warehouse.database.lineage import names_in
@@ -267,18 +274,6 @@ def test_help_imports_neither_database_nor_arrays() -> None:
     assert "sweep" in run_python(code, "--help")
 
 
-@pytest.fixture(scope="module")
-def unpacked_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a directory that holds what installing the wheel would install."""
-    directory = tmp_path_factory.mktemp("wheel")
-    build = "import sys, hatchling.build as build; print(build.build_wheel(sys.argv[1]))"
-    subprocess.run([sys.executable, "-c", build, directory], cwd=ROOT, check=True)
-    (wheel,) = directory.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(directory / "installed")
-    return directory / "installed"
-
-
 def test_the_wheel_carries_sql_reference_tables_and_studies(unpacked_wheel: Path) -> None:
     for packed, source in (
         ("sql", resources.sql_directory()),
@@ -294,6 +289,89 @@ def test_the_wheel_carries_sql_reference_tables_and_studies(unpacked_wheel: Path
 def test_the_wheel_carries_nothing_else(unpacked_wheel: Path) -> None:
     top = {path.name.split("-")[0] for path in unpacked_wheel.iterdir()}
     assert top == {"estimators", "training_warehouse", "warehouse"}
+    assert all(
+        (unpacked_wheel / name / "py.typed").is_file() for name in ("estimators", "warehouse")
+    )
+
+
+def test_the_wheel_says_who_made_it_and_what_may_be_done_with_it(unpacked_wheel: Path) -> None:
+    (directory,) = unpacked_wheel.glob("*.dist-info")
+    said = message_from_string((directory / "METADATA").read_text("utf-8"))
+    assert said["License-Expression"] == "Apache-2.0"
+    assert said["Author"] == "The training-warehouse developers"
+    assert (directory / "licenses" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    assert "Typing :: Typed" in said.get_all("Classifier", [])
+    assert said["Project-URL"] is None
+    assert set(said.get_all("Provides-Extra", [])) == {"dev", "docs", "excel", "pictures"}
+
+
+def test_the_newest_heading_of_the_changelog_is_the_version_with_its_date() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    first, *others = re.findall(r"^## \[(.+)\](.*)$", text, re.MULTILINE)
+    assert first == ("Unreleased", "")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert others[0][0] == project["version"]
+    for _, date in others:
+        assert datetime.fromisoformat(date.removeprefix(" - "))
+
+
+@pytest.mark.long
+def test_the_source_archive_builds_the_same_wheel(unpacked_wheel: Path, tmp_path: Path) -> None:
+    build = "import sys, hatchling.build as build; build.build_sdist(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, tmp_path], cwd=ROOT, check=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        opened.extractall(tmp_path, filter="data")
+    source = tmp_path / archive.name.removesuffix(".tar.gz")
+    assert (source / "requirements-dev.lock").is_file()
+    again = build_wheel(source, tmp_path / "wheel")
+    assert files_in(again) == files_in(unpacked_wheel)
+
+
+def files_in(directory: Path) -> dict[Path, bytes]:
+    found = (path for path in directory.rglob("*") if path.is_file())
+    return {path.relative_to(directory): path.read_bytes() for path in found}
+
+
+# ---- the site ----
+
+SITE = (ROOT / "mkdocs.yml").read_text("utf-8")
+
+
+def test_every_page_has_a_place_in_the_site() -> None:
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} | set(OUTSIDE)
+    listed = re.findall(r"^ +- ([\w.]+\.md)$", SITE, re.MULTILINE)
+    assert len(listed) == len(set(listed))
+    assert set(listed) == {page for page in pages if page.endswith(".md")}
+    assert all((ROOT / source).is_file() for source in OUTSIDE.values())
+
+
+def test_links_of_a_page_lead_to_places_of_the_site() -> None:
+    page = "[a](docs/tour.md) [b](LICENSE) [c](README.md) [d](../db/reference/) [e](costs.md#x)"
+    moved = "[a](tour.md) [b](LICENSE.txt) [c](index.md) d [e](costs.md#x)"
+    assert on_page_markdown(page) == moved
+
+
+def test_the_search_needs_no_other_host() -> None:
+    (script,) = re.findall(r"polyfills:\n +- (\S+)", SITE)
+    assert "window.IFrameWorker" in (ROOT / "docs" / script).read_text("utf-8")
+
+
+# ---- the development environment ----
+
+
+def test_the_lock_has_hashes_of_everything_that_is_asked_for_and_names_no_index() -> None:
+    lock = (ROOT / "requirements-dev.lock").read_text("utf-8")
+    assert not re.search(r"https?:|file:|--index|--find-links|--extra", lock)
+    locked = {}
+    for package in re.split(r"\n(?=\w)", lock)[1:]:
+        name, _, rest = package.partition("==")
+        locked[name] = Version(rest.split()[0])
+        assert "--hash=sha256:" in rest
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    for wanted in (*project["dependencies"], *project["optional-dependencies"]["dev"]):
+        requirement = Requirement(wanted)
+        assert locked[requirement.name] in requirement.specifier, "run `make lock`"
 
 
 @pytest.mark.long

@@ -57,7 +57,9 @@ def test_the_example_of_quickstart_is_what_the_tests_of_the_whole_grid_run() -> 
 
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "quickstart"])
 @pytest.mark.long
-def test_the_example_of_a_command_runs_as_it_stands(name: str, swept: Path, tmp_path: Path) -> None:
+def test_the_example_of_a_command_runs_as_it_stands_where_the_wheel_is_installed(
+    name: str, swept: Path, unpacked_wheel: Path, tmp_path: Path
+) -> None:
     commands = tmp_path / "bin"
     commands.mkdir()
     script = commands / "warehouse"
@@ -66,6 +68,7 @@ def test_the_example_of_a_command_runs_as_it_stands(name: str, swept: Path, tmp_
     environment = {
         **os.environ,
         "WAREHOUSE_DB": str(swept),
+        "PYTHONPATH": str(unpacked_wheel),
         "PATH": f"{commands}:{os.environ['PATH']}",
     }
     done = subprocess.run(
