@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from estimators.decoder import (
     parameters,
 )
 from estimators.enumeration import Axis
-from estimators.factored import Gathered, distinct, runs, stacked, take
+from estimators.factored import Gathered, take
 from estimators.idle import idle_rules, without_idle_choices
 from estimators.inputs import Inputs
 from estimators.interval import fit_probability
@@ -39,31 +39,19 @@ from estimators.kernels.products import FORMULA, PEAKS, MeasuredProducts
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
 from estimators.timings import TimedKernels
-from estimators.training_step import formats, network, power, shapes, timings
+from estimators.training_step import formats, power, shapes, timings
 from estimators.training_step import inputs as given
 from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.further import with_further_tokens
-from estimators.training_step.kinds import average, kinds_of
+from estimators.training_step.kinds import Kind, average, kinds_of
 from estimators.training_step.layer import LAYER_KEYS, layer_of, size_of
 from estimators.training_step.memory.activations import Microbatch, microbatch_of
-from estimators.training_step.memory.device import library_bytes, unused_bytes
-from estimators.training_step.memory.stages import BESIDES, held, needs_most
+from estimators.training_step.memory.device import library_bytes
+from estimators.training_step.memory.stages import BESIDES, held
 from estimators.training_step.memory.stages import PARTS as MEMORY
-from estimators.training_step.memory.state import gathered_bytes, sharded
 from estimators.training_step.modules import flags_of
-from estimators.training_step.pipelines import held_at, is_simple, ranks_at
+from estimators.training_step.pipelines import held_at, ranks_at
 from estimators.training_step.products import of_format
-from estimators.training_step.replicas import (
-    Exchange,
-    Units,
-    end_seconds,
-    exchange_seconds,
-    exchanges,
-    optimizer_seconds,
-    sharding_differs,
-    unit_seconds,
-    units,
-)
 from estimators.training_step.rules import (
     LAYER_RULES,
     LAYOUT_RULES,
@@ -72,20 +60,15 @@ from estimators.training_step.rules import (
     SPLIT_RULES,
 )
 from estimators.training_step.search import AXES, DEPENDS_ON
+from estimators.training_step.sharding import Sharding
 from estimators.training_step.shares import added_of, fullest, stage_shares
 from estimators.training_step.spellings import SPELLINGS
 from estimators.training_step.spent import Spent, spent_on
+from estimators.training_step.splits import Splits, splits_of
 from estimators.training_step.step import TIMES, layer_joules, passes
 from estimators.training_step.vocabulary import Vocabulary, vocabulary_of
 
 NAME = "training_step"
-SPLIT_KEYS = tuple(name for name in given.KEYS if name != "zero_stage")
-SHARE_KEYS = (
-    *("tensor_parallel", "context_parallel", "expert_tensor_parallel", "expert_parallel"),
-    *("pipeline_parallel", "data_parallel"),
-)
-"""Layout columns that say which parameters a GPU has, and with whom it exchanges them."""
-
 MEMORY_SUMS = ("allocated_bytes", "reserved_bytes", "memory_bytes", "fit_probability")
 UTILIZATION = ("mfu", "hfu", "tokens_per_second_per_gpu")
 POWER = ("relative_clock", "gpu_watts", "slot_watts")
@@ -315,120 +298,74 @@ def _numbers(value: Any) -> Any:
 def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Gathered]:
     """Return every stored result by name.
 
-    A cell's rows are a product: layers (`LAYER_KEYS`), splits of them over stages and replicas,
-    ZeRO stages. Figures of a layer or of a split are computed once for each. Figures of a GPU's
-    share of the parameters (`SHARE_KEYS`) do not depend on microbatch and chunks: they are computed
-    once for each share. The rows of a batch differ in their values and are not factored.
+    Figures of a layer, of a split and of a GPU's share of the parameters are computed once for
+    each, as `splits.Splits` has them.
     """
-    to_split: Array | None = None
-    to_layer: Array | None = None
-    to_share: Array | None = None
-    if is_cell:
-        split, to_split = runs(layouts, SPLIT_KEYS)
-        table, to_layer = runs(split, LAYER_KEYS)
-        simple = is_simple(values, split)
-        by_chunk = () if np.all(simple) else ("virtual_pipeline",)
-        spread, to_share = distinct(split, (*SHARE_KEYS, *by_chunk))
-        spread.setdefault("virtual_pipeline", np.ones_like(spread["pipeline_parallel"]))
-    else:
-        split = {name: layouts[name].astype(np.float64) for name in SPLIT_KEYS}
-        table = spread = split
-        simple = is_simple(values, split)
-    size = size_of(values, table)
+    splits = splits_of(values, layouts, is_cell=is_cell)
     kinds = kinds_of(values)
+    work = _work_of(values, kinds, splits)
+    counts = {kind.name: parameters(kind.values) for kind in kinds}
+    if np.any(values["num_mtp_layers"]):
+        counts["mtp"] = mtp_parameters(values)
+    shares = stage_shares(ranks_at(values, splits.spread), counts, values, splits.spread)
+    most = fullest(shares)
+    added = added_of(counts, most, values, splits.spread).take(splits.to_share)
+    parts, window = passes(
+        *(work.by_kind, work.layer, work.words, added, values, splits.split, splits.simple)
+    )
+    others = held(work.stored, held_at(values, splits.split, splits.simple), splits.split)
+    sharding = Sharding(values, splits, counts, shares, most, others, sum(parts.values()), window)
+    parts["library_bytes"] = take(library_bytes(values, splits.spread), splits.to_share)
+    parts["layer_joules"] = layer_joules(work.layer, work.words, values, splits.split)
+    parts["relative_clock"] = work.layer.clock
+    figures = {name: Gathered(part, splits.to_split) for name, part in parts.items()}
+    return figures | sharding.figures(layouts["zero_stage"])
+
+
+class Work(NamedTuple):
+    """What a microbatch costs, of each split.
+
+    Attributes
+    ----------
+    layer
+        Of a layer of the model's average.
+    by_kind
+        Of a layer of each kind.
+    words
+        Of embedding and output layer.
+    stored
+        Kind of layer -> what one keeps of a microbatch; `mtp` are those of further tokens.
+    """
+
+    layer: Spent
+    by_kind: dict[str, Spent]
+    words: Vocabulary
+    stored: dict[str, Microbatch]
+
+
+def _work_of(values: Values, kinds: Sequence[Kind], splits: Splits) -> Work:
+    """Return what a microbatch costs; a layer is computed once for all splits around it."""
+    table, to_layer = splits.table, splits.to_layer
+    size = size_of(values, table)
     spent = [spent_on(layer_of(kind.values, table), size, kind.values, table) for kind in kinds]
     an_average: Spent = average(kinds, spent)
     vocabulary = vocabulary_of(size, values, table, an_average.clock)
     vocabulary = with_further_tokens(vocabulary, kinds, spent, size, values, table)
-    words = Vocabulary(*(take(part, to_layer) for part in vocabulary))
     layer = an_average.take(to_layer)
+    by_kind = {kinds[0].name: layer}
+    if len(kinds) > 1:
+        by_kind = {kind.name: each.take(to_layer) for kind, each in zip(kinds, spent, strict=True)}
     stored = {
         kind.name: Microbatch(
             *(take(part, to_layer) for part in microbatch_of(size, kind.values, table))
         )
         for kind in kinds
     }
-
-    counts = {kind.name: parameters(kind.values) for kind in kinds}
     if np.any(values["num_mtp_layers"]):
         # layers of the last kind, with a projection
-        stored["mtp"], counts["mtp"] = stored[kinds[-1].name], mtp_parameters(values)
-    shares = stage_shares(ranks_at(values, spread), counts, values, spread)
-    most = fullest(shares)
-    added = added_of(counts, most, values, spread).take(to_share)
-    by_kind = {kinds[0].name: layer}
-    if len(kinds) > 1:
-        by_kind = {kind.name: each.take(to_layer) for kind, each in zip(kinds, spent, strict=True)}
-    parts, window = passes(by_kind, layer, words, added, values, split, simple)
-    group = network.groups(values, spread)
-    whole, last_of_all = sum(parts.values()), take(end_seconds(values, spread), to_share)
-    others = held(stored, held_at(values, split, simple), split)
-    by_rank = {name: np.stack([each[name] for each in others]) for name in others[0]}
-
-    in_buckets: dict[bool, Exchange] = {}
-    may_differ = sharding_differs(values)
-
-    def exchanged(zero: int) -> Any:
-        if zero == 3:
-            each = Units(*(take(part, to_share) for part in units(most, group, values)))
-            return unit_seconds(each, values, window)
-        is_sharded = zero > 0 and may_differ
-        if is_sharded not in in_buckets:
-            found = exchanges(most, group, values, is_sharded=is_sharded)
-            in_buckets[is_sharded] = Exchange(*(take(part, to_share) for part in found))
-        return exchange_seconds(zero, in_buckets[is_sharded], values, window)
-
-    def at(zero: int) -> Stage:
-        exchange = exchanged(zero) + last_of_all
-        optimizer = optimizer_seconds(zero, most, values, spread)
-        state = [
-            {
-                **sharded(zero, each, values, spread),
-                "gathered_bytes": gathered_bytes(zero, counts, each, values, spread),
-            }
-            for each in shares
-        ]
-        rank, needed = needs_most(state, others, to_share)
-        place = rank * np.size(rank) + np.arange(np.size(rank))
-        of_fullest = {name: figure.take(place) for name, figure in by_rank.items()}
-        besides = of_fullest.pop("besides")
-        return Stage(
-            {
-                "step_seconds": whole + exchange + take(optimizer, to_share),
-                "data_comm_seconds": exchange,
-                "unused_bytes": unused_bytes(needed, besides, values),
-                **of_fullest,
-            },
-            {
-                "optimizer_seconds": [optimizer] * len(state),
-                **{name: [each[name] for each in state] for name in state[0]},
-            },
-            rank,
-        )
-
-    parts["library_bytes"] = take(library_bytes(values, spread), to_share)
-    parts["layer_joules"] = layer_joules(layer, words, values, split)
-    parts["relative_clock"] = layer.clock
-    figures = {name: Gathered(part, to_split) for name, part in parts.items()}
-    return figures | _by_stage(layouts["zero_stage"], at, to_split, to_share, np.size(most.dense))
-
-
-class Stage(NamedTuple):
-    """Figures under one ZeRO stage.
-
-    Attributes
-    ----------
-    by_split
-        One element a split.
-    by_share
-        Of each rank that may need most memory, one element a share.
-    rank
-        For each split the place of the rank that does.
-    """
-
-    by_split: dict[str, Any]
-    by_share: dict[str, list[Any]]
-    rank: Array
+        stored["mtp"] = stored[kinds[-1].name]
+    words = Vocabulary(*(take(part, to_layer) for part in vocabulary))
+    return Work(layer, by_kind, words, stored)
 
 
 def _in_all(figures: Mapping[str, Gathered], values: Values) -> dict[str, Gathered]:
@@ -469,38 +406,6 @@ def _derived(
 
 def _peak(values: Values) -> Any:
     return of_format(PEAKS, values)
-
-
-def _by_stage(
-    zero: Array,
-    figures: Callable[[int], Stage],
-    to_split: Array | None,
-    to_share: Array | None,
-    num_shares: int,
-) -> dict[str, Gathered]:
-    """Return the figures of each row's ZeRO stage, and of the stage that needs most memory."""
-    stages = np.flatnonzero(np.bincount(zero, minlength=4)).tolist() or [0]
-    found = [figures(stage) for stage in stages]
-    size = len(found[0].rank)
-    height = len(next(iter(found[0].by_share.values())))
-    split = np.arange(size) if to_split is None else to_split
-    share = np.arange(size) if to_share is None else to_share
-    ordinal = np.zeros(stages[-1] + 1, dtype=np.int64)
-    ordinal[stages] = np.arange(len(stages))
-    place = ordinal.take(zero) * size + split
-    of_share = [share + (height * n + each.rank) * num_shares for n, each in enumerate(found)]
-    share_place = np.concatenate(of_share).take(place)
-    by_split = {
-        name: Gathered(stacked([each.by_split[name] for each in found], size), place)
-        for name in found[0].by_split
-    }
-    return by_split | {
-        name: Gathered(
-            stacked([part for each in found for part in each.by_share[name]], num_shares),
-            share_place,
-        )
-        for name in found[0].by_share
-    }
 
 
 TRAINING_STEP: SearchedEstimator = TrainingStep()

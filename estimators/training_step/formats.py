@@ -153,6 +153,43 @@ def casts(size: Any, values: Values) -> Casts:
     docs/features/low_precision_training/performance_considerations; NVIDIA/Megatron-LM @d98e8a64
     megatron/core/transformer/mlp.py (`bias_swiglu_impl`), attention.py (`set_save_original_input`).
     """
+    one, part = _one_cast(size, values), _elements(size, values)
+    share = np.where(values["low_format"] > 0, low_share(values), 0.0)
+    kernels = np.where(by_recipe(AMAX_BYTES, values) > 0, 2.0, 1.0) * np.where(share > 0, 1.0, 0.0)
+    forward_kernels = kernels * (2.0 + values["sparse_share"] + part.shared)
+    return Casts(
+        share * _forward_bytes(size, one, part),
+        share * _backward_bytes(size, one, part),
+        forward_kernels + np.where(one.is_delayed | (share == 0), 0.0, part.norms),
+        kernels * np.where(one.is_delayed, 4.0, 5.0),
+        share * one.whole * part.routed * (size.expert_ffn + size.hidden),
+    )
+
+
+class _Cast(NamedTuple):
+    """Memory traffic of casting one element, in bytes.
+
+    Attributes
+    ----------
+    is_delayed
+        Whether its scales are those of the past.
+    rows, whole
+        To a copy by rows alone, and to both copies where they differ.
+    shard, later
+        Before it is gathered under sequence parallelism, and of its transposed copy afterwards.
+    norm
+        In the kernel of the norm that makes it, beside what that has in 16 bits.
+    """
+
+    is_delayed: Any
+    rows: Any
+    whole: Any
+    shard: Any
+    later: Any
+    norm: Any
+
+
+def _one_cast(size: Any, values: Values) -> _Cast:
     is_delayed = np.equal(values["recipe"], RECIPES.index("delayed"))
     copy, amax = by_recipe(COPY_BYTES, values), by_recipe(AMAX_BYTES, values)
     both = by_recipe(IS_BLOCKWISE, values)
@@ -166,39 +203,79 @@ def casts(size: Any, values: Values) -> Casts:
     norm = shard - np.where(by_recipe(NORM_FINDS_AMAX, values), amax, 0.0)
     # 8 bits in place of 16; the transposed copy is a kernel of its own
     written = copy - 2.0 + np.where(turns & ~gathers, 2.0 * copy, 0.0)
-    norm = np.where(is_delayed, written, norm)
+    return _Cast(is_delayed, rows, whole, shard, later, np.where(is_delayed, written, norm))
 
+
+class _Elements(NamedTuple):
+    """Elements of a microbatch that are cast, and how many of each there are in a layer.
+
+    Attributes
+    ----------
+    between, gathered
+        Of the residual stream: a rank's, and with those of its tensor-parallel group.
+    routed
+        Tokens of the routed experts of a rank.
+    inside
+        Between the products of the feed-forward layer.
+    core, heads, latents
+        Results of attention; queries, keys and values; latents.
+    is_latent, shared
+        1 where attention has latents, and where a mixture has shared experts.
+    norms, halves
+        Norms before a product in few bits, and products whose input they are.
+    """
+
+    between: Any
+    gathered: Any
+    routed: Any
+    inside: Any
+    core: Any
+    heads: Any
+    latents: Any
+    is_latent: Any
+    shared: Any
+    norms: Any
+    halves: Any
+
+
+def _elements(size: Any, values: Values) -> _Elements:
     sparse = values["sparse_share"]
-    between, gathered = size.rows * size.hidden, size.tokens * size.hidden
     routed = sparse * size.experts * size.expert_tokens
     shared = sparse * np.where(size.shared_ffn > 0, 1.0, 0.0)
     inside = (1 - sparse) * size.tokens * size.ffn + sparse * size.tokens * size.shared_ffn
-    inside = inside + routed * size.expert_ffn
-    core, heads = size.tokens * size.result, size.tokens * (size.query + size.key + size.value)
     is_latent = np.where(size.key_latent > 0, 1.0, 0.0)
-    latents = size.rows * (size.query_latent + size.key_latent)
-    norms, halves = 2.0 - sparse - is_latent, 1.0 + (1 - sparse) + shared
-
-    # two products make the latents, each of its own copy of what the norm wrote
-    forward = norm * norms * between + shard * (shared + 2.0 * is_latent) * between
-    forward = forward + norm * latents + np.where(is_delayed, whole, rows) * core
-    forward = forward + whole * (inside + routed * size.hidden)
-    # gradients of what the products made, and inputs that are gathered once more
-    backward = shard * halves * between + later * 2 * halves * gathered
-    backward = backward + np.where(is_delayed, 0.0, rows) * core
-    backward = backward + whole * (latents + size.rows * is_latent * size.rotary)
-    backward = backward + whole * (heads + size.gates * inside + routed * size.hidden)
-
-    share = np.where(values["low_format"] > 0, low_share(values), 0.0)
-    kernels = np.where(amax > 0, 2.0, 1.0) * np.where(share > 0, 1.0, 0.0)
-    forward_kernels = kernels * (2.0 + sparse + shared)
-    return Casts(
-        share * forward,
-        share * backward,
-        forward_kernels + np.where(is_delayed | (share == 0), 0.0, norms),
-        kernels * np.where(is_delayed, 4.0, 5.0),
-        share * whole * routed * (size.expert_ffn + size.hidden),
+    return _Elements(
+        between=size.rows * size.hidden,
+        gathered=size.tokens * size.hidden,
+        routed=routed,
+        inside=inside + routed * size.expert_ffn,
+        core=size.tokens * size.result,
+        heads=size.tokens * (size.query + size.key + size.value),
+        latents=size.rows * (size.query_latent + size.key_latent),
+        is_latent=is_latent,
+        shared=shared,
+        norms=2.0 - sparse - is_latent,
+        halves=1.0 + (1 - sparse) + shared,
     )
+
+
+def _forward_bytes(size: Any, one: _Cast, part: _Elements) -> Any:
+    """Return the traffic of inputs; two products make the latents, each of its own copy."""
+    norms = one.norm * part.norms * part.between
+    forward = norms + one.shard * (part.shared + 2.0 * part.is_latent) * part.between
+    core = np.where(one.is_delayed, one.whole, one.rows) * part.core
+    forward = forward + one.norm * part.latents + core
+    return forward + one.whole * (part.inside + part.routed * size.hidden)
+
+
+def _backward_bytes(size: Any, one: _Cast, part: _Elements) -> Any:
+    """Return the traffic of gradients, and of inputs that are gathered once more."""
+    backward = one.shard * part.halves * part.between + one.later * 2 * part.halves * part.gathered
+    backward = backward + np.where(one.is_delayed, 0.0, one.rows) * part.core
+    latents = part.latents + size.rows * part.is_latent * size.rotary
+    backward = backward + one.whole * latents
+    heads = part.heads + size.gates * part.inside + part.routed * size.hidden
+    return backward + one.whole * heads
 
 
 GATHERED_BYTES = (2.0, 1.0, 1.0, 1.0, 2.0, 0.5)

@@ -1,0 +1,69 @@
+"""The tables that the layouts of a cell are a product of: layers, splits and shares.
+
+A cell's rows are a product: layers (`LAYER_KEYS`), splits of them over stages and replicas, ZeRO
+stages. Figures of a layer or of a split are computed once for each. Figures of a GPU's share of the
+parameters (`SHARE_KEYS`) do not depend on microbatch and chunks: they are computed once for each
+share. The rows of a batch differ in their values and are not factored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from estimators.contract import Array, Columns, Values
+from estimators.factored import distinct, runs
+from estimators.training_step import inputs as given
+from estimators.training_step.layer import LAYER_KEYS
+from estimators.training_step.pipelines import is_simple
+
+SPLIT_KEYS = tuple(name for name in given.KEYS if name != "zero_stage")
+SHARE_KEYS = (
+    *("tensor_parallel", "context_parallel", "expert_tensor_parallel", "expert_parallel"),
+    *("pipeline_parallel", "data_parallel"),
+)
+"""Layout columns that say which parameters a GPU has, and with whom it exchanges them."""
+
+
+class Splits(NamedTuple):
+    """Tables of layouts, and the place of each split or row in them; None: its own.
+
+    Attributes
+    ----------
+    split
+        One row a split: a layout without its ZeRO stage.
+    table
+        One row a layer.
+    spread
+        One row a share of the parameters.
+    to_split
+        Row -> split.
+    to_layer, to_share
+        Split -> layer, split -> share.
+    simple
+        For each split whether closed forms cover its pipeline.
+    """
+
+    split: Mapping[str, Array]
+    table: Mapping[str, Array]
+    spread: Mapping[str, Array]
+    to_split: Array | None
+    to_layer: Array | None
+    to_share: Array | None
+    simple: Any
+
+
+def splits_of(values: Values, layouts: Columns, *, is_cell: bool) -> Splits:
+    """Return the tables of a cell's layouts, or of a batch's: there each row is one of each."""
+    if not is_cell:
+        split = {name: layouts[name].astype(np.float64) for name in SPLIT_KEYS}
+        return Splits(split, split, split, None, None, None, is_simple(values, split))
+    split, to_split = runs(layouts, SPLIT_KEYS)
+    table, to_layer = runs(split, LAYER_KEYS)
+    simple = is_simple(values, split)
+    by_chunk = () if np.all(simple) else ("virtual_pipeline",)
+    spread, to_share = distinct(split, (*SHARE_KEYS, *by_chunk))
+    spread.setdefault("virtual_pipeline", np.ones_like(spread["pipeline_parallel"]))
+    return Splits(split, table, spread, to_split, to_layer, to_share, simple)
