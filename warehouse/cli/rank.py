@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from estimators import registry
-from estimators.columns import COLUMNS
 from warehouse.cli.common import put_for_people, say, title_line
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
@@ -87,6 +86,7 @@ def rank(
 def _say_scope(ranking: Ranking, filters: Mapping[str, Any], by: str) -> None:
     """Say which problems are shown, and which have no layout to show."""
     common = {**filters, **ranking.constants}
+    from estimators.columns import COLUMNS
     from warehouse.ask.rank import SAID_ONCE, USUAL
 
     unsaid = {name: COLUMNS[name].neutral for name in SAID_ONCE} | USUAL
