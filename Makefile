@@ -46,7 +46,7 @@ lock: dev ## Resolve requirements-dev.lock anew (needs uv)
 			--upgrade --no-header --no-annotate pyproject.toml; } > requirements-dev.lock.new
 	@mv requirements-dev.lock.new requirements-dev.lock
 
-bench: dev ## Measure rows/s evaluated and stored, against the bare ingest
+bench: dev ## Measure start-up, sweeps and queries, and write docs/speed.md (BENCH=large: 100 M rows)
 	@$(python) -m benchmarks
 
 clean: ## Remove .venv, caches and build output; databases are kept

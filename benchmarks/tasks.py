@@ -1,20 +1,25 @@
-"""The measured tasks, each in its own process."""
+"""The measured tasks: evaluate, store what is evaluated, or both. Each runs in its own process."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
-from resource import RUSAGE_SELF, getrusage
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any, NamedTuple
+
+from warehouse.studies.study import Study
 
 
 class Measured(NamedTuple):
-    """One figure: rows, seconds, peak memory of the process, size of the file."""
+    """One figure: rows, seconds, peak memory, processor seconds, size of the file."""
 
     rows: int
     seconds: float
     peak_bytes: int
+    cpu_seconds: float
     file_bytes: int = 0
 
     @property
@@ -23,33 +28,45 @@ class Measured(NamedTuple):
         return self.rows / self.seconds
 
 
-def evaluate(study_file: Path, _database: Path) -> Measured:
+Task = Callable[[Study, Path], Measured]
+
+
+def alone(task: Task, study: Study, database: Path, *, keep: bool = False) -> Measured:
+    """Run `task` in a fresh process, on a fresh database unless it is to be kept."""
+    from warehouse.database.connection import open_for_write
+
+    if not keep:
+        database.unlink(missing_ok=True)
+    open_for_write(database).close()
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(task, study, database).result()
+
+
+def evaluate(study: Study, _database: Path) -> Measured:
     """Evaluate every row into record batches, and drop them."""
     from warehouse.database.pieces import searched
     from warehouse.database.record_batches import record_batches
 
-    estimator, catalog, groups = _groups(study_file)
-    started = time.perf_counter()
+    estimator, catalog, groups = _groups(study)
+    used, started = _cpu_seconds(), time.perf_counter()
     rows = 0
     for relation, cells in _by_relation(estimator, groups):
         pieces = searched(estimator, relation, cells, catalog)
         rows += sum(b.num_rows for b in record_batches(relation, pieces, _ignore))
-    return Measured(rows, time.perf_counter() - started, _peak_bytes())
+    return Measured(rows, time.perf_counter() - started, _peak_bytes(), _cpu_seconds() - used)
 
 
-def sweep(study_file: Path, database: Path) -> Measured:
+def sweep(study: Study, database: Path) -> Measured:
     """Run the study: plan, evaluate, store, commit, checkpoint."""
-    from warehouse.studies.study import load_study
     from warehouse.sweep.runner import run_study
 
-    study = load_study(study_file)
-    started = time.perf_counter()
+    used, started = _cpu_seconds(), time.perf_counter()
     report = run_study(database, study)
     seconds = time.perf_counter() - started
-    return Measured(report.rows, seconds, _peak_bytes(), database.stat().st_size)
+    return _stored(report.rows, seconds, used, database)
 
 
-def ingest(study_file: Path, database: Path) -> Measured:
+def ingest(study: Study, database: Path) -> Measured:
     """Store the same batches, evaluated beforehand, in the same transactions."""
     import pyarrow as pa
 
@@ -57,7 +74,7 @@ def ingest(study_file: Path, database: Path) -> Measured:
     from warehouse.database.pieces import searched
     from warehouse.database.record_batches import record_batches, schema_of
 
-    estimator, catalog, groups = _groups(study_file)
+    estimator, catalog, groups = _groups(study)
     batches = [
         (
             relation,
@@ -65,7 +82,7 @@ def ingest(study_file: Path, database: Path) -> Measured:
         )
         for relation, cells in _by_relation(estimator, groups)
     ]
-    started = time.perf_counter()
+    used, started = _cpu_seconds(), time.perf_counter()
     with open_for_write(database) as connection:
         for relation, group in batches:
             reader = pa.RecordBatchReader.from_batches(schema_of(relation), group)
@@ -76,16 +93,15 @@ def ingest(study_file: Path, database: Path) -> Measured:
             connection.commit()
     seconds = time.perf_counter() - started
     rows = sum(batch.num_rows for _, group in batches for batch in group)
-    return Measured(rows, seconds, _peak_bytes(), database.stat().st_size)
+    return _stored(rows, seconds, used, database)
 
 
-def _groups(study_file: Path) -> tuple[Any, Any, list[Any]]:
+def _groups(study: Study) -> tuple[Any, Any, list[Any]]:
     from warehouse.database.catalog import packaged_catalog
     from warehouse.database.sink import commit_groups
-    from warehouse.studies.study import load_study
     from warehouse.sweep.runner import COMMIT_ROWS, plan
 
-    asked = plan(load_study(study_file), packaged_catalog())
+    asked = plan(study, packaged_catalog())
     return asked.estimator, asked.catalog, list(commit_groups(asked.cells, COMMIT_ROWS))
 
 
@@ -98,9 +114,20 @@ def _by_relation(estimator: Any, groups: list[Any]) -> Iterator[tuple[Any, list[
                 yield relation, cells
 
 
+def _stored(rows: int, seconds: float, used: float, database: Path) -> Measured:
+    size = database.stat().st_size
+    return Measured(rows, seconds, _peak_bytes(), _cpu_seconds() - used, size)
+
+
 def _ignore(_rows: int) -> None:
     pass
 
 
 def _peak_bytes() -> int:
     return getrusage(RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _cpu_seconds() -> float:
+    """Return the processor seconds of this process and of the children that have ended."""
+    used = [getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
