@@ -22,9 +22,9 @@ MADE = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
 """A table between two comments that name it."""
 
 
-def filled(text: str, database: Path) -> str:
+def filled(text: str, database: Path, run: pages.Run = pages.printed) -> str:
     """Return the page with what its commands print on this database, and the tables."""
-    text = pages.filled(text, ROOT, database)
+    text = pages.filled(text, ROOT, database, run)
     return MADE.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}", text)
 
 

@@ -13,7 +13,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +22,9 @@ TIMING = re.compile(r"in [\d.,]+ s \([\d,]+ rows/s\)")
 SIZE = re.compile(r"holds [\d,]+ configurations \([\d,]+ MB\)")
 HIDDEN = ("WAREHOUSE_DB", "PYTHONPATH")
 """Variables that a user's shell does not have, and that would hide faults."""
+
+Run = Callable[[str, Path, "Path | None"], str]
+"""Runs a command in a directory, with a database if one is named, and returns what it shows."""
 
 
 class Command(NamedTuple):
@@ -84,7 +87,12 @@ def printed(command: str, place: Path, database: Path | None = None) -> str:
     )
     if done.returncode:
         raise RuntimeError(f"{command}\n{done.stderr}")
-    return "".join(f"{line.rstrip()}\n" for line in (done.stdout or done.stderr).splitlines())
+    return shown(done.stdout, done.stderr)
+
+
+def shown(out: str, err: str) -> str:
+    """Return what a page shows of a command: its output, or what it says where that is nothing."""
+    return "".join(f"{line.rstrip()}\n" for line in (out or err).splitlines())
 
 
 def comparable(text: str) -> list[str]:
@@ -93,17 +101,17 @@ def comparable(text: str) -> list[str]:
     return [SIZE.sub("holds # configurations (# MB)", line) for line in lines if line]
 
 
-def filled(page: str, place: Path, database: Path | None = None) -> str:
+def filled(page: str, place: Path, database: Path | None = None, run: Run = printed) -> str:
     """Return a page with what its commands print; an output that is alike stays as it is."""
 
     def block(found: re.Match[str]) -> str:
-        shown = []
+        blocks = []
         for command in commands(found[1]):
-            now = printed(command.text, place, database)
+            now = run(command.text, place, database)
             is_same = comparable(now) == comparable(command.printed)
             output = f"{command.printed.rstrip()}\n" if is_same and command.printed else now
-            shown.append(f"$ {command.text}\n{output}")
-        return f"```console\n{''.join(shown)}```"
+            blocks.append(f"$ {command.text}\n{output}")
+        return f"```console\n{''.join(blocks)}```"
 
     return CONSOLE.sub(block, page)
 

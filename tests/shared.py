@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import io
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from benchmarks import pages
 from warehouse.cli.main import run
 
 Command = Callable[..., tuple[int, str, str]]
@@ -86,6 +90,34 @@ def build_wheel(source: Path, place: Path) -> Path:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(place / "installed")
     return place / "installed"
+
+
+def arguments_of(command: str) -> list[str] | None:
+    """Return the arguments of a line that only calls the program, None where it needs a shell."""
+    if "$" in command:
+        return None
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    words = list(lexer)
+    if words[0] != "warehouse" or any(set(word) <= set("|&;<>()") for word in words):
+        return None
+    return words[1:]
+
+
+def printed(command: str, place: Path, database: Path | None = None) -> str:
+    """Return what a page shows of a command, which runs in this process if it needs no shell."""
+    arguments = arguments_of(command)
+    if arguments is None:
+        return pages.printed(command, place, database)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.delenv("WAREHOUSE_DB", raising=False)
+        if database is not None:
+            patch.setenv("WAREHOUSE_DB", str(database))
+        code, out, err = call(*arguments)
+    assert code == 0, f"{command}\n{err}"
+    return pages.shown(out, err)
 
 
 def run_program(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:

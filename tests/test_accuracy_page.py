@@ -10,7 +10,7 @@ from benchmarks.accuracy_page import PAGE, filled
 from benchmarks.pages import CONSOLE
 from benchmarks.published import parts_of, published_rows
 from estimators.training_step.step import TIMES
-from tests.shared import Quickstart
+from tests.shared import Quickstart, printed
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def database(quickstart: Quickstart) -> Path:
 def test_the_page_is_up_to_date(database: Path) -> None:
     page = PAGE.read_text("utf-8")
     assert len(CONSOLE.findall(page)) == 6
-    assert filled(page, database) == page, "run python -m benchmarks.accuracy_page"
+    assert filled(page, database, printed) == page, "run python -m benchmarks.accuracy_page"
 
 
 @pytest.mark.long
@@ -32,7 +32,7 @@ def test_an_outdated_figure_is_found(database: Path) -> None:
     assert block is not None
     right = block[0]
     wrong = right.replace(block[1].splitlines()[3], "published_megatron_h100_sc  all  roofline")
-    assert filled(wrong, database) == right != wrong
+    assert filled(wrong, database, printed) == right != wrong
 
 
 def test_the_parts_that_are_left_out_add_up_to_the_step(database: Path) -> None:

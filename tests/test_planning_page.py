@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.pages import blocks, commands, comparable, printed, write_files
+from benchmarks.pages import blocks, commands, comparable, write_files
+from tests.shared import printed
 
 PAGE = (Path(__file__).parents[1] / "docs" / "planning.md").read_text("utf-8")
 

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from benchmarks.pages import CONSOLE, commands, comparable, printed, write_files
+from benchmarks.pages import CONSOLE, commands, comparable, write_files
+from tests.shared import printed
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "questions.md"
@@ -28,8 +28,7 @@ def answers(place: Path) -> tuple[list[str], list[str]]:
     """Return what the commands print in an empty directory: those that set up, and the queries."""
     write_files(TEXT, place)
     first = [printed(command.text, place) for command in SETUP]
-    with ThreadPoolExecutor(4) as pool:
-        return first, list(pool.map(lambda command: printed(command.text, place), COMMANDS))
+    return first, [printed(command.text, place) for command in COMMANDS]
 
 
 @pytest.fixture(scope="module")

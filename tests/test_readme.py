@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.pages import blocks, commands, comparable, printed, write_files
-from tests.shared import Quickstart, Shared
+from benchmarks.pages import blocks, commands, comparable, write_files
+from tests.shared import Quickstart, Shared, printed
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")

@@ -41,7 +41,7 @@ def is_told_as_full(done: subprocess.CompletedProcess[str], database: Path) -> b
     )
 
 
-@pytest.mark.parametrize("free", [0, 200_000, 1_000_000])
+@pytest.mark.parametrize("free", [200_000, 1_000_000])
 def test_a_disk_that_fills_up_under_a_sweep_exits_5_and_the_sweep_can_be_resumed(
     warehouse: Command, on_a_full_disk: Program, database: Path, free: int
 ) -> None:
@@ -76,7 +76,7 @@ def test_what_duckdb_raises_anywhere_exits_5_and_names_the_file(
     assert err.startswith(said)
 
 
-@pytest.mark.parametrize("wait", [0.0, 0.2, 0.5])
+@pytest.mark.parametrize("wait", [0.0, 0.5])
 def test_an_interrupt_of_a_sweep_at_any_time_exits_130(database: Path, wait: float) -> None:
     running = subprocess.Popen(
         [sys.executable, "-m", "warehouse.cli.main", "sweep", "paper_grid", "--db", str(database)],

@@ -44,7 +44,7 @@ def test_explain_why_and_show_evaluate_the_product(warehouse: Command, name: str
         ] * 2
 
 
-@names
+@pytest.mark.parametrize("name", ["A100"])
 def test_a_plan_is_of_the_product(warehouse: Command, database: Path, name: str) -> None:
     asked = ("--model", "gpt3_1.3B", "--tokens", 1e9, "--gpus", 2, "--accelerator", name)
     code, out, err = warehouse("plan", *asked, "--json", "--db", database)

@@ -41,6 +41,8 @@ CONFIGURATION = (
     *("num_gpus=8", "global_batch_size=4", "microbatch_size=4"),
 )
 
+SHORT = ("calibrate", "published_megatron_scaling", "--fit", "product_rate_factor")
+
 
 @pytest.fixture(scope="module")
 def made(shared: Shared, empty_warehouse: Path) -> tuple[Path, tuple[int, str, str]]:
@@ -121,16 +123,10 @@ def test_without_a_name_nothing_is_stored_and_no_database_is_made(
     assert fitted < untuned
 
 
-@pytest.mark.long
-def test_the_same_call_gives_the_same_figures(warehouse: Command) -> None:
-    arguments = ("calibrate", "published_megatron_recompute", "--json")
-    assert warehouse(*arguments)[1] == warehouse(*arguments)[1]
-
-
 def test_a_name_that_is_taken_is_refused_unless_replaced(
     warehouse: Command, calibrated: Path
 ) -> None:
-    own = ("calibrate", "published_megatron_scaling", "--name", "tuned", "--db", calibrated)
+    own = (*SHORT, "--name", "tuned", "--db", calibrated)
     code, out, err = warehouse(*own)
     assert (code, out) == (3, "")
     assert "there is a profile of that name" in err
@@ -138,7 +134,7 @@ def test_a_name_that_is_taken_is_refused_unless_replaced(
     assert before == [("published_megatron_recompute",)] * 2
     assert warehouse(*own, "--replace")[0] == 0
     after = rows_of(calibrated, "select reference from calibration")
-    assert after == [("published_megatron_scaling",)] * 2
+    assert after == [("published_megatron_scaling",)]
     assert rows_of(calibrated, "select count(*) from calibration_row") == [(10,)]
 
 
@@ -363,9 +359,6 @@ def test_stored_rows_of_a_profile_are_evaluated_to_themselves(
     assert after == pytest.approx(before, rel=1e-12)
 
 
-SHORT = ("calibrate", "published_megatron_scaling", "--fit", "product_rate_factor")
-
-
 @pytest.mark.usefixtures("toy")
 def test_estimators_without_constants_are_refused_with_those_that_have_some(
     tmp_path: Path,
@@ -383,7 +376,9 @@ def test_estimators_without_constants_are_refused_with_those_that_have_some(
 
 
 @pytest.mark.long
-def test_the_default_estimator_can_be_named(warehouse: Command) -> None:
+def test_the_same_call_gives_the_same_figures_and_the_default_estimator_can_be_named(
+    warehouse: Command,
+) -> None:
     named = warehouse(*SHORT, "--json", "--estimator", "training_step")
     assert named[0] == 0, named[2]
     assert named == warehouse(*SHORT, "--json")
@@ -393,14 +388,11 @@ def test_the_default_estimator_can_be_named(warehouse: Command) -> None:
 def test_a_calibration_is_written_to_a_file_in_each_format(
     warehouse: Command, tmp_path: Path
 ) -> None:
-    document = json.loads(warehouse(*SHORT, "--format", "json")[1])
-    whole = warehouse(*SHORT)[1]
-    for ending in ("json", "csv", "md", "txt"):
+    for ending in ("json", "csv", "md"):
         out = tmp_path / f"fit.{ending}"
         code, said, err = warehouse(*SHORT, "--out", out)
         assert (code, said) == (0, ""), err
-    assert json.loads((tmp_path / "fit.json").read_text()) == document
-    assert (tmp_path / "fit.txt").read_text() == whole
+    document = json.loads((tmp_path / "fit.json").read_text())
     [constant] = csv.DictReader((tmp_path / "fit.csv").read_text().splitlines())
     expected = document["constants"][0]
     assert constant["step_constant"] == "product_rate_factor@A100 SXM 80GB"

@@ -151,24 +151,30 @@ READING = {
 
 @pytest.mark.parametrize("name", READING)
 @pytest.mark.long
-def test_every_format_is_written_the_same_to_a_file_and_to_stdout(
+def test_a_command_writes_its_rows_to_a_file_and_to_stdout(
     warehouse: Command, quickstart: Quickstart, tmp_path: Path, name: str
 ) -> None:
     command = (*READING[name], "--db", quickstart.database)
-    for ending, form in (
-        (".txt", "table"),
-        (".json", "json"),
-        (".csv", "csv"),
-        (".md", "markdown"),
-    ):
-        out = tmp_path / f"{name}{ending}"
+    out = tmp_path / "rows.json"
+    assert warehouse(*command, "--out", out)[:2] == (0, "")
+    code, printed, _ = warehouse(*command, "--json")
+    assert (code, printed) == (0, out.read_text(encoding="utf-8"))
+    assert json.loads(printed) is not None
+    out = tmp_path / "rows.md"
+    assert warehouse(*command, "--out", out)[:2] == (0, "")
+    assert out.read_text(encoding="utf-8").lstrip("#\n").startswith("|")
+
+
+def test_every_format_is_written_the_same_to_a_file_and_to_stdout(
+    warehouse: Command, quickstart: Quickstart, tmp_path: Path
+) -> None:
+    command = (*READING["profiles"], "--db", quickstart.database)
+    endings = {".txt": "table", ".json": "json", ".csv": "csv", ".md": "markdown"}
+    for ending, form in endings.items():
+        out = tmp_path / f"rows{ending}"
         assert warehouse(*command, "--out", out)[:2] == (0, "")
         code, printed, _ = warehouse(*command, "--format", form)
-        assert code == 0
-        assert out.read_text(encoding="utf-8") == printed
-    assert warehouse(*command, "--json")[1] == (tmp_path / f"{name}.json").read_text("utf-8")
-    assert json.loads((tmp_path / f"{name}.json").read_text("utf-8")) is not None
-    assert (tmp_path / f"{name}.md").read_text("utf-8").lstrip("#\n").startswith("|")
+        assert (code, printed) == (0, out.read_text(encoding="utf-8"))
     assert len({path.read_text("utf-8") for path in tmp_path.iterdir()}) == 4
 
 

@@ -73,11 +73,12 @@ def test_the_shell_of_duckdb_1_refuses_the_same(
     warehouse_connection: duckdb.DuckDBPyConnection, database: Path
 ) -> None:
     filled(warehouse_connection).close()
-    script = "".join(f"from {call};\n" for call, _, _ in REFUSED)
+    asked = list({call.partition("(")[0]: case for case in REFUSED for call in case[:1]}.values())
+    script = "".join(f"from {call};\n" for call, _, _ in asked)
     command = [str(SHELL), "-readonly", str(database)]
     done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
     _, *errors = re.split(r"^(?=[\w ]*Error)", done.stderr, flags=re.MULTILINE)
-    for (call, told, hint), error in zip(REFUSED, errors, strict=True):
+    for (call, told, hint), error in zip(asked, errors, strict=True):
         assert told in error, call
         assert hint in error, call
 
