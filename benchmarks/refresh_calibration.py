@@ -21,7 +21,7 @@ TABLE = re.compile(r"\| reference \| rows \|.*?(?=\n\n)", re.DOTALL)
 
 TABLES = (
     ("table 1 of 2104.04473", "published_megatron_scaling"),
-    ("the same, `--wide`", "published_megatron_scaling --wide"),
+    ("the same, `--beyond-range`", "published_megatron_scaling --beyond-range"),
     (
         "the same, three constants",
         "published_megatron_scaling --fit product_rate_factor,network_efficiency,hbm_efficiency",
@@ -32,7 +32,7 @@ TABLES = (
         "published_megatron_recompute --fit product_rate_factor",
     ),
     ("table 2 of 2104.04473, PTD-P", "published_megatron_training_time"),
-    ("the same, `--wide`", "published_megatron_training_time --wide"),
+    ("the same, `--beyond-range`", "published_megatron_training_time --beyond-range"),
     ("Megatron-Core on H100", "published_megatron_h100_scaling"),
 )
 """Row of the table of errors -> the arguments that it is made with."""

@@ -261,7 +261,7 @@ def test_a_faulty_file_is_refused_and_changes_nothing(
         (("--accelerator", "H1000"), 3, "is not in the `accelerator` table"),
         (("--accelerator", "V100 SXM2"), 3, "has no surface of measured products"),
         (("--accelerator", H100, "--rows", "row=a"), 2, "`--rows` and `--kernels` exclude"),
-        (("--accelerator", H100, "--wide"), 2, "`--wide` and `--kernels` exclude"),
+        (("--accelerator", H100, "--beyond-range"), 2, "`--beyond-range` and `--kernels` exclude"),
         (("--accelerator", H100, "--estimator", "roofline"), 2, "roofline"),
     ],
 )

@@ -73,7 +73,7 @@ def find_parameters(
                 raise InputError(
                     f"`--fit` {EXPOSED}: every overlap is held to one value by its range, or has "
                     "no effect on these rows",
-                    "leave it out, or name one with --wide",
+                    "leave it out, or name one with --beyond-range",
                 )
             continue
         own = [_constant(name.strip(), steps, catalog, wide=wide) for name in text.split("+")]
@@ -127,7 +127,9 @@ def _limits(name: str) -> tuple[float, float]:
     column = COLUMNS[name]
     lowest = column.minimum if column.minimum is not None else column.above
     if lowest is None or column.maximum is None:
-        raise InputError(f"`--wide`: column `{name}` has no limits", "leave --wide out")
+        raise InputError(
+            f"`--beyond-range`: column `{name}` has no limits", "leave --beyond-range out"
+        )
     return float(lowest), float(column.maximum)
 
 
@@ -142,7 +144,7 @@ def _refuse_fixed(each: _Constant) -> None:
         raise InputError(
             f"`--fit` {each.name}: table step_constant admits {each.lowest:g} only for "
             f"{each.place}",
-            "use --wide to leave that range, or fit another constant",
+            "use --beyond-range to leave it, or fit another constant",
         )
     if not each.has_effect:
         raise InputError(
@@ -155,7 +157,7 @@ def _parameter(name: str, constants: Sequence[_Constant]) -> Parameter:
     lowest = max(each.lowest for each in constants)
     highest = min(each.highest for each in constants)
     if lowest >= highest:
-        hint = "fit them one by one, or use --wide"
+        hint = "fit them one by one, or use --beyond-range"
         raise InputError(f"`--fit` {name}: the constants' ranges have nothing in common", hint)
     return Parameter(
         name,

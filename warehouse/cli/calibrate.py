@@ -76,10 +76,10 @@ class FitOptions:
             help="Take these rows only: group=PTD-P, row!=76B,1T. May be repeated; all must hold.",
         ),
     ] = None
-    wide: Annotated[
+    beyond_range: Annotated[
         bool,
         typer.Option(
-            "--wide",
+            "--beyond-range",
             help="Let constants leave the range of their sources, within the limits of their "
             "columns.",
         ),
@@ -163,7 +163,11 @@ def _refuse_mixed(reference: str | None, fitting: FitOptions, timed: TimedOption
     from warehouse.errors import UsageError
 
     if timed.kernels:
-        mixed = {"REFERENCE": reference, "--rows": fitting.rows, "--wide": fitting.wide}
+        mixed = {
+            "REFERENCE": reference,
+            "--rows": fitting.rows,
+            "--beyond-range": fitting.beyond_range,
+        }
         mixed["--fit"] = fitting.fit != DEFAULT_FIT
         given = next((option for option, value in mixed.items() if value), None)
         if given is not None:
@@ -203,7 +207,7 @@ def _calibrate_steps(
         estimator=estimator,
         asked=[text.strip() for text in fitting.fit.split(",") if text.strip()],
         conditions=fitting.rows or [],
-        wide=fitting.wide,
+        wide=fitting.beyond_range,
     )
     found = run() if name is None else _stored(db, name, run, store_calibration, replace=replace)
     with output.opened():
