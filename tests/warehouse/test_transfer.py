@@ -364,6 +364,13 @@ def test_a_damaged_or_foreign_folder_changes_nothing(
         assert database.read_bytes() == empty_warehouse.read_bytes()
 
 
+def test_a_path_that_is_a_pattern_takes_no_other_folder(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "fact?")
+    with pytest.raises(InputError, match="in the path as a pattern"):
+        import_facts(tmp_path / "new.duckdb", tmp_path / "fact?")
+    assert [path.name for path in tmp_path.iterdir()] == ["fact?"]
+
+
 def test_a_folder_that_is_none_makes_no_database(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such folder"):
         import_facts(tmp_path / "new.duckdb", tmp_path / "missing")

@@ -50,6 +50,9 @@ _CONTENT = (
 """Errors that the files cause, not the database."""
 
 
+_PATTERN = "*?["
+"""Signs of glob patterns: files of other folders could match."""
+
 _COUNT_CELLS = """
 update study set num_cells = asked.num_cells, num_rows = asked.num_rows
 from (
@@ -84,6 +87,11 @@ def import_facts(database: Path, folder: Path) -> ImportReport:
     DatabaseError
         If the database is locked or damaged.
     """
+    if any(sign in str(folder) for sign in _PATTERN):
+        raise InputError(
+            f"{folder}: DuckDB would read {' '.join(_PATTERN)} in the path as a pattern",
+            "rename the folder, or call the command in the folder above it",
+        )
     files = read_manifest(folder)
     for name in map(table_path, kept_tables()):
         if name not in files:
