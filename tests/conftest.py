@@ -60,6 +60,7 @@ def _cache(request: pytest.FixtureRequest) -> Iterator[None]:
     It outlives a run: a database is found by a hash of all that it is made from.
     """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(request.config.cache.mkdir("no-settings")))
         patch.setenv("WAREHOUSE_CACHE", str(request.config.cache.mkdir("empty-databases")))
         yield
 

@@ -15,7 +15,17 @@ from estimators.registry import ESTIMATORS
 ROOT = Path(__file__).parent.parent
 
 ROOMS = (
-    *("errors", "limits", "files", "database", "studies", "evaluate", "show", "transfer"),
+    *(
+        "errors",
+        "limits",
+        "files",
+        "settings",
+        "database",
+        "studies",
+        "evaluate",
+        "show",
+        "transfer",
+    ),
     *("calibrate", "sweep", "measure", "ask", "plan", "cli", "frames"),
 )
 """Modules and packages of warehouse/: each imports only itself and those before it."""

@@ -10,11 +10,11 @@ file open. Rows have the order of the query: use ``order by``.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warehouse.database.connection import DEFAULT_DATABASE, open_for_read
+from warehouse import settings
+from warehouse.database.connection import open_for_read
 
 if TYPE_CHECKING:
     import polars
@@ -28,7 +28,7 @@ def frame(sql: str, database: str | Path | None = None, **parameters: Any) -> po
     sql
         One query over the database's tables and views.
     database
-        The file; by default WAREHOUSE_DB, or db/warehouse.duckdb.
+        The file; by default the one that `warehouse config` shows.
     **parameters
         Values of ``$name`` in the query.
 
@@ -37,7 +37,7 @@ def frame(sql: str, database: str | Path | None = None, **parameters: Any) -> po
     DatabaseError
         If the file is missing, locked or no database.
     """
-    path = Path(database or os.environ.get("WAREHOUSE_DB") or DEFAULT_DATABASE)
+    path = Path(database or settings.database())
     with open_for_read(path) as connection:
         found: polars.DataFrame = connection.sql(sql, params=parameters or None).pl()
     return found

@@ -16,7 +16,6 @@ from tests.shared import Command, Program, Quickstart
 from warehouse import __version__
 from warehouse.cli.commands import COMMANDS
 from warehouse.cli.options import DEFAULT_DATABASE
-from warehouse.database.connection import DEFAULT_DATABASE as OPENED_BY_DEFAULT
 from warehouse.errors import CheckError, DatabaseError, InputError, UsageError
 
 WITHOUT_DATABASE: set[str] = set()
@@ -81,10 +80,6 @@ def test_the_example_of_a_command_runs_as_it_stands_where_the_wheel_is_installed
     )
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / DEFAULT_DATABASE).exists()
-
-
-def test_the_default_database_is_the_one_that_is_opened_by_default() -> None:
-    assert DEFAULT_DATABASE == OPENED_BY_DEFAULT
 
 
 @pytest.mark.parametrize(

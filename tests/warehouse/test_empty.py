@@ -14,9 +14,10 @@ import pytest
 from estimators import registry
 from estimators.registry import ESTIMATORS
 from tests.warehouse.small_package import SMALL_VIEW
-from warehouse.database import empty, schema, source
+from warehouse import settings
+from warehouse.database import schema, source
 from warehouse.database.connection import open_for_write
-from warehouse.database.empty import cache_directory, in_memory
+from warehouse.database.empty import in_memory
 from warehouse.database.schema import is_current, prepare
 from warehouse.errors import InputError
 
@@ -94,7 +95,7 @@ def test_a_copy_is_what_would_have_been_made(
         copies = [seen(connection)]
     with open_for_write(tmp_path / "copy.duckdb") as connection:
         copies.append(seen(connection))
-    monkeypatch.setattr(empty, "cache_directory", lambda: None)
+    monkeypatch.setattr(settings, "cache", lambda: None)
     open_for_write(tmp_path / "made.duckdb").close()  # DuckDB stores views in words of its own
     with open_for_write(tmp_path / "made.duckdb") as connection:
         made = seen(connection)
@@ -291,7 +292,7 @@ def test_a_kill_while_the_cache_is_filled_leaves_no_file_that_is_used(
 
 @pytest.mark.usefixtures("empty_warehouse")
 def test_programs_share_the_cache(tmp_path: Path) -> None:
-    cache = cache_directory()
+    cache = settings.cache()
     assert cache is not None
     before = [(path, path.read_bytes()) for path in cache.glob("*.duckdb")]
     assert before
@@ -317,7 +318,7 @@ def test_the_cache_is_where_the_user_keeps_caches(
         monkeypatch.delenv(name, raising=False)
     for name, value in {"HOME": "/home/me", **variables}.items():
         monkeypatch.setenv(name, value)
-    assert cache_directory() == Path(expected)
+    assert settings.cache() == Path(expected)
 
 
 def test_without_a_home_there_is_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,4 +328,4 @@ def test_without_a_home_there_is_no_cache(monkeypatch: pytest.MonkeyPatch) -> No
     for name in ("WAREHOUSE_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", homeless)
-    assert cache_directory() is None
+    assert settings.cache() is None

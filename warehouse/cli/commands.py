@@ -158,6 +158,7 @@ COMMANDS = (
         "Say what there is to ask, and what it means.",
         "warehouse schema configuration_rank",
     ),
+    Entry("config", "Show the settings in force, and where each comes from.", "warehouse config"),
     Entry("status", "Show what is stored, and how far a running sweep is.", "warehouse status"),
 )
 """The commands in the order of --help."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from warehouse.cli import completion
 from warehouse.cli.common import say
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
@@ -25,11 +26,19 @@ if TYPE_CHECKING:
     from warehouse.evaluate.file import BatchReport
 
 
+EstimatorArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ESTIMATOR",
+        help="The estimator, by its name.",
+        autocompletion=completion.estimators,
+    ),
+]
+
+
 def evaluate(
     *,
-    estimator: Annotated[
-        str, typer.Argument(metavar="ESTIMATOR", help="The estimator, by its name.")
-    ],
+    estimator: EstimatorArgument,
     configs: Annotated[
         Path, typer.Argument(metavar="CONFIGS", readable=False, help="A .csv or .parquet file.")
     ],

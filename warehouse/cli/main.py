@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -27,7 +27,6 @@ app = typer.Typer(
     ),
     epilog="\b\nStart with:\n  warehouse quickstart",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"max_content_width": 100},
@@ -54,7 +53,7 @@ def _root(
     pass
 
 
-program = typer.main.get_group(app)
+program = cast(Program, typer.main.get_command(app))
 """The program: the options above and the commands."""
 for _entry in COMMANDS:
     program.add_command(LazyCommand(_entry))

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from warehouse import settings
+from warehouse.cli import completion
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 
     from estimators.contract import Estimator, Mends
 
-DEFAULT_DATABASE = Path("db/warehouse.duckdb")
+DEFAULT_DATABASE = settings.usual_database()
+"""The database where neither an option nor a setting names another."""
 
 
 # ---- numbers as people write them ----
@@ -124,16 +127,32 @@ def whole_option(name: str, text: str, *more_names: str, show_default: bool | st
     return number_option(name, text, *more_names, show_default=show_default, whole=True, least=1)
 
 
-def text_option(name: str, metavar: str, text: str, *, show_default: bool | str = True) -> Any:
-    """Return an option that holds a text."""
-    return typer.Option(name, metavar=metavar, help=text, show_default=show_default)
+def text_option(
+    name: str,
+    metavar: str,
+    text: str,
+    *,
+    show_default: bool | str = True,
+    complete: Callable[[str], list[str]] | None = None,
+) -> Any:
+    """Return an option that holds a text; `complete` gives the values that begin as a word does."""
+    return typer.Option(
+        name,
+        metavar=metavar,
+        help=text,
+        show_default=show_default,
+        autocompletion=complete,
+    )
 
 
 # ---- the database, models and figures ----
 
 
 def _remember(context: typer.Context, database: Path) -> Path:
-    """Note which database was asked for: an error of DuckDB's does not always name it."""
+    """Take the settings' database if none was given, and note it for errors that do not name it."""
+    source = context.get_parameter_source("db")
+    if source is not None and source.name == "DEFAULT" and not context.resilient_parsing:
+        database = settings.database()
     if isinstance(context.obj, dict):
         context.obj["database"] = database
     return database
@@ -157,6 +176,7 @@ Variant = Annotated[
         "NAME",
         "published, corrected, or the errata to mend, such as R2,R4.",
         show_default="corrected; published where an estimator has no mends",
+        complete=completion.variants,
     ),
 ]
 Mend = Annotated[
@@ -177,7 +197,13 @@ CatalogFile = Annotated[
     ),
 ]
 EstimatorName = Annotated[
-    str | None, text_option("--estimator", "NAME", "The estimator whose results are taken.")
+    str | None,
+    text_option(
+        "--estimator",
+        "NAME",
+        "The estimator whose results are taken.",
+        complete=completion.estimators,
+    ),
 ]
 Relation = Annotated[
     str | None,
@@ -188,9 +214,18 @@ Relation = Annotated[
 
 # ---- problems ----
 
-Model = Annotated[str | None, text_option("--model", "NAME", "The model, in any spelling.")]
+Model = Annotated[
+    str | None,
+    text_option("--model", "NAME", "The model, in any spelling.", complete=completion.models),
+]
 Accelerator = Annotated[
-    str | None, text_option("--accelerator", "NAME", "The accelerator, by any of its names.")
+    str | None,
+    text_option(
+        "--accelerator",
+        "NAME",
+        "The accelerator, by any of its names.",
+        complete=completion.accelerators,
+    ),
 ]
 NvlinkSize = Annotated[int | None, whole_option("--nvlink-size", "GPUs in one NVLink domain.")]
 NumGpus = Annotated[int | None, whole_option("--num-gpus", "GPUs of the run.", "--gpus")]
@@ -201,7 +236,12 @@ GlobalBatchSize = Annotated[
 SequenceLength = Annotated[int | None, whole_option("--seq-len", "Tokens of a sequence.")]
 Framework = Annotated[
     str | None,
-    text_option("--framework", "NAME", "The program whose choices are taken, of table framework."),
+    text_option(
+        "--framework",
+        "NAME",
+        "The program whose choices are taken, of table framework.",
+        complete=completion.of_tables("framework"),
+    ),
 ]
 Strategy = Annotated[
     str | None,
@@ -220,6 +260,7 @@ Goodput = Annotated[
         "SHARE|NAME",
         "Share of the time that makes progress, or a run of table goodput.",
         show_default="a budgeted run's own, of others 1",
+        complete=completion.of_tables("goodput"),
     ),
 ]
 Price = Annotated[
@@ -237,7 +278,12 @@ ElectricityPrice = Annotated[
 ]
 Pue = Annotated[
     str | None,
-    text_option("--pue", "RATIO|NAME", "Overhead of the site, or a site of table facility_pue."),
+    text_option(
+        "--pue",
+        "RATIO|NAME",
+        "Overhead of the site, or a site of table facility_pue.",
+        complete=completion.of_tables("facility_pue"),
+    ),
 ]
 Watts = Annotated[
     float | None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from warehouse import settings
 from warehouse.cli.common import say, study_path
 from warehouse.cli.database import init
 from warehouse.cli.options import DEFAULT_DATABASE, Database
@@ -89,7 +90,7 @@ def _evaluate_published(db: Path) -> None:
 
 def _suggest(db: Path) -> None:
     """Print commands to try next."""
-    option = "" if db == DEFAULT_DATABASE else f" --db {shlex.quote(str(db))}"
+    option = "" if db == settings.database() else f" --db {shlex.quote(str(db))}"
     sys.stdout.write("\nTry next:\n")
     for command in TRY_NEXT:
         sys.stdout.write(f"  warehouse {command}{option}\n")

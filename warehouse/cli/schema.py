@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from warehouse import settings
+from warehouse.cli import completion
 from warehouse.cli.common import put, put_document, say
 from warehouse.cli.display import terminal_width
 from warehouse.cli.options import DEFAULT_DATABASE, Database, Output
@@ -38,7 +40,9 @@ def schema(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]", help="A table, view, macro or column, or a layer such as marts."
+            autocompletion=completion.relations,
+            metavar="[NAME]",
+            help="A table, view, macro or column, or a layer such as marts.",
         ),
     ] = None,
     output: Output,
@@ -94,7 +98,7 @@ def _answer(described: Description, name: str | None, db: Path, *, is_stored: bo
     thing, column, uses = described.find(name or "")
     thing_record = _thing_record(described, thing, stored=is_stored) if thing else None
     column_record = _column_record(name or "", column, uses) if uses else None
-    option = "" if db == DEFAULT_DATABASE else f" --db {shlex.quote(str(db))}"
+    option = "" if db == settings.database() else f" --db {shlex.quote(str(db))}"
 
     def put_text() -> None:
         if thing:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from warehouse.cli import completion
 from warehouse.cli.common import put, put_document, say
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
@@ -29,7 +30,14 @@ if TYPE_CHECKING:
 
 
 def show(
-    estimator: Annotated[str, typer.Argument(metavar="ESTIMATOR", help="Such as roofline.")],
+    estimator: Annotated[
+        str,
+        typer.Argument(
+            metavar="ESTIMATOR",
+            help="Such as roofline.",
+            autocompletion=completion.estimators,
+        ),
+    ],
     mending: Mending,
     output: Output,
     pairs: Annotated[

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from warehouse.cli import completion
 from warehouse.cli.common import put_for_people, say, study_path
 from warehouse.cli.interrupts import interruptible
 from warehouse.cli.options import (
@@ -34,7 +35,9 @@ def sweep(
     study: Annotated[
         str,
         typer.Argument(
-            metavar="STUDY", help="A TOML file, or the name of a study that comes with the package."
+            autocompletion=completion.studies,
+            metavar="STUDY",
+            help="A TOML file, or the name of a study that comes with the package.",
         ),
     ],
     mending: Mending,

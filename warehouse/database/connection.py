@@ -17,8 +17,6 @@ from warehouse.errors import DatabaseError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-DEFAULT_DATABASE = Path("db/warehouse.duckdb")
-
 _MAGIC_AT, _MAGIC = 8, b"DUCK"
 _ANOTHER = "name another file with --db"
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large")

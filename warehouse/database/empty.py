@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 
 import duckdb
 
+from warehouse import settings
 from warehouse.database.file_format import CONFIG, STORAGE_VERSION
 from warehouse.database.source import source_hash
 from warehouse.database.sql_text import literal
@@ -75,22 +76,6 @@ def in_memory() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def cache_directory() -> Path | None:
-    """Return where the cache is, None if the system has no place for it.
-
-    That is WAREHOUSE_CACHE, else training-warehouse in XDG_CACHE_HOME or in ~/.cache.
-    """
-    own = os.environ.get("WAREHOUSE_CACHE")
-    if own:
-        return Path(own)
-    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    try:  # a relative path is to be ignored, says the XDG Base Directory Specification
-        caches = caches if caches.is_absolute() else Path.home() / ".cache"
-    except RuntimeError:
-        return None
-    return caches / "training-warehouse"
-
-
 def _cached() -> Path | None:
     """Return an intact file of the cache that is up to date, made if need be; None if none can be.
 
@@ -99,7 +84,7 @@ def _cached() -> Path | None:
     InputError
         If a reference table or a file of sql/ is faulty.
     """
-    directory = cache_directory()
+    directory = settings.cache()
     if directory is None:
         return None
     try:

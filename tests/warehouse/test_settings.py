@@ -1,0 +1,95 @@
+"""Settings: which one holds, where it comes from, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from warehouse import settings
+from warehouse.errors import InputError
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with a folder in it, in which commands are run, and a user's home."""
+    (tmp_path / "project" / "below").mkdir(parents=True)
+    (tmp_path / "home").mkdir()
+    monkeypatch.chdir(tmp_path / "project" / "below")
+    for name in (*settings.VARIABLES.values(), "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+def of_project(folders: Path, text: str) -> Path:
+    path = folders / "project" / "warehouse.toml"
+    path.write_text(text)
+    return path
+
+
+def of_user(folders: Path, text: str) -> Path:
+    path = folders / "home" / ".config" / "training-warehouse" / "warehouse.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    return path
+
+
+def found(name: str) -> settings.Setting:
+    return next(setting for setting in settings.settings() if setting.name == name)
+
+
+def test_the_environment_comes_before_the_project_and_the_project_before_the_user(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert found("database").origin == "default"
+
+    user = of_user(folders, 'database = "mine.duckdb"\ncache = "/caches"\n')
+    assert found("database") == ("database", user.parent / "mine.duckdb", str(user))
+
+    project = of_project(folders, 'database = "rows/ours.duckdb"\n')
+    assert found("database") == (
+        *("database", folders / "project" / "rows" / "ours.duckdb"),
+        str(project),
+    )
+    assert found("cache") == ("cache", Path("/caches"), str(user))
+
+    monkeypatch.setenv("WAREHOUSE_DB", "here.duckdb")
+    assert found("database") == ("database", Path("here.duckdb"), "WAREHOUSE_DB")
+    assert settings.database() == Path("here.duckdb")
+
+
+def test_a_clone_keeps_its_database_in_the_working_directory() -> None:
+    assert settings.database() == Path("db/warehouse.duckdb")
+
+
+def test_an_installed_package_has_one_database_for_the_user(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folders / "package" / "resources").mkdir(parents=True)
+    monkeypatch.setattr(settings, "_PACKAGE", folders / "package")
+
+    expected = folders / "home" / ".local" / "share" / "training-warehouse" / "warehouse.duckdb"
+    assert settings.database() == expected
+    monkeypatch.chdir(folders)
+    assert settings.database() == expected
+    monkeypatch.setenv("XDG_DATA_HOME", str(folders / "data"))
+    assert settings.database() == folders / "data" / "training-warehouse" / "warehouse.duckdb"
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "hint"),
+    [
+        ('databse = "x"', "`databse` is not a setting", "known: database, cache"),
+        ("database = 3", "`database` 3 must be a text", 'write database = "a/path"'),
+        ('cache = ""', "`cache` '' must be a text", 'write cache = "a/path"'),
+        ("database", "Expected '='", "write each line as: key = value"),
+    ],
+)
+def test_a_faulty_file_is_refused(folders: Path, text: str, said: str, hint: str) -> None:
+    path = of_project(folders, text)
+    with pytest.raises(InputError) as caught:
+        settings.database()
+    assert caught.value.message.startswith(f"{path}: ")
+    assert said in caught.value.message
+    assert caught.value.hint == hint

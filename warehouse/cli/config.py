@@ -1,0 +1,38 @@
+"""`warehouse config`: the settings in force."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warehouse.cli.common import put, say
+from warehouse.cli.options import DEFAULT_DATABASE, Database, Output
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from warehouse.settings import Setting
+
+
+def config(output: Output, db: Database = DEFAULT_DATABASE) -> None:
+    """Show the settings in force, and where each comes from.
+
+    `database` is the database of commands without --db, `cache` the directory of empty databases.
+    A setting comes from its environment variable, else from warehouse.toml in this directory or
+    the nearest one above it, else from the user's warehouse.toml. A path in a file is relative to
+    that file: database = "db/warehouse.duckdb".
+    """
+    from warehouse import settings
+
+    found = settings.settings()
+    rows = [_row(setting, db) for setting in found]
+    with output.opened():
+        put(("setting", "value", "origin"), [rows], output.form)
+    for path in settings.files():
+        say(f"{path}: {'read' if path.is_file() else 'not there'}")
+
+
+def _row(setting: Setting, db: Path) -> tuple[str, str | None, str]:
+    """Return a row for people: the database is the one that --db names, if it is given."""
+    if setting.name == "database" and db != setting.value:
+        return setting.name, str(db), "--db"
+    return setting.name, None if setting.value is None else str(setting.value), setting.origin

@@ -1,0 +1,130 @@
+"""Settings that hold for every command: from the environment, from `warehouse.toml`, or usual ones.
+
+A project's file is the `warehouse.toml` in the working directory or the nearest directory above it.
+A user's file is in the directory of the user's configuration. The environment comes before the
+project's file, and that before the user's.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from warehouse.errors import InputError
+
+FILE = "warehouse.toml"
+_DIRECTORY = "training-warehouse"
+_PACKAGE = Path(__file__).parent
+
+IN_SOURCE_TREE = Path("db/warehouse.duckdb")
+"""The usual database of a clone: in the folder that a command is run in."""
+
+VARIABLES = {"database": "WAREHOUSE_DB", "cache": "WAREHOUSE_CACHE"}
+"""Setting -> its environment variable."""
+
+
+class Setting(NamedTuple):
+    """A setting with where it comes from; None where the system has no place for it."""
+
+    name: str
+    value: Path | None
+    origin: str
+
+
+def database() -> Path:
+    """Return the database of commands that name none.
+
+    Raises
+    ------
+    InputError
+        If a file of settings is faulty.
+    """
+    return _found("database").value or usual_database()
+
+
+def usual_database() -> Path:
+    """Return the database where nothing says another.
+
+    In a clone that is db/warehouse.duckdb below the working directory. An installed package has
+    one for the user, so that no database appears wherever a command is run.
+    """
+    if not (_PACKAGE / "resources").is_dir():
+        return IN_SOURCE_TREE
+    data = _directory_of("XDG_DATA_HOME", ".local/share")
+    return IN_SOURCE_TREE if data is None else data / "warehouse.duckdb"
+
+
+def cache() -> Path | None:
+    """Return the directory of empty databases, None if the system has no place for it.
+
+    Raises
+    ------
+    InputError
+        If a file of settings is faulty.
+    """
+    return _found("cache").value
+
+
+def settings() -> list[Setting]:
+    """Return every setting in force.
+
+    Raises
+    ------
+    InputError
+        If a file of settings is faulty.
+    """
+    return [_found(name) for name in VARIABLES]
+
+
+def files() -> list[Path]:
+    """Return the files that may hold settings, the first one that says something holding."""
+    directories = [*(Path.cwd() / "file").parents]
+    project = next((d / FILE for d in directories if (d / FILE).is_file()), directories[0] / FILE)
+    user = _directory_of("XDG_CONFIG_HOME", ".config")
+    return [project] if user is None else [project, user / FILE]
+
+
+def _found(name: str) -> Setting:
+    variable = VARIABLES[name]
+    if given := os.environ.get(variable):
+        return Setting(name, Path(given), variable)
+    for path in files():
+        if value := _read(path).get(name):
+            # relative to the file: it means the same wherever a command is run
+            return Setting(name, path.parent / Path(value).expanduser(), str(path))
+    usual = usual_database() if name == "database" else _directory_of("XDG_CACHE_HOME", ".cache")
+    return Setting(name, usual, "default")
+
+
+def _read(path: Path) -> dict[str, str]:
+    """Return the settings of a file; none if there is no file."""
+    try:
+        text = path.read_text("utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, UnicodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}", "correct it, or remove it") from error
+    import tomllib
+
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: {error}", "write each line as: key = value") from error
+    for key, value in content.items():
+        if key not in VARIABLES:
+            known = ", ".join(VARIABLES)
+            raise InputError(f"{path}: `{key}` is not a setting", f"known: {known}")
+        if not isinstance(value, str) or not value:
+            raise InputError(f"{path}: `{key}` {value!r} must be a text", f'write {key} = "a/path"')
+    return content
+
+
+def _directory_of(variable: str, below_home: str) -> Path | None:
+    """Return our directory in one of the XDG Base Directory Specification."""
+    directory = Path(os.environ.get(variable, ""))
+    try:  # a relative path is to be ignored, says the specification
+        directory = directory if directory.is_absolute() else Path.home() / below_home
+    except RuntimeError:
+        return None
+    return directory / _DIRECTORY
