@@ -412,3 +412,15 @@ def test_figures_from_a_lower_bound_are_called_so(
     arguments = ["--estimator", "dataflow", "--variant", "published", "--tokens", "1e12"]
     assert run([command, *arguments, "--db", path]) == 0
     assert capsys.readouterr().err.splitlines()[0].endswith("; its time is a lower bound")
+
+
+def test_runs_are_filtered_by_the_length_of_their_sequences(ask: Any) -> None:
+    arguments = ("cost", "--price", 2, "--tokens", "1e12")
+    code, rows, _ = ask(*arguments, "--seq-len", 2048)
+    assert code == 0
+    assert {row["model"] for row in rows} == {"gpt3_1T"}
+    assert len(rows) < len(ask(*arguments)[1])
+    code, _, err = ask(*arguments, "--seq-len", 4096, json_rows=False)
+    assert code == 3
+    assert "`--seq-len` 4096: no such run is stored" in err
+    assert "stored: 2048" in err

@@ -71,7 +71,7 @@ def test_json_has_the_same_figures(warehouse: Command, quickstart: Quickstart) -
     planned, *swept = sorted(
         (study["study"] for study in found["studies"]), key=lambda name: not name.startswith("plan")
     )
-    assert planned.startswith("plan training_step megatron_1.7B on 16,32,64")
+    assert planned.startswith("plan megatron_1.7B on 16,32,64 x A100 SXM 80GB ")
     assert swept == [
         *("gpt3_1T_1d", "megatron", "megatron_flops_published", "published_measurement"),
         *("roofline_published", "training_step_published"),

@@ -69,6 +69,8 @@ class RunQuery:
         Share of the time that makes progress; None: a budgeted run's own, of others 1.
     overrides
         Arguments of the macro: `given_price`, `given_pue` ...
+    seq_len
+        Keep runs of sequences of this number of tokens.
     """
 
     filters: Mapping[str, str]
@@ -78,6 +80,7 @@ class RunQuery:
     tokens: float | None
     goodput: float | None
     overrides: Mapping[str, float | None]
+    seq_len: int | None = None
 
 
 @dataclass(frozen=True)
@@ -261,7 +264,7 @@ def _run_table(
     InputError
         If there is none.
     """
-    keep_runs(connection)
+    keep_runs(connection, _problems_of_length(connection, runs.seq_len))
     filters = _known_filters(connection, runs)
     arguments: dict[str, Any] = {
         "assumed_goodput": runs.goodput,
@@ -277,6 +280,26 @@ def _run_table(
     if not rows:
         _refuse_nothing(runs, left_out)
     return RunTable(tuple(columns), list(rows), left_out)
+
+
+def _problems_of_length(connection: DuckDBPyConnection, seq_len: int | None) -> list[int]:
+    """Return the problems whose sequences have this number of tokens; none: all are wanted.
+
+    Raises
+    ------
+    InputError
+        If there is none; the hint lists the lengths that are stored.
+    """
+    if seq_len is None:
+        return []
+    query = "select problem_id, seq_len from problem where seq_len is not null"
+    stored = connection.execute(query).fetchall()
+    if found := [problem for problem, length in stored if length == seq_len]:
+        return found
+    known = ", ".join(f"{length}" for length in sorted({length for _, length in stored}))
+    raise InputError(
+        f"`--seq-len` {seq_len}: no such run is stored", f"stored: {known or 'no length'}"
+    )
 
 
 def _refuse_nothing(runs: RunQuery, left_out: Mapping[str, int]) -> None:

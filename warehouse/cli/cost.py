@@ -20,6 +20,7 @@ from warehouse.cli.options import (
     Output,
     PowerTerms,
     Price,
+    SequenceLength,
     Tokens,
     Top,
     Variant,
@@ -70,6 +71,7 @@ class RunFilters:
         ),
     ] = None
     num_gpus: NumGpus = None
+    seq_len: SequenceLength = None
     tokens: Tokens = None
 
     def query(
@@ -86,7 +88,14 @@ class RunFilters:
         )
         is_default = self.variant is None and self.identity is None
         return RunQuery(
-            filters, is_default, self.identity, self.num_gpus, self.tokens, share, terms
+            filters,
+            is_default,
+            self.identity,
+            self.num_gpus,
+            self.tokens,
+            share,
+            terms,
+            self.seq_len,
         )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from estimators.contract import EmptySpaceError, Scalar
+from estimators.contract import EmptySpaceError, Scalar, content_id
 from warehouse.database.catalog import packaged_catalog
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import cells_of_space
@@ -174,11 +174,10 @@ def study_of(run: TrainingRun, counts: Sequence[int]) -> Study:
         "num_gpus": tuple(counts),
         "global_batch_size": (run.batch,),
     }
-    given = {**request.inputs, **request.held}
+    digest = content_id(estimator.name, sorted(run.mends), space) % 16**6
     name = (
-        f"plan {estimator.name} {problem['model'] or 'of a shape'} on "
-        f"{','.join(map(str, counts))} x {problem['accelerator']}, batch {run.batch}"
-        + "".join(f", {name} {value}" for name, value in given.items())
+        f"plan {problem['model'] or 'of a shape'} on {_counts_in_words(counts)} x "
+        f"{problem['accelerator']} {digest:06x}"
     )
     definition: dict[str, Any] = {
         "name": name,
@@ -188,6 +187,11 @@ def study_of(run: TrainingRun, counts: Sequence[int]) -> Study:
         "spaces": [{key: list(values) for key, values in space.items()}],
     }
     return Study(name, estimator.name, (run.mends,), (space,), definition, "plan")
+
+
+def _counts_in_words(counts: Sequence[int]) -> str:
+    """Return the counts, only the ends of more than three."""
+    return ",".join(map(str, counts)) if len(counts) <= 3 else f"{counts[0]}..{counts[-1]}"
 
 
 def _has_layouts(run: TrainingRun, num_gpus: int) -> bool:
