@@ -175,7 +175,8 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
         terms = read_terms(options, reference)
         run = resolve(request, terms, lambda: load_profiles(db))
         say(title_line(request.estimator))
-        for line in question_lines(run):
+        # a report begins with the question
+        for line in question_lines(run) if shown.dry_run or not output.is_for_people else ():
             say(line)
         stages = build_stages(run, reference, shown.top or DEFAULT_TOP)
     if shown.dry_run:
