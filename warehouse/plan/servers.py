@@ -17,7 +17,7 @@ _TRAY = 4
 
 def server_size(run: TrainingRun) -> int:
     """Return the GPUs of one server of the system."""
-    domain = int(run.problem["nvlink_size"] or 1)
+    domain = int(run.problem.get("nvlink_size") or 1)
     return _TRAY if domain > _SERVER else domain
 
 
