@@ -15,18 +15,8 @@ from estimators.registry import ESTIMATORS
 ROOT = Path(__file__).parent.parent
 
 ROOMS = (
-    *(
-        "errors",
-        "limits",
-        "files",
-        "settings",
-        "database",
-        "studies",
-        "evaluate",
-        "show",
-        "transfer",
-    ),
-    *("calibrate", "sweep", "measure", "ask", "plan", "cli", "frames"),
+    *("errors", "limits", "numbers", "files", "settings", "database", "studies", "evaluate"),
+    *("show", "transfer", "calibrate", "sweep", "measure", "ask", "plan", "api", "cli", "frames"),
 )
 """Modules and packages of warehouse/: each imports only itself and those before it."""
 
@@ -89,6 +79,7 @@ def test_an_arrow_back_is_found() -> None:
 
 def test_no_module_imports_itself_through_others() -> None:
     modules = sources("estimators") | sources("warehouse")
+    del modules["warehouse"]  # its names are imported when somebody asks for them
     graph = {name: (imported(tree) & set(modules)) - {name} for name, tree in modules.items()}
     # Raises CycleError, which names the circle.
     assert len(list(TopologicalSorter(graph).static_order())) == len(graph)

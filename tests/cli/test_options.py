@@ -16,7 +16,6 @@ from warehouse.cli.options import (
     DEFAULT_DATABASE,
     ENDINGS,
     Database,
-    Number,
     NumGpus,
     Output,
     ProblemFilters,
@@ -25,6 +24,7 @@ from warehouse.cli.options import (
 from warehouse.errors import InputError, UsageError
 from warehouse.files import refuse_overwriting
 from warehouse.limits import read_number
+from warehouse.numbers import Number
 from warehouse.show.formats import Format
 
 # ---- numbers ----

@@ -16,6 +16,7 @@ from warehouse.ask.names import Filters, name_meant, with_known_names
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.current import EVALUATED
 from warehouse.database.lineage import reads_of
+from warehouse.database.narrow import narrow_to
 from warehouse.database.sql_text import quoted
 from warehouse.database.views import CONFIGURATION_SOURCE
 from warehouse.errors import InputError, UsageError, WarehouseError
@@ -156,6 +157,29 @@ def filters_of(
             return filters
     stored_problems(connection, with_known_names(connection, asked))
     raise min(errors, key=lambda error: isinstance(error, UsageError))
+
+
+def asked_ranking(
+    connection: DuckDBPyConnection,
+    asked: Filters,
+    *,
+    estimator: str | None = None,
+    variant: str | None = None,
+    top: int | None = None,
+    by: str = TIME,
+) -> tuple[Filters, Ranking]:
+    """Return the filters of `filters_of`, and the ranking of `rank_layouts`.
+
+    Later queries on the connection see the configurations of the estimator that answers alone.
+
+    Raises
+    ------
+    InputError, UsageError
+        As both.
+    """
+    filters = filters_of(connection, asked, estimator, variant)
+    narrow_to(connection, get(str(filters["estimator"])))
+    return filters, rank_layouts(connection, filters, top, by)
 
 
 def rank_layouts(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -131,31 +130,6 @@ def records(table: Table) -> list[dict[str, Any]]:
     """Return the rows of a table as JSON-able objects."""
     columns, rows = table
     return [dict(zip(columns, map(json_value, row), strict=True)) for row in rows]
-
-
-def study_path(study: str) -> Path:
-    """Return the study file that `study` names: a path, or the name of one in the package.
-
-    Raises
-    ------
-    InputError
-        If there is neither.
-    """
-    path = Path(study)
-    if path.suffix or path.exists() or len(path.parts) != 1:
-        return path  # a path that leads nowhere is refused by name when it is read
-    from warehouse.database import resources
-    from warehouse.errors import InputError
-
-    directory = resources.studies_directory()
-    packaged = directory / f"{study}.toml"
-    if not packaged.is_file():
-        known = ", ".join(sorted(file.stem for file in directory.glob("*.toml")))
-        raise InputError(
-            f'study "{study}" is neither a file nor one that comes with the package',
-            f"name a .toml file, or one of: {known}",
-        )
-    return packaged
 
 
 def batch_in_words(batch: int, values: Mapping[str, Scalar]) -> str:

@@ -15,7 +15,6 @@ from warehouse.cli.options import (
     Database,
     EstimatorName,
     Model,
-    Number,
     NumGpus,
     Output,
     PowerTerms,
@@ -24,16 +23,14 @@ from warehouse.cli.options import (
     Tokens,
     Top,
     Variant,
-    given,
 )
+from warehouse.numbers import Number
 from warehouse.show.formats import Format, count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from duckdb import DuckDBPyConnection
-
-    from warehouse.ask.cost import RunQuery, RunTable
+    from warehouse.ask.cost import RunTable
 
 DEFAULT_TOP = 60
 """Lines of a table unless --top says otherwise; other formats always have all."""
@@ -74,30 +71,6 @@ class RunFilters:
     seq_len: SequenceLength = None
     tokens: Tokens = None
 
-    def query(
-        self, connection: DuckDBPyConnection, goodput: str | None, **terms: float | None
-    ) -> RunQuery:
-        """Return the question to the stored runs, under these terms."""
-        from warehouse.ask.cost import FILTERS, RunQuery, number_or_name
-
-        filters = {name: value for name, value in given(self).items() if name in FILTERS}
-        if self.variant == "all":
-            del filters["variant"]
-        share = number_or_name(
-            connection, goodput, "goodput", "goodput", "$value > 0 and $value <= 1"
-        )
-        is_default = self.variant is None and self.identity is None
-        return RunQuery(
-            filters,
-            is_default,
-            self.identity,
-            self.num_gpus,
-            self.tokens,
-            share,
-            terms,
-            self.seq_len,
-        )
-
 
 def cost(
     *,
@@ -132,23 +105,13 @@ def cost(
     one has no price either. Tables show days, GPU-hours and dollars, 60 lines unless --top says
     otherwise. JSON uses base units.
     """
-    from warehouse.ask.cost import costs
+    from warehouse.ask.cost_terms import CostOptions, asked_costs, check_years
     from warehouse.database.connection import open_for_read
-    from warehouse.errors import UsageError
 
-    if year is not None and (all_years or price is not None):
-        other = "--all-years" if all_years else "--price"
-        raise UsageError(f"`--year` and `{other}` exclude each other", "give one of them")
+    check_years(price, year, all_years=all_years)
+    options = CostOptions(**vars(runs), **vars(terms))
     with open_for_read(db) as connection:
-        query = runs.query(
-            connection,
-            terms.goodput,
-            given_price=price,
-            given_pue=_pue(connection, terms.pue),
-            given_usd_per_kwh=terms.electricity_price,
-            given_watts=terms.watts,
-        )
-        table = costs(connection, query, year, all_years)
+        table = asked_costs(connection, options, price, year, all_years=all_years)
     _put(table, output, top)
 
 
@@ -176,29 +139,13 @@ def energy(
     reference tables. Where no power is known, --watts gives yours. Tables show MW, MWh and tons,
     kWh and kg of short runs; they have 60 lines unless --top says otherwise. JSON uses base units.
     """
-    from warehouse.ask.cost import energies, number_or_name
+    from warehouse.ask.cost_terms import CostOptions, asked_energies
     from warehouse.database.connection import open_for_read
-    from warehouse.limits import read_number
 
+    options = CostOptions(**vars(runs), **vars(terms))
     with open_for_read(db) as connection:
-        per_kwh = number_or_name(connection, carbon, "carbon", "grid_carbon", "$value >= 0")
-        query = runs.query(
-            connection,
-            terms.goodput,
-            given_watts=terms.watts,
-            given_pue=_pue(connection, terms.pue),
-            given_usd_per_kwh=terms.electricity_price,
-            given_kg_co2e_per_kwh=per_kwh,
-        )
-        grid = carbon if carbon is not None and read_number(carbon) is None else None
-        table = energies(connection, query, grid, all_powers)
+        table = asked_energies(connection, options, carbon, all_powers=all_powers)
     _put(table, output, top)
-
-
-def _pue(connection: DuckDBPyConnection, text: str | None) -> float | None:
-    from warehouse.ask.cost import number_or_name
-
-    return number_or_name(connection, text, "pue", "facility_pue", "$value >= 1 and $value <= 10")
 
 
 def _put(table: RunTable, output: Output, top: int | None) -> None:

@@ -97,11 +97,9 @@ def evaluate(
         warn=lambda message: say(f"warning: {message}"),
     )
     if not into_db:
-        from warehouse.database.catalog import packaged_catalog
-        from warehouse.evaluate.profiles import load_profiles, with_profiles
+        from warehouse.evaluate.profiles import profiled_catalog
 
-        known = defined.added_to(packaged_catalog())
-        known = with_profiles(known, lambda: load_profiles(db), chosen, profile)
+        known = profiled_catalog(db, chosen, profile, defined)
         report = run(catalog=known, with_cells=False)
     else:
         from warehouse.database.catalog import load_catalog

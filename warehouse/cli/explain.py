@@ -22,9 +22,6 @@ from warehouse.show.formats import Format
 from warehouse.show.values import json_value
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from estimators.contract import Estimator
     from warehouse.ask.explain import Explanation
 
 DEFAULT_ESTIMATOR = registry.default("explain")
@@ -56,24 +53,16 @@ def explain(
     causes; the second has all constants at their fast, or at their slow end. Keys are the columns
     that `evaluate` reads.
     """
-    from warehouse.ask.explain import explain as explained
-    from warehouse.ask.explain import require_formulas
-    from warehouse.database.catalog import packaged_catalog
-    from warehouse.evaluate.one import read_pairs, show_configuration
-    from warehouse.evaluate.profiles import load_profiles, with_profiles
+    from warehouse.ask.asked import asked_explanation
 
-    chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
-    require_formulas(chosen)
-    relation = chosen.relations[0]
-    given = read_pairs(chosen, relation, pairs)
-    mends = mending.mends(chosen)
-    catalog = with_profiles(packaged_catalog(), lambda: load_profiles(db), chosen, profile)
-    if profile is not None:
-        given.setdefault("profile", profile)
-    # stored constants that equal the defaults are defaults: only what the user gives is certain
-    configuration = _best(db, chosen, given) if best else given
-    shown = show_configuration(chosen, relation, configuration, mends, catalog, given)
-    found = explained(shown, catalog, given)
+    found = asked_explanation(
+        *(db, pairs),
+        best=best,
+        estimator=estimator,
+        variant=mending.variant,
+        mend=mending.mend,
+        profile=profile,
+    )
     with output.opened():
         if output.is_json:
             put_document(_document(found), indent=2)
@@ -87,15 +76,6 @@ def explain(
             _put_parts(found, output.form)
             sys.stdout.write("\n")
             _put_constants(found, output.form, every=every)
-
-
-def _best(db: Path, estimator: Estimator, given: dict[str, str]) -> dict[str, str]:
-    """Return the fastest stored configuration that has the given values, as texts."""
-    from warehouse.ask.explain import best_configuration
-    from warehouse.database.connection import open_for_read
-
-    with open_for_read(db) as connection:
-        return best_configuration(connection, estimator, given)
 
 
 def _headline(found: Explanation) -> list[str]:

@@ -92,15 +92,8 @@ def flagship_lines(database: Path, *, small: bool) -> list[str]:
 
 def _planned(flagship: Flagship, database: Path) -> PlanAnswer:
     from estimators import registry
-    from warehouse.evaluate.profiles import load_profiles
-    from warehouse.plan.question import (
-        PlanOptions,
-        read_request,
-        read_terms,
-        reference_tables,
-        resolve,
-    )
-    from warehouse.plan.stages import build_stages, run_stages
+    from warehouse.plan.question import PlanOptions
+    from warehouse.plan.stages import asked_stages, run_stages
 
     options = PlanOptions(
         tokens=flagship.tokens,
@@ -111,10 +104,7 @@ def _planned(flagship: Flagship, database: Path) -> PlanAnswer:
         gpus=flagship.num_gpus,
         batch=flagship.global_batch_size,
     )
-    request = read_request(options)
-    with reference_tables(database) as reference:
-        run = resolve(request, read_terms(options, reference), lambda: load_profiles(database))
-        stages = build_stages(run, reference)
+    run, stages = asked_stages(options, database)
     return run_stages(run, stages, database, _store)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from estimators import registry
-from warehouse.cli.common import fetched, put_for_people, say
+from warehouse.cli.common import put_for_people, say
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Database,
@@ -22,23 +22,10 @@ from warehouse.cli.options import (
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
     from warehouse.cli.common import Table
-    from warehouse.evaluate.profiles import Profiles
 
 DEFAULT_ESTIMATOR = registry.default("measure")
 
-_KEY = ("estimator", "variant", "profile")
-_SHOWN = (
-    *("measured_row", *_KEY, "model", "accelerator", "num_gpus"),
-    *("data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel"),
-    *("virtual_pipeline", "expert_parallel", "expert_tensor_parallel"),
-    *("microbatch_size", "activation_recompute"),
-    *("measured_step_seconds", "step_seconds", "time_relative_error"),
-    *("measured_memory_bytes", "measured_memory_kind", "memory_bytes", "compared_memory_bytes"),
-    "memory_relative_error",
-)
 _SAID_ONCE = ("variant", "profile", "model", "accelerator", "num_gpus")
 """Columns that a line names if all rows have one value; the table then leaves them out."""
 
@@ -80,33 +67,21 @@ def measure(
 def _measure(
     db: Path, file: Path, name: str, estimator: str | None, output: Output, *, replaces: bool
 ) -> None:
-    from warehouse.database.catalog import load_catalog
-    from warehouse.database.connection import open_for_write
-    from warehouse.evaluate.csv_parquet import check_source
-    from warehouse.evaluate.profiles import read_profiles, with_profiles
-    from warehouse.measure.read import find_estimator, read_measurements
-    from warehouse.measure.store import not_counted, refuse_name, store_measurements
+    from warehouse.measure.compare import measure_runs
 
-    model = find_estimator(estimator)
-    check_source(file)
-    with open_for_write(db) as connection:
-
-        def stored() -> Profiles:
-            return read_profiles(connection)
-
-        refuse_name(connection, name, replaces=replaces)
-        catalog = with_profiles(load_catalog(connection), stored, model)
-        measured = read_measurements(file, model, catalog, lambda text: say(f"warning: {text}"))
-        new = store_measurements(connection, name, measured, replaces=replaces)
-        table = _compared(connection, name)
-        left_out = not_counted(connection, name)
-    runs = count(len(measured.records), "run")
-    cells = count(len(measured.cells), "cell")
+    found = measure_runs(
+        *(db, file, name),
+        estimator=estimator,
+        replaces=replaces,
+        warn=lambda text: say(f"warning: {text}"),
+    )
+    runs, cells = count(found.num_runs, "run"), count(found.num_cells, "cell")
+    new = found.num_new_cells
     say(f"{file}: {runs} stored in {db} as {name}, estimated in {cells}, {new:,} of them new")
-    for one in left_out:
+    for one in found.left_out:
         say(f"not in estimator_accuracy: {', '.join(one.rows)}: {one.reason}")
     with output.opened():
-        _put(table, output)
+        _put((found.columns, found.rows), output)
 
 
 def _drop(db: Path, name: str) -> None:
@@ -118,16 +93,6 @@ def _drop(db: Path, name: str) -> None:
     say(
         f"dropped {name}: {count(found.runs, 'run')}, with {count(report.cells, 'cell')} evaluated "
         f"for them alone, {freed / 1e6:,.1f} MB freed"
-    )
-
-
-def _compared(connection: DuckDBPyConnection, name: str) -> Table:
-    from warehouse.database.sql_text import literal
-
-    return fetched(
-        connection,
-        f"select {', '.join(_SHOWN)} from measurement_comparison "
-        f"where reference = {literal(name)} order by {', '.join(_KEY)}, measured_row",
     )
 
 
@@ -147,8 +112,10 @@ def _put(table: Table, output: Output) -> None:
 
 def _say_errors(table: Table) -> None:
     """Say the errors of each estimator: their mean and largest size, and their mean."""
+    from warehouse.measure.compare import KEY
+
     records = [dict(zip(table[0], row, strict=True)) for row in table[1]]
-    for (estimator, *_), group in groupby(records, lambda one: tuple(one[name] for name in _KEY)):
+    for (estimator, *_), group in groupby(records, lambda one: tuple(one[name] for name in KEY)):
         own = list(group)
         for what in ("time", "memory"):
             errors = [one[f"{what}_relative_error"] for one in own]

@@ -37,7 +37,7 @@ from warehouse.show.formats import Format
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from warehouse.plan.question import PlanOptions
+    from warehouse.plan.question import PlanOptions, TrainingRun
     from warehouse.plan.search import Sweep
 
 DEFAULT_ESTIMATOR = registry.default("plan")
@@ -165,20 +165,17 @@ def plan(
 
 def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path) -> None:
     """Read the question, build the stages, and explain or run them."""
-    from warehouse.cli.plan_report import document, put_report, question_lines, stage_rows
-    from warehouse.evaluate.profiles import load_profiles
-    from warehouse.plan.question import read_request, read_terms, reference_tables, resolve
-    from warehouse.plan.stages import build_stages, run_stages
+    from warehouse.cli.plan_report import put_report, question_lines, stage_rows
+    from warehouse.plan.document import document
+    from warehouse.plan.stages import asked_stages, run_stages
 
-    request = read_request(options)
-    with reference_tables(db) as reference:
-        terms = read_terms(options, reference)
-        run = resolve(request, terms, lambda: load_profiles(db))
-        say(title_line(request.estimator))
+    def say_question(run: TrainingRun) -> None:
+        say(title_line(run.request.estimator))
         # a report begins with the question
         for line in question_lines(run) if shown.dry_run or not output.is_for_people else ():
             say(line)
-        stages = build_stages(run, reference, shown.top or DEFAULT_TOP)
+
+    run, stages = asked_stages(options, db, shown.top or DEFAULT_TOP, say_question)
     if shown.dry_run:
         with output.opened():
             _put_stages(stage_rows(stages), output)

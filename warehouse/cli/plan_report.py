@@ -13,7 +13,7 @@ from warehouse.plan.servers import is_sold, server_size
 from warehouse.plan.stages import explain_stage
 from warehouse.show.formats import Format, count
 from warehouse.show.units import in_words, layout_in_words, run_times_in_words, unless_rounding
-from warehouse.show.values import Figure, json_value
+from warehouse.show.values import Figure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -428,95 +428,3 @@ def _gb(value: float | None) -> str:
 
 def _share(layout: Line, name: str) -> str:
     return f"{100 * layout[name] / layout['step_seconds']:.1f}"
-
-
-# ---- the document ----
-
-
-def document(answer: PlanAnswer, top: int) -> dict[str, Any]:
-    """Return the plan as one JSON-able object, in base units."""
-    run, best, sure = answer.run, answer.best, answer.uncertainty
-    place = list(answer.counts).index(answer.own_count)
-    energy = answer.energies[0] if answer.energies else {}
-    steps = best["training_seconds"] / best["step_seconds"]
-    plain: dict[str, Any] = _plain(
-        {
-            "question": _question(run),
-            "swept": {
-                "cells": sum(one.missing_cells for one in answer.sweeps),
-                "rows": sum(one.missing_rows for one in answer.sweeps),
-            },
-            "num_gpus": answer.num_gpus,
-            "problem_id": answer.problem_id,
-            "training_seconds": best["training_seconds"],
-            "gpu_hours": best["gpu_hours"],
-            "cost_usd": answer.own_count["cost_usd"],
-            "cost_basis": _basis(run),
-            "energy_kwh": energy.get("energy_kwh"),
-            "power_watts": energy.get("power_watts"),
-            "headroom_bytes": best["headroom_bytes"],
-            "limited_by": max(
-                (name for name in STEP_PARTS if best[name] is not None), key=lambda name: best[name]
-            ),
-            "layouts": list(answer.layouts[:top]),
-            "runner_up": answer.runner_up,
-            "other_kind": answer.other_kind,
-            "roomier": answer.roomier,
-            "costs": list(answer.costs),
-            "energies": list(answer.energies),
-            "published_runs": list(answer.published_runs),
-            "counts": list(answer.counts),
-            "next_smaller": answer.counts[place - 1] if place else None,
-            "next_larger": answer.counts[place + 1] if place + 1 < len(answer.counts) else None,
-            "likely_training_seconds": sure.likely and [steps * end for end in sure.likely],
-            "extreme_training_seconds": sure.extreme and [steps * end for end in sure.extreme],
-            "unlike_published": list(sure.unlike),
-            "errors": list(sure.errors),
-            "room_probability": sure.room,
-            "memory_errors": list(sure.memory),
-            "errors_note": sure.note or None,
-            "queries": dict(answer.queries),
-        }
-    )
-    return plain
-
-
-def _question(run: TrainingRun) -> dict[str, Any]:
-    request, terms, values = run.request, run.terms, run.problem
-    shape = run.estimator.shape_columns
-    return {
-        "estimator": run.estimator.name,
-        "variant": run.variant,
-        "model": values["model"],
-        "accelerator": values["accelerator"],
-        "dataset_tokens": request.tokens,
-        "global_batch_size": run.batch,
-        "is_default_batch": run.is_default_batch,
-        "seq_len": values["seq_len"],
-        "shape": {name: values[name] for name in shape if name in values},
-        "nvlink_size": values.get("nvlink_size"),
-        "framework": values.get("framework"),
-        "inputs": dict(request.inputs),
-        "held": dict(request.held),
-        "headroom_bytes": request.headroom_bytes,
-        "goodput": run.goodput,
-        "basis": _basis(run),
-        "usd_per_gpu_hour": terms.price,
-        "pue": terms.pue,
-        "usd_per_kwh": terms.usd_per_kwh,
-        "kg_co2e_per_kwh": terms.kg_co2e_per_kwh,
-        "watts_per_gpu": terms.watts,
-        **vars(request.limits),
-    }
-
-
-def _basis(run: TrainingRun) -> str:
-    return run.terms.basis if run.terms.price is None else "given"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return json_value(value)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warehouse import settings
-from warehouse.cli.common import say, study_path
+from warehouse.cli.common import say
 from warehouse.cli.database import init
 from warehouse.cli.options import DEFAULT_DATABASE, Database
-from warehouse.cli.sweep import run_with_progress, summary, under_options
+from warehouse.cli.sweep import run_with_progress, summary
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
@@ -45,13 +45,12 @@ def quickstart(
     published step by each estimator that can represent it. A second run evaluates nothing again.
     """
     from warehouse.cli.flagship import flagship_lines
-    from warehouse.studies.study import load_study
+    from warehouse.sweep.asked import asked_study
 
     started = time.perf_counter()
     init(db)
     for name, variant in studies(small=small):
-        study = under_options(load_study(study_path(name)), variant, None)
-        report = run_with_progress(db, study)
+        report = run_with_progress(db, asked_study(name, db, variant))
         say(summary(report))
     _evaluate_published(db)
     lines = flagship_lines(db, small=small)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from estimators import registry
 from warehouse.cli.common import put_for_people, say, title_line
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
@@ -60,20 +59,18 @@ def rank(
     Tables use GB and percent, and leave out what is the same in all rows. JSON and CSV use base
     units and have every column.
     """
-    from warehouse.ask.rank import filters_of, rank_layouts
+    from warehouse.ask.rank import asked_ranking
     from warehouse.database.connection import open_for_read
-    from warehouse.database.narrow import narrow_to
 
     asked = {
         **given(problem),
         **({} if num_clusters is None else {"num_clusters": num_clusters}),
     }
     with open_for_read(db) as connection:
-        filters = filters_of(connection, asked, estimator, variant)
-        chosen = registry.get(str(filters["estimator"]))
-        narrow_to(connection, chosen)
-        ranking = rank_layouts(connection, filters, top, by)
-    say(title_line(chosen.name))
+        filters, ranking = asked_ranking(
+            connection, asked, estimator=estimator, variant=variant, top=top, by=by
+        )
+    say(title_line(str(filters["estimator"])))
     _say_scope(ranking, filters, by)
     drop = set(ranking.constants)
     sizes = [row[ranking.columns.index("microbatch_size")] for row in ranking.rows]

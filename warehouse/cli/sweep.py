@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warehouse.cli import completion
-from warehouse.cli.common import put_for_people, say, study_path
+from warehouse.cli.common import put_for_people, say
 from warehouse.cli.interrupts import interruptible
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
@@ -66,45 +66,16 @@ def sweep(
     variant or a profile is stored under a name that ends in it, next to the original.
     """
     from warehouse.errors import UsageError
-    from warehouse.studies.study import load_study
+    from warehouse.sweep.asked import asked_study
 
     if not dry_run and output != Output():
         raise UsageError("--format, --out and --json need `--dry-run`", "a sweep prints no rows")
-    loaded = under_options(load_study(study_path(study)), mending.variant, mending.mend)
-    if profile is not None:
-        from estimators import registry
-        from warehouse.evaluate.profiles import load_profiles, under_profile
-
-        loaded = under_profile(
-            loaded, profile, registry.get(loaded.estimator), lambda: load_profiles(db)
-        )
+    loaded = asked_study(study, db, mending.variant, mending.mend, profile)
     if dry_run:
         with output.opened():
             _count_rows(loaded, db, output.form)
         return
     say(summary(run_with_progress(db, loaded, force=force, workers=workers)))
-
-
-def under_options(study: Study, variant: str | None, mend: str | None) -> Study:
-    """Return `study` under the mends that the options ask for, its own where they ask for none.
-
-    Raises
-    ------
-    UsageError
-        If both are given, or one does not say which mends.
-    """
-    from estimators import registry
-    from estimators.contract import variant_name
-    from warehouse.studies.study import under
-    from warehouse.studies.variants import variants_of_options
-
-    if variant is None and mend is None:
-        return study
-    estimator = registry.get(study.estimator)
-    mends = variants_of_options(estimator, variant, mend)
-    # both and each keep their word in the name
-    called = variant_name(mends[0], estimator.mends) if len(mends) == 1 else str(variant)
-    return under(study, mends, called)
 
 
 def run_with_progress(

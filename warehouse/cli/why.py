@@ -60,30 +60,24 @@ def why(
     Inputs that are not given take defaults, which are shown; the batch is that of `plan`, for
     --tokens or for 20 tokens per active parameter.
     """
-    from estimators.contract import RefusedError
-    from warehouse.ask.defaults import with_model_hint
-    from warehouse.ask.why import completed, diagnose, require_layouts
-    from warehouse.database.catalog import packaged_catalog
-    from warehouse.evaluate.one import read_pairs
-    from warehouse.evaluate.profiles import load_profiles, with_profiles
+    from warehouse.ask.asked import asked_why
 
-    chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
-    require_layouts(chosen)
-    given = read_pairs(chosen, chosen.relations[0], pairs)
-    mends = mending.mends(chosen)
-    catalog = with_profiles(packaged_catalog(), lambda: load_profiles(db), chosen, profile)
-    query = completed(chosen, given, mends, catalog, tokens)
-    try:
-        found = diagnose(chosen, query.given, mends, catalog)
-    except RefusedError as error:
-        raise with_model_hint(error, chosen, given) from None
+    chosen = estimator or DEFAULT_ESTIMATOR
+    query, found = asked_why(
+        *(db, pairs),
+        estimator=chosen,
+        variant=mending.variant,
+        mend=mending.mend,
+        tokens=tokens,
+        profile=profile,
+    )
     with output.opened():
         if output.is_json:
             put_document({"question": _query_document(query), **_document(found)})
         elif output.form is Format.CSV:
             _put_csv(found)
         else:
-            say(title_line(chosen.name))
+            say(title_line(chosen))
             _Report(output.form).put(query, found)
 
 

@@ -1,4 +1,4 @@
-"""Evaluate a file of configurations, row for row, in the order of the file."""
+"""Evaluate a file or a frame of configurations, row for row, in their order."""
 
 from __future__ import annotations
 
@@ -125,7 +125,50 @@ def evaluate_file(
     relation = relation or estimator.relations[0]
     inputs = input_names(estimator, relation)
     frame = read_configs(configs, inputs, keep_text=out.suffix.lower() == ".csv")
-    _check_columns(frame, inputs, estimator, relation, str(configs), warn)
+    evaluated, report = evaluate_frame(
+        *(estimator, frame, mends, catalog),
+        relation=relation,
+        keep_valid=keep_valid,
+        with_cells=with_cells,
+        with_interval=with_interval,
+        warn=warn,
+        called=str(configs),
+    )
+    write_results(evaluated, out)
+    return replace(report, seconds=time.perf_counter() - started)
+
+
+def evaluate_frame(
+    estimator: Estimator,
+    frame: pl.DataFrame,
+    mends: Mends,
+    catalog: Catalog,
+    *,
+    relation: Relation | None = None,
+    keep_valid: bool = False,
+    with_cells: bool = False,
+    with_interval: bool = True,
+    warn: Callable[[str], None] = lambda _: None,
+    called: str = "frame",
+) -> tuple[pl.DataFrame, BatchReport]:
+    """Return every row of `frame` with its results, and the report.
+
+    Parameters
+    ----------
+    relation, keep_valid, with_cells, with_interval, warn
+        As `evaluate_file` takes them.
+    called
+        Name of the frame in errors.
+
+    Raises
+    ------
+    InputError
+        If a row is refused and `keep_valid` is not set.
+    """
+    started = time.perf_counter()
+    relation = relation or estimator.relations[0]
+    inputs = input_names(estimator, relation)
+    _check_columns(frame, inputs, estimator, relation, called, warn)
     batch = _evaluate(
         *(estimator, relation, frame, mends, catalog),
         stop=not keep_valid,
@@ -134,16 +177,16 @@ def evaluate_file(
     )
     refusals = sorted(batch.refusals, key=lambda one: -1 if one.row is None else one.row)
     if refusals and not keep_valid:
-        raise InputError.from_refusals(refusals, str(configs))
+        raise InputError.from_refusals(refusals, called)
     is_good = batch.is_good
     results = {name: values[is_good] for name, values in batch.results.items()}
-    write_results(_with_results(frame.filter(is_good), results), out)
     cells: tuple[tuple[Cell, Columns], ...] = ()
     if with_cells and is_good.any():
         cells = tuple(cells_of(estimator, relation, _joined(batch.resolved), results, mends))
     seconds = time.perf_counter() - started
     num_rows = int(is_good.sum())
-    return BatchReport(num_rows, frame.height - num_rows, seconds, tuple(refusals), cells)
+    report = BatchReport(num_rows, frame.height - num_rows, seconds, tuple(refusals), cells)
+    return _with_results(frame.filter(is_good), results), report
 
 
 def _check_columns(

@@ -26,6 +26,7 @@ from estimators.contract import (
     Space,
 )
 from estimators.interval import System, place_of
+from warehouse.database.catalog import packaged_catalog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from estimators.contract import Estimator
+    from warehouse.studies.definitions import Definitions
     from warehouse.studies.study import Study
 
 DEFAULT = "default"
@@ -217,6 +219,32 @@ def with_profiles(
     return ProfiledCatalog(
         catalog.tables, catalog.aliases, catalog.measured, stored, named or DEFAULT
     )
+
+
+def profiled_catalog(
+    database: Path,
+    estimator: Estimator,
+    named: str | None = None,
+    defined: Definitions | None = None,
+) -> Catalog:
+    """Return the package's reference tables with the profiles that a database has.
+
+    Parameters
+    ----------
+    database
+        The file; it is read only if a profile is named, and may be missing.
+    named
+        The profile of rows that name none.
+    defined
+        Models and systems that are known as well.
+
+    Raises
+    ------
+    RefusedError
+        If `named` is unknown, or the estimator has no constants.
+    """
+    known = packaged_catalog() if defined is None else defined.added_to(packaged_catalog())
+    return with_profiles(known, lambda: load_profiles(database), estimator, named)
 
 
 def catalog_of(catalog: Catalog, name: object, estimator: Estimator) -> Catalog:

@@ -1,4 +1,4 @@
-"""Measured runs: read from a file, checked, and estimated like any other rows.
+"""Measured runs: read from a file or a frame, checked, and estimated like any other rows.
 
 A file is taken whole or not at all. It has the columns that `evaluate` takes, the measured
 `step_seconds` and, where it is known, the measured `memory_bytes` with what it counts.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +34,6 @@ from warehouse.show.units import column_headed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from estimators.contract import Estimator
 
@@ -41,6 +41,9 @@ RUN, SECONDS, MEMORY, KIND = "run", "step_seconds", "memory_bytes", "measured_me
 """Columns of a file besides the inputs: a run's name, its step, its memory, what that counts."""
 
 _TEXTS = ("source", "note")
+
+FRAME = "frame"
+"""Name of a frame of runs in errors, and of its source in the database."""
 
 NEEDED = {
     SECONDS: "give what was measured of each run, in seconds",
@@ -61,10 +64,12 @@ BINARY_SLACK = 1024**3 / 1e9
 
 @dataclass(frozen=True)
 class Measured:
-    """A file of measured runs, checked and estimated.
+    """A file or frame of measured runs, checked and estimated.
 
     Attributes
     ----------
+    file
+        Path of the file, or the name of a frame.
     records
         The rows of table `measurement`, without `reference`.
     cells
@@ -72,7 +77,7 @@ class Measured:
     """
 
     estimator: Estimator
-    file: Path
+    file: str
     records: list[dict[str, Any]]
     cells: Sequence[tuple[Cell, Columns]]
 
@@ -102,12 +107,12 @@ def _can_measure(estimator: Estimator) -> bool:
 
 
 def read_measurements(
-    path: Path,
+    source: Path | pl.DataFrame,
     estimator: Estimator,
     catalog: Catalog,
     warn: Callable[[str], None] = lambda _: None,
 ) -> Measured:
-    """Read, check and estimate the runs in a file.
+    """Read, check and estimate the runs in a file or a frame.
 
     Parameters
     ----------
@@ -121,7 +126,8 @@ def read_measurements(
     """
     relation = estimator.relations[0]
     mends = frozenset(estimator.mends)
-    frame = _read(path, input_names(estimator, relation), warn)
+    called = FRAME if isinstance(source, pl.DataFrame) else str(source)
+    frame = _read(source, called, input_names(estimator, relation), warn)
     names, refusals = _names(frame)
     refusals += _unknown_kinds(frame)
     measured = {}
@@ -136,25 +142,30 @@ def read_measurements(
         refusals += [one for one in faults if one.row is None or one.row not in refused]
     if refusals:
         refusals.sort(key=lambda one: -1 if one.row is None else one.row)
-        raise InputError.from_refusals(refusals, str(path), _places(path, frame.height))
+        raise InputError.from_refusals(refusals, called, _places(source, frame.height))
     cells = cells_of(estimator, relation, resolved.columns, evaluate_rows(resolved), mends)
-    return Measured(estimator, path, _records(resolved, frame, names, measured), cells)
+    return Measured(estimator, called, _records(resolved, frame, names, measured), cells)
 
 
 # ---- columns ----
 
 
-def _read(path: Path, inputs: Sequence[str], warn: Callable[[str], None]) -> pl.DataFrame:
-    check_source(path)
-    frame = read_configs(path, (*inputs, SECONDS, MEMORY), keep_text=False)
-    _check_columns(frame.columns, inputs, path, warn)
+def _read(
+    source: Path | pl.DataFrame, called: str, inputs: Sequence[str], warn: Callable[[str], None]
+) -> pl.DataFrame:
+    if isinstance(source, pl.DataFrame):
+        frame = source
+    else:
+        check_source(source)
+        frame = read_configs(source, (*inputs, SECONDS, MEMORY), keep_text=False)
+    _check_columns(frame.columns, inputs, called, warn)
     if frame.height == 0:
-        raise InputError(f"{path}: has no run", "write one line for each")
+        raise InputError(f"{called}: has no run", "write one line for each")
     return frame
 
 
 def _check_columns(
-    columns: Sequence[str], inputs: Sequence[str], path: Path, warn: Callable[[str], None]
+    columns: Sequence[str], inputs: Sequence[str], path: str, warn: Callable[[str], None]
 ) -> None:
     """Raise `InputError` if a column is missing, or its name is near one that is read."""
     known = (*inputs, SECONDS, MEMORY, KIND, RUN, *_TEXTS)
@@ -311,12 +322,12 @@ def _in_bytes(number: float) -> str:
     return f"give it in bytes: {number:,} {unit} are {number}e{power}"
 
 
-def _places(path: Path, height: int) -> list[str]:
+def _places(source: Path | pl.DataFrame, height: int) -> list[str]:
     """Return what errors call the rows: the line of a CSV at which each begins, or its number."""
     starts = []
-    if path.suffix.lower() == ".csv":
+    if isinstance(source, Path) and source.suffix.lower() == ".csv":
         before = 0
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with source.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
             for _ in reader:
                 starts.append(f"line {before + 1}")

@@ -43,7 +43,7 @@ def store_measurements(
     estimator = measured.estimator
     mends = frozenset(estimator.mends)
     created = datetime.now(UTC).replace(tzinfo=None)
-    common = {"reference": name, "measurement_file": str(measured.file), "created_at": created}
+    common = {"reference": name, "measurement_file": measured.file, "created_at": created}
     rows = [{**common, **record} for record in measured.records]
     relation = estimator.relations[0]
     with transaction(connection):

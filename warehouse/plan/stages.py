@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 from warehouse.database.connection import open_for_read
 from warehouse.database.narrow import narrow_to
+from warehouse.evaluate.profiles import load_profiles
 from warehouse.plan.answer import PlanAnswer, read_answer
 from warehouse.plan.compare import compare_counts, refined_counts
 from warehouse.plan.queries import QueryCache
+from warehouse.plan.question import read_request, read_terms, reference_tables, resolve
 from warehouse.plan.search import (
     Sweep,
     check_limits,
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from warehouse.plan.question import TrainingRun
+    from warehouse.plan.question import PlanOptions, TrainingRun
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,40 @@ class ReadAnswer:
 
 
 Stage = SweepCounts | RefineCounts | ReadAnswer
+
+
+def asked_stages(
+    options: PlanOptions,
+    database: Path,
+    top: int = 3,
+    on_run: Callable[[TrainingRun], None] = lambda _: None,
+) -> tuple[TrainingRun, list[Stage]]:
+    """Return the run that options ask for, and the stages of its plan; writes nothing.
+
+    Parameters
+    ----------
+    database
+        The file; it may be missing.
+    top
+        Layouts to answer with.
+    on_run
+        Called with the run before its stages are built.
+
+    Raises
+    ------
+    UsageError
+        If the options exclude one another or are missing.
+    RefusedError
+        If the model, the accelerator or another input is not known.
+    InputError
+        As `build_stages`; or if a term is neither a sound number nor a name in its table.
+    """
+    request = read_request(options)
+    with reference_tables(database) as reference:
+        terms = read_terms(options, reference)
+        run = resolve(request, terms, lambda: load_profiles(database))
+        on_run(run)
+        return run, build_stages(run, reference, top)
 
 
 def build_stages(run: TrainingRun, connection: DuckDBPyConnection, top: int = 3) -> list[Stage]:

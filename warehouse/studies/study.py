@@ -79,9 +79,24 @@ def load_study(path: Path) -> Study:
     """
     file = str(path)
     needs = 'a study needs name = "...", estimator = "..." and a [space]'
-    table = read_toml(path, "a study", needs)
+    return read_study(read_toml(path, "a study", needs), file)
+
+
+def read_study(table: Mapping[str, Any], file: str) -> Study:
+    """Read a study from a table, as a TOML file holds it.
+
+    Parameters
+    ----------
+    file
+        Its name in errors.
+
+    Raises
+    ------
+    InputError
+        If anything is wrong with it; every fault is listed.
+    """
     faults = Faults()
-    study = _study(table, file, faults)
+    study = _study(dict(table), file, faults)
     if study is None or faults.refusals:
         raise InputError.from_refusals(faults.refusals, file)
     return study

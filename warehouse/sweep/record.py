@@ -74,7 +74,7 @@ def store_batch(
     relation: Relation,
     cells: Sequence[tuple[Cell, Columns]],
     mends: Mends,
-    configs: Path,
+    configs: str | Path,
     *,
     profile: str | None = None,
     study: str | None = None,
@@ -84,7 +84,7 @@ def store_batch(
     Parameters
     ----------
     configs
-        The file that the rows came from.
+        The file that the rows came from, or the name of their frame.
     study
         Name of the study, by default "evaluate FILE VARIANT PROFILE" without a default profile.
         FILE is the path that the user gave: equal names in two directories are two studies.

@@ -1,0 +1,113 @@
+"""`why` and `explain` as a user asks them: names and texts in, an answer out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from estimators import registry
+from estimators.contract import RefusedError
+from warehouse.ask.defaults import with_model_hint
+from warehouse.ask.explain import best_configuration, explain, require_formulas
+from warehouse.ask.why import completed, diagnose, require_layouts
+from warehouse.database.connection import open_for_read
+from warehouse.evaluate.one import read_pairs, show_configuration
+from warehouse.evaluate.profiles import profiled_catalog
+from warehouse.studies.variants import mends_of_options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from warehouse.ask.explain import Explanation
+    from warehouse.ask.why import Diagnosis, LayoutQuery
+
+
+def asked_why(
+    database: Path,
+    pairs: Sequence[str],
+    *,
+    estimator: str | None = None,
+    variant: str | None = None,
+    mend: str | None = None,
+    tokens: float | None = None,
+    profile: str | None = None,
+) -> tuple[LayoutQuery, Diagnosis]:
+    """Return the layout that texts describe, completed, and its diagnosis.
+
+    Parameters
+    ----------
+    database
+        The file with the stored profiles; it may be missing.
+    pairs
+        Texts such as ``num_gpus=64``.
+    estimator
+        Its name; None: the default of `why`.
+    variant, mend
+        Which errata to mend; by default all.
+    tokens
+        Tokens of the run, for the default batch.
+    profile
+        The stored profile of a layout that names none.
+
+    Raises
+    ------
+    UsageError
+        If the estimator searches no layouts of a step, or a text or variant is not understood.
+    RefusedError
+        If an input is unknown or faulty. A layout that breaks a rule is diagnosed.
+    """
+    chosen = registry.get(estimator or registry.default("why"))
+    require_layouts(chosen)
+    given = read_pairs(chosen, chosen.relations[0], pairs)
+    mends = mends_of_options(chosen, variant, mend)
+    catalog = profiled_catalog(database, chosen, profile)
+    query = completed(chosen, given, mends, catalog, tokens)
+    try:
+        return query, diagnose(chosen, query.given, mends, catalog)
+    except RefusedError as error:
+        raise with_model_hint(error, chosen, given) from None
+
+
+def asked_explanation(
+    database: Path,
+    pairs: Sequence[str],
+    *,
+    best: bool = False,
+    estimator: str | None = None,
+    variant: str | None = None,
+    mend: str | None = None,
+    profile: str | None = None,
+) -> Explanation:
+    """Return the explanation of the step that texts describe.
+
+    Parameters
+    ----------
+    database, pairs, estimator, variant, mend, profile
+        As `asked_why` takes them; the default is that of `explain`.
+    best
+        Take the fastest stored layout that has the given values.
+
+    Raises
+    ------
+    UsageError
+        If the estimator has no formulas, or a text or variant is not understood.
+    RefusedError
+        If an input is unknown or faulty, or a rule refuses the configuration.
+    InputError
+        If no stored layout has the values.
+    """
+    chosen = registry.get(estimator or registry.default("explain"))
+    require_formulas(chosen)
+    relation = chosen.relations[0]
+    given = read_pairs(chosen, relation, pairs)
+    mends = mends_of_options(chosen, variant, mend)
+    catalog = profiled_catalog(database, chosen, profile)
+    if profile is not None:
+        given.setdefault("profile", profile)
+    configuration = given
+    if best:
+        with open_for_read(database) as connection:
+            configuration = best_configuration(connection, chosen, given)
+    # stored constants that equal the defaults are defaults: only what the user gives is certain
+    shown = show_configuration(chosen, relation, configuration, mends, catalog, given)
+    return explain(shown, catalog, given)

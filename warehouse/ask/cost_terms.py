@@ -1,0 +1,156 @@
+"""`cost` and `energy` as a user asks them: filters and terms by number or name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from warehouse.ask.cost import FILTERS, RunQuery, costs, energies, number_or_name
+from warehouse.errors import UsageError
+from warehouse.limits import read_number
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+    from warehouse.ask.cost import RunTable
+
+
+@dataclass(frozen=True)
+class CostOptions:
+    """Which stored runs are priced, and the terms that replace those of the tables.
+
+    Attributes
+    ----------
+    estimator, variant, model, accelerator
+        Values that a run must have, in any spelling; variant "all" compares every variant, and
+        None takes the default one of each estimator.
+    identity
+        Id of a cell or of a problem: keep its runs alone.
+    num_gpus
+        Keep runs on this number of GPUs.
+    seq_len
+        Keep runs of sequences of this number of tokens.
+    tokens
+        Tokens of every run; None: each run's own.
+    goodput, pue
+        A number, or the name of a row of table ``goodput`` or ``facility_pue``.
+    electricity_price
+        USD a kWh.
+    watts
+        Power of one GPU with its server, while training.
+    """
+
+    estimator: str | None = None
+    variant: str | None = None
+    model: str | None = None
+    accelerator: str | None = None
+    identity: int | None = None
+    num_gpus: int | None = None
+    seq_len: int | None = None
+    tokens: float | None = None
+    goodput: str | None = None
+    electricity_price: float | None = None
+    pue: str | None = None
+    watts: float | None = None
+
+    def query(self, connection: DuckDBPyConnection, **terms: float | None) -> RunQuery:
+        """Return the question to the stored runs; `terms` are further arguments of the macro.
+
+        Raises
+        ------
+        InputError
+            If a term is neither a sound number nor a name in its table.
+        """
+        filters = {name: getattr(self, name) for name in FILTERS}
+        filters = {name: value for name, value in filters.items() if value is not None}
+        if self.variant == "all":
+            del filters["variant"]
+        share = number_or_name(
+            connection, self.goodput, "goodput", "goodput", "$value > 0 and $value <= 1"
+        )
+        pue = number_or_name(
+            connection, self.pue, "pue", "facility_pue", "$value >= 1 and $value <= 10"
+        )
+        return RunQuery(
+            filters,
+            self.variant is None and self.identity is None,
+            self.identity,
+            self.num_gpus,
+            self.tokens,
+            share,
+            {
+                **terms,
+                "given_pue": pue,
+                "given_usd_per_kwh": self.electricity_price,
+                "given_watts": self.watts,
+            },
+            self.seq_len,
+        )
+
+
+def check_years(price: float | None, year: int | None, *, all_years: bool) -> None:
+    """Refuse a year next to a price, or to all years; reads no database.
+
+    Raises
+    ------
+    UsageError
+        If `year` excludes another term.
+    """
+    if year is not None and (all_years or price is not None):
+        other = "--all-years" if all_years else "--price"
+        raise UsageError(f"`--year` and `{other}` exclude each other", "give one of them")
+
+
+def asked_costs(
+    connection: DuckDBPyConnection,
+    options: CostOptions,
+    price: float | None = None,
+    year: int | None = None,
+    *,
+    all_years: bool = False,
+) -> RunTable:
+    """Return the cost of the runs that options ask for.
+
+    Parameters
+    ----------
+    price
+        USD of an hour of one GPU, instead of published ones.
+    year
+        Prices of this year; None: of the last one, unless `all_years`.
+
+    Raises
+    ------
+    UsageError
+        As `check_years`.
+    InputError
+        If no run is left, no run has a price of that year, or a term is not known.
+    """
+    check_years(price, year, all_years=all_years)
+    return costs(connection, options.query(connection, given_price=price), year, all_years)
+
+
+def asked_energies(
+    connection: DuckDBPyConnection,
+    options: CostOptions,
+    carbon: str | None = None,
+    *,
+    all_powers: bool = False,
+) -> RunTable:
+    """Return the energy and carbon of the runs that options ask for.
+
+    Parameters
+    ----------
+    carbon
+        kg CO2e of a kWh, or the name of a row of table ``grid_carbon``; None: every grid.
+    all_powers
+        Also at full load, and of the accelerator alone.
+
+    Raises
+    ------
+    InputError
+        If no run is left, or a term is not known.
+    """
+    per_kwh = number_or_name(connection, carbon, "carbon", "grid_carbon", "$value >= 0")
+    grid = carbon if carbon is not None and read_number(carbon) is None else None
+    query = options.query(connection, given_kg_co2e_per_kwh=per_kwh)
+    return energies(connection, query, grid, all_powers)

@@ -1,0 +1,114 @@
+"""Measured runs stored with their estimates, and both next to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from warehouse.database.catalog import load_catalog
+from warehouse.database.connection import open_for_write
+from warehouse.database.sql_text import literal
+from warehouse.evaluate.csv_parquet import check_source
+from warehouse.evaluate.profiles import read_profiles, with_profiles
+from warehouse.measure.read import find_estimator, read_measurements
+from warehouse.measure.store import not_counted, refuse_name, store_measurements
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import polars as pl
+    from duckdb import DuckDBPyConnection
+
+    from warehouse.measure.store import NotCounted
+    from warehouse.show.formats import Row
+
+KEY = ("estimator", "variant", "profile")
+SHOWN = (
+    *("measured_row", *KEY, "model", "accelerator", "num_gpus"),
+    *("data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel"),
+    *("virtual_pipeline", "expert_parallel", "expert_tensor_parallel"),
+    *("microbatch_size", "activation_recompute"),
+    *("measured_step_seconds", "step_seconds", "time_relative_error"),
+    *("measured_memory_bytes", "measured_memory_kind", "memory_bytes", "compared_memory_bytes"),
+    "memory_relative_error",
+)
+"""Columns of view `measurement_comparison` that a comparison has."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Measured runs next to their estimates, a row for each estimator, variant and profile.
+
+    Attributes
+    ----------
+    columns, rows
+        The comparison, base units throughout.
+    num_runs
+        Runs that were stored.
+    num_cells, num_new_cells
+        Cells of their estimates, and those that were not stored before.
+    left_out
+        Runs that view `estimator_accuracy` leaves out, by reason.
+    """
+
+    columns: tuple[str, ...]
+    rows: list[Row]
+    num_runs: int
+    num_cells: int
+    num_new_cells: int
+    left_out: list[NotCounted]
+
+
+def measure_runs(
+    database: Path,
+    source: Path | pl.DataFrame,
+    name: str,
+    *,
+    estimator: str | None = None,
+    replaces: bool = False,
+    warn: Callable[[str], None] = lambda _: None,
+) -> Comparison:
+    """Store measured runs with their estimates, and compare both.
+
+    Parameters
+    ----------
+    source
+        A file of runs, or a frame.
+    name
+        The name that the runs are stored under.
+    estimator
+        The estimator that completes and estimates the runs; None: the default of `measure`.
+    replaces
+        Replace runs that are stored under that name.
+    warn
+        Called with the columns that are not read.
+
+    Raises
+    ------
+    InputError
+        If anything is refused: every fault is named, and nothing is written.
+    UsageError
+        If the estimator estimates no step of a number of GPUs and a batch.
+    DatabaseError
+        If the database cannot be opened for writing.
+    """
+    model = find_estimator(estimator)
+    if isinstance(source, Path):
+        check_source(source)  # before the database is made
+    with open_for_write(database) as connection:
+        refuse_name(connection, name, replaces=replaces)
+        catalog = with_profiles(load_catalog(connection), lambda: read_profiles(connection), model)
+        measured = read_measurements(source, model, catalog, warn)
+        new = store_measurements(connection, name, measured, replaces=replaces)
+        columns, rows = _compared(connection, name)
+        left_out = not_counted(connection, name)
+    return Comparison(columns, rows, len(measured.records), len(measured.cells), new, left_out)
+
+
+def _compared(connection: DuckDBPyConnection, name: str) -> tuple[tuple[str, ...], list[Row]]:
+    query = (
+        f"select {', '.join(SHOWN)} from measurement_comparison "
+        f"where reference = {literal(name)} order by {', '.join(KEY)}, measured_row"
+    )
+    return SHOWN, list(connection.execute(query).fetchall())

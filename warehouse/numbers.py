@@ -1,0 +1,70 @@
+"""Numbers as people write them, and their limits."""
+
+from __future__ import annotations
+
+_EMPTY = '""'
+"""An empty text as errors show it."""
+
+
+class Number:
+    """Reader of a number: ``15e12``, ``15T``, ``1.5B``, ``2M``, ``8k``, ``1_000`` or ``1,000``.
+
+    k, M, B (or G) and T are powers of ten: a thousand, a million, a billion, a trillion.
+
+    Parameters
+    ----------
+    option
+        The option or argument, as errors name it.
+    above, least, most
+        Limits of the value: ``above`` excludes its own, the others include theirs.
+    whole
+        Whether the number must be whole.
+    """
+
+    def __init__(
+        self,
+        option: str,
+        *,
+        above: float | None = None,
+        least: float | None = None,
+        most: float = 1e30,
+        whole: bool = False,
+    ) -> None:
+        self.option = option
+        self.above, self.least, self.most = above, least, most
+        self.whole = whole
+        self.__name__ = "number"  # typer asks a parser for it
+
+    def __call__(self, given: str | float) -> float:
+        """Return the number that a text says.
+
+        Raises
+        ------
+        UsageError
+            If the text is no number, or not a whole one where that is needed.
+        InputError
+            If the number is outside the limits, infinite or not a number.
+        """
+        from warehouse.errors import InputError, UsageError
+        from warehouse.limits import read_number
+
+        text = str(given).strip()
+        number = read_number(text)
+        hint = "write it as 64, 1_000 or 4k" if self.whole else "write it as 15e12, 15T or 1_000"
+        if number is None:
+            raise UsageError(f"`{self.option}` {text or _EMPTY} is not a number", hint)
+        if self.whole and number == number and not float(number).is_integer():
+            raise UsageError(f"`{self.option}` {text} is not a whole number", hint)
+        limit = self._broken_limit(number)
+        if limit:
+            refused = UsageError if self.whole else InputError
+            raise refused(f"`{self.option}` {text} must be {limit}")
+        return int(number) if self.whole else float(number)
+
+    def _broken_limit(self, number: float) -> str:
+        """Return the limit that the number breaks, in words; NaN breaks the first."""
+        if self.above is not None and not number > self.above:
+            return f"above {self.above:g}"
+        if self.least is not None and not number >= self.least:
+            return f"at least {self.least:g}"
+        return "" if number <= self.most else f"at most {self.most:g}"

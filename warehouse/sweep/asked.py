@@ -1,0 +1,97 @@
+"""The study that a user asks for: by a path, a name or a table, under options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from estimators import registry
+from estimators.contract import variant_name
+from warehouse.database import resources
+from warehouse.errors import InputError
+from warehouse.evaluate.profiles import load_profiles, under_profile
+from warehouse.studies.study import load_study, read_study, under
+from warehouse.studies.variants import variants_of_options
+
+if TYPE_CHECKING:
+    from warehouse.studies.study import Study
+
+
+def asked_study(
+    study: str | Path | Mapping[str, Any],
+    database: Path,
+    variant: str | None = None,
+    mend: str | None = None,
+    profile: str | None = None,
+) -> Study:
+    """Return a study under the mends and the profile that a user asks for.
+
+    Parameters
+    ----------
+    study
+        A TOML file, the name of a study that comes with the package, or what such a file holds.
+    database
+        The file with the stored profiles.
+    variant, mend
+        Which errata to mend; None: as the study says.
+    profile
+        A stored profile; None: as the study says.
+
+    Raises
+    ------
+    InputError
+        If there is no such study, or it is faulty; every fault is listed.
+    RefusedError
+        If the profile is unknown, or the estimator of the study has no constants.
+    UsageError
+        If both `variant` and `mend` are given, or one does not say which mends.
+    """
+    if isinstance(study, Mapping):
+        found = read_study(study, str(study.get("name", "study")))
+    else:
+        found = load_study(study_path(study))
+    found = under_options(found, variant, mend)
+    if profile is None:
+        return found
+    estimator = registry.get(found.estimator)
+    return under_profile(found, profile, estimator, lambda: load_profiles(database))
+
+
+def study_path(study: str | Path) -> Path:
+    """Return the study file that `study` names: a path, or the name of one in the package.
+
+    Raises
+    ------
+    InputError
+        If there is neither.
+    """
+    path = Path(study)
+    if path.suffix or path.exists() or len(path.parts) != 1:
+        return path  # a path that leads nowhere is refused by name when it is read
+    directory = resources.studies_directory()
+    packaged = directory / f"{study}.toml"
+    if not packaged.is_file():
+        known = ", ".join(sorted(file.stem for file in directory.glob("*.toml")))
+        raise InputError(
+            f'study "{study}" is neither a file nor one that comes with the package',
+            f"name a .toml file, or one of: {known}",
+        )
+    return packaged
+
+
+def under_options(study: Study, variant: str | None, mend: str | None) -> Study:
+    """Return `study` under the mends that the options ask for, its own where they ask for none.
+
+    Raises
+    ------
+    UsageError
+        If both are given, or one does not say which mends.
+    """
+    if variant is None and mend is None:
+        return study
+    estimator = registry.get(study.estimator)
+    mends = variants_of_options(estimator, variant, mend)
+    # both and each keep their word in the name
+    called = variant_name(mends[0], estimator.mends) if len(mends) == 1 else str(variant)
+    return under(study, mends, called)
