@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-__all__ = ["__version__"]
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from warehouse.api.warehouse import Warehouse
+
+    __version__: str
+
+__all__ = ["Warehouse", "__version__"]
 
 
-def __getattr__(name: str) -> str:
-    # Reading package metadata costs more than importing this package; few callers need it.
+def __getattr__(name: str) -> Any:
+    # Few importers need these names: the package's metadata, and DuckDB with polars.
+    if name == "Warehouse":
+        from warehouse.api.warehouse import Warehouse
+
+        return Warehouse
     if name == "__version__":
         from importlib.metadata import PackageNotFoundError, version
 

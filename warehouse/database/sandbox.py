@@ -123,7 +123,7 @@ def select(
     """
     limits = limits or Limits()
     bounded = _bounded_memory(_FRAGMENTATION * limits.memory_bytes + _HEADROOM_BYTES)
-    with open_for_read(database) as connection, _explained(database, limits), ExitStack() as stack:
+    with open_for_read(database) as connection, explained(database, limits), ExitStack() as stack:
         if bound_process:
             stack.enter_context(bounded)
         connection.execute(f"set memory_limit = '{limits.memory_bytes}B'")
@@ -155,7 +155,7 @@ def copy_to(database: Path, sql: str, target: Path, options: str, limits: Limits
         If the file cannot be written.
     """
     place = str(target.absolute())
-    with open_for_read(database) as connection, _explained(database, limits, target=place):
+    with open_for_read(database) as connection, explained(database, limits, target=place):
         connection.execute(f"set allowed_paths = [{literal(place)}]")
         statement = _sandboxed(connection, sql)
         with _Stopwatch(connection, limits, bound_process=False) as timed:
@@ -172,7 +172,7 @@ def frame_of(database: Path, sql: str, limits: Limits, most_rows: int) -> polars
     InputError
         As `select`.
     """
-    with open_for_read(database) as connection, _explained(database, limits):
+    with open_for_read(database) as connection, explained(database, limits):
         statement = _sandboxed(connection, sql)
         with _Stopwatch(connection, limits, bound_process=False) as timed:
             columns, types = timed(lambda: _header(connection, statement))
@@ -277,11 +277,12 @@ class _Stopwatch:
 
 
 @contextmanager
-def _explained(database: Path, limits: Limits, target: str = "") -> Iterator[None]:
+def explained(database: Path, limits: Limits | None = None, target: str = "") -> Iterator[None]:
     """Turn errors of DuckDB, also those while rows are read, into errors for the user.
 
     Those that name `target`, the file that is written, are raised as they are.
     """
+    limits = limits or Limits()
     try:
         yield
     except WarehouseError:

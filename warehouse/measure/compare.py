@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from warehouse.measure.store import NotCounted
-    from warehouse.show.formats import Row
+    from warehouse.show.values import Row
 
 KEY = ("estimator", "variant", "profile")
 SHOWN = (

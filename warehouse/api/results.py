@@ -1,0 +1,216 @@
+"""Answers that are more than one table: figures as attributes, tables as polars frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from warehouse.api.tables import frame_of_records, frame_of_rows
+from warehouse.ask.explain import Sensitivity
+from warehouse.plan.document import document
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from estimators.contract import Scalar
+    from warehouse.ask.explain import Explanation
+    from warehouse.ask.why import Diagnosis, LayoutQuery
+    from warehouse.plan.answer import PlanAnswer
+
+Interval = tuple[float, float]
+"""Low and high end."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A planned training run, in base units.
+
+    Attributes
+    ----------
+    num_gpus
+        The number of GPUs that was asked for, or the best one within the limits.
+    training_seconds, gpu_hours
+        Of the best layout.
+    likely_training_seconds
+        Interval that holds nine runs in ten; None of an estimator without one.
+    cost_usd
+        Dollars on the basis that the plan compares; None where no price is published.
+    energy_kwh
+        Energy of the run with its site; None where no power is published.
+    layouts
+        The best layouts on `num_gpus`, best first: shape (at most `top`, columns).
+    counts
+        Every number of GPUs that was tried, with the figures of its best layout and a note.
+    costs, energies
+        Dollars of the best layout by basis of the price, and its energy by grid.
+    published_runs
+        Published runs of the model, with the GPU-hours that the plan has for their tokens.
+    errors
+        Errors of the estimator on published steps like this one.
+    document
+        All of it as `warehouse plan --json` prints it.
+    """
+
+    num_gpus: int
+    training_seconds: float
+    gpu_hours: float
+    likely_training_seconds: Interval | None
+    cost_usd: float | None
+    energy_kwh: float | None
+    layouts: pl.DataFrame = field(repr=False)
+    counts: pl.DataFrame = field(repr=False)
+    costs: pl.DataFrame = field(repr=False)
+    energies: pl.DataFrame = field(repr=False)
+    published_runs: pl.DataFrame = field(repr=False)
+    errors: pl.DataFrame = field(repr=False)
+    document: Mapping[str, Any] = field(repr=False)
+
+
+def planned_run(answer: PlanAnswer, top: int) -> PlannedRun:
+    """Return the answer of a plan with `top` layouts."""
+    found = document(answer, top)
+    likely = found["likely_training_seconds"]
+    return PlannedRun(
+        num_gpus=answer.num_gpus,
+        training_seconds=found["training_seconds"],
+        gpu_hours=found["gpu_hours"],
+        likely_training_seconds=None if likely is None else (likely[0], likely[1]),
+        cost_usd=found["cost_usd"],
+        energy_kwh=found["energy_kwh"],
+        layouts=frame_of_records(answer.layouts[:top]),
+        counts=frame_of_records(answer.counts),
+        costs=frame_of_records(answer.costs),
+        energies=frame_of_records(answer.energies),
+        published_runs=frame_of_records(answer.published_runs),
+        errors=frame_of_records(answer.uncertainty.errors),
+        document=found,
+    )
+
+
+@dataclass(frozen=True)
+class LayoutDiagnosis:
+    """A layout compared with every layout of its problem, or the rules that exclude it.
+
+    Attributes
+    ----------
+    is_admitted
+        Whether no rule excludes the layout. If one does, `rules` says which, and the figures are
+        None or 0.
+    rank
+        1 + the number of faster layouts that fit; None if the layout does not fit.
+    num_layouts, num_fitting_layouts
+        Layouts of the problem, and those of them that fit.
+    step_seconds, best_step_seconds
+        Of the layout, and of the best one that fits.
+    excess_bytes
+        Memory above the capacity of a GPU; negative if the layout fits.
+    inputs
+        Every input of the estimate with its value, defaults included.
+    best
+        The best layout that fits; None if none fits.
+    parts
+        Seconds of each part of the step, in the layout and in the best one, largest loss first.
+    memory
+        Bytes of each part of the memory, largest first.
+    changes
+        Layouts that differ in one choice and are faster, best first; `old` and `new` are texts.
+    rules
+        Rules that exclude the layout, with the reason and a hint.
+    """
+
+    is_admitted: bool
+    rank: int | None
+    num_layouts: int
+    num_fitting_layouts: int
+    step_seconds: float | None
+    best_step_seconds: float | None
+    excess_bytes: float
+    inputs: Mapping[str, Scalar] = field(repr=False)
+    best: Mapping[str, Scalar] | None = field(repr=False)
+    parts: pl.DataFrame = field(repr=False)
+    memory: pl.DataFrame = field(repr=False)
+    changes: pl.DataFrame = field(repr=False)
+    rules: pl.DataFrame = field(repr=False)
+
+
+def layout_diagnosis(query: LayoutQuery, found: Diagnosis) -> LayoutDiagnosis:
+    """Return the diagnosis of a layout."""
+    shown, best = found.shown, found.best
+    inputs = query.problem if shown is None else {**shown.problem, **shown.layout}
+    return LayoutDiagnosis(
+        is_admitted=shown is not None,
+        rank=found.rank,
+        num_layouts=found.num_layouts,
+        num_fitting_layouts=found.num_fitting,
+        step_seconds=None if shown is None else float(shown.results["step_seconds"] or 0),
+        best_step_seconds=None if best is None else float(str(best["step_seconds"])),
+        excess_bytes=found.excess_bytes,
+        inputs=dict(inputs),
+        best=best,
+        parts=frame_of_rows(
+            ("part", "seconds", "best_seconds", "difference_seconds"),
+            [(p.name, p.seconds, p.best_seconds, p.difference_seconds) for p in found.parts],
+        ),
+        memory=frame_of_rows(("part", "memory_bytes"), found.memory),
+        changes=frame_of_rows(
+            ("changed", "old", "new", "step_seconds", "memory_bytes"),
+            [
+                (one.changed, str(one.old), str(one.new), one.step_seconds, one.memory_bytes)
+                for one in found.neighbours
+            ],
+        ),
+        rules=frame_of_rows(
+            ("rule", "column", "value", "reason", "hint"),
+            [(one.rule, one.column, str(one.value), one.reason, one.hint) for one in found.broken],
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class StepExplanation:
+    """A step as the sum of its parts, and the constants that it depends on.
+
+    Attributes
+    ----------
+    step_seconds
+        The step.
+    likely_step_seconds
+        Interval that holds nine steps in ten, by independent errors of the constants.
+    extreme_step_seconds
+        The step with every constant at its fast end, and at its slow end.
+    inputs, results
+        Every input with its value, defaults included, and every result.
+    parts
+        Seconds of each part, its share of the step, its formula and the source of that.
+    constants
+        Each constant with its range, the elasticity of the step, the step at both ends of the range
+        and the source; the one whose range moves the step most comes first.
+    """
+
+    step_seconds: float
+    likely_step_seconds: Interval
+    extreme_step_seconds: Interval
+    inputs: Mapping[str, Scalar] = field(repr=False)
+    results: Mapping[str, Scalar] = field(repr=False)
+    parts: pl.DataFrame = field(repr=False)
+    constants: pl.DataFrame = field(repr=False)
+
+
+def step_explanation(found: Explanation) -> StepExplanation:
+    """Return the explanation of a step."""
+    shown = found.shown
+    return StepExplanation(
+        step_seconds=found.step_seconds,
+        likely_step_seconds=found.likely,
+        extreme_step_seconds=found.extreme,
+        inputs={**shown.problem, **shown.layout},
+        results=dict(shown.results),
+        parts=frame_of_rows(
+            ("part", "seconds", "step_fraction", "formula", "source"),
+            [(p.name, p.seconds, p.share, p.formula.text, p.formula.source) for p in found.parts],
+        ),
+        constants=frame_of_records(
+            (vars(one) for one in found.sensitivities), [one.name for one in fields(Sensitivity)]
+        ),
+    )

@@ -1,0 +1,46 @@
+"""Rows and records as polars frames, with the types of the data dictionary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from warehouse.database.meanings import meaning_of
+
+_TYPES: Mapping[str, type[pl.DataType]] = {
+    "int": pl.Int64,
+    "float": pl.Float64,
+    "bool": pl.Boolean,
+    "str": pl.String,
+}
+"""Kind of a column -> its type in a frame."""
+
+
+def frame_of_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> pl.DataFrame:
+    """Return rows as a frame; columns outside the data dictionary have the type of their values."""
+    known = {name: meaning_of(name) for name in columns}
+    types = {name: _TYPES[one.kind] for name, one in known.items() if one is not None}
+    return pl.DataFrame(
+        [tuple(row) for row in rows],
+        schema=list(columns),
+        schema_overrides=types,
+        orient="row",
+        infer_schema_length=None,
+    )
+
+
+def frame_of_records(
+    records: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None
+) -> pl.DataFrame:
+    """Return records as a frame; a value that a record does not have is null.
+
+    Parameters
+    ----------
+    columns
+        The columns; None: those of all records, in the order in which they first occur.
+    """
+    listed = list(records)
+    names = columns or list(dict.fromkeys(name for record in listed for name in record))
+    return frame_of_rows(names, ([record.get(name) for name in names] for record in listed))

@@ -1,0 +1,951 @@
+"""`Warehouse`: a database file, with a method for each question that the commands answer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import polars as pl
+
+from estimators import registry
+from estimators.contract import RefusedError
+from warehouse import settings
+from warehouse.api.results import layout_diagnosis, planned_run, step_explanation
+from warehouse.api.tables import frame_of_rows
+from warehouse.ask.asked import asked_explanation, asked_why
+from warehouse.ask.cost_terms import CostOptions, asked_costs, asked_energies
+from warehouse.ask.rank import asked_ranking
+from warehouse.database.connection import database_error, open_for_read
+from warehouse.database.describe import Description
+from warehouse.database.sandbox import explained
+from warehouse.database.sql_text import quoted
+from warehouse.errors import InputError, UsageError
+from warehouse.evaluate.file import evaluate_frame, find_relation
+from warehouse.evaluate.profiles import profiled_catalog
+from warehouse.measure.compare import measure_runs
+from warehouse.numbers import Number
+from warehouse.plan.question import MAX_GPUS, PlanOptions
+from warehouse.plan.stages import asked_stages, run_stages, store_sweep
+from warehouse.studies.variants import mends_of_options
+from warehouse.sweep.asked import asked_study
+from warehouse.sweep.runner import run_study
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
+
+    from estimators.contract import Scalar
+    from warehouse.api.results import LayoutDiagnosis, PlannedRun, StepExplanation
+    from warehouse.ask.cost import RunTable
+    from warehouse.plan.search import Sweep
+    from warehouse.sweep.runner import SweepReport
+
+_COUNTS = frozenset(
+    {"nvlink_size", "num_gpus", "num_clusters", "global_batch_size", "seq_len", "max_gpus", "top"}
+)
+"""Arguments that are whole numbers of at least 1."""
+
+_ABOVE_ZERO = frozenset({"tokens", "days", "budget_usd", "max_mw", "price", "watts"})
+_AT_LEAST_ZERO = frozenset({"headroom_gb", "electricity_price"})
+
+
+class Warehouse:
+    """A database of estimates.
+
+    Each call opens the file and closes it again, so that a notebook keeps no sweep from writing.
+    In a ``with`` block the file stays open for reading: calls are faster, a sweep of another
+    process waits, and `relation` works.
+
+    Parameters
+    ----------
+    path
+        The database file; None: the one that `warehouse config` shows.
+    writable
+        Whether methods may write: `sweep`, `measure`, and `plan` where it has to evaluate. The
+        file is created if it is missing.
+
+    Raises
+    ------
+    WarehouseError
+        Every method raises errors of `warehouse.errors`, with the text and the hint of the
+        command: `InputError`, `UsageError` or `DatabaseError`.
+
+    Examples
+    --------
+    >>> from warehouse import Warehouse
+    >>> warehouse = Warehouse(path)
+    >>> best = warehouse.rank(model="gpt3_1T", num_gpus=4096, nvlink_size=8)
+    >>> best.height, best["rank_by_time"].to_list()[:3]
+    (3, [1, 1, 1])
+    """
+
+    def __init__(self, path: str | Path | None = None, *, writable: bool = False) -> None:
+        self.path = Path(path) if path is not None else settings.database()
+        self.writable = writable
+        self._is_kept_open = False
+        self._kept: DuckDBPyConnection | None = None
+
+    def __repr__(self) -> str:
+        return f"Warehouse({str(self.path)!r}, writable={self.writable})"
+
+    def __enter__(self) -> Self:
+        """Keep the file open for reading until the block ends."""
+        self._is_kept_open = True
+        if not self.writable or self.path.exists():
+            self._keep()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the file; relations of the block end."""
+        self._is_kept_open = False
+        self._release()
+
+    # ---- stored rows ----
+
+    def sql(self, query: str, **parameters: Any) -> pl.DataFrame:
+        """Return the rows of a query.
+
+        Parameters
+        ----------
+        query
+            One query over the tables and views; ``warehouse schema`` lists them.
+        **parameters
+            Values of ``$name`` in the query. A polars frame is a table of that name.
+
+        Returns
+        -------
+        polars.DataFrame
+            The rows in the order of the query, with the types of the database.
+
+        Raises
+        ------
+        InputError
+            If DuckDB refuses the query, or it would write.
+        DatabaseError
+            If the file is missing, locked or no database.
+
+        Examples
+        --------
+        >>> warehouse.sql("select num_layers from model where model = $name", name="gpt3").item()
+        96
+        >>> import polars as pl
+        >>> mine = pl.DataFrame({"model": ["gpt3", "gpt3_1T"]})
+        >>> warehouse.sql("from mine join model using (model) select model order by all", mine=mine)
+        shape: (2, 1)
+        ┌─────────┐
+        │ model   │
+        │ ---     │
+        │ str     │
+        ╞═════════╡
+        │ gpt3    │
+        │ gpt3_1T │
+        └─────────┘
+        """
+        with self._reading() as connection, explained(self.path):
+            found: pl.DataFrame = _relation(connection, query, parameters).pl()
+            return found
+
+    def relation(self, query: str, **parameters: Any) -> DuckDBPyRelation:
+        """Return a query as a DuckDB relation, to go on in SQL.
+
+        A relation is evaluated when its rows are read. It ends with the ``with`` block, and when a
+        method writes.
+
+        Parameters
+        ----------
+        query, **parameters
+            As `sql` takes them.
+
+        Raises
+        ------
+        UsageError
+            Outside a ``with`` block.
+        InputError
+            If DuckDB refuses the query.
+
+        Examples
+        --------
+        >>> with warehouse:
+        ...     layouts = warehouse.relation("from configuration where num_gpus = $n", n=4096)
+        ...     layouts.filter("fits_memory").aggregate("count(*) > 0").fetchall()
+        [(True,)]
+        """
+        if not self._is_kept_open:
+            raise UsageError(
+                "a relation needs the file to stay open",
+                f"ask for it inside `with Warehouse({str(self.path)!r}) as warehouse:`",
+            )
+        with explained(self.path):
+            return _relation(self._keep(), query, parameters)
+
+    def view(self, name: str, limit: int | None = None) -> pl.DataFrame:
+        """Return the rows of a view or table.
+
+        Parameters
+        ----------
+        name
+            Its name, as ``warehouse schema`` lists it.
+        limit
+            Rows at most; None: all. View configuration has a row for each stored layout.
+
+        Raises
+        ------
+        InputError
+            If there is none of that name; the hint has similar names.
+
+        Examples
+        --------
+        >>> warehouse.view("configuration_rank", limit=3).height
+        3
+        """
+        with self._reading() as connection, explained(self.path):
+            query = "select 1 from information_schema.tables where table_name = ?"
+            if not connection.execute(query, [name]).fetchall():
+                Description(connection).find(name)  # refuses an unknown name, with similar ones
+                raise InputError(f"`{name}` is no table or view", "`warehouse schema` lists them")
+            rows = "" if limit is None else f" limit {_checked('limit', limit)}"
+            found: pl.DataFrame = connection.sql(f"from {quoted(name)}{rows}").pl()
+            return found
+
+    def rank(
+        self,
+        *,
+        model: str | None = None,
+        accelerator: str | None = None,
+        num_gpus: int | None = None,
+        nvlink_size: int | None = None,
+        num_clusters: int | None = None,
+        global_batch_size: int | None = None,
+        strategy: str | None = None,
+        estimator: str | None = None,
+        variant: str | None = None,
+        by: str = "step_seconds",
+        top: int | None = None,
+    ) -> pl.DataFrame:
+        """Return the best stored layouts of each problem, as ``warehouse rank``.
+
+        Layouts compete within one problem: one model on one system with one number of GPUs and one
+        batch. A problem without a layout that fits in memory has no row.
+
+        Parameters
+        ----------
+        model, accelerator, num_gpus, nvlink_size, num_clusters, global_batch_size, strategy
+            Values that a problem must have; names in any spelling. With a strategy layouts are
+            ranked within it.
+        estimator
+            Its name; None: the most detailed one that has rows of what is asked.
+        variant
+            ``published``, ``corrected`` or errata such as ``R2,R4``; None: corrected, or published
+            where the estimator has no mends.
+        by
+            A numeric column of view configuration, best value first.
+        top
+            Layouts of each problem; None: ten of one problem, the best one of several.
+
+        Returns
+        -------
+        polars.DataFrame
+            A row for each layout, best first within a problem. Columns: estimator, variant, those
+            that name the problem, the rank, the layout and its results.
+
+        Raises
+        ------
+        InputError
+            If nothing is stored that passes the filters; the hint lists what is.
+
+        Examples
+        --------
+        >>> best = warehouse.rank(model="gpt3_1T", accelerator="B200", num_gpus=1024, nvlink_size=8)
+        >>> best["rank_by_time"].to_list()
+        [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+        >>> best["step_seconds"].is_sorted()
+        True
+        """
+        asked = _given(
+            model=model,
+            accelerator=accelerator,
+            nvlink_size=nvlink_size,
+            num_gpus=num_gpus,
+            global_batch_size=global_batch_size,
+            strategy=strategy,
+            num_clusters=num_clusters,
+        )
+        top = _given(top=top).get("top")
+        with self._reading() as connection:
+            filters, found = asked_ranking(
+                connection, asked, estimator=estimator, variant=variant, top=top, by=by
+            )
+        frame = frame_of_rows(found.columns, found.rows)
+        named = [pl.lit(filters[name]).alias(name) for name in ("estimator", "variant")]
+        return frame.select(*named, pl.all())
+
+    def cost(
+        self,
+        *,
+        model: str | None = None,
+        accelerator: str | None = None,
+        num_gpus: int | None = None,
+        tokens: float | str | None = None,
+        estimator: str | None = None,
+        variant: str | None = None,
+        identity: int | None = None,
+        price: float | None = None,
+        year: int | None = None,
+        all_years: bool = False,
+        goodput: float | str | None = None,
+        pue: float | str | None = None,
+        electricity_price: float | None = None,
+        watts: float | None = None,
+    ) -> pl.DataFrame:
+        """Return what stored runs cost, rented and owned, as ``warehouse cost``.
+
+        Parameters
+        ----------
+        model, accelerator, num_gpus, estimator, variant
+            Values that a run must have; variant ``all`` compares every variant.
+        tokens
+            Tokens of every run, such as 15e12 or "15T"; None: each run's own.
+        identity
+            Id of a cell or of a problem: only its runs.
+        price
+            USD of an hour of one GPU, instead of published prices.
+        year, all_years
+            Prices of one year, or of every year; by default of the last one.
+        goodput, pue
+            A number, or the name of a row of table goodput or facility_pue.
+        electricity_price
+            USD a kWh.
+        watts
+            Power of one GPU with its server, while training.
+
+        Returns
+        -------
+        polars.DataFrame
+            A row for each model, system and price: hours in GPU-hours, costs in USD.
+
+        Raises
+        ------
+        InputError
+            If no run is left, or a term is not known.
+
+        Warns
+        -----
+        UserWarning
+            If runs are left out, with the reason.
+
+        Examples
+        --------
+        >>> costs = warehouse.cost(model="megatron_1.7B", tokens="300G", price=2.0)
+        >>> costs["lowest_cost_usd"].min() == 2 * costs["lowest_gpu_hours"].min()
+        True
+        """
+        options = _cost_options(
+            *(goodput, pue),
+            model=model,
+            accelerator=accelerator,
+            num_gpus=num_gpus,
+            tokens=tokens,
+            estimator=estimator,
+            variant=variant,
+            identity=identity,
+            electricity_price=electricity_price,
+            watts=watts,
+        )
+        terms = _given(price=price)
+        with self._reading() as connection:
+            found = asked_costs(connection, options, terms.get("price"), year, all_years=all_years)
+        return _run_frame(found)
+
+    def energy(
+        self,
+        *,
+        model: str | None = None,
+        accelerator: str | None = None,
+        num_gpus: int | None = None,
+        tokens: float | str | None = None,
+        estimator: str | None = None,
+        variant: str | None = None,
+        identity: int | None = None,
+        carbon: float | str | None = None,
+        all_powers: bool = False,
+        goodput: float | str | None = None,
+        pue: float | str | None = None,
+        electricity_price: float | None = None,
+        watts: float | None = None,
+    ) -> pl.DataFrame:
+        """Return the energy of stored runs and its CO2e, as ``warehouse energy``.
+
+        Parameters
+        ----------
+        model, accelerator, num_gpus, tokens, estimator, variant, identity
+            As `cost` takes them.
+        carbon
+            kg CO2e of a kWh, or the name of a row of table grid_carbon; None: every grid.
+        all_powers
+            Also at full load, and of the accelerator alone.
+        goodput, pue, electricity_price, watts
+            As `cost` takes them.
+
+        Returns
+        -------
+        polars.DataFrame
+            A row for each model, system, power and grid: kWh, kg CO2e and W.
+
+        Raises
+        ------
+        InputError
+            If no run is left, or a term is not known.
+
+        Warns
+        -----
+        UserWarning
+            If runs are left out, with the reason.
+
+        Examples
+        --------
+        >>> energies = warehouse.energy(model="megatron_1.7B", tokens="300G", carbon=0.1)
+        >>> energies["kg_co2e_per_kwh"].unique().to_list()
+        [0.1]
+        """
+        options = _cost_options(
+            *(goodput, pue),
+            model=model,
+            accelerator=accelerator,
+            num_gpus=num_gpus,
+            tokens=tokens,
+            estimator=estimator,
+            variant=variant,
+            identity=identity,
+            electricity_price=electricity_price,
+            watts=watts,
+        )
+        with self._reading() as connection:
+            found = asked_energies(connection, options, _text(carbon), all_powers=all_powers)
+        return _run_frame(found)
+
+    # ---- questions that are evaluated in memory ----
+
+    def evaluate(
+        self,
+        estimator: str,
+        frame: pl.DataFrame,
+        *,
+        variant: str | None = None,
+        relation: str | None = None,
+        profile: str | None = None,
+        keep_valid: bool = False,
+        interval: bool = True,
+    ) -> pl.DataFrame:
+        """Return a frame of configurations with their results, as ``warehouse evaluate``.
+
+        Nothing is stored. The database is read for `profile` alone and may be missing.
+
+        Parameters
+        ----------
+        estimator
+            Its name.
+        frame
+            A row for each configuration, shape (rows, inputs). A missing column or value takes the
+            default of the estimator.
+        variant
+            ``published``, ``corrected`` or errata such as ``R2,R4``.
+        relation
+            The grain of the results; None: the first one of the estimator.
+        profile
+            The stored profile of rows that name none.
+        keep_valid
+            Leave refused rows out, instead of refusing the frame.
+        interval
+            Add low_step_seconds and high_step_seconds: two evaluations a constant.
+
+        Returns
+        -------
+        polars.DataFrame
+            The same rows in the same order. Result columns that `frame` has are replaced, others
+            are appended.
+
+        Raises
+        ------
+        InputError
+            If a row is refused; every refusal is listed.
+
+        Warns
+        -----
+        UserWarning
+            If a column is likely misspelt, or rows were left out.
+
+        Examples
+        --------
+        >>> best = warehouse.rank(model="megatron_1.7B", num_gpus=32, top=1)
+        >>> again = warehouse.evaluate(best["estimator"][0], best.drop("variant"))
+        >>> again["step_seconds"].round(6).equals(best["step_seconds"].round(6))
+        True
+        """
+        with self._explained():
+            chosen = registry.get(estimator)
+            evaluated, report = evaluate_frame(
+                *(chosen, frame),
+                mends_of_options(chosen, variant, None),
+                profiled_catalog(self.path, chosen, profile),
+                relation=find_relation(chosen, relation),
+                keep_valid=keep_valid,
+                with_interval=interval,
+                warn=_warn,
+            )
+        if report.refusals:
+            _warn(str(InputError.from_refusals(report.refusals, "frame")))
+        return evaluated
+
+    def why(
+        self,
+        *,
+        estimator: str | None = None,
+        variant: str | None = None,
+        tokens: float | str | None = None,
+        profile: str | None = None,
+        **layout: Scalar,
+    ) -> LayoutDiagnosis:
+        """Say why a layout is not the best, as ``warehouse why``.
+
+        Every layout of the same problem is evaluated in memory.
+
+        Parameters
+        ----------
+        estimator, variant
+            As `rank` takes them; the default estimator is that of the command.
+        tokens
+            Tokens of the run, for the default batch.
+        profile
+            The stored profile to take constants from.
+        **layout
+            Inputs of the estimator: model, accelerator, num_gpus, tensor_parallel ...
+
+        Raises
+        ------
+        InputError
+            If an input is unknown or faulty. A layout that breaks a rule is diagnosed.
+        UsageError
+            If the estimator searches no layouts.
+
+        Examples
+        --------
+        >>> found = warehouse.why(
+        ...     model="megatron_1.7B", accelerator="A100", num_gpus=32, global_batch_size=512,
+        ...     tensor_parallel=8, microbatch_size=4,
+        ... )
+        >>> found.rank > 1, found.parts.columns
+        (True, ['part', 'seconds', 'best_seconds', 'difference_seconds'])
+        >>> warehouse.why(model="megatron_1.7B", accelerator="A100", num_gpus=32,
+        ...               tensor_parallel=7).is_admitted
+        False
+        """
+        with self._explained():
+            query, found = asked_why(
+                *(self.path, _pairs(layout)),
+                estimator=estimator,
+                variant=variant,
+                tokens=_given(tokens=tokens).get("tokens"),
+                profile=profile,
+            )
+        return layout_diagnosis(query, found)
+
+    def explain(
+        self,
+        *,
+        best: bool = False,
+        estimator: str | None = None,
+        variant: str | None = None,
+        profile: str | None = None,
+        **configuration: Scalar,
+    ) -> StepExplanation:
+        """Say why a step takes as long as it does, as ``warehouse explain``.
+
+        Parameters
+        ----------
+        best
+            Take the fastest stored layout that has the given values.
+        estimator, variant, profile
+            As `why` takes them.
+        **configuration
+            Inputs of the estimator: model, accelerator, num_gpus, tensor_parallel ...
+
+        Raises
+        ------
+        InputError
+            If an input is unknown or faulty, or no stored layout has the values.
+        UsageError
+            If the estimator has no formulas.
+
+        Examples
+        --------
+        >>> found = warehouse.explain(best=True, model="megatron_1.7B", num_gpus=32)
+        >>> abs(found.parts["seconds"].sum() / found.step_seconds - 1) < 1e-9
+        True
+        >>> low, high = found.likely_step_seconds
+        >>> low < found.step_seconds < high
+        True
+        """
+        with self._explained():
+            found = asked_explanation(
+                *(self.path, _pairs(configuration)),
+                best=best,
+                estimator=estimator,
+                variant=variant,
+                profile=profile,
+            )
+        return step_explanation(found)
+
+    # ---- questions that may store rows ----
+
+    def plan(
+        self,
+        *,
+        tokens: float | str,
+        model: str | None = None,
+        accelerator: str | None = None,
+        num_gpus: int | None = None,
+        budget_usd: float | None = None,
+        days: float | None = None,
+        max_mw: float | None = None,
+        max_gpus: int = MAX_GPUS,
+        global_batch_size: int | None = None,
+        seq_len: int | None = None,
+        framework: str | None = None,
+        nvlink_size: int | None = None,
+        profile: str | None = None,
+        headroom_gb: float = 0.0,
+        price: float | None = None,
+        basis: str | None = None,
+        electricity_price: float | None = None,
+        pue: float | str | None = None,
+        watts: float | None = None,
+        carbon: float | str | None = None,
+        goodput: float | str | None = None,
+        top: int = 3,
+        estimator: str | None = None,
+        **inputs: Scalar,
+    ) -> PlannedRun:
+        """Plan a run: its best layouts, time, dollars and energy, as ``warehouse plan``.
+
+        Layouts that are not stored are evaluated and stored first; that needs a writable warehouse.
+
+        Parameters
+        ----------
+        tokens
+            Tokens of the run, such as 15e12 or "15T".
+        model, accelerator
+            Names in any spelling. A shape in `inputs` takes the place of the model.
+        num_gpus
+            The number of GPUs; None: the limits decide.
+        budget_usd, days, max_mw, max_gpus
+            Limits of the run.
+        global_batch_size
+            Sequences of a step; None: the default of the estimator.
+        seq_len, framework, nvlink_size, profile
+            Inputs; None: those of the model, of the estimator and of the product.
+        headroom_gb
+            GB of memory that a layout must leave free.
+        price, basis, electricity_price, pue, watts, carbon, goodput
+            Terms of cost and energy, as `cost` and `energy` take them; `basis` is on_demand,
+            one_year, three_year or owned.
+        top
+            Layouts to return.
+        **inputs
+            A shape, attributes of the system, or columns that every layout must have.
+
+        Raises
+        ------
+        UsageError
+            If options exclude one another, or layouts are missing and the warehouse is read-only.
+        InputError
+            If an input is not known, nothing fits, or no number of GPUs meets every limit.
+
+        Examples
+        --------
+        >>> run = warehouse.plan(
+        ...     model="megatron_1.7B", accelerator="A100 SXM 80GB", num_gpus=32, tokens="300G",
+        ...     global_batch_size=512, framework="megatron_lm_2021",
+        ... )
+        >>> run.num_gpus, run.layouts.height
+        (32, 3)
+        >>> low, high = run.likely_training_seconds
+        >>> low < run.training_seconds < high
+        True
+        """
+        numbers = _given(
+            tokens=tokens,
+            num_gpus=num_gpus,
+            budget_usd=budget_usd,
+            days=days,
+            max_mw=max_mw,
+            max_gpus=max_gpus,
+            global_batch_size=global_batch_size,
+            seq_len=seq_len,
+            nvlink_size=nvlink_size,
+            headroom_gb=headroom_gb,
+            price=price,
+            electricity_price=electricity_price,
+            watts=watts,
+            top=top,
+        )
+        top = numbers.pop("top")
+        options = PlanOptions(
+            gpus=numbers.pop("num_gpus", None),
+            batch=numbers.pop("global_batch_size", None),
+            estimator=estimator or registry.default("plan"),
+            pairs=_pairs(inputs),
+            model=model,
+            accelerator=accelerator,
+            framework=framework,
+            profile=profile,
+            basis=basis,
+            goodput=_text(goodput),
+            pue=_text(pue),
+            carbon=_text(carbon),
+            **numbers,
+        )
+        with self._explained():
+            run, stages = asked_stages(options, self.path, top)
+            return planned_run(run_stages(run, stages, self.path, self._store), top)
+
+    def sweep(
+        self,
+        study: str | Path | Mapping[str, Any],
+        *,
+        variant: str | None = None,
+        profile: str | None = None,
+        force: bool = False,
+        workers: int | None = None,
+    ) -> SweepReport:
+        """Evaluate every layout of a study and store each as a row, as ``warehouse sweep``.
+
+        Stored cells are not evaluated again.
+
+        Parameters
+        ----------
+        study
+            A TOML file, the name of a study that comes with the package, or a mapping with what
+            such a file holds.
+        variant, profile
+            Take the place of the study's own.
+        force
+            Evaluate stored cells again and replace them.
+        workers
+            Processes that evaluate; None: by the cores.
+
+        Returns
+        -------
+        SweepReport
+            Cells and rows that were evaluated, and those that were stored before.
+
+        Raises
+        ------
+        UsageError
+            If the warehouse is read-only.
+        InputError
+            If the study is refused; every fault is listed and nothing is written.
+
+        Examples
+        --------
+        >>> study = {
+        ...     "name": "mine",
+        ...     "estimator": best["estimator"][0],
+        ...     "space": {
+        ...         "model": "gpt3_1.3B",
+        ...         "accelerator": "A100 SXM 80GB",
+        ...         "num_gpus": [4, 8],
+        ...         "global_batch_size": 64,
+        ...     },
+        ... }
+        >>> report = Warehouse(copy, writable=True).sweep(study)
+        >>> report.rows > 0, report.cells_before
+        (True, 0)
+        """
+        with self._explained(), self._writing("sweep"):
+            asked = asked_study(study, self.path, variant, None, profile)
+            return run_study(self.path, asked, force=force, workers=workers)
+
+    def measure(
+        self,
+        frame: pl.DataFrame,
+        name: str,
+        *,
+        estimator: str | None = None,
+        replace: bool = False,
+    ) -> pl.DataFrame:
+        """Store runs that you measured and compare them with their estimates.
+
+        The same as ``warehouse measure``.
+
+        Parameters
+        ----------
+        frame
+            A row for each run: the inputs of `evaluate`, num_gpus and global_batch_size among them,
+            the measured step_seconds and, where known, memory_bytes with measured_memory_kind.
+        name
+            The name that the runs are stored under.
+        estimator
+            Its name; None: the default of the command.
+        replace
+            Replace runs that are stored under that name.
+
+        Returns
+        -------
+        polars.DataFrame
+            A row for each run, estimator, variant and profile; time_relative_error is estimated
+            over measured less one.
+
+        Raises
+        ------
+        UsageError
+            If the warehouse is read-only.
+        InputError
+            If anything is refused; every fault is listed and nothing is written.
+
+        Warns
+        -----
+        UserWarning
+            If columns are not read.
+
+        Examples
+        --------
+        >>> measured = pl.DataFrame({
+        ...     "model": ["gpt3_1.3B"], "accelerator": ["A100 SXM 80GB"], "num_gpus": [8],
+        ...     "global_batch_size": [64], "microbatch_size": [4], "step_seconds": [2.0],
+        ... })
+        >>> compared = Warehouse(copy, writable=True).measure(measured, name="first runs")
+        >>> compared["measured_step_seconds"].to_list()
+        [2.0]
+        """
+        with self._explained(), self._writing("measure"):
+            found = measure_runs(
+                *(self.path, frame, name), estimator=estimator, replaces=replace, warn=_warn
+            )
+        return frame_of_rows(found.columns, found.rows)
+
+    # ---- the file ----
+
+    def _keep(self) -> DuckDBPyConnection:
+        """Return the connection of the ``with`` block, opened where it is closed."""
+        if self._kept is None:
+            self._kept = open_for_read(self.path)
+        return self._kept
+
+    def _release(self) -> None:
+        """Close the connection of the ``with`` block."""
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    @contextmanager
+    def _reading(self) -> Iterator[DuckDBPyConnection]:
+        """Yield a connection of this call: its temporary objects end with it."""
+        with self._explained():
+            if self._is_kept_open:
+                with self._keep().cursor() as connection:
+                    yield connection
+            else:
+                with open_for_read(self.path) as connection:
+                    yield connection
+
+    @contextmanager
+    def _writing(self, method: str) -> Iterator[None]:
+        """Close the file for a writer, which opens it alone."""
+        if not self.writable:
+            raise UsageError(
+                f"{self.path}: `{method}` writes, and this warehouse is read-only",
+                f"open it with Warehouse({str(self.path)!r}, writable=True)",
+            )
+        self._release()
+        yield
+
+    def _store(self, sweep: Sweep, database: Path) -> None:
+        """Store what a plan misses."""
+        if sweep.missing_cells or (self.writable and sweep.is_needed(database)):
+            with self._writing("plan"):
+                store_sweep(sweep, database)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn refusals and errors of DuckDB into errors of the project."""
+        try:
+            yield
+        except RefusedError as error:
+            message, _, hint = str(error).partition("\nhint: ")
+            raise InputError(message, hint) from None
+        except duckdb.Error as error:
+            raise database_error(error, self.path) from error
+
+
+def _relation(
+    connection: DuckDBPyConnection, query: str, parameters: Mapping[str, Any]
+) -> DuckDBPyRelation:
+    """Return the relation of a query, its frames registered as tables."""
+    values = {}
+    for name, value in parameters.items():
+        if isinstance(value, pl.DataFrame):
+            connection.register(name, value)
+        else:
+            values[name] = value
+    found = connection.sql(query, params=values or None)
+    if found is None:  # a statement, such as SET
+        raise InputError("the query has no rows", "give a SELECT")
+    return found
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    """Return the values that are given, numbers within the limits of their arguments."""
+    return {name: _checked(name, value) for name, value in values.items() if value is not None}
+
+
+def _checked(name: str, value: Any) -> Any:
+    if name in _COUNTS:
+        return Number(name, whole=True, least=1)(value)
+    if name in _ABOVE_ZERO:
+        return Number(name, above=0)(value)
+    if name in _AT_LEAST_ZERO:
+        return Number(name, least=0)(value)
+    return value
+
+
+def _text(value: float | str | None) -> str | None:
+    """Return a number or name as the commands take it."""
+    return None if value is None else str(value)
+
+
+def _pairs(values: Mapping[str, Scalar]) -> list[str]:
+    """Return inputs as the commands take them; None is left out."""
+    return [
+        f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+        for name, value in values.items()
+        if value is not None
+    ]
+
+
+def _cost_options(
+    goodput: float | str | None, pue: float | str | None, **values: Any
+) -> CostOptions:
+    """Return the options of `cost` and `energy` that are given."""
+    return CostOptions(**_given(**values), goodput=_text(goodput), pue=_text(pue))
+
+
+def _run_frame(found: RunTable) -> pl.DataFrame:
+    """Return runs as a frame; warn of those left out."""
+    for reason, number in found.left_out.items():
+        _warn(f"left out, {reason}: {number:,} runs")
+    return frame_of_rows(found.columns, found.rows)
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=3)
