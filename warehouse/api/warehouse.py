@@ -296,6 +296,7 @@ class Warehouse:
         model: str | None = None,
         accelerator: str | None = None,
         num_gpus: int | None = None,
+        seq_len: int | None = None,
         tokens: float | str | None = None,
         estimator: str | None = None,
         variant: str | None = None,
@@ -312,7 +313,7 @@ class Warehouse:
 
         Parameters
         ----------
-        model, accelerator, num_gpus, estimator, variant
+        model, accelerator, num_gpus, seq_len, estimator, variant
             Values that a run must have; variant ``all`` compares every variant.
         tokens
             Tokens of every run, such as 15e12 or "15T"; None: each run's own.
@@ -355,6 +356,7 @@ class Warehouse:
             model=model,
             accelerator=accelerator,
             num_gpus=num_gpus,
+            seq_len=seq_len,
             tokens=tokens,
             estimator=estimator,
             variant=variant,
@@ -373,6 +375,7 @@ class Warehouse:
         model: str | None = None,
         accelerator: str | None = None,
         num_gpus: int | None = None,
+        seq_len: int | None = None,
         tokens: float | str | None = None,
         estimator: str | None = None,
         variant: str | None = None,
@@ -388,7 +391,7 @@ class Warehouse:
 
         Parameters
         ----------
-        model, accelerator, num_gpus, tokens, estimator, variant, identity
+        model, accelerator, num_gpus, seq_len, tokens, estimator, variant, identity
             As `cost` takes them.
         carbon
             kg CO2e of a kWh, or the name of a row of table grid_carbon; None: every grid.
@@ -423,6 +426,7 @@ class Warehouse:
             model=model,
             accelerator=accelerator,
             num_gpus=num_gpus,
+            seq_len=seq_len,
             tokens=tokens,
             estimator=estimator,
             variant=variant,
