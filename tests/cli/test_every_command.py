@@ -108,7 +108,7 @@ def test_the_database_comes_last_and_the_formats_before_it(name: str) -> None:
     names = [option for option, _ in options_of(name)]
     assert names[-1] == "--db"
     if name not in WITHOUT_ROWS:
-        assert names[-4:-1] == ["--format", "--out", "--json"]
+        assert names[-6:-1] == ["--format", "--out", "--json", "--wide", "--columns"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -132,7 +132,7 @@ def test_a_group_is_made_of_what_the_command_line_gave() -> None:
     def command(*, output: Output) -> None:
         seen.append(output)
 
-    expanded(command)(named=None, out=None, as_json=True)
+    expanded(command)(named=None, out=None, as_json=True, wide=False, columns=None)
     assert seen == [Output(as_json=True)]
 
 
