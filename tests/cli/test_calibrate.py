@@ -376,9 +376,8 @@ def test_estimators_without_constants_are_refused_with_those_that_have_some(
 
 
 @pytest.mark.long
-def test_the_same_call_gives_the_same_figures_and_the_default_estimator_can_be_named(
-    warehouse: Command,
-) -> None:
+def test_the_same_call_gives_the_same_figures(warehouse: Command) -> None:
+    """Once with the default estimator named."""
     named = warehouse(*SHORT, "--json", "--estimator", "training_step")
     assert named[0] == 0, named[2]
     assert named == warehouse(*SHORT, "--json")
