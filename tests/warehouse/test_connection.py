@@ -15,9 +15,10 @@ import pytest
 
 import warehouse
 from tests.sql.test_sql_cases import VIEWS
-from warehouse.database import empty
+from warehouse.database import empty, source
 from warehouse.database.connection import database_error, open_for_read, open_for_write
 from warehouse.database.file_format import CONFIG
+from warehouse.database.meta import is_stamped
 from warehouse.errors import DatabaseError, InputError
 
 SHELL = Path(sysconfig.get_path("scripts")) / "duckdb"
@@ -358,3 +359,31 @@ def test_what_duckdb_says_becomes_one_line_and_a_hint(said: str, message: str, h
 
     assert error.message == f"w.duckdb: {message}"
     assert hint in error.hint
+
+
+def test_a_change_of_code_that_changes_no_table_or_view_is_no_reason_to_write(
+    database: Path, small_package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_for_write(database).close()
+    (code := small_package / "code").mkdir()
+    (code / "formulas.py").write_text("TWO = 2\n")
+    monkeypatch.setattr(source, "_CODE", (*source._CODE, str(code)))
+    before = database.read_bytes()
+
+    with open_for_read(database) as opened:
+        assert not is_stamped(opened)
+    assert database.read_bytes() == before
+
+    with open_for_write(database) as opened:
+        assert is_stamped(opened)
+    with open_for_read(database) as opened:
+        assert is_stamped(opened)
+
+
+@pytest.mark.usefixtures("small_package")
+def test_a_changed_fingerprint_is_seen_although_the_files_are_the_same(database: Path) -> None:
+    with open_for_write(database) as opened:
+        opened.execute("update warehouse_meta set value = 'older' where key = 'views'")
+        assert not is_stamped(opened)
+    with open_for_read(database) as opened:
+        assert is_stamped(opened)

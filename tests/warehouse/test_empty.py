@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from estimators import registry
 from estimators.registry import ESTIMATORS
 from tests.warehouse.small_package import SMALL_VIEW
 from warehouse import settings
-from warehouse.database import schema, source
+from warehouse.database import empty, schema, source
 from warehouse.database.connection import open_for_write
 from warehouse.database.empty import in_memory
 from warehouse.database.schema import is_current, prepare
@@ -243,6 +244,44 @@ def test_a_cache_that_cannot_be_written_is_not_used(
     with in_memory() as connection:
         assert connection.execute("select model from models").fetchall() == [("a",)]
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EROFS, "Read-only file system"),
+        duckdb.IOException("Could not write file: No space left on device"),
+    ],
+    ids=["full", "read-only", "full while DuckDB writes"],
+)
+def test_a_cache_that_takes_no_file_is_not_needed(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refuse(*_: object) -> Path:
+        raise error
+
+    monkeypatch.setattr(empty, "_made", refuse)
+
+    assert rows_of_model(tmp_path / "new.duckdb") == [("a", 8)]
+    with in_memory() as connection:
+        assert connection.execute("select model from models").fetchall() == [("a",)]
+    assert files(cache) == []
+
+
+def test_a_cache_that_may_only_be_read_serves_its_file(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times_prepared: list[bool]
+) -> None:
+    assert rows_of_model(tmp_path / "one.duckdb") == [("a", 8)]
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "utime", refuse)
+    monkeypatch.setattr(empty, "_remove_old", refuse)
+    assert rows_of_model(tmp_path / "two.duckdb") == [("a", 8)]
+    assert times_prepared == [True]
+    assert len(files(cache)) == 1
 
 
 def test_a_faulty_file_is_refused_and_leaves_nothing(cache: Path, tmp_path: Path) -> None:
