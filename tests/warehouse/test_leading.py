@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pytest
 
 from estimators.registry import all_estimators, get
+from tests.warehouse.scans import rows_read
 from tests.warehouse.test_materialised import study
 from warehouse.database import leading
 from warehouse.database.catalog import packaged_catalog
@@ -108,20 +107,6 @@ def test_ranks_beyond_the_first_are_those_of_all_rows(database: Path, tmp_path: 
         ).fetchall()
     assert shown == expected
     assert max(place for _, place, _ in shown) > 2 * TOP
-
-
-def rows_read(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, int]:
-    """Return for each stored table the rows that the scans of a query gave."""
-    [(_, text)] = connection.execute(f"explain (analyze, format json) {query}").fetchall()
-    found: dict[str, int] = {}
-    waiting = list(json.loads(text)["operator"])
-    while waiting:
-        node = waiting.pop()
-        table = node["extra_info"].get("Table", "").rpartition(".")[2]
-        if table:
-            found[table] = found.get(table, 0) + node["intermediate_rows"]
-        waiting += node.get("children", [])
-    return found
 
 
 LARGE = """
