@@ -2,11 +2,14 @@
 
 ``python -m benchmarks.pages README.md docs/planning.md`` runs the commands of the pages, each page
 in an empty directory of its own, and puts in what they print. The tour starts from the
-quickstart, as its reader does. An output that differs in timings only stays as it is.
+quickstart, as its reader does, and docs/python.md from the small one. An output that differs in
+timings only stays as it is. Blocks of Python that begin with ``>>>`` are sessions, and are run too.
 """
 
 from __future__ import annotations
 
+import doctest
+import io
 import os
 import re
 import shlex
@@ -14,9 +17,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import chdir, redirect_stdout
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import polars as pl
+
+SESSION = re.compile(r"```python\n(>>> .*?)```", re.DOTALL)
 CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 TIMING = re.compile(r"in [\d.,]+ s \([\d,]+ rows/s\)")
 SIZE = re.compile(r"holds [\d,]+ configurations \([\d,]+ MB\)")
@@ -116,6 +123,34 @@ def filled(page: str, place: Path, database: Path | None = None, run: Run = prin
     return CONSOLE.sub(block, page)
 
 
+def shown_session(block: str, names: dict[str, Any]) -> str:
+    """Return a session of Python, lines after ``>>>``, with what its statements print.
+
+    Parameters
+    ----------
+    names
+        The names that the statements see; they add their own.
+    """
+    lines = []
+    for example in doctest.DocTestParser().get_examples(block):
+        first, *others = example.source.splitlines()
+        lines += [f">>> {first}", *(f"... {line}".rstrip() for line in others)]
+        out = io.StringIO()
+        with redirect_stdout(out), pl.Config(tbl_width_chars=96):
+            exec(compile(example.source, "<page>", "single"), names)
+        lines += [line.rstrip() for line in out.getvalue().splitlines()]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def with_sessions(page: str) -> str:
+    """Return a page with what its sessions of Python print, in this process and directory.
+
+    All sessions of a page see the names of those before.
+    """
+    names: dict[str, Any] = {}
+    return SESSION.sub(lambda found: f"```python\n{shown_session(found[1], names)}```", page)
+
+
 def main() -> None:
     """Write the pages named anew."""
     for path in map(Path, sys.argv[1:]):
@@ -124,7 +159,12 @@ def main() -> None:
             write_files(page, place)
             if path.name == "tour.md":
                 printed("warehouse quickstart", place)
-            path.write_text(filled(page, place), encoding="utf-8")
+            if path.name == "python.md":
+                printed("warehouse quickstart --small", place)
+            page = filled(page, place)
+            with chdir(place):
+                page = with_sessions(page)
+            path.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

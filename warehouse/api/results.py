@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from warehouse.api.tables import frame_of_records, frame_of_rows
-from warehouse.ask.explain import Sensitivity
+import polars as pl
+
+from warehouse.api.tables import Types, frame_of_records, frame_of_rows
 from warehouse.plan.document import document
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from estimators.contract import Scalar
     from warehouse.ask.explain import Explanation
     from warehouse.ask.why import Diagnosis, LayoutQuery
@@ -20,6 +19,31 @@ if TYPE_CHECKING:
 
 Interval = tuple[float, float]
 """Low and high end."""
+
+_PARTS: Types = {
+    "part": pl.String,
+    **dict.fromkeys(("seconds", "best_seconds", "difference_seconds"), pl.Float64),
+}
+_CHANGES: Types = {
+    **dict.fromkeys(("changed", "old", "new"), pl.String),
+    **dict.fromkeys(("step_seconds", "memory_bytes"), pl.Float64),
+}
+_RULES: Types = dict.fromkeys(("rule", "column", "value", "reason", "hint"), pl.String)
+_FORMULAS: Types = {
+    "part": pl.String,
+    **dict.fromkeys(("seconds", "step_fraction"), pl.Float64),
+    **dict.fromkeys(("formula", "source"), pl.String),
+}
+_CONSTANTS: Types = {
+    "name": pl.String,
+    **dict.fromkeys(("value", "lowest", "highest", "elasticity"), pl.Float64),
+    **dict.fromkeys(("at_lowest", "at_highest"), pl.Float64),
+    "cause": pl.String,
+    "other_share": pl.Float64,
+    "is_assumed": pl.Boolean,
+    "source": pl.String,
+}
+"""Columns are the attributes of `warehouse.ask.explain.Sensitivity`."""
 
 
 @dataclass(frozen=True)
@@ -149,19 +173,19 @@ def layout_diagnosis(query: LayoutQuery, found: Diagnosis) -> LayoutDiagnosis:
         inputs=dict(inputs),
         best=best,
         parts=frame_of_rows(
-            ("part", "seconds", "best_seconds", "difference_seconds"),
+            _PARTS,
             [(p.name, p.seconds, p.best_seconds, p.difference_seconds) for p in found.parts],
         ),
-        memory=frame_of_rows(("part", "memory_bytes"), found.memory),
+        memory=frame_of_rows({"part": pl.String, "memory_bytes": pl.Float64}, found.memory),
         changes=frame_of_rows(
-            ("changed", "old", "new", "step_seconds", "memory_bytes"),
+            _CHANGES,
             [
                 (one.changed, str(one.old), str(one.new), one.step_seconds, one.memory_bytes)
                 for one in found.neighbours
             ],
         ),
         rules=frame_of_rows(
-            ("rule", "column", "value", "reason", "hint"),
+            _RULES,
             [(one.rule, one.column, str(one.value), one.reason, one.hint) for one in found.broken],
         ),
     )
@@ -207,10 +231,8 @@ def step_explanation(found: Explanation) -> StepExplanation:
         inputs={**shown.problem, **shown.layout},
         results=dict(shown.results),
         parts=frame_of_rows(
-            ("part", "seconds", "step_fraction", "formula", "source"),
+            _FORMULAS,
             [(p.name, p.seconds, p.share, p.formula.text, p.formula.source) for p in found.parts],
         ),
-        constants=frame_of_records(
-            (vars(one) for one in found.sensitivities), [one.name for one in fields(Sensitivity)]
-        ),
+        constants=frame_of_records(map(vars, found.sensitivities), _CONSTANTS),
     )

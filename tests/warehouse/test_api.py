@@ -1,0 +1,365 @@
+"""`Warehouse`: what the commands do, in Python."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+
+from tests.shared import Quickstart, call
+from warehouse import Warehouse
+from warehouse.api import warehouse as module
+from warehouse.errors import DatabaseError, InputError, UsageError
+
+FLAGSHIP: dict[str, Any] = {
+    "model": "megatron_1.7B",
+    "accelerator": "A100 SXM 80GB",
+    "num_gpus": 32,
+    "tokens": "300G",
+    "global_batch_size": 512,
+    "framework": "megatron_lm_2021",
+}
+"""The plan that the small quickstart stores."""
+
+STUDY: dict[str, Any] = {
+    "name": "one",
+    "estimator": "roofline",
+    "space": {
+        "model": "gpt3",
+        "strategy": "tensor_1d",
+        "accelerator": "H200",
+        "nvlink_size": 8,
+        "num_gpus": [8],
+        "global_batch_size": 8,
+    },
+}
+
+LAYOUT: dict[str, Any] = {
+    "model": "megatron_1.7B",
+    "accelerator": "A100 SXM 80GB",
+    "num_gpus": 32,
+    "global_batch_size": 512,
+    "tensor_parallel": 2,
+    "microbatch_size": 4,
+}
+
+
+@pytest.fixture
+def reader(quickstart: Quickstart) -> Warehouse:
+    return Warehouse(quickstart.database)
+
+
+@pytest.fixture
+def writer(empty_warehouse: Path, tmp_path: Path) -> Warehouse:
+    """A writable copy of a warehouse without a study."""
+    return Warehouse(shutil.copyfile(empty_warehouse, tmp_path / "own.duckdb"), writable=True)
+
+
+def document(*arguments: object) -> Any:
+    code, out, err = call(*arguments, "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+# ---- documentation ----
+
+
+@pytest.mark.filterwarnings("ignore:left out")
+def test_the_examples_of_the_methods_run(quickstart: Quickstart, tmp_path: Path) -> None:
+    reader = Warehouse(quickstart.database)
+    known = {
+        "path": quickstart.database,
+        "copy": shutil.copyfile(quickstart.database, tmp_path / "copy.duckdb"),
+        "warehouse": reader,
+        "best": reader.rank(model="megatron_1.7B", num_gpus=32, top=1),
+        "Warehouse": Warehouse,
+        "pl": pl,
+    }
+    failed, tried = doctest.testmod(module, extraglobs=known)
+    assert (failed, tried > 30) == (0, True)
+
+
+def test_every_public_method_has_an_example_and_says_what_it_takes() -> None:
+    methods = [
+        function
+        for name, function in inspect.getmembers(Warehouse, inspect.isfunction)
+        if not name.startswith("_")
+    ]
+    assert len(methods) == 12
+    for method in methods:
+        text = inspect.getdoc(method) or ""
+        assert ">>>" in text, method
+        named = set(inspect.signature(method).parameters) - {"self"}
+        assert {name for name in named if name not in text} == set(), method
+
+
+# ---- the same answers as the commands ----
+
+
+def test_a_rank_is_that_of_the_command(reader: Warehouse) -> None:
+    asked: dict[str, Any] = {
+        "model": "gpt3_1T",
+        "num_gpus": 1024,
+        "nvlink_size": 8,
+        "accelerator": "B200",
+    }
+    frame = reader.rank(**asked, top=2)
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items()]
+    rows = document("rank", *options, "--top", 2, "--db", reader.path)
+    assert frame.drop("estimator", "variant").to_dicts() == rows
+    assert frame["estimator"].unique().to_list() == ["roofline"]
+    assert frame.schema["num_gpus"] == pl.Int64
+    assert frame.schema["step_seconds"] == pl.Float64
+
+
+def test_a_plan_is_that_of_the_command(reader: Warehouse) -> None:
+    run = reader.plan(**FLAGSHIP)
+    asked = {**FLAGSHIP, "gpus": FLAGSHIP["num_gpus"], "batch": FLAGSHIP["global_batch_size"]}
+    del asked["num_gpus"], asked["global_batch_size"]
+    options = [f"--{name}={value}" for name, value in asked.items()]
+    assert run.document == document("plan", *options, "--db", reader.path)
+    assert run.layouts["step_seconds"].to_list() == [
+        layout["step_seconds"] for layout in run.document["layouts"]
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:left out")
+@pytest.mark.parametrize(("command", "option"), [("cost", "price"), ("energy", "carbon")])
+def test_costs_and_energies_are_those_of_the_command(
+    reader: Warehouse, command: str, option: str
+) -> None:
+    ask: Callable[..., pl.DataFrame] = getattr(reader, command)
+    frame = ask(model="megatron_1.7B", tokens=3e11, **{option: 0.5})
+    rows = document(
+        *(command, "--model", "megatron_1.7B", "--tokens", 3e11, f"--{option}", 0.5),
+        *("--db", reader.path),
+    )
+    assert frame.to_dicts() == rows
+
+
+def test_why_is_that_of_the_command(reader: Warehouse) -> None:
+    found = reader.why(**LAYOUT)
+    pairs = [f"{name}={value}" for name, value in LAYOUT.items()]
+    told = document("why", *pairs, "--db", reader.path)
+    assert (found.rank, found.excess_bytes) == (told["rank"], told["excess_bytes"])
+    assert found.parts.to_dicts() == [{"part": part.pop("name"), **part} for part in told["parts"]]
+    assert found.changes["changed"].to_list() == [one["changed"] for one in told["neighbours"]]
+
+
+def test_a_layout_that_a_rule_excludes_is_diagnosed_not_refused(reader: Warehouse) -> None:
+    found = reader.why(**{**LAYOUT, "tensor_parallel": 5})
+    assert not found.is_admitted
+    assert found.step_seconds is None
+    assert found.rules.height > 0
+    assert found.rules["hint"].null_count() == 0
+
+
+def test_an_explanation_is_that_of_the_command(reader: Warehouse) -> None:
+    found = reader.explain(**LAYOUT)
+    pairs = [f"{name}={value}" for name, value in LAYOUT.items()]
+    told = document("explain", *pairs, "--db", reader.path)
+    assert found.parts.to_dicts() == told["parts"]
+    assert found.constants.to_dicts() == told["constants"]
+    assert list(found.likely_step_seconds) == told["likely_step_seconds"]
+
+
+def test_a_frame_is_evaluated_as_a_file_is(reader: Warehouse, tmp_path: Path) -> None:
+    frame = pl.DataFrame([{**LAYOUT, "tensor_parallel": size, "mine": "x"} for size in (1, 2)])
+    frame.write_parquet(tmp_path / "in.parquet")
+    code, _, err = call(
+        *("evaluate", "training_step", tmp_path / "in.parquet"),
+        *("--out", tmp_path / "out.parquet", "--db", reader.path),
+    )
+    assert code == 0, err
+    expected = pl.read_parquet(tmp_path / "out.parquet")
+    assert reader.evaluate("training_step", frame).equals(expected)
+    assert {"low_step_seconds", "high_step_seconds", "mine"} <= set(expected.columns)
+
+
+# ---- queries ----
+
+
+def test_parameters_and_frames_have_names_in_a_query(reader: Warehouse) -> None:
+    mine = pl.DataFrame({"model": ["gpt3"], "nick": ["three"]})
+    query = "select nick, num_layers from mine join model using (model) where num_layers > $least"
+    assert reader.sql(query, mine=mine, least=1).rows() == [("three", 96)]
+    assert reader.sql(query, mine=mine, least=100).rows() == []
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("delete from model", "read-only"),
+        ("from no_such_view", "no_such_view"),
+        ("select wrong(", "Parser Error"),
+        ("create temp table mine as select 1", "the query has no rows"),
+    ],
+)
+def test_a_query_that_cannot_be_answered_is_an_input_error(
+    reader: Warehouse, query: str, said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        reader.sql(query)
+
+
+def test_an_unknown_view_has_a_hint_of_similar_ones(reader: Warehouse) -> None:
+    with pytest.raises(InputError) as caught:
+        reader.view("configuration_rnk")
+    assert "configuration_rank" in caught.value.hint
+    with pytest.raises(InputError, match="`step_seconds` is no table or view"):
+        reader.view("step_seconds")
+    assert reader.view("system").height == reader.sql("from system").height
+
+
+# ---- the file ----
+
+
+def test_a_call_closes_the_file_and_a_block_keeps_it_open(writer: Warehouse) -> None:
+    writer.sql("from model")
+    duckdb.connect(str(writer.path)).close()
+    with writer:
+        writer.sql("from model")
+        with pytest.raises(duckdb.Error, match="different configuration"):
+            duckdb.connect(str(writer.path))
+    duckdb.connect(str(writer.path)).close()
+
+
+def test_one_call_of_a_block_leaves_nothing_to_the_next(reader: Warehouse) -> None:
+    """Commands make temporary views and tables, which would change what a query sees."""
+    count = "select count(distinct estimator) from configuration"
+    with reader:
+        before = reader.sql(count).item()
+        reader.rank(model="megatron_1.7B", num_gpus=32)
+        assert before == reader.sql(count).item() > 1
+
+
+def test_a_relation_goes_on_in_sql_while_the_file_is_open(reader: Warehouse) -> None:
+    with reader:
+        found = reader.relation("from model").aggregate("max(num_layers) as most")
+        assert found.pl().item() == reader.sql("select max(num_layers) from model").item()
+    with pytest.raises(UsageError) as caught:
+        reader.relation("from model")
+    assert "inside `with Warehouse(" in caught.value.hint
+
+
+def test_a_missing_database_is_an_error_unless_it_may_be_made(tmp_path: Path) -> None:
+    path = tmp_path / "none.duckdb"
+    with pytest.raises(DatabaseError, match="no such database"):
+        Warehouse(path).sql("select 1")
+    with pytest.raises(DatabaseError, match="no such database"), Warehouse(path):
+        pass
+    assert not path.exists()
+    with Warehouse(path, writable=True) as warehouse:
+        assert warehouse.sweep(STUDY).rows > 0
+        assert warehouse.sql("select count(*) > 0 from configuration").item()
+
+
+# ---- writing ----
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda warehouse: warehouse.sweep(STUDY),
+        lambda warehouse: warehouse.measure(pl.DataFrame(), "mine"),
+        lambda warehouse: warehouse.plan(**{**FLAGSHIP, "num_gpus": 8}),
+    ],
+    ids=["sweep", "measure", "plan"],
+)
+def test_nothing_is_written_unless_it_is_asked_for(
+    quickstart: Quickstart, write: Callable[[Warehouse], object]
+) -> None:
+    before = quickstart.database.stat().st_mtime_ns
+    with pytest.raises(UsageError) as caught:
+        write(Warehouse(quickstart.database))
+    assert "this warehouse is read-only" in caught.value.message
+    assert caught.value.hint.endswith("writable=True)")
+    assert quickstart.database.stat().st_mtime_ns == before
+
+
+def test_a_study_is_swept_from_a_mapping_or_a_file_alike(writer: Warehouse, tmp_path: Path) -> None:
+    with writer:
+        report = writer.sweep(STUDY)
+        stored = writer.sql("select count(*) from configuration").item()
+    assert report.rows == stored > 0
+    path = tmp_path / "one.toml"
+    path.write_text(
+        'name = "one"\nestimator = "roofline"\n[space]\nmodel = "gpt3"\n'
+        'strategy = "tensor_1d"\naccelerator = "H200"\nnvlink_size = 8\nnum_gpus = [8]\n'
+        "global_batch_size = 8\n",
+        encoding="utf-8",
+    )
+    again = writer.sweep(path)
+    assert (again.rows, again.rows_before) == (0, stored)
+
+
+def test_every_fault_of_a_mapping_is_listed(writer: Warehouse) -> None:
+    faulty = {**STUDY, "space": {**STUDY["space"], "num_gpus": "many", "colour": 1}}
+    with pytest.raises(InputError) as caught:
+        writer.sweep(faulty)
+    assert "one: `num_gpus`" in str(caught.value)
+    assert "one: `colour`" in str(caught.value)
+    with pytest.raises(InputError, match="neither a file nor one that comes with the package"):
+        writer.sweep("no_such_study")
+
+
+def test_measured_runs_are_compared_and_a_faulty_row_stores_nothing(writer: Warehouse) -> None:
+    measured = pl.DataFrame([{**LAYOUT, "step_seconds": 2.5}])
+    with pytest.raises(InputError, match=r"frame: row 2: `step_seconds`"):
+        writer.measure(pl.concat([measured, measured.with_columns(step_seconds=-1.0)]), name="mine")
+    assert writer.view("measurement").height == 0
+    [row] = writer.measure(measured, name="mine").to_dicts()
+    assert row["time_relative_error"] == pytest.approx(row["step_seconds"] / 2.5 - 1)
+    with pytest.raises(InputError, match="stored already"):
+        writer.measure(measured, name="mine")
+    assert writer.measure(measured, name="mine", replace=True).height == 1
+
+
+# ---- values and errors ----
+
+
+def test_numbers_are_checked_as_those_of_options(reader: Warehouse) -> None:
+    with pytest.raises(InputError, match="`tokens` -1 must be above 0"):
+        reader.plan(**{**FLAGSHIP, "tokens": -1})
+    with pytest.raises(UsageError, match=r"`num_gpus` 1\.5 is not a whole number"):
+        reader.rank(num_gpus=1.5)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="`top` 0 must be at least 1"):
+        reader.rank(top=0)
+
+
+def test_an_error_has_the_text_and_the_hint_of_the_command(reader: Warehouse) -> None:
+    layout = {**LAYOUT, "model": "no such model"}
+    with pytest.raises(InputError) as caught:
+        reader.why(**layout)
+    pairs = [f"{name}={value}" for name, value in layout.items()]
+    code, _, err = call("why", *pairs, "--db", reader.path)
+    assert (code, err) == (caught.value.exit_code, f"error: {caught.value}\n")
+    assert caught.value.hint
+
+
+def test_remarks_are_warnings(reader: Warehouse) -> None:
+    frame = pl.DataFrame([{**LAYOUT, "tensor_paralel": 2}]).drop("tensor_parallel")
+    with pytest.warns(UserWarning, match="did you mean `tensor_parallel`"):
+        reader.evaluate("training_step", frame)
+    frame = pl.DataFrame([LAYOUT, {**LAYOUT, "tensor_parallel": 5}])
+    with pytest.warns(UserWarning, match="row 2"):
+        assert reader.evaluate("training_step", frame, keep_valid=True).height == 1
+
+
+def test_the_package_is_imported_without_duckdb_until_it_is_needed() -> None:
+    code = (
+        "import sys, warehouse; assert not {'duckdb', 'polars', 'numpy'} & set(sys.modules); "
+        "from warehouse import Warehouse; assert 'duckdb' in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
