@@ -46,7 +46,10 @@ def test_the_constants_of_a_plan_are_in_order_of_the_days_that_they_move(
         found = script["sensitivity"](reader, run, "300G")
         script["main"](reader, run, "300G")
     days = reader.plan(**run, tokens="300G").training_seconds / 86_400
-    assert found.filter((pl.col("fast_days") > days) | (pl.col("slow_days") < days)).is_empty()
+    assert found.height > 10
+    assert found.filter(
+        (pl.col("fast_days") > days * (1 + 1e-9)) | (pl.col("slow_days") < days * (1 - 1e-9))
+    ).is_empty()
     assert (found["slow_days"] - found["fast_days"]).is_sorted(descending=True)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"megatron_1.7B on 32 GPUs: {days:.1f} days"
@@ -62,7 +65,7 @@ def test_own_steps_are_compared_with_their_estimates(
     runs = pl.read_csv(script["STEPS"])
     *lines, last = capsys.readouterr().out.splitlines()[1:]
     assert [line[:20].strip() for line in lines] == runs["run"].to_list()
-    stored = own.view("measurement_comparison")
+    stored = own.view("measurement_comparison").sort("num_gpus")
     assert stored["measured_step_seconds"].to_list() == runs["step_seconds"].to_list()
     inside = sum("outside" not in line for line in lines)
     assert last.endswith(f"{inside} of {runs.height} inside")

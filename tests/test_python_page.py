@@ -38,4 +38,4 @@ def test_the_page_names_every_method_and_script() -> None:
     methods = {name for name in vars(Warehouse) if not name.startswith("_")}
     assert methods - set(re.findall(r"`(\w+)`", PAGE)) == set()
     scripts = {path.name for path in (ROOT / "examples").glob("*.py")}
-    assert scripts == set(re.findall(r"\.\./examples/(\w+\.py)", PAGE))
+    assert scripts == set(re.findall(r"`(\w+\.py)`", PAGE))

@@ -903,7 +903,7 @@ def _relation(
         else:
             values[name] = value
     found = connection.sql(query, params=values or None)
-    if found is None:  # a statement, such as SET
+    if found is None:  # an empty text
         raise InputError("the query has no rows", "give a SELECT")
     return found
 
