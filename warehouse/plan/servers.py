@@ -29,8 +29,12 @@ def is_sold(num_gpus: int, server: int) -> bool:
 
 
 def next_sold(num_gpus: int, server: int) -> tuple[int | None, int]:
-    """Return the counts of whole servers below and above one; None: there is none below."""
+    """Return the counts that are sold below and above one; None: there is none below."""
+    if num_gpus < server:
+        above = 1 << num_gpus.bit_length()
+        below = 1 << (num_gpus - 1).bit_length() - 1 if num_gpus > 1 else None
+        return below, min(above, server)
     smaller = num_gpus // server * server
     if smaller == num_gpus:
         smaller -= server
-    return smaller or None, num_gpus // server * server + server
+    return smaller or server // 2 or None, num_gpus // server * server + server
