@@ -160,6 +160,7 @@ def main() -> None:
             if path.name == "tour.md":
                 printed("warehouse quickstart", place)
             if path.name == "python.md":
+                os.environ.pop("WAREHOUSE_DB", None)  # its sessions run in this process
                 printed("warehouse quickstart --small", place)
             page = filled(page, place)
             with chdir(place):

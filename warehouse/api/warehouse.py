@@ -113,7 +113,7 @@ class Warehouse:
 
     # ---- stored rows ----
 
-    def sql(self, query: str, **parameters: Any) -> pl.DataFrame:
+    def sql(self, query: str, /, **parameters: Any) -> pl.DataFrame:
         """Return the rows of a query.
 
         Parameters
@@ -156,7 +156,7 @@ class Warehouse:
             found: pl.DataFrame = _relation(connection, query, parameters).pl()
             return found
 
-    def relation(self, query: str, **parameters: Any) -> DuckDBPyRelation:
+    def relation(self, query: str, /, **parameters: Any) -> DuckDBPyRelation:
         """Return a query as a DuckDB relation, to go on in SQL.
 
         A relation is evaluated when its rows are read. It ends with the ``with`` block, and when a
