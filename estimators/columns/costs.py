@@ -46,7 +46,11 @@ COSTS = (
         *("gpu", "board", "server"),
     ),
     Column("purchase_date", "date", "", "Day on which purchase_usd was found"),
-    text("region", "Where, and for whom, a price of electricity holds"),
+    text(
+        "region",
+        "Where, and for whom, a price holds; NULL where its source does not say",
+        is_optional=True,
+    ),
     Column(
         "year", "int", "", "Year", minimum=1900, maximum=2100, shown_as=IDENTIFIER, is_optional=True
     ),
@@ -151,6 +155,11 @@ COST_VIEWS = (
         "num_quotes",
         "Quotes that the price was picked from: the last of each vendor",
         heading="vendors",
+        is_optional=True,
+    ),
+    text(
+        "quote_vendors",
+        "Vendors of these quotes, by name; prices of other vendors do not compare",
         is_optional=True,
     ),
     text("price_note", "Why there is no price; NULL where there is one", is_optional=True),

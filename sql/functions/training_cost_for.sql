@@ -1,11 +1,12 @@
 -- Dollars of whole runs over asked_tokens tokens, at every price of an hour, or at given_price.
--- Grain: one row per estimator, variant, model, system, assumptions, tokens, year and price basis
+-- Grain: one row per estimator, variant, model, seq_len, system, assumptions, tokens, year, basis
 --
 -- training_run_group_for has the runs. only_id keeps those of one cell or problem, only_num_gpus
--- those on that number of GPUs. Where no price was published the cost is NULL, and price_note says
--- why. The electricity of an owned accelerator follows given_watts, given_pue and
--- given_usd_per_kwh, or else the power of the run's own steps, where its estimator has it, and
--- published values.
+-- those on that number of GPUs, only_seq_len those of that sequence length. quote_vendors names the
+-- vendors whose prices one was picked from: bases of other vendors do not compare. Where no price
+-- was published the cost is NULL, and price_note says why. The electricity of an owned accelerator
+-- follows given_watts, given_pue and given_usd_per_kwh, or else the power of the run's own steps,
+-- where its estimator has it, and published values.
 -- Example: select model, accelerator, num_gpus, lowest_cost_usd from training_cost_for(1e12,
 -- given_price := 2.5) order by lowest_cost_usd limit 5
 create or replace macro training_cost_for(
@@ -16,7 +17,8 @@ create or replace macro training_cost_for(
     given_usd_per_kwh := null,
     given_watts := null,
     only_id := null,
-    only_num_gpus := null
+    only_num_gpus := null,
+    only_seq_len := null
 ) as table
     with argument as (
         select
@@ -37,7 +39,8 @@ create or replace macro training_cost_for(
                 asked_tokens,
                 assumed_goodput := assumed_goodput,
                 only_id := only_id,
-                only_num_gpus := only_num_gpus
+                only_num_gpus := only_num_gpus,
+                only_seq_len := only_seq_len
             )
     ),
 
@@ -48,6 +51,7 @@ create or replace macro training_cost_for(
             gpu_hour_rate.basis,
             gpu_hour_rate.usd_per_gpu_hour,
             gpu_hour_rate.num_quotes,
+            gpu_hour_rate.quote_vendors,
             gpu_hour_rate.amortised_usd_per_gpu_hour,
             gpu_hour_rate.watts_per_gpu,
             coalesce(argument.pue, gpu_hour_rate.pue)
@@ -79,6 +83,7 @@ create or replace macro training_cost_for(
             end as usd_per_gpu_hour,
             rate.amortised_usd_per_gpu_hour,
             rate.num_quotes,
+            rate.quote_vendors,
             case when argument.price is null then rate.price_source else 'given' end
                 as price_source,
             rate.price_note

@@ -1,12 +1,13 @@
 -- Energy and carbon of whole runs over asked_tokens tokens, by basis of the power and by grid.
--- Grain: one row per estimator, variant, model, system, assumptions, tokens, power basis and grid
+-- Grain: one row per estimator, variant, model, seq_len, system, assumptions, tokens, power, grid
 --
 -- The site's overhead is given_pue, or that of a hyperscaler. Electricity costs given_usd_per_kwh,
 -- or the last industrial price known in the United States. given_watts and given_kg_co2e_per_kwh
--- replace published values. The default power is that of the run's own steps, where its estimator
--- has it: the power of the cheapest run of a line. Otherwise it is the server's average. only_id
--- keeps the runs of one cell or problem, only_num_gpus those on that number of GPUs. Where no power
--- is known, energy is NULL, and power_note says why.
+-- replace published values. Without the latter, the grids are those that grid_carbon shows by
+-- default. The default power is that of the run's own steps, where its estimator has it: the power
+-- of the cheapest run of a line. Otherwise it is the server's average. only_id keeps the runs of
+-- one cell or problem, only_num_gpus those on that number of GPUs, only_seq_len those of that
+-- sequence length. Where no power is known, energy is NULL, and power_note says why.
 -- Example: select model, accelerator, grid, lowest_energy_kwh, lowest_kg_co2e from
 -- training_energy_for(1e12, given_pue := 1.2) where is_default limit 5
 create or replace macro training_energy_for(
@@ -17,7 +18,8 @@ create or replace macro training_energy_for(
     given_kg_co2e_per_kwh := null,
     given_watts := null,
     only_id := null,
-    only_num_gpus := null
+    only_num_gpus := null,
+    only_seq_len := null
 ) as table
     with argument as (
         select
@@ -39,7 +41,8 @@ create or replace macro training_energy_for(
                 asked_tokens,
                 assumed_goodput := assumed_goodput,
                 only_id := only_id,
-                only_num_gpus := only_num_gpus
+                only_num_gpus := only_num_gpus,
+                only_seq_len := only_seq_len
             )
     ),
 
@@ -57,7 +60,7 @@ create or replace macro training_energy_for(
             grid_carbon.kg_co2e_per_kwh
         from grid_carbon
         cross join argument
-        where argument.kg_co2e_per_kwh is null
+        where argument.kg_co2e_per_kwh is null and grid_carbon.is_default
         union all
         select
             'given' as grid,

@@ -1,17 +1,18 @@
 -- Priced runs of training_run_for, grouped by model and system.
--- Grain: one row per estimator, variant, model, system, assumptions and tokens
+-- Grain: one row per estimator, variant, model, seq_len, system, assumptions and tokens
 --
 -- Shapes, not names, tell models apart. The runs of a group are counted: the cheapest (fewest
 -- GPU-hours), with its GPUs, time, layout and power, the median and the dearest. A run that several
 -- cells hold counts once; runs with a run_note are left out. only_id keeps the runs of one cell or
--- problem, only_num_gpus those on that number of GPUs.
+-- problem, only_num_gpus those on that number of GPUs, only_seq_len those of that sequence length.
 -- Example: select model, accelerator, num_runs, num_gpus, lowest_gpu_hours from
 -- training_run_group_for(1e12, only_num_gpus := 4096) order by lowest_gpu_hours limit 5
 create or replace macro training_run_group_for(
     asked_tokens,
     assumed_goodput := null,
     only_id := null,
-    only_num_gpus := null
+    only_num_gpus := null,
+    only_seq_len := null
 ) as table
     with asked as (
         select
@@ -22,6 +23,7 @@ create or replace macro training_run_group_for(
             run_note is null
             and (only_id is null or only_id in (cell_id, problem_id))
             and (only_num_gpus is null or only_num_gpus = num_gpus)
+            and (only_seq_len is null or only_seq_len = seq_len)
     ),
 
     run_group as (
@@ -30,6 +32,7 @@ create or replace macro training_run_group_for(
             variant,
             model,
             model_shape,
+            seq_len,
             accelerator,
             is_published_system,
             system_changes,

@@ -4,7 +4,7 @@
 -- Estimators of a step have no tokens: their runs have no time until training_run_for adds the
 -- tokens. A system that differs from its accelerator as published has neither its price nor its
 -- power: priced_as is NULL. slot_watts is the power that an estimator found; NULL of most. Runs of
--- one run_id differ only in the tokens of their data set.
+-- one run_id differ only in the tokens of their data set. A budgeted run has no seq_len.
 with problem_conditions as (
     select
         problem_id,
@@ -46,6 +46,7 @@ run as (
         best_of_cell.problem_id,
         best_of_cell.cell_id,
         problem.accelerator,
+        problem.seq_len,
         coalesce(
             problem.num_gpus, cast(problem.num_clusters as double) * problem.gpus_per_cluster
         ) as num_gpus,

@@ -22,6 +22,7 @@ rent as (
     select
         *,
         count(*) over quotes as num_quotes,
+        array_to_string(list_sort(list(vendor) over quotes), ', ') as quote_vendors,
         min(usd_per_gpu_hour) over quotes as lowest_usd_per_gpu_hour,
         max(usd_per_gpu_hour) over quotes as highest_usd_per_gpu_hour,
         row_number() over (
@@ -81,6 +82,7 @@ select
     basis,
     usd_per_gpu_hour,
     num_quotes,
+    quote_vendors,
     lowest_usd_per_gpu_hour,
     highest_usd_per_gpu_hour,
     cast(null as double) as amortised_usd_per_gpu_hour,
@@ -99,6 +101,7 @@ select
     'owned' as basis,
     cluster_usd_per_gpu / life_hours + electricity_usd_per_gpu_hour as usd_per_gpu_hour,
     cast(null as bigint) as num_quotes,
+    cast(null as varchar) as quote_vendors,
     cast(null as double) as lowest_usd_per_gpu_hour,
     cast(null as double) as highest_usd_per_gpu_hour,
     cluster_usd_per_gpu / life_hours as amortised_usd_per_gpu_hour,
@@ -119,6 +122,7 @@ select
     'on_demand' as basis,
     cast(null as double) as usd_per_gpu_hour,
     cast(null as bigint) as num_quotes,
+    cast(null as varchar) as quote_vendors,
     cast(null as double) as lowest_usd_per_gpu_hour,
     cast(null as double) as highest_usd_per_gpu_hour,
     cast(null as double) as amortised_usd_per_gpu_hour,

@@ -19,7 +19,7 @@ estimator = "cluster"
 [space]
 parameters = 70e9
 dataset_tokens = 1.4e12
-accelerator = ["H100 SXM 80GB", "A100 SXM 80GB", "B200 SXM 180GB"]
+accelerator = ["H100 SXM 80GB", "A100 SXM 80GB", "A100 PCIe 80GB", "H800 SXM 80GB"]
 global_batch_tokens = 1e6
 mfu = [0.4, 0.5]
 """
@@ -115,9 +115,14 @@ def test_prices_are_joined_when_asked_for(ask: Any, database: Path) -> None:
 def test_the_last_year_is_shown_unless_another_is_asked_for(ask: Any) -> None:
     asked = ("cost", "--model", "70B parameters", "--accelerator", "A100-80GB")
     _, rows, _ = ask(*asked)
-    assert {row["year"] for row in rows} == {2025}
+    assert {row["basis"]: row["year"] for row in rows} == {
+        "on_demand": 2026,
+        "one_year": 2026,
+        "three_year": 2026,
+        "owned": 2025,
+    }
     _, rows, _ = ask(*asked, "--all-years")
-    assert {row["year"] for row in rows} >= {2022, 2023, 2024, 2025}
+    assert {row["year"] for row in rows} >= {2022, 2023, 2024, 2025, 2026}
     _, rows, _ = ask(*asked, "--year", 2023)
     assert {row["year"] for row in rows} == {2023}
 
@@ -132,13 +137,23 @@ def test_a_name_is_found_whatever_its_capitals_and_hyphens(ask: Any) -> None:
 
 @pytest.mark.long
 def test_what_was_never_published_is_not_invented(ask: Any) -> None:
-    _, rows, _ = ask("cost", "--model", "70B parameters", "--accelerator", "B200 SXM 180GB")
-    assert {row["basis"]: row["price_note"] for row in rows} == {
-        "on_demand": "no price of a rented hour was published: give one",
-        "owned": "no published power of its server: electricity is not known",
-    }
-    assert {row["lowest_cost_usd"] for row in rows} == {None}
-    asked = ("cost", "--model", "70B parameters", "--accelerator", "B200", "--watts", 1430)
+    _, rows, _ = ask("cost", "--model", "70B parameters", "--accelerator", "H800")
+    assert [(row["basis"], row["price_note"], row["lowest_cost_usd"]) for row in rows] == [
+        ("on_demand", "no price of a rented hour was published: give one", None)
+    ]
+    _, rows, _ = ask("cost", "--model", "70B parameters", "--accelerator", "A100 PCIe 80GB")
+    owned = only(rows, basis="owned")
+    assert owned["price_note"] == "no published power of its server: electricity is not known"
+    assert owned["lowest_cost_usd"] is None
+    asked = (
+        "cost",
+        "--model",
+        "70B parameters",
+        "--accelerator",
+        "A100 PCIe 80GB",
+        "--watts",
+        1430,
+    )
     _, rows, _ = ask(*asked, "--pue", 1.2, "--electricity-price", 0.1)
     owned = only(rows, basis="owned")
     assert owned["electricity_usd_per_gpu_hour"] == pytest.approx(1.43 * 1.2 * 0.1, rel=1e-12)
@@ -146,11 +161,12 @@ def test_what_was_never_published_is_not_invented(ask: Any) -> None:
         owned["amortised_usd_per_gpu_hour"] + 1.43 * 1.2 * 0.1, rel=1e-12
     )
     assert (owned["price_note"], owned["lowest_cost_usd"] > 0) == (None, True)
-    _, rows, _ = ask("energy", "--model", "70B parameters", "--accelerator", "B200 SXM 180GB")
+    _, rows, _ = ask("energy", "--model", "70B parameters", "--accelerator", "A100 PCIe 80GB")
     assert {row["lowest_energy_kwh"] for row in rows} == {None}
     assert {row["power_note"] for row in rows} == {"no published power of its server"}
     code, rows, _ = ask(
-        *("energy", "--model", "70B parameters", "--accelerator", "B200", "--watts", 1430)
+        *("energy", "--model", "70B parameters", "--accelerator", "A100 PCIe 80GB"),
+        *("--watts", 1430),
     )
     assert code == 0
     expected = rows[0]["lowest_gpu_hours"] * 1.43 * 1.1
@@ -226,6 +242,54 @@ def test_owning_draws_electricity_at_the_price_that_is_given(ask: Any) -> None:
     assert paid - free == pytest.approx(1.275 * 0.75 * 2 * 0.5, rel=1e-12)
 
 
+def test_each_price_and_each_carbon_is_a_row(ask: Any) -> None:
+    asked = ("--model", "70B parameters", "--accelerator", "H100 SXM 80GB")
+    _, rows, _ = ask("cost", *asked, "--price", 2, "--price", 3, "--price", 2)
+    hours = rows[0]["lowest_gpu_hours"]
+    assert [row["usd_per_gpu_hour"] for row in rows] == [2, 3]
+    assert [row["lowest_cost_usd"] for row in rows] == pytest.approx([2 * hours, 3 * hours])
+    _, rows, _ = ask("energy", *asked, "--carbon", "france", "--carbon", 0.2, "--carbon", "USA")
+    assert [row["grid"] for row in rows] == ["France", "given", "United States"]
+    assert [row["lowest_kg_co2e"] for row in rows] == pytest.approx(
+        [row["kg_co2e_per_kwh"] * row["lowest_energy_kwh"] for row in rows]
+    )
+    assert rows[1]["kg_co2e_per_kwh"] == 0.2
+
+
+def test_without_a_grid_those_of_published_runs_are_shown(ask: Any) -> None:
+    asked = ("--model", "70B parameters", "--accelerator", "H100 SXM 80GB")
+    _, rows, _ = ask("energy", *asked)
+    assert [row["grid"] for row in rows] == [
+        "France (BLOOM)",
+        "Gopher's data centre",
+        "US average (LLaMA)",
+        "US average (GPT-3)",
+    ]
+
+
+def test_the_vendors_of_each_basis_are_said(ask: Any) -> None:
+    asked = ("--model", "70B parameters", "--accelerator", "H100 SXM 80GB")
+    _, rows, err = ask("cost", *asked)
+    vendors = {row["basis"]: row["quote_vendors"] for row in rows}
+    assert vendors["one_year"] == "Google Cloud, Qubrid"
+    assert vendors["owned"] is None
+    assert len(vendors["on_demand"].split(", ")) == only(rows, basis="on_demand")["num_quotes"] > 5
+    assert "H100 SXM 80GB: the prices are of other vendors or years: on_demand of 10 vendors" in err
+    assert "one_year of Google Cloud and Qubrid (2026)" in err
+    assert "other vendors" not in ask("cost", *asked, "--price", 2)[2]
+
+
+@pytest.mark.long
+def test_lengths_of_sequences_are_lines_and_a_filter(stored: Any, tmp_path: Path) -> None:
+    two = STEPS.replace("nvlink_size = 8", "nvlink_size = 8\nseq_len = [1024, 2048]")
+    rows, _ = stored("cost --tokens 1e12 --price 1", two)
+    assert {row["seq_len"]: row["num_runs"] for row in rows} == {1024: 2, 2048: 2}
+    out, db = tmp_path / "out.json", tmp_path / "warehouse.duckdb"
+    asked = ["cost", "--tokens", "1e12", "--price", "1", "--seq-len", "2048", "--json"]
+    assert run([*asked, "--out", str(out), "--db", str(db)]) == 0
+    assert json.loads(out.read_text()) == [row for row in rows if row["seq_len"] == 2048]
+
+
 def test_a_table_is_in_units_of_people(ask: Any) -> None:
     code, out, err = ask("cost", "--model", "70B parameters", "--price", 2, json_rows=False)
     assert code == 0
@@ -234,7 +298,7 @@ def test_a_table_is_in_units_of_people(ask: Any) -> None:
     assert {"GPUs", "USD/GPU-hour"} <= {heading.strip() for heading in head}
     code, out, err = ask("cost", "--top", 1, json_rows=False)
     assert len(out.splitlines()) == 3
-    assert "1 of 10 lines shown; --top N shows more" in err
+    assert "1 of 11 lines shown; --top N shows more" in err
 
 
 @pytest.mark.parametrize(
@@ -257,6 +321,10 @@ def test_a_table_is_in_units_of_people(ask: Any) -> None:
         ("cost --num-gpus 0", 2, "--num-gpus"),
         ("energy --carbon -1", 3, "`--carbon` -1 must be at least 0"),
         ("energy --carbon Mars", 3, "is neither a number nor in the `grid_carbon` table"),
+        ("energy --carbon Frnace", 3, "hint: known: France"),
+        ("energy --carbon 0.1 --carbon -1", 3, "`--carbon` -1 must be at least 0"),
+        ("cost --price 2 --price 0", 3, "`--price` 0 must be above 0"),
+        ("cost --seq-len 77", 3, "hint: stored: 2048"),
         ("energy --watts 0", 3, "`--watts` 0 must be above 0"),
         ("energy --model gpt3_1T", 3, "--tokens 20e12"),
         ("energy --num-gpus 7", 3, "no run passes all filters together"),

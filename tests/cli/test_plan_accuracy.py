@@ -348,19 +348,17 @@ def test_the_comparison_names_the_other_kind_and_rank_2(report: Callable[..., st
     assert "the best of another kind (degrees, recomputation or ZeRO stage) takes" in out
 
 
-def test_commitments_dearer_than_on_demand_are_those_of_other_vendors(
-    report: Callable[..., str],
-) -> None:
-    from warehouse.cli.plan_report import dearer_commitments
+def test_bases_of_other_vendors_are_said(report: Callable[..., str]) -> None:
+    from warehouse.ask.terms import whose_prices
 
-    def costs(**rates: Any) -> list[dict[str, Any]]:
-        return [{"basis": n, "usd_per_gpu_hour": rate} for n, rate in rates.items()]
+    def line(basis: str, year: int | None, vendors: str | None) -> dict[str, Any]:
+        return {"basis": basis, "year": year, "quote_vendors": vendors}
 
-    assert dearer_commitments(costs(on_demand=3.0, one_year=2.5, three_year=2.0)) == []
-    assert dearer_commitments(costs(on_demand=3.0, one_year=3.5, three_year=2.0)) == ["one_year"]
-    assert dearer_commitments(costs(on_demand=None, one_year=3.5)) == []
-    assert dearer_commitments(costs(given=3.0)) == []
-    # of the last year: 3.29 on demand, 4.86 and 7.67 committed
-    assert (
-        "three_year and one_year cost more than on_demand: the prices are of other vendors"
-    ) in report(*GPUS)
+    same = [line(basis, 2025, "Alpha, Beta") for basis in ("on_demand", "one_year")]
+    assert whose_prices([*same, line("owned", 2025, None), line("given", None, None)]) == ""
+    assert whose_prices([*same, line("one_year", 2024, "Gamma")]) == ""
+    assert whose_prices([*same, line("one_year", 2026, "Gamma")]) == (
+        "the prices are of other vendors or years: "
+        "on_demand of Alpha and Beta (2025), one_year of Gamma (2026)"
+    )
+    assert "one_year of Google Cloud and Qubrid (2026)" in report(*GPUS)

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from estimators.contract import folded
+from warehouse.ask.names import name_meant
 from warehouse.database import resources
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.reference import read_table
@@ -26,9 +28,9 @@ def rows(name: str) -> list[dict[str, Any]]:
     ("name", "count"),
     [
         ("site", 4),
-        ("gpu_hour_price", 220),
+        ("gpu_hour_price", 284),
         ("electricity_price", 16),
-        ("grid_carbon", 4),
+        ("grid_carbon", 306),
         ("facility_pue", 14),
         ("goodput", 4),
         ("cost_parameter", 26),
@@ -114,6 +116,33 @@ def test_every_price_is_one_for_an_hour_and_falls_with_the_commitment() -> None:
         assert given == sorted(given, reverse=True), row
 
 
+def test_every_quote_has_a_day_a_page_and_a_price_that_is_sane() -> None:
+    for row in rows("gpu_hour_price"):
+        assert row["source"] and row["price_url"].startswith("http"), row
+        assert 2018 <= row["price_date"].year <= 2026, row
+        given = [row[name] for name in row if name.endswith("_usd_per_gpu_hour")]
+        assert all(0.1 < price < 20 for price in given if price is not None), row
+    of_2026 = [row for row in rows("gpu_hour_price") if row["price_date"].year == 2026]
+    assert all(row["region"] or row["vendor"] == "Qubrid" for row in of_2026)
+    found = Counter((row["price_date"], row["hardware"], row["vendor"]) for row in of_2026)
+    assert set(found.values()) == {1}
+
+
+def test_the_last_accelerators_have_rents() -> None:
+    names = {row["alias"]: row["accelerator"] for row in rows("accelerator_alias")}
+    rented = Counter(
+        names.get(row["hardware"], row["hardware"])
+        for row in rows("gpu_hour_price")
+        if row["price_date"].year == 2026 and row["on_demand_usd_per_gpu_hour"] is not None
+    )
+    assert {name: rented[name] for name in ("GB300 (per GPU)", "GB200 (per GPU)", "MI300X")} == {
+        "GB300 (per GPU)": 1,
+        "GB200 (per GPU)": 2,
+        "MI300X": 4,
+    }
+    assert min(rented[n] for n in ("H100 SXM 80GB", "H200 SXM 141GB", "B200 SXM 180GB")) >= 7
+
+
 @pytest.mark.parametrize("name", ["A100", "H200", "B200"])
 def test_the_papers_systems_are_not_aliases(name: str) -> None:
     # `warehouse rank --accelerator A100` asks for the system, not for the product.
@@ -137,6 +166,62 @@ def test_a_purchase_price_says_what_it_buys() -> None:
 
 
 # ---- power ----
+
+
+def test_a_server_draws_more_than_its_accelerator_alone() -> None:
+    known = {row["accelerator"]: row for row in rows("accelerator")}
+    for name, row in known.items():
+        watts, source = row["server_watts_per_gpu"], row["server_watts_source"]
+        assert (watts is None) == (source is None), name
+        assert watts is None or 1.2 < watts / row["tdp_watts"] < 2.1, name
+    for name in ("H200 SXM 141GB", "B200 SXM 180GB", "B300 SXM", "GB200 (per GPU)"):
+        assert known[name]["server_watts_per_gpu"] is not None
+    for name in ("GB300 (per GPU)", "MI300X"):
+        assert known[name]["tdp_watts"] > 0
+
+
+def test_grids_have_a_source_and_sane_emissions() -> None:
+    for row in rows("grid_carbon"):
+        assert row["source"] and row["kind"], row
+        assert 0 < row["kg_co2e_per_kwh"] < 1.4, row
+        assert row["year"] is None or 2016 <= row["year"] <= 2026, row
+    shown = [row["grid"] for row in rows("grid_carbon") if row["is_default"]]
+    assert len(shown) == 4
+
+
+def test_every_name_of_a_grid_is_of_one_grid() -> None:
+    grids = {row["grid"] for row in rows("grid_carbon")}
+    names = {row["alias"]: row["grid"] for row in rows("grid_alias")}
+    assert len(names) == len(rows("grid_alias"))
+    assert set(names.values()) <= grids
+    assert not grids & set(names)
+    spelt: dict[str, set[str]] = {}
+    for name, grid in [*names.items(), *((grid, grid) for grid in grids)]:
+        spelt.setdefault(folded(name), set()).add(grid)
+    assert not {name: found for name, found in spelt.items() if len(found) > 1}
+
+
+@pytest.mark.parametrize(
+    ("asked", "grid"),
+    [
+        ("france", "France"),
+        ("FR", "France"),
+        ("fra", "France"),
+        ("France (BLOOM)", "France (BLOOM)"),
+        ("United States", "United States"),
+        ("united-states of america", "United States"),
+        ("UK", "United Kingdom"),
+        ("korea", "South Korea"),
+        ("Georgia", "Georgia"),
+        ("US-GA", "Georgia (2016)"),
+        ("texas", "Texas (2016)"),
+        ("US-Central1", "us-central1 (Iowa, US)"),
+        ("gopher's data centre", "Gopher's data centre"),
+    ],
+)
+def test_a_grid_is_found_by_any_of_its_names(asked: str, grid: str) -> None:
+    catalog = packaged_catalog()
+    assert name_meant(asked, catalog.tables["grid_carbon"], catalog.aliases["grid_carbon"]) == grid
 
 
 def test_the_carbon_of_a_derived_grid_is_that_of_its_run() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -301,7 +301,7 @@ class Warehouse:
         estimator: str | None = None,
         variant: str | None = None,
         identity: int | None = None,
-        price: float | None = None,
+        price: float | Sequence[float] | None = None,
         year: int | None = None,
         all_years: bool = False,
         goodput: float | str | None = None,
@@ -320,7 +320,7 @@ class Warehouse:
         identity
             Id of a cell or of a problem: only its runs.
         price
-            USD of an hour of one GPU, instead of published prices.
+            USD of an hour of one GPU, instead of published prices; of several the rows of each.
         year, all_years
             Prices of one year, or of every year; by default of the last one.
         goodput, pue
@@ -364,9 +364,9 @@ class Warehouse:
             electricity_price=electricity_price,
             watts=watts,
         )
-        terms = _given(price=price)
+        prices = [_checked("price", each) for each in _several(price)]
         with self._reading() as connection:
-            found = asked_costs(connection, options, terms.get("price"), year, all_years=all_years)
+            found = asked_costs(connection, options, prices, year, all_years=all_years)
         return _run_frame(found)
 
     def energy(
@@ -380,7 +380,7 @@ class Warehouse:
         estimator: str | None = None,
         variant: str | None = None,
         identity: int | None = None,
-        carbon: float | str | None = None,
+        carbon: float | str | Sequence[float | str] | None = None,
         all_powers: bool = False,
         goodput: float | str | None = None,
         pue: float | str | None = None,
@@ -394,7 +394,8 @@ class Warehouse:
         model, accelerator, num_gpus, seq_len, tokens, estimator, variant, identity
             As `cost` takes them.
         carbon
-            kg CO2e of a kWh, or the name of a row of table grid_carbon; None: every grid.
+            kg CO2e of a kWh, or a grid of table grid_carbon by any of its names; of several the
+            rows of each. None: the grids of published runs.
         all_powers
             Also at full load, and of the accelerator alone.
         goodput, pue, electricity_price, watts
@@ -434,8 +435,9 @@ class Warehouse:
             electricity_price=electricity_price,
             watts=watts,
         )
+        grids = [str(each) for each in _several(carbon)]
         with self._reading() as connection:
-            found = asked_energies(connection, options, _text(carbon), all_powers=all_powers)
+            found = asked_energies(connection, options, grids, all_powers=all_powers)
         return _run_frame(found)
 
     # ---- questions that are evaluated in memory ----
@@ -634,7 +636,7 @@ class Warehouse:
         electricity_price: float | None = None,
         pue: float | str | None = None,
         watts: float | None = None,
-        carbon: float | str | None = None,
+        carbon: float | str | Sequence[float | str] | None = None,
         goodput: float | str | None = None,
         top: int = 3,
         estimator: str | None = None,
@@ -716,7 +718,7 @@ class Warehouse:
             basis=basis,
             goodput=_text(goodput),
             pue=_text(pue),
-            carbon=_text(carbon),
+            carbon=[str(each) for each in _several(carbon)],
             **numbers,
         )
         with self._explained():
@@ -921,6 +923,13 @@ def _checked(name: str, value: Any) -> Any:
     if name in _AT_LEAST_ZERO:
         return Number(name, least=0)(value)
     return value
+
+
+def _several(values: Any) -> Sequence[Any]:
+    """Return one value or several as a sequence; None is none."""
+    if values is None:
+        return ()
+    return values if isinstance(values, list | tuple) else (values,)
 
 
 def _text(value: float | str | None) -> str | None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
-from math import isfinite
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from estimators import registry
 from warehouse.ask.names import name_meant, spellings
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
-from warehouse.limits import read_number
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -25,12 +24,12 @@ WITHOUT_TOKENS = "the tokens of the run are not known"
 """The `run_note` of a run that lacks nothing but `--tokens`."""
 
 RUN_COLUMNS = (
-    *("estimator", "variant", "model", "model_shape", "accelerator", "system_changes"),
+    *("estimator", "variant", "model", "model_shape", "seq_len", "accelerator", "system_changes"),
     *("assumptions", "dataset_tokens", "is_lower_bound", "num_runs"),
     *("num_gpus", "training_seconds", "best_layout", "lowest_gpu_hours", "highest_gpu_hours"),
 )
 _ORDER = (
-    *("estimator", "variant", "model", "model_shape", "dataset_tokens", "accelerator"),
+    *("estimator", "variant", "model", "model_shape", "seq_len", "dataset_tokens", "accelerator"),
     *("system_changes", "assumptions"),
 )
 """Columns that the lines of a table are sorted by, before those of prices or powers."""
@@ -38,7 +37,7 @@ _ORDER = (
 PRICE_COLUMNS = (
     *("basis", "year", "num_quotes", "amortised_usd_per_gpu_hour"),
     *("electricity_usd_per_gpu_hour", "usd_per_gpu_hour"),
-    *("lowest_cost_usd", "median_cost_usd", "highest_cost_usd", "price_source"),
+    *("lowest_cost_usd", "median_cost_usd", "highest_cost_usd", "price_source", "quote_vendors"),
 )
 COST_COLUMNS = (*RUN_COLUMNS, *PRICE_COLUMNS, "priced_as", "price_note")
 ENERGY_COLUMNS = (
@@ -68,7 +67,8 @@ class RunQuery:
     goodput
         Share of the time that makes progress; None: a budgeted run's own, of others 1.
     overrides
-        Arguments of the macro: `given_price`, `given_pue` ...
+        Arguments of the macro, such as `given_price` and `given_pue`. Several sets of them give
+        the rows of each.
     seq_len
         Keep runs of sequences of this number of tokens.
     """
@@ -79,7 +79,7 @@ class RunQuery:
     num_gpus: int | None
     tokens: float | None
     goodput: float | None
-    overrides: Mapping[str, float | None]
+    overrides: Sequence[Mapping[str, float | None]]
     seq_len: int | None = None
 
 
@@ -117,14 +117,14 @@ def costs(
 
 
 def energies(
-    connection: DuckDBPyConnection, runs: RunQuery, grid: str | None, all_powers: bool
+    connection: DuckDBPyConnection, runs: RunQuery, grids: Sequence[str | None], all_powers: bool
 ) -> RunTable:
     """Return the energy and carbon of runs, at the default basis of power or at every basis.
 
     Parameters
     ----------
-    grid
-        Name of the grid whose carbon was given; None if it was a number.
+    grids
+        Name of the grid of each set of overrides; None where the macro names it.
 
     Raises
     ------
@@ -132,16 +132,13 @@ def energies(
         If no run is left.
     """
     where = "" if all_powers else " where is_default or is_default is null"
-    found = _run_table(connection, "training_energy_for", ENERGY_COLUMNS, runs, where)
+    found = _run_table(connection, "training_energy_for", ENERGY_COLUMNS, runs, where, grids)
     place = {name: number for number, name in enumerate(ENERGY_COLUMNS)}
     power = ("watts_per_gpu", "kg_co2e_per_kwh", "grid")
     keys = [place[name] for name in (*_ORDER, *power)]
     rows: list[Row] = sorted(
         found.rows, key=lambda row: [(row[k] is not None, row[k]) for k in keys]
     )
-    if grid is not None:
-        at = place["grid"]
-        rows = [(*row[:at], grid, *row[at + 1 :]) for row in rows]
     return RunTable(found.columns, rows, found.left_out)
 
 
@@ -161,50 +158,6 @@ def keep_runs(connection: DuckDBPyConnection, problems: Collection[int] = ()) ->
     [database] = connection.execute("select current_database()").fetchone() or ("",)
     view = f"{quoted(database)}.main.estimated_run"  # in full: a file may be named main.duckdb
     connection.execute(f"create or replace temp table estimated_run as from {view}{where}")
-
-
-def number_or_name(
-    connection: DuckDBPyConnection, text: str | None, option: str, table: str, limits: str
-) -> float | None:
-    """Return the number that a text is, or that a reference table has under this name.
-
-    Parameters
-    ----------
-    limits
-        SQL condition on `$value` that a number must meet.
-
-    Raises
-    ------
-    InputError
-        If it is no name of the table and no number within the limits.
-    """
-    if text is None:
-        return None
-    key, column = (str(row[0]) for row in _described(connection, table)[:2])
-    value = read_number(text)
-    if value is None:
-        known = [row[0] for row in connection.execute(f"from {quoted(table)}").fetchall()]
-        meant = name_meant(text, known, {})
-        if meant is None:
-            near = get_close_matches(text, known, 3, 0.4) or sorted(known)
-            raise InputError(
-                f'`--{option}` "{text}" is neither a number nor in the `{table}` table',
-                f"known: {'; '.join(near)}",
-            )
-        query = f"select {quoted(column)} from {quoted(table)} where {quoted(key)} = ?"
-        [[value]] = connection.execute(query, [meant]).fetchall()
-        return float(value)
-    sound = isfinite(value) and connection.execute(f"select {limits}", {"value": value}).fetchone()
-    if not sound or not sound[0]:
-        for sign, words in ((">=", "at least"), ("<=", "at most"), (">", "above")):
-            limits = limits.replace(f"$value {sign}", words)
-        finite = "" if isfinite(value) else "finite, and "
-        raise InputError(f"`--{option}` {text} must be {finite}{limits}")
-    return float(value)
-
-
-def _described(connection: DuckDBPyConnection, table: str) -> list[tuple[Any, ...]]:
-    return connection.execute(f"describe {quoted(table)}").fetchall()
 
 
 def _latest(rows: Sequence[Row], place: Mapping[str, int]) -> list[Row]:
@@ -256,8 +209,14 @@ def _run_table(
     columns: Sequence[str],
     runs: RunQuery,
     where: str = "",
+    grids: Sequence[str | None] = (),
 ) -> RunTable:
-    """Return the rows of a macro that the filters leave.
+    """Return the rows of a macro that the filters leave, for each set of overrides.
+
+    Parameters
+    ----------
+    grids
+        Name that takes the place of the grid's in the rows of each set of overrides.
 
     Raises
     ------
@@ -266,20 +225,20 @@ def _run_table(
     """
     keep_runs(connection, _problems_of_length(connection, runs.seq_len))
     filters = _known_filters(connection, runs)
-    arguments: dict[str, Any] = {
-        "assumed_goodput": runs.goodput,
-        "only_id": runs.identity,
-        "only_num_gpus": runs.num_gpus,
-        **runs.overrides,
-    }
-    named = ", ".join(f"{name} := ?" for name in arguments)
-    query = f"select {', '.join(columns)} from {macro}(?, {named}){where}"
-    found = connection.execute(query, [runs.tokens, *arguments.values()]).fetchall()
-    rows = [r for r in found if _kept(dict(zip(columns, r, strict=True)), runs, filters)]
+    kept = {"only_id": runs.identity, "only_num_gpus": runs.num_gpus}
+    rows: list[Row] = []
+    for overrides, grid in zip_longest(runs.overrides, grids):
+        arguments: dict[str, Any] = {"assumed_goodput": runs.goodput, **kept, **overrides}
+        named = ", ".join(f"{name} := ?" for name in arguments)
+        asked = [f"? as {name}" if name == "grid" and grid else name for name in columns]
+        query = f"select {', '.join(asked)} from {macro}(?, {named}){where}"
+        given = [*([grid] if grid else []), runs.tokens, *arguments.values()]
+        found = connection.execute(query, given).fetchall()
+        rows += [r for r in found if _kept(dict(zip(columns, r, strict=True)), runs, filters)]
     left_out = _left_out(connection, runs, filters)
     if not rows:
         _refuse_nothing(runs, left_out)
-    return RunTable(tuple(columns), list(rows), left_out)
+    return RunTable(tuple(columns), rows, left_out)
 
 
 def _problems_of_length(connection: DuckDBPyConnection, seq_len: int | None) -> list[int]:
@@ -373,7 +332,7 @@ def _priced_as(connection: DuckDBPyConnection, name: str) -> str | None:
     return name_meant(name, set(priced.values()), priced)
 
 
-def _stored(connection: DuckDBPyConnection, name: str) -> list[str]:
+def _stored(connection: DuckDBPyConnection, name: str) -> list[Any]:
     """Return the values of a column of estimated_run, in order."""
     query = f"select distinct {name} from estimated_run where {name} is not null order by all"
     return [row[0] for row in connection.execute(query).fetchall()]

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warehouse.ask.cost import FILTERS, RunQuery, costs, energies, number_or_name
+from warehouse.ask.cost import FILTERS, RunQuery, costs, energies
+from warehouse.ask.terms import carbons, number_or_name
 from warehouse.errors import UsageError
-from warehouse.limits import read_number
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from duckdb import DuckDBPyConnection
 
     from warehouse.ask.cost import RunTable
@@ -53,8 +55,10 @@ class CostOptions:
     pue: str | None = None
     watts: float | None = None
 
-    def query(self, connection: DuckDBPyConnection, **terms: float | None) -> RunQuery:
-        """Return the question to the stored runs; `terms` are further arguments of the macro.
+    def query(
+        self, connection: DuckDBPyConnection, name: str, values: Sequence[float | None]
+    ) -> RunQuery:
+        """Return the question to the stored runs, for each value of an argument of the macro.
 
         Raises
         ------
@@ -78,17 +82,20 @@ class CostOptions:
             self.num_gpus,
             self.tokens,
             share,
-            {
-                **terms,
-                "given_pue": pue,
-                "given_usd_per_kwh": self.electricity_price,
-                "given_watts": self.watts,
-            },
+            [
+                {
+                    name: value,
+                    "given_pue": pue,
+                    "given_usd_per_kwh": self.electricity_price,
+                    "given_watts": self.watts,
+                }
+                for value in values
+            ],
             self.seq_len,
         )
 
 
-def check_years(price: float | None, year: int | None, *, all_years: bool) -> None:
+def check_years(prices: Sequence[float], year: int | None, *, all_years: bool) -> None:
     """Refuse a year next to a price, or to all years; reads no database.
 
     Raises
@@ -96,7 +103,7 @@ def check_years(price: float | None, year: int | None, *, all_years: bool) -> No
     UsageError
         If `year` excludes another term.
     """
-    if year is not None and (all_years or price is not None):
+    if year is not None and (all_years or prices):
         other = "--all-years" if all_years else "--price"
         raise UsageError(f"`--year` and `{other}` exclude each other", "give one of them")
 
@@ -104,7 +111,7 @@ def check_years(price: float | None, year: int | None, *, all_years: bool) -> No
 def asked_costs(
     connection: DuckDBPyConnection,
     options: CostOptions,
-    price: float | None = None,
+    prices: Sequence[float] = (),
     year: int | None = None,
     *,
     all_years: bool = False,
@@ -113,8 +120,8 @@ def asked_costs(
 
     Parameters
     ----------
-    price
-        USD of an hour of one GPU, instead of published ones.
+    prices
+        USD of an hour of one GPU, instead of published ones: the rows of each.
     year
         Prices of this year; None: of the last one, unless `all_years`.
 
@@ -125,14 +132,15 @@ def asked_costs(
     InputError
         If no run is left, no run has a price of that year, or a term is not known.
     """
-    check_years(price, year, all_years=all_years)
-    return costs(connection, options.query(connection, given_price=price), year, all_years)
+    check_years(prices, year, all_years=all_years)
+    query = options.query(connection, "given_price", list(dict.fromkeys(prices)) or [None])
+    return costs(connection, query, year, all_years)
 
 
 def asked_energies(
     connection: DuckDBPyConnection,
     options: CostOptions,
-    carbon: str | None = None,
+    carbon: Sequence[str] = (),
     *,
     all_powers: bool = False,
 ) -> RunTable:
@@ -141,7 +149,8 @@ def asked_energies(
     Parameters
     ----------
     carbon
-        kg CO2e of a kWh, or the name of a row of table ``grid_carbon``; None: every grid.
+        kg CO2e of a kWh, or names of rows of table ``grid_carbon``: the rows of each. Without one,
+        the grids of published runs.
     all_powers
         Also at full load, and of the accelerator alone.
 
@@ -150,7 +159,7 @@ def asked_energies(
     InputError
         If no run is left, or a term is not known.
     """
-    per_kwh = number_or_name(connection, carbon, "carbon", "grid_carbon", "$value >= 0")
-    grid = carbon if carbon is not None and read_number(carbon) is None else None
-    query = options.query(connection, given_kg_co2e_per_kwh=per_kwh)
-    return energies(connection, query, grid, all_powers)
+    grids = carbons(connection, carbon)
+    per_kwh: list[float | None] = [grid.value for grid in grids] or [None]
+    query = options.query(connection, "given_kg_co2e_per_kwh", per_kwh)
+    return energies(connection, query, [grid.name for grid in grids] or [None], all_powers)

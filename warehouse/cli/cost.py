@@ -18,7 +18,7 @@ from warehouse.cli.options import (
     NumGpus,
     Output,
     PowerTerms,
-    Price,
+    Prices,
     SequenceLength,
     Tokens,
     Top,
@@ -36,14 +36,15 @@ DEFAULT_TOP = 60
 """Lines of a table unless --top says otherwise; other formats always have all."""
 
 _COMMON = (
-    *("estimator", "variant", "model", "accelerator", "dataset_tokens", "basis", "power_basis"),
-    *("year", "pue", "usd_per_kwh", "watts_per_gpu"),
+    *("estimator", "variant", "model", "seq_len", "accelerator", "dataset_tokens", "basis"),
+    *("power_basis", "year", "pue", "usd_per_kwh", "watts_per_gpu"),
 )
 """Columns that are said once, above the table, where all rows have the same value."""
 
 _NOT_SHOWN = frozenset(
     {
         *("priced_as", "is_lower_bound", "price_source", "median_cost_usd", "power_source"),
+        "quote_vendors",
         *("amortised_usd_per_gpu_hour", "electricity_usd_per_gpu_hour", "median_energy_kwh"),
     }
 )
@@ -75,7 +76,7 @@ class RunFilters:
 def cost(
     *,
     runs: RunFilters,
-    price: Price = None,
+    price: Prices = None,
     terms: PowerTerms,
     year: Annotated[
         int | None,
@@ -102,16 +103,16 @@ def cost(
     Prices come from the reference tables. Rent is the middle one of the vendors' last quotes of the
     year. Owning is the purchase price spread over the accelerator's life, plus electricity. Where
     no price was published, --price and --watts give yours; a system that differs from the published
-    one has no price either. Tables show days, GPU-hours and dollars, 60 lines unless --top says
-    otherwise. JSON uses base units.
+    one has no price either. Runs on sequences of different lengths make separate lines. Tables show
+    days, GPU-hours and dollars, 60 lines unless --top says otherwise. JSON uses base units.
     """
     from warehouse.ask.cost_terms import CostOptions, asked_costs, check_years
     from warehouse.database.connection import open_for_read
 
-    check_years(price, year, all_years=all_years)
+    check_years(price or (), year, all_years=all_years)
     options = CostOptions(**vars(runs), **vars(terms))
     with open_for_read(db) as connection:
-        table = asked_costs(connection, options, price, year, all_years=all_years)
+        table = asked_costs(connection, options, price or (), year, all_years=all_years)
     _put(table, output, top)
 
 
@@ -134,17 +135,19 @@ def energy(
 
     Runs are those of `warehouse cost`. Power is that of a run's own steps, with the host's, where
     the estimator has it; of others it is the server's at full load times the share that training
-    draws on average. Without options, the site's overhead (PUE) is a hyperscaler's, electricity
-    has the last industrial price of the United States, and carbon is shown for each grid of the
-    reference tables. Where no power is known, --watts gives yours. Tables show MW, MWh and tons,
-    kWh and kg of short runs; they have 60 lines unless --top says otherwise. JSON uses base units.
+    draws on average. Without options, the site's overhead (PUE) is a hyperscaler's, electricity has
+    the last industrial price of the United States, and carbon is shown for the grids of published
+    runs. --carbon takes a country, a state or another grid of table grid_carbon by any of its
+    names, or your number, and may be repeated. Where no power is known, --watts gives yours. Tables
+    show MW, MWh and tons, kWh and kg of short runs; they have 60 lines unless --top says otherwise.
+    JSON uses base units.
     """
     from warehouse.ask.cost_terms import CostOptions, asked_energies
     from warehouse.database.connection import open_for_read
 
     options = CostOptions(**vars(runs), **vars(terms))
     with open_for_read(db) as connection:
-        table = asked_energies(connection, options, carbon, all_powers=all_powers)
+        table = asked_energies(connection, options, carbon or (), all_powers=all_powers)
     _put(table, output, top)
 
 
@@ -183,9 +186,23 @@ def _say_notes(table: RunTable, *, with_titles: bool) -> None:
         if (name, True) in flags:
             which = "some" if (name, False) in flags else "all"
             say(f"lower bounds: {which} hours, dollars and energies of {name}")
+    for line in _vendors_that_differ(table):
+        say(line)
     for reason, number in table.left_out.items():
         hint = "; give --tokens" if reason == WITHOUT_TOKENS else ""
         say(f"left out, {reason}: {count(number, 'run')}{hint}")
+
+
+def _vendors_that_differ(table: RunTable) -> Iterable[str]:
+    """Yield whose prices the bases of an accelerator are, where they are not the same vendors'."""
+    from warehouse.ask.terms import whose_prices
+
+    if "quote_vendors" not in table.columns:
+        return
+    lines = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    for name in dict.fromkeys(line["priced_as"] for line in lines):
+        if words := whose_prices(line for line in lines if line["priced_as"] == name):
+            yield f"{name}: {words}"
 
 
 def _bounds(table: RunTable) -> dict[tuple[str, bool], None]:

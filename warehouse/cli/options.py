@@ -205,6 +205,15 @@ Price = Annotated[
         above=0,
     ),
 ]
+Prices = Annotated[
+    list[float] | None,
+    number_option(
+        "--price",
+        "Price of an hour of one GPU, instead of published ones; repeat it for a row each.",
+        metavar="USD",
+        above=0,
+    ),
+]
 ElectricityPrice = Annotated[
     float | None,
     number_option("--electricity-price", "Price of a kWh.", metavar="USD", least=0),
@@ -225,12 +234,13 @@ Watts = Annotated[
     ),
 ]
 Carbon = Annotated[
-    str | None,
+    list[str] | None,
     text_option(
         "--carbon",
         "KG|NAME",
-        "kg CO2e of a kWh, or a grid of table grid_carbon.",
-        show_default="every grid",
+        "kg CO2e of a kWh, or a country, a state or another grid of table grid_carbon; repeat it "
+        "for a row each.",
+        show_default="the grids of published runs",
     ),
 ]
 

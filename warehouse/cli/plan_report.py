@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from warehouse.ask.terms import whose_prices
 from warehouse.cli.common import batch_in_words, domain_in_words, put, put_for_people
 from warehouse.plan.answer import NEAR_CAPACITY
 from warehouse.plan.compare import time_in_words
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 
 _LAYOUT_DROPPED = frozenset({*STEP_PARTS, "hbm_bytes", "num_microbatches", "tokens_per_second"})
 _COST_DROPPED = frozenset(
-    {"price_source", "power_source", "pue", "usd_per_kwh", "power_basis", "option"}
+    {
+        *("price_source", "quote_vendors", "power_source", "pue", "usd_per_kwh", "power_basis"),
+        "option",
+    }
 )
 _COUNT_COLUMNS = (
     *("num_gpus", "training_seconds", "gpu_hours", "cost_usd", "energy_kwh"),
@@ -165,10 +169,8 @@ def put_report(answer: PlanAnswer, top: int, form: Format = Format.TABLE) -> Non
         report.line(line)
     report.heading("Cost of the best layout")
     report.table(_with_options(answer.costs, "price_note"), _COST_DROPPED)
-    if dearer := dearer_commitments(answer.costs):
-        report.line(
-            f"{' and '.join(dearer)} cost more than on_demand: the prices are of other vendors"
-        )
+    if words := whose_prices(answer.costs):
+        report.line(words)
     report.heading("Energy and carbon of the best layout")
     report.table(_with_options(answer.energies, "power_note"), _COST_DROPPED)
     report.heading("Parts of the step")
@@ -234,15 +236,6 @@ def layout_lines(answer: PlanAnswer) -> Iterator[str]:
         return
     slower = 100 * (roomier["step_seconds"] / best["step_seconds"] - 1)
     yield f"{free}: {time_in_words(roomier)}, {slower:+.1f} %, {_layout(answer, roomier)}"
-
-
-def dearer_commitments(costs: Sequence[Line]) -> list[str]:
-    """Return the bases of committed prices above the one on demand."""
-    prices = {line["basis"]: line["usd_per_gpu_hour"] for line in costs}
-    on_demand = prices.get("on_demand")
-    if on_demand is None:
-        return []
-    return [basis for basis in ("three_year", "one_year") if (prices.get(basis) or 0) > on_demand]
 
 
 def _put_parts(report: _Report, answer: PlanAnswer) -> None:

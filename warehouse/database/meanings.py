@@ -43,7 +43,10 @@ REFERENCE_TABLES = {
     "goodput": "Share of the time of large runs that made progress. One row per run",
     "gpu_hour_price": "Published prices of an hour of one accelerator. "
     "One row per quote: date, hardware and vendor",
-    "grid_carbon": "Emissions of electricity. One row per grid",
+    "grid_alias": "Other names of power grids: codes and names of countries, regions and states. "
+    "One row per name",
+    "grid_carbon": "Emissions of electricity: countries, regions of a cloud, states, and the grids "
+    "of published runs. One row per grid",
     "interval_term": "Parts of the interval of a step that no constant makes. One row per part",
     "matrix_product_rate": "Measured rates of matrix products. "
     "One row per accelerator, number format and shape of a grid",
@@ -123,7 +126,8 @@ ARGUMENTS = {
     "flops_per_second": "A rate of arithmetic [FLOP/s]",
     "fraction": "A ratio, 0.25 for a quarter",
     "given": "The value that was given; NULL: none",
-    "given_kg_co2e_per_kwh": "Emissions of electricity [kg/kWh]; NULL: every published grid's",
+    "given_kg_co2e_per_kwh": "Emissions of electricity [kg/kWh]; NULL: those of the grids of "
+    "published runs",
     "given_price": "Price of an hour of one GPU [USD/GPU-hour]; NULL: every published one",
     "given_pue": "Energy of the facility over that of its computers, 1 to 10; NULL: published",
     "given_usd_per_kwh": "Price of electricity [USD/kWh]; NULL: the last published one",
@@ -137,6 +141,7 @@ ARGUMENTS = {
     "name_kinds": "Kinds that it may name: a list of model, accelerator, problem and cell",
     "only_id": "A cell_id or problem_id to keep to; NULL: all",
     "only_num_gpus": "A number of GPUs to keep to; NULL: all",
+    "only_seq_len": "A sequence length to keep to [tokens]; NULL: all",
     "percent": "How much slower than the best a layout may be [%]",
     "rule": "The rule that the error states",
     "second_name": "Another of the same kind",

@@ -140,7 +140,6 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
         [
             {
                 **line,
-                "grid": run.terms.grid or line["grid"],
                 "option": "--watts" if line["watts_per_gpu"] is None else None,
             }
             for line in found["energies"]

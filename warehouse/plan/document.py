@@ -83,7 +83,7 @@ def _question(run: TrainingRun) -> dict[str, Any]:
         "usd_per_gpu_hour": terms.price,
         "pue": terms.pue,
         "usd_per_kwh": terms.usd_per_kwh,
-        "kg_co2e_per_kwh": terms.kg_co2e_per_kwh,
+        "kg_co2e_per_kwh": [each.value for each in terms.carbons] or None,
         "watts_per_gpu": terms.watts,
         **vars(request.limits),
     }

@@ -185,6 +185,7 @@ select
     basis,
     year,
     num_quotes,
+    quote_vendors,
     usd_per_gpu_hour,
     best.gpu_hours * usd_per_gpu_hour as cost_usd,
     price_source,
@@ -198,12 +199,22 @@ order by basis = 'owned', usd_per_gpu_hour"""
 
 def energies(run: TrainingRun, problem: int) -> str:
     """Return the query of the energy of the fastest layout, with its carbon by grid."""
+    carbons = run.terms.carbons
     given = {
         "given_pue": run.terms.pue,
         "given_usd_per_kwh": run.terms.usd_per_kwh,
-        "given_kg_co2e_per_kwh": run.terms.kg_co2e_per_kwh,
+        "given_kg_co2e_per_kwh": carbons[0].value if carbons else None,
         "given_watts": run.terms.watts,
     }
+    replaced, grids = "", ""
+    if carbons:
+        replaced = (
+            ",\n        carbon.grid as grid,\n        carbon.kg_co2e_per_kwh as kg_co2e_per_kwh"
+        )
+        listed = ", ".join(
+            f"({literal(each.name or 'given')}, {_double(each.value)})" for each in carbons
+        )
+        grids = f"\n    cross join (values {listed}) as carbon (grid, kg_co2e_per_kwh)"
     return f"""\
 {_best_hours(run, problem)}
 select
@@ -221,10 +232,11 @@ select
     power_note
 from (
     select energy.* replace (
-        case when power_basis = 'step' then best.slot_watts else watts_per_gpu end as watts_per_gpu
+        case when power_basis = 'step' then best.slot_watts else watts_per_gpu end
+            as watts_per_gpu{replaced}
     )
     from {_macro("training_energy_for", run, problem, given)} as energy
-    cross join best
+    cross join best{grids}
     where
         {_of_estimator(run)}
         and is_default is distinct from false

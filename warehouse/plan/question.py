@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 
 from estimators import registry
 from estimators.contract import PUBLISHED, RefusedError, Scalar, variant_name
-from warehouse.ask.cost import number_or_name
 from warehouse.ask.defaults import CUSTOM_MODEL, sold_domain, with_model_hint
+from warehouse.ask.terms import Term, carbons, number_or_name
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read
 from warehouse.database.empty import in_memory
 from warehouse.errors import UsageError, require_capability
 from warehouse.evaluate.one import read_pairs, read_values, show_configuration
 from warehouse.evaluate.profiles import NO_PROFILES, ProfiledCatalog, Profiles, with_profiles
-from warehouse.limits import read_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,7 +49,8 @@ class PlanOptions:
     pairs
         Texts such as ``num_layers=80``: a shape, attributes of the system, layout columns.
     goodput, pue, carbon
-        A number, or the name of a row of table ``goodput``, ``facility_pue``, ``grid_carbon``.
+        A number, or the name of a row of table ``goodput``, ``facility_pue``, ``grid_carbon``;
+        several of the last.
     basis
         One of `BASES`; None: the first, or the price that is given.
     """
@@ -77,7 +77,7 @@ class PlanOptions:
     electricity_price: float | None = None
     pue: str | None = None
     watts: float | None = None
-    carbon: str | None = None
+    carbon: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,8 @@ class CostTerms:
     ----------
     basis
         Basis of the price that a budget is compared with.
-    grid
-        The grid whose carbon was given by its name.
+    carbons
+        Emissions of electricity that were given [kg/kWh], with the names of their grids.
     """
 
     basis: str = BASES[0]
@@ -148,9 +148,8 @@ class CostTerms:
     price: float | None = None
     pue: float | None = None
     usd_per_kwh: float | None = None
-    kg_co2e_per_kwh: float | None = None
     watts: float | None = None
-    grid: str | None = None
+    carbons: Sequence[Term] = ()
 
 
 @dataclass(frozen=True)
@@ -323,9 +322,8 @@ def read_terms(options: PlanOptions, reference: DuckDBPyConnection) -> CostTerms
             reference, options.pue, "pue", "facility_pue", "$value >= 1 and $value <= 10"
         ),
         options.electricity_price,
-        number_or_name(reference, options.carbon, "carbon", "grid_carbon", "$value >= 0"),
         options.watts,
-        options.carbon if options.carbon and read_number(options.carbon) is None else None,
+        carbons(reference, options.carbon),
     )
 
 

@@ -1,0 +1,132 @@
+"""Terms of cost and energy: numbers, or names of reference tables that have them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from difflib import get_close_matches
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from warehouse.ask.names import name_meant, spellings
+from warehouse.database.sql_text import quoted
+from warehouse.errors import InputError
+from warehouse.limits import read_number
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from duckdb import DuckDBPyConnection
+
+LONGEST_CODE = 3
+"""Letters of the codes of countries."""
+
+MOST_VENDORS = 2
+"""Vendors of a price that a sentence names; more are counted."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """A number, with the name under which a reference table has it; None if it was given."""
+
+    name: str | None
+    value: float
+
+
+def number_or_name(
+    connection: DuckDBPyConnection, text: str | None, option: str, table: str, limits: str
+) -> float | None:
+    """Return the number of `term`; None without a text."""
+    return None if text is None else term(connection, text, option, table, limits).value
+
+
+def carbons(connection: DuckDBPyConnection, texts: Iterable[str] | None) -> list[Term]:
+    """Return the emissions [kg/kWh] that `--carbon` gives, by number or by grid, each once.
+
+    Raises
+    ------
+    InputError
+        As `term`.
+    """
+    asked = (term(connection, text, "carbon", "grid_carbon", "$value >= 0") for text in texts or ())
+    return list(dict.fromkeys(asked))
+
+
+def term(connection: DuckDBPyConnection, text: str, option: str, table: str, limits: str) -> Term:
+    """Return the number that a text is, or that a reference table has under this name.
+
+    A name is found in any spelling: by its aliases, and without what it has in parentheses where
+    that leaves one row.
+
+    Parameters
+    ----------
+    limits
+        SQL condition on `$value` that a number must meet.
+
+    Raises
+    ------
+    InputError
+        If it is no name of the table and no number within the limits.
+    """
+    value = read_number(text)
+    if value is None:
+        return _named(connection, text, option, table)
+    sound = isfinite(value) and connection.execute(f"select {limits}", {"value": value}).fetchone()
+    if not sound or not sound[0]:
+        for sign, words in ((">=", "at least"), ("<=", "at most"), (">", "above")):
+            limits = limits.replace(f"$value {sign}", words)
+        finite = "" if isfinite(value) else "finite, and "
+        raise InputError(f"`--{option}` {text} must be {finite}{limits}")
+    return Term(None, float(value))
+
+
+def _named(connection: DuckDBPyConnection, text: str, option: str, table: str) -> Term:
+    """Return the number that a reference table has under a name: its second column."""
+    described = connection.execute(f"describe {quoted(table)}").fetchall()
+    key, column = (str(row[0]) for row in described[:2])
+    query = f"select {quoted(key)}, {quoted(column)} from {quoted(table)}"
+    known: dict[str, float] = dict(connection.execute(query).fetchall())
+    aliases = {**_short_names(known), **spellings(connection, key)}
+    meant = name_meant(text, known, aliases)
+    if meant is not None:
+        return Term(meant, float(known[meant]))
+    # a code of a country is like everything
+    words = [name for name in aliases if len(name) > LONGEST_CODE]
+    capitals = {name.casefold(): name for name in (*words, *known)}
+    near = [capitals[name] for name in get_close_matches(text.casefold(), capitals, 3, 0.5)]
+    listed = "; ".join(near) if near else f"`warehouse sql 'from {table}'` lists the names"
+    raise InputError(
+        f'`--{option}` "{text}" is neither a number nor in the `{table}` table',
+        f"known: {listed}" if near else listed,
+    )
+
+
+def _short_names(names: Collection[str]) -> dict[str, str]:
+    """Return name without its parentheses -> name, where one row alone has it."""
+    short = {name: name.partition(" (")[0] for name in names}
+    counted = Counter(short.values())
+    return {alias: name for name, alias in short.items() if counted[alias] == 1 and alias != name}
+
+
+def whose_prices(lines: Iterable[Mapping[str, Any]]) -> str:
+    """Return whose prices the rents of one accelerator are; empty if all are of the same vendors.
+
+    Parameters
+    ----------
+    lines
+        Rows with `basis`, `year` and `quote_vendors`; of a basis the last year counts.
+    """
+    rented = [line for line in lines if line["quote_vendors"] is not None]
+    last = {line["basis"]: line for line in sorted(rented, key=lambda line: int(line["year"]))}
+    if len({(line["quote_vendors"], line["year"]) for line in last.values()}) < 2:
+        return ""
+    bases = [
+        f"{basis} of {_vendors(str(line['quote_vendors']))} ({line['year']})"
+        for basis, line in sorted(last.items())
+    ]
+    return f"the prices are of other vendors or years: {', '.join(bases)}"
+
+
+def _vendors(names: str) -> str:
+    listed = names.split(", ")
+    return " and ".join(listed) if len(listed) <= MOST_VENDORS else f"{len(listed)} vendors"
