@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "python.md").read_text("utf-8")
 
 
+@pytest.mark.long
 def test_every_session_prints_what_the_page_shows(
     quickstart: Quickstart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -303,6 +303,19 @@ def test_a_study_is_swept_from_a_mapping_or_a_file_alike(writer: Warehouse, tmp_
     assert (again.rows, again.rows_before) == (0, stored)
 
 
+def test_a_plan_stores_the_layouts_that_it_misses(writer: Warehouse) -> None:
+    asked: dict[str, Any] = {"model": "gpt3_1.3B", "accelerator": "H100", "num_gpus": 1}
+    with writer:
+        assert writer.view("cell").height == 0
+        run = writer.plan(**asked, tokens="1B", global_batch_size=16)
+        stored = writer.view("cell").height
+        again = writer.plan(**asked, tokens="1B", global_batch_size=16)
+        assert writer.view("cell").height == stored > 0
+    assert (run.num_gpus, run.document["swept"]["cells"]) == (1, stored)
+    assert again.document["swept"]["cells"] == 0
+    assert again.layouts.equals(run.layouts)
+
+
 def test_every_fault_of_a_mapping_is_listed(writer: Warehouse) -> None:
     faulty = {**STUDY, "space": {**STUDY["space"], "num_gpus": "many", "colour": 1}}
     with pytest.raises(InputError) as caught:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import polars as pl
 
 from estimators import registry
-from estimators.contract import RefusedError
-from warehouse import settings
+from warehouse.api.arguments import (
+    as_pairs,
+    as_text,
+    checked_value,
+    cost_options,
+    given_values,
+    several,
+)
+from warehouse.api.database_file import DatabaseFile
 from warehouse.api.results import layout_diagnosis, planned_run, step_explanation
 from warehouse.api.tables import frame_of_rows
 from warehouse.ask.asked import asked_explanation, asked_why
-from warehouse.ask.cost_terms import CostOptions, asked_costs, asked_energies
+from warehouse.ask.cost_terms import asked_costs, asked_energies
 from warehouse.ask.rank import asked_ranking
-from warehouse.database.connection import database_error, open_for_read
 from warehouse.database.describe import Description
 from warehouse.database.sandbox import explained
 from warehouse.database.sql_text import quoted
@@ -27,7 +31,6 @@ from warehouse.errors import InputError, UsageError
 from warehouse.evaluate.file import evaluate_frame, find_relation
 from warehouse.evaluate.profiles import profiled_catalog
 from warehouse.measure.compare import measure_runs
-from warehouse.numbers import Number
 from warehouse.plan.question import MAX_GPUS, PlanOptions
 from warehouse.plan.stages import asked_stages, run_stages, store_sweep
 from warehouse.studies.variants import mends_of_options
@@ -35,9 +38,6 @@ from warehouse.sweep.asked import asked_study
 from warehouse.sweep.runner import run_study
 
 if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
     from estimators.contract import Scalar
@@ -46,21 +46,13 @@ if TYPE_CHECKING:
     from warehouse.plan.search import Sweep
     from warehouse.sweep.runner import SweepReport
 
-_COUNTS = frozenset(
-    {"nvlink_size", "num_gpus", "num_clusters", "global_batch_size", "seq_len", "max_gpus", "top"}
-)
-"""Arguments that are whole numbers of at least 1."""
 
-_ABOVE_ZERO = frozenset({"tokens", "days", "budget_usd", "max_mw", "price", "watts"})
-_AT_LEAST_ZERO = frozenset({"headroom_gb", "electricity_price"})
-
-
-class Warehouse:
+class Warehouse(DatabaseFile):
     """A database of estimates.
 
     Each call opens the file and closes it again, so that a notebook keeps no sweep from writing.
-    In a ``with`` block the file stays open for reading: calls are faster, a sweep of another
-    process waits, and `relation` works.
+    In a ``with`` block the file stays open for reading: calls are faster, no other process can
+    write, and `relation` works.
 
     Parameters
     ----------
@@ -84,32 +76,6 @@ class Warehouse:
     >>> best.height, best["rank_by_time"].to_list()[:3]
     (3, [1, 1, 1])
     """
-
-    def __init__(self, path: str | Path | None = None, *, writable: bool = False) -> None:
-        self.path = Path(path) if path is not None else settings.database()
-        self.writable = writable
-        self._is_kept_open = False
-        self._kept: DuckDBPyConnection | None = None
-
-    def __repr__(self) -> str:
-        return f"Warehouse({str(self.path)!r}, writable={self.writable})"
-
-    def __enter__(self) -> Self:
-        """Keep the file open for reading until the block ends."""
-        self._is_kept_open = True
-        if not self.writable or self.path.exists():
-            self._keep()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the file; relations of the block end."""
-        self._is_kept_open = False
-        self._release()
 
     # ---- stored rows ----
 
@@ -214,7 +180,7 @@ class Warehouse:
             if not connection.execute(query, [name]).fetchall():
                 Description(connection).find(name)  # refuses an unknown name, with similar ones
                 raise InputError(f"`{name}` is no table or view", "`warehouse schema` lists them")
-            rows = "" if limit is None else f" limit {_checked('limit', limit)}"
+            rows = "" if limit is None else f" limit {checked_value('limit', limit)}"
             found: pl.DataFrame = connection.sql(f"from {quoted(name)}{rows}").pl()
             return found
 
@@ -272,7 +238,7 @@ class Warehouse:
         >>> best["step_seconds"].is_sorted()
         True
         """
-        asked = _given(
+        asked = given_values(
             model=model,
             accelerator=accelerator,
             nvlink_size=nvlink_size,
@@ -281,7 +247,7 @@ class Warehouse:
             strategy=strategy,
             num_clusters=num_clusters,
         )
-        top = _given(top=top).get("top")
+        top = given_values(top=top).get("top")
         with self._reading() as connection:
             filters, found = asked_ranking(
                 connection, asked, estimator=estimator, variant=variant, top=top, by=by
@@ -351,7 +317,7 @@ class Warehouse:
         >>> costs["lowest_cost_usd"].min() == 2 * costs["lowest_gpu_hours"].min()
         True
         """
-        options = _cost_options(
+        options = cost_options(
             *(goodput, pue),
             model=model,
             accelerator=accelerator,
@@ -364,7 +330,7 @@ class Warehouse:
             electricity_price=electricity_price,
             watts=watts,
         )
-        prices = [_checked("price", each) for each in _several(price)]
+        prices = [checked_value("price", each) for each in several(price)]
         with self._reading() as connection:
             found = asked_costs(connection, options, prices, year, all_years=all_years)
         return _run_frame(found)
@@ -422,7 +388,7 @@ class Warehouse:
         >>> energies["kg_co2e_per_kwh"].unique().to_list()
         [0.1]
         """
-        options = _cost_options(
+        options = cost_options(
             *(goodput, pue),
             model=model,
             accelerator=accelerator,
@@ -435,7 +401,7 @@ class Warehouse:
             electricity_price=electricity_price,
             watts=watts,
         )
-        grids = [str(each) for each in _several(carbon)]
+        grids = [str(each) for each in several(carbon)]
         with self._reading() as connection:
             found = asked_energies(connection, options, grids, all_powers=all_powers)
         return _run_frame(found)
@@ -558,10 +524,10 @@ class Warehouse:
         """
         with self._explained():
             query, found = asked_why(
-                *(self.path, _pairs(layout)),
+                *(self.path, as_pairs(layout)),
                 estimator=estimator,
                 variant=variant,
-                tokens=_given(tokens=tokens).get("tokens"),
+                tokens=given_values(tokens=tokens).get("tokens"),
                 profile=profile,
             )
         return layout_diagnosis(query, found)
@@ -604,7 +570,7 @@ class Warehouse:
         """
         with self._explained():
             found = asked_explanation(
-                *(self.path, _pairs(configuration)),
+                *(self.path, as_pairs(configuration)),
                 best=best,
                 estimator=estimator,
                 variant=variant,
@@ -689,7 +655,7 @@ class Warehouse:
         >>> low < run.training_seconds < high
         True
         """
-        numbers = _given(
+        numbers = given_values(
             tokens=tokens,
             num_gpus=num_gpus,
             budget_usd=budget_usd,
@@ -710,20 +676,26 @@ class Warehouse:
             gpus=numbers.pop("num_gpus", None),
             batch=numbers.pop("global_batch_size", None),
             estimator=estimator or registry.default("plan"),
-            pairs=_pairs(inputs),
+            pairs=as_pairs(inputs),
             model=model,
             accelerator=accelerator,
             framework=framework,
             profile=profile,
             basis=basis,
-            goodput=_text(goodput),
-            pue=_text(pue),
-            carbon=[str(each) for each in _several(carbon)],
+            goodput=as_text(goodput),
+            pue=as_text(pue),
+            carbon=[str(each) for each in several(carbon)],
             **numbers,
         )
         with self._explained():
             run, stages = asked_stages(options, self.path, top)
             return planned_run(run_stages(run, stages, self.path, self._store), top)
+
+    def _store(self, sweep: Sweep, database: Path) -> None:
+        """Store what a plan misses."""
+        if sweep.missing_cells or (self.writable and sweep.is_needed(database)):
+            with self._writing("plan"):
+                store_sweep(sweep, database)
 
     def sweep(
         self,
@@ -840,59 +812,6 @@ class Warehouse:
             )
         return frame_of_rows(found.columns, found.rows)
 
-    # ---- the file ----
-
-    def _keep(self) -> DuckDBPyConnection:
-        """Return the connection of the ``with`` block, opened where it is closed."""
-        if self._kept is None:
-            self._kept = open_for_read(self.path)
-        return self._kept
-
-    def _release(self) -> None:
-        """Close the connection of the ``with`` block."""
-        if self._kept is not None:
-            self._kept.close()
-            self._kept = None
-
-    @contextmanager
-    def _reading(self) -> Iterator[DuckDBPyConnection]:
-        """Yield a connection of this call: its temporary objects end with it."""
-        with self._explained():
-            if self._is_kept_open:
-                with self._keep().cursor() as connection:
-                    yield connection
-            else:
-                with open_for_read(self.path) as connection:
-                    yield connection
-
-    @contextmanager
-    def _writing(self, method: str) -> Iterator[None]:
-        """Close the file for a writer, which opens it alone."""
-        if not self.writable:
-            raise UsageError(
-                f"{self.path}: `{method}` writes, and this warehouse is read-only",
-                f"open it with Warehouse({str(self.path)!r}, writable=True)",
-            )
-        self._release()
-        yield
-
-    def _store(self, sweep: Sweep, database: Path) -> None:
-        """Store what a plan misses."""
-        if sweep.missing_cells or (self.writable and sweep.is_needed(database)):
-            with self._writing("plan"):
-                store_sweep(sweep, database)
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turn refusals and errors of DuckDB into errors of the project."""
-        try:
-            yield
-        except RefusedError as error:
-            message, _, hint = str(error).partition("\nhint: ")
-            raise InputError(message, hint) from None
-        except duckdb.Error as error:
-            raise database_error(error, self.path) from error
-
 
 def _relation(
     connection: DuckDBPyConnection, query: str, parameters: Mapping[str, Any]
@@ -908,49 +827,6 @@ def _relation(
     if found is None:  # an empty text
         raise InputError("the query has no rows", "give a SELECT")
     return found
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    """Return the values that are given, numbers within the limits of their arguments."""
-    return {name: _checked(name, value) for name, value in values.items() if value is not None}
-
-
-def _checked(name: str, value: Any) -> Any:
-    if name in _COUNTS:
-        return Number(name, whole=True, least=1)(value)
-    if name in _ABOVE_ZERO:
-        return Number(name, above=0)(value)
-    if name in _AT_LEAST_ZERO:
-        return Number(name, least=0)(value)
-    return value
-
-
-def _several(values: Any) -> Sequence[Any]:
-    """Return one value or several as a sequence; None is none."""
-    if values is None:
-        return ()
-    return values if isinstance(values, list | tuple) else (values,)
-
-
-def _text(value: float | str | None) -> str | None:
-    """Return a number or name as the commands take it."""
-    return None if value is None else str(value)
-
-
-def _pairs(values: Mapping[str, Scalar]) -> list[str]:
-    """Return inputs as the commands take them; None is left out."""
-    return [
-        f"{name}={str(value).lower() if isinstance(value, bool) else value}"
-        for name, value in values.items()
-        if value is not None
-    ]
-
-
-def _cost_options(
-    goodput: float | str | None, pue: float | str | None, **values: Any
-) -> CostOptions:
-    """Return the options of `cost` and `energy` that are given."""
-    return CostOptions(**_given(**values), goodput=_text(goodput), pue=_text(pue))
 
 
 def _run_frame(found: RunTable) -> pl.DataFrame:

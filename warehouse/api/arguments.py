@@ -1,0 +1,70 @@
+"""Arguments of methods as the commands take them, numbers within their limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from warehouse.ask.cost_terms import CostOptions
+from warehouse.numbers import Number
+
+if TYPE_CHECKING:
+    from estimators.contract import Scalar
+
+_COUNTS = frozenset(
+    {"nvlink_size", "num_gpus", "num_clusters", "global_batch_size", "seq_len", "max_gpus", "top"}
+)
+"""Arguments that are whole numbers of at least 1."""
+
+_ABOVE_ZERO = frozenset({"tokens", "days", "budget_usd", "max_mw", "price", "watts"})
+_AT_LEAST_ZERO = frozenset({"headroom_gb", "electricity_price"})
+
+
+def given_values(**values: Any) -> dict[str, Any]:
+    """Return the values that are given, numbers within the limits of their arguments."""
+    return {name: checked_value(name, value) for name, value in values.items() if value is not None}
+
+
+def checked_value(name: str, value: Any) -> Any:
+    """Return a value; a number must be within the limits of its argument.
+
+    Raises
+    ------
+    UsageError, InputError
+        As `warehouse.numbers.Number` for the option of the command.
+    """
+    if name in _COUNTS:
+        return Number(name, whole=True, least=1)(value)
+    if name in _ABOVE_ZERO:
+        return Number(name, above=0)(value)
+    if name in _AT_LEAST_ZERO:
+        return Number(name, least=0)(value)
+    return value
+
+
+def several(values: Any) -> Sequence[Any]:
+    """Return one value or several as a sequence; None is none."""
+    if values is None:
+        return ()
+    return values if isinstance(values, list | tuple) else (values,)
+
+
+def as_text(value: float | str | None) -> str | None:
+    """Return a number or name as the commands take it."""
+    return None if value is None else str(value)
+
+
+def as_pairs(values: Mapping[str, Scalar]) -> list[str]:
+    """Return inputs as the commands take them; None is left out."""
+    return [
+        f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+        for name, value in values.items()
+        if value is not None
+    ]
+
+
+def cost_options(
+    goodput: float | str | None, pue: float | str | None, **values: Any
+) -> CostOptions:
+    """Return the options of `cost` and `energy` that are given."""
+    return CostOptions(**given_values(**values), goodput=as_text(goodput), pue=as_text(pue))
