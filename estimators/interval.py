@@ -38,6 +38,9 @@ STACKED_ROWS = 16_384
 Changes = Mapping[str, Array]
 """Column -> its values in place of those given."""
 
+Variation = tuple[Changes, Array]
+"""Changes, and the numbers of the rows that they change."""
+
 System = tuple[Scalar, Scalar]
 """An accelerator and a framework."""
 
@@ -236,26 +239,56 @@ def steps_under(
     catalog: Catalog,
     changes: Iterable[Changes],
 ) -> Iterator[Array]:
-    """Yield the seconds of the step of every row under each set of changes."""
+    """Yield the seconds of the step of every row under each set of changes.
+
+    Only rows that a set changes are evaluated under it: a constant has a range on few systems.
+    """
     shared = (*estimator.problem_columns, *estimator.choice_columns, *relation.keys)
     read = {name: columns[name] for name in shared if name in columns}
-    height = len(next(iter(read.values())))
-    at_once = max(STACKED_ROWS // max(height, 1), 1)
-    waiting = list(changes)
-    while waiting:
-        group, waiting = waiting[:at_once], waiting[at_once:]
+    every = np.arange(len(next(iter(read.values()))))
+    unchanged = None
+    for group in _groups([({}, every), *((one, _changed(one, read, every)) for one in changes)]):
         stacked = {name: _stacked(name, values, group) for name, values in read.items()}
         keys = {name: stacked[name] for name in relation.keys}
-        seconds = np.empty(height * len(group), dtype=np.float64)
+        seconds = np.empty(sum(len(rows) for _, rows in group), dtype=np.float64)
         estimator.estimate(relation, stacked, keys, mends, {STEP: seconds}, catalog)
-        yield from seconds.reshape(len(group), height)
+        ends = np.cumsum([len(rows) for _, rows in group])
+        for (_, rows), found in zip(group, np.split(seconds, ends[:-1]), strict=True):
+            if unchanged is None:
+                unchanged = found
+                continue
+            steps = unchanged.copy()
+            steps[rows] = found
+            yield steps
 
 
-def _stacked(name: str, values: Array, group: Sequence[Changes]) -> Array:
-    """Return a column under each set of changes, one below the other."""
-    if not any(name in change for change in group):
-        return values if len(group) == 1 else np.tile(values, len(group))
-    return np.concatenate([change.get(name, values).astype(values.dtype) for change in group])
+def _changed(change: Changes, columns: Columns, every: Array) -> Array:
+    """Return the row numbers that a set of changes changes."""
+    differs = np.zeros(len(every), dtype=bool)
+    for name, values in change.items():
+        if name in columns:
+            differs |= np.not_equal(values.astype(columns[name].dtype), columns[name])
+    return every[differs]
+
+
+def _groups(variations: Iterable[Variation]) -> Iterator[list[Variation]]:
+    """Yield variations that are evaluated at a time."""
+    group: list[Variation] = []
+    height = 0
+    for change, rows in variations:
+        if len(rows) and height + len(rows) > STACKED_ROWS and group:
+            yield group
+            group, height = [], 0
+        group.append((change, rows))
+        height += len(rows)
+    yield group
+
+
+def _stacked(name: str, values: Array, group: Sequence[Variation]) -> Array:
+    """Return the rows of a column under each set of changes, one below the other."""
+    return np.concatenate(
+        [change.get(name, values).astype(values.dtype, copy=False)[rows] for change, rows in group]
+    )
 
 
 def combined(step: Array, moves: Sequence[Moves], share: Array, catalog: Catalog) -> Interval:

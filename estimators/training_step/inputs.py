@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from math import isnan, nan
 from typing import Any
 
 import numpy as np
@@ -286,9 +287,7 @@ def _look_up_model(inputs: Inputs, catalog: Catalog) -> Array:
     labels = inputs["model"].copy()
     unknown = np.zeros(inputs.num_rows, dtype=bool)
     for label in {label for label in labels.tolist() if label is not None}:
-        try:
-            catalog.find("model", label)
-        except RefusedError:
+        if catalog.known("model", label) is None:
             unknown |= np.equal(labels, label) & is_whole
     known = labels.copy()
     known[unknown] = None
@@ -342,9 +341,9 @@ def _system(catalog: Catalog, name: str, systems: Any) -> tuple[Any, dict[str, s
     # a system that the user defines is no product, however alike the names
     is_own = name in systems and name not in catalog.tables.get("priced_as", {})
     for table in ("accelerator",) if is_own else ("accelerator", "priced_as"):
-        with suppress(RefusedError):
-            record = catalog.find(table, name)
-            product = catalog.find("accelerator", str(record.get("priced_as", name)))
+        record = catalog.known(table, name) or {}
+        product = catalog.known("accelerator", str(record.get("priced_as", name)))
+        if record and product:
             # the driver shows less memory than the nominal size, or more
             shown = product.get("device_bytes") or product.get("hbm_bytes")
             return {**product, "hbm_bytes": shown}, HARDWARE
@@ -466,16 +465,20 @@ def _resolve_experts(
     table = catalog.tables.get("expert_default", {})
     names = ("framework", "accelerator", "number_recipe", "framework_release")
     columns = (models.tolist(), *(inputs[name].tolist() for name in names))
-    cases = list(zip(*columns, strict=True))
-    for case in dict.fromkeys(cases):
-        model, framework, accelerator, recipe, release = case
+    places: dict[tuple[Any, ...], list[int]] = {}
+    for row, (*case, release) in enumerate(zip(*columns, strict=True)):
+        # one nan for all: as keys, two of them differ
+        case.append(nan if isnan(release) else release)
+        places.setdefault(tuple(case), []).append(row)
+    for (model, framework, accelerator, recipe, release), own in places.items():
         product = product_behind(catalog, accelerator) or product_of(catalog, accelerator)
-        with suppress(RefusedError):
-            model = catalog.find("model", str(model))["model"]
+        known = catalog.known("model", str(model))
+        model = model if known is None else known["model"]
         place = f"{framework}@{product}"
         keys = (f"{place}@{model}@{recipe}", f"{place}@{model}", place, str(framework))
         found = next((row for key in keys for row in _until(table, key, release)), {})
-        rows = np.fromiter((each == case for each in cases), bool, len(cases))
+        rows = np.zeros(len(models), dtype=bool)
+        rows[own] = True
         for name in OF_EXPERTS:
             if name in found:
                 inputs[name][rows & inputs.missing(name)] = found[name]
