@@ -111,7 +111,7 @@ def test_a_budget_below_the_peak_rate_is_refused_before_a_sweep(
 ) -> None:
     with duckdb.connect(str(planned_database), read_only=True) as connection:
         before = connection.execute("select count(*) from cell").fetchone()
-    code, error = refusal(*QUESTION, "--budget-usd", 100)
+    code, error = refusal(*QUESTION, "--budget-usd", 100, "--price", 3.29)
     # 24 layers of 12 x 2048^2 parameters and 36,864 more: 1.209e9; 6 x 1.209e9 x 2e10 FLOPs at
     # 989.5e12 a second are 40.7 GPU-hours, 134 dollars
     assert code == 3
@@ -122,7 +122,7 @@ def test_a_budget_below_the_peak_rate_is_refused_before_a_sweep(
 
 
 def test_a_budget_that_no_layout_keeps_names_the_cheapest(refusal: Refusal) -> None:
-    code, error = refusal(*QUESTION, "--budget-usd", 140, "--max-gpus", 8)
+    code, error = refusal(*QUESTION, "--budget-usd", 140, "--max-gpus", 8, "--price", 3.29)
     assert code == 3
     assert "no GPU count that was tried meets every limit" in error
     assert "`--budget-usd` 140: the cheapest costs" in error

@@ -14,6 +14,7 @@ import pytest
 
 from tests.cli.planning import MODEL, QUESTION, TOKENS
 from tests.shared import Command, Program, Refusal
+from warehouse.plan.answer import _option_of_price
 
 # ---- what does not fit, and what is not published ----
 
@@ -52,8 +53,8 @@ def test_where_no_price_was_published_the_option_that_gives_it_is_named(
     warehouse: Command, planned_database: Path
 ) -> None:
     run = ("plan", "--model", MODEL, "--tokens", TOKENS, "--batch", 64, "--db", planned_database)
-    own = ("--accelerator", "B200 SXM 180GB", "--gpus", 2)
-    code, out, err = warehouse(*run, *own, "--json")
+    rented = ("--accelerator", "H800 SXM 80GB", "--gpus", 2)  # no rent of it is published
+    code, out, err = warehouse(*run, *rented, "--json")
     assert code == 0, err
     found = json.loads(out)
     assert found["cost_usd"] is None
@@ -62,20 +63,18 @@ def test_where_no_price_was_published_the_option_that_gives_it_is_named(
     lines = {line["basis"]: line for line in found["costs"]}
     assert lines["on_demand"]["option"] == "--price"
     assert lines["on_demand"]["price_note"]
-    assert lines["owned"]["cost_usd"] > 0
     assert {line["option"] for line in found["energies"]} == {None}
-    code, out, err = warehouse(*run, *own, "--estimator", "roofline", "--json")
+    _, out, _ = warehouse(*run, *rented)
+    assert "give one: --price" in out
+    roofline = ("--estimator", "roofline")
+    code, out, err = warehouse(*run, "--accelerator", "MI300X", "--gpus", 8, *roofline, "--json")
     assert code == 0, err
     found = json.loads(out)
     assert found["energy_kwh"] is None
-    lines = {line["basis"]: line for line in found["costs"]}
-    assert lines["owned"]["option"] == "--watts"
     assert {line["option"] for line in found["energies"]} == {"--watts"}
-    _, out, _ = warehouse(*run, *own)
-    assert "give one: --price" in out
-    roofline = ("--estimator", "roofline")
+    assert _option_of_price({"basis": "owned", "usd_per_gpu_hour": None}) == "--watts"
     for limit, option in (("--budget-usd", "--price"), ("--max-mw", "--watts")):
-        code, _, err = warehouse(*run, *roofline, "--accelerator", "B200 SXM 180GB", limit, 1000)
+        code, _, err = warehouse(*run, *roofline, "--accelerator", "B200-next", limit, 1000)
         assert code == 3
         assert option in err
 
