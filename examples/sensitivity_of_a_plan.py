@@ -25,11 +25,9 @@ RUN: dict[str, Any] = {
 DAY = 86_400
 
 
-def sensitivity(warehouse: Warehouse, run: dict[str, Any], tokens: float | str) -> pl.DataFrame:
-    """Return the days of a run at both ends of the range of each constant."""
-    planned = warehouse.plan(**run, tokens=tokens)
+def sensitivity(warehouse: Warehouse, run: dict[str, Any], days: float) -> pl.DataFrame:
+    """Return the days of a stored run at both ends of the range of each constant."""
     step = warehouse.explain(best=True, **run)
-    days = planned.training_seconds / DAY
     fast = pl.min_horizontal("at_lowest", "at_highest") / step.step_seconds * days
     slow = pl.max_horizontal("at_lowest", "at_highest") / step.step_seconds * days
     return (
@@ -43,13 +41,14 @@ def sensitivity(warehouse: Warehouse, run: dict[str, Any], tokens: float | str) 
 def main(warehouse: Warehouse, run: dict[str, Any] = RUN, tokens: float | str = "15T") -> None:
     """Print the plan, its interval, and the ten constants that move it most."""
     planned = warehouse.plan(**run, tokens=tokens)
-    print(f"{run['model']} on {planned.num_gpus} GPUs: {planned.training_seconds / DAY:.1f} days")
+    days = planned.training_seconds / DAY
+    print(f"{run['model']} on {planned.num_gpus} GPUs: {days:.1f} days")
     if planned.likely_training_seconds:
         low, high = (end / DAY for end in planned.likely_training_seconds)
         print(f"nine times in ten {low:.1f} to {high:.1f} days")
     print(f"{'constant':32}{'value':>10}{'elasticity':>12}{'fast':>8}{'slow':>8}")
     for name, value, *_, elasticity, fast, slow in (
-        sensitivity(warehouse, run, tokens).head(10).iter_rows()
+        sensitivity(warehouse, run, days).head(10).iter_rows()
     ):
         changes = "" if elasticity is None else f"{elasticity:+.3f}"
         print(f"{name:32}{value:10.4g}{changes:>12}{fast:8.1f}{slow:8.1f}")
