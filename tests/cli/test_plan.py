@@ -24,7 +24,7 @@ from warehouse.evaluate.space import cells_of_problem, evaluated
 SHELL = Path(sys.executable).parent / "duckdb"
 
 # of the reference tables: the price of the last year
-USD_PER_GPU_HOUR = 3.29
+USD_PER_GPU_HOUR = 4.5
 DEVICE_BYTES = 85_520_809_984
 """Memory of an H100 of 80 GB, as drivers show it."""
 

@@ -112,7 +112,7 @@ def test_layouts_that_leave_less_than_the_headroom_are_no_candidates(
     assert best["step_seconds"] > free["layouts"][0]["step_seconds"]
     assert all(line["headroom_bytes"] >= spare_gb * 1e9 for line in found["layouts"])
     # its dollars are those of its own hours, not those of the fastest layout that fits
-    assert found["cost_usd"] == pytest.approx(found["gpu_hours"] * 3.29)
+    assert found["cost_usd"] == pytest.approx(found["gpu_hours"] * 4.5)
     assert {line["basis"]: line["cost_usd"] for line in found["costs"]}["on_demand"] == (
         pytest.approx(found["cost_usd"])
     )

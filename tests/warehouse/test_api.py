@@ -139,9 +139,10 @@ def test_costs_and_energies_are_those_of_the_command(
     reader: Warehouse, command: str, option: str
 ) -> None:
     ask: Callable[..., pl.DataFrame] = getattr(reader, command)
-    frame = ask(model="megatron_1.7B", tokens=3e11, **{option: 0.5})
+    frame = ask(model="megatron_1.7B", tokens=3e11, **{option: [0.5, 0.7]})
     rows = document(
-        *(command, "--model", "megatron_1.7B", "--tokens", 3e11, f"--{option}", 0.5),
+        *(command, "--model", "megatron_1.7B", "--tokens", 3e11),
+        *(f"--{option}", 0.5, f"--{option}", 0.7),
         *("--db", reader.path),
     )
     assert frame.to_dicts() == rows
