@@ -241,6 +241,7 @@ _DENSE = {
     "uses_attention_sinks": False,
     "uses_router_bias": False,
     "uses_gate_clamp": False,
+    "uses_yarn": False,
     "ties_embedding": True,
 }
 

@@ -54,6 +54,10 @@ SMALL = tuple(
         ("uses_attention_sinks", "Whether each head has a score that takes weight from the keys"),
         ("uses_linear_bias", "Whether the products of the layers have biases"),
         ("uses_gate_clamp", "Whether both halves of a gated layer are clamped"),
+        (
+            "uses_yarn",
+            "Whether YaRN stretches the rotary positions and scales their sines and cosines",
+        ),
         ("uses_router_bias", "Whether the router has a bias for each expert"),
     )
 )

@@ -20,6 +20,7 @@ from estimators.training_step.dispatch import moved_bytes
 from estimators.training_step.formats import casts
 from estimators.training_step.latent import traffic as latent_traffic
 from estimators.training_step.products import stream_seconds
+from estimators.training_step.small_parts import rotary_bytes
 from estimators.training_step.small_parts import traffic as small_traffic
 
 RMS_FORWARD = (6, 8, 4, 8, 6, 4)
@@ -77,8 +78,8 @@ def layer_seconds(size: Any, values: Values, layout: Values) -> Ways:
 
     has_plain_heads = gated & np.equal(size.key_latent, 0)
     turned = np.where(has_plain_heads, size.tokens * (size.query + size.key), 0.0)
-    rotary = _either(fuses, (4, 4), 20.0, 20.0)
-    forward, backward = forward + turned * rotary.forward, backward + turned * rotary.backward
+    rotary = rotary_bytes(_either(fuses, (4, 4), 20.0, 20.0)[:2], values)
+    forward, backward = forward + turned * rotary[0], backward + turned * rotary[1]
 
     latent, small = latent_traffic(size, values), small_traffic(size, values, norms)
     forward, backward = forward + latent[0] + small[0], backward + latent[1] + small[1]

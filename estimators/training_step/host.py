@@ -143,12 +143,12 @@ def _launches(way: int, size: Any, values: Values, layout: Values) -> tuple[Any,
     dense = dense + np.where(layout["tensor_parallel"] > 1, collectives, 0.0)
     dense = dense + np.where(size.key_latent > 0, LATENT_LAUNCHES[way], 0.0)
     dense = dense + np.where(values["low_format"] > 0, CASTS[way], 0.0)
-    norms, biases = small_launches(way, size, values)
-    dense = dense + norms
+    outside, inside = small_launches(way, size, values)
+    dense = dense + outside
     # experts that work on a number of tokens that varies cannot be captured
     own = EXPERT_PRODUCTS[way] + np.where(values["low_format"] > 0, EXPERT_CASTS[way], 0.0)
     captured = values["uses_cuda_graphs"]
-    tokens = sparse * (TOKEN_LAUNCHES[way] + EXPERT_LAUNCH * own * size.experts) + biases
+    tokens = sparse * (TOKEN_LAUNCHES[way] + EXPERT_LAUNCH * own * size.experts) + inside
     before = np.where(captured, 1.0, dense + sparse * (ROUTING[way] - TOKEN_LAUNCHES[way]))
     left = np.where(values["captures_whole_steps"], 0.0, 1.0)
     return left * (before + tokens), left * tokens

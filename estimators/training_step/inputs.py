@@ -268,7 +268,7 @@ def _resolve_details(inputs: Inputs, gated: Array) -> None:
     inputs.default("window_period", 0)
     for name in ("uses_chunked_attention", "uses_qk_norm", "uses_attention_sinks"):
         inputs.default(name, False)
-    for name in ("uses_router_bias", "uses_gate_clamp"):
+    for name in ("uses_router_bias", "uses_gate_clamp", "uses_yarn"):
         inputs.default(name, False)
     # Megatron-LM's layers have biases where they are not gated, Llama's have none
     inputs.default("uses_linear_bias", np.where(gated, False, True).astype(object))

@@ -1,6 +1,6 @@
 """Memory traffic and kernels of parts that few models have.
 
-Norms of queries and keys, biases of experts, and clamps of gates.
+Norms of queries and keys, rotary positions of YaRN, biases of experts, and clamps of gates.
 """
 
 from __future__ import annotations
@@ -30,14 +30,45 @@ the router, which are in 16 bits as its input where nothing is said, as in GPT-O
 (megatron/core/transformer/moe/router.py `router_dtype`; NVIDIA-NeMo/Megatron-Bridge @067f987d
 src/megatron/bridge/models/gpt_oss/gpt_oss_bridge.py)."""
 
-CLAMP_BYTES = (16.0, 20.0)
+CLAMP_BYTES = (16.0, 30.0)
 """Memory traffic of clamping both halves of a gated layer, an element of its width in 16 bits.
 
-Forward clamped 8, joined 8; backward clamped 12, joined 8 (NVIDIA/Megatron-LM @d98e8a64
-megatron/core/fusions/fused_bias_geglu.py `weighted_bias_quick_geglu_impl`)."""
+Forward clamped 8, joined 8. Backward the gate, which has an upper bound, is compared 3 and selected
+5; the other half, which has two, is compared twice 6, both joined 3, and selected 5; the halves are
+joined 8 (NVIDIA/Megatron-LM @0d8e0714, @b0cc2706, @d7288711, @d0b3b775 and @cd4afff, those of
+Megatron-Bridge 0.2 to 0.6, megatron/core/fusions/fused_bias_geglu.py
+`weighted_bias_quick_geglu_impl`; pytorch/pytorch @002ca671 torch/csrc/autograd/FunctionsManual.cpp
+`clamp_backward`)."""
+
+CLAMP_LAUNCHES = (4.0, 9.0)
+"""Operations of them: forward two clamps, one that joins, and a copy of the gate's offset to the
+GPU; backward three of the gate, five of the other half, with a zero each, and one that joins."""
+
+YARN_BYTES = (24.0, 28.0)
+"""Memory traffic of a query or key that YaRN turns, an element in 16 bits.
+
+The fused kernel has no factor of sines and cosines, which YaRN has, so PyTorch turns queries and
+keys. Forward: times the cosine 4, one half negated 2, halves joined 4, times the sine 4, sum 6,
+joined with the part that is not turned, which is empty, 4. Backward: times the cosine 4 and the
+sine 4, one half negated 2, halves joined 4, sum 6, zeros for the empty part 2 and their sum 6
+(NVIDIA/Megatron-LM @0d8e0714, @b0cc2706, @d7288711, @d0b3b775 and @cd4afff, those of
+Megatron-Bridge 0.2 to 0.6, megatron/core/models/common/embeddings/rope_utils.py
+`apply_rotary_pos_emb`, `_apply_rotary_pos_emb_bshd`; yarn_rotary_pos_embedding.py
+`_yarn_get_concentration_factor`: 1.35 for GPT-OSS). Latent queries and keys have a kernel of their
+own, which has the factor."""
+
+YARN_LAUNCHES = (22.0, 12.0)
+"""Operations that queries and keys then have beyond one fused kernel each: forward 12, with 6 for
+sine and cosine, their products and casts; backward 7."""
+
+OPERATION = 1 / 6
+"""Cost to the host of an operation of PyTorch alone over that of a layer's other launches.
+
+Those are behind modules and autograd functions in Python. 7.5e-6 s, +-2.5e-6, of 45e-6 (table
+`step_constant`, `host_seconds_per_launch` of fsdp and of megatron_core)."""
 
 BIAS_LAUNCHES = (2.0, 4.0)
-"""Kernels of the bias for each expert, forward and backward."""
+"""Operations of the bias for each expert, forward and backward."""
 
 QK_NORM_LAUNCHES = (2.0, 4.0)
 """Kernels of the norms of queries and of keys: backward the gradients of the input and of the
@@ -71,6 +102,15 @@ def traffic(size: Any, values: Values, norms: tuple[Any, ...]) -> tuple[Any, Any
     return forward, backward, experts
 
 
+def rotary_bytes(fused: tuple[Any, Any], values: Values) -> tuple[Any, Any]:
+    """Return the bytes of turning an element, forward and backward; `fused` is without YaRN."""
+    is_slow = values["uses_yarn"] & values["fuses_elementwise"]
+    if not np.any(is_slow):
+        return fused
+    forward, backward = (np.where(is_slow, *both) for both in zip(YARN_BYTES, fused, strict=True))
+    return forward, backward
+
+
 def clamp_bytes(width: Any, values: Values) -> Any:
     """Return the bytes that clamps move forward of rows of experts times their `width`."""
     return np.where(values["uses_gate_clamp"] & are_separate(values), CLAMP_BYTES[0], 0.0) * width
@@ -88,7 +128,15 @@ def are_separate(values: Values) -> Any:
 
 
 def launches(way: int, size: Any, values: Values) -> tuple[Any, Any]:
-    """Return the kernels of these parts outside the experts, and in them: 0 forward, 1 backward."""
+    """Return the launches of these parts outside the experts, and in them.
+
+    `way` is 0 forward, 1 backward.
+    """
     norms = np.where(values["uses_qk_norm"], QK_NORM_LAUNCHES[way], 0.0)
-    biases = np.where(are_separate(values) & values["uses_linear_bias"], BIAS_LAUNCHES[way], 0.0)
-    return norms, values["sparse_share"] * size.experts * biases
+    turns = values["uses_yarn"] & values["fuses_elementwise"] & np.equal(size.key_latent, 0)
+    turns = np.where(turns, YARN_LAUNCHES[way], 0.0)
+    separate = are_separate(values)
+    biases = np.where(separate & values["uses_linear_bias"], BIAS_LAUNCHES[way], 0.0)
+    clamps = np.where(separate & values["uses_gate_clamp"], CLAMP_LAUNCHES[way], 0.0)
+    inside = values["sparse_share"] * (size.experts * biases + clamps)
+    return norms + OPERATION * turns, OPERATION * inside

@@ -126,6 +126,7 @@ select
         'uses_attention_sinks ' || nullif(problem.uses_attention_sinks, false),
         'uses_linear_bias ' || nullif(problem.uses_linear_bias, not problem.uses_glu),
         'uses_gate_clamp ' || nullif(problem.uses_gate_clamp, false),
+        'uses_yarn ' || nullif(problem.uses_yarn, false),
         'uses_router_bias ' || nullif(problem.uses_router_bias, false),
         'seq_len ' || problem.seq_len,
         'vocab_size ' || problem.vocab_size,

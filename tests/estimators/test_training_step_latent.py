@@ -218,8 +218,9 @@ def test_biases_and_clamps_of_experts_are_kernels_of_their_own_but_for_mxfp8() -
     mixture |= {"expert_ffn_hidden_size": 512, "host_seconds_per_launch": 1.0}
     biased = {**mixture, "uses_linear_bias": True, "uses_gate_clamp": True}
     usual, found = step(mixture), step(biased)
-    # two rows a token: 28 bytes of a bias, 36 of a clamp; 2 of the biases of the stream
-    routed, stream = 2 * 2 * TOKENS * (28 * 512 + 36 * 512), 2 * TOKENS * 2 * 2 * 512
+    # two rows a token: 28 bytes of a bias; of a clamp 16 forward, and backward 3 + 5 for the gate,
+    # 3 + 3 + 3 + 5 for the other half, 8 to join them; 2 of the biases of the stream
+    routed, stream = 2 * 2 * TOKENS * (28 * 512 + 46 * 512), 2 * TOKENS * 2 * 2 * 512
     seconds = found["elementwise_seconds"] - usual["elementwise_seconds"]
     assert seconds == near((routed + stream) / 1e9)
     # probabilities in 32 bits widen the products
@@ -227,9 +228,10 @@ def test_biases_and_clamps_of_experts_are_kernels_of_their_own_but_for_mxfp8() -
     assert wide - step({**mixture, "dispatcher": "flex"})["elementwise_seconds"] == near(
         seconds + 2 * 2 * TOKENS * (68 - 28) * 512 / 1e9
     )
-    # two launches forward and four backward for each of four experts
+    # two operations forward and four backward for each of four experts, four and nine of the clamp:
+    # a sixth of a launch each
     waits = found["host_seconds"] - usual["host_seconds"] + seconds
-    assert waits == near(2 * 4 * (2 + 4))
+    assert waits == near(2 * (4 * (2 + 4) + 4 + 9) / 6)
     low = {"precision": "fp8", "number_recipe": "mxfp8", "transposes_operands": False}
     fused = step({**biased, **low})["elementwise_seconds"]
     assert fused - step({**mixture, **low})["elementwise_seconds"] == near(stream / 1e9)
@@ -241,3 +243,21 @@ def test_an_activation_that_is_made_again_is_clamped_again() -> None:
     usual, clamped = step(mixture), step({**mixture, "uses_gate_clamp": True})
     more = clamped["recompute_seconds"] - usual["recompute_seconds"]
     assert more == near(2 * 2 * TOKENS * 16 * 512 / 1e9)
+
+
+def test_yarn_turns_queries_and_keys_in_kernels_of_pytorch() -> None:
+    slow = {**SHAPE, **SLOW, "num_experts": 4, "experts_per_token": 2}
+    slow |= {"expert_ffn_hidden_size": 512, "host_seconds_per_launch": 1.0}
+    usual, found = step(slow), step({**slow, "uses_yarn": True})
+    # forward 24 bytes an element in place of 4, backward 28 in place of 4, in each of two layers
+    elements = 2 * TOKENS * (4 + 4) * 64
+    seconds = found["elementwise_seconds"] - usual["elementwise_seconds"]
+    assert seconds == near(elements * (20 + 24) / 1e9)
+    # 22 and 12 operations more, a sixth of a launch each
+    waits = found["host_seconds"] - usual["host_seconds"] + seconds
+    assert waits == near(2 * (22 + 12) / 6)
+    # programs that fuse nothing turn without a factor already, latent heads in one kernel with it
+    eager = {**slow, "fuses_elementwise": False}
+    assert step({**eager, "uses_yarn": True}) == step(eager)
+    heads = {**slow, **LATENT}
+    assert step({**heads, "uses_yarn": True}) == step(heads)
