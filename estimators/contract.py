@@ -16,15 +16,13 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from estimators.columns import COLUMNS, Column
 from estimators.measured import MeasuredTables as MeasuredTables
 from estimators.refusals import EmptySpaceError as EmptySpaceError
 from estimators.refusals import Refusal as Refusal
 from estimators.refusals import RefusedError as RefusedError
-from estimators.rules import Rule
-from estimators.timings import TimedKernels
 from estimators.values import PUBLISHED as PUBLISHED
 from estimators.values import Array as Array
 from estimators.values import Columns as Columns
@@ -32,6 +30,10 @@ from estimators.values import Mends as Mends
 from estimators.values import Scalar as Scalar
 from estimators.values import Space as Space
 from estimators.values import Values as Values
+
+if TYPE_CHECKING:
+    from estimators.rules import Rule
+    from estimators.timings import TimedKernels
 
 Record = Mapping[str, Scalar]
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from estimators.columns import NUMPY_TYPES, Column
+from estimators.columns import Column
+from estimators.columns.dtypes import NUMPY_TYPES
 
 LARGEST_WHOLE = 2**53 - 1
 """Beyond it float64, the type of all inputs, has gaps between whole numbers."""

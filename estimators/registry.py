@@ -29,6 +29,18 @@ def get(name: str) -> Estimator:
     RefusedError
         If there is none of that name.
     """
+    module, _, attribute = ESTIMATORS[known_name(name)].partition(":")
+    return cast("Estimator", getattr(import_module(module), attribute))
+
+
+def known_name(name: str) -> str:
+    """Return the name of the estimator that `get` returns for `name`; imports no estimator.
+
+    Raises
+    ------
+    RefusedError
+        If there is none of that name.
+    """
     # Imported here: the command line lists the names before it needs an estimator.
     from estimators.contract import Refusal, RefusedError, folded
 
@@ -36,8 +48,7 @@ def get(name: str) -> Estimator:
     if not found:
         known = ", ".join(ESTIMATORS)
         raise RefusedError([Refusal("estimator", name, "is not known", f"known: {known}")])
-    module, _, attribute = ESTIMATORS[found[0]].partition(":")
-    return cast("Estimator", getattr(import_module(module), attribute))
+    return found[0]
 
 
 def all_estimators() -> list[Estimator]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 Scalar = str | int | float | bool | None
-Array = np.ndarray[Any, np.dtype[Any]]
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+"""A text: what reads no array imports no numpy."""
 
 Columns = Mapping[str, Array]
 """Name to one-dimensional array, all of one length, dtypes as in `estimators.columns`."""

@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING
 
 from estimators.contract import Refusal, RefusedError, Scalar
-from estimators.limits import limits_of
 
 if TYPE_CHECKING:
     from estimators.columns import Column
@@ -34,6 +33,8 @@ def accept(column: Column, value: object) -> Scalar:
         number = float(value)
     except OverflowError:
         raise _refused(column, value, "is too large") from None
+    from estimators.limits import limits_of  # here: numbers of options need no numpy
+
     for limit in limits_of(column):
         if limit.is_broken(number):
             raise _refused(column, value, limit.reason)

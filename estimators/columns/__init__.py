@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from estimators.columns.calibration import CALIBRATION
 from estimators.columns.cluster import CLUSTER
-from estimators.columns.column import NUMPY_TYPES, Column, Kind
+from estimators.columns.column import Column, Kind
 from estimators.columns.costs import COST_VIEWS, COSTS
 from estimators.columns.dataflow import DATAFLOW
 from estimators.columns.experts import EXPERT_DEFAULT, EXPERTS
@@ -66,4 +66,4 @@ LAYOUT_COLUMNS = tuple(column.name for column in (*LAYOUT, *SCHEDULE))
 if len(COLUMNS) != len(_ALL):  # a name defined twice would silently lose its first meaning
     raise RuntimeError("estimators/columns defines a column twice")
 
-__all__ = ["COLUMNS", "GROUPS", "LAYOUT_COLUMNS", "NUMPY_TYPES", "Column", "Form", "Kind"]
+__all__ = ["COLUMNS", "GROUPS", "LAYOUT_COLUMNS", "Column", "Form", "Kind"]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-import numpy as np
-
 from estimators.columns.forms import FORM_OF_UNIT, IDENTIFIER, PLAIN, SHARE, Form
 
 if TYPE_CHECKING:
@@ -23,22 +21,6 @@ _STORAGE = {
     "date": "DATE",
     "time": "TIMESTAMP",
 }
-NUMPY_TYPES: dict[str, type] = {
-    "TINYINT": np.int8,
-    "UTINYINT": np.uint8,
-    "SMALLINT": np.int16,
-    "USMALLINT": np.uint16,
-    "INTEGER": np.int32,
-    "UINTEGER": np.uint32,
-    "BIGINT": np.int64,
-    "FLOAT": np.float32,
-    "DOUBLE": np.float64,
-    "BOOLEAN": np.bool_,
-    "VARCHAR": np.object_,
-}
-"""DuckDB types that a stored column may have, and what they are in memory."""
-
-_DTYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_, "str": np.object_}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +93,9 @@ class Column:
     @property
     def dtype(self) -> type:
         """Numpy dtype of the column in arithmetic."""
-        return _DTYPES[self.kind]
+        from estimators.columns.dtypes import DTYPES
+
+        return DTYPES[self.kind]
 
     def as_real(self) -> Column:
         """Return the column with real values, where an estimator takes degrees as continuous."""

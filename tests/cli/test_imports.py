@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.shared import Quickstart
 from warehouse.cli.commands import COMMANDS
+from warehouse.database.summaries import summaries
 
 ASK = """if True:
     import sys
@@ -54,4 +56,17 @@ def test_the_help_of_a_command_imports_no_library_but_typer(name: str) -> None:
 
 def test_a_query_imports_duckdb_and_neither_arrays_nor_estimators(empty_warehouse: Path) -> None:
     packages, _ = imported("sql", "select 1", "--db", empty_warehouse)
+    assert packages <= {*COMMAND_LINE, "duckdb", "_duckdb"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("rank", "--model", "gpt3_1T"), ("cost", "--tokens", "1e12"), ("energy", "--tokens", "1e12")],
+    ids=" ".join,
+)
+def test_stored_rows_are_read_without_arrays(
+    quickstart: Quickstart, arguments: tuple[str, ...]
+) -> None:
+    summaries()  # made once for each version of the package
+    packages, _ = imported(*arguments, "--db", quickstart.database)
     assert packages <= {*COMMAND_LINE, "duckdb", "_duckdb"}

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from estimators.registry import ESTIMATORS, get
+from estimators.registry import ESTIMATORS
 from tests.shared import Quickstart
 from warehouse.database.connection import open_for_read
-from warehouse.database.narrow import narrow_to
+from warehouse.database.narrow import narrow_to, narrow_to_stored_best
+from warehouse.database.summaries import summary_of
 
 
 @pytest.fixture
@@ -33,23 +34,26 @@ def test_an_estimator_keeps_its_configurations(
 ) -> None:
     views = ("configuration_source", "leading_configuration", "configuration")
     before = [rows(stored, view, name) for view in views]
-    narrow_to(stored, get(name))
+    narrow_to(stored, summary_of(name).relations)
     assert [rows(stored, view, name) for view in views] == before
 
 
 def test_the_other_estimators_are_not_read(stored: duckdb.DuckDBPyConnection) -> None:
     assert "pipeline" in explained(stored)
-    narrow_to(stored, get("roofline"))
+    narrow_to(stored, summary_of("roofline").relations)
     assert "pipeline" not in explained(stored)
     assert stored.execute("select distinct estimator from configuration").fetchall() == [
         ("roofline",)
     ]
 
 
-def explained(connection: duckdb.DuckDBPyConnection) -> str:
-    """The tables that a query over all configurations reads."""
+def explained(
+    connection: duckdb.DuckDBPyConnection,
+    query: str = "select sum(step_seconds) from configuration",
+) -> str:
+    """The tables that a query reads, by default one over all configurations."""
     connection.execute("pragma explain_output = 'optimized_only'")
-    plan = connection.execute("explain select sum(step_seconds) from configuration").fetchall()
+    plan = connection.execute(f"explain {query}").fetchall()
     return " ".join(word for _, text in plan for word in text.split() if "main." in word)
 
 
@@ -57,5 +61,24 @@ def test_an_estimator_without_configurations_leaves_the_views_as_they_are(
     stored: duckdb.DuckDBPyConnection,
 ) -> None:
     before = rows(stored, "configuration", "roofline")
-    narrow_to(stored, get("cluster"))
+    narrow_to(stored, summary_of("cluster").relations)
     assert rows(stored, "configuration", "roofline") == before
+
+
+BEST = "select count(*), sum(hash(best_of_cell)) from best_of_cell"
+
+
+def test_best_layouts_are_read_where_they_are_stored(stored: duckdb.DuckDBPyConnection) -> None:
+    before = stored.execute(BEST).fetchall()
+    assert "roofline" in explained(stored, BEST)
+    narrow_to_stored_best(stored)
+    assert "roofline" not in explained(stored, BEST)
+    assert stored.execute(BEST).fetchall() == before
+
+
+def test_a_best_layout_that_is_not_stored_is_found(stored: duckdb.DuckDBPyConnection) -> None:
+    before = stored.execute(BEST).fetchall()
+    stored.execute("create temp table stored_best as from stored_best limit 0")
+    narrow_to_stored_best(stored)
+    assert "roofline" in explained(stored, BEST)
+    assert stored.execute(BEST).fetchall() == before

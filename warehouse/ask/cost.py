@@ -7,9 +7,10 @@ from difflib import get_close_matches
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from estimators import registry
 from warehouse.ask.names import name_meant, spellings
+from warehouse.database.narrow import narrow_to_stored_best
 from warehouse.database.sql_text import quoted
+from warehouse.database.summaries import summary_of
 from warehouse.errors import InputError
 
 if TYPE_CHECKING:
@@ -223,6 +224,7 @@ def _run_table(
     InputError
         If there is none.
     """
+    narrow_to_stored_best(connection)
     keep_runs(connection, _problems_of_length(connection, runs.seq_len))
     filters = _known_filters(connection, runs)
     kept = {"only_id": runs.identity, "only_num_gpus": runs.num_gpus}
@@ -276,7 +278,7 @@ def _refuse_nothing(runs: RunQuery, left_out: Mapping[str, int]) -> None:
 
 def default_variant(estimator: str) -> str:
     """Return the default variant of an estimator: corrected if it has mends."""
-    return "corrected" if registry.get(estimator).mends else "published"
+    return "corrected" if summary_of(estimator).mends else "published"
 
 
 def _kept(row: Mapping[str, Any], runs: RunQuery, filters: Mapping[str, str]) -> bool:

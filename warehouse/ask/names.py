@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from estimators.contract import folded
-from warehouse.database.catalog import load_catalog
 from warehouse.database.sql_text import quoted
 
 if TYPE_CHECKING:
@@ -43,6 +42,8 @@ def name_meant(asked: str, known: Collection[str], spellings: Mapping[str, str])
 
 def spellings(connection: DuckDBPyConnection, column: str) -> dict[str, str]:
     """Return alias -> name of a column such as `accelerator`, from the reference tables."""
+    from warehouse.database.catalog import load_catalog  # here: few questions have an alias
+
     catalog = load_catalog(connection, with_measured=False)
     return {
         alias: name

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from estimators.columns import COLUMNS, LAYOUT_COLUMNS
 from estimators.columns.schedule import SCHEDULE
 from estimators.contract import variant_name
-from estimators.registry import all_estimators, by_precedence, get
 from warehouse.ask.names import Filters, name_meant, with_known_names
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.current import EVALUATED
 from warehouse.database.lineage import reads_of
 from warehouse.database.narrow import narrow_to
 from warehouse.database.sql_text import quoted
+from warehouse.database.summaries import Summary, by_precedence, summaries, summary_of
 from warehouse.database.views import CONFIGURATION_SOURCE
 from warehouse.errors import InputError, UsageError, WarehouseError
 from warehouse.studies.variants import mends_of_options
@@ -141,22 +141,33 @@ def filters_of(
     UsageError
         If no estimator has the variant.
     """
+    if estimator is not None:
+        return {**_named(summary_of(estimator), variant), **asked}
+    known = with_known_names(connection, asked)
+    stored = _stored(connection, ("estimator", "variant", *known))
     errors: list[WarehouseError] = []
-    for each in by_precedence() if estimator is None else [get(estimator)]:
+    for each in by_precedence():
         try:
-            mends = mends_of_options(each, variant, None)
-            named = {"estimator": each.name, "variant": variant_name(mends, each.mends)}
-            filters = {**named, **asked}
-            if estimator is None:
-                stored_problems(connection, with_known_names(connection, filters))
+            named = _named(each, variant)
+            _passing(stored, {**named, **known})
         except (InputError, UsageError) as error:
-            if estimator is not None:
-                raise
             errors.append(error)
         else:
-            return filters
-    stored_problems(connection, with_known_names(connection, asked))
+            return {**named, **asked}
+    _passing(stored, known)
     raise min(errors, key=lambda error: isinstance(error, UsageError))
+
+
+def _named(estimator: Summary, variant: str | None) -> dict[str, str]:
+    """Return the filters of an estimator and of its variant.
+
+    Raises
+    ------
+    UsageError
+        If it has no such variant.
+    """
+    mends = mends_of_options(estimator, variant, None)
+    return {"estimator": estimator.name, "variant": variant_name(mends, estimator.mends)}
 
 
 def asked_ranking(
@@ -178,7 +189,7 @@ def asked_ranking(
         As both.
     """
     filters = filters_of(connection, asked, estimator, variant)
-    narrow_to(connection, get(str(filters["estimator"])))
+    narrow_to(connection, summary_of(str(filters["estimator"])).relations)
     return filters, rank_layouts(connection, filters, top, by)
 
 
@@ -369,9 +380,9 @@ def _own_views(connection: DuckDBPyConnection, estimator: str) -> list[str]:
     joined = reads.get(CONFIGURATION_SOURCE, ())
     return [
         view
-        for relation in get(estimator).relations
+        for relation in summary_of(estimator).relations
         for view in sorted(reads)
-        if view.startswith(f"stg_{relation.name}") and view not in joined
+        if view.startswith(f"stg_{relation}") and view not in joined
     ]
 
 
@@ -425,28 +436,50 @@ def stored_problems(connection: DuckDBPyConnection, filters: Filters) -> set[int
     InputError
         If none is stored, or none passes; the first filter that none passes is named.
     """
-    names = ["problem_id", *filters]
+    return _passing(_stored(connection, filters), filters)
+
+
+def _stored(connection: DuckDBPyConnection, names: Iterable[str]) -> list[Record]:
+    """Return every stored problem with some of its names and those of its cells.
+
+    Raises
+    ------
+    InputError
+        If none is stored.
+    """
     # the first relation of an estimator has its configurations, others have details of them
-    relations = [estimator.relations[0].name for estimator in all_estimators()]
-    columns = ", ".join(quoted(name) for name in names)
-    stored = connection.execute(
+    relations = [estimator.relations[0] for estimator in summaries()]
+    columns = ", ".join(quoted(name) for name in ("problem_id", *names))
+    stored = rows_as_dicts(
+        connection,
         f"select distinct {columns} from current_cell inner join problem using (problem_id)"
         " where list_contains(?, relation)",
         [relations],
-    ).fetchall()
+    )
     if not stored:
         raise InputError(
             "no configuration is stored yet",
             "run `warehouse quickstart`, or sweep a study: warehouse sweep gpt3_1T_1d",
         )
-    for place, (name, value) in enumerate(filters.items(), start=1):
-        left = [row for row in stored if row[place] == value]
+    return stored
+
+
+def _passing(stored: Sequence[Record], filters: Filters) -> set[int]:
+    """Return the problems among `stored` that pass the filters.
+
+    Raises
+    ------
+    InputError
+        If none does; the first filter that none passes is named.
+    """
+    for place, (name, value) in enumerate(filters.items()):
+        left = [row for row in stored if row[name] == value]
         if not left:
-            others = [f"{n} {v}" for n, v in list(filters.items())[: place - 1]]
-            known = sorted({row[place] for row in stored if row[place] is not None})
+            others = [f"{n} {v}" for n, v in list(filters.items())[:place]]
+            known = sorted({row[name] for row in stored if row[name] is not None})
             raise _unknown(name, value, known, others)
         stored = left
-    return {row[0] for row in stored}
+    return {row["problem_id"] for row in stored}
 
 
 def _unknown(

@@ -30,9 +30,9 @@ def say(text: str) -> None:
 
 def title_line(estimator: str) -> str:
     """Return the estimator with its title, which names its source."""
-    from estimators import registry
+    from warehouse.database.summaries import summary_of
 
-    return f"{estimator}: {registry.get(estimator).title}"
+    return f"{estimator}: {summary_of(estimator).title}"
 
 
 def put(columns: Sequence[str], blocks: Blocks, form: Format = Format.TABLE) -> None:

@@ -1,8 +1,8 @@
-"""Queries about one estimator: its branch of the union of all configurations, and no other.
+"""Queries about some relations: their branches of the union of all configurations, and no other.
 
 DuckDB takes longer to plan a query over all estimators than to run it. Temporary views take the
 place of the unions, on one connection: DuckDB looks a name up among temporary objects first, also
-inside the views of the database. Nothing is written.
+inside the views of the database. Nothing is written, and the connection must not store cells.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from warehouse.database.sql_text import quoted
 from warehouse.database.views import CONFIGURATION_SOURCE, LEADING
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+    from collections.abc import Collection
 
-    from estimators.contract import Estimator
+    from duckdb import DuckDBPyConnection
 
 _COLUMNS = """\
 select table_name, column_name, data_type
@@ -25,10 +25,17 @@ where not internal and list_contains(?, table_name)
 order by table_name, column_index"""
 
 
-def narrow_to(connection: DuckDBPyConnection, estimator: Estimator) -> None:
-    """Have the later queries on a connection see the configurations of one estimator only.
+_UNSTORED = """\
+select exists(
+    from cell_state
+    anti join stored_best using (cell_id, sibling_record)
+)"""
 
-    An estimator without a branch in the unions leaves them as they are.
+
+def narrow_to(connection: DuckDBPyConnection, relations: Collection[str]) -> None:
+    """Have the later queries on a connection see the configurations of some relations only.
+
+    Relations without a branch in the unions leave them as they are.
     """
     stored = connection.execute(
         "select view_name, sql from duckdb_views() where not internal and "
@@ -36,11 +43,7 @@ def narrow_to(connection: DuckDBPyConnection, estimator: Estimator) -> None:
         [[CONFIGURATION_SOURCE, LEADING + CONFIGURATION_SOURCE]],
     ).fetchall()
     branches = {
-        union: [
-            name
-            for relation in estimator.relations
-            for name in _branches(union, relation.name, sql)
-        ]
+        union: [name for relation in relations for name in _branches(union, relation, sql)]
         for union, sql in stored
     }
     asked = [*branches, *(name for names in branches.values() for name in names)]
@@ -58,6 +61,15 @@ def narrow_to(connection: DuckDBPyConnection, estimator: Estimator) -> None:
                 f"create or replace temp view {quoted(union)} with (defer_binding) as "
                 + " union all ".join(selects)
             )
+
+
+def narrow_to_stored_best(connection: DuckDBPyConnection) -> None:
+    """Have the later queries on a connection read the best layouts of cells where they are stored.
+
+    An empty table takes the place of view `unstored_best`, unless a cell in force needs it.
+    """
+    if connection.execute(_UNSTORED).fetchall() == [(False,)]:
+        connection.execute("create or replace temp table unstored_best as from stored_best limit 0")
 
 
 def _branches(union: str, relation: str, sql: str) -> list[str]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from estimators.columns import COLUMNS, NUMPY_TYPES
+from estimators.columns import COLUMNS
+from estimators.columns.dtypes import NUMPY_TYPES
 from estimators.contract import Array, Catalog, Cell, Columns, Estimator, Relation
 from warehouse.database.leading import LeadingRows
 

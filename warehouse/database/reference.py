@@ -14,7 +14,8 @@ from datetime import date, datetime
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from estimators.columns import COLUMNS, NUMPY_TYPES, Column
+from estimators.columns import COLUMNS, Column
+from estimators.columns.dtypes import NUMPY_TYPES
 from estimators.contract import Refusal, RefusedError
 from warehouse.database import resources
 from warehouse.database.sql_text import is_name, quoted

@@ -35,6 +35,12 @@ class _File(NamedTuple):
     inode: int
 
 
+def package_hash() -> str:
+    """Return the hash of every module, and of everything that a database is made from."""
+    place = _PACKAGES / "warehouse"
+    return f"{source_hash()} {_hash(tuple(_files(str(place), place.name)), ())}"
+
+
 def source_hash() -> str:
     """Return the hash of everything that a database of this package is made from."""
     directories = [

@@ -7,7 +7,7 @@ as ``R1,R2``. ``both`` and ``each`` name several variants at once.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from estimators.contract import PUBLISHED, Mends, Refusal, RefusedError
 from warehouse.errors import UsageError
@@ -16,12 +16,22 @@ from warehouse.limits import shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from estimators.contract import Estimator
-
 DEFAULT_VARIANT = "corrected"
 
 
-def parse_variants(estimator: Estimator, text: object) -> tuple[Mends, ...]:
+class Mendable(Protocol):
+    """An estimator, or a summary of one, as far as variants read it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def mends(self) -> tuple[str, ...]:
+        """Erratum ids it can mend, in order."""
+
+
+def parse_variants(estimator: Mendable, text: object) -> tuple[Mends, ...]:
     """Return the sets of mends that `text` names, published first.
 
     Parameters
@@ -52,7 +62,7 @@ def parse_variants(estimator: Estimator, text: object) -> tuple[Mends, ...]:
     return (chosen_mends(estimator, ids),)
 
 
-def parse_variant(estimator: Estimator, text: object) -> Mends:
+def parse_variant(estimator: Mendable, text: object) -> Mends:
     """Return the mends of one variant: published, corrected, or errata separated by commas.
 
     Raises
@@ -67,7 +77,7 @@ def parse_variant(estimator: Estimator, text: object) -> Mends:
     return mends
 
 
-def chosen_mends(estimator: Estimator, ids: Sequence[object]) -> Mends:
+def chosen_mends(estimator: Mendable, ids: Sequence[object]) -> Mends:
     """Return the mends called `ids`.
 
     Raises
@@ -91,7 +101,7 @@ def chosen_mends(estimator: Estimator, ids: Sequence[object]) -> Mends:
     return frozenset(str(name) for name in ids)
 
 
-def mends_of_options(estimator: Estimator, variant: str | None, mend: str | None) -> Mends:
+def mends_of_options(estimator: Mendable, variant: str | None, mend: str | None) -> Mends:
     """Return the mends that options --variant and --mend name; by default all.
 
     Raises
@@ -109,7 +119,7 @@ def mends_of_options(estimator: Estimator, variant: str | None, mend: str | None
 
 
 def variants_of_options(
-    estimator: Estimator, variant: str | None, mend: str | None
+    estimator: Mendable, variant: str | None, mend: str | None
 ) -> tuple[Mends, ...]:
     """Return the sets of mends that options --variant and --mend name; by default all mends.
 
@@ -135,7 +145,7 @@ def _ids(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _hint(estimator: Estimator, words: Sequence[str]) -> str:
+def _hint(estimator: Mendable, words: Sequence[str]) -> str:
     listed = ", ".join(words)
     if not estimator.mends:
         return f"use {listed}; {estimator.name} has no errata"

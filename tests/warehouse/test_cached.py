@@ -1,0 +1,86 @@
+"""Documents in the cache directory: read where they are sound, made where they are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from estimators import registry
+from warehouse.database.cached import cached
+from warehouse.database.summaries import summaries
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("WAREHOUSE_CACHE", str(tmp_path / "kept"))
+    return tmp_path / "kept"
+
+
+class Maker:
+    """Makes a document and counts how often."""
+
+    def __init__(self, document: object) -> None:
+        self.document = document
+        self.number = 0
+
+    def __call__(self) -> object:
+        self.number += 1
+        return self.document
+
+
+def test_a_document_is_made_once(directory: Path) -> None:
+    make = Maker({"steps": (1, 0.1)})
+    assert [cached("one", 1, make) for _ in range(2)] == [{"steps": [1, 0.1]}] * 2
+    assert make.number == 1
+    assert [path.suffix for path in directory.iterdir()] == [".json"]
+
+
+def test_other_facts_and_other_kinds_are_other_documents(directory: Path) -> None:
+    assert cached("one", "a", Maker(1)) == 1
+    assert cached("one", "b", Maker(2)) == 2
+    assert cached("two", "a", Maker(3)) == 3
+    assert len(list(directory.iterdir())) == 3
+
+
+@pytest.mark.parametrize("text", ["", '{"half', "\x00"])
+def test_a_damaged_file_is_replaced(directory: Path, text: str) -> None:
+    cached("one", 1, Maker("sound"))
+    [path] = directory.iterdir()
+    path.write_text(text)
+    assert cached("one", 1, Maker("sound")) == "sound"
+    assert path.read_text() == '"sound"'
+
+
+def test_a_directory_that_cannot_be_made_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("WAREHOUSE_CACHE", str(tmp_path / "file/below"))
+    assert cached("one", 1, Maker("made")) == "made"
+
+
+def test_old_documents_are_removed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("warehouse.database.cached._KEPT_FILES", 2)
+    for facts in range(4):
+        cached("one", facts, Maker(facts))
+    assert len(list(directory.iterdir())) == 2
+
+
+def test_a_foreign_estimator_is_asked_itself(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(registry.ESTIMATORS, "toy", "tests.toy_estimator:TOY")
+    assert summaries()[-1].title == registry.get("toy").title
+    assert not directory.exists()
+
+
+def test_summaries_are_of_the_estimators(directory: Path) -> None:
+    for _ in range(2):
+        for summary in summaries():
+            estimator = registry.get(summary.name)
+            assert summary.title == estimator.title
+            assert summary.precedence == estimator.precedence
+            assert summary.mends == estimator.mends
+            assert summary.relations == tuple(each.name for each in estimator.relations)
+    assert list(directory.iterdir())

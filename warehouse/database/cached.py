@@ -1,0 +1,92 @@
+"""Documents that follow from the package, or from few facts, kept in the cache directory.
+
+Each is one JSON file, named by a hash of everything that it follows from. The cache is optional: a
+directory that cannot be read or written is not used, and a damaged file in it is replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from estimators import registry
+from warehouse import settings
+from warehouse.database.source import package_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_KEPT_FILES = 64
+"""The most recently used documents of a kind stay."""
+
+
+def cached(kind: str, facts: object, make: Callable[[], Any]) -> Any:
+    """Return the document that `make` returns, from the cache if it is there.
+
+    Estimators from outside of the package may change without a change of the package: where one is
+    registered, nothing is kept.
+
+    Parameters
+    ----------
+    kind
+        Beginning of the file's name.
+    facts
+        Everything that the document follows from besides the source of the package; it is
+        written as text.
+    make
+        Returns a JSON-able document. Tuples in it become lists, kept or not.
+    """
+    directory = settings.cache()
+    if directory is None or not _is_packaged():
+        return _plain(make())
+    content = f"{package_hash()} {facts!r}"
+    key = blake2b(content.encode(), digest_size=16).hexdigest()
+    path = directory / f"{kind}-{key}.json"
+    with suppress(OSError, ValueError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        with suppress(OSError):  # a directory that may only be read
+            os.utime(path)
+        return found
+    made = _plain(make())
+    with suppress(OSError):
+        _store(path, json.dumps(made))
+        _remove_old(directory, kind)
+    return made
+
+
+def _is_packaged() -> bool:
+    return all(place.startswith("estimators.") for place in registry.ESTIMATORS.values())
+
+
+def _plain(document: object) -> Any:
+    """Return a document as a file gives it back."""
+    return json.loads(json.dumps(document))
+
+
+def _store(path: Path, text: str) -> None:
+    """Write a file that appears whole under its name, or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f"{path.name}.new-{os.getpid()}")
+    try:
+        new.write_text(text, encoding="utf-8")
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _remove_old(directory: Path, kind: str) -> None:
+    used = sorted(directory.glob(f"{kind}-*.json"), key=_last_used, reverse=True)
+    for path in used[_KEPT_FILES:]:
+        with suppress(OSError):
+            path.unlink()
+
+
+def _last_used(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # another process removed it
+        return 0.0

@@ -1,0 +1,74 @@
+"""What queries about stored rows ask of estimators, without an import of their formulas."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from estimators import registry
+from warehouse.database.cached import cached
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Attributes of an estimator, as `estimators.contract.Estimator` has them.
+
+    Attributes
+    ----------
+    name, title, precedence, mends
+        As there.
+    relations
+        Names of its relations.
+    """
+
+    name: str
+    title: str
+    precedence: int
+    mends: tuple[str, ...]
+    relations: tuple[str, ...]
+
+
+def summaries() -> list[Summary]:
+    """Return a summary of every registered estimator, in order of registration."""
+    found = cached("estimators", tuple(registry.ESTIMATORS), _summarized)
+    return [
+        Summary(
+            one["name"],
+            one["title"],
+            one["precedence"],
+            tuple(one["mends"]),
+            tuple(one["relations"]),
+        )
+        for one in found
+    ]
+
+
+def summary_of(name: str) -> Summary:
+    """Return the summary of the estimator called `name`, as `registry.get` finds it.
+
+    Raises
+    ------
+    RefusedError
+        If there is none of that name.
+    """
+    known = registry.known_name(name)
+    return next(summary for summary in summaries() if summary.name == known)
+
+
+def by_precedence() -> list[Summary]:
+    """Return every summary, those first that answer where several estimators can."""
+    return sorted(summaries(), key=lambda summary: -summary.precedence)
+
+
+def _summarized() -> list[dict[str, object]]:
+    return [
+        asdict(
+            Summary(
+                each.name,
+                each.title,
+                each.precedence,
+                tuple(each.mends),
+                tuple(relation.name for relation in each.relations),
+            )
+        )
+        for each in registry.all_estimators()
+    ]
