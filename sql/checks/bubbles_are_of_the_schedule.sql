@@ -5,6 +5,8 @@
 -- section 2.2): the bubble is that many microbatches of a stage. A stage has the work of the last
 -- one without the output layer; an embedding may take a twentieth longer. Stages that are balanced
 -- by their products (balances_stages) have unequal layers: their bubble is only not negative.
+-- Interleaved chunks that hide the exchange of experts run one pass forward more before the first
+-- backward (Megatron-LM get_pp_rank_microbatches): their bubble is only not negative as well.
 with waited as (
     select
         *,
@@ -50,7 +52,13 @@ where
         and problem_id not in (
             select problem.problem_id
             from problem
-            where problem.balances_stages
+            where
+                problem.balances_stages
+                or (
+                    waited.virtual_pipeline > 1
+                    and problem.num_experts > 1
+                    and problem.overlaps_expert_comm
+                )
         )
         and (
             left_seconds < least_bubble_seconds - 1e-9 * step_seconds
