@@ -26,6 +26,22 @@ def test_chosen_columns_are_shown_in_the_order_they_were_named(
     assert list(json.loads(out)[0]) == ["mfu", "tensor_parallel", "step_seconds"]
 
 
+def test_columns_are_chosen_by_headings_with_units(
+    warehouse: Command, quickstart: Quickstart
+) -> None:
+    named = ("--columns", "step s,MEMORY gb,rank,step s", "--db", quickstart.database)
+    _, out, _ = warehouse(*RANK, *named)
+    assert out.splitlines()[0].split() == ["step", "s", "memory", "GB", "rank"]
+
+
+def test_columns_of_a_document_are_refused(warehouse: Command, quickstart: Quickstart) -> None:
+    code, out, err = warehouse(
+        "status", "--json", "--columns", "study", "--db", quickstart.database
+    )
+    assert (code, out) == (2, "")
+    assert "this JSON is a document" in err
+
+
 def test_a_column_that_no_table_has_is_refused(warehouse: Command, quickstart: Quickstart) -> None:
     code, _, err = warehouse(*RANK, "--columns", "mfu,speed", "--db", quickstart.database)
     assert code == 2
@@ -50,3 +66,13 @@ def test_wide_shows_every_column(warehouse: Command, quickstart: Quickstart) -> 
     _, out, _ = warehouse(*RANK, "--wide", "--db", quickstart.database)
     assert "not shown" not in out
     assert len(out.splitlines()[0]) > 60
+
+
+def test_a_narrow_table_keeps_the_layout(
+    warehouse: Command, quickstart: Quickstart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warehouse.cli.display.terminal_width", lambda: 80)
+    monkeypatch.setenv("NO_COLOR", "1")
+    _, out, _ = warehouse("rank", "--model", "gpt3_1T", "--db", quickstart.database)
+    header = out.splitlines()[0].split()
+    assert {"GPUs", "rank", "DP", "TP", "PP", "step"} <= set(header)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from warehouse.cli.display import HEADLINES, chosen_places, terminal
+from warehouse.cli.display import HEADLINES, chosen_places, refuse_choice, terminal
 from warehouse.show.formats import Format, count, write
 from warehouse.show.values import json_value
 
@@ -60,7 +60,13 @@ def put_for_people(
     headings
         Column -> its heading in a table, where it is not the usual one.
     """
-    places = chosen_places(columns)
+
+    def headed() -> list[str]:
+        from warehouse.show.units import for_people
+
+        return for_people(columns, rows, headings)[0]
+
+    places = chosen_places(columns, headed)
     if places is not None:
         columns = [columns[place] for place in places]
         rows = [[row[place] for place in places] for row in rows]
@@ -73,9 +79,9 @@ def put_for_people(
         telling = telling_columns(columns, rows, drop)
         columns = [columns[place] for place in telling]
         rows = [[row[place] for place in telling] for row in rows]
-    headed, table = for_people(columns, rows, headings)
-    important = [headed[columns.index(name)] for name in HEADLINES if name in columns]
-    write(sys.stdout, headed, [table], form, terminal(important))
+    shown, table = for_people(columns, rows, headings)
+    important = [shown[columns.index(name)] for name in HEADLINES if name in columns]
+    write(sys.stdout, shown, [table], form, terminal(important))
 
 
 @dataclass(frozen=True)
@@ -115,7 +121,14 @@ def put_sections(sections: Sequence[Section], form: Format = Format.TABLE) -> No
 
 
 def put_document(document: object, indent: int = 1) -> None:
-    """Print one JSON object."""
+    """Print one JSON object.
+
+    Raises
+    ------
+    UsageError
+        If the user chose columns: the object is no table.
+    """
+    refuse_choice()
     sys.stdout.write(json.dumps(document, indent=indent, ensure_ascii=False) + "\n")
 
 

@@ -83,7 +83,8 @@ end, in each quarter of the interval, beyond the slow end; shares in percent)"""
 
 _ACCURACY = """\
 select
-    reference, published_group, estimator, variant, num_rows, mean_absolute_relative_error,
+    {group_name} as published_group,
+    estimator, variant, num_rows, mean_absolute_relative_error,
     max_absolute_relative_error, bias, mean_absolute_error_beyond_rounding,
     time_mean_absolute_relative_error, spearman_correlation,
     baseline_mean_absolute_relative_error, line_mean_absolute_relative_error,
@@ -156,7 +157,8 @@ def comparison(connection: DuckDBPyConnection, *, every_row: bool = False) -> li
 
     sections = _by_group(connection)
     sections += _coverage(connection)
-    sections.append(Section(_HOW, *fetched(connection, _ACCURACY)))
+    accuracy = fetched(connection, _with_group_names(_ACCURACY))
+    sections.append(Section(_HOW, *accuracy, headings={"published_group": "measured"}))
     condition = "true" if every_row else f"reference <> {literal(MEASUREMENTS)}"
     columns, rows = fetched(connection, _COMPARISON.format(condition=condition))
     # one query: the view takes longer than all of its rows
@@ -193,12 +195,7 @@ def _by_estimator(
     connection: DuckDBPyConnection, query: str, heading: str, headings: Mapping[str, str]
 ) -> list[Section]:
     """Return the rows of a query as a table for each estimator."""
-    from warehouse.calibrate.published import MEASUREMENTS
-
-    measurements = literal(MEASUREMENTS)
-    group_name = _GROUP_NAME.format(measurements=measurements)
-    named = query.format(measurements=measurements, group_name=group_name)
-    columns, rows = fetched(connection, named)
+    columns, rows = fetched(connection, _with_group_names(query))
     place = columns.index("estimator")
     return [
         Section(
@@ -210,3 +207,11 @@ def _by_estimator(
         )
         for estimator in dict.fromkeys(str(row[place]) for row in rows)
     ]
+
+
+def _with_group_names(query: str) -> str:
+    from warehouse.calibrate.published import MEASUREMENTS
+
+    measurements = literal(MEASUREMENTS)
+    group_name = _GROUP_NAME.format(measurements=measurements)
+    return query.format(measurements=measurements, group_name=group_name)

@@ -10,22 +10,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from warehouse.show.tables import Terminal
 
 HEADLINES = (
-    *("rank_by_time", "rank", "layout", "step_seconds", "training_seconds", "lowest_cost_usd"),
-    *(
-        "cost_usd",
-        "basis",
-        "usd_per_gpu_hour",
-        "electricity_usd",
-        "kg_co2e",
-        "tokens_per_second",
-        "mfu",
-    ),
-    *("memory_bytes", "relative_error", "time_mean_absolute_relative_error"),
+    *("rank_by_time", "rank", "published_group", "published_row", "layout", "step_seconds"),
+    *("training_seconds", "published_training_seconds"),
+    *("lowest_cost_usd", "cost_usd", "basis", "usd_per_gpu_hour"),
+    *("lowest_energy_kwh", "electricity_usd", "lowest_electricity_usd"),
+    *("grid", "kg_co2e", "lowest_kg_co2e"),
+    *("relative_error", "time_relative_error", "mean_absolute_relative_error"),
+    *("study", "num_rows", "num_rows_done", "degree", "degree_value"),
+    *("model", "accelerator", "num_gpus", "global_batch_size", "seq_len"),
+    *("data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel"),
+    *("expert_parallel", "zero_stage", "microbatch_size"),
+    *("estimator", "framework", "variant", "bias"),
+    *("mfu", "memory_bytes", "tokens_per_second"),
 )
 """Columns that a narrow terminal keeps, the most important first; the others follow from left to
 right."""
@@ -78,24 +79,47 @@ def displayed(*, is_wide: bool, columns: Sequence[str]) -> Iterator[None]:
         )
 
 
-def chosen_places(columns: Sequence[str]) -> list[int] | None:
+def chosen_places(
+    columns: Sequence[str], headed: Callable[[], Sequence[str]] | None = None
+) -> list[int] | None:
     """Return the places of the columns that the user chose, in his order.
 
     None: he chose none, or none of this table.
+
+    Parameters
+    ----------
+    headed
+        Returns the headings of the columns, where they are not the names.
     """
     display = _DISPLAY.get(Display())
     if not display.columns:
         return None
     from warehouse.show.units import column_headed
 
-    places = []
+    headings = columns if headed is None else headed()
+    places: list[int] = []
     for name in display.columns:
-        wanted = {name.strip().casefold(), (column_headed(name) or name).casefold()}
-        for place, column in enumerate(columns):
-            if column.casefold() in wanted:
-                display.found.add(name)
-                places.append(place)
-    return places or None
+        wanted = {name.casefold(), (column_headed(name) or name).casefold()}
+        found = [
+            place
+            for place, known in enumerate(zip(columns, headings, strict=True))
+            if wanted & {text.casefold() for text in known}
+        ]
+        if found:
+            display.found.add(name)
+        places += found
+    return list(dict.fromkeys(places)) or None
+
+
+def refuse_choice() -> None:
+    """Raise `UsageError` if the user chose columns."""
+    if _DISPLAY.get(Display()).columns:
+        from warehouse.errors import UsageError
+
+        raise UsageError(
+            "`--columns` chooses columns of tables, and this JSON is a document",
+            "leave --columns out",
+        )
 
 
 def terminal_width() -> int | None:
