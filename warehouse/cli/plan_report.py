@@ -287,8 +287,8 @@ def _put_counts(report: _Report, answer: PlanAnswer) -> None:
     lines = answer.counts if has_limits else answer.counts[max(place - 1, 0) : place + 2]
     rows = []
     for line in lines:
-        own = "best" if has_limits else "asked for"
-        mark = own if line["num_gpus"] == answer.num_gpus else None
+        chosen = "best" if has_limits else "asked for"
+        mark = chosen if line["num_gpus"] == answer.num_gpus else None
         if mark is None and has_limits and line["num_gpus"] in answer.within_limits:
             mark = "within the limits"
         note = line["note"] or mark or ""
