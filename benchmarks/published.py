@@ -105,6 +105,7 @@ MIXTURES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("launches of the host", {"host_seconds_per_launch": 0.0, "host_seconds_per_layer": 0.0}),
     ("captured graphs (`uses_cuda_graphs` false)", {"uses_cuda_graphs": False}),
     ("further tokens (`num_mtp_layers` 0)", {"num_mtp_layers": 0}),
+    ("parts recomputed by recipe (`recompute_modules` none)", {"recompute_modules": "none"}),
     ("rotary positions of YaRN", {"uses_yarn": False}),
     ("biases and clamps of experts", {"uses_linear_bias": False, "uses_gate_clamp": False}),
     ("measured kernels of products (`kernels` formula)", {"kernels": "formula"}),

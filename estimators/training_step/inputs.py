@@ -20,7 +20,7 @@ from estimators.inputs import Inputs
 from estimators.kernels.attention import BLOCK, chip_of, default_program, programs_of, record_of
 from estimators.kernels.products import FORMULA, kernels_of, measured_accelerators
 from estimators.training_step.format_inputs import OF_OPTIMIZER, given_constants, resolve_formats
-from estimators.training_step.modules import NONE
+from estimators.training_step.modules import NONE, can_recompute
 from estimators.training_step.pipeline_layout import num_stages
 from estimators.training_step.placement import IN_A_V
 from estimators.training_step.rules import LAYOUT_RULES, PROBLEM_RULES
@@ -148,8 +148,11 @@ DEFAULTS: dict[str, Any] = {
 OF_EXPERTS = ("dispatcher", "overlaps_expert_comm")
 """Inputs whose defaults are rows of the table of experts' exchanges."""
 
-OF_RECIPES = ("overlapped_expert_fraction", "uses_cuda_graphs", "captures_whole_steps")
-"""Constants that such a row may set."""
+OF_RECIPES = (
+    *("overlapped_expert_fraction", "uses_cuda_graphs", "captures_whole_steps"),
+    "recompute_modules",
+)
+"""Inputs with another default that such a row may set."""
 
 ONES = (
     *("tensor_parallel", "context_parallel", "expert_tensor_parallel", "expert_parallel"),
@@ -484,7 +487,10 @@ def _resolve_experts(
                 inputs[name][rows & inputs.missing(name)] = found[name]
         for name in OF_RECIPES:
             if found.get(name) is not None:
-                inputs[name][rows & ~asked[name]] = found[name]
+                free = rows & ~asked[name]
+                if name == "recompute_modules":
+                    free &= can_recompute(str(found[name]), str(recipe), inputs["kv_lora_rank"])
+                inputs[name][free] = found[name]
     for name in OF_EXPERTS:
         inputs.default(name, DEFAULTS[name])
 

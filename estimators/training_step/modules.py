@@ -46,6 +46,21 @@ def flags_of(given: Any) -> dict[str, Any]:
     return {name: np.array([name in own for own in names], dtype=bool) for name in MODULES}
 
 
+def can_recompute(parts: str, recipe: str, latent: Array) -> Array:
+    """Return in which rows the parts can be a default: none that `MODULE_RULES` would refuse.
+
+    Parameters
+    ----------
+    recipe
+        As `number_recipe`.
+    latent
+        Widths of the latents of keys, 0 without.
+    """
+    again = parsed(parts)
+    is_scaled = recipe == "delayed" and not again.isdisjoint(("layernorm", "moe_act"))
+    return np.full(len(latent), not is_scaled) & (("mla_up_proj" not in again) | (latent > 0))
+
+
 def any_again(values: Values) -> bool:
     """Return whether any part is recomputed one by one."""
     return any(

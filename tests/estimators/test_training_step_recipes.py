@@ -119,3 +119,55 @@ def test_each_release_that_differs_is_that_of_its_key() -> None:
     for name, row in CATALOG.tables["expert_default"].items():
         _, _, until = name.partition(" until ")
         assert row["before_release"] == (float(until) if until else None), name
+
+
+H100, GB200, GB300, B200 = "H100 SXM 80GB", "GB200 (per GPU)", "GB300 (per GPU)", "B200 SXM 180GB"
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"model": "gpt_oss_120B", "accelerator": H100}, "layernorm+moe_act"),
+        ({"model": "gpt_oss_120B", "accelerator": GB200}, "layernorm+moe_act"),
+        ({"model": "gpt_oss_120B", "accelerator": GB200, "precision": "fp8"}, "none"),
+        ({"model": "gpt_oss_120B", "accelerator": GB300}, "none"),
+        ({"model": "qwen3_30B_A3B", "accelerator": GB200}, "none"),
+        ({"model": "deepseek_v3", "accelerator": GB200}, "mla_up_proj"),
+        ({"model": "deepseek_v3", "accelerator": GB300}, "moe_act"),
+        ({"model": "deepseek_v3", "accelerator": H100}, "mla_up_proj+mlp"),
+        ({"model": "deepseek_v3", "accelerator": GB200, "number_recipe": "tensorwise"}, "mlp"),
+        # what is given counts
+        ({"model": "gpt_oss_120B", "accelerator": H100, "recompute_modules": "none"}, "none"),
+        # and no default is what a rule refuses
+        (
+            {
+                "model": "gpt_oss_120B",
+                "accelerator": H100,
+                "precision": "fp8",
+                "number_recipe": "delayed",
+            },
+            "none",
+        ),
+        (
+            {
+                "model": "deepseek_v3",
+                "accelerator": H100,
+                "q_lora_rank": 0,
+                "kv_lora_rank": 0,
+                "qk_rotary_size": 0,
+            },
+            "none",
+        ),
+    ],
+)
+def test_parts_are_recomputed_as_the_recipe_does(row: dict[str, Any], expected: str) -> None:
+    assert resolved(row)["recompute_modules"] == expected
+
+
+@pytest.mark.parametrize(
+    ("release", "expected"),
+    [(25.11, "mla_up_proj"), (26.02, "mla_up_proj"), (26.04, "mlp"), (26.06, "mla_up_proj")],
+)
+def test_each_release_recomputes_its_parts(release: float, expected: str) -> None:
+    row = {"model": "deepseek_v3", "accelerator": GB200, "precision": "fp8"}
+    assert resolved({**row, "framework_release": release})["recompute_modules"] == expected
