@@ -58,7 +58,8 @@ def test_with_so_many_megawatts_no_more_gpus_are_taken_than_they_feed(
     plan: Callable[..., tuple[Any, str]],
 ) -> None:
     fed = 11.9
-    found, _ = plan("--watts", WATTS, "--max-mw", fed * WATTS * PUE / 1e6)
+    # servers of two: counts between two powers are sold
+    found, _ = plan("--nvlink-size", 2, "--watts", WATTS, "--max-mw", fed * WATTS * PUE / 1e6)
     assert found["power_watts"] <= fed * WATTS * PUE
     assert found["num_gpus"] in (8, 10)
     assert {line["num_gpus"] for line in found["counts"]} >= {8, 10, 12, 14, 16}
@@ -81,12 +82,14 @@ def test_limits_that_only_a_count_between_two_powers_keeps_are_not_refused(
 ) -> None:
     # 12 GPUs end in days that 8 do not make, and draw what 16 exceed: no power of two does both
     # with a host that costs nothing: else the layers of twelve are as long as those of eight
-    free = "host_seconds_per_launch=0"
-    base, _ = plan("--gpus", 8, free)
-    between, _ = plan("--gpus", 12, free)
+    # and servers of two: twelve GPUs are sold
+    free = ("host_seconds_per_launch=0", "--nvlink-size", 2)
+    base, _ = plan("--gpus", 8, *free)
+    between, _ = plan("--gpus", 12, *free)
     assert between["training_seconds"] < base["training_seconds"]
     days = between["training_seconds"] * 1.001 / 86400
-    found, _ = plan(free, "--days", days, "--watts", WATTS, "--max-mw", 12.5 * WATTS * PUE / 1e6)
+    limits = ("--days", days, "--watts", WATTS, "--max-mw", 12.5 * WATTS * PUE / 1e6)
+    found, _ = plan(*free, *limits)
     assert found["num_gpus"] == 12
     powers = [line for line in found["counts"] if line["num_gpus"].bit_count() == 1]
     fed = 12.5 * WATTS * PUE
@@ -148,3 +151,12 @@ def test_a_power_that_feeds_no_gpu_is_refused(refusal: Refusal) -> None:
     code, error = refusal(*QUESTION, "--max-mw", 0.0001)
     assert code == 3
     assert "--max-mw feeds 0.3" in error
+
+
+def test_counts_that_are_not_sold_are_tried_only_when_they_are_asked_for(
+    plan: Callable[..., tuple[Any, str]],
+) -> None:
+    found, _ = plan("--watts", WATTS, "--max-mw", 15.9 * WATTS * PUE / 1e6)
+    assert {line["num_gpus"] for line in found["counts"]} == {1, 2, 4, 8, 16}
+    found, _ = plan("--gpus", 12)
+    assert [line["num_gpus"] for line in found["counts"]] == [8, 12, 16]
