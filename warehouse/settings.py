@@ -56,7 +56,7 @@ def usual_database() -> Path:
 
 
 def cache() -> Path | None:
-    """Return the directory of empty databases, None if the system has no place for it.
+    """Return the directory of what can be made again, None if the system has no place for it.
 
     Raises
     ------

@@ -263,6 +263,21 @@ def test_the_lines_and_their_figures_are_the_same_whatever_is_stored(
     assert own["bias"] > 0 > own["time_bias"]
 
 
+def test_errors_are_found_once(
+    plan: Document, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WAREHOUSE_CACHE", str(tmp_path / "cache"))
+    first = plan(*GPUS)
+
+    def found_again(*_: object) -> None:
+        raise AssertionError("the errors are found again")
+
+    for name in ("published_steps", "resolve_rows", "stored_errors", "memory_errors"):
+        monkeypatch.setattr(f"warehouse.plan.errors.{name}", found_again)
+    assert plan(*GPUS) == first
+    assert first["errors"]
+
+
 def test_of_the_roofline_every_table_is_told_and_the_partial_ones_are_named(
     warehouse: Command, database: Path, plan: Document
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from warehouse.plan import queries
@@ -122,10 +123,9 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
     if is_near_capacity(best):
         asked["roomier"] = queries.best_layouts(run, problem, 1, NEAR_CAPACITY)
     found = {name: ask(query) for name, query in asked.items()}
-    layouts, other_kind, roomier = (
-        with_intervals(run, found.get(name, ()), num_gpus)
-        for name in ("layouts", "other_kind", "roomier")
-    )
+    groups = [found.get(name, []) for name in ("layouts", "other_kind", "roomier")]
+    lines = iter(with_intervals(run, [*chain(*groups)], num_gpus))
+    layouts, other_kind, roomier = (list(islice(lines, len(group))) for group in groups)
     sure = uncertainty(run, ask, best, num_gpus)
     return PlanAnswer(
         run,
