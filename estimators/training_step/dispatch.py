@@ -212,10 +212,16 @@ def moved_bytes(size: Any, values: Values, layout: Values) -> Any:
     `alltoall` reads tokens and writes their copies, sorts the received ones by expert, and does
     both again in reverse with the results; a rank with one expert sorts nothing. `flex` and
     `allgather` put in order what they received, once, and add up the results of a rank's experts.
+    Formats of 8 and 4 bits pad each expert's rows: `alltoall` copies tokens and results once more,
+    the kernels of `flex` pad as they put in order (NVIDIA/Megatron-LM @0d8e0714, @b0cc2706,
+    @d7288711, @d0b3b775 and @cd4afff, those of Megatron-Bridge 0.2 to 0.6,
+    megatron/core/transformer/moe/experts.py `quantization_padding`, token_dispatcher.py
+    `pad_multiple`; NVIDIA/TransformerEngine v2.9 transformer_engine/pytorch/module/fp8_padding.py).
     """
     width = 2.0 * size.rows * size.hidden
     copies, ranks = values["experts_per_token"], layout["expert_parallel"]
     sorts = np.where(size.experts > 1, 2.0 * copies, 0.0)
+    sorts = sorts + np.where(values["low_format"] > 0, 2.0 * copies, 0.0)
     received = distinct_places(ranks, values)
     received = np.where(np.equal(values["dispatcher"], "allgather"), ranks, received)
     once = np.where(

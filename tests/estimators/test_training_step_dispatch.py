@@ -204,3 +204,15 @@ def test_gradients_of_experts_are_added_to_their_buffer() -> None:
     products = step({**machine, **buffer, **memory, **apart})["gemm_seconds"]
     assert slow["gemm_seconds"] - products == close(2 * 6 * 3 * 256 * 256 / 1e9)
     assert free["gemm_seconds"] < products
+
+
+def test_an_all_to_all_pads_tokens_and_results_of_fp8_in_copies_of_their_own() -> None:
+    # both copies of each token, and their results, are read and written once more: in each pass of
+    # two layers 2 x 2 x 2 times the tokens' bytes; `flex` pads as it puts in order
+    row = {**MIXTURE, "expert_parallel": 1, "data_parallel": 1, "hbm_bytes_per_second": 1e9}
+    low = {"precision": "fp8", "number_recipe": "tensorwise"}
+    more = []
+    for dispatcher in ("alltoall", "flex"):
+        wide, narrow = step_with({**row, "dispatcher": dispatcher}, {}, low)
+        more.append(narrow["elementwise_seconds"] - wide["elementwise_seconds"])
+    assert more[0] - more[1] == close(2 * 2 * (2 * 2 * 2) * HIDDEN / 1e9)
