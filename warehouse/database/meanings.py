@@ -35,7 +35,7 @@ REFERENCE_TABLES = {
     "device": "Devices of the simulators. One row per device",
     "electricity_price": "Prices of electricity. One row per region and year",
     "erratum": "Faults of the sources and their mends. One row per erratum",
-    "expert_default": "How programs exchange the tokens of experts. "
+    "expert_default": "How programs exchange the tokens of experts, and what they recompute. "
     "One row per framework, and accelerator and model where it differs there",
     "facility_pue": "Energy of data centres over that of their computers. One row per facility",
     "framework": "Training programs and their defaults. One row per framework",
