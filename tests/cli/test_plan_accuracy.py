@@ -18,9 +18,13 @@ from estimators.contract import PUBLISHED
 from tests.shared import Command, Document, Shared, call
 from warehouse.calibrate.published import MEASUREMENTS, published_steps
 from warehouse.database.catalog import packaged_catalog
+from warehouse.database.connection import open_for_read, rows_as_dicts
 from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
 from warehouse.evaluate.one import show_configuration
 from warehouse.evaluate.space import cells_of_problem, evaluated
+from warehouse.plan import queries
+from warehouse.plan.queries import QueryCache
+from warehouse.plan.question import PlanRequest, resolve
 
 pytestmark = pytest.mark.long
 
@@ -224,6 +228,35 @@ def test_memory_that_was_measured_tells_its_error(
     assert "no published figure" not in said
 
 
+# ---- queries ----
+
+
+def test_the_candidates_of_a_problem_are_read_once(planned: tuple[Path, dict[str, Any]]) -> None:
+    run = resolve(PlanRequest("training_step", MODEL, "H100 SXM 80GB", 2e10, num_gpus=4, batch=8))
+    with open_for_read(planned[0]) as connection:
+        [[problem]] = connection.execute(
+            "select problem_id from problem where num_gpus = 4 and global_batch_size = 8"
+        ).fetchall()
+        asked = [
+            queries.best_layouts(run, problem, 5),
+            queries.costs(run, problem),
+            queries.energies(run, problem),
+            queries.published_runs(run, problem),
+        ]
+        ask = QueryCache(connection)
+        ask.keep_runs([problem])
+        before = [ask(query) for query in asked]
+        with ask.layouts_of(run, problem):
+            connection.execute("pragma explain_output = 'optimized_only'")
+            for query, rows in zip(asked, before, strict=True):
+                assert rows_as_dicts(connection, query) == rows
+                [[_, plan]] = connection.execute(f"explain {query}").fetchall()
+                assert "main.training_step" not in plan
+        assert rows_as_dicts(connection, asked[0]) == before[0]
+        [[_, plan]] = connection.execute(f"explain {asked[0]}").fetchall()
+        assert "main.training_step" in plan
+
+
 # ---- errors on published steps ----
 
 
@@ -299,7 +332,6 @@ def test_of_the_roofline_every_table_is_told_and_the_partial_ones_are_named(
 
 def test_what_no_published_step_is_like_is_said() -> None:
     from warehouse.plan.accuracy import unlike_published
-    from warehouse.plan.question import PlanRequest, resolve
 
     def told(model: str, accelerator: str, estimator: str = "training_step", **inputs: Any) -> str:
         run = resolve(PlanRequest(estimator, model, accelerator, 1e12, num_gpus=8, inputs=inputs))

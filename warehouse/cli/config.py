@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def config(output: Output, db: Database = DEFAULT_DATABASE) -> None:
     """Show the settings in force, and where each comes from.
 
-    `database` is the database of commands without --db, `cache` the directory of empty databases.
+    `database` is the database of commands without --db, `cache` the directory of
+    what commands can make again.
     A setting comes from its environment variable, else from warehouse.toml in this directory or
     the nearest one above it, else from the user's warehouse.toml. A path in a file is relative to
     that file: database = "db/warehouse.duckdb".

@@ -118,11 +118,14 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
         "published_runs": queries.published_runs(run, problem),
         "least_memory": queries.least_memory(run, last.problems.values()),
     }
-    best = ask(asked["layouts"])[0]
-    asked["other_kind"] = queries.best_layouts(run, problem, 1, unlike=best)
-    if is_near_capacity(best):
-        asked["roomier"] = queries.best_layouts(run, problem, 1, NEAR_CAPACITY)
-    found = {name: ask(query) for name, query in asked.items()}
+    with ask.layouts_of(run, problem):
+        best = ask(asked["layouts"])[0]
+        asked["other_kind"] = queries.best_layouts(run, problem, 1, unlike=best)
+        if is_near_capacity(best):
+            asked["roomier"] = queries.best_layouts(run, problem, 1, NEAR_CAPACITY)
+        of_counts = ("counts", "least_memory")
+        found = {name: ask(query) for name, query in asked.items() if name not in of_counts}
+    found |= {name: ask(asked[name]) for name in of_counts}
     groups = [found.get(name, []) for name in ("layouts", "other_kind", "roomier")]
     lines = iter(with_intervals(run, [*chain(*groups)], num_gpus))
     layouts, other_kind, roomier = (list(islice(lines, len(group))) for group in groups)

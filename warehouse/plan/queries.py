@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +75,7 @@ class QueryCache:
     def __init__(self, connection: DuckDBPyConnection) -> None:
         self._connection = connection
         self._rows: dict[str, list[Line]] = {}
+        self._kept: dict[int, str] = {}
 
     def __call__(self, query: str) -> list[Line]:
         """Return the rows of a query."""
@@ -83,6 +86,28 @@ class QueryCache:
     def keep_runs(self, problems: Collection[int]) -> None:
         """Find the runs of some problems once: the queries of cost and energy ask for no others."""
         keep_runs(self._connection, problems)
+
+    @contextmanager
+    def layouts_of(self, run: TrainingRun, problem: int) -> Iterator[None]:
+        """Have queries in this block see the candidates of one problem alone, found once.
+
+        DuckDB takes longer to plan view `configuration_flops` than to read one problem of it. A
+        temporary table with the columns of a plan takes its place.
+        """
+        if problem not in self._kept:
+            self._kept[problem] = f"layout_of_{problem}"
+            self._connection.execute(
+                f"create temp table {self._kept[problem]} as "
+                f"select {', '.join(_columns_read(run))} from configuration_flops "
+                f"where {_candidates(run, [problem])} and fits_memory is distinct from false"
+            )
+        self._connection.execute(
+            f"create temp view configuration_flops as from {self._kept[problem]}"
+        )
+        try:
+            yield
+        finally:
+            self._connection.execute("drop view temp.configuration_flops")
 
 
 def best_layouts(
@@ -338,6 +363,21 @@ with best as (
 """
 
 
+def _columns_read(run: TrainingRun) -> Iterable[str]:
+    """Return the columns of `configuration_flops` that queries about one problem read."""
+    return dict.fromkeys(
+        (
+            *("problem_id", "estimator", "variant", "num_gpus", "global_batch_size"),
+            *("step_tokens", "step_seconds", "training_seconds", "model_flops", "slot_watts"),
+            *("peak_flops_per_second", "matrix_flops_per_second"),
+            *("memory_bytes", "hbm_bytes", "fits_memory"),
+            *LAYOUT_COLUMNS,
+            *STEP_PARTS,
+            *run.request.held,
+        )
+    )
+
+
 def _macro(name: str, run: TrainingRun, problem: int, given: Mapping[str, float | None]) -> str:
     arguments = "".join(
         f", {key} := {_double(value)}" for key, value in given.items() if value is not None
@@ -363,9 +403,10 @@ def _value(value: Scalar) -> str:
 def gpu_rates(run: TrainingRun, ask: QueryCache, problem: int) -> GpuRates:
     """Return price and power as the views of costs have them for the runs of a problem."""
     basis = "given" if run.terms.price is not None else run.terms.basis
-    prices = ask(costs(run, problem))
+    with ask.layouts_of(run, problem):
+        prices = ask(costs(run, problem))
+        powers = ask(energies(run, problem))
     price = next((line["usd_per_gpu_hour"] for line in prices if line["basis"] == basis), None)
-    powers = ask(energies(run, problem))
     watts = powers[0]["watts_per_gpu"] if powers else None
     if watts is None:
         return GpuRates(price)
