@@ -132,11 +132,14 @@ def launches(way: int, size: Any, values: Values) -> tuple[Any, Any]:
 
     `way` is 0 forward, 1 backward.
     """
-    norms = np.where(values["uses_qk_norm"], QK_NORM_LAUNCHES[way], 0.0)
-    turns = values["uses_yarn"] & values["fuses_elementwise"] & np.equal(size.key_latent, 0)
-    turns = np.where(turns, YARN_LAUNCHES[way], 0.0)
+    outside: Any = np.where(values["uses_qk_norm"], QK_NORM_LAUNCHES[way], 0.0)
+    turns = values["uses_yarn"] & values["fuses_elementwise"]
+    if np.any(turns):
+        slow = turns & np.equal(size.key_latent, 0)
+        outside = outside + np.where(slow, OPERATION * YARN_LAUNCHES[way], 0.0)
     separate = are_separate(values)
+    if not np.any(values["sparse_share"]) or not np.any(separate):
+        return outside, 0.0
     biases = np.where(separate & values["uses_linear_bias"], BIAS_LAUNCHES[way], 0.0)
     clamps = np.where(separate & values["uses_gate_clamp"], CLAMP_LAUNCHES[way], 0.0)
-    inside = values["sparse_share"] * (size.experts * biases + clamps)
-    return norms + OPERATION * turns, OPERATION * inside
+    return outside, OPERATION * values["sparse_share"] * (size.experts * biases + clamps)
