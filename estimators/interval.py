@@ -248,7 +248,12 @@ def steps_under(
     every = np.arange(len(next(iter(read.values()))))
     unchanged = None
     for group in _groups([({}, every), *((one, _changed(one, read, every)) for one in changes)]):
-        stacked = {name: _stacked(name, values, group) for name, values in read.items()}
+        taken = np.concatenate([rows for _, rows in group])
+        varied = {name for change, _ in group for name in change}
+        stacked = {
+            name: _stacked(name, values, group) if name in varied else values[taken]
+            for name, values in read.items()
+        }
         keys = {name: stacked[name] for name in relation.keys}
         seconds = np.empty(sum(len(rows) for _, rows in group), dtype=np.float64)
         estimator.estimate(relation, stacked, keys, mends, {STEP: seconds}, catalog)
