@@ -48,6 +48,14 @@ def study(
     return load_study(path)
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with the whole study, to read."""
+    place = tmp_path_factory.mktemp("undisturbed")
+    run_study(place / "warehouse.duckdb", study(place))
+    return place / "warehouse.duckdb"
+
+
 def rows(database: Path, table: str = "roofline") -> list[tuple[Any, ...]]:
     with duckdb.connect(str(database), read_only=True) as connection:
         return connection.execute(f"select * from {table}").fetchall()
@@ -112,14 +120,13 @@ def test_a_study_shares_the_cells_of_another(database: Path, tmp_path: Path) -> 
 
 @pytest.mark.long
 def test_commit_groups_do_not_change_what_is_stored(
-    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Path
 ) -> None:
-    other = tmp_path / "other.duckdb"
+    monkeypatch.setattr(runner, "COMMIT_ROWS", 2000)
     run_study(database, study(tmp_path))
-    monkeypatch.setattr(runner, "COMMIT_ROWS", 1)
-    run_study(other, study(tmp_path))
-    assert rows(other) == rows(database)
-    assert records(other) == records(database)
+    assert len(rows(database)) > 3 * 2000
+    assert rows(database) == rows(undisturbed)
+    assert records(database) == records(undisturbed)
 
 
 KILLED = """
@@ -165,7 +172,7 @@ def under_way(database: Path, tmp_path: Path) -> Any:
 
 @pytest.mark.long
 def test_a_killed_sweep_resumes_and_ends_as_if_undisturbed(
-    database: Path, tmp_path: Path, under_way: subprocess.Popen[str]
+    database: Path, tmp_path: Path, under_way: subprocess.Popen[str], undisturbed: Path
 ) -> None:
     os.kill(under_way.pid, signal.SIGKILL)
     under_way.wait()
@@ -176,8 +183,6 @@ def test_a_killed_sweep_resumes_and_ends_as_if_undisturbed(
     assert resumed.cells > 0
     assert resumed.cells + resumed.cells_before == 24
 
-    undisturbed = tmp_path / "undisturbed.duckdb"
-    run_study(undisturbed, study(tmp_path))
     assert rows(database) == rows(undisturbed)
     assert records(database) == records(undisturbed)
 
@@ -198,7 +203,7 @@ def test_a_second_process_is_told_who_holds_the_database(
 
 @pytest.mark.long
 def test_an_error_under_way_loses_the_group_and_is_told_as_it_is(
-    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Path
 ) -> None:
     estimate, calls = Roofline.estimate, []
 
@@ -219,8 +224,6 @@ def test_an_error_under_way_loses_the_group_and_is_told_as_it_is(
     assert {row[0] for row in rows(database)} <= kept
 
     run_study(database, study(tmp_path))
-    undisturbed = tmp_path / "undisturbed.duckdb"
-    run_study(undisturbed, study(tmp_path))
     assert rows(database) == rows(undisturbed)
 
 
