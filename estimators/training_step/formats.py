@@ -178,7 +178,7 @@ class _Cast(NamedTuple):
     shard, later
         Before it is gathered under sequence parallelism, and of its transposed copy afterwards.
     norm
-        In the kernel of the norm that makes it, beside what that has in 16 bits.
+        In the kernel of the norm that makes it, in addition to its bytes in 16 bits.
     """
 
     is_delayed: Any

@@ -116,7 +116,8 @@ def forward_wait(host: Host, work: Any, expert_work: Any, values: Values) -> Any
     nothing is left to do: what the host launches for experts cannot start before. So neither part
     of the pass makes up for the other (NVIDIA/Megatron-LM @7fec52c2
     docs/discussions/deepseek-v3-gb200-optimization, sections 2.3 and 3.1). Not so where another
-    microbatch runs beside it: its kernels are in the queue. The backward pass knows the numbers.
+    microbatch runs at the same time: its kernels are in the queue. The backward pass knows the
+    numbers.
 
     Parameters
     ----------

@@ -112,7 +112,7 @@ class Alone:
     cells
         Cells that have no others.
     num_beside
-        The most of them that a problem has beside searched ones.
+        The most of them in a problem that also has searched ones.
     in_part
         Problems of which no cell has the whole space.
     """

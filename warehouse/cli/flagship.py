@@ -161,10 +161,10 @@ def _published_lines(
         for name in ("published_step_seconds", "step_seconds")
     )
     return [
-        f"  published  {_layout(answer, published)} took {measured} ({PAPER}); "
+        f"  published  {_layout(answer, published)}: {measured} at the measured step; "
         f"predicted {predicted} ({100 * published['time_relative_error']:+.1f} %)",
         f"  accuracy   {100 * error['error']:.1f} % mean error on the {error['num_rows']} steps of "
-        f"that table",
+        f"its table ({PAPER})",
     ]
 
 

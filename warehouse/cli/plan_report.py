@@ -312,7 +312,12 @@ def unsold_count_lines(answer: PlanAnswer) -> list[str]:
     server, own = server_size(answer.run), answer.own_count
     if is_sold(answer.num_gpus, server):
         return []
-    lines = [f"{answer.num_gpus:,} GPUs are not whole servers of {server}"]
+    why = (
+        f"not whole servers of {server}"
+        if answer.num_gpus > server
+        else f"part of a server of {server}, but no power of two"
+    )
+    lines = [f"{answer.num_gpus:,} GPUs are {why}"]
     for line in answer.counts:
         if line["num_gpus"] > answer.num_gpus and not line["note"]:
             less = 100 * (line["training_seconds"] / own["training_seconds"] - 1)
