@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -276,6 +277,7 @@ def _refuse_nothing(runs: RunQuery, left_out: Mapping[str, int]) -> None:
     raise InputError("no run passes all filters together", f"leave one out{hint}")
 
 
+@cache  # asked for every run
 def default_variant(estimator: str) -> str:
     """Return the default variant of an estimator: corrected if it has mends."""
     return "corrected" if summary_of(estimator).mends else "published"
