@@ -60,9 +60,7 @@ def refuse_overwriting(out: Path, *, read: Iterable[Path], database: Path | None
         return  # a device or a pipe: nothing is overwritten
     for path, kind in (*((path, "the input file") for path in read), (database, "the database")):
         if path is not None and _is_same(path, out):
-            raise InputError(
-                f"{out}: is {kind}; it would be overwritten", hint="name another file with --out"
-            )
+            raise InputError(f"{out}: is {kind}; it would be overwritten", hint="name another file")
 
 
 def _is_same(path: Path, other: Path) -> bool:
@@ -101,7 +99,7 @@ def written_whole(out: Path) -> Iterator[Path]:
     except OSError as error:
         if error.filename not in (None, str(partial)):
             raise  # the fault of another file
-        hint = "free some space, or name another file with --out"
+        hint = "free some space, or name another file"
         raise InputError(f"{out}: cannot be written: {error.strerror or error}", hint) from None
     finally:
         if not is_stream:
