@@ -10,6 +10,7 @@ import duckdb
 import pytest
 
 from tests.shared import Command, Quickstart, Shared
+from warehouse.cli.commands import COMMANDS
 from warehouse.limits import read_number
 
 README = Path(__file__).parents[2] / "README.md"
@@ -92,16 +93,18 @@ def test_the_suggested_commands_run(
 ) -> None:
     lines = [line.split(maxsplit=1) for line in quickstart.out.splitlines()]
     suggested = [line[1] for line in lines if line[:1] == ["warehouse"]]
-    plan, *others = (shlex.split(line.replace(str(quickstart.database), "A")) for line in suggested)
-    # the test of the README runs the same question
+    words = [shlex.split(line.replace(str(quickstart.database), "A")) for line in suggested]
+    assert [line[-2:] for line in words] == [["--db", "A"]] * 3
+    plan, rank, validate = (line[:-2] for line in words)
+    # the test of the README runs it, on the whole grid
     [shown] = re.findall(r"^\$ warehouse (plan [^|\n]*)", README.read_text("utf-8"), re.MULTILINE)
-    assert plan[-2:] == ["--db", "A"]
-    assert questions(plan[:-2]) == questions(shlex.split(shown))
-    assert len(others) == 2
-    for command in others:
-        code, out, err = warehouse(*command[:-1], swept)
-        assert (command[-2:], code) == (["--db", "A"], 0), err
-        assert len(out.splitlines()) > 1
+    assert questions(plan) == questions(shlex.split(shown))
+    # the test of the examples runs it, on the same database
+    [example] = [entry.example for entry in COMMANDS if entry.name == "validate"]
+    assert ["warehouse", *validate] == example.split()
+    code, out, err = warehouse(*rank, "--db", swept)
+    assert code == 0, err
+    assert len(out.splitlines()) > 1
 
 
 @pytest.mark.long
