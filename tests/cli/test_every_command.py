@@ -30,8 +30,11 @@ LONGEST = 90
 MOST_PARAMETERS = 12
 """Parameters of a command at most; a group of options is one."""
 
-OWN_MEANING = {("evaluate", "--out"), ("export", "--out"), ("sweep", "--force")}
-"""Options that differ on purpose: two commands write files of any size, a sweep replaces cells."""
+OWN_MEANING = {
+    *(("evaluate", "--out"), ("export", "--out"), ("sweep", "--force"), ("cost", "--price")),
+}
+"""Options that differ on purpose: two commands write files of any size, a sweep replaces cells,
+and a cost has a row for each price."""
 
 
 def parameters(name: str) -> list[Any]:

@@ -118,7 +118,7 @@ def test_another_model_and_another_accelerator(table: Any) -> None:
     rows, _ = table("compute", "parameters=1e12")
     assert len(rows) == 7  # more than 100 billion parameters: 20 trillion tokens are left out
     assert {row["Model Size (Params)"] for row in rows} == {"1.0T"}
-    rows, _ = table("electricity", "accelerator=B200 SXM 180GB")
+    rows, _ = table("electricity", "accelerator=MI300X")
     assert {row["Total electricity per step (without grad accum)"] for row in rows} == {"-"}
 
 

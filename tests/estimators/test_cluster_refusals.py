@@ -153,7 +153,7 @@ def test_a_place_that_no_table_has_may_be_named_if_it_is_said_where_it_is(
 def test_what_nobody_publishes_of_an_accelerator_is_unknown_and_not_invented(
     mends: Mends, catalog: Catalog
 ) -> None:
-    named = {"accelerator": "B200 SXM 180GB", "usd_per_kwh": 0.1}
+    named = {"accelerator": "MI300X", "usd_per_kwh": 0.1}
     found = run(catalog, ELECTRICITY, mends, **named)
     power = [name for name in ELECTRICITY.derived if name != "kg_co2e"]
     assert all(math.isnan(found[name]) for name in power)

@@ -273,4 +273,5 @@ def test_no_rule_is_without_a_hint(rule: Rule) -> None:
 def test_a_format_without_a_rate_has_a_hint_of_those_with_one(fp8: Any, others: str) -> None:
     rates = {"fp8_flops_per_second": fp8, "fp4_flops_per_second": None}
     [refusal] = resolve([{**IDEAL, **GPT, **rates, "precision": "fp4"}])[1]
-    assert refusal.hint == f"use {others}, or give `fp4_flops_per_second`"
+    # the recipe that FP4 takes by default needs tensor cores that apply scales: a rate is no help
+    assert refusal.hint == f"use {others}, and leave `number_recipe` out"

@@ -41,7 +41,7 @@ kg_co2e_per_kwh = [0.05, 0.4]
 """,
     # named devices: one without a published power, none with a price
     "named": """
-accelerator = ["H100 SXM 80GB", "B200 SXM 180GB"]
+accelerator = ["H100 SXM 80GB", "MI300X"]
 model = ["llama3_8B", "llama3_70B"]
 activation_recompute = ["none", "full"]
 num_sites = 4
@@ -148,7 +148,7 @@ def test_a_published_run_without_a_gpu_is_the_same_in_both(
         ("cluster_compute", "cost_usd", "accelerator is not null"),
         ("cluster_communication", "idle_cost_usd", "accelerator is not null"),
         ("cluster_latency", "idle_cost_usd", "accelerator is not null"),
-        ("cluster_electricity", "energy_kwh", "accelerator is not distinct from 'B200 SXM 180GB'"),
+        ("cluster_electricity", "energy_kwh", "accelerator is not distinct from 'MI300X'"),
     ],
 )
 def test_what_nobody_publishes_is_null_in_the_views(

@@ -34,6 +34,7 @@ def run_within(limits: RunLimits, num_gpus: int | None = None) -> TrainingRun:
         2e10,
         num_gpus,
         limits,
+        inputs={"nvlink_size": 2},  # servers of two: counts between two powers are sold
         held=HELD,
         batch=64,
         max_gpus=16,
