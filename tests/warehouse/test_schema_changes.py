@@ -334,7 +334,8 @@ def test_a_kill_at_any_statement_leaves_all_or_nothing(
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as dying:
         assert dying.stdin is not None
         assert dying.stdout is not None
-        for statements in (*range(1, counting.executed, 5), counting.executed):
+        step = counting.executed // 20 or 1
+        for statements in (*range(1, counting.executed, step), counting.executed):
             print(statements, file=dying.stdin, flush=True)
             assert dying.stdout.readline() == "-9\n"
             with duckdb.connect(str(path)) as opened:

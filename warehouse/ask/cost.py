@@ -9,8 +9,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from warehouse.ask.names import name_meant, spellings
+from warehouse.database.kept import keep_view
 from warehouse.database.narrow import narrow_to_stored_best
-from warehouse.database.sql_text import quoted
 from warehouse.database.summaries import summary_of
 from warehouse.errors import InputError
 
@@ -147,19 +147,15 @@ def energies(
 def keep_runs(connection: DuckDBPyConnection, problems: Collection[int] = ()) -> None:
     """Find the stored runs once for all later queries on this connection.
 
-    The macros of runs, costs and energy read view `estimated_run`, and DuckDB takes longer to plan
-    that view than to run it. A temporary table of its name takes its place: temporary tables are
-    found first. Nothing is written to the database.
+    The macros of runs, costs and energy read view `estimated_run`.
 
     Parameters
     ----------
     problems
         Ids of the problems whose runs are asked for; by default all.
     """
-    where = f" where problem_id in ({', '.join(map(str, problems))})" if problems else ""
-    [database] = connection.execute("select current_database()").fetchone() or ("",)
-    view = f"{quoted(database)}.main.estimated_run"  # in full: a file may be named main.duckdb
-    connection.execute(f"create or replace temp table estimated_run as from {view}{where}")
+    ids = f"problem_id in ({', '.join(map(str, problems))})" if problems else ""
+    keep_view(connection, "estimated_run", ids)
 
 
 def _latest(rows: Sequence[Row], place: Mapping[str, int]) -> list[Row]:
