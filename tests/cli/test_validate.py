@@ -43,8 +43,8 @@ def test_a_sound_database_passes_every_check_and_shows_the_comparison(
     assert sum(line.startswith("530B ") for line in rows) == 4
     assert f"Published and predicted steps of {MEASUREMENTS}\n" not in done.stdout
     assert "How far training_step is from measured steps, by group" in done.stdout
-    table = done.stdout.partition("by group\n")[2].split("\n\n")[1].splitlines()
-    assert max(map(len, table)) <= 100
+    by_group = done.stdout.partition("by group\n")[2].split("\n\n")[1].splitlines()
+    assert max(map(len, by_group)) <= 100
 
 
 @pytest.mark.long
