@@ -128,7 +128,7 @@ def test_the_last_year_is_shown_unless_another_is_asked_for(ask: Any) -> None:
 
 
 @pytest.mark.long
-def test_a_name_is_found_whatever_its_capitals_and_hyphens(ask: Any) -> None:
+def test_a_name_is_found_in_any_capitals_and_with_or_without_hyphens(ask: Any) -> None:
     named = ("--model", "70B parameters", "--accelerator", "A100-80GB", "--variant", "corrected")
     spelt = ("--model", "70b-Parameters", "--accelerator", "a100 80gb", "--variant", "Corrected")
     found = ask("cost", *named, "--tokens", "1T")[1]

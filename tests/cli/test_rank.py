@@ -308,7 +308,7 @@ def test_what_a_problem_lacks_is_told_apart_and_a_lower_bound_is_called_one(
         ("--strategy", "tensor_1d", "Tensor 1D"),
     ],
 )
-def test_a_name_is_found_whatever_its_capitals_and_hyphens(
+def test_a_name_is_found_in_any_capitals_and_with_or_without_hyphens(
     rank: Any, option: str, name: str, spelt: str
 ) -> None:
     others = ("--num-gpus", 4096)

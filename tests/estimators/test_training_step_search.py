@@ -218,7 +218,7 @@ def searched(space: dict[str, Any]) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_a_layout_without_a_pipeline_is_searched_once_whatever_the_schedules() -> None:
+def test_a_layout_without_a_pipeline_is_searched_once_for_all_schedules() -> None:
     alone = searched({**EIGHT_GPUS, "schedule": "1f1b"})
     both = searched({**EIGHT_GPUS, "schedule": ["1f1b", "zb_h1"]})
     stages = 2 + KEYS.index("pipeline_parallel")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.warehouse.large_study import LARGE
 from tests.warehouse.scans import rows_read
 from warehouse.database.connection import open_for_write
 from warehouse.database.resources import sql_directory
@@ -26,17 +27,7 @@ nvlink_size = 8
 num_gpus = 8
 global_batch_size = 512
 """,
-    """
-name = "large"
-estimator = "roofline"
-[space]
-model = "gpt3_1T"
-strategy = "summa_2d"
-accelerator = "B200"
-nvlink_size = [4, 8]
-num_gpus = [512, 2048]
-global_batch_size = 4096
-""",
+    LARGE,
 )
 
 

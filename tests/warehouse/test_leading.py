@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from estimators.registry import all_estimators, get
+from tests.warehouse.large_study import LARGE
 from tests.warehouse.scans import rows_read
 from tests.warehouse.test_materialised import study
 from warehouse.database import leading
@@ -107,19 +108,6 @@ def test_ranks_beyond_the_first_are_those_of_all_rows(database: Path, tmp_path: 
         ).fetchall()
     assert shown == expected
     assert max(place for _, place, _ in shown) > 2 * TOP
-
-
-LARGE = """
-name = "large"
-estimator = "roofline"
-[space]
-model = "gpt3_1T"
-strategy = "summa_2d"
-accelerator = "B200"
-nvlink_size = [4, 8]
-num_gpus = [512, 2048]
-global_batch_size = 4096
-"""
 
 
 @pytest.mark.long

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from warehouse.cli.common import fetched, records, say
+from warehouse.cli.plan_report import layout_line
 from warehouse.database.sql_text import literal
 from warehouse.show.formats import count
-from warehouse.show.units import layout_in_words, run_time_in_words, run_times_in_words
+from warehouse.show.units import run_time_in_words, run_times_in_words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -143,7 +144,7 @@ def _answer_lines(answer: PlanAnswer) -> list[str]:
     )
     [price] = [line for line in answer.costs if line["basis"] == "on_demand"]
     return [
-        f"  layout     {_layout(answer, best)}",
+        f"  layout     {layout_line(answer, best)}",
         f"  time       {run_time_in_words(best['training_seconds'])}{interval}; "
         f"{best['step_seconds']:.1f} s a step, {100 * best['mfu']:.0f} % of the peak",
         f"  cost       {_dollars(own['cost_usd'])} at {price['usd_per_gpu_hour']:.2f} USD "
@@ -161,7 +162,7 @@ def _published_lines(
         for name in ("published_step_seconds", "step_seconds")
     )
     return [
-        f"  published  {_layout(answer, published)}: {measured} at the measured step; "
+        f"  published  {layout_line(answer, published)}: {measured} at the measured step; "
         f"predicted {predicted} ({100 * published['time_relative_error']:+.1f} %)",
         f"  accuracy   {100 * error['error']:.1f} % mean error on the {error['num_rows']} steps of "
         f"its table ({PAPER})",
@@ -170,9 +171,3 @@ def _published_lines(
 
 def _dollars(amount: float) -> str:
     return f"{amount / 1e6:,.1f} M USD" if amount >= 1e6 else f"{amount:,.0f} USD"
-
-
-def _layout(answer: PlanAnswer, layout: dict[str, Any] | Any) -> str:
-    """Return a layout in words; its strategy where the estimator has a choice of it."""
-    has_strategy = "strategy" in answer.run.estimator.choice_columns
-    return layout_in_words({n: v for n, v in layout.items() if n != "strategy" or has_strategy})

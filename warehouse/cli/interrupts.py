@@ -1,4 +1,4 @@
-"""^C, which ends a command whatever a library makes of it."""
+"""^C ends a command, even where a library turns it into another error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Have ^C end the block as KeyboardInterrupt, whatever a library makes of it.
+    """Have ^C end the block as KeyboardInterrupt, even where a library raises another error.
 
     DuckDB raises different errors depending on what it was doing. An error after ^C counts as a
     consequence of ^C.

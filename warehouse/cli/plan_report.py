@@ -235,7 +235,7 @@ def layout_lines(answer: PlanAnswer) -> Iterator[str]:
         yield f"{free}: no layout"
         return
     slower = 100 * (roomier["step_seconds"] / best["step_seconds"] - 1)
-    yield f"{free}: {time_in_words(roomier)}, {slower:+.1f} %, {_layout(answer, roomier)}"
+    yield f"{free}: {time_in_words(roomier)}, {slower:+.1f} %, {layout_line(answer, roomier)}"
 
 
 def _put_parts(report: _Report, answer: PlanAnswer) -> None:
@@ -265,7 +265,7 @@ def _put_parts(report: _Report, answer: PlanAnswer) -> None:
     if other:
         report.line(
             f"the best of another kind (degrees, recomputation or ZeRO stage) takes "
-            f"{_longer(other, best)}: {_layout(answer, other)}"
+            f"{_longer(other, best)}: {layout_line(answer, other)}"
         )
 
 
@@ -406,7 +406,7 @@ def _with_options(lines: Sequence[Line], note: str) -> list[dict[str, Any]]:
     ]
 
 
-def _layout(answer: PlanAnswer, layout: Line) -> str:
+def layout_line(answer: PlanAnswer, layout: Line) -> str:
     """Return a layout in words; its strategy where the estimator has a choice of it."""
     has_strategy = "strategy" in answer.run.estimator.choice_columns
     return layout_in_words({n: v for n, v in layout.items() if n != "strategy" or has_strategy})

@@ -82,7 +82,7 @@ def open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
 
 
 def _is_current(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Return whether what a database has is up to date, whatever files it was made from."""
+    """Return whether the views and tables are up to date, even if other files made them."""
     from warehouse.database.schema import is_current
 
     return is_current(connection)

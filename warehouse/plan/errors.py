@@ -1,8 +1,8 @@
 """The estimator's errors on published steps and on measured runs, as a plan shows them.
 
 Errors on published steps have one line for each table and for whether the estimator has the
-constants of the program that was measured, whatever the database holds. They are those of view
-``estimator_accuracy``: of the rate, positive where the estimate is too fast.
+constants of the program that was measured. They do not depend on what is stored, and agree with
+view ``estimator_accuracy``: of the rate, positive where the estimate is too fast.
 
 The errors follow from the package and from the cells that may have a measured configuration. They
 are kept in the cache directory until one of these changes.
