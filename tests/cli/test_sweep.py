@@ -39,10 +39,13 @@ def test_init_creates_a_database_and_then_finds_it_up_to_date(
 def test_a_dry_run_counts_what_the_sweep_then_stores_and_writes_nothing(
     warehouse: Command, database: Path, tiny: Path
 ) -> None:
-    code, out, _ = warehouse("sweep", tiny, "--dry-run", "--db", database)
+    code, out, err = warehouse("sweep", tiny, "--dry-run", "--db", database)
     assert code == 0
     assert not database.exists()
-    name, cells, rows = out.splitlines()[-1].split()
+    name, cells, rows, *missing = out.splitlines()[-1].split()
+    assert missing == [cells, rows]
+    said = rf"tiny: {rows} rows of {cells} cells to evaluate and store, about [\d,]+ s and \d+ MB\n"
+    assert re.fullmatch(said, err)
     code, out, err = warehouse("sweep", tiny, "--db", database)
     assert (code, out) == (0, "")
     assert err.startswith(f"tiny: {rows} rows of {cells} cells evaluated and stored in ")
@@ -86,7 +89,7 @@ def test_a_larger_study_says_what_was_there(warehouse: Command, database: Path, 
 def test_a_study_of_the_package_goes_by_its_name(warehouse: Command, database: Path) -> None:
     code, out, _ = warehouse("sweep", "gpt3_1T_1d", "--dry-run", "--db", database)
     assert code == 0
-    assert out.splitlines()[-1].split() == ["gpt3_1T_1d", "234", "357,552"]
+    assert out.splitlines()[-1].split() == ["gpt3_1T_1d", *("234", "357,552") * 2]
 
 
 def stored(database: Path) -> tuple[list[str], list[str]]:
@@ -218,7 +221,7 @@ def test_a_terminal_shows_a_bar_and_a_pipe_only_the_last_line(
 
     terminal, end = pty.openpty()
     command = [sys.executable, "-m", "warehouse.cli.main", "sweep", str(tiny), "--force"]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
     running = subprocess.Popen([*command, "--db", str(database)], stderr=end, env=environment)
     os.close(end)
     shown = b""
@@ -227,5 +230,5 @@ def test_a_terminal_shows_a_bar_and_a_pipe_only_the_last_line(
             shown += piece
     os.close(terminal)
     assert running.wait() == 0
-    assert re.search(rb"tiny .* of [\d,]+ rows .*rows/s", shown)
+    assert re.search(rb"tiny .*[\d,]+ of 806 rows, [\d,]+/s", shown)
     assert b"evaluated and stored in" in shown

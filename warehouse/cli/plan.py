@@ -205,8 +205,12 @@ def _put_stages(rows: list[tuple[int, str]], output: Output) -> None:
 
 def _store(sweep: Sweep, database: Path) -> None:
     """Say how much a sweep takes, then run it and show its progress."""
-    from warehouse.cli.sweep import run_with_progress, summary
+    from warehouse.cli.sweep import SAID_ROWS, run_with_progress, summary
+    from warehouse.sweep.estimate import cost_in_words, cost_of
 
-    say(sweep.in_words())
+    line = sweep.in_words()
+    if sweep.missing_rows >= SAID_ROWS:
+        line += f", {cost_in_words(cost_of(sweep.plan, sweep.missing_rows))}"
+    say(line)
     if sweep.is_needed(database):
-        say(summary(run_with_progress(database, sweep.study, force=False)))
+        say(summary(run_with_progress(database, sweep.study, planned=sweep.plan)))

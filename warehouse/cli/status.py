@@ -81,4 +81,7 @@ def _put_progress(db: Path, progress: dict[str, Any], output: Output) -> None:
         put_for_people(shown, [[progress[name] for name in shown]], output.form)
     left = progress["total_rows"] - progress["rows"]
     if progress["rows_per_second"] > 0:
-        say(f"{count(left, 'row')} left, about {left / progress['rows_per_second']:,.0f} s")
+        from warehouse.show.units import sweep_time_in_words
+
+        seconds = left / progress["rows_per_second"]
+        say(f"{count(left, 'row')} left, about {sweep_time_in_words(seconds)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
 
     from warehouse.show.formats import Format
     from warehouse.studies.study import Study
-    from warehouse.sweep.runner import OnProgress, SweepReport
+    from warehouse.sweep.runner import OnProgress, Plan, SweepReport
+
+SAID_ROWS = 500_000
+"""Rows of a sweep that is said beforehand; a smaller one is over in a second."""
+
+_SECONDS_OF_LINE = 60.0
 
 
 def sweep(
@@ -73,20 +79,44 @@ def sweep(
     loaded = asked_study(study, db, mending.variant, mending.mend, profile)
     if dry_run:
         with output.opened():
-            _count_rows(loaded, db, output.form)
+            _put_estimate(loaded, db, output.form, force=force)
         return
-    say(summary(run_with_progress(db, loaded, force=force, workers=workers)))
+    from warehouse.sweep.estimate import estimate
+
+    found = estimate(loaded, db, force=force)
+    if found.missing_rows >= SAID_ROWS:
+        say(found.in_words())
+    report = run_with_progress(db, loaded, force=force, workers=workers, planned=found.plan)
+    say(summary(report))
 
 
 def run_with_progress(
-    db: Path, study: Study, *, force: bool = False, workers: int | None = None
+    db: Path,
+    study: Study,
+    *,
+    force: bool = False,
+    workers: int | None = None,
+    planned: Plan | None = None,
 ) -> SweepReport:
-    """Run a study, with a progress bar where stderr is a terminal."""
+    """Run a study and show its progress: as a bar on a terminal, as a line now and then elsewhere.
+
+    Parameters
+    ----------
+    planned
+        The cells of the study, where they are known.
+    """
     from warehouse.sweep.runner import run_study
 
     try:
-        with interruptible(), _progress_bar(study.name) as on_progress:
-            return run_study(db, study, force=force, workers=workers, on_progress=on_progress)
+        with interruptible(), _progress(study.name) as on_progress:
+            return run_study(
+                db,
+                study,
+                force=force,
+                workers=workers,
+                on_progress=on_progress,
+                planned=planned,
+            )
     except KeyboardInterrupt:
         say(f"{study.name}: stopped; what is stored stays, the same command resumes")
         raise
@@ -104,36 +134,48 @@ def summary(report: SweepReport) -> str:
     return f"{text}; {before} were stored already" if report.cells_before else text
 
 
-def _count_rows(study: Study, db: Path, form: Format) -> None:
-    from warehouse.database.catalog import packaged_catalog
-    from warehouse.evaluate.profiles import load_profiles
-    from warehouse.sweep.runner import plan
+def _put_estimate(study: Study, db: Path, form: Format, *, force: bool) -> None:
+    from warehouse.sweep.estimate import estimate
 
-    planned = plan(study, packaged_catalog(), lambda: load_profiles(db))
-    put_for_people(
-        ("study", "cells", "rows"), [[study.name, len(planned.cells), planned.num_rows]], form
-    )
+    found = estimate(study, db, force=force)
+    say(found.in_words())
+    sizes = {
+        "study": study.name,
+        "cells": found.cells,
+        "rows": found.rows,
+        "missing_cells": found.missing_cells,
+        "missing_rows": found.missing_rows,
+        "sweep_seconds": found.seconds,
+        "stored_bytes": found.num_bytes,
+        "is_sampled": found.is_sampled,
+    }
+    said = ("sweep_seconds", "stored_bytes", "is_sampled")  # in the line above
+    put_for_people(tuple(sizes), [list(sizes.values())], form, drop=said)
 
 
 @contextmanager
-def _progress_bar(name: str) -> Iterator[OnProgress | None]:
+def _progress(name: str) -> Iterator[OnProgress]:
     if not sys.stderr.isatty():
-        yield None
+        yield _Lines(name).report
         return
-    import time
-
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
     columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f} rows"),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
+        # a long name gives way, so that the figures are whole on 80 columns
+        TextColumn(
+            "{task.description}",
+            markup=False,
+            table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+        ),
+        BarColumn(bar_width=12, table_column=Column(width=12)),
+        TextColumn("{task.fields[rows]}", table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(name, total=1, start=False, visible=False, rate="")
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, expand=True) as bar:
+        task = bar.add_task(name, total=1, start=False, visible=False, rows="")
         first: tuple[float, int] | None = None
 
         def on_progress(rows: int, total_rows: int, _cells: int, _total_cells: int) -> None:
@@ -141,9 +183,38 @@ def _progress_bar(name: str) -> Iterator[OnProgress | None]:
             if first is None:  # rows of an earlier run are no part of this one's speed
                 first = (time.monotonic(), rows)
                 bar.reset(task, total=total_rows, completed=rows, visible=True)
-                return
             seconds = time.monotonic() - first[0]
             speed = (rows - first[1]) / seconds if seconds else 0.0
-            bar.update(task, completed=rows, rate=f"{speed:,.0f} rows/s")
+            bar.update(task, completed=rows, rows=_in_short(rows, total_rows, speed))
 
         yield on_progress
+
+
+def _in_short(rows: int, total_rows: int, rows_per_second: float) -> str:
+    """Return rows and speed in at most 40 characters."""
+    if total_rows < 1_000_000:
+        return f"{rows:,} of {total_rows:,} rows, {rows_per_second:,.0f}/s"
+    done, total, speed = rows / 1e6, total_rows / 1e6, rows_per_second / 1e6
+    return f"{done:,.1f} of {total:,.1f} M rows, {speed:.2f} M/s"
+
+
+class _Lines:
+    """Prints the progress of a long sweep to a log, a line each minute."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._started = self._said = time.monotonic()
+        self._first_row: int | None = None
+
+    def report(self, rows: int, total_rows: int, _cells: int, _total_cells: int) -> None:
+        """Print a line if the last one is a minute old."""
+        if self._first_row is None:
+            self._first_row = rows
+        now = time.monotonic()
+        if now - self._said < _SECONDS_OF_LINE or rows <= self._first_row:
+            return
+        from warehouse.show.units import sweep_time_in_words
+
+        self._said = now
+        left = (total_rows - rows) * (now - self._started) / (rows - self._first_row)
+        say(f"{self._name}: {rows:,} of {total_rows:,} rows, {sweep_time_in_words(left)} left")

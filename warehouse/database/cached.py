@@ -58,6 +58,24 @@ def cached(kind: str, facts: object, make: Callable[[], Any]) -> Any:
     return made
 
 
+def remembered(name: str) -> Any:
+    """Return the document that `remember` kept under a name, None where there is none."""
+    directory = settings.cache()
+    if directory is None:
+        return None
+    with suppress(OSError, ValueError):
+        return json.loads((directory / f"{name}.json").read_text(encoding="utf-8"))
+    return None
+
+
+def remember(name: str, document: object) -> None:
+    """Keep a document that follows from this machine, in place of the former one."""
+    directory = settings.cache()
+    if directory is not None:
+        with suppress(OSError):
+            _store(directory / f"{name}.json", json.dumps(document))
+
+
 def _is_packaged() -> bool:
     return all(place.startswith("estimators.") for place in registry.ESTIMATORS.values())
 

@@ -122,7 +122,7 @@ def build_stages(run: TrainingRun, connection: DuckDBPyConnection, top: int = 3)
 def store_sweep(sweep: Sweep, database: Path) -> None:
     """Evaluate and store what a sweep misses, without showing progress."""
     if sweep.is_needed(database):
-        run_study(database, sweep.study)
+        run_study(database, sweep.study, planned=sweep.plan)
 
 
 def run_stages(

@@ -191,6 +191,16 @@ def run_times_in_words(low: float, high: float) -> str:
     return f"{form.figure(low)} to {form.in_text(high)}"
 
 
+def sweep_time_in_words(seconds: float) -> str:
+    """Return the time of a sweep in seconds, or in minutes, hours or days if it is long."""
+    return f"{max(seconds, 1):,.0f} s" if seconds < 100 else run_time_in_words(seconds)
+
+
+def size_in_words(num_bytes: float) -> str:
+    """Return the size of a file in MB, or in GB from one GB on."""
+    return f"{num_bytes / 1e9:,.1f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:,.0f} MB"
+
+
 def _heading(name: str, form: Form) -> str:
     """Return the heading of a column whose values are written in a form."""
     if name in COLUMNS:

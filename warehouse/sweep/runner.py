@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from estimators.contract import (
@@ -40,17 +41,22 @@ from warehouse.evaluate.profiles import (
 )
 from warehouse.sweep.cores import default_workers, usable_cores
 from warehouse.sweep.progress import Progress, ProgressFile
+from warehouse.sweep.rates import LEAST_ROWS, Rate, remember_rate, used_bytes
 from warehouse.sweep.record import register_study
 from warehouse.sweep.workers import Workers, can_share
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from duckdb import DuckDBPyConnection
 
     from warehouse.studies.study import Study
 
 COMMIT_ROWS = 32 * BATCH_ROWS
 """Rows of a group for one or two workers, a second or two of work; more for more workers. A commit
 for each cell would take ten times as long as its rows; one per million rows, a fifth longer."""
+
+_TRIAL_ROWS = 3 * BATCH_ROWS
+"""Rows of a trial, and of its largest cell unless every cell is larger: about a second."""
 
 Sized = Sequence[tuple[Cell, int]]
 """Cells, each with its number of rows."""
@@ -186,8 +192,11 @@ def run_study(
     force: bool = False,
     workers: int | None = None,
     on_progress: OnProgress | None = None,
+    planned: Plan | None = None,
 ) -> SweepReport:
     """Evaluate and store every cell of `study` that `database` does not have.
+
+    The speed of a long sweep is kept for estimates of later ones.
 
     Parameters
     ----------
@@ -197,6 +206,8 @@ def run_study(
         Processes that evaluate; 1 evaluates in this one. By default as `default_workers`.
     on_progress
         Called often, from the thread that takes the rows.
+    planned
+        The study's cells as `plan` returned them; None: they are planned here.
 
     Raises
     ------
@@ -209,7 +220,7 @@ def run_study(
     """
     started = time.perf_counter()
     # Planned before the database is opened: a refused study leaves no trace.
-    asked = plan(study, packaged_catalog(), lambda: load_profiles(database))
+    asked = planned or plan(study, packaged_catalog(), lambda: load_profiles(database))
     with open_for_write(database) as connection:
         stored = DuckDBSink(connection).stored()
         before = [(cell, rows) for cell, rows in asked.cells if cell.id in stored and not force]
@@ -226,7 +237,9 @@ def run_study(
             with ProgressFile(database, progress) as file:
                 tracker = _Tracker(progress, file, on_progress)
                 number = default_workers(_rows(missing)) if workers is None else workers
-                _sweep(DuckDBSink(connection), asked, missing, tracker, number, replace=force)
+                rate = _timed(connection, asked, missing, tracker, number, replace=force)
+            if workers is None and not force and _rows(missing) >= LEAST_ROWS:
+                remember_rate(study.estimator, rate)
         return SweepReport(
             study.name,
             cells=len(missing),
@@ -235,6 +248,55 @@ def run_study(
             rows_before=_rows(before),
             seconds=time.perf_counter() - started,
         )
+
+
+def rate_of_trial(asked: Plan) -> Rate:
+    """Return the rate of some cells of a plan, stored in a database of their own and deleted.
+
+    Parameters
+    ----------
+    asked
+        A plan with a row.
+    """
+    least = min(rows for _, rows in asked.cells if rows)
+    cells: list[tuple[Cell, int]] = []
+    sizes = {cell.id: (cell, rows) for cell, rows in asked.cells}
+    for cell, rows in (sizes[each] for each in sorted(sizes)):  # in no order of size
+        if 0 < rows <= max(least, _TRIAL_ROWS) and _rows(cells) < _TRIAL_ROWS:
+            cells.append((cell, rows))
+    ordered = sorted(cells, key=lambda sized: sized[1])
+    # The first group also reads measured tables and plans queries. The second shows how long a
+    # group takes besides its rows: the groups of a sweep are ten times as large as that of a trial.
+    groups = [group for group in (ordered[:1], ordered[1:2], ordered[2:]) if group]
+    with TemporaryDirectory(prefix="warehouse-") as folder:
+        database = Path(folder) / "trial.duckdb"
+        progress = Progress("trial", total_rows=_rows(cells), total_cells=len(cells))
+        with open_for_write(database) as connection, ProgressFile(database, progress) as file:
+            tracker = _Tracker(progress, file, None)
+            rates = [_timed(connection, asked, group, tracker, workers=1) for group in groups]
+    *_, small, large = [rates[0], *rates]
+    rows, fewer = _rows(groups[-1]), _rows(groups[max(len(groups) - 2, 0)])
+    seconds = rows / large.rows_per_second - fewer / small.rows_per_second
+    if rows <= fewer or seconds <= 0:
+        return large
+    return Rate((rows - fewer) / seconds, large.bytes_per_row)
+
+
+def _timed(
+    connection: DuckDBPyConnection,
+    asked: Plan,
+    cells: Sized,
+    tracker: _Tracker,
+    workers: int,
+    *,
+    replace: bool = False,
+) -> Rate:
+    """Evaluate and store `cells`; return how fast that was and how much it took."""
+    num_bytes, started = used_bytes(connection), time.perf_counter()
+    _sweep(DuckDBSink(connection), asked, cells, tracker, workers, replace=replace)
+    connection.execute("checkpoint")  # before it, small groups are in the log alone
+    seconds = time.perf_counter() - started
+    return Rate.measured(_rows(cells), seconds, used_bytes(connection) - num_bytes)
 
 
 def _sweep(
