@@ -88,6 +88,10 @@ CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
         "copies of queries, keys and values",
         {"forward_copy_bytes": 0.0, "backward_copy_bytes": 0.0},
     ),
+    (
+        "kernels that load elements one by one (`unvectorized_seconds` 0)",
+        {"unvectorized_seconds": 0.0},
+    ),
 )
 """Part of the model that version 1 did not have -> the inputs without it."""
 

@@ -365,6 +365,27 @@ CONSTANTS = (
             ),
         )
     ),
+    latency(
+        "unvectorized_seconds",
+        "Time that a multiprocessor takes for an element in kernels that load them one by one",
+    ),
+    *(
+        Column(
+            name,
+            "float",
+            "elements",
+            f"Elements that such kernels handle, {meaning}",
+            minimum=0,
+            maximum=1e4,
+        )
+        for name, meaning in (
+            ("unvectorized_gate_forward", "of one of a gated layer's width, forward"),
+            ("unvectorized_gate_backward", "of one of a gated layer's width, backward"),
+            ("unvectorized_copy_forward", "of one of queries, keys and values, forward"),
+            ("unvectorized_copy_backward", "of one of queries, keys and values, backward"),
+            ("unvectorized_loss", "of one logit, both ways"),
+        )
+    ),
     Column(
         "fragmentation",
         "float",

@@ -22,6 +22,15 @@ from estimators.training_step.latent import traffic as latent_traffic
 from estimators.training_step.products import stream_seconds
 from estimators.training_step.small_parts import rotary_bytes
 from estimators.training_step.small_parts import traffic as small_traffic
+from estimators.training_step.unvectorized import (
+    COPY_BYTES,
+    GATE_BYTES,
+    NORM_BACKWARD,
+    NORM_FORWARD,
+    ROTARY,
+    lost_in,
+    lost_seconds,
+)
 
 RMS_FORWARD = (6, 8, 4, 8, 6, 4)
 """Bytes an element of a norm written out, kernel by kernel: cast to 32 bits, square, mean, product
@@ -108,11 +117,38 @@ def layer_seconds(size: Any, values: Values, layout: Values) -> Ways:
         forward, backward = forward + cast.forward, backward + cast.backward
         kernels, more = kernels + cast.forward_kernels, more + cast.backward_kernels
         experts = experts + cast.experts
+    lost = _lost(size, inside, moved, turned, values)
     return Ways(
-        stream_seconds(forward, values, kernels),
-        stream_seconds(backward, values, more),
+        stream_seconds(forward, values, kernels) + lost.forward,
+        stream_seconds(backward, values, more) + lost.backward,
         stream_seconds(experts, values) if np.any(sparse) else 0.0,
     )
+
+
+def _lost(size: Any, inside: Any, moved: Any, turned: Any, values: Values) -> Ways:
+    """Return the seconds that kernels lose which load elements one by one.
+
+    Parameters
+    ----------
+    inside, moved, turned
+        Elements of the feed-forward layer's width, of queries, keys and values, and of those that
+        have positions.
+    """
+    ways = []
+    for way, norm in zip(("forward", "backward"), (NORM_FORWARD, NORM_BACKWARD), strict=True):
+        gates, copies = (values[f"unvectorized_{part}_{way}"] for part in ("gate", "copy"))
+        lost: Any = 0.0
+        if np.any(gates) or np.any(copies):
+            lost = lost_seconds(
+                gates * np.where(values["uses_glu"], inside, 0.0), GATE_BYTES, values
+            )
+            lost = lost + lost_seconds(copies * moved, COPY_BYTES, values)
+        written_out = values["uses_glu"] & ~values["fuses_elementwise"]
+        if np.any(written_out):
+            norms = lost_in(norm, 2 * size.rows * size.hidden, values)
+            lost = lost + np.where(written_out, norms + lost_in(ROTARY, turned, values), 0.0)
+        ways.append(lost)
+    return Ways(*ways)
 
 
 def _either(fuses: Any, fused: tuple[Any, Any], forward: Any, backward: Any) -> Ways:

@@ -36,14 +36,19 @@ FORMULAS: dict[str, Formula] = {
         "arXiv 2307.08691 section 4.1; arXiv 2205.05198 section 4.1",
     ),
     "elementwise_seconds": Formula(
-        "microbatches x layers x (bytes / memory + kernels x launch_seconds); bytes: of norms, "
-        "residuals, dropout, activation, rotary embedding, routing, casts to 8 and 4 bits",
-        "counted from the operations; arXiv 2205.05198 figure 2",
+        "microbatches x layers x (bytes / memory + kernels x launch_seconds + singles x "
+        "(max(unvectorized_seconds / num_sms, width / memory) - width / memory)); bytes: of norms, "
+        "residuals, dropout, activation, rotary embedding, routing, casts to 8 and 4 bits; "
+        "singles: elements in kernels of PyTorch that load them one by one; width: bytes of each",
+        "counted from the operations; arXiv 2205.05198 figure 2; pytorch/pytorch pull request "
+        "150233",
     ),
     "vocabulary_seconds": Formula(
         "microbatches x (last x ((sum over products of [max(2 M N K / (peak x gemm_efficiency x "
         "tiles x K / (K + gemm_half_depth)), bytes / memory) + launch_seconds]) / clock + "
-        "(logits x loss_traffic_bytes + 10 R h) / memory + 14 launch_seconds) + first x "
+        "(logits x loss_traffic_bytes + 10 R h) / memory + 14 launch_seconds + logits x "
+        "unvectorized_loss x (max(unvectorized_seconds / num_sms, 7.2 / memory) - 7.2 / memory)) + "
+        "first x "
         "((14 T h + V h / t x embedding_gradient_bytes) / memory + 4 launch_seconds)); last, "
         "first: 1 if the stage that sets the pace has the output layer, the embedding; products: T "
         "x V/t x h and both gradients; R: T, or T / t with sequence parallelism; a layer that "

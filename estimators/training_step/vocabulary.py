@@ -15,6 +15,7 @@ from estimators.contract import Values
 from estimators.training_step import network, power
 from estimators.training_step.network import Group
 from estimators.training_step.products import PASSES, Product, seconds_of, stream_seconds, timed
+from estimators.training_step.unvectorized import LOSS_BYTES, lost_seconds
 
 
 class Vocabulary(NamedTuple):
@@ -54,6 +55,8 @@ def vocabulary_of(size: Any, values: Values, layout: Values, clock: Any = 1.0) -
     products = 1 / clock * (forward + inputs + weights)
     logits = size.tokens * columns
     loss = stream_seconds(values["loss_traffic_bytes"] * logits, values, 12.0)
+    if np.any(values["unvectorized_loss"]):
+        loss = loss + lost_seconds(values["unvectorized_loss"] * logits, LOSS_BYTES, values)
     # a last norm, both ways; looking a row up and adding its gradient to 32 bits
     norm = stream_seconds(10.0 * size.rows * size.hidden, values, 2.0)
     rows = 14.0 * size.tokens * size.hidden

@@ -106,6 +106,12 @@ MACHINE: dict[str, Any] = {
     "buffer_traffic_bytes": 8.0,
     "accumulation_traffic_bytes": 6.0,
 }
+SLOW_KERNELS = {
+    "unvectorized_seconds": 2e-9,
+    "unvectorized_copy_forward": 1.0,
+    "unvectorized_copy_backward": 2.0,
+    "unvectorized_loss": 3.0,
+}
 FIGURES: dict[str, float] = {
     **{name: number for name, number in MACHINE.items() if isinstance(number, float)},
     "microbatches": MICROBATCHES,
@@ -126,6 +132,8 @@ FIGURES: dict[str, float] = {
     "bus": 1e10,
     "latency": 1e-6,
     "clock": 1,
+    "num_sms": 1,
+    **SLOW_KERNELS,
 }
 """The shape GPT on one GPU: what words of the texts mean there."""
 
@@ -216,20 +224,24 @@ def test_a_clock_below_the_full_one_slows_what_the_texts_divide_by_it() -> None:
         "V": VOCABULARY,
         "t": 1,
     }
+    words["unvectorized_loss"] = 0
     check("vocabulary_seconds", found, {**figures, **words}, three(TOKENS, VOCABULARY, HIDDEN))
 
 
 def test_streams_are_those_of_the_text() -> None:
     # norms 4 forward and 6 backward, residuals 6 and 6, biases 2, all in 16 bits twice a layer
     # but GeLU, 4 and 8 once; kernels 7 and half as many again backward
-    found = evaluated(GPT)
+    found = evaluated(GPT, **SLOW_KERNELS)
     moved = 2 * (4 + 6 + 6 + 6 + 2) * TOKENS * HIDDEN + 12 * TOKENS * FFN
-    check("elementwise_seconds", found, {**FIGURES, "bytes": moved, "kernels": 17.5})
+    # copies of queries, keys and values, of 4 bytes each
+    singles = {"singles": (1 + 2) * TOKENS * 3 * 512, "width": 4}
+    check("elementwise_seconds", found, {**FIGURES, "bytes": moved, "kernels": 17.5, **singles})
 
 
 @pytest.mark.parametrize(("stages", "first"), [(1, 1), (2, 0)])
 def test_the_vocabulary_is_that_of_the_text(stages: int, first: int) -> None:
-    found = evaluated({**GPT, "vocab_size": VOCABULARY}, pipeline_parallel=stages)
+    shape = {**GPT, "vocab_size": VOCABULARY}
+    found = evaluated(shape, pipeline_parallel=stages, **SLOW_KERNELS)
     figures = {**FIGURES, "last": 1, "first": first, "logits": TOKENS * VOCABULARY, "R": TOKENS}
     figures |= {"V": VOCABULARY, "t": 1}
     products = three(TOKENS, VOCABULARY, HIDDEN)

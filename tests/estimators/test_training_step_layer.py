@@ -261,6 +261,43 @@ def test_what_streams_in_a_gated_layer_of_eager_kernels() -> None:
     assert found["elementwise_seconds"] == close(4 * (between + inside + turned + copied) / 1e9)
 
 
+def test_kernels_that_load_elements_one_by_one_take_longer_than_memory() -> None:
+    # At 1e9 bytes/s memory takes 4e-9 s for the 4 bytes of a copied element and 5e-9 s for those of
+    # a gate's kernel; 2 multiprocessors take 1e-8 s for either.
+    slow = {"hbm_bytes_per_second": 1e9, "unvectorized_seconds": 2e-8, "num_sms": 2}
+    gates = {"unvectorized_gate_forward": 2.0, "unvectorized_gate_backward": 4.0}
+    copies = {"unvectorized_copy_forward": 1.0, "unvectorized_copy_backward": 3.0}
+    shape = {**LLAMA, "vocab_size": 512, **slow}
+    plain, gate, copied = step_with(shape, {}, gates, copies)
+    whole = plain["elementwise_seconds"]
+    assert gate["elementwise_seconds"] - whole == close(4 * 1024 * 1024 * (2 + 4) * 5e-9)
+    moved = 1024 * (512 + 2 * 256)
+    assert copied["elementwise_seconds"] - whole == close(4 * moved * (1 + 3) * 6e-9)
+    # A fast machine has them no later than their bytes: 1e-9 s for an element.
+    fast = {**shape, "num_sms": 20}
+    one, same = step_with(fast, {}, {**gates, **copies})
+    assert one["elementwise_seconds"] == same["elementwise_seconds"]
+
+
+def test_written_out_norms_and_rotary_embedding_load_elements_one_by_one() -> None:
+    shape = {**LLAMA, "vocab_size": 512, "hbm_bytes_per_second": 1e9, "fuses_elementwise": False}
+    plain, slow = step_with(shape, {}, {"unvectorized_seconds": 1e-8, "num_sms": 1})
+    # Of an element 1e-8 s. Two norms: cast 6, product with the root 8, with the weight 4; backward
+    # weight 4, cast 6, root 8, mean 4. Rotary embedding of queries and keys: cast 6, both ways.
+    norms = 2 * 1024 * 512 * ((4 + 2 + 6) + (6 + 4 + 2 + 6)) * 1e-9
+    turned = 1024 * (512 + 256) * (4 + 4) * 1e-9
+    lost = slow["elementwise_seconds"] - plain["elementwise_seconds"]
+    assert lost == close(4 * (norms + turned))
+
+
+def test_the_loss_loads_logits_one_by_one() -> None:
+    shape = {**SMALL, "vocab_size": 2048, "hbm_bytes_per_second": 1e9, "num_sms": 1}
+    # 1e-8 s for a logit, 7.2e-9 s in memory
+    plain, slow = step_with({**shape, "unvectorized_seconds": 1e-8}, {}, {"unvectorized_loss": 5.0})
+    lost = slow["vocabulary_seconds"] - plain["vocabulary_seconds"]
+    assert lost == close(1024 * 2048 * 5 * 2.8e-9)
+
+
 def test_what_streams_in_a_plain_layer_of_eager_kernels() -> None:
     found = step(SMALL, hbm_bytes_per_second=1e9, fuses_elementwise=False)
     # As fused, but backward a norm reads the gradient and its input twice: 10.
