@@ -54,12 +54,14 @@ class Answered(NamedTuple):
 def answered(words: str, database: Path) -> Answered:
     """Run one query, then count what it reads; run this in a process of its own."""
     from warehouse.database.connection import open_for_read
+    from warehouse.database.subqueries import with_values
 
     with open_for_read(database) as connection:
         connection.execute(f"set memory_limit = '{MEMORY_LIMIT}'")
         [(problem,)] = connection.execute(_PROBLEM).fetchall()
         query = QUERIES[words].format(problem=problem)
         used, at = _cpu_seconds(), time.perf_counter()
+        query = with_values(connection, query)  # as `warehouse sql` does
         rows = len(connection.sql(query).fetchall())
         seconds, cpu_seconds = time.perf_counter() - at, _cpu_seconds() - used
         peak = getrusage(RUSAGE_SELF).ru_maxrss * 1024

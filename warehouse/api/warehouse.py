@@ -27,6 +27,7 @@ from warehouse.ask.rank import asked_ranking
 from warehouse.database.describe import Description
 from warehouse.database.sandbox import explained
 from warehouse.database.sql_text import quoted
+from warehouse.database.subqueries import with_values
 from warehouse.errors import InputError, UsageError
 from warehouse.evaluate.file import evaluate_frame, find_relation
 from warehouse.evaluate.profiles import profiled_catalog
@@ -823,7 +824,7 @@ def _relation(
             connection.register(name, value)
         else:
             values[name] = value
-    found = connection.sql(query, params=values or None)
+    found = connection.sql(with_values(connection, query), params=values or None)
     if found is None:  # an empty text
         raise InputError("the query has no rows", "give a SELECT")
     return found

@@ -97,13 +97,19 @@ def names_in(query: str) -> Names:
 
     A query that DuckDB cannot parse has none.
     """
-    text = body_of(query).rstrip().rstrip(";")
-    with _parser().cursor() as cursor:
-        ((parsed,),) = cursor.execute("select json_serialize_sql(?)", [text]).fetchall()
     relations: set[str] = set()
     functions: set[str] = set()
-    _collect(json.loads(parsed), frozenset(), relations, functions)
+    _collect(parsed(body_of(query)), frozenset(), relations, functions)
     return Names(frozenset(relations), frozenset(functions))
+
+
+def parsed(query: str) -> dict[str, Any]:
+    """Return the syntax tree of a SELECT; ``error`` in it is true where DuckDB finds none."""
+    with _parser().cursor() as cursor:
+        text = query.rstrip().rstrip(";")
+        ((tree,),) = cursor.execute("select json_serialize_sql(?)", [text]).fetchall()
+    found: dict[str, Any] = json.loads(tree)
+    return found
 
 
 @cache

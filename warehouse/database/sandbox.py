@@ -22,6 +22,7 @@ import duckdb
 
 from warehouse.database.connection import database_error, open_for_read
 from warehouse.database.sql_text import literal, quoted
+from warehouse.database.subqueries import with_values
 from warehouse.errors import InputError, UsageError, WarehouseError
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ def select(
         connection.execute(f"set memory_limit = '{limits.memory_bytes}B'")
         statement = _sandboxed(connection, sql)
         timed = stack.enter_context(_Stopwatch(connection, limits, bound_process=bound_process))
+        statement = timed(lambda: with_values(connection, statement))
         columns, types = timed(lambda: _header(connection, statement))
         timed(lambda: connection.execute(_readable(statement, columns, types)))
         # Fetched before the result is returned: most queries that fail do so here.
@@ -159,6 +161,7 @@ def copy_to(database: Path, sql: str, target: Path, options: str, limits: Limits
         connection.execute(f"set allowed_paths = [{literal(place)}]")
         statement = _sandboxed(connection, sql)
         with _Stopwatch(connection, limits, bound_process=False) as timed:
+            statement = timed(lambda: with_values(connection, statement))
             copy = f"copy (from query({literal(statement)})) to {literal(place)} ({options})"
             [(rows,)] = timed(lambda: connection.execute(copy).fetchall())
     return int(rows)
@@ -175,6 +178,7 @@ def frame_of(database: Path, sql: str, limits: Limits, most_rows: int) -> polars
     with open_for_read(database) as connection, explained(database, limits):
         statement = _sandboxed(connection, sql)
         with _Stopwatch(connection, limits, bound_process=False) as timed:
+            statement = timed(lambda: with_values(connection, statement))
             columns, types = timed(lambda: _header(connection, statement))
             read = f"from query({literal(_readable(statement, columns, types))}) limit {most_rows}"
             found: polars.DataFrame = timed(lambda: connection.sql(read).pl())
