@@ -16,7 +16,19 @@ ROOT = Path(__file__).parent.parent
 
 ROOMS = (
     *("errors", "limits", "numbers", "files", "settings", "database", "studies", "evaluate"),
-    *("show", "transfer", "calibrate", "sweep", "measure", "ask", "plan", "api", "cli", "frames"),
+    *(
+        "show",
+        "transfer",
+        "calibrate",
+        "sweep",
+        "measure",
+        "ask",
+        "plan",
+        "plot",
+        "api",
+        "cli",
+        "frames",
+    ),
 )
 """Modules and packages of warehouse/: each imports only itself and those before it."""
 

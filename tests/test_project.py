@@ -105,8 +105,9 @@ SQL_FILES = {
 
 
 def test_every_sql_file_stands_in_a_layer_and_has_a_name_of_its_own() -> None:
-    stray = {path for path in SQL.rglob("*.sql") if path not in SQL_FILES.values()}
-    assert stray == {SQL / "macros.sql"}
+    others = {SQL / "macros.sql", *(SQL / "plots").glob("*.sql")}
+    assert {path for path in SQL.rglob("*.sql") if path not in SQL_FILES.values()} == others
+    assert {path.stem for path in others} & SQL_FILES.keys() == set()
 
 
 @pytest.mark.parametrize("path", SQL_FILES.values(), ids=SQL_FILES)
@@ -302,7 +303,7 @@ def test_the_wheel_says_who_made_it_and_what_may_be_done_with_it(unpacked_wheel:
     assert (directory / "licenses" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
     assert "Typing :: Typed" in said.get_all("Classifier", [])
     assert said["Project-URL"] is None
-    assert set(said.get_all("Provides-Extra", [])) == {"dev", "docs", "excel", "pictures"}
+    assert set(said.get_all("Provides-Extra", [])) == {"dev", "docs", "excel", "pictures", "plots"}
 
 
 def test_the_newest_heading_of_the_changelog_is_the_version_with_its_date() -> None:

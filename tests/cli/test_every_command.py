@@ -18,7 +18,7 @@ from warehouse.cli.options import Output, expanded
 COMMANDS = {entry.name: entry.function() for entry in commands.COMMANDS}
 
 WITHOUT_ROWS = {
-    *("quickstart", "init", "drop", "evaluate", "export", "import", "backup", "compact")
+    *("quickstart", "init", "drop", "evaluate", "plot", "export", "import", "backup", "compact")
 }
 """Commands that print no rows: some write a file, the others say what they did."""
 
@@ -31,10 +31,11 @@ MOST_PARAMETERS = 12
 """Parameters of a command at most; a group of options is one."""
 
 OWN_MEANING = {
-    *(("evaluate", "--out"), ("export", "--out"), ("sweep", "--force"), ("cost", "--price")),
+    *(("evaluate", "--out"), ("export", "--out"), ("plot", "--out"), ("plot", "--show-sql")),
+    *(("sweep", "--force"), ("cost", "--price")),
 }
-"""Options that differ on purpose: two commands write files of any size, a sweep replaces cells,
-and a cost has a row for each price."""
+"""Options that differ on purpose: two commands write files of any size, a plot is a picture of one
+query, a sweep replaces cells, and a cost has a row for each price."""
 
 
 def parameters(name: str) -> list[Any]:
@@ -68,7 +69,7 @@ def test_a_command_that_prints_rows_has_every_format_and_a_file(name: str) -> No
     assert {option for option, _ in options_of(name)} >= OUTPUT
 
 
-@pytest.mark.parametrize("name", sorted(WITHOUT_ROWS - {"evaluate", "export"}))
+@pytest.mark.parametrize("name", sorted(WITHOUT_ROWS - {"evaluate", "export", "plot"}))
 def test_a_command_that_prints_no_rows_has_no_format(name: str) -> None:
     assert not OUTPUT & {option for option, _ in options_of(name)}
 

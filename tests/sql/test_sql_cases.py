@@ -164,7 +164,11 @@ def test_it_gives_the_rows_worked_out_by_hand(
 
 def last_views() -> list[str]:
     """Return the views and checks that no other reads: the shell runs all others with them."""
-    paths = resources.sql_directory().glob("*/*.sql")
+    paths = [
+        path
+        for layer in (*LAYERS, "checks")
+        for path in resources.sql_directory().glob(f"{layer}/*.sql")
+    ]
     words = {
         path.stem: set(WORD.findall(COMMENT.sub("", path.read_text("utf-8")))) for path in paths
     }

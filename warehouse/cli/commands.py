@@ -108,6 +108,11 @@ COMMANDS = (
         "cost",
     ),
     Entry(
+        "plot",
+        "Draw a picture of stored rows, or list the plots.",
+        "warehouse plot training_days --model gpt3_1T --out days.svg",
+    ),
+    Entry(
         "measure",
         "Compare runs that you measured with their estimates.",
         "printf 'model,accelerator,num_gpus,tensor_parallel,global_batch_size,step_seconds\\n"

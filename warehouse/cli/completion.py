@@ -56,7 +56,7 @@ def relations(incomplete: str) -> list[str]:
     from warehouse.database.resources import reference_directory, sql_directory
 
     files = [*sql_directory().glob("*/*.sql"), *reference_directory().glob("*.*")]
-    names = sorted(path.stem for path in files if path.parent.name != "checks")
+    names = sorted(path.stem for path in files if path.parent.name not in ("checks", "plots"))
     return _begun(incomplete, names)
 
 

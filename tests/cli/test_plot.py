@@ -1,0 +1,50 @@
+"""`warehouse plot`: the list, the file, the query, and wrong calls."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from tests.shared import Command, Quickstart
+from warehouse.plot.registry import PLOTS
+
+
+def test_the_command_writes_the_file_and_says_what_it_shows(
+    warehouse: Command, quickstart: Quickstart, tmp_path: Path
+) -> None:
+    out = tmp_path / "days.svg"
+    code, sql, said = warehouse(
+        *("plot", "training-days", "--model", "GPT3 1T", "--strategy", "tensor_1d"),
+        *("--out", out, "--show-sql", "--db", quickstart.database),
+    )
+    assert code == 0, said
+    assert "and problem_group.model = 'gpt3_1T'" in sql
+    assert said.splitlines()[0] == "variant corrected; also stored: published"
+    assert said.splitlines()[1].startswith(f"{out}: 16,384 B200 train gpt3_1T in ")
+    assert ElementTree.parse(out).getroot().tag.endswith("svg")
+
+
+def test_the_list_names_every_plot_and_what_fills_it(warehouse: Command) -> None:
+    code, listed, _ = warehouse("plot")
+    assert code == 0
+    for plot in PLOTS.values():
+        assert f"{plot.name} " in listed and plot.summary in listed
+        assert all(command in listed for command in plot.filled_by)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--out", "a.svg"), "`NAME` is missing"),
+        (("training_days",), "`--out` is missing: plot training_days needs a file"),
+        (("training_days", "--out", "a.pdf"), "`--out` a.pdf does not say which picture"),
+    ],
+)
+def test_wrong_calls_are_told(
+    warehouse: Command, tmp_path: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    code, out, error = warehouse("plot", *arguments, "--db", tmp_path / "none.duckdb")
+    assert (code, out) == (2, "")
+    assert told in error

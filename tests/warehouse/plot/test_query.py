@@ -1,0 +1,70 @@
+"""Queries of plots: filters as lines of their own, values as a shell takes them."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+
+from estimators.contract import Scalar
+from tests.warehouse.scans import rows_read
+from warehouse.plot.query import filtered, parameters_of, query_of, with_values
+from warehouse.plot.registry import PLOTS
+
+QUERY = """\
+-- What it costs in $: no parameter.
+select $tokens as dataset_tokens
+from cell
+where
+    true
+    and model = $model
+    and num_gpus = $num_gpus
+"""
+
+
+def test_a_line_whose_parameter_has_no_value_is_left_out() -> None:
+    assert parameters_of(QUERY) == ("tokens", "model", "num_gpus")
+    assert filtered(QUERY, {"tokens": 1.0, "num_gpus": 8}).splitlines()[-2:] == [
+        "    true",
+        "    and num_gpus = $num_gpus",
+    ]
+
+
+def test_values_are_written_as_sql_takes_them() -> None:
+    shown = with_values(QUERY, {"tokens": 1e12, "model": "it's", "num_gpus": 8})
+    assert "select 1e+12 as dataset_tokens" in shown
+    assert "model = 'it''s'" in shown
+    assert shown.endswith("num_gpus = 8\n")
+    assert with_values("$a", {"a": 0.1 + 0.2}) == "0.30000000000000004\n"
+    assert with_values("$a", {"a": True}) == "true\n"
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_a_query_says_what_it_gives_and_its_grain(name: str) -> None:
+    first, second = query_of(name).splitlines()[:2]
+    assert first.startswith("-- ") and first.endswith(".")
+    assert second.startswith("-- Grain: one row per ")
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_a_query_runs_without_a_filter_and_with_every_one(
+    name: str, empty: duckdb.DuckDBPyConnection
+) -> None:
+    plot = PLOTS[name]
+    values = {"tokens": 1e12, "num_gpus": 8, "nvlink_size": 8, "global_batch_size": 8}
+    every = {each: plot.defaults.get(each, values.get(each, "x")) for each in plot.filters}
+    for given in (dict(plot.defaults), every):
+        columns = empty.sql(with_values(plot.sql, given)).columns
+        assert set(plot.single) <= set(columns)
+
+
+def test_a_filter_reaches_the_scan(quickstarted: duckdb.DuckDBPyConnection) -> None:
+    plot = PLOTS["training_days"]
+
+    def read(**values: Scalar) -> dict[str, int]:
+        return rows_read(quickstarted, with_values(plot.sql, {**plot.defaults, **values}))
+
+    everything = read()
+    assert read(accelerator="A100 SXM 80GB")["problem"] < everything["problem"] - 100
+    # the best layouts are stored: of the layouts of a study hardly one is read
+    stored = quickstarted.sql("select count(*) from roofline").fetchall()[0][0]
+    assert everything["roofline"] < stored / 10

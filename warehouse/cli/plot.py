@@ -1,0 +1,106 @@
+"""`warehouse plot`: pictures of stored rows."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from warehouse.cli.common import say
+from warehouse.cli.options import (
+    DEFAULT_DATABASE,
+    Database,
+    EstimatorName,
+    ProblemFilters,
+    Tokens,
+    Variant,
+    given,
+    text_option,
+)
+
+
+@dataclass(frozen=True)
+class PlotFilters(ProblemFilters):
+    """Filters of plots; each plot takes some of them."""
+
+    estimator: EstimatorName = None
+    variant: Variant = None
+    study: Annotated[str | None, text_option("--study", "NAME", "Rows of this study alone.")] = None
+    tokens: Tokens = None
+
+
+def plot(
+    *,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The plot; without it, they are listed.")
+    ] = None,
+    filters: PlotFilters,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            readable=False,
+            help="The picture, ending in .png, .svg or .html; an existing one is replaced.",
+        ),
+    ] = None,
+    dark: Annotated[bool, typer.Option("--dark", help="Draw it for a dark page.")] = False,
+    show_sql: Annotated[
+        bool, typer.Option("--show-sql", help="Print the query behind the picture.")
+    ] = False,
+    db: Database = DEFAULT_DATABASE,
+) -> None:
+    """Draw a picture of stored rows, or list the plots.
+
+    Without NAME all plots are listed, each with the commands that store what it shows. A picture
+    shows one question: where stored rows answer several, the one with most rows is drawn, and
+    a message names the others. --show-sql prints the query with its values, as `warehouse sql` and
+    the DuckDB shell take it. An .html file needs no network. Plots need the extra `plots`.
+    """
+    from warehouse.errors import UsageError
+
+    if name is None:
+        if out is not None or show_sql or given(filters):
+            raise UsageError("`NAME` is missing: which plot?", "`warehouse plot` lists them")
+        _list()
+        return
+    from warehouse.plot.files import check_ending
+    from warehouse.plot.registry import plot_named
+
+    found = plot_named(name)
+    if out is None and not show_sql:
+        raise UsageError(
+            f"`--out` is missing: plot {found.name} needs a file",
+            f"give --out {found.name}.svg, .png or .html, or --show-sql",
+        )
+    if out is not None:
+        check_ending(out)
+    from warehouse.database.connection import open_for_read
+    from warehouse.plot.draw import draw
+    from warehouse.plot.theme import DARK, LIGHT
+
+    with open_for_read(db) as connection:
+        drawing = draw(connection, found.name, given(filters), DARK if dark else LIGHT)
+    for column, (taken, others) in drawing.chosen.items():
+        shown = ", ".join(map(str, others[:5])) + (" ..." if len(others) > 5 else "")
+        say(f"{column} {taken}; also stored: {shown}")
+    if show_sql:
+        sys.stdout.write(drawing.sql)
+    if out is not None:
+        from warehouse.plot.files import save
+
+        save(drawing.chart, out)
+        say(f"{out}: {drawing.title}")
+
+
+def _list() -> None:
+    """Print every plot with what it shows, and with the commands that fill it."""
+    from warehouse.plot.registry import PLOTS
+
+    width = max(map(len, PLOTS))
+    for plot in PLOTS.values():
+        sys.stdout.write(f"{plot.name:<{width}}  {plot.summary}\n")
+        sys.stdout.write(f"{'':<{width}}  filled by {' or '.join(plot.filled_by)}\n")

@@ -1,0 +1,163 @@
+"""From a name and filters to a chart: the query, the rows of one picture, the chart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from warehouse.ask.names import with_known_names
+from warehouse.database.narrow import narrow_to
+from warehouse.database.summaries import summary_of
+from warehouse.errors import InputError, UsageError
+from warehouse.plot.files import plain_title
+from warehouse.plot.query import filtered, with_values
+from warehouse.plot.registry import plot_named
+from warehouse.plot.theme import LIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import polars as pl
+    from altair.typing import ChartType
+    from duckdb import DuckDBPyConnection
+
+    from estimators.contract import Scalar
+    from warehouse.plot.registry import Plot
+    from warehouse.plot.theme import Theme
+
+PREFERRED = {"variant": "corrected"}
+"""Column -> the value that is taken where rows have several."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A picture with what it was made of.
+
+    Attributes
+    ----------
+    chart
+        The chart, in the colours of its theme.
+    frame
+        The rows behind its marks.
+    sql
+        The query of these rows, as any shell runs it.
+    chosen
+        Columns whose value no filter named, with the value that was taken and the others.
+    """
+
+    chart: ChartType
+    frame: pl.DataFrame
+    sql: str
+    chosen: Mapping[str, tuple[Scalar, tuple[Scalar, ...]]]
+
+    @property
+    def title(self) -> str:
+        """The finding that the picture shows."""
+        return plain_title(self.chart)
+
+
+def require_packages() -> None:
+    """Check that the packages of the extra `plots` are installed.
+
+    Raises
+    ------
+    InputError
+        If one is missing.
+    """
+    for package in ("altair", "vl_convert"):
+        if find_spec(package) is None:
+            raise InputError(
+                f"plots need the package {package.replace('_', '-')}",
+                "install it with `pip install 'training-warehouse[plots]'`",
+            )
+
+
+def draw(
+    connection: DuckDBPyConnection,
+    name: str,
+    filters: Mapping[str, Scalar] | None = None,
+    theme: Theme = LIGHT,
+) -> Drawing:
+    """Return a picture of the stored rows that pass some filters.
+
+    Parameters
+    ----------
+    connection
+        An open database. Temporary views may take the place of some of its views.
+    name
+        A plot of `warehouse.plot.registry`.
+    filters
+        Parameter of its query -> value.
+
+    Raises
+    ------
+    InputError
+        If the packages are missing, or no row passes the filters.
+    UsageError
+        If there is no such plot, or its query has no such filter.
+    """
+    require_packages()
+    plot = plot_named(name)
+    frame, values, chosen = rows_of(connection, plot, filters or {})
+    chart = plot.chart(plot.completed(frame, connection), theme).configure(**theme.config)
+    return Drawing(chart, frame, with_values(plot.sql, values), chosen)
+
+
+def rows_of(
+    connection: DuckDBPyConnection, plot: Plot, filters: Mapping[str, Scalar]
+) -> tuple[pl.DataFrame, dict[str, Scalar], dict[str, tuple[Scalar, tuple[Scalar, ...]]]]:
+    """Return the rows of one picture, the values of its query and those that no filter named.
+
+    Raises
+    ------
+    InputError
+        If no row passes the filters.
+    UsageError
+        If the query has no such filter.
+    """
+    values = {**plot.defaults, **_known(connection, plot, filters)}
+    if "estimator" in values:
+        narrow_to(connection, summary_of(str(values["estimator"])).relations)
+    relation = connection.sql(filtered(plot.sql, values), params=values)
+    frame: pl.DataFrame = relation.pl()
+    if frame.is_empty():
+        raise _nothing(plot, filters)
+    chosen: dict[str, tuple[Scalar, tuple[Scalar, ...]]] = {}
+    for column in plot.single:
+        counted = frame[column].drop_nulls().value_counts(sort=True)
+        found = counted.sort(["count", column], descending=[True, False])[column].to_list()
+        if not found:
+            continue
+        taken = PREFERRED.get(column) if PREFERRED.get(column) in found else found[0]
+        if len(found) > 1:
+            chosen[column] = (taken, tuple(other for other in found if other != taken))
+            frame = frame.filter(frame[column] == taken)
+        if column in plot.filters:
+            values[column] = taken
+    return frame, values, chosen
+
+
+def _known(
+    connection: DuckDBPyConnection, plot: Plot, filters: Mapping[str, Scalar]
+) -> dict[str, Scalar]:
+    """Return the filters with each name as it is stored."""
+    for name, value in filters.items():
+        if name not in plot.filters:
+            options = ", ".join(f"--{each.replace('_', '-')}" for each in plot.filters)
+            raise UsageError(
+                f"`--{name.replace('_', '-')}` {value}: plot {plot.name} has no such filter",
+                f"it takes {options}" if options else "it takes none",
+            )
+    named = {name: value for name, value in filters.items() if name in ("model", "accelerator")}
+    found = with_known_names(connection, {name: str(value) for name, value in named.items()})
+    return {**filters, **found}
+
+
+def _nothing(plot: Plot, filters: Mapping[str, Scalar]) -> InputError:
+    asked = ", ".join(f"{name} {value}" for name, value in filters.items())
+    with_these = f" with {asked}" if asked else ""
+    filled = " or ".join(f"`{command}`" for command in plot.filled_by)
+    return InputError(
+        f"plot {plot.name}: no stored row to show{with_these}", f"store some: {filled}"
+    )

@@ -1,0 +1,117 @@
+"""What pictures share: titles, axes of counts, words for figures."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from typing import TYPE_CHECKING
+
+import altair as alt
+import polars as pl
+
+from warehouse.plot.theme import HEADING_SIZE, LABEL_SIZE, WIDTH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from warehouse.plot.theme import Theme
+
+_LETTER = 0.54
+"""Width of a letter on average, in sizes of its font; of the bold title, a little more."""
+
+STEP_PARTS = {
+    "compute_seconds": "arithmetic",
+    "memory_seconds": "memory",
+    "tensor_comm_seconds": "tensor exchange",
+    "pipeline_comm_seconds": "stage transfers",
+    "data_comm_seconds": "gradient exchange",
+    "bubble_seconds": "bubble",
+}
+"""Part of a step -> what people call it, in the order of a stack."""
+
+
+def headed(finding: str, shown: str, width: int = WIDTH) -> alt.TitleParams:
+    """Return a title that says what the picture shows to be so, and a line on how it was made.
+
+    Parameters
+    ----------
+    finding, shown
+        Title and subtitle; long ones are broken into lines.
+    width
+        Pixels of the picture.
+    """
+    return alt.TitleParams(
+        text=_lines(finding, width / (HEADING_SIZE * _LETTER)),
+        subtitle=_lines(shown, width / (LABEL_SIZE * _LETTER * 0.93)),
+    )
+
+
+def _lines(text: str, letters: float) -> list[str]:
+    return textwrap.wrap(text, max(20, int(letters)), break_long_words=False)
+
+
+def figure(value: float, digits: int = 2) -> str:
+    """Return a number with so many digits that count, thousands separated.
+
+    >>> figure(3.14159), figure(1732.4), figure(0.0421)
+    ('3.1', '1,732', '0.042')
+    """
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{places}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def one(frame: pl.DataFrame, column: str) -> str:
+    """Return the one value of a column as text."""
+    return str(frame[column][0])
+
+
+def listed(words: Iterable[object]) -> str:
+    """Return words with commas, and "and" before the last.
+
+    >>> listed(["A100", "H200", "B200"])
+    'A100, H200 and B200'
+    """
+    *first, last = map(str, words)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def counts_axis(values: Sequence[int], title: str, every: int = 1) -> alt.Axis:
+    """Return the axis of counts that double: a plain tick at each of them."""
+    return alt.Axis(title=title, values=sorted(set(values))[::every], format=",d", grid=True)
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return ticks of a logarithmic axis at 1, 2 and 5 of every power of ten between two values."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    steps = (1,) if last - first > 3 else (1, 2, 5)
+    ticks = [step * 10.0**power for power in range(first, last + 1) for step in steps]
+    return [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
+
+
+def log_scale(low: float, high: float, room: float = 1.1, base: float = 10) -> alt.Scale:
+    """Return a logarithmic scale from a little below the least to a little above the most."""
+    return alt.Scale(type="log", base=base, domain=[low / room, high * room], nice=False)
+
+
+def estimate_words(frame: pl.DataFrame) -> str:
+    """Return whose estimates the rows are, as the end of a subtitle."""
+    return f"estimator {frame['estimator'][0]}, {frame['variant'][0]}"
+
+
+def note(
+    row: pl.DataFrame, x: alt.X, y: alt.Y, text: str, theme: Theme, dx: int = 0, dy: int = 0
+) -> alt.Chart:
+    """Return faint words that end so many pixels from the one point of a frame."""
+    mark = alt.Chart(row).mark_text(align="right", dx=dx, dy=dy, color=theme.faint, text=text)
+    found: alt.Chart = mark.encode(x=x, y=y)
+    return found
+
+
+def level(at: float, scale: alt.Scale, axis: alt.Axis) -> alt.Chart:
+    """Return a dotted line across the picture at a value of its vertical axis."""
+    mark = alt.Chart(pl.DataFrame({"level": [at]})).mark_rule(strokeDash=[2, 4], strokeWidth=1.3)
+    found: alt.Chart = mark.encode(y=alt.Y("level:Q", scale=scale, axis=axis))
+    return found

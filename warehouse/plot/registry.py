@@ -1,0 +1,121 @@
+"""The pictures: name, what each shows, and what fills it. None is imported before it is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+from warehouse.errors import UsageError
+from warehouse.plot.query import parameters_of, query_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import polars as pl
+    from altair.typing import ChartType
+    from duckdb import DuckDBPyConnection
+
+    from estimators.contract import Scalar
+    from warehouse.plot.theme import Theme
+
+PROBLEM = ("estimator", "variant", "model", "global_batch_size")
+"""Columns in which the rows of most pictures agree."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One picture.
+
+    Attributes
+    ----------
+    name
+        Its name, also that of its module and of its query in sql/plots.
+    summary
+        What it shows, in a line.
+    filled_by
+        Commands that store what it shows.
+    single
+        Columns of the query in which the rows of one picture agree. Where they do not and no filter
+        says which, the value with most rows is taken.
+    defaults
+        Parameters of the query that always have a value.
+    """
+
+    name: str
+    summary: str
+    filled_by: tuple[str, ...]
+    single: tuple[str, ...] = PROBLEM
+    defaults: Mapping[str, Scalar] = field(default_factory=dict)
+
+    @property
+    def sql(self) -> str:
+        """The query, with its parameters."""
+        return query_of(self.name)
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The parameters of the query."""
+        return parameters_of(self.sql)
+
+    def chart(self, frame: pl.DataFrame, theme: Theme) -> ChartType:
+        """Return the chart of the rows of the query, with its title."""
+        made = import_module(f"warehouse.plot.{self.name}").chart
+        return cast("Callable[[pl.DataFrame, Theme], ChartType]", made)(frame, theme)
+
+    def completed(self, frame: pl.DataFrame, connection: DuckDBPyConnection) -> pl.DataFrame:
+        """Return the rows with what no query gives, by function `completed` of its module."""
+        module = import_module(f"warehouse.plot.{self.name}")
+        if not hasattr(module, "completed"):
+            return frame
+        made = cast("Callable[[pl.DataFrame, DuckDBPyConnection], pl.DataFrame]", module.completed)
+        return made(frame, connection)
+
+
+_GRID = ("warehouse sweep gpt3_1T_1d", "warehouse sweep paper_grid")
+
+PLOTS: dict[str, Plot] = {
+    plot.name: plot
+    for plot in (
+        Plot(
+            "training_days",
+            "Days of a run over the number of GPUs, for every system.",
+            _GRID,
+            defaults={"tokens": 1e12},
+        ),
+        Plot(
+            "throughput_per_gpu",
+            "Throughput of a GPU as GPUs are added, relative to the fewest.",
+            _GRID,
+        ),
+        Plot(
+            "best_layouts",
+            "Degrees, memory and parts of the step of the best layout on each number of GPUs.",
+            _GRID,
+            single=(*PROBLEM, "accelerator", "nvlink_size"),
+        ),
+        Plot(
+            "strategies",
+            "Speed of 2D tensor and context parallelism relative to 1D.",
+            ("warehouse sweep paper_grid",),
+        ),
+    )
+}
+"""Every picture by its name, in the order of the list."""
+
+
+def plot_named(name: str) -> Plot:
+    """Return a picture by its name; hyphens count as underscores.
+
+    Raises
+    ------
+    UsageError
+        If there is none of that name.
+    """
+    folded = name.lower().replace("-", "_")
+    if folded in PLOTS:
+        return PLOTS[folded]
+    near = get_close_matches(folded, PLOTS, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    raise UsageError(f"`NAME` {name}: there is no such plot", f"{hint}`warehouse plot` lists them")

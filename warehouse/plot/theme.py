@@ -1,0 +1,118 @@
+"""How every picture looks: colours, sizes of text, lines; light, and dark for dark pages.
+
+Colours are those of Okabe and Ito, which people with any colour vision can tell apart (M. Okabe and
+K. Ito, Color Universal Design, https://jfly.uni-koeln.de/color/, 2008).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+SKY, PURPLE, YELLOW, GREY = "#56B4E9", "#CC79A7", "#F0E442", "#8C8C8C"
+PALETTE = (BLUE, RED, GREEN, ORANGE, SKY, PURPLE, YELLOW, GREY)
+"""Colours of categories, in the order in which they are taken."""
+
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
+"""Shapes and dashes of a second category; a picture without colours can still be read."""
+
+RAMP = "viridis"
+"""Colours of a quantity: as legible in grey as in colours."""
+
+WIDTH = 640
+HEIGHT = 400
+"""Pixels of a picture with one panel."""
+
+FONT = "Arial, Helvetica, Liberation Sans, sans-serif"
+LABEL_SIZE, TITLE_SIZE, HEADING_SIZE = 13, 14, 18
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours of one kind of page.
+
+    Attributes
+    ----------
+    ink, faint
+        Text and marks without a category; text that matters less.
+    grid, background
+        Lines of the grid; what lies behind the picture, None for the page itself.
+    blue
+        The first colour of the palette, which a dark page needs lighter.
+    greys
+        Shades for a category next to one that takes the colours.
+    """
+
+    name: str
+    ink: str
+    faint: str
+    grid: str
+    background: str | None
+    blue: str
+    greys: tuple[str, str, str, str]
+
+    @property
+    def palette(self) -> tuple[str, ...]:
+        """The colours of categories."""
+        return (self.blue, *PALETTE[1:])
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration of Vega-Lite."""
+        axis = {
+            "labelColor": self.ink,
+            "labelFontSize": LABEL_SIZE,
+            "labelOverlap": "greedy",
+            "titleColor": self.ink,
+            "titleFontSize": TITLE_SIZE,
+            "titleFontWeight": "normal",
+            "titlePadding": 10,
+            "gridColor": self.grid,
+            "domainColor": self.faint,
+            "tickColor": self.faint,
+        }
+        label = {
+            "labelColor": self.ink,
+            "labelFontSize": LABEL_SIZE,
+            "titleColor": self.ink,
+            "titleFontSize": LABEL_SIZE,
+            "titleFontWeight": "bold",
+        }
+        return {
+            "font": FONT,
+            "background": self.background or "transparent",
+            "padding": 14,
+            "view": {"stroke": None},
+            "axis": axis,
+            "legend": {**label, "labelLimit": 320, "symbolSize": 90, "rowPadding": 4},
+            "header": label,
+            "title": {
+                "anchor": "start",
+                "frame": "group",
+                "color": self.ink,
+                "fontSize": HEADING_SIZE,
+                "subtitleColor": self.faint,
+                "subtitleFontSize": LABEL_SIZE,
+                "subtitlePadding": 6,
+                "lineHeight": HEADING_SIZE + 5,
+                "subtitleLineHeight": LABEL_SIZE + 5,
+                "offset": 16,
+            },
+            "text": {"color": self.ink, "fontSize": LABEL_SIZE},
+            "rule": {"color": self.faint},
+            "line": {"strokeWidth": 2},
+            "point": {"size": 55, "filled": True},
+            "range": {"category": list(self.palette), "symbol": list(SHAPES)},
+        }
+
+
+LIGHT = Theme(
+    *("light", "#1a1a1a", "#595959", "#e4e4e4", "#ffffff", BLUE),
+    greys=("#2b2b2b", "#6b6b6b", "#a3a3a3", "#d0d0d0"),
+)
+DARK = Theme(
+    *("dark", "#ececec", "#b0b0b0", "#3a3a3a", None, "#4FA3DA"),
+    greys=("#f2f2f2", "#b8b8b8", "#858585", "#5a5a5a"),
+)
