@@ -106,3 +106,7 @@ class DatabaseError(WarehouseError):
     """The database is missing, locked, damaged, foreign or newer than this package."""
 
     exit_code = 5
+
+
+class LockedError(DatabaseError):
+    """Another process has the database open."""

@@ -71,11 +71,17 @@ def test_what_duckdb_raises_anywhere_exits_5_and_names_the_file(
     monkeypatch.setattr("warehouse.database.connection.open_for_write", fail)
     code, out, err = warehouse("init", "--db", database)
     assert (code, out) == (5, "")
-    said = f"error: {database}: cannot be used: FATAL Error: Failed to create checkpoint\nhint: "
+    said = f"error: {database}: DuckDB failed: FATAL Error: Failed to create checkpoint\nhint: "
     assert err.startswith(said)
 
 
-def test_an_interrupt_of_a_sweep_exits_130(database: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "exit_code", "said"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+)
+def test_a_signal_stops_a_sweep_which_leaves_nothing_but_the_database(
+    database: Path, number: int, exit_code: int, said: str
+) -> None:
     running = subprocess.Popen(
         [sys.executable, "-m", "warehouse.cli.main", "sweep", "paper_grid", "--db", str(database)],
         stdout=subprocess.PIPE,
@@ -86,38 +92,71 @@ def test_an_interrupt_of_a_sweep_exits_130(database: Path) -> None:
     until = time.monotonic() + 600
     while not progress.exists() and time.monotonic() < until:
         time.sleep(0.01)
-    running.send_signal(signal.SIGINT)
+    running.send_signal(number)
     out, err = running.communicate(timeout=600)
-    assert (running.returncode, out) == (130, ""), err
-    assert err == (
-        "paper_grid: stopped; what is stored stays, the same command resumes\ninterrupted\n"
-    )
-    assert not progress.exists()
+    assert (running.returncode, out) == (exit_code, ""), err
+    assert err == (f"paper_grid: stopped; what is stored stays, the same command resumes\n{said}\n")
+    assert {path.name for path in database.parent.iterdir()} <= {
+        *(database.name, f"{database.name}.wal")
+    }
 
 
-def interrupted(*_: object, **__: Any) -> None:
-    """Be stopped by ^C as DuckDB is, which raises an error of its own."""
-    try:
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(1)
-    except KeyboardInterrupt:
-        raise RuntimeError("Query interrupted") from None
+def stopped_by(number: int) -> Callable[..., None]:
+    """Return a function that a signal stops as it does DuckDB, which raises its own error."""
+
+    def stopped(*_: object, **__: Any) -> None:
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(1)
+        except KeyboardInterrupt:
+            raise RuntimeError("Query interrupted") from None
+
+    return stopped
 
 
-def test_an_interrupt_that_duckdb_turned_into_its_own_error_stops_a_sweep(
+@pytest.mark.parametrize(
+    ("number", "exit_code", "said"),
+    [
+        (signal.SIGINT, 130, "interrupted"),
+        (signal.SIGTERM, 143, "terminated"),
+        (signal.SIGHUP, 129, "the terminal was closed"),
+    ],
+)
+def test_a_signal_that_duckdb_turned_into_its_own_error_stops_a_sweep(
+    warehouse: Command,
+    tiny: Path,
+    database: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    exit_code: int,
+    said: str,
+) -> None:
+    before = signal.getsignal(number)
+    monkeypatch.setattr("warehouse.sweep.runner.run_study", stopped_by(number))
+    code, out, err = warehouse("sweep", tiny, "--db", database)
+    assert (code, out) == (exit_code, "")
+    assert err.startswith("tiny: stopped; what is stored stays")
+    assert err.endswith(f"\n{said}\n")
+    assert signal.getsignal(number) is before
+
+
+def test_a_signal_that_the_caller_ignores_stays_ignored(
     warehouse: Command, tiny: Path, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("warehouse.sweep.runner.run_study", interrupted)
-    code, out, err = warehouse("sweep", tiny, "--db", database)
-    assert (code, out) == (130, "")
-    assert err.startswith("tiny: stopped; what is stored stays")
-    assert err.endswith("\ninterrupted\n")
+    """`nohup warehouse sweep` goes on when its terminal is closed."""
+    monkeypatch.setattr("warehouse.sweep.runner.run_study", stopped_by(signal.SIGHUP))
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with pytest.raises(AttributeError):  # the sweep went on, and returned no report
+            warehouse("sweep", tiny, "--db", database)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_slow_check_can_be_interrupted(
     warehouse: Command, swept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("warehouse.cli.validate.run_checks", interrupted)
+    monkeypatch.setattr("warehouse.cli.validate.run_checks", stopped_by(signal.SIGINT))
     assert warehouse("validate", "--db", swept) == (130, "", "interrupted\n")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

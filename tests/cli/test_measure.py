@@ -277,7 +277,7 @@ def test_a_database_that_another_process_writes_to_is_told(
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "ready\n"
-        done = program("measure", runs(), "--db", measure.database)
+        done = program("measure", runs(), "--wait", 0, "--db", measure.database)
         assert done.returncode == 5
         assert f"is in use by process {holder.pid}" in done.stderr
     finally:

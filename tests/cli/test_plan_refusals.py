@@ -156,7 +156,7 @@ def test_a_database_that_another_process_writes_to_is_told(
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "ready\n"
-        done = program("plan", *QUESTION, "--gpus", 8, "--db", planned_database)
+        done = program(*("plan", *QUESTION, "--gpus", 8, "--wait", 0, "--db", planned_database))
         assert done.returncode == 5
         assert f"is in use by process {holder.pid}" in done.stderr
     finally:

@@ -101,9 +101,10 @@ def test_a_database_held_by_something_else_exits_5(
 ) -> None:
     pid = held(swept, "silent")
     for command in (["status"], ["rank"], ["sql", "select 1"], ["sweep", "megatron"], ["init"]):
-        code, out, err = warehouse(*command, "--db", swept)
+        code, out, err = warehouse(*command, "--wait", 0, "--db", swept)
         assert (code, out) == (5, "")
-        assert err.startswith(f"error: {swept}: is in use by process {pid}: wait for it")
+        assert err.startswith(f"error: {swept}: is in use by process {pid} (`")
+        assert ", writes, runs for " in err
 
 
 def test_the_progress_file_of_a_killed_sweep_is_not_believed(

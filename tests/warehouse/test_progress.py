@@ -34,7 +34,7 @@ def test_a_file_without_one_of_its_keys_is_no_progress(database: Path, name: str
 def test_without_start_times_the_number_alone_counts(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "_started", lambda _: None)
+    monkeypatch.setattr(progress, "started_ticks", lambda _: None)
     with ProgressFile(database, Progress("big", total_rows=2, total_cells=1)):
         assert read_progress(database) is not None
 

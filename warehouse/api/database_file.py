@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,9 @@ import duckdb
 
 from estimators.contract import RefusedError
 from warehouse import settings
-from warehouse.database.connection import database_error, open_for_read
+from warehouse.database.access import access_for, accessing
+from warehouse.database.connection import open_for_read
+from warehouse.database.failures import database_error
 from warehouse.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -30,11 +33,24 @@ class DatabaseFile:
         The file; None: the one that `warehouse config` shows.
     writable
         Whether methods may write; a missing file is then created.
+    snapshot
+        Whether to read what a sweep has published while it has the database; a warning says so.
+    wait
+        Seconds to wait for a database that another process has open; None: 30 to write, 0 to read.
     """
 
-    def __init__(self, path: str | Path | None = None, *, writable: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | Path | None = None,
+        *,
+        writable: bool = False,
+        snapshot: bool = False,
+        wait: float | None = None,
+    ) -> None:
         self.path = Path(path) if path is not None else settings.database()
         self.writable = writable
+        self.snapshot = snapshot
+        self.wait = wait
         self._is_kept_open = False
         self._kept: DuckDBPyConnection | None = None
 
@@ -45,7 +61,8 @@ class DatabaseFile:
         """Keep the file open for reading until the block ends."""
         self._is_kept_open = True
         if not self.writable or self.path.exists():
-            self._keep()
+            with self._access():
+                self._keep()
         return self
 
     def __exit__(
@@ -92,13 +109,24 @@ class DatabaseFile:
         self._release()
         yield
 
+    def _access(self) -> AbstractContextManager[None]:
+        """Return a block in which the file is opened as this warehouse says."""
+        return accessing(
+            access_for(self.wait, writes=self.writable, snapshot=self.snapshot, say=_warn)
+        )
+
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn refusals and errors of DuckDB into errors of the project."""
+        """Open the file as this warehouse says, and turn errors into those of the project."""
         try:
-            yield
+            with self._access():
+                yield
         except RefusedError as error:
             message, _, hint = str(error).partition("\nhint: ")
             raise InputError(message, hint) from None
         except duckdb.Error as error:
             raise database_error(error, self.path) from error
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=3)

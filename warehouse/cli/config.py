@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warehouse.cli.common import put, say
-from warehouse.cli.options import DEFAULT_DATABASE, Database, Output
+from warehouse.cli.options import DEFAULT_DATABASE, DatabasePath, Output
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from warehouse.settings import Setting
 
 
-def config(output: Output, db: Database = DEFAULT_DATABASE) -> None:
+def config(output: Output, db: DatabasePath = DEFAULT_DATABASE) -> None:
     """Show the settings in force, and where each comes from.
 
     `database` is the database of commands without --db, `cache` the directory of

@@ -12,13 +12,13 @@ from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Accelerator,
     Carbon,
-    Database,
     EstimatorName,
     Model,
     NumGpus,
     Output,
     PowerTerms,
     Prices,
+    ReadDatabase,
     SequenceLength,
     Tokens,
     Top,
@@ -91,7 +91,7 @@ def cost(
     all_years: Annotated[bool, typer.Option("--all-years", help="Prices of every year.")] = False,
     top: Top = None,
     output: Output,
-    db: Database = DEFAULT_DATABASE,
+    db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
     """Show what stored runs cost, rented and owned.
 
@@ -129,7 +129,7 @@ def energy(
     ] = False,
     top: Top = None,
     output: Output,
-    db: Database = DEFAULT_DATABASE,
+    db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
     """Show the energy that stored runs take, and its CO2e.
 

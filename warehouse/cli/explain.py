@@ -12,11 +12,11 @@ from warehouse.cli.common import put, put_document, say
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Best,
-    Database,
     EstimatorName,
     Mending,
     Output,
     Profile,
+    ReadDatabase,
 )
 from warehouse.show.formats import Format
 from warehouse.show.values import json_value
@@ -43,7 +43,7 @@ def explain(
     ] = False,
     estimator: EstimatorName = DEFAULT_ESTIMATOR,
     profile: Profile = None,
-    db: Database = DEFAULT_DATABASE,
+    db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
     """Show why a training step takes as long as it does.
 

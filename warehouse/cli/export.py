@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from warehouse.cli.common import say
-from warehouse.cli.options import DEFAULT_DATABASE, Database, Overwrite
+from warehouse.cli.options import DEFAULT_DATABASE, Database, Overwrite, ReadDatabase
 from warehouse.show.formats import count
 
 
@@ -41,7 +41,7 @@ def export(
         ),
     ] = None,
     force: Overwrite = False,
-    db: Database = DEFAULT_DATABASE,
+    db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
     """Write a query to a file, or all facts to a folder.
 

@@ -11,11 +11,11 @@ from typing import Annotated, cast
 import typer
 
 from warehouse.cli.commands import COMMANDS
-from warehouse.cli.interrupts import interruptible
+from warehouse.cli.interrupts import Received, interruptible
 from warehouse.cli.lazy import LazyCommand, Program
 
 INTERRUPTED = 130
-"""Exit code after ^C, as shells give it: 128 + SIGINT."""
+"""Exit code that typer gives after ^C, as shells do: 128 + SIGINT."""
 
 app = typer.Typer(
     name="warehouse",
@@ -62,17 +62,19 @@ for _entry in COMMANDS:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; a user's mistake becomes a message on stderr."""
     context: dict[str, Path] = {}
+    received = Received()
     try:
-        with interruptible():
+        with interruptible() as received:
             program(arguments, prog_name="warehouse", obj=context)
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else 1
         if code == INTERRUPTED:
-            sys.stderr.write("interrupted\n")
+            sys.stderr.write(f"{received.in_words}\n")
+            code = received.exit_code
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        code = INTERRUPTED
+        sys.stderr.write(f"{received.in_words}\n")
+        code = received.exit_code
     except Exception as error:
         message = _explained(error, context.get("database"))
         if message is None:
@@ -101,7 +103,7 @@ def _explained(error: Exception, database: Path | None) -> tuple[str, int] | Non
         return f"{name}{error.strerror or error}", WarehouseError.exit_code
     duckdb = sys.modules.get("duckdb")
     if duckdb and isinstance(error, duckdb.Error):
-        from warehouse.database.connection import database_error
+        from warehouse.database.failures import database_error
 
         known = database_error(error, database or Path("the database"))
         return str(known), known.exit_code

@@ -15,12 +15,13 @@ import sys
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import typer
 
 from warehouse import settings
 from warehouse.cli import completion
+from warehouse.database.access import WRITER_SECONDS, access_for, accessing
 from warehouse.numbers import Number
 from warehouse.show.formats import Format
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from estimators.contract import Estimator, Mends
+    from warehouse.database.access import Access
 
 DEFAULT_DATABASE = settings.usual_database()
 """The database where neither an option nor a setting names another."""
@@ -42,12 +44,14 @@ def number_option(
     *more_names: str,
     metavar: str = "N",
     show_default: bool | str = True,
+    envvar: str | None = None,
     **limits: Any,
 ) -> Any:
     """Return an option that holds a number."""
     return typer.Option(
         name,
         *more_names,
+        envvar=envvar,
         metavar=metavar,
         help=text,
         show_default=show_default,
@@ -91,15 +95,47 @@ def _remember(context: typer.Context, database: Path) -> Path:
     return database
 
 
-Database = Annotated[
-    Path,
+_DATABASE = typer.Option(
+    "--db",
+    envvar="WAREHOUSE_DB",
+    metavar="PATH",
+    help="The database file.",
+    readable=False,  # typer would call a file that may not be read wrong usage
+    callback=_remember,
+)
+
+
+class Opened(NamedTuple):
+    """Marks a database that a command opens: `expanded` adds the options that go with it."""
+
+    writes: bool = False
+    may_be_snapshot: bool = False
+
+
+DatabasePath = Annotated[Path, _DATABASE]
+"""A database that is named, but not opened."""
+Database = Annotated[Path, _DATABASE, Opened(writes=True)]
+"""A database that the command writes to, or may write to."""
+WatchedDatabase = Annotated[Path, _DATABASE, Opened()]
+"""A database that the command reads as it is now, or not at all."""
+ReadDatabase = Annotated[Path, _DATABASE, Opened(may_be_snapshot=True)]
+"""A database that the command only reads."""
+
+Wait = Annotated[
+    float | None,
+    number_option(
+        "--wait",
+        "Wait this long for a database that another process has open.",
+        metavar="SECONDS",
+        show_default=f"{WRITER_SECONDS:g} to write, 0 to read",
+        envvar="WAREHOUSE_WAIT",
+        least=0,
+    ),
+]
+Snapshot = Annotated[
+    bool,
     typer.Option(
-        "--db",
-        envvar="WAREHOUSE_DB",
-        metavar="PATH",
-        help="The database file.",
-        readable=False,  # typer would call a file that may not be read wrong usage
-        callback=_remember,
+        "--snapshot", help="While a sweep has the database, read what it has published so far."
     ),
 ]
 Variant = Annotated[
@@ -476,6 +512,35 @@ _PATH_OR_NAME = ("study", "reference")
 """Arguments that are a file, or the name of what comes with the package."""
 
 
+def _opened(hints: Mapping[str, Any]) -> Opened | None:
+    """Return how a command opens its database, by the types of its parameters."""
+    found = [mark for mark in get_args(hints.get("db"))[1:] if isinstance(mark, Opened)]
+    return found[0] if found else None
+
+
+def _options_of_database(opened: Opened | None) -> list[inspect.Parameter]:
+    """Return the options of every command that opens its database in this way."""
+    options: dict[str, tuple[Any, Any]] = {}
+    if opened is not None:
+        options["wait"] = (Wait, None)
+        if opened.may_be_snapshot:
+            options["snapshot"] = (Snapshot, False)
+    return [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+        )
+        for name, (annotation, default) in options.items()
+    ]
+
+
+def _access(opened: Opened | None, wait: float | None, *, snapshot: bool) -> Access:
+    """Return the access to the database that a command line asks for."""
+    from warehouse.cli.common import say
+
+    writes = opened is not None and opened.writes
+    return access_for(wait, writes=writes, snapshot=snapshot, say=say)
+
+
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command whose groups of options are single parameters, as typer reads them.
 
@@ -503,6 +568,8 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
             )
             for field in fields(kind)
         ]
+    opened = _opened(hints)
+    parameters += _options_of_database(opened)
     # Every --help ends in the formats and the database.
     last = (*(field.name for field in fields(Output)), "db")
     parameters.sort(key=lambda p: last.index(p.name) + 1 if p.name in last else 0)
@@ -513,9 +580,11 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**values: Any) -> None:
         _refuse_overwriting(values)
+        wait, snapshot = values.pop("wait", None), values.pop("snapshot", False)
         for name, (kind, members) in groups.items():
             values[name] = kind(**{member: values.pop(member) for member in members})
-        command(**values)
+        with accessing(_access(opened, wait, snapshot=snapshot)):
+            command(**values)
 
     # typer reads these two; by `__wrapped__` it would find the command itself.
     one_by_one = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]

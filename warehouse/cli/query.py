@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from warehouse.cli.common import put
-from warehouse.cli.options import DEFAULT_DATABASE, Database, Output
+from warehouse.cli.options import DEFAULT_DATABASE, Output, ReadDatabase
 
 
 def sql(
@@ -24,7 +24,7 @@ def sql(
     memory: Annotated[
         str, typer.Option("--memory", metavar="SIZE", help="Memory that the query may take.")
     ] = "2GB",
-    db: Database = DEFAULT_DATABASE,
+    db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
     """Run one SELECT over the tables and views.
 

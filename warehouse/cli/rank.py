@@ -9,11 +9,11 @@ import typer
 from warehouse.cli.common import put_for_people, say, title_line
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
-    Database,
     EstimatorName,
     NumClusters,
     Output,
     ProblemFilters,
+    ReadDatabase,
     Top,
     Variant,
     given,
@@ -42,7 +42,7 @@ def rank(
     ] = "step_seconds",
     top: Top = None,
     output: Output,
-    db: Database = DEFAULT_DATABASE,
+    db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
     """Show the fastest layouts that fit in memory.
 

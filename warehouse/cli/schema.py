@@ -16,7 +16,7 @@ from warehouse import settings
 from warehouse.cli import completion
 from warehouse.cli.common import put, put_document, say
 from warehouse.cli.display import terminal_width
-from warehouse.cli.options import DEFAULT_DATABASE, Database, Output
+from warehouse.cli.options import DEFAULT_DATABASE, Output, ReadDatabase
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def schema(
         ),
     ] = None,
     output: Output,
-    db: Database = DEFAULT_DATABASE,
+    db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
     """Say what there is to ask, and what it means.
 

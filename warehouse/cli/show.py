@@ -12,10 +12,10 @@ from warehouse.cli.common import put, put_document, say
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
     CatalogFile,
-    Database,
     Mending,
     Output,
     Profile,
+    ReadDatabase,
     Relation,
 )
 from warehouse.show.values import json_value
@@ -55,7 +55,7 @@ def show(
     ] = None,
     catalog: CatalogFile = None,
     profile: Profile = None,
-    db: Database = DEFAULT_DATABASE,
+    db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
     """Show the estimate of one configuration.
 

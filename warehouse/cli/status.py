@@ -13,7 +13,7 @@ from warehouse.cli.common import (
     records,
     say,
 )
-from warehouse.cli.options import DEFAULT_DATABASE, Database, Output
+from warehouse.cli.options import DEFAULT_DATABASE, Output, WatchedDatabase
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ group by all
 order by all"""
 
 
-def status(*, output: Output, db: Database = DEFAULT_DATABASE) -> None:
+def status(*, output: Output, db: WatchedDatabase = DEFAULT_DATABASE) -> None:
     """Show what is stored, and how far a running sweep is.
 
     Lists studies, rows by table and the size of the file. While a sweep holds the database, the

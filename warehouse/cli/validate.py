@@ -9,7 +9,7 @@ import typer
 
 from warehouse.cli.common import fetched, put_document, put_sections, records, say
 from warehouse.cli.comparison import comparison
-from warehouse.cli.options import DEFAULT_DATABASE, Database, Output
+from warehouse.cli.options import DEFAULT_DATABASE, Output, ReadDatabase
 from warehouse.show.formats import count, write
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def validate(
     measurements: Annotated[
         bool, typer.Option("--measurements", help="List every measurement, too.")
     ] = False,
-    db: Database = DEFAULT_DATABASE,
+    db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
     """Run the checks and compare estimates with measurements.
 

@@ -19,11 +19,11 @@ from warehouse.cli.common import (
 )
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
-    Database,
     EstimatorName,
     Mending,
     Output,
     Profile,
+    ReadDatabase,
     Tokens,
 )
 from warehouse.show.formats import Format, count
@@ -49,7 +49,7 @@ def why(
     estimator: EstimatorName = DEFAULT_ESTIMATOR,
     tokens: Tokens = None,
     profile: Profile = None,
-    db: Database = DEFAULT_DATABASE,
+    db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
     """Say why a layout is not the best.
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from warehouse.database.compact import refuse_other_rows, row_counts
-from warehouse.database.connection import database_error, open_as_it_is
+from warehouse.database.connection import open_as_it_is
+from warehouse.database.failures import database_error
 from warehouse.database.file_format import CONFIG
 from warehouse.files import check_target, written_whole
 

@@ -11,6 +11,7 @@ import duckdb
 
 from warehouse.database.connection import open_for_write
 from warehouse.database.file_format import CONFIG, STORAGE_VERSION
+from warehouse.database.leftovers import COMPACTED
 from warehouse.database.sql_text import literal, quoted
 from warehouse.errors import DatabaseError
 
@@ -36,7 +37,7 @@ def compact(database: Path, *, dropped: bool = True) -> None:
         If the copy fails, for example on a full disk; the database stays as it was.
     """
     target = database.resolve()  # a link keeps pointing where it did
-    copy = target.with_name(target.name + ".compact")
+    copy = target.with_name(target.name + COMPACTED)
     try:
         with open_for_write(database) as connection:
             connection.execute("checkpoint")

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import os
 import re
+import stat
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from warehouse.database.access import current
+from warehouse.database.failures import ANOTHER, database_error, foreign_log
 from warehouse.database.file_format import CONFIG
+from warehouse.database.leftovers import NEW, SNAPSHOT, remove_abandoned, remove_leftovers
 from warehouse.database.meta import is_stamped
-from warehouse.errors import DatabaseError
+from warehouse.errors import DatabaseError, LockedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _MAGIC_AT, _MAGIC = 8, b"DUCK"
-_ANOTHER = "name another file with --db"
-_FULL = ("No space left on device", "Disk quota exceeded", "File too large")
-_HOLDER = re.compile(r"PID (\d+)")
+_LOG_HEAD = b"d\x00b"
+"""First bytes of every write-ahead log: the entry with its version."""
+
+_ADDRESS = re.compile(r"[A-Za-z0-9_]{2,}:")
+"""DuckDB takes such a beginning for a server or an extension, which it would download."""
+
+_POLL_SECONDS = 0.1
 
 
 def open_for_write(path: Path) -> duckdb.DuckDBPyConnection:
@@ -45,6 +54,7 @@ def open_for_write(path: Path) -> duckdb.DuckDBPyConnection:
             from warehouse.database.schema import prepare
 
             prepare(connection)
+        remove_leftovers(_file_of(path))
     except duckdb.Error as error:
         connection.close()
         raise database_error(error, path) from error
@@ -66,7 +76,12 @@ def open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
         If there is no such file, or as `open_for_write`.
     """
     path = Path(path)
-    connection = open_as_it_is(path)
+    try:
+        connection = open_as_it_is(path)
+    except LockedError as error:
+        if not current().snapshot:
+            raise
+        return _open_snapshot(path, error)
     try:
         if is_stamped(connection) or _is_current(connection):
             return connection
@@ -79,6 +94,37 @@ def open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
     connection.close()
     open_for_write(path).close()
     return _connect(path, read_only=True)
+
+
+def _open_snapshot(path: Path, error: LockedError) -> duckdb.DuckDBPyConnection:
+    """Return a read-only connection to the state that the sweep into a database published."""
+    snapshot = snapshot_path(path)
+    try:
+        published = time.localtime(snapshot.stat().st_mtime)
+        connection = _connect(snapshot, read_only=True)
+    except OSError:
+        raise LockedError(
+            error.message,
+            "it has published no snapshot yet: a sweep does after its first few million rows; "
+            f"wait for it with --wait SECONDS, or {ANOTHER}",
+        ) from None
+    if not (is_stamped(connection) or _is_current(connection)):
+        connection.close()
+        raise DatabaseError(
+            f"{snapshot}: was published by another version of this package",
+            "ask with that version, or wait for the end of the sweep with --wait SECONDS",
+        )
+    current().say(
+        f"{path}: a sweep has it; this is what it had stored at "
+        f"{time.strftime('%H:%M:%S', published)} ({snapshot.name})"
+    )
+    return connection
+
+
+def snapshot_path(database: Path) -> Path:
+    """Return the path at which a sweep into `database` publishes what it has stored."""
+    file = _file_of(database)
+    return file.with_name(file.name + SNAPSHOT)
 
 
 def _is_current(connection: duckdb.DuckDBPyConnection) -> bool:
@@ -105,69 +151,47 @@ def open_as_it_is(path: Path) -> duckdb.DuckDBPyConnection:
     return _connect(path, read_only=True)
 
 
-def database_error(error: duckdb.Error, path: Path) -> DatabaseError:
-    """Return an error of DuckDB about the file at `path` as one that says what to do."""
-    said = str(error)
-    if "set lock on file" in said:
-        holder = _HOLDER.search(said)
-        return DatabaseError(
-            f"{path}: is in use by {f'process {holder[1]}' if holder else 'another process'}: "
-            f"wait for it, `warehouse status` shows its progress, or {_ANOTHER}",
-        )
-    if "different configuration" in said:
-        return DatabaseError(
-            f"{path}: this process has it open in another mode", "close the other connection first"
-        )
-    if "version number" in said or "newer version" in said:
-        return DatabaseError(
-            f"{path}: was written by another version of DuckDB",
-            f"upgrade with `pip install --upgrade duckdb`, or {_ANOTHER}",
-        )
-    if any(reason in said for reason in _FULL):
-        return DatabaseError(
-            f"{path}: there is no space left for it",
-            "free some disk space and run the same command again: committed rows stay",
-        )
-    if "Permission denied" in said or "Read-only file system" in said:
-        return DatabaseError(
-            f"{path}: may not be written",
-            f"change its permissions, or those of its directory, or {_ANOTHER}",
-        )
-    if "Cannot open file" in said:
-        return DatabaseError(
-            f"{path}: cannot be opened: {said.partition(chr(10))[0]}",
-            f"let this user read and write it and its directory, or {_ANOTHER}",
-        )
-    if isinstance(error, duckdb.OutOfMemoryException):
-        return DatabaseError(
-            f"{path}: there is not enough memory: {said.partition(chr(10))[0]}",
-            "end other programs, or ask for less; committed rows stay",
-        )
-    if isinstance(error, duckdb.CatalogException):
-        return DatabaseError(
-            f"{path}: something is missing in it: {said.partition(chr(10))[0]}",
-            "run `warehouse init`: it makes tables and views again and keeps the rows",
-        )
-    return DatabaseError(
-        f"{path}: cannot be used: {said.partition(chr(10))[0]}",
-        "if the file is damaged, restore a copy of it, or sweep again into another with --db",
-    )
-
-
 def _exists(path: Path) -> bool:
     """Return whether `path` is a DuckDB file; raise if it is something else."""
+    if _ADDRESS.match(str(path)) or str(path) == ":memory:":
+        raise DatabaseError(
+            f"{path}: is an address, not a file",
+            f"{ANOTHER}; a file of this name needs its whole path",
+        )
     try:
-        if path.is_dir():
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
             raise DatabaseError(f"{path}: is a directory", "name a file in it with --db")
+        if not stat.S_ISREG(mode):  # reading from a pipe would wait for its writer
+            raise DatabaseError(f"{path}: is a pipe or a device, not a file", ANOTHER)
         with path.open("rb") as file:
             header = file.read(_MAGIC_AT + len(_MAGIC))
     except FileNotFoundError:
         return False
-    except OSError as error:
-        raise DatabaseError(f"{path}: cannot be opened: {error.strerror}", _ANOTHER) from error
+    except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise DatabaseError(f"{path}: cannot be opened: {reason}", ANOTHER) from error
     if header[_MAGIC_AT:] != _MAGIC:
-        raise DatabaseError(f"{path}: is not a DuckDB database", f"move it away, or {_ANOTHER}")
+        raise DatabaseError(f"{path}: is not a DuckDB database", f"move it away, or {ANOTHER}")
+    _refuse_foreign_log(path)
     return True
+
+
+def _refuse_foreign_log(path: Path) -> None:
+    """Raise if DuckDB would pass over the log of a database, and then write over it.
+
+    It takes an unknown beginning for a log that a crash cut short. A file system may leave zeros
+    after a power cut: nothing was committed then.
+    """
+    file = _file_of(path)
+    log = file.with_name(f"{file.name}.wal")
+    try:
+        with log.open("rb") as opened:
+            head = opened.read(64)
+    except OSError:
+        return
+    if len(head) >= len(_LOG_HEAD) and any(head) and not head.startswith(_LOG_HEAD):
+        raise foreign_log(path, log)
 
 
 def _create(path: Path) -> None:
@@ -175,44 +199,72 @@ def _create(path: Path) -> None:
 
     A process killed while it writes the first blocks would leave a file that cannot be opened.
     """
-    new = path.with_name(f"{path.name}.new-{os.getpid()}")
+    new = path.with_name(f"{path.name}{NEW}{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(path)
         new.unlink(missing_ok=True)
         from warehouse.database import empty
 
         empty.create(new)
         _put(new, path)
     except OSError as error:
-        raise DatabaseError(f"{path}: cannot be created: {error.strerror}", _ANOTHER) from error
+        raise DatabaseError(f"{path}: cannot be created: {error.strerror}", ANOTHER) from error
     except duckdb.Error as error:
         raise database_error(error, path) from error
+    finally:
+        for unfinished in (new, new.with_name(f"{new.name}.wal")):
+            with suppress(OSError):
+                unfinished.unlink()
 
 
 def _put(new: Path, path: Path) -> None:
     """Rename `new` to `path`, unless another process was faster: its file is as good."""
-    if not path.exists():  # a log without a database is left from one that was deleted
-        path.with_name(f"{path.name}.wal").unlink(missing_ok=True)
+    if not path.exists():
+        _keep_log(path)
     # Where there are no hard links, DuckDB makes the file when it is opened.
     with suppress(OSError):
         os.link(new, path)
-    new.unlink()
+
+
+def _keep_log(path: Path) -> None:
+    """Move the log of a database that is gone aside: the database may be brought back."""
+    log = path.with_name(f"{path.name}.wal")
+    if not log.exists():
+        return
+    number = 1
+    while (kept := log.with_name(f"{log.name}.kept{'' if number == 1 else f'-{number}'}")).exists():
+        number += 1
+    with suppress(FileNotFoundError):  # another process was faster
+        log.rename(kept)
 
 
 def _file_of(path: Path) -> Path:
-    """Return what a link leads to, whether or not it exists; other paths as they are.
+    """Return the absolute path of a file, or of what a link leads to, whether or not it exists.
 
     Through a link DuckDB would write its log next to the link, where no other process looks.
     """
-    return path.resolve() if path.is_symlink() else path
+    return path.resolve() if path.is_symlink() else path.absolute()
 
 
 def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-    file = str(_file_of(path))
-    try:
-        return duckdb.connect(file, read_only=read_only, config=CONFIG)
-    except duckdb.Error as error:
-        raise database_error(error, path) from error
+    """Open a file, and wait for a lock of another process as long as the access says."""
+    access = current()
+    seconds = access.read_seconds if read_only else access.write_seconds
+    until = time.monotonic() + seconds
+    is_said = False
+    while True:
+        try:
+            return duckdb.connect(str(_file_of(path)), read_only=read_only, config=CONFIG)
+        except duckdb.Error as error:
+            found = database_error(error, path, is_opening=True)
+            left = until - time.monotonic()
+            if not isinstance(found, LockedError) or left <= 0:
+                raise found from error
+        if not is_said:
+            is_said = True
+            access.say(f"{found.message}; waiting for it, {seconds:g} s at most")
+        time.sleep(min(_POLL_SECONDS, left))
 
 
 def rows_as_dicts(

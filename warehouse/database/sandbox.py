@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
-from warehouse.database.connection import database_error, open_for_read
+from warehouse.database.connection import open_for_read
+from warehouse.database.failures import database_error
 from warehouse.database.sql_text import literal, quoted
 from warehouse.database.subqueries import with_values
 from warehouse.errors import InputError, UsageError, WarehouseError

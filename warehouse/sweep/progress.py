@@ -10,6 +10,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from warehouse.database.leftovers import PARTIAL, PROGRESS
+from warehouse.database.processes import is_alive, started_ticks
+
 INTERVAL_SECONDS = 0.25
 """Time between two writes of the file."""
 
@@ -27,7 +30,7 @@ class Progress:
     started_at: float = field(default_factory=time.time)
     updated_at: float = 0.0
     pid: int = field(default_factory=os.getpid)
-    process_started: int | None = field(default_factory=lambda: _started(os.getpid()))
+    process_started: int | None = field(default_factory=lambda: started_ticks(os.getpid()))
 
 
 _NAMES = {each.name for each in fields(Progress)}
@@ -35,7 +38,7 @@ _NAMES = {each.name for each in fields(Progress)}
 
 def progress_path(database: Path) -> Path:
     """Return the path of the progress file of sweeps into `database`."""
-    return database.with_name(database.name + ".progress.json")
+    return database.with_name(database.name + PROGRESS)
 
 
 class ProgressFile:
@@ -46,7 +49,7 @@ class ProgressFile:
 
     def __init__(self, database: Path, progress: Progress) -> None:
         self._path = progress_path(database)
-        self._partial = self._path.with_name(self._path.name + ".partial")
+        self._partial = self._path.with_name(self._path.name + PARTIAL)
         self._progress = progress
         self._first_row = progress.rows
 
@@ -87,27 +90,5 @@ def read_progress(database: Path) -> dict[str, Any] | None:
         return None
     if not isinstance(found, dict) or not found.keys() >= _NAMES:
         return None
-    is_running = _is_alive(found["pid"]) and found["process_started"] == _started(found["pid"])
+    is_running = is_alive(found["pid"]) and found["process_started"] == started_ticks(found["pid"])
     return found if is_running else None
-
-
-def _started(pid: int) -> int | None:
-    """Return when a process started, in ticks since boot; None if the system does not say."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        # The name, in parentheses, may contain spaces; the time is field 22.
-        return int(status.rpartition(")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def _is_alive(pid: object) -> bool:
-    if not isinstance(pid, int) or pid < 1:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -31,6 +31,7 @@ from warehouse.database.leading import LeadingRows
 from warehouse.database.pieces import BATCH_ROWS, searched
 from warehouse.database.record_batches import record_batches
 from warehouse.database.sink import DuckDBSink, Sink, commit_groups
+from warehouse.database.snapshot import Snapshots
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import (
     NO_PROFILES,
@@ -221,7 +222,7 @@ def run_study(
     started = time.perf_counter()
     # Planned before the database is opened: a refused study leaves no trace.
     asked = planned or plan(study, packaged_catalog(), lambda: load_profiles(database))
-    with open_for_write(database) as connection:
+    with Snapshots(database) as snapshots, open_for_write(database) as connection:
         stored = DuckDBSink(connection).stored()
         before = [(cell, rows) for cell, rows in asked.cells if cell.id in stored and not force]
         missing = [(cell, rows) for cell, rows in asked.cells if force or cell.id not in stored]
@@ -237,7 +238,15 @@ def run_study(
             with ProgressFile(database, progress) as file:
                 tracker = _Tracker(progress, file, on_progress)
                 number = default_workers(_rows(missing)) if workers is None else workers
-                rate = _timed(connection, asked, missing, tracker, number, replace=force)
+                rate = _timed(
+                    connection,
+                    asked,
+                    missing,
+                    tracker,
+                    number,
+                    replace=force,
+                    publish=lambda: snapshots.publish(connection),
+                )
             if workers is None and not force and _rows(missing) >= LEAST_ROWS:
                 remember_rate(study.estimator, rate)
         return SweepReport(
@@ -290,19 +299,31 @@ def _timed(
     workers: int,
     *,
     replace: bool = False,
+    publish: Callable[[], object] = lambda: None,
 ) -> Rate:
     """Evaluate and store `cells`; return how fast that was and how much it took."""
     num_bytes, started = used_bytes(connection), time.perf_counter()
-    _sweep(DuckDBSink(connection), asked, cells, tracker, workers, replace=replace)
+    sink = DuckDBSink(connection)
+    _sweep(sink, asked, cells, tracker, workers, replace=replace, publish=publish)
     connection.execute("checkpoint")  # before it, small groups are in the log alone
     seconds = time.perf_counter() - started
     return Rate.measured(_rows(cells), seconds, used_bytes(connection) - num_bytes)
 
 
 def _sweep(
-    sink: Sink, asked: Plan, cells: Sized, tracker: _Tracker, workers: int, *, replace: bool
+    sink: Sink,
+    asked: Plan,
+    cells: Sized,
+    tracker: _Tracker,
+    workers: int,
+    *,
+    replace: bool,
+    publish: Callable[[], object],
 ) -> None:
-    """Evaluate and store `cells`, relation by relation, group by group."""
+    """Evaluate and store `cells`, relation by relation, group by group.
+
+    Between two groups `publish` is called: readers then see what is stored.
+    """
     estimator = asked.estimator
     groups = [
         (relation, group)
@@ -319,6 +340,8 @@ def _sweep(
                 estimator, relation, group, batches(number, leading), leading, replace=replace
             )
             tracker.add_cells(len(group))
+            if number + 1 < len(groups):
+                publish()
 
 
 @contextmanager

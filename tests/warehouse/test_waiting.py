@@ -1,0 +1,158 @@
+"""Locks of other processes: waited for, and named; and what killed processes leave."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from warehouse.database import holders as holders_of
+from warehouse.database.access import Access, access_for, accessing
+from warehouse.database.connection import open_for_read, open_for_write
+from warehouse.database.holders import holders, holders_in_words
+from warehouse.database.leftovers import remove_leftovers
+from warehouse.database.processes import age_seconds, command_of
+from warehouse.errors import LockedError
+
+HOLD = """
+import duckdb, sys
+connection = duckdb.connect(sys.argv[1], read_only=sys.argv[2] == "reads",
+                            config={"storage_compatibility_version": "v1.5.0"})
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def made(empty_warehouse: Path, database: Path) -> Path:
+    return shutil.copyfile(empty_warehouse, database)
+
+
+@pytest.fixture(params=["reads", "writes"])
+def holder(request: pytest.FixtureRequest, made: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has the database open; its last argument says how."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, made, request.param],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"open\n"
+    yield process
+    if process.poll() is None:
+        process.communicate()
+
+
+def test_a_writer_waits_until_a_reader_or_writer_has_closed_the_database(
+    made: Path, holder: subprocess.Popen[bytes]
+) -> None:
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        holder.communicate()  # ends it
+
+    with accessing(Access(write_seconds=60, say=say)), open_for_write(made) as connection:
+        assert connection.execute("select count(*) from study").fetchall() == [(0,)]
+    [line] = said
+    assert isinstance(holder.args, list)
+    how = holder.args[-1]
+    assert line.startswith(f"{made}: is in use by process {holder.pid} (`python")
+    assert f"`, {how}, runs for " in line
+    assert line.endswith("; waiting for it, 60 s at most")
+
+
+def test_a_lock_is_not_waited_for_longer_than_asked(
+    made: Path, holder: subprocess.Popen[bytes]
+) -> None:
+    said: list[str] = []
+    access = Access(write_seconds=0.05, say=said.append)
+    with accessing(access), pytest.raises(LockedError, match=f"process {holder.pid}"):
+        open_for_write(made)
+    assert len(said) == 1
+    with accessing(Access(say=said.append)), pytest.raises(LockedError):
+        open_for_write(made)
+    assert len(said) == 1
+
+
+def test_without_the_locks_of_linux_duckdb_says_who_it_is(
+    made: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(holders_of, "LOCKS", tmp_path / "none")
+    assert holders(made, 12) == [(12, None)]
+    assert holders(made) == []
+    assert holders_in_words(made) == "another process"
+
+
+def test_locks_are_read_as_linux_writes_them(
+    made: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    status = made.stat()
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+    lines = [
+        f"1: POSIX  ADVISORY  READ 77 {device}:{status.st_ino} 0 EOF",
+        f"2: POSIX  ADVISORY  READ 78 {device}:{status.st_ino + 1} 0 EOF",
+        f"3: FLOCK  ADVISORY  WRITE 79 {device}:{status.st_ino} 0 EOF",
+        f"4: POSIX  ADVISORY  READ 0 {device}:{status.st_ino} 0 EOF",
+        f"5: POSIX  ADVISORY  READ 66 {device}:{status.st_ino} 0 EOF",
+        f"5: -> POSIX  ADVISORY  WRITE 80 {device}:{status.st_ino} 0 EOF",
+    ]
+    (tmp_path / "locks").write_text("\n".join(lines))
+    monkeypatch.setattr(holders_of, "LOCKS", tmp_path / "locks")
+    assert holders(made) == [(66, False), (77, False)]
+
+
+def test_this_process_is_known_by_its_command_and_age() -> None:
+    if not Path("/proc/self/stat").exists():
+        pytest.skip("there is no /proc here")
+    age, command = age_seconds(os.getpid()), command_of(os.getpid())
+    assert age is not None
+    assert age > 0
+    assert command is not None
+    assert len(command) <= 80
+    assert command_of(2**22 + 1) is None
+
+
+def test_a_command_waits_to_write_and_a_reader_does_not() -> None:
+    assert access_for(None, writes=True) == Access(30, 30)
+    assert access_for(None, writes=False) == Access(30, 0)
+    assert access_for(5, writes=False, snapshot=True) == Access(5, 5, snapshot=True)
+
+
+def test_a_writer_removes_what_killed_processes_left(made: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    left = [
+        *(f"new-{gone.pid}", f"new-{gone.pid}.wal", "compact", "compact.wal", "snapshot"),
+        *("snapshot.partial", "progress.json", "progress.json.partial"),
+    ]
+    stays = [f"new-{os.getpid()}", "kept", "new-x", "wal.kept"]
+    for ending in (*left, *stays):
+        made.with_name(f"{made.name}.{ending}").write_text("")
+    open_for_read(made).close()
+    assert len(list(made.parent.iterdir())) == 1 + len(left) + len(stays)
+    open_for_write(made).close()
+    names = {path.name for path in made.parent.iterdir()}
+    assert names == {made.name, *(f"{made.name}.{ending}" for ending in stays)}
+
+
+def test_a_directory_that_may_not_be_listed_has_no_leftovers(tmp_path: Path) -> None:
+    remove_leftovers(tmp_path / "missing" / "warehouse.duckdb")
+
+
+def test_a_database_that_cannot_be_made_leaves_nothing(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("warehouse.database.empty.create", fail)
+    with pytest.raises(Exception, match="cannot be created: No space left on device"):
+        open_for_write(database)
+    assert list(database.parent.iterdir()) == []

@@ -1,0 +1,169 @@
+"""What DuckDB reports about a database file, as errors that name the file, reason and remedy.
+
+No remedy loses what is stored. Measured runs and profiles exist in the file alone, so that no hint
+says to delete it or its write-ahead log (WAL): they are moved aside.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import duckdb
+
+from warehouse.database.holders import holders_in_words
+from warehouse.errors import DatabaseError, InputError, LockedError
+
+ANOTHER = "name another file with --db"
+
+_FULL = ("No space left on device", "Disk quota exceeded", "File too large")
+_HOLDER = re.compile(r"PID (\d+)")
+_LOG = re.compile(r'replaying WAL file "(?P<log>.+?)": ?(?P<reason>.*)|(?P<bare>.*\bWAL\b.*)')
+_DAMAGED = ("orrupt", "Could not read enough bytes", "Failed to deserialize", "checksum")
+_MISSING = (duckdb.CatalogException, duckdb.BinderException)
+_REFUSED = (
+    duckdb.InvalidInputException,
+    duckdb.ParserException,
+    duckdb.SyntaxException,
+    duckdb.ConversionException,
+    duckdb.OutOfRangeException,
+    duckdb.TypeMismatchException,
+    duckdb.ConstraintException,
+    duckdb.NotImplementedException,
+)
+
+
+def database_error(
+    error: duckdb.Error, path: Path, *, is_opening: bool = False
+) -> DatabaseError | InputError:
+    """Return an error of DuckDB about the file at `path` as one that says what to do.
+
+    Parameters
+    ----------
+    is_opening
+        Whether the file could not even be opened: then no command can read what it holds.
+    """
+    said = str(error)
+    first = said.partition("\n")[0]
+    if "set lock on file" in said:
+        return _locked(said, path)
+    if "different configuration" in said:
+        return DatabaseError(
+            f"{path}: this process has it open in another mode", "close the other connection first"
+        )
+    if "version number" in said:
+        return DatabaseError(
+            f"{path}: was written by another version of DuckDB",
+            f"upgrade with `pip install --upgrade duckdb`, or {ANOTHER}",
+        )
+    if any(reason in said for reason in _FULL):
+        return DatabaseError(
+            f"{path}: there is no space left for it",
+            "free some disk space and run the same command again: committed rows stay",
+        )
+    if "Permission denied" in said or "Read-only file system" in said:
+        return _not_permitted(said, path)
+    if found := _LOG.search(said):
+        log = found["log"] or f"{path.resolve()}.wal"
+        return _log_error(path, Path(log), found["reason"] or found["bare"])
+    if "Cannot open file" in said:
+        return DatabaseError(
+            f"{path}: cannot be opened: {first}",
+            f"let this user read and write it and its directory, or {ANOTHER}",
+        )
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return DatabaseError(
+            f"{path}: there is not enough memory: {first}",
+            "end other programs, or ask for less; committed rows stay",
+        )
+    if any(word in said for word in _DAMAGED):
+        return damaged(path, first, is_opening=is_opening)
+    if isinstance(error, _MISSING):
+        return DatabaseError(
+            f"{path}: something is missing in it: {first}",
+            "run `warehouse init`: it makes tables and views again and keeps the rows",
+        )
+    if isinstance(error, _REFUSED) and not is_opening:
+        return InputError(
+            f"{path}: DuckDB refuses a value: {first}",
+            "correct the value; the database is as it was",
+        )
+    return DatabaseError(
+        f"{path}: DuckDB failed: {first}",
+        "run the command again: what was committed stays. If it fails again, "
+        "`warehouse validate --deep` finds damage in the file",
+    )
+
+
+def damaged(path: Path, reason: str, *, is_opening: bool) -> DatabaseError:
+    """Return the error of a file whose content is not what DuckDB wrote."""
+    if is_opening:
+        return DatabaseError(
+            f"{path}: is damaged: {reason}",
+            f"{_aside(path, 'damaged')} and put a backup in its place; keep the damaged file if "
+            "it has measured runs or profiles that no backup has",
+        )
+    return DatabaseError(
+        f"{path}: is damaged: {reason}",
+        "`warehouse validate --deep` says which rows can still be read, and `warehouse repair` "
+        "evaluates the others again",
+    )
+
+
+def foreign_log(path: Path, log: Path) -> DatabaseError:
+    """Return the error of a file in place of the WAL that DuckDB would overwrite unread."""
+    return _log_error(path, log, "it does not begin as a log of DuckDB does")
+
+
+def _locked(said: str, path: Path) -> LockedError:
+    holder = _HOLDER.search(said)
+    return LockedError(
+        f"{path}: is in use by {holders_in_words(path, int(holder[1]) if holder else None)}",
+        "wait for it with --wait SECONDS, read the state that a running sweep published with "
+        f"--snapshot, or {ANOTHER}; `warehouse status` shows the progress of a sweep",
+    )
+
+
+def _log_error(path: Path, log: Path, reason: str) -> DatabaseError:
+    """Return the error of a WAL that cannot be taken into its database."""
+    opens = "the database then opens as of its last checkpoint, without what was committed since"
+    if "newer version" in reason:
+        return DatabaseError(
+            f"{path}: is older than its log {log}: it was copied without it, or before it",
+            "copy both again while no process has the database open, or use `warehouse backup`; "
+            f"without the newer database, {_aside(log, 'kept')}: {opens}",
+        )
+    if "older version" in reason:
+        return DatabaseError(
+            f"{path}: is newer than its log {log}: the log was copied without it, or is left over",
+            f"{_aside(log, 'kept')}: the newer database has what its own log held",
+        )
+    if "does not match database" in reason:
+        return DatabaseError(
+            f"{path}: its log {log} belongs to another database, or its head is damaged",
+            f"put its own log there, or {_aside(log, 'kept')}: {opens}",
+        )
+    return DatabaseError(
+        f"{path}: its log {log} is damaged: {reason}",
+        f"{_aside(log, 'damaged')} and run the command again: {opens}; keep the moved file",
+    )
+
+
+def _not_permitted(said: str, path: Path) -> DatabaseError:
+    if "Read-only file system" in said:
+        return DatabaseError(
+            f"{path}: lies on a file system that may only be read",
+            f"commands that only read still work; to write, {ANOTHER}",
+        )
+    is_unreadable = path.exists() and not os.access(path, os.R_OK)
+    return DatabaseError(
+        f"{path}: may not be {'read' if is_unreadable else 'written'} by this user",
+        f"change its permissions, or those of its directory, or {ANOTHER}",
+    )
+
+
+def _aside(file: Path, ending: str) -> str:
+    """Return the command that moves a file aside."""
+    return f"move it aside (`mv {shlex.quote(str(file))} {shlex.quote(f'{file}.{ending}')}`)"

@@ -1,0 +1,63 @@
+"""Processes of this machine: whether one is alive, when it started and what it runs."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+_LONGEST_COMMAND = 80
+"""Characters of a command line that a message shows."""
+
+
+def is_alive(pid: object) -> bool:
+    """Return whether a process of this number runs; False for what is no number."""
+    if not isinstance(pid, int) or pid < 1:
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def started_ticks(pid: int) -> int | None:
+    """Return when a process started, in ticks since boot; None if the system does not say."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        # The name, in parentheses, may contain spaces; the time is field 22.
+        return int(status.rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def age_seconds(pid: int) -> float | None:
+    """Return for how long a process has run; None if the system does not say."""
+    ticks = started_ticks(pid)
+    try:
+        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+    except (AttributeError, OSError):
+        return None
+    if ticks is None:
+        return None
+    return max(0.0, since_boot - ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def command_of(pid: int) -> str | None:
+    """Return the command line of a process, shortened; None if the system does not say."""
+    try:
+        content = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return None
+    words = content.decode("utf-8", "replace").split("\0")[:-1]
+    if not words:
+        return None
+    program = [Path(words[0]).name, *words[1:]]
+    if words[1:3] == ["-m", "warehouse.cli.main"]:
+        program = ["warehouse", *words[3:]]
+    elif len(words) > 1 and Path(words[1]).name == "warehouse":
+        program = ["warehouse", *words[2:]]
+    text = " ".join(" ".join(program).split())
+    return text if len(text) <= _LONGEST_COMMAND else f"{text[: _LONGEST_COMMAND - 3]}..."
