@@ -251,20 +251,21 @@ def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
     """Open a file, and wait for a lock of another process as long as the access says."""
     access = current()
     seconds = access.read_seconds if read_only else access.write_seconds
-    until = time.monotonic() + seconds
-    is_said = False
+    until: float | None = None
     while True:
         try:
             return duckdb.connect(str(_file_of(path)), read_only=read_only, config=CONFIG)
         except duckdb.Error as error:
             found = database_error(error, path, is_opening=True)
-            left = until - time.monotonic()
-            if not isinstance(found, LockedError) or left <= 0:
+            if not isinstance(found, LockedError) or seconds <= 0:
                 raise found from error
-        if not is_said:
-            is_said = True
-            access.say(f"{found.message}; waiting for it, {seconds:g} s at most")
-        time.sleep(min(_POLL_SECONDS, left))
+            now = time.monotonic()
+            if until is None:
+                until = now + seconds
+                access.say(f"{found.message}; waiting for it, {seconds:g} s at most")
+            elif now >= until:
+                raise found from error
+        time.sleep(min(_POLL_SECONDS, max(0.0, until - now)))
 
 
 def rows_as_dicts(
