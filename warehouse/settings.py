@@ -20,7 +20,11 @@ _PACKAGE = Path(__file__).parent
 IN_SOURCE_TREE = Path("db/warehouse.duckdb")
 """The usual database of a clone: in the folder that a command is run in."""
 
-VARIABLES = {"database": "WAREHOUSE_DB", "cache": "WAREHOUSE_CACHE"}
+VARIABLES = {
+    "database": "WAREHOUSE_DB",
+    "cache": "WAREHOUSE_CACHE",
+    "catalog": "WAREHOUSE_CATALOG",
+}
 """Setting -> its environment variable."""
 
 
@@ -66,6 +70,17 @@ def cache() -> Path | None:
     return _found("cache").value
 
 
+def catalog() -> Path | None:
+    """Return the file of the user's own models and systems, None if no setting names one.
+
+    Raises
+    ------
+    InputError
+        If a file of settings is faulty.
+    """
+    return _found("catalog").value
+
+
 def settings() -> list[Setting]:
     """Return every setting in force.
 
@@ -93,8 +108,13 @@ def _found(name: str) -> Setting:
         if value := _read(path).get(name):
             # relative to the file: it means the same wherever a command is run
             return Setting(name, path.parent / Path(value).expanduser(), str(path))
-    usual = usual_database() if name == "database" else _directory_of("XDG_CACHE_HOME", ".cache")
-    return Setting(name, usual, "default")
+    return Setting(name, _usual(name), "default")
+
+
+def _usual(name: str) -> Path | None:
+    if name == "database":
+        return usual_database()
+    return _directory_of("XDG_CACHE_HOME", ".cache") if name == "cache" else None
 
 
 def _read(path: Path) -> dict[str, str]:

@@ -46,7 +46,7 @@ def test_the_example_is_swept_and_ranked_under_its_own_names(
 def test_the_example_says_how_many_rows_it_would_store(warehouse: Command, database: Path) -> None:
     code, out, _ = warehouse("sweep", "my_cluster", "--dry-run", "--db", database)
     assert code == 0
-    name, cells, rows = out.splitlines()[-1].split()
+    name, cells, rows, *_ = out.splitlines()[-1].split()
     assert (name, cells) == ("my_cluster", "12")
     assert int(rows.replace(",", "")) > 0
 

@@ -80,7 +80,7 @@ def test_an_installed_package_has_one_database_for_the_user(
 @pytest.mark.parametrize(
     ("text", "said", "hint"),
     [
-        ('databse = "x"', "`databse` is not a setting", "known: database, cache"),
+        ('databse = "x"', "`databse` is not a setting", "known: database, cache, catalog"),
         ("database = 3", "`database` 3 must be a text", 'write database = "a/path"'),
         ('cache = ""', "`cache` '' must be a text", 'write cache = "a/path"'),
         ("database", "Expected '='", "write each line as: key = value"),

@@ -34,6 +34,7 @@ from warehouse.evaluate.profiles import profiled_catalog
 from warehouse.measure.compare import measure_runs
 from warehouse.plan.question import MAX_GPUS, PlanOptions
 from warehouse.plan.stages import asked_stages, run_stages, store_sweep
+from warehouse.studies.known import every_definition
 from warehouse.studies.variants import mends_of_options
 from warehouse.sweep.asked import asked_study
 from warehouse.sweep.runner import run_study
@@ -417,12 +418,14 @@ class Warehouse(DatabaseFile):
         variant: str | None = None,
         relation: str | None = None,
         profile: str | None = None,
+        catalog: Path | None = None,
         keep_valid: bool = False,
         interval: bool = True,
     ) -> pl.DataFrame:
         """Return a frame of configurations with their results, as ``warehouse evaluate``.
 
-        Nothing is stored. The database is read for `profile` alone and may be missing.
+        Nothing is stored. The database is read for `profile` and for systems of studies; it may be
+        missing.
 
         Parameters
         ----------
@@ -437,6 +440,8 @@ class Warehouse(DatabaseFile):
             The grain of the results; None: the first one of the estimator.
         profile
             The stored profile of rows that name none.
+        catalog
+            A TOML file with models and systems of your own.
         keep_valid
             Leave refused rows out, instead of refusing the frame.
         interval
@@ -467,10 +472,11 @@ class Warehouse(DatabaseFile):
         """
         with self._explained():
             chosen = registry.get(estimator)
+            defined = every_definition(self.path, catalog)
             evaluated, report = evaluate_frame(
                 *(chosen, frame),
                 mends_of_options(chosen, variant, None),
-                profiled_catalog(self.path, chosen, profile),
+                profiled_catalog(self.path, chosen, profile, defined),
                 relation=find_relation(chosen, relation),
                 keep_valid=keep_valid,
                 with_interval=interval,
@@ -487,6 +493,7 @@ class Warehouse(DatabaseFile):
         variant: str | None = None,
         tokens: float | str | None = None,
         profile: str | None = None,
+        catalog: Path | None = None,
         **layout: Scalar,
     ) -> LayoutDiagnosis:
         """Say why a layout is not the best, as ``warehouse why``.
@@ -501,6 +508,8 @@ class Warehouse(DatabaseFile):
             Tokens of the run, for the default batch.
         profile
             The stored profile to take constants from.
+        catalog
+            A TOML file with models and systems of your own.
         **layout
             Inputs of the estimator: model, accelerator, num_gpus, tensor_parallel ...
 
@@ -530,6 +539,7 @@ class Warehouse(DatabaseFile):
                 variant=variant,
                 tokens=given_values(tokens=tokens).get("tokens"),
                 profile=profile,
+                catalog=catalog,
             )
         return layout_diagnosis(query, found)
 
@@ -540,6 +550,7 @@ class Warehouse(DatabaseFile):
         estimator: str | None = None,
         variant: str | None = None,
         profile: str | None = None,
+        catalog: Path | None = None,
         **configuration: Scalar,
     ) -> StepExplanation:
         """Say why a step takes as long as it does, as ``warehouse explain``.
@@ -548,7 +559,7 @@ class Warehouse(DatabaseFile):
         ----------
         best
             Take the fastest stored layout that has the given values.
-        estimator, variant, profile
+        estimator, variant, profile, catalog
             As `why` takes them.
         **configuration
             Inputs of the estimator: model, accelerator, num_gpus, tensor_parallel ...
@@ -576,6 +587,7 @@ class Warehouse(DatabaseFile):
                 estimator=estimator,
                 variant=variant,
                 profile=profile,
+                catalog=catalog,
             )
         return step_explanation(found)
 
@@ -597,6 +609,7 @@ class Warehouse(DatabaseFile):
         framework: str | None = None,
         nvlink_size: int | None = None,
         profile: str | None = None,
+        catalog: Path | None = None,
         headroom_gb: float = 0.0,
         price: float | None = None,
         basis: str | None = None,
@@ -627,6 +640,8 @@ class Warehouse(DatabaseFile):
             Sequences of a step; None: the default of the estimator.
         seq_len, framework, nvlink_size, profile
             Inputs; None: those of the model, of the estimator and of the product.
+        catalog
+            A TOML file with models and systems of your own.
         headroom_gb
             GB of memory that a layout must leave free.
         price, basis, electricity_price, pue, watts, carbon, goodput
@@ -682,6 +697,7 @@ class Warehouse(DatabaseFile):
             accelerator=accelerator,
             framework=framework,
             profile=profile,
+            catalog=catalog,
             basis=basis,
             goodput=as_text(goodput),
             pue=as_text(pue),
@@ -762,6 +778,7 @@ class Warehouse(DatabaseFile):
         *,
         estimator: str | None = None,
         replace: bool = False,
+        catalog: Path | None = None,
     ) -> pl.DataFrame:
         """Store runs that you measured and compare them with their estimates.
 
@@ -778,6 +795,8 @@ class Warehouse(DatabaseFile):
             Its name; None: the default of the command.
         replace
             Replace runs that are stored under that name.
+        catalog
+            A TOML file with models and systems of your own.
 
         Returns
         -------
@@ -809,7 +828,11 @@ class Warehouse(DatabaseFile):
         """
         with self._explained(), self._writing("measure"):
             found = measure_runs(
-                *(self.path, frame, name), estimator=estimator, replaces=replace, warn=_warn
+                *(self.path, frame, name),
+                estimator=estimator,
+                replaces=replace,
+                catalog=catalog,
+                warn=_warn,
             )
         return frame_of_rows(found.columns, found.rows)
 

@@ -12,14 +12,16 @@ from warehouse.ask.why import completed, diagnose, require_layouts
 from warehouse.database.connection import open_for_read
 from warehouse.evaluate.one import read_pairs, show_configuration
 from warehouse.evaluate.profiles import profiled_catalog
+from warehouse.studies.known import known_definitions
 from warehouse.studies.variants import mends_of_options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from warehouse.ask.explain import Explanation
     from warehouse.ask.why import Diagnosis, LayoutQuery
+    from warehouse.studies.definitions import Definitions
 
 
 def asked_why(
@@ -31,6 +33,7 @@ def asked_why(
     mend: str | None = None,
     tokens: float | None = None,
     profile: str | None = None,
+    catalog: Path | None = None,
 ) -> tuple[LayoutQuery, Diagnosis]:
     """Return the layout that texts describe, completed, and its diagnosis.
 
@@ -48,6 +51,8 @@ def asked_why(
         Tokens of the run, for the default batch.
     profile
         The stored profile of a layout that names none.
+    catalog
+        A TOML file of models and systems.
 
     Raises
     ------
@@ -60,10 +65,10 @@ def asked_why(
     require_layouts(chosen)
     given = read_pairs(chosen, chosen.relations[0], pairs)
     mends = mends_of_options(chosen, variant, mend)
-    catalog = profiled_catalog(database, chosen, profile)
-    query = completed(chosen, given, mends, catalog, tokens)
+    known = profiled_catalog(database, chosen, profile, _defined(database, given, catalog))
+    query = completed(chosen, given, mends, known, tokens)
     try:
-        return query, diagnose(chosen, query.given, mends, catalog)
+        return query, diagnose(chosen, query.given, mends, known)
     except RefusedError as error:
         raise with_model_hint(error, chosen, given) from None
 
@@ -77,12 +82,13 @@ def asked_explanation(
     variant: str | None = None,
     mend: str | None = None,
     profile: str | None = None,
+    catalog: Path | None = None,
 ) -> Explanation:
     """Return the explanation of the step that texts describe.
 
     Parameters
     ----------
-    database, pairs, estimator, variant, mend, profile
+    database, pairs, estimator, variant, mend, profile, catalog
         As `asked_why` takes them; the default is that of `explain`.
     best
         Take the fastest stored layout that has the given values.
@@ -101,13 +107,21 @@ def asked_explanation(
     relation = chosen.relations[0]
     given = read_pairs(chosen, relation, pairs)
     mends = mends_of_options(chosen, variant, mend)
-    catalog = profiled_catalog(database, chosen, profile)
     if profile is not None:
         given.setdefault("profile", profile)
     configuration = given
     if best:
         with open_for_read(database) as connection:
             configuration = best_configuration(connection, chosen, given)
+    known = profiled_catalog(database, chosen, profile, _defined(database, configuration, catalog))
     # stored constants that equal the defaults are defaults: only what the user gives is certain
-    shown = show_configuration(chosen, relation, configuration, mends, catalog, given)
-    return explain(shown, catalog, given)
+    shown = show_configuration(chosen, relation, configuration, mends, known, given)
+    return explain(shown, known, given)
+
+
+def _defined(
+    database: Path, configuration: Mapping[str, object], catalog: Path | None
+) -> Definitions:
+    """Return the user's own model and system of a configuration."""
+    names = (configuration.get("model"), configuration.get("accelerator"))
+    return known_definitions(database, names, catalog)

@@ -12,7 +12,7 @@ from warehouse.database.catalog import packaged_catalog
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from estimators.contract import Estimator
+    from estimators.contract import Catalog, Estimator
 
 CUSTOM_MODEL = "custom model"
 """Name, in reports, of a model that is given by its shape alone."""
@@ -47,16 +47,23 @@ def with_model_hint(
     return RefusedError(refusals)
 
 
-def sold_domain(estimator: Estimator, accelerator: str) -> dict[str, Scalar]:
+def sold_domain(
+    estimator: Estimator, accelerator: str, catalog: Catalog | None = None
+) -> dict[str, Scalar]:
     """Return the NVLink domain of an accelerator as it is sold, as a column of the problem.
 
     Empty if the system is no product, if the estimator has no domains, and if it takes the domain
     from its framework.
+
+    Parameters
+    ----------
+    catalog
+        The reference tables; None: those of the package.
     """
     columns = estimator.problem_columns
     if "nvlink_size" not in columns or "framework" in columns:
         return {}
-    catalog = packaged_catalog()
+    catalog = catalog or packaged_catalog()
     products = catalog.tables["accelerator"]
     for table in ("accelerator", "system"):
         try:

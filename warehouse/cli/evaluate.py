@@ -80,10 +80,10 @@ def evaluate(
     """
     from estimators import registry
     from warehouse.evaluate.file import evaluate_file, find_relation
-    from warehouse.studies.definitions import Definitions, load_definitions
+    from warehouse.studies.known import every_definition
 
     chosen = registry.get(estimator)
-    defined = load_definitions(catalog) if catalog else Definitions()
+    defined = every_definition(db, catalog)
     mends, grain = mending.mends(chosen), find_relation(chosen, relation)
     run = partial(
         evaluate_file,

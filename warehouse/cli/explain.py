@@ -12,6 +12,7 @@ from warehouse.cli.common import put, put_document, say
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Best,
+    CatalogFile,
     EstimatorName,
     Mending,
     Output,
@@ -43,6 +44,7 @@ def explain(
     ] = False,
     estimator: EstimatorName = DEFAULT_ESTIMATOR,
     profile: Profile = None,
+    catalog: CatalogFile = None,
     db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
     """Show why a training step takes as long as it does.
@@ -62,6 +64,7 @@ def explain(
         variant=mending.variant,
         mend=mending.mend,
         profile=profile,
+        catalog=catalog,
     )
     with output.opened():
         if output.is_json:

@@ -12,6 +12,7 @@ from estimators import registry
 from warehouse.cli.common import put_for_people, say
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
+    CatalogFile,
     Database,
     Drop,
     EstimatorName,
@@ -40,6 +41,7 @@ def measure(
     name: Name = None,
     replace: Replace = False,
     drop: Drop = None,
+    catalog: CatalogFile = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Compare runs that you measured with their estimates.
@@ -61,11 +63,19 @@ def measure(
         return
     if file is None:
         raise UsageError("Missing argument 'FILE'.", "name a file of runs, or --drop stored ones")
-    _measure(db, file, file.stem if name is None else name, estimator, output, replaces=replace)
+    called = file.stem if name is None else name
+    _measure(db, file, called, estimator, output, replaces=replace, catalog=catalog)
 
 
 def _measure(
-    db: Path, file: Path, name: str, estimator: str | None, output: Output, *, replaces: bool
+    db: Path,
+    file: Path,
+    name: str,
+    estimator: str | None,
+    output: Output,
+    *,
+    replaces: bool,
+    catalog: Path | None,
 ) -> None:
     from warehouse.measure.compare import measure_runs
 
@@ -73,6 +83,7 @@ def _measure(
         *(db, file, name),
         estimator=estimator,
         replaces=replaces,
+        catalog=catalog,
         warn=lambda text: say(f"warning: {text}"),
     )
     runs, cells = count(found.num_runs, "run"), count(found.num_cells, "cell")

@@ -13,6 +13,7 @@ from warehouse.cli.common import put_for_people, say
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Best,
+    CatalogFile,
     Database,
     EstimatorName,
     IntoDatabase,
@@ -158,6 +159,7 @@ def operations(
     output: Output,
     estimator: EstimatorName = DEFAULT_ESTIMATOR,
     into_db: IntoDatabase = False,
+    catalog: CatalogFile = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Show where the time of a step goes, operation by operation.
@@ -179,12 +181,12 @@ def operations(
     mends = mending.mends(chosen)
     values = {**given(filters), **given(layout)}
     _refuse_mixtures(values, source)
-    catalog = _catalog(db if into_db else None)
+    known = _catalog(db, catalog)
     if source.best:
         configurations = _best(db, chosen, values, mends)
     else:
-        configurations = _described(chosen, {**values, **source.settings()}, source, catalog, mends)
-    cells = break_down(chosen, configurations, mends, catalog)
+        configurations = _described(chosen, {**values, **source.settings()}, source, known, mends)
+    cells = break_down(chosen, configurations, mends, known)
     if into_db:
         with open_for_write(db) as connection:
             study, new = store_breakdown(connection, chosen, cells, mends)
@@ -218,15 +220,12 @@ def _option(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _catalog(database: Path | None) -> Catalog:
-    """Return the reference tables of a database, or those of the package."""
-    from warehouse.database.catalog import load_catalog, packaged_catalog
-    from warehouse.database.connection import open_for_write
+def _catalog(database: Path, catalog: Path | None) -> Catalog:
+    """Return the reference tables, with the user's own models and systems."""
+    from warehouse.database.catalog import packaged_catalog
+    from warehouse.studies.known import every_definition
 
-    if database is None:
-        return packaged_catalog()
-    with open_for_write(database) as connection:
-        return load_catalog(connection)
+    return every_definition(database, catalog).added_to(packaged_catalog())
 
 
 def _best(db: Path, estimator: Estimator, filters: dict[str, Any], mends: Mends) -> Columns:

@@ -14,6 +14,7 @@ from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Accelerator,
     Carbon,
+    CatalogFile,
     Database,
     DryRun,
     EstimatorName,
@@ -62,6 +63,7 @@ class RunOptions:
     framework: Framework = None
     nvlink_size: NvlinkSize = None
     profile: Profile = None
+    catalog: CatalogFile = None
     headroom_gb: Annotated[
         float,
         number_option(

@@ -62,7 +62,8 @@ def show(
     Keys are the columns that `evaluate` reads, or their names in the estimator's source (d_model,
     p_pipe). Numbers may be written 13e12 or 1_000_000, flags true or false. The report marks
     values that were not given, and shows published figures next to corrected ones that differ.
-    Nothing is stored; the database is read for the constants of a profile only.
+    Nothing is stored; the database is read for the constants of a profile and for systems of
+    studies only.
 
     --table prints a table as the source's notebook prints it, over the batches of the notebook.
     Values that are given hold in all of its rows.
@@ -72,11 +73,11 @@ def show(
     from warehouse.evaluate.file import find_relation
     from warehouse.evaluate.one import read_pairs, show_configuration
     from warehouse.evaluate.profiles import load_profiles, with_profiles
-    from warehouse.studies.definitions import Definitions, load_definitions
+    from warehouse.studies.known import every_definition
 
     chosen = registry.get(estimator)
     mends = mending.mends(chosen)
-    defined = load_definitions(catalog) if catalog else Definitions()
+    defined = every_definition(db, catalog)
     known = defined.added_to(packaged_catalog())
     known = with_profiles(known, lambda: load_profiles(db), chosen, profile)
     if table is not None:

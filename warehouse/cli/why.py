@@ -19,6 +19,7 @@ from warehouse.cli.common import (
 )
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
+    CatalogFile,
     EstimatorName,
     Mending,
     Output,
@@ -49,6 +50,7 @@ def why(
     estimator: EstimatorName = DEFAULT_ESTIMATOR,
     tokens: Tokens = None,
     profile: Profile = None,
+    catalog: CatalogFile = None,
     db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
     """Say why a layout is not the best.
@@ -70,6 +72,7 @@ def why(
         mend=mending.mend,
         tokens=tokens,
         profile=profile,
+        catalog=catalog,
     )
     with output.opened():
         if output.is_json:

@@ -13,6 +13,7 @@ from warehouse.evaluate.csv_parquet import check_source
 from warehouse.evaluate.profiles import read_profiles, with_profiles
 from warehouse.measure.read import find_estimator, read_measurements
 from warehouse.measure.store import not_counted, refuse_name, store_measurements
+from warehouse.studies.known import every_definition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +68,7 @@ def measure_runs(
     *,
     estimator: str | None = None,
     replaces: bool = False,
+    catalog: Path | None = None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
     """Store measured runs with their estimates, and compare both.
@@ -81,6 +83,8 @@ def measure_runs(
         The estimator that completes and estimates the runs; None: the default of `measure`.
     replaces
         Replace runs that are stored under that name.
+    catalog
+        A TOML file of models and systems.
     warn
         Called with the columns that are not read.
 
@@ -96,10 +100,12 @@ def measure_runs(
     model = find_estimator(estimator)
     if isinstance(source, Path):
         check_source(source)  # before the database is made
+    defined = every_definition(database, catalog)
     with open_for_write(database) as connection:
         refuse_name(connection, name, replaces=replaces)
-        catalog = with_profiles(load_catalog(connection), lambda: read_profiles(connection), model)
-        measured = read_measurements(source, model, catalog, warn)
+        known = defined.added_to(load_catalog(connection))
+        known = with_profiles(known, lambda: read_profiles(connection), model)
+        measured = read_measurements(source, model, known, warn)
         new = store_measurements(connection, name, measured, replaces=replaces)
         columns, rows = _compared(connection, name)
         left_out = not_counted(connection, name)

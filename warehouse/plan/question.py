@@ -17,6 +17,8 @@ from warehouse.database.empty import in_memory
 from warehouse.errors import UsageError, require_capability
 from warehouse.evaluate.one import read_pairs, read_values, show_configuration
 from warehouse.evaluate.profiles import NO_PROFILES, ProfiledCatalog, Profiles, with_profiles
+from warehouse.studies.definitions import Definitions
+from warehouse.studies.known import known_definitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,6 +55,8 @@ class PlanOptions:
         several of the last.
     basis
         One of `BASES`; None: the first, or the price that is given.
+    catalog
+        A TOML file of models and systems.
     """
 
     tokens: float
@@ -78,6 +82,7 @@ class PlanOptions:
     pue: str | None = None
     watts: float | None = None
     carbon: Sequence[str] | None = None
+    catalog: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,8 @@ class PlanRequest:
         Memory that a layout must leave free.
     batch
         Sequences of a step; None: the estimator's default.
+    defined
+        The user's own model and system that the request names.
     """
 
     estimator: str
@@ -129,6 +136,7 @@ class PlanRequest:
     headroom_bytes: float = 0.0
     batch: int | None = None
     max_gpus: int = MAX_GPUS
+    defined: Definitions = field(default_factory=Definitions)
 
 
 @dataclass(frozen=True)
@@ -214,8 +222,14 @@ class TrainingRun:
         return 6 * self.active_parameters * self.request.tokens / peak / self.goodput
 
 
-def read_request(options: PlanOptions) -> PlanRequest:
-    """Return the request that the options make; reads no database.
+def read_request(options: PlanOptions, database: Path) -> PlanRequest:
+    """Return the request that the options make.
+
+    Parameters
+    ----------
+    database
+        The file, read only for a model or a system that the reference tables do not have; it may
+        be missing.
 
     Raises
     ------
@@ -239,8 +253,10 @@ def read_request(options: PlanOptions) -> PlanRequest:
         raise UsageError("no accelerator is given", "give --accelerator, such as H100")
     layout = (*estimator.relations[0].keys, *estimator.choice_columns)
     held = {name: values.pop(name) for name in layout if name in values}
+    defined = known_definitions(database, (model, accelerator), options.catalog)
     if "nvlink_size" not in values and "nvlink_size" in estimator.problem_columns:
-        values |= sold_domain(estimator, accelerator)
+        catalog = defined.added_to(packaged_catalog())
+        values |= sold_domain(estimator, accelerator, catalog)
     return PlanRequest(
         estimator.name,
         model,
@@ -253,6 +269,7 @@ def read_request(options: PlanOptions) -> PlanRequest:
         1e9 * options.headroom_gb,
         options.batch,
         options.max_gpus,
+        defined,
     )
 
 
@@ -347,7 +364,8 @@ def resolve(
         If no batch is given and the estimator has no default.
     """
     estimator = registry.get(request.estimator)
-    catalog = with_profiles(packaged_catalog(), profiles, estimator)
+    catalog = request.defined.added_to(packaged_catalog())
+    catalog = with_profiles(catalog, profiles, estimator)
     mends = frozenset(estimator.mends)
     texts = {
         **({} if request.model is None else {"model": request.model}),

@@ -174,7 +174,9 @@ def study_of(run: TrainingRun, counts: Sequence[int]) -> Study:
         "num_gpus": tuple(counts),
         "global_batch_size": (run.batch,),
     }
-    digest = content_id(estimator.name, sorted(run.mends), space) % 16**6
+    defined = request.defined.as_data()
+    digest = content_id(estimator.name, sorted(run.mends), space, *([defined] if defined else []))
+    digest %= 16**6
     name = (
         f"plan {problem['model'] or 'of a shape'} on {_counts_in_words(counts)} x "
         f"{problem['accelerator']} {digest:06x}"
@@ -185,8 +187,10 @@ def study_of(run: TrainingRun, counts: Sequence[int]) -> Study:
         "estimator": estimator.name,
         "mends": [[mend for mend in estimator.mends if mend in run.mends]],
         "spaces": [{key: list(values) for key, values in space.items()}],
+        **defined,
     }
-    return Study(name, estimator.name, (run.mends,), (space,), definition, "plan")
+    mends = (run.mends,)
+    return Study(name, estimator.name, mends, (space,), definition, "plan", request.defined)
 
 
 def _counts_in_words(counts: Sequence[int]) -> str:

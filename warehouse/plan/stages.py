@@ -87,7 +87,7 @@ def asked_stages(
     InputError
         As `build_stages`; or if a term is neither a sound number nor a name in its table.
     """
-    request = read_request(options)
+    request = read_request(options, database)
     with reference_tables(database) as reference:
         terms = read_terms(options, reference)
         run = resolve(request, terms, lambda: load_profiles(database))

@@ -11,6 +11,7 @@ from estimators.contract import variant_name
 from warehouse.database import resources
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import load_profiles, under_profile
+from warehouse.studies.known import with_known_definitions
 from warehouse.studies.study import load_study, read_study, under
 from warehouse.studies.variants import variants_of_options
 
@@ -51,7 +52,7 @@ def asked_study(
         found = read_study(study, str(study.get("name", "study")))
     else:
         found = load_study(study_path(study))
-    found = under_options(found, variant, mend)
+    found = with_known_definitions(under_options(found, variant, mend), database)
     if profile is None:
         return found
     estimator = registry.get(found.estimator)
