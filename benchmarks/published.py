@@ -111,6 +111,11 @@ MIXTURES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("further tokens (`num_mtp_layers` 0)", {"num_mtp_layers": 0}),
     ("parts recomputed by recipe (`recompute_modules` none)", {"recompute_modules": "none"}),
     ("rotary positions of YaRN", {"uses_yarn": False}),
+    (
+        "kernels that load elements one by one (`unvectorized_seconds` 0)",
+        {"unvectorized_seconds": 0.0},
+    ),
+    ("output layer in 8 bits (`quantizes_output_layer` false)", {"quantizes_output_layer": False}),
     ("biases and clamps of experts", {"uses_linear_bias": False, "uses_gate_clamp": False}),
     ("measured kernels of products (`kernels` formula)", {"kernels": "formula"}),
     ("gradients in 16 bits", {"reduced_gradient_bytes": 4.0, "stored_gradient_bytes": 4.0}),

@@ -17,11 +17,11 @@ import numpy as np
 
 from estimators.contract import Values
 from estimators.training_step.dispatch import moved_bytes
-from estimators.training_step.formats import casts
+from estimators.training_step.formats import are_fused, casts
 from estimators.training_step.latent import traffic as latent_traffic
 from estimators.training_step.products import stream_seconds
-from estimators.training_step.small_parts import rotary_bytes
-from estimators.training_step.small_parts import traffic as small_traffic
+from estimators.training_step.small_parts import turns_slowly
+from estimators.training_step.small_parts import work as small_work
 from estimators.training_step.unvectorized import (
     COPY_BYTES,
     GATE_BYTES,
@@ -79,19 +79,21 @@ def layer_seconds(size: Any, values: Values, layout: Values) -> Ways:
         np.where(gated, values["gate_forward_bytes"], 4.0),
         np.where(gated, values["gate_backward_bytes"], 8.0),
     )
-    inside = (1 - sparse) * size.tokens * size.ffn + sparse * (
-        size.tokens * size.shared_ffn + size.experts * size.expert_tokens * size.expert_ffn
-    )
+    routed = sparse * size.experts * size.expert_tokens * size.expert_ffn
+    routed = np.where(are_fused(values), 0.0, routed)
+    inside = (1 - sparse) * size.tokens * size.ffn + sparse * size.tokens * size.shared_ffn + routed
     forward = forward + inside * activation.forward
     backward = backward + inside * activation.backward
 
     has_plain_heads = gated & np.equal(size.key_latent, 0)
     turned = np.where(has_plain_heads, size.tokens * (size.query + size.key), 0.0)
-    rotary = rotary_bytes(_either(fuses, (4, 4), 20.0, 20.0)[:2], values)
-    forward, backward = forward + turned * rotary[0], backward + turned * rotary[1]
+    turned = np.where(turns_slowly(values), 0.0, turned)
+    rotary = _either(fuses, (4, 4), 20.0, 20.0)
+    forward, backward = forward + turned * rotary.forward, backward + turned * rotary.backward
 
-    latent, small = latent_traffic(size, values), small_traffic(size, values, norms)
-    forward, backward = forward + latent[0] + small[0], backward + latent[1] + small[1]
+    latent, small = latent_traffic(size, values), small_work(size, values, norms)
+    forward = forward + latent[0] + small[0].moved
+    backward = backward + latent[1] + small[1].moved
 
     moved = size.tokens * (size.query + size.key + size.value)
     forward = forward + moved * values["forward_copy_bytes"]
@@ -107,8 +109,7 @@ def layer_seconds(size: Any, values: Values, layout: Values) -> Ways:
     if np.any(sparse):
         moved_tokens = sparse * moved_bytes(size, values, layout)
         forward, backward = forward + moved_tokens, backward + moved_tokens
-        routed = sparse * size.experts * size.expert_tokens * size.expert_ffn
-        experts = moved_tokens + routed * activation.forward + small[2]
+        experts = moved_tokens + routed * activation.forward + small[2].moved
 
     kernels = np.where(fuses, 7.0, 22.0) + np.where(sparse > 0, 8.0, 0.0)
     more = 1.5 * kernels
@@ -119,9 +120,9 @@ def layer_seconds(size: Any, values: Values, layout: Values) -> Ways:
         experts = experts + cast.experts
     lost = _lost(size, inside, moved, turned, values)
     return Ways(
-        stream_seconds(forward, values, kernels) + lost.forward,
-        stream_seconds(backward, values, more) + lost.backward,
-        stream_seconds(experts, values) if np.any(sparse) else 0.0,
+        stream_seconds(forward, values, kernels) + lost.forward + small[0].lost_seconds,
+        stream_seconds(backward, values, more) + lost.backward + small[1].lost_seconds,
+        stream_seconds(experts, values) + small[2].lost_seconds if np.any(sparse) else 0.0,
     )
 
 

@@ -123,6 +123,19 @@ def low_share(values: Values) -> Any:
     return np.maximum(1.0 - kept / values["num_layers"], 0.0)
 
 
+def are_fused(values: Values) -> Any:
+    """Return whether one kernel does the products of all of a rank's experts.
+
+    Where graphs hold whole steps, the host does not know how many rows an expert has. Recipes of
+    Megatron-Bridge then have grouped products that read it on the GPU. They add biases, apply the
+    activation and its gradient with the probabilities, and write the operands of the next product
+    in 8 or 4 bits (NVIDIA-NeMo/Megatron-Bridge @067f987d src/megatron/bridge/perf_recipes/qwen,
+    deepseek and gpt_oss common.py, `use_transformer_engine_op_fuser`; NVIDIA/TransformerEngine
+    @d0067d0d transformer_engine/pytorch/ops/fused/grouped_mlp.py `GroupedMLP_CuTeGEMMGLU`).
+    """
+    return np.asarray(values["captures_whole_steps"], dtype=bool) & (values["low_format"] > 0)
+
+
 def casts(size: Any, values: Values) -> Casts:
     """Return the memory traffic of the casts of a layer beside what it has in 16 bits.
 
@@ -162,8 +175,23 @@ def casts(size: Any, values: Values) -> Casts:
         share * _backward_bytes(size, one, part),
         forward_kernels + np.where(one.is_delayed | (share == 0), 0.0, part.norms),
         kernels * np.where(one.is_delayed, 4.0, 5.0),
-        share * one.whole * part.routed * (size.expert_ffn + size.hidden),
+        share * one.whole * (part.behind + part.routed * size.hidden),
     )
+
+
+def output_cast_bytes(tokens: Any, hidden: Any, logits: Any, values: Values) -> Any:
+    """Return the memory traffic of the casts of an output layer in 8 or 4 bits, for a microbatch.
+
+    Its input and the gradients of the logits are cast; its weight once a step, which is little. 0
+    where it stays in 16 bits.
+    """
+    is_low = np.asarray(values["quantizes_output_layer"], dtype=bool) & (values["low_format"] > 0)
+    if not np.any(is_low):
+        return 0.0
+    both = by_recipe(IS_BLOCKWISE, values) | np.asarray(values["transposes_operands"], dtype=bool)
+    copies = by_recipe(COPY_BYTES, values) * np.where(both, 2.0, 1.0)
+    element = by_recipe(AMAX_BYTES, values) + 2.0 + copies
+    return np.where(is_low, element * (tokens * hidden + logits), 0.0)
 
 
 class _Cast(NamedTuple):
@@ -215,8 +243,8 @@ class _Elements(NamedTuple):
         Of the residual stream: a rank's, and with those of its tensor-parallel group.
     routed
         Tokens of the routed experts of a rank.
-    inside
-        Between the products of the feed-forward layer.
+    inside, behind
+        Between the products of the feed-forward layer; of routed experts alone.
     core, heads, latents
         Results of attention; queries, keys and values; latents.
     is_latent, shared
@@ -229,6 +257,7 @@ class _Elements(NamedTuple):
     gathered: Any
     routed: Any
     inside: Any
+    behind: Any
     core: Any
     heads: Any
     latents: Any
@@ -243,12 +272,14 @@ def _elements(size: Any, values: Values) -> _Elements:
     routed = sparse * size.experts * size.expert_tokens
     shared = sparse * np.where(size.shared_ffn > 0, 1.0, 0.0)
     inside = (1 - sparse) * size.tokens * size.ffn + sparse * size.tokens * size.shared_ffn
+    behind = np.where(are_fused(values), 0.0, routed * size.expert_ffn)
     is_latent = np.where(size.key_latent > 0, 1.0, 0.0)
     return _Elements(
         between=size.rows * size.hidden,
         gathered=size.tokens * size.hidden,
         routed=routed,
-        inside=inside + routed * size.expert_ffn,
+        inside=inside + behind,
+        behind=behind,
         core=size.tokens * size.result,
         heads=size.tokens * (size.query + size.key + size.value),
         latents=size.rows * (size.query_latent + size.key_latent),

@@ -19,7 +19,7 @@ FORMULAS: dict[str, Formula] = {
         "communication_sm_fraction x hidden); products: forward and both gradients; tiles: share "
         "of full tiles and waves; hidden: seconds of transfers behind them; where `kernels` names "
         "an accelerator each product takes its time in table matrix_product_rate over "
-        "product_rate_factor instead",
+        "product_rate_factor instead; experts: a product each",
         "NVIDIA Matrix Multiplication Background User's Guide; roofline; "
         "ai-dynamo/aiconfigurator @095f58a51",
     ),

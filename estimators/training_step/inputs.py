@@ -150,7 +150,7 @@ OF_EXPERTS = ("dispatcher", "overlaps_expert_comm")
 
 OF_RECIPES = (
     *("overlapped_expert_fraction", "uses_cuda_graphs", "captures_whole_steps"),
-    "recompute_modules",
+    *("quantizes_output_layer", "recompute_modules"),
 )
 """Inputs with another default that such a row may set."""
 

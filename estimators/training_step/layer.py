@@ -312,16 +312,17 @@ def _products(
             continue
         kept = np.where(share * columns > 0, share, 0.0)
         wide, deep = np.maximum(columns, 1e-9), np.maximum(depth, 1e-9)
+        batch, calls = dispatch.kernels_of(batch, values) if place in OF_EXPERTS else (batch, 1.0)
         low = place != ROUTER
         forth, back = (pieces if way in IN_PIECES.get(place, ()) else 1.0 for way in PASSES[:2])
         for cut in shards if BESIDE_GATHERING.get(place) == PASSES[0] else (1.0,):
             part = Product(_cut(rows, cut) / forth, wide, deep, batch, low=low)
-            runs.append((place, PASSES[0], kept, np.where(cut > 0, forth, 0.0), part))
+            runs.append((place, PASSES[0], kept, calls * np.where(cut > 0, forth, 0.0), part))
         for cut in shards if BESIDE_GATHERING.get(place) == PASSES[1] else (1.0,):
             part = Product(_cut(rows, cut) / back, deep, wide, batch, PASSES[1], low)
-            runs.append((place, PASSES[1], kept, np.where(cut > 0, back, 0.0), part))
+            runs.append((place, PASSES[1], kept, calls * np.where(cut > 0, back, 0.0), part))
         part = Product(deep, wide, rows, batch, PASSES[2], low)
-        adding = np.where(place in OF_EXPERTS, 1.0, ratio)
+        adding = calls if place in OF_EXPERTS else ratio
         runs.append((place, PASSES[2], kept, adding, part))
     places: list[dict[str, Any]] = [dict.fromkeys(PASSES, 0.0) for _ in layer]
     times_of = seconds_of([product for *_, product in runs], values)

@@ -19,7 +19,7 @@ from estimators.training_step import latent
 from estimators.training_step.dispatch import moved_bytes
 from estimators.training_step.elementwise import RMS_FORWARD
 from estimators.training_step.products import stream_seconds
-from estimators.training_step.small_parts import clamp_bytes
+from estimators.training_step.small_parts import clamp_work
 
 NONE = "none"
 
@@ -85,15 +85,18 @@ def stream_parts(size: Any, values: Values, layout: Values) -> dict[str, Any]:
     norm = np.where(values["fuses_elementwise"] | ~gated, 4.0, sum(RMS_FORWARD))
     latents = 4.0 * size.rows * (size.query_latent + size.key_latent)
     moved = moved_bytes(size, values, layout) if np.any(sparse) else 0.0
+    clamps = clamp_work(routed, values)
     traffic = {
         "layernorm": 2 * norm * size.rows * size.hidden,
-        "moe_act": sparse * (gate * routed + clamp_bytes(routed, values)),
+        "moe_act": sparse * (gate * routed + clamps.moved),
         "mlp": (1 - sparse) * gate * size.tokens * size.ffn,
         "shared_experts": sparse * gate * shared,
         "mla_up_proj": np.maximum(latent.traffic(size, values)[0] - latents, 0.0),
         "moe": sparse * (gate * (routed + shared) + moved),
     }
-    return {name: stream_seconds(volume, values) for name, volume in traffic.items()}
+    found = {name: stream_seconds(volume, values) for name, volume in traffic.items()}
+    found["moe_act"] = found["moe_act"] + sparse * clamps.lost_seconds
+    return found
 
 
 def added(

@@ -5,38 +5,62 @@ Norms of queries and keys, rotary positions of YaRN, biases of experts, and clam
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from estimators.contract import Values
-from estimators.training_step.formats import RECIPES
+from estimators.training_step.formats import are_fused
+from estimators.training_step.unvectorized import lost_seconds
 
-BIAS_BYTES = (12.0, 16.0)
-"""Memory traffic of the bias behind an expert, an element of its result in 16 bits.
 
-Forward the bias times the probability is written 2, added 6, experts joined 4; backward the
-gradient times the probability 4 and its sum 2, times the bias 4 and its sum 2, parts joined 4
-(NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/experts.py `_apply_bias`)."""
+class Bytes(NamedTuple):
+    """Memory traffic of operations of PyTorch, of an element in one pass.
 
-WIDE_BIAS_BYTES = (28.0, 40.0)
+    Attributes
+    ----------
+    streamed
+        Bytes of kernels that load several elements at once.
+    single
+        Bytes of those that load them one by one (module `unvectorized`).
+    elements
+        Elements that these go through.
+    """
+
+    streamed: float
+    single: float
+    elements: float
+
+
+BIAS = (Bytes(10.0, 2.0, 1.0), Bytes(8.0, 8.0, 2.0))
+"""Traffic of the bias behind an expert, an element of its result in 16 bits.
+
+Forward the bias times the probability is written 2 (single), added 6, experts joined 4; backward
+the gradient times the probability 4 (single) and its sum 2, times the bias 4 (single) and its sum
+2, parts joined 4 (NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/experts.py
+`_apply_bias`)."""
+
+WIDE_BIAS = (Bytes(14.0, 14.0, 2.0), Bytes(18.0, 22.0, 3.0))
 """The same with a probability in 32 bits, in which the products are too.
 
-Forward the bias times the probability is written 4, added 10, experts joined 8, and cast to 16 bits
-6; backward the gradient is cast 6, cast back for the experts 6 and joined 4, multiplied by the
-probability 8 and summed 4, and multiplied by the bias 8 and summed 4. Dispatcher `flex` sends
-probabilities in 32 bits (megatron/core/transformer/moe/token_dispatcher.py); others send those of
+Forward the bias times the probability is written 4 (single), added 10 (single), experts joined 8,
+and cast to 16 bits 6; backward the gradient is cast 6 (single), cast back for the experts 6 and
+joined 4, multiplied by the probability 8 (single) and summed 4, and multiplied by the bias 8
+(single) and summed 4. Dispatcher `flex` sends probabilities in 32 bits
+(megatron/core/transformer/moe/token_dispatcher.py); others send those of
 the router, which are in 16 bits as its input where nothing is said, as in GPT-OSS
 (megatron/core/transformer/moe/router.py `router_dtype`; NVIDIA-NeMo/Megatron-Bridge @067f987d
 src/megatron/bridge/models/gpt_oss/gpt_oss_bridge.py)."""
 
-CLAMP_BYTES = (16.0, 30.0)
-"""Memory traffic of clamping both halves of a gated layer, an element of its width in 16 bits.
+CLAMP = (Bytes(8.0, 8.0, 2.0), Bytes(11.0, 19.0, 5.0))
+"""Traffic of clamping both halves of a gated layer, an element of its width in 16 bits.
 
-Forward clamped 8, joined 8. Backward the gate, which has an upper bound, is compared 3 and selected
-5; the other half, which has two, is compared twice 6, both joined 3, and selected 5; the halves are
-joined 8 (NVIDIA/Megatron-LM @0d8e0714, @b0cc2706, @d7288711, @d0b3b775 and @cd4afff, those of
-Megatron-Bridge 0.2 to 0.6, megatron/core/fusions/fused_bias_geglu.py
+Forward both halves of a row are clamped 8 (single), joined 8. Backward the gate, which has an upper
+bound, is compared 3 and selected 5 (single); the other half, which has two, is compared twice 6
+(single), both joined 3, and selected 5 (single); the halves are joined 8 (NVIDIA/Megatron-LM
+@0d8e0714, @b0cc2706, @d7288711, @d0b3b775 and @cd4afff, those of Megatron-Bridge 0.2 to 0.6,
+megatron/core/fusions/fused_bias_geglu.py
 `weighted_bias_quick_geglu_impl`; pytorch/pytorch @002ca671 torch/csrc/autograd/FunctionsManual.cpp
 `clamp_backward`)."""
 
@@ -44,14 +68,15 @@ CLAMP_LAUNCHES = (4.0, 9.0)
 """Operations of them: forward two clamps, one that joins, and a copy of the gate's offset to the
 GPU; backward three of the gate, five of the other half, with a zero each, and one that joins."""
 
-YARN_BYTES = (24.0, 28.0)
-"""Memory traffic of a query or key that YaRN turns, an element in 16 bits.
+YARN = (Bytes(14.0, 10.0, 2.5), Bytes(18.0, 10.0, 2.5))
+"""Traffic of a query or key that YaRN turns, an element in 16 bits.
 
 The fused kernel has no factor of sines and cosines, which YaRN has, so PyTorch turns queries and
-keys. Forward: times the cosine 4, one half negated 2, halves joined 4, times the sine 4, sum 6,
+keys. Sines and cosines are repeated for each head, and half a head is negated. Forward: times the
+cosine 4 (single), one half negated 2 (single), halves joined 4, times the sine 4 (single), sum 6,
 joined with the part that is not turned, which is empty, 4. Backward: times the cosine 4 and the
-sine 4, one half negated 2, halves joined 4, sum 6, zeros for the empty part 2 and their sum 6
-(NVIDIA/Megatron-LM @0d8e0714, @b0cc2706, @d7288711, @d0b3b775 and @cd4afff, those of
+sine 4 (single), one half negated 2 (single), halves joined 4, sum 6, zeros for the empty part 2 and
+their sum 6 (NVIDIA/Megatron-LM @0d8e0714, @b0cc2706, @d7288711, @d0b3b775 and @cd4afff, those of
 Megatron-Bridge 0.2 to 0.6, megatron/core/models/common/embeddings/rope_utils.py
 `apply_rotary_pos_emb`, `_apply_rotary_pos_emb_bshd`; yarn_rotary_pos_embedding.py
 `_yarn_get_concentration_factor`: 1.35 for GPT-OSS). Latent queries and keys have a kernel of their
@@ -75,56 +100,88 @@ QK_NORM_LAUNCHES = (2.0, 4.0)
 weights."""
 
 
-def traffic(size: Any, values: Values, norms: tuple[Any, ...]) -> tuple[Any, Any, Any]:
-    """Return the bytes that these parts move, forward and backward, and those of experts forward.
+class Work(NamedTuple):
+    """Work in memory of the small parts of a layer in one pass.
+
+    Attributes
+    ----------
+    moved
+        Bytes read and written.
+    lost_seconds
+        Seconds by which kernels that load elements one by one take longer than memory does.
+    """
+
+    moved: Any = 0.0
+    lost_seconds: Any = 0.0
+
+
+def work(size: Any, values: Values, norms: tuple[Any, ...]) -> tuple[Work, Work, Work]:
+    """Return the work of these parts forward and backward, and that of experts forward.
 
     Parameters
     ----------
     norms
         Bytes that a norm moves for an element, forward and backward.
     """
-    forward: Any = 0.0
-    backward: Any = 0.0
-    experts: Any = 0.0
-    if np.any(values["uses_qk_norm"]):
-        normed = np.where(values["uses_qk_norm"], size.tokens * (size.query + size.key), 0.0)
-        forward, backward = norms[0] * normed, norms[1] * normed
-    sparse = values["sparse_share"]
-    if np.any(sparse) and np.any(are_separate(values)):
-        routed = np.where(are_separate(values), sparse * size.experts * size.expert_tokens, 0.0)
-        biased = np.where(values["uses_linear_bias"], routed * size.hidden, 0.0)
-        clamped = np.where(values["uses_gate_clamp"], routed * size.expert_ffn, 0.0)
-        is_wide = np.equal(values["dispatcher"], "flex")
-        bias = [np.where(is_wide, *both) for both in zip(WIDE_BIAS_BYTES, BIAS_BYTES, strict=True)]
-        experts = bias[0] * biased + CLAMP_BYTES[0] * clamped
-        forward = forward + experts
-        backward = backward + bias[1] * biased + CLAMP_BYTES[1] * clamped
-    return forward, backward, experts
+    both: list[Work] = []
+    experts = Work()
+    separate = are_separate(values)
+    has_separate = np.any(values["sparse_share"]) and np.any(separate)
+    for way in (0, 1):
+        found = Work()
+        if np.any(values["uses_qk_norm"]):
+            heads = np.where(values["uses_qk_norm"], size.tokens * (size.query + size.key), 0.0)
+            found = Work(norms[way] * heads)
+        if np.any(turns_slowly(values)):
+            heads = np.where(turns_slowly(values) & np.equal(size.key_latent, 0), 1.0, 0.0)
+            heads = heads * size.tokens * (size.query + size.key)
+            found = _sum(found, _of(YARN[way], heads, values))
+        if has_separate:
+            sparse = values["sparse_share"]
+            routed = np.where(separate, sparse * size.experts * size.expert_tokens, 0.0)
+            own = _experts(way, routed * size.hidden, routed * size.expert_ffn, values)
+            experts, found = (own if way == 0 else experts), _sum(found, own)
+        both.append(found)
+    return both[0], both[1], experts
 
 
-def rotary_bytes(fused: tuple[Any, Any], values: Values) -> tuple[Any, Any]:
-    """Return the bytes of turning an element, forward and backward; `fused` is without YaRN."""
-    is_slow = values["uses_yarn"] & values["fuses_elementwise"]
-    if not np.any(is_slow):
-        return fused
-    forward, backward = (np.where(is_slow, *both) for both in zip(YARN_BYTES, fused, strict=True))
-    return forward, backward
+def _experts(way: int, results: Any, width: Any, values: Values) -> Work:
+    """Return the work of biases behind experts and of clamps in one pass, of so many elements."""
+    biased = np.where(values["uses_linear_bias"], results, 0.0)
+    is_wide = np.equal(values["dispatcher"], "flex")
+    bias = [
+        np.where(is_wide, wide, narrow)
+        for wide, narrow in zip(WIDE_BIAS[way], BIAS[way], strict=True)
+    ]
+    clamped = np.where(values["uses_gate_clamp"], width, 0.0)
+    return _sum(_of(bias, biased, values), _of(CLAMP[way], clamped, values))
 
 
-def clamp_bytes(width: Any, values: Values) -> Any:
-    """Return the bytes that clamps move forward of rows of experts times their `width`."""
-    return np.where(values["uses_gate_clamp"] & are_separate(values), CLAMP_BYTES[0], 0.0) * width
+def _of(of_element: Sequence[Any], elements: Any, values: Values) -> Work:
+    streamed, single, passes = of_element
+    lost = lost_seconds(passes * elements, single / passes, values)
+    return Work((streamed + single) * elements, lost)
+
+
+def _sum(one: Work, other: Work) -> Work:
+    return Work(one.moved + other.moved, one.lost_seconds + other.lost_seconds)
+
+
+def turns_slowly(values: Values) -> Any:
+    """Return whether kernels of PyTorch turn queries and keys, in place of a fused one."""
+    return values["uses_yarn"] & values["fuses_elementwise"]
+
+
+def clamp_work(width: Any, values: Values) -> Work:
+    """Return the work of clamps forward, of rows of experts times their `width`."""
+    clamped = np.where(values["uses_gate_clamp"] & are_separate(values), width, 0.0)
+    return _of(CLAMP[0], clamped, values)
 
 
 def are_separate(values: Values) -> Any:
-    """Return whether biases of experts and clamps of gates are kernels of their own.
-
-    In recipe mxfp8 Transformer Engine fuses them with the experts' products
-    (NVIDIA-NeMo/Megatron-Bridge @067f987d src/megatron/bridge/perf_recipes/gpt_oss/common.py,
-    `use_transformer_engine_op_fuser`; Megatron-LM @d98e8a64 experts.py, `scale_bias`).
-    """
+    """Return whether biases of experts and clamps of gates are kernels of their own."""
     has_any = values["uses_linear_bias"] | values["uses_gate_clamp"]
-    return has_any & np.not_equal(values["recipe"], RECIPES.index("mxfp8"))
+    return has_any & ~are_fused(values)
 
 
 def launches(way: int, size: Any, values: Values) -> tuple[Any, Any]:
@@ -133,7 +190,7 @@ def launches(way: int, size: Any, values: Values) -> tuple[Any, Any]:
     `way` is 0 forward, 1 backward.
     """
     outside: Any = np.where(values["uses_qk_norm"], QK_NORM_LAUNCHES[way], 0.0)
-    turns = values["uses_yarn"] & values["fuses_elementwise"]
+    turns = turns_slowly(values)
     if np.any(turns):
         slow = turns & np.equal(size.key_latent, 0)
         outside = outside + np.where(slow, OPERATION * YARN_LAUNCHES[way], 0.0)

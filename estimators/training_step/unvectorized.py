@@ -41,7 +41,7 @@ ROTARY = (6.0,)
 """The same of rotary embedding written out in 32 bits, either way: cast to 32 bits."""
 
 
-def lost_seconds(elements: Any, width: float, values: Values) -> Any:
+def lost_seconds(elements: Any, width: Any, values: Values) -> Any:
     """Return by how much longer a number of elements takes than memory does.
 
     Parameters

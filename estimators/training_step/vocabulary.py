@@ -13,6 +13,7 @@ import numpy as np
 
 from estimators.contract import Values
 from estimators.training_step import network, power
+from estimators.training_step.formats import output_cast_bytes
 from estimators.training_step.network import Group
 from estimators.training_step.products import PASSES, Product, seconds_of, stream_seconds, timed
 from estimators.training_step.unvectorized import LOSS_BYTES, lost_seconds
@@ -54,7 +55,8 @@ def vocabulary_of(size: Any, values: Values, layout: Values, clock: Any = 1.0) -
     weights = values["accumulating_product_ratio"] * weights
     products = 1 / clock * (forward + inputs + weights)
     logits = size.tokens * columns
-    loss = stream_seconds(values["loss_traffic_bytes"] * logits, values, 12.0)
+    casts = output_cast_bytes(size.tokens, size.hidden, logits, values)
+    loss = stream_seconds(values["loss_traffic_bytes"] * logits + casts, values, 12.0)
     if np.any(values["unvectorized_loss"]):
         loss = loss + lost_seconds(values["unvectorized_loss"] * logits, LOSS_BYTES, values)
     # a last norm, both ways; looking a row up and adding its gradient to 32 bits

@@ -181,6 +181,24 @@ def test_experts_pad_their_rows_for_8_bits() -> None:
     assert dispatch.padded_rows(100.0, {"recipe": np.int64(4)}) == 115.5
 
 
+def test_experts_have_a_product_each_unless_the_host_does_not_know_their_rows() -> None:
+    low, high = np.int64(1), np.int64(0)
+    assert dispatch.kernels_of(4.0, {"captures_whole_steps": False, "low_format": low}) == (1, 4)
+    assert dispatch.kernels_of(4.0, {"captures_whole_steps": True, "low_format": low}) == (4, 1)
+    assert dispatch.kernels_of(4.0, {"captures_whole_steps": True, "low_format": high}) == (1, 4)
+    # more multiprocessors than tiles do a kernel in one wave, however many experts it has: two,
+    # four and eight in kernels of their own take one, three and seven waves more
+    row: dict[str, Any] = {**MIXTURE, "expert_parallel": 1, "data_parallel": 1, "num_sms": 10**4}
+    row |= {"precision": "fp8", "number_recipe": "mxfp8", "transposes_operands": False}
+    more = []
+    for number in (2, 4, 8):
+        each = {**row, "num_experts": number, "experts_per_token": number}
+        apart, fused = step_with(each, {}, {"captures_whole_steps": True})
+        more.append(apart["gemm_seconds"] - fused["gemm_seconds"])
+    assert more[0] > 0
+    assert more[1:] == [close(3 * more[0]), close(7 * more[0])]
+
+
 def test_a_rank_alone_exchanges_nothing() -> None:
     for dispatcher in ("alltoall", "flex", "allgather"):
         found = step({**MIXTURE, "dispatcher": dispatcher, "expert_parallel": 1})

@@ -141,6 +141,7 @@ def values_of(recipe: str, transposes: bool, **given: Any) -> dict[str, Any]:
         "num_bf16_layers_start": 0,
         "num_bf16_layers_end": 0,
         "sparse_share": 0.0,
+        "captures_whole_steps": False,
         "keeps_quantized_weights": True,
         "gathered_weight_bytes": 2.0,
         **given,
@@ -217,6 +218,31 @@ def test_tokens_are_cast_for_each_of_their_experts() -> None:
     found = formats.casts(size, values_of("mxfp8", False, sparse_share=1.0))
     assert found.forward == pytest.approx((4.0625 * (1 + 2 + 1) + 3.03125) * B)
     assert found.backward == pytest.approx((4.0625 * (1 + 2 + 2 + 2) + 3.03125) * B)
+
+
+def test_fused_products_of_experts_write_their_operands_in_8_bits() -> None:
+    # B elements inside experts forward and 2 B of their gradients backward need no kernel
+    size = size_of(experts=8.0, expert_tokens=256.0, expert_ffn=256.0)
+    found = formats.casts(
+        size, values_of("mxfp8", False, sparse_share=1.0, captures_whole_steps=True)
+    )
+    assert found.forward == pytest.approx((4.0625 * (1 + 2) + 3.03125) * B)
+    assert found.backward == pytest.approx((4.0625 * (1 + 2 + 2) + 3.03125) * B)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "transposes", "element"),
+    [("none", True, 0.0), ("mxfp8", False, 4.0625), ("delayed", True, 4.0), ("delayed", False, 3)],
+)
+def test_an_output_layer_casts_its_input_and_the_gradients_of_its_logits(
+    recipe: str, transposes: bool, element: float
+) -> None:
+    values = values_of(recipe, transposes, quantizes_output_layer=True)
+    assert formats.output_cast_bytes(1024.0, 512.0, 3e6, values) == pytest.approx(
+        element * (1024 * 512 + 3e6)
+    )
+    values = values_of(recipe, transposes, quantizes_output_layer=False)
+    assert formats.output_cast_bytes(1024.0, 512.0, 3e6, values) == 0
 
 
 def test_layers_in_16_bits_have_no_casts() -> None:

@@ -213,7 +213,7 @@ def test_norms_of_queries_and_keys_move_and_keep_their_bytes() -> None:
     assert normed["activations_bytes"] - usual["activations_bytes"] == near(2 * elements)
 
 
-def test_biases_and_clamps_of_experts_are_kernels_of_their_own_but_for_mxfp8() -> None:
+def test_biases_and_clamps_of_experts_are_kernels_of_their_own_unless_products_are_fused() -> None:
     mixture = {**SHAPE, **SLOW, "num_experts": 4, "experts_per_token": 2}
     mixture |= {"expert_ffn_hidden_size": 512, "host_seconds_per_launch": 1.0}
     biased = {**mixture, "uses_linear_bias": True, "uses_gate_clamp": True}
@@ -233,8 +233,37 @@ def test_biases_and_clamps_of_experts_are_kernels_of_their_own_but_for_mxfp8() -
     waits = found["host_seconds"] - usual["host_seconds"] + seconds
     assert waits == near(2 * (4 * (2 + 4) + 4 + 9) / 6)
     low = {"precision": "fp8", "number_recipe": "mxfp8", "transposes_operands": False}
-    fused = step({**biased, **low})["elementwise_seconds"]
-    assert fused - step({**mixture, **low})["elementwise_seconds"] == near(stream / 1e9)
+    whole = {**low, "captures_whole_steps": True}
+    fused = step({**mixture, **whole})["elementwise_seconds"]
+    assert step({**biased, **whole})["elementwise_seconds"] - fused == near(stream / 1e9)
+    # nor are the activation, 6 forward and 10 backward, and the casts behind it, three of 4 1/16
+    apart = step({**mixture, **low})["elementwise_seconds"]
+    assert apart - fused == near(2 * 2 * TOKENS * 512 * (16 + 3 * 4.0625) / 1e9)
+
+
+def test_kernels_of_pytorch_take_a_multiprocessor_its_time_for_each_element() -> None:
+    mixture = {**SHAPE, "num_experts": 4, "experts_per_token": 2, "expert_ffn_hidden_size": 512}
+    mixture |= {"unvectorized_seconds": 1e-9}
+    biased, clamped, turned = (
+        {**mixture, name: True} for name in ("uses_linear_bias", "uses_gate_clamp", "uses_yarn")
+    )
+    rows = 2 * 2 * TOKENS * 512 / 1e9
+    assert step(mixture)["elementwise_seconds"] == pytest.approx(0, abs=1e-15)
+    # a bias times a probability, and backward two products; in 32 bits two and three
+    assert step(biased)["elementwise_seconds"] == near(3 * rows)
+    assert step({**biased, "dispatcher": "flex"})["elementwise_seconds"] == near(5 * rows)
+    # two halves clamped; backward three comparisons and two choices
+    assert step(clamped)["elementwise_seconds"] == near(7 * rows)
+    again = step({**clamped, "recompute_modules": "moe_act"})
+    assert again["recompute_seconds"] - step(mixture)["recompute_seconds"] == near(2 * rows)
+    # two products and half a negation each way, of queries and keys
+    assert step(turned)["elementwise_seconds"] == near(2 * TOKENS * (4 + 4) * 64 * 5 / 1e9)
+    # more multiprocessors take less, and memory at least its own time
+    many = step({**clamped, "num_sms": 4, "small_tile_efficiency": 1.0})
+    assert many["elementwise_seconds"] == near(7 * rows / 4)
+    slow = step({**clamped, "hbm_bytes_per_second": 1e9})["elementwise_seconds"]
+    usual = step({**mixture, "hbm_bytes_per_second": 1e9})["elementwise_seconds"]
+    assert slow - usual == near(2 * 2 * TOKENS * 512 * 46 / 1e9)
 
 
 def test_an_activation_that_is_made_again_is_clamped_again() -> None:

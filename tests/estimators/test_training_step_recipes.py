@@ -115,6 +115,24 @@ def test_a_release_has_the_recipe_of_its_time(
     assert tuple(found[name] for name in names) == expected
 
 
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"model": "deepseek_v3"}, True),
+        ({"model": "gpt_oss_120B"}, True),
+        ({"model": "qwen3_235B_A22B"}, False),
+        ({"model": "deepseek_v3", "framework_release": 26.04}, False),
+        ({"model": "deepseek_v3", "quantizes_output_layer": False}, False),
+        ({"model": "deepseek_v3", "number_recipe": "tensorwise"}, False),
+        ({"model": "deepseek_v3", "precision": "bf16"}, False),
+        ({"model": "qwen3_235B_A22B", "quantizes_output_layer": True}, True),
+    ],
+)
+def test_the_output_layer_has_the_format_of_the_recipe(row: dict[str, Any], expected: bool) -> None:
+    found = resolved({"accelerator": "GB200 (per GPU)", "precision": "fp8", **row})
+    assert found["quantizes_output_layer"] == expected
+
+
 def test_each_release_that_differs_is_that_of_its_key() -> None:
     for name, row in CATALOG.tables["expert_default"].items():
         _, _, until = name.partition(" until ")
