@@ -92,6 +92,10 @@ CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
         "kernels that load elements one by one (`unvectorized_seconds` 0)",
         {"unvectorized_seconds": 0.0},
     ),
+    (
+        "copies of queries that share a key (`copies_grouped_queries` false)",
+        {"copies_grouped_queries": False},
+    ),
 )
 """Part of the model that version 1 did not have -> the inputs without it."""
 

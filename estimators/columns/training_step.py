@@ -365,6 +365,13 @@ CONSTANTS = (
             ),
         )
     ),
+    Column(
+        "copies_grouped_queries",
+        "bool",
+        "",
+        "Whether queries that share a key are copied out of the merged product, and the gradients "
+        "of queries, keys and values joined",
+    ),
     latency(
         "unvectorized_seconds",
         "Time that a multiprocessor takes for an element in kernels that load them one by one",

@@ -42,6 +42,12 @@ the product with the root 8, and of the root 16; of the mean 4; of the square 28
 two products); sum of both 12; cast to 16 bits 6."""
 
 
+JOINED_BYTES = 4.0
+"""Backward: the gradients of the three, joined to that of the merged product; `torch.cat` loads
+several elements at once since PyTorch 2.8 (NVIDIA/TransformerEngine @d0067d0d
+transformer_engine/pytorch/utils.py SplitAlongDim)."""
+
+
 class Ways(NamedTuple):
     """Seconds of the forward and of the backward pass.
 
@@ -98,6 +104,9 @@ def layer_seconds(size: Any, values: Values, layout: Values) -> Ways:
     moved = size.tokens * (size.query + size.key + size.value)
     forward = forward + moved * values["forward_copy_bytes"]
     backward = backward + moved * values["backward_copy_bytes"]
+    grouped = np.where(_copies_queries(size, values), size.tokens, 0.0)
+    forward = forward + grouped * size.query * COPY_BYTES
+    backward = backward + grouped * (size.query + size.key + size.value) * JOINED_BYTES
 
     # each pass gathers the sequence before two products and scatters it after two
     copied = np.where(size.rows < size.tokens, 4.0, 0.0) * size.tokens * size.hidden
@@ -119,11 +128,24 @@ def layer_seconds(size: Any, values: Values, layout: Values) -> Ways:
         kernels, more = kernels + cast.forward_kernels, more + cast.backward_kernels
         experts = experts + cast.experts
     lost = _lost(size, inside, moved, turned, values)
+    of_queries = lost_seconds(grouped * size.query, COPY_BYTES, values)
     return Ways(
-        stream_seconds(forward, values, kernels) + lost.forward + small[0].lost_seconds,
+        stream_seconds(forward, values, kernels)
+        + (lost.forward + of_queries + small[0].lost_seconds),
         stream_seconds(backward, values, more) + lost.backward + small[1].lost_seconds,
         stream_seconds(experts, values) + small[2].lost_seconds if np.any(sparse) else 0.0,
     )
+
+
+def _copies_queries(size: Any, values: Values) -> Any:
+    """Return whether queries are copied because several share a key.
+
+    A head's query lies between others, keys and values in the merged product, so that only queries
+    with a key each are a view of it (NVIDIA/Megatron-LM @d98e8a64
+    megatron/core/transformer/attention.py get_query_key_value_tensors, lines 1888 to 1918).
+    """
+    shares = np.less(size.key, size.query) & np.equal(size.key_latent, 0)
+    return shares & values["copies_grouped_queries"]
 
 
 def _lost(size: Any, inside: Any, moved: Any, turned: Any, values: Values) -> Ways:

@@ -284,6 +284,7 @@ FLAGS = (
     *("splits_tensor_exchanges", "starts_with_own_shard", "uses_cuda_graphs"),
     "regathers_for_recompute",
     "recomputes_operations",
+    "copies_grouped_queries",
     "balances_stages",
     "overlaps_expert_comm",
 )

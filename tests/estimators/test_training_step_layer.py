@@ -279,6 +279,20 @@ def test_kernels_that_load_elements_one_by_one_take_longer_than_memory() -> None
     assert one["elementwise_seconds"] == same["elementwise_seconds"]
 
 
+def test_queries_that_share_a_key_are_copied() -> None:
+    slow = {"hbm_bytes_per_second": 1e9, "unvectorized_seconds": 1e-8, "num_sms": 1}
+    shape = {**LLAMA, "vocab_size": 512, **slow}
+    plain, copied = step_with(shape, {}, {"copies_grouped_queries": True})
+    # Of 512 queries, 256 keys and 256 values of a token: each query is copied in 1e-8 s, longer
+    # than its 4 bytes take in memory; backward the gradients of all are joined, 4 bytes each.
+    more = 1024 * (512 * 1e-8 + (512 + 2 * 256) * 4e-9)
+    assert copied["elementwise_seconds"] - plain["elementwise_seconds"] == close(4 * more)
+    # A key for each query: the merged product is viewed, not copied.
+    single = {**shape, "num_kv_heads": shape["num_heads"]}
+    one, same = step_with(single, {}, {"copies_grouped_queries": True})
+    assert one["elementwise_seconds"] == same["elementwise_seconds"]
+
+
 def test_written_out_norms_and_rotary_embedding_load_elements_one_by_one() -> None:
     shape = {**LLAMA, "vocab_size": 512, "hbm_bytes_per_second": 1e9, "fuses_elementwise": False}
     plain, slow = step_with(shape, {}, {"unvectorized_seconds": 1e-8, "num_sms": 1})

@@ -95,6 +95,7 @@ IDEAL: dict[str, Any] = {
     "stored_gate_bytes": 6.0,
     "forward_copy_bytes": 0.0,
     "backward_copy_bytes": 0.0,
+    "copies_grouped_queries": False,
     "unvectorized_seconds": 0.0,
     "unvectorized_gate_forward": 0.0,
     "unvectorized_gate_backward": 0.0,
