@@ -15,7 +15,17 @@ from estimators.registry import ESTIMATORS
 ROOT = Path(__file__).parent.parent
 
 ROOMS = (
-    *("errors", "limits", "numbers", "files", "settings", "database", "studies", "evaluate"),
+    *(
+        "errors",
+        "limits",
+        "numbers",
+        "processes",
+        "files",
+        "settings",
+        "database",
+        "studies",
+        "evaluate",
+    ),
     *(
         "show",
         "transfer",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warehouse.errors import InputError
+from warehouse.processes import is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -72,6 +73,23 @@ def _is_same(path: Path, other: Path) -> bool:
     return False
 
 
+def partial_path(target: Path) -> Path:
+    """Return where this process writes a file or folder that then takes the place of `target`."""
+    return target.with_name(f".{target.name}.{os.getpid()}.partial")
+
+
+def remove_abandoned(target: Path) -> None:
+    """Remove what processes that were killed had written of `target`."""
+    start, end = f".{target.name}.", ".partial"
+    with suppress(OSError):
+        for path in target.parent.iterdir():
+            if path.name.startswith(start) and path.name.endswith(end):
+                number = path.name[len(start) : -len(end)]
+                if number.isdecimal() and not is_alive(int(number)):
+                    with suppress(OSError):
+                        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 @contextmanager
 def written_whole(out: Path) -> Iterator[Path]:
     """Yield a path to write to; what is there takes the place of `out` when the block ends.
@@ -89,7 +107,9 @@ def written_whole(out: Path) -> Iterator[Path]:
     is_stream = out.is_relative_to("/dev/fd") or str(out) in _STREAMS
     is_stream = is_stream or (out.exists() and not out.is_file())
     target = out if is_stream else out.resolve()
-    partial = target if is_stream else target.with_name(f".{target.name}.{os.getpid()}.partial")
+    partial = target if is_stream else partial_path(target)
+    if not is_stream:
+        remove_abandoned(target)
     try:
         yield partial
         if not is_stream:

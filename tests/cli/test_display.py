@@ -49,6 +49,12 @@ def test_a_column_that_no_table_has_is_refused(warehouse: Command, quickstart: Q
     assert "hint: " in err
 
 
+def test_no_column_is_not_all_of_them(warehouse: Command, quickstart: Quickstart) -> None:
+    code, out, err = warehouse(*RANK, "--columns", " , ", "--db", quickstart.database)
+    assert (code, out) == (2, "")
+    assert '`--columns` "" names no column' in err
+
+
 @pytest.mark.usefixtures("narrow")
 def test_a_table_fits_the_terminal_and_names_what_it_leaves_out(
     warehouse: Command, quickstart: Quickstart, monkeypatch: pytest.MonkeyPatch

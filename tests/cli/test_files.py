@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import shutil
 import subprocess
 import sys
@@ -247,3 +248,21 @@ def test_what_a_killed_compact_left_is_in_nobodys_way(
     assert warehouse("compact", "--db", grown)[0] == 0
     assert grown.stat().st_size < len(before)
     assert list(grown.parent.iterdir()) == [grown]
+
+
+def test_what_a_killed_export_left_goes_with_the_next(
+    warehouse: Command, empty_warehouse: Path, tmp_path: Path
+) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left = [tmp_path / f".facts.{gone.pid}.partial", tmp_path / f".best.csv.{gone.pid}.partial"]
+    running = tmp_path / f".facts.{os.getppid()}.partial"
+    for folder in (left[0], running):
+        (folder / "rows").mkdir(parents=True)
+    left[1].write_text("half")
+    rows = ("export", "select 1 as n", "--db", empty_warehouse, "--out")
+    assert warehouse(*rows, tmp_path / "best.csv")[0] == 0
+    facts = ("export", "--facts", tmp_path / "facts", "--db", empty_warehouse)
+    assert warehouse(*facts)[0] == 0
+    assert not any(path.exists() for path in left)
+    assert running.exists()

@@ -34,7 +34,12 @@ def test_a_count_without_any_layout_names_its_neighbours(refusal: Refusal) -> No
     code, error = refusal(*QUESTION, "--gpus", 1009)
     assert code == 3
     assert "gpt3_1.3B has no layout on this count" in error
-    assert "hint: ask for 512" in error
+    assert "hint: ask for 960 or 1,024, or" in error
+
+
+def test_the_option_is_named_as_it_was_typed(refusal: Refusal) -> None:
+    assert refusal(*QUESTION, "--gpus", 0) == (2, "`--gpus` 0 must be at least 1\n")
+    assert refusal(*QUESTION, "--num-gpus=0") == (2, "`--num-gpus` 0 must be at least 1\n")
 
 
 @pytest.mark.long

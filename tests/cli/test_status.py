@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from tests.shared import Command, Quickstart
@@ -80,6 +82,27 @@ def test_json_has_the_same_figures(warehouse: Command, quickstart: Quickstart) -
     assert sum(relation["rows"] for relation in found["relations"]) == sum(
         study["num_rows"] for study in found["studies"]
     )
+
+
+def test_superseded_rows_are_counted_apart(
+    warehouse: Command, quickstart: Quickstart, tmp_path: Path
+) -> None:
+    assert "superseded" not in warehouse("status", "--db", quickstart.database)[1]
+    database = Path(shutil.copy(quickstart.database, tmp_path / "old.duckdb"))
+    with duckdb.connect(str(database)) as connection:
+        connection.execute(
+            "update cell set is_superseded = true where cell_id in"
+            " (select cell_id from study_cell where study = 'megatron')"
+        )
+    found = json.loads(warehouse("status", "--json", "--db", database)[1])
+    rows = {study["study"]: study for study in found["studies"]}
+    assert rows["megatron"]["superseded_rows"] == rows["megatron"]["num_rows"] > 0
+    assert rows["gpt3_1T_1d"]["superseded_rows"] == 0
+    assert (
+        sum(relation["superseded_rows"] for relation in found["relations"])
+        == (rows["megatron"]["num_rows"])
+    )
+    assert "superseded" in warehouse("status", "--db", database)[1]
 
 
 def test_a_running_sweep_answers_from_its_progress_file(

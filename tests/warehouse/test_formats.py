@@ -53,6 +53,13 @@ def test_a_table_on_a_terminal_clips_cells() -> None:
     assert lines[-1].endswith("x…")
 
 
+def test_wide_characters_take_two_places() -> None:
+    assert written(("a", "b"), [("日本語", 1), ("abc", 20)]) == (
+        "a        b\n------  --\n日本語   1\nabc     20\n"
+    )
+    assert written(("a",), [("日" * 100,)], width=12).splitlines()[-1] == "日" * 5 + " …"
+
+
 def test_columns_that_do_not_fit_a_terminal_are_named_below_it() -> None:
     columns, row = ("layout", "step", "mfu", "notes"), ("dp4 tp8", 1.5, 60, "n" * 40)
     assert written(columns, [row], width=24).splitlines() == [

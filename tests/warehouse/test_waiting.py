@@ -16,8 +16,8 @@ from warehouse.database.access import Access, access_for, accessing
 from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.holders import holders, holders_in_words
 from warehouse.database.leftovers import remove_leftovers
-from warehouse.database.processes import age_seconds, command_of
 from warehouse.errors import LockedError
+from warehouse.processes import age_seconds, command_of
 
 HOLD = """
 import duckdb, sys

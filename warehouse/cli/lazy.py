@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from warehouse.cli.plain_values import read_plainly
+from warehouse.errors import WarehouseError
 
 if TYPE_CHECKING:
     from typer._click import Command, Context, Parameter
@@ -56,5 +57,20 @@ class LazyCommand(TyperCommand):
 
 
 class _PlainCommand(TyperCommand):
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Context | None = None, **extra: Any
+    ) -> Context:
+        """Return the context; errors name an option as the user wrote it."""
+        typed = {word.partition("=")[0] for word in args}  # before parsing takes the words away
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except WarehouseError as error:
+            for parameter in self.params:
+                first, *others = parameter.opts
+                written = next((name for name in others if name in typed), first)
+                if error.message.startswith(f"`{first}`") and first not in typed:
+                    error.message = f"`{written}`{error.message.removeprefix(f'`{first}`')}"
+            raise
+
     def get_params(self, ctx: Context) -> list[Parameter]:
         return read_plainly(super().get_params(ctx))

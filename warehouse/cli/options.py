@@ -439,7 +439,21 @@ class Output:
 
 
 def _names_in(text: str | None) -> list[str]:
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
+    """Return the names in the value of ``--columns``, none where it was not given.
+
+    Raises
+    ------
+    UsageError
+        If it was given and names nothing.
+    """
+    if text is None:
+        return []
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        from warehouse.errors import UsageError
+
+        raise UsageError('`--columns` "" names no column', "leave --columns out to show all")
+    return names
 
 
 # ---- groups ----

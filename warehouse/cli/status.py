@@ -19,11 +19,24 @@ from warehouse.show.formats import count
 if TYPE_CHECKING:
     from pathlib import Path
 
-_STUDIES = "from study_progress order by study"
+    from warehouse.cli.common import Table
 
-_RELATIONS = """\
+_SUPERSEDED = "superseded_rows"
+"""Rows that a newer version of their estimator replaced: views do not show them."""
+
+_STUDIES = f"""\
+select study_progress.*,
+    coalesce(sum(cell.num_rows) filter (where cell.is_superseded), 0)::bigint as {_SUPERSEDED}
+from study_progress
+left join study_cell using (study)
+left join cell using (cell_id)
+group by all
+order by study"""
+
+_RELATIONS = f"""\
 select relation, estimator, estimator_version, variant,
-    count(*) as cells, sum(num_rows)::bigint as rows
+    count(*) as cells, sum(num_rows)::bigint as rows,
+    coalesce(sum(num_rows) filter (where is_superseded), 0)::bigint as {_SUPERSEDED}
 from cell
 group by all
 order by all"""
@@ -33,7 +46,8 @@ def status(*, output: Output, db: WatchedDatabase = DEFAULT_DATABASE) -> None:
     """Show what is stored, and how far a running sweep is.
 
     Lists studies, rows by table and the size of the file. While a sweep holds the database, the
-    figures come from the sweep's progress file. CSV has the studies alone.
+    figures come from the sweep's progress file. CSV has the studies alone. Superseded rows are
+    those that a newer version of their estimator replaced: no view shows them.
     """
     from warehouse.errors import DatabaseError
     from warehouse.sweep.progress import read_progress
@@ -67,7 +81,17 @@ def _put_stored(db: Path, output: Output) -> None:
         if output.is_json:
             put_document(document)
         else:
-            put_sections([Section("", *studies), Section("", *relations)], output.form)
+            sections = [
+                Section("", *table, () if _has_superseded(table) else (_SUPERSEDED,))
+                for table in (studies, relations)
+            ]
+            put_sections(sections, output.form)
+
+
+def _has_superseded(table: Table) -> bool:
+    columns, rows = table
+    place = columns.index(_SUPERSEDED)
+    return any(row[place] for row in rows)
 
 
 def _put_progress(db: Path, progress: dict[str, Any], output: Output) -> None:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from warehouse.database.processes import age_seconds, command_of
+from warehouse.processes import age_seconds, command_of
 
 LOCKS = Path("/proc/locks")
 """The locks of all processes, on Linux (proc(5))."""

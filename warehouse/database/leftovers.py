@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from warehouse.database.processes import is_alive
+from warehouse.processes import is_alive
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     from warehouse.plan.question import TrainingRun
 
+_TRIED_NEXT = 32
+"""Counts that are tried on each side of one without a layout, some milliseconds each."""
+
 Line = Mapping[str, Any]
 
 _ALL_STORED = "all of them are stored already"
@@ -303,15 +306,26 @@ def _no_counts(run: TrainingRun, by_memory: float, by_days: float, by_power: flo
     return InputError(f"{why}; --max-gpus is {request.max_gpus:,}", hint)
 
 
+def _next_with_layouts(run: TrainingRun, num_gpus: int, *, above: bool) -> int | None:
+    """Return the next count that is sold and has a layout, None if none up to half or double has.
+
+    Of many counts in between, the multiples of larger powers of two are tried: they divide more.
+    """
+    server = server_size(run)
+    ends = (num_gpus, 2 * num_gpus) if above else (num_gpus // 2 - 1, num_gpus - 1)
+    sold = [n for n in range(ends[0] + 1, ends[1] + 1) if n > 0 and is_sold(n, server)]
+    unit = server
+    while len(sold) > _TRIED_NEXT:
+        unit *= 2
+        sold = [n for n in sold if n % unit == 0]
+    nearest = sold if above else reversed(sold)
+    return next((n for n in nearest if n != num_gpus and _has_layouts(run, n)), None)
+
+
 def _no_layout(run: TrainingRun, num_gpus: int) -> InputError:
-    """Return the error of a GPU count without a layout, with the nearest powers of two."""
-    below = 2 ** (num_gpus.bit_length() - 1)
-    powers = range(below.bit_length() - 1, -1, -1)
-    near = next((2**n for n in powers if 2**n < num_gpus and _has_layouts(run, 2**n)), None)
-    found = [] if near is None else [near]
-    if near is not None and 2 * near > num_gpus and _has_layouts(run, 2 * near):
-        found.append(2 * near)
-    counts = " or ".join(f"{n:,}" for n in found)
+    """Return the error of a GPU count without a layout, with the nearest that are sold."""
+    found = [_next_with_layouts(run, num_gpus, above=above) for above in (False, True)]
+    counts = " or ".join(f"{n:,}" for n in found if n is not None)
     return InputError(
         f"`--gpus` {num_gpus:,}: {run.model} has no layout on this count with a batch of "
         f"{run.batch:,}: {LAYOUT_RULE}",

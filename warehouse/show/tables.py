@@ -41,7 +41,7 @@ def write_table(
     column are clipped where the line would become too long.
     """
     names = [printable(name) for name in columns]
-    widths = [len(name) for name in names]
+    widths = [_width(name) for name in names]
     most = None if terminal is None else min(_CELL_WIDTH, terminal.width)
     kept: Sequence[int] = range(len(columns))
     align = [False] * len(columns)
@@ -85,7 +85,7 @@ def _length(widths: Sequence[int], kept: Sequence[int]) -> int:
 
 
 def _widened(widths: Sequence[int], cells: Sequence[Sequence[str]]) -> list[int]:
-    return [max(known, *map(len, cell)) for known, cell in _columns_of(widths, cells)]
+    return [max(known, *map(_width, cell)) for known, cell in _columns_of(widths, cells)]
 
 
 def _columns_of(
@@ -126,12 +126,29 @@ def _write_left_out(
 def _line(
     cells: Sequence[str], widths: Sequence[int], align: Sequence[bool], kept: Iterable[int]
 ) -> str:
-    padded = (
-        cells[place].rjust(widths[place]) if align[place] else cells[place].ljust(widths[place])
-        for place in kept
-    )
+    padded = (_padded(cells[place], widths[place], to_right=align[place]) for place in kept)
     return _GAP.join(padded).rstrip() + "\n"
 
 
+def _padded(text: str, width: int, *, to_right: bool) -> str:
+    blanks = " " * (width - _width(text))
+    return blanks + text if to_right else text + blanks
+
+
 def _clipped(text: str, width: int | None) -> str:
-    return text if width is None or len(text) <= width else text[: width - 1] + "…"
+    if width is None or _width(text) <= width:
+        return text
+    if text.isascii():
+        return text[: width - 1] + "…"
+    from rich.cells import set_cell_size
+
+    return set_cell_size(text, width - 1) + "…"
+
+
+def _width(text: str) -> int:
+    """Return the places that a text takes on a terminal: two for a Chinese character."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)

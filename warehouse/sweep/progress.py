@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from warehouse.database.leftovers import PARTIAL, PROGRESS
-from warehouse.database.processes import is_alive, started_ticks
+from warehouse.processes import is_alive, started_ticks
 
 INTERVAL_SECONDS = 0.25
 """Time between two writes of the file."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from warehouse.database.meta import reference_names
 from warehouse.database.sql_text import literal, quoted
 from warehouse.database.tables import STORED_BEST, core_tables
 from warehouse.errors import InputError
+from warehouse.files import partial_path, remove_abandoned
 from warehouse.transfer.folder import (
     REFERENCE,
     StoredFile,
@@ -64,7 +64,8 @@ def export_facts(database: Path, folder: Path) -> ExportReport:
         If the database is missing, locked or damaged.
     """
     _refuse_folder(folder)
-    new = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    remove_abandoned(folder)
+    new = partial_path(folder)
     with open_for_read(database) as connection:
         try:
             files = _write_folder(connection, new)
