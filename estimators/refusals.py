@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from estimators.values import Scalar
 
+_LONGEST = 120
+"""Characters of a name or value that an error shows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -23,7 +26,7 @@ class Refusal:
 
     def __str__(self) -> str:
         """Return ``column value reason``, with the hint on the next line."""
-        text = f"`{self.column}` {_shown(self.value)} {self.reason}"
+        text = f"`{_shortened(self.column)}` {_shown(self.value)} {self.reason}"
         return f"{text}\nhint: {self.hint}" if self.hint else text
 
 
@@ -40,4 +43,10 @@ class EmptySpaceError(RefusedError):
 
 
 def _shown(value: Scalar) -> str:
-    return f'"{value}"' if isinstance(value, str) else "(none)" if value is None else str(value)
+    if value is None:
+        return "(none)"
+    return f'"{_shortened(value)}"' if isinstance(value, str) else str(value)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

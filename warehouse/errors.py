@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from estimators.contract import Estimator, Refusal
 
-MAX_SHOWN = 20
+MAX_SHOWN = 10
 """Refusals listed in one message; the rest are counted."""
+
+LONGEST_HINT = 300
+"""Characters of a hint where a message has several: a list of all known names can be longer."""
+
+LONGEST_MESSAGE = 5000
+"""Characters of a message that is shown."""
 
 
 class WarehouseError(Exception):
@@ -48,14 +55,17 @@ class InputError(WarehouseError):
 
     @classmethod
     def from_refusals(
-        cls, refusals: Sequence[Refusal], file: str, names: Sequence[str] = ()
+        cls, refusals: Sequence[Refusal], file: str = "", names: Sequence[str] = ()
     ) -> InputError:
         """Return one error that lists what is wrong with `file`.
 
-        A hint that all refusals share is printed once, at the end; others follow their refusal.
+        A hint that all refusals share is printed once, at the end. Another one follows the last of
+        the refusals in a row that have it, and is cut if it is long.
 
         Parameters
         ----------
+        file
+            What is refused; empty: it has no name.
         names
             Names of the rows; by default their numbers.
         """
@@ -63,15 +73,24 @@ class InputError(WarehouseError):
         hints = {refusal.hint for refusal in shown}
         shared = hints.pop() if len(hints) == 1 else ""
         lines = []
-        for refusal in shown:
-            place = file
+        for refusal, following in zip_longest(shown, shown[1:]):
+            place = [file] if file else []
             if refusal.row is not None:
-                place += f": {names[refusal.row] if names else f'row {refusal.row + 1}'}"
-            said = replace(refusal, hint="") if shared else refusal
-            lines.append(f"{place}: {said}")
+                place.append(names[refusal.row] if names else f"row {refusal.row + 1}")
+            lines.append(": ".join([*place, str(replace(refusal, hint=""))]))
+            if refusal.hint and not shared and (not following or following.hint != refusal.hint):
+                lines.append(f"hint: {shortened(refusal.hint, LONGEST_HINT)}")
         if len(refusals) > len(shown):
-            lines.append(f"... and {len(refusals) - len(shown)} more")
+            lines.append(f"... and {len(refusals) - len(shown):,} more")
         return cls("\n".join(lines), shared)
+
+
+def shortened(text: str, longest: int) -> str:
+    """Return a text, cut after its last whole word if it is longer than `longest` characters."""
+    if len(text) <= longest:
+        return text
+    whole = text[: longest - 4].rpartition(" ")[0] or text[: longest - 4]
+    return f"{whole} ..."
 
 
 def require_capability(estimator: Estimator, capability: str, lack: str) -> None:

@@ -122,8 +122,7 @@ class DatabaseFile:
             with self._access():
                 yield
         except RefusedError as error:
-            message, _, hint = str(error).partition("\nhint: ")
-            raise InputError(message, hint) from None
+            raise InputError.from_refusals(error.refusals) from None
         except duckdb.Error as error:
             raise database_error(error, self.path) from error
 

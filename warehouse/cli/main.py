@@ -17,6 +17,8 @@ from warehouse.cli.lazy import LazyCommand, Program
 INTERRUPTED = 130
 """Exit code that typer gives after ^C, as shells do: 128 + SIGINT."""
 
+_WRONG_USAGE = 2
+
 app = typer.Typer(
     name="warehouse",
     cls=Program,
@@ -62,6 +64,10 @@ for _entry in COMMANDS:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; a user's mistake becomes a message on stderr."""
     context: dict[str, Path] = {}
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if (text := _not_text(arguments)) is not None:
+        sys.stderr.write(f"error: {text}\n")
+        return _WRONG_USAGE
     received = Received()
     try:
         with interruptible() as received:
@@ -89,15 +95,29 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _not_text(arguments: Sequence[str]) -> str | None:
+    """Return what is wrong with arguments of which one is not UTF-8: no library can take it."""
+    for number, argument in enumerate(arguments, 1):
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            return (
+                f"argument {number}, {ascii(argument)[:120]}, is not UTF-8 text\n"
+                "hint: type it again in a terminal that uses UTF-8, or rename the file"
+            )
+    return None
+
+
 def _explained(error: Exception, database: Path | None) -> tuple[str, int] | None:
     """Return the message and exit code of an error that is not a fault of the program."""
     from estimators.contract import RefusedError
-    from warehouse.errors import InputError, WarehouseError
+    from warehouse.errors import LONGEST_MESSAGE, InputError, WarehouseError, shortened
 
     if isinstance(error, WarehouseError):
-        return str(error), error.exit_code
+        text = shortened(error.message, LONGEST_MESSAGE)
+        return str(WarehouseError(text, error.hint)), error.exit_code
     if isinstance(error, RefusedError):
-        return str(error), InputError.exit_code
+        return str(InputError.from_refusals(error.refusals)), InputError.exit_code
     if isinstance(error, OSError):
         name = f"{error.filename}: " if error.filename else ""
         return f"{name}{error.strerror or error}", WarehouseError.exit_code

@@ -159,6 +159,7 @@ def _exists(path: Path) -> bool:
             f"{ANOTHER}; a file of this name needs its whole path",
         )
     try:
+        str(path).encode()
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             raise DatabaseError(f"{path}: is a directory", "name a file in it with --db")
@@ -168,6 +169,8 @@ def _exists(path: Path) -> bool:
             header = file.read(_MAGIC_AT + len(_MAGIC))
     except FileNotFoundError:
         return False
+    except UnicodeEncodeError as error:
+        raise DatabaseError(f"{path!a}: is not UTF-8 text", f"rename it, or {ANOTHER}") from error
     except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
         reason = getattr(error, "strerror", None) or error
         raise DatabaseError(f"{path}: cannot be opened: {reason}", ANOTHER) from error

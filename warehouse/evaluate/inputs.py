@@ -81,6 +81,7 @@ def resolve_rows(
     """
     if not isinstance(records, pl.DataFrame):
         texts = without_grouping(relation, records)
+        _refuse_broken_texts(texts)
         records = pl.DataFrame({name: [text] for name, text in texts.items()} or {"": [""]})
     inputs = input_names(estimator, relation)
     refusals = wrong_types(records, inputs)
@@ -104,6 +105,18 @@ def resolve_rows(
     if not resolved:
         rows = rows[:0]
     return Resolved(estimator, relation, mends, catalog, resolved, rows, is_good, tuple(refusals))
+
+
+def _refuse_broken_texts(texts: Mapping[str, str]) -> None:
+    """Raise `RefusedError` for texts that have no form in UTF-8."""
+    refusals = []
+    for name, text in texts.items():
+        try:
+            f"{name}{text}".encode()
+        except UnicodeEncodeError:
+            refusals.append(Refusal(ascii(name)[1:-1], ascii(text)[1:-1], "is not UTF-8 text"))
+    if refusals:
+        raise RefusedError(refusals)
 
 
 def evaluate_rows(resolved: Resolved, outputs: Iterable[str] = ()) -> dict[str, Array]:
@@ -263,7 +276,8 @@ def wrong_types(frame: pl.DataFrame, inputs: Sequence[str]) -> list[Refusal]:
             reason = (
                 f"is a column of type {dtype}; it must hold {kind_in_words(column)} in each row"
             )
-            refusals.append(Refusal(name, str(frame[name][0]), reason))
+            first = str(frame[name][0]) if frame.height else None
+            refusals.append(Refusal(name, first, reason))
     return refusals
 
 

@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+MAX_BYTES = 8_000_000
+"""Size of a file at most: two lists of as many values as a study takes are smaller."""
+
+MAX_DEPTH = 64
+"""Tables or lists within each other, and parts of a key, at most."""
+
+# Possessive, and where a key may begin: the search takes time with the size of the file.
+_PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_LONG_KEY = re.compile(rf"(?m)(?:^|[\[{{,])[ \t]*+{_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MAX_DEPTH}}}")
+
 
 class Faults:
     """Collects refusals, so that one error lists all of them."""
@@ -68,6 +78,13 @@ def nearest(key: str, known: Sequence[str]) -> str:
 
 def _read(path: Path, file: str, kind: str) -> str:
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise InputError(f"{file}: is a pipe or a device, not {kind}", "name a .toml file")
+        if path.stat().st_size > MAX_BYTES:
+            raise InputError(
+                f"{file}: has more than {MAX_BYTES / 1e6:g} MB",
+                "write ranges instead of lists, or several studies",
+            )
         data = path.read_bytes()
     except FileNotFoundError:
         raise InputError(f"{file}: there is no such file") from None
@@ -84,8 +101,14 @@ def _read(path: Path, file: str, kind: str) -> str:
 
 
 def _parse(text: str, file: str) -> dict[str, Any]:
+    if found := _LONG_KEY.search(text):  # tomllib takes time with the square of its parts
+        number = text[: found.start()].count("\n") + 1
+        raise InputError(f"{file}: line {number} has a key of more than {MAX_DEPTH} parts")
     try:
-        return tomllib.loads(text)
+        content = tomllib.loads(text)
+        if _depth(content) > MAX_DEPTH:
+            raise RecursionError
+        return content
     except RecursionError:
         raise InputError(f"{file}: is nested too deeply") from None
     except ValueError as error:  # TOMLDecodeError, or an integer of thousands of digits
@@ -94,3 +117,14 @@ def _parse(text: str, file: str) -> dict[str, Any]:
         line = lines[int(place[1]) - 1].strip() if place and int(place[1]) <= len(lines) else ""
         hint = f"the line reads: {line[:100]}" if line else ""
         raise InputError(f"{file}: is not valid TOML: {error}", hint=hint) from None
+
+
+def _depth(content: object) -> int:
+    """Return how many tables and lists lie within each other."""
+    depth, level = 0, [content]
+    while level := [each for each in level if isinstance(each, dict | list)]:
+        depth += 1
+        level = [
+            item for each in level for item in (each.values() if isinstance(each, dict) else each)
+        ]
+    return depth

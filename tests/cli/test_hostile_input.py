@@ -1,0 +1,148 @@
+"""Input that nobody types on purpose: refused in a few lines, soon, without a traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from estimators.contract import Refusal, RefusedError
+from tests.shared import Command
+from warehouse import Warehouse
+from warehouse.errors import LONGEST_MESSAGE, MAX_SHOWN, DatabaseError, InputError
+from warehouse.limits import shown
+from warehouse.studies.toml_files import MAX_BYTES, MAX_DEPTH, read_toml
+
+NOT_TEXT = "\udcff"
+"""The byte FF as Python has it on a command line."""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("why", f"model={NOT_TEXT}"),
+        ("show", "roofline", f"{NOT_TEXT}=gpt3"),
+        ("plan", "--model", NOT_TEXT, "--tokens", "1e12", "--gpus", "8"),
+        ("export", "select 1", "--out", f"{NOT_TEXT}.csv"),
+        ("sql", "select 1", "--db", f"{NOT_TEXT}.duckdb"),
+    ],
+)
+def test_an_argument_that_is_no_text_is_wrong_usage(
+    warehouse: Command, arguments: tuple[str, ...]
+) -> None:
+    number = next(i for i, text in enumerate(arguments, 1) if NOT_TEXT in text)
+    code, out, err = warehouse(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: argument {number}, '")
+    assert "is not UTF-8 text\nhint: " in err
+
+
+def test_python_refuses_such_texts_as_well(empty_warehouse: Path, database: Path) -> None:
+    with pytest.raises(InputError, match=r"`model` .* is not UTF-8 text"):
+        Warehouse(empty_warehouse).why(model=NOT_TEXT)
+    with pytest.raises(DatabaseError, match="is not UTF-8 text"):
+        Warehouse(database.with_name(NOT_TEXT)).sql("select 1")
+
+
+KINDS: tuple[pl.DataType, ...] = (
+    *(pl.Int64(), pl.Boolean(), pl.Date(), pl.Binary(), pl.List(pl.Int64)),
+    *(pl.Struct({"a": pl.Int8}), pl.Decimal(10, 2)),
+)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_an_empty_file_with_a_wrong_type_is_refused(
+    warehouse: Command, tmp_path: Path, kind: pl.DataType
+) -> None:
+    configs = tmp_path / "configs.parquet"
+    pl.DataFrame([pl.Series("model", [], dtype=kind)]).write_parquet(configs)
+    code, out, err = warehouse("evaluate", "roofline", configs, "--out", tmp_path / "out.csv")
+    assert (code, out) == (3, "")
+    assert err.startswith(f"error: {configs}: `model` (none) is a column of type {kind}; it must")
+    assert not (tmp_path / "out.csv").exists()
+
+
+HEAD = 'name = "x"\nestimator = "roofline"\n'
+DEEP = MAX_DEPTH + 1
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (HEAD + ".".join(["a"] * 100_000) + " = 1\n", "line 3 has a key of more than 64 parts"),
+        (HEAD + f"[{' . '.join(['a'] * 100_000)}]\n", "line 3 has a key of more than 64 parts"),
+        (".".join(["'a'", '"b"'] * 50_000) + " = 1\n", "line 1 has a key of more than 64 parts"),
+        (HEAD + f"a = {'{a = ' * DEEP}1{'}' * DEEP}\n", "is nested too deeply"),
+        (HEAD + f"a = {'[' * DEEP}1{']' * DEEP}\n", "is nested too deeply"),
+        (HEAD + f"a = {'[' * 100_000}1{']' * 100_000}\n", "is nested too deeply"),
+        (HEAD + f"a = [{'1,' * (MAX_BYTES // 2)}]\n", "has more than 8 MB"),
+        ("a" * (MAX_BYTES - 1), "is not valid TOML"),
+        ('"' * (MAX_BYTES - 1), "is not valid TOML"),
+    ],
+    ids=["key", "table", "quoted", "tables", "lists", "many lists", "values", "letters", "quotes"],
+)
+def test_a_file_that_takes_minutes_to_read_is_refused(
+    warehouse: Command, tmp_path: Path, database: Path, content: str, reason: str
+) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(content)
+    code, out, err = warehouse("sweep", path, "--db", database)
+    assert (code, out) == (3, "")
+    assert err.startswith(f"error: {path}: {reason}")
+    assert not database.exists()
+
+
+def test_values_as_deep_as_allowed_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(f"{'.'.join(['a'] * MAX_DEPTH)} = '{'a.' * 1000}'\n")
+    found = read_toml(path, "a study", "")
+    assert str(shown(found)).startswith("{a = {a = ")
+
+
+def test_a_study_with_many_faults_names_ten_and_counts_the_others(
+    warehouse: Command, tmp_path: Path, database: Path
+) -> None:
+    path = tmp_path / "study.toml"
+    lines = [f"{chr(97 + n) * 2000}_q = {n}" for n in range(26)]
+    path.write_text(HEAD + "[space]\n" + "\n".join(lines))
+    code, _, err = warehouse("sweep", path, "--db", database)
+    assert code == 3
+    assert err.count(f"{path}: `") == MAX_SHOWN
+    assert "\n... and 16 more\n" in err
+    assert len(err) < LONGEST_MESSAGE
+
+
+def test_differing_hints_that_are_long_are_cut() -> None:
+    names = ", ".join(f"name_{n}" for n in range(1000))
+    refusals = [Refusal("a", n, "is not known", f"{n}: {names}") for n in range(3)]
+    text = str(InputError.from_refusals(refusals))
+    assert len(text) < 1100
+    assert text.count(" ...\n") == 2
+    alone = str(InputError.from_refusals(refusals[:1]))
+    assert alone.endswith("name_999")
+
+
+def test_refusals_in_a_row_with_one_hint_have_it_once() -> None:
+    refusals = [Refusal("a", n, "is odd", "use 2" if n < 4 else "use 3") for n in range(1, 6)]
+    assert str(InputError.from_refusals(refusals)) == (
+        "`a` 1 is odd\n`a` 2 is odd\n`a` 3 is odd\nhint: use 2\n"
+        "`a` 4 is odd\n`a` 5 is odd\nhint: use 3"
+    )
+
+
+def test_a_message_of_any_other_error_is_cut(
+    warehouse: Command, monkeypatch: pytest.MonkeyPatch, database: Path
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise InputError("far too many words " * 1000, "a hint")
+
+    monkeypatch.setattr("warehouse.sweep.asked.asked_study", fail)
+    code, _, err = warehouse("sweep", "paper_grid", "--db", database)
+    assert code == 3
+    assert len(err) < LONGEST_MESSAGE + 100
+    assert err.endswith(" ...\nhint: a hint\n")
+
+
+def test_a_refusal_shows_a_long_value_in_short() -> None:
+    assert len(str(RefusedError([Refusal("a" * 1000, "b" * 100_000, "is not known")]))) < 300
