@@ -9,10 +9,12 @@ import pytest
 
 from estimators.columns import LAYOUT_COLUMNS
 from estimators.columns.schedule import SCHEDULE
+from warehouse import Warehouse
 from warehouse.database import views
 from warehouse.database.connection import open_for_read
 from warehouse.database.file_format import CONFIG
 from warehouse.database.tables import STORED_BEST
+from warehouse.errors import DatabaseError
 from warehouse.studies.study import load_study
 from warehouse.sweep.runner import run_study
 
@@ -45,6 +47,14 @@ def old(tmp_path: Path) -> Path:
     assert {*stored, *newer} == set(STORED_BEST.columns)
     assert [name for name in stored if name in LAYOUT_COLUMNS] != list(LAYOUT_COLUMNS)
     return path
+
+
+def test_a_read_only_warehouse_does_not_write_into_an_old_database(old: Path) -> None:
+    before = old.read_bytes()
+    with pytest.raises(DatabaseError, match="another version of this package") as refused:
+        Warehouse(old).sql("select 1")
+    assert refused.value.hint.startswith(f"run `warehouse init --db {old}`")
+    assert old.read_bytes() == before
 
 
 @pytest.mark.long

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,9 +112,8 @@ class DatabaseFile:
 
     def _access(self) -> AbstractContextManager[None]:
         """Return a block in which the file is opened as this warehouse says."""
-        return accessing(
-            access_for(self.wait, writes=self.writable, snapshot=self.snapshot, say=_warn)
-        )
+        access = access_for(self.wait, writes=self.writable, snapshot=self.snapshot, say=_warn)
+        return accessing(replace(access, upgrades=self.writable))
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -32,13 +32,18 @@ class Access:
     snapshot
         Whether a reader takes the last published snapshot while a sweep has the database.
     say
-        Called with a line for the user: that a lock is waited for, or a snapshot is read.
+        Called with a line for the user: that a lock is waited for, a snapshot is read, or an old
+        database is brought up to date.
+    upgrades
+        Whether a reader brings a database of another version of the package up to date, which
+        writes; without it, such a database is refused.
     """
 
     write_seconds: float = 0.0
     read_seconds: float = 0.0
     snapshot: bool = False
     say: Callable[[str], None] = _say_nothing
+    upgrades: bool = True
 
 
 _USUAL = Access()

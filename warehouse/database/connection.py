@@ -67,13 +67,14 @@ def open_for_write(path: Path) -> duckdb.DuckDBPyConnection:
 def open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
     """Return a read-only connection to the database at `path`; use it with `with`.
 
-    A database of another version of the package is brought up to date first. For this moment no
-    other process may have it open.
+    A database of another version of the package is brought up to date first, where `Access` admits
+    that. For this moment no other process may have it open.
 
     Raises
     ------
     DatabaseError
-        If there is no such file, or as `open_for_write`.
+        If there is no such file, it is of another version and may not be written, or as
+        `open_for_write`.
     """
     path = Path(path)
     try:
@@ -92,7 +93,13 @@ def open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
         connection.close()
         raise
     connection.close()
+    if not current().upgrades:
+        raise DatabaseError(
+            f"{path}: was made by another version of this package, and reading writes nothing",
+            f"run `warehouse init --db {path}`: it makes views and tables again and keeps the rows",
+        )
     open_for_write(path).close()
+    current().say(f"{path}: brought up to date with this version of the package; rows stay")
     return _connect(path, read_only=True)
 
 
