@@ -31,6 +31,7 @@ ROOMS = (
         "transfer",
         "calibrate",
         "sweep",
+        "lake",
         "measure",
         "ask",
         "plan",

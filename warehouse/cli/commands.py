@@ -147,6 +147,14 @@ COMMANDS = (
         "export",
     ),
     Entry(
+        "collect",
+        "Take the finished cells of a lake into the database.",
+        "warehouse sweep gpt3_1T_1d --lake lake --shard 1/2\n"
+        "warehouse sweep gpt3_1T_1d --lake lake --shard 2/2\n"
+        "warehouse collect lake",
+        "lake",
+    ),
+    Entry(
         "backup",
         "Copy the database to a file, and check the copy.",
         "warehouse backup copy.duckdb",

@@ -13,6 +13,7 @@ import typer
 from warehouse.cli import completion
 from warehouse.cli.common import put_for_people, say
 from warehouse.cli.interrupts import interruptible
+from warehouse.cli.lake import Sharing, needs_lake, sweep_into_lake
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Database,
@@ -61,6 +62,7 @@ def sweep(
             help="Processes that evaluate; by default by the cores, 1 on two cores.",
         ),
     ] = None,
+    sharing: Sharing,
     output: Output,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
@@ -70,16 +72,26 @@ def sweep(
     --variant takes the place of the study's own; besides the usual names, `both` sweeps published
     and corrected, and `each` mends every erratum alone as well. A study that is swept under another
     variant or a profile is stored under a name that ends in it, next to the original.
+
+    With --lake, parts of a study run on machines that share a folder and nothing else:
+    --shard evaluates one part, --engine starts all of them. `warehouse collect` takes finished
+    cells into a database.
     """
     from warehouse.errors import UsageError
     from warehouse.sweep.asked import asked_study
 
+    if sharing.lake is None:
+        needs_lake(sharing)
     if not dry_run and output != Output():
         raise UsageError("--format, --out and --json need `--dry-run`", "a sweep prints no rows")
     loaded = asked_study(study, db, mending.variant, mending.mend, profile)
     if dry_run:
         with output.opened():
             _put_estimate(loaded, db, output.form, force=force)
+        return
+    if sharing.lake is not None:
+        others = {"--force": force, "--workers": workers is not None}
+        sweep_into_lake(loaded, sharing, db, other_options=others)
         return
     from warehouse.sweep.estimate import estimate
 

@@ -102,6 +102,36 @@ def read_study(table: Mapping[str, Any], file: str) -> Study:
     return study
 
 
+def study_of_definition(definition: Mapping[str, Any], file: str) -> Study:
+    """Return the study that a `Study.definition` describes, also after a round trip as JSON.
+
+    Parameters
+    ----------
+    definition
+        As `Study.definition` has it: expanded and checked.
+    file
+        The path that the user gave.
+
+    Raises
+    ------
+    KeyError
+        If a part is missing.
+    """
+    defined = Definitions(definition.get("models", {}), definition.get("systems", {}), file)
+    return Study(
+        name=definition["name"],
+        estimator=definition["estimator"],
+        mends=tuple(frozenset(mends) for mends in definition["mends"]),
+        spaces=tuple(
+            {name: tuple(values) for name, values in space.items()}
+            for space in definition["spaces"]
+        ),
+        definition=dict(definition),
+        file=file,
+        defined=defined,
+    )
+
+
 def under(study: Study, mends: tuple[Mends, ...], called: str) -> Study:
     """Return `study` under other mends, as another study: its name ends in `called`.
 

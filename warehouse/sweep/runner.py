@@ -149,21 +149,44 @@ def plan(
         If the estimator refuses the space, or the catalog a definition of the study.
     """
     estimator = get(study.estimator)
-    search = estimator.search
-    if search is None:
+    catalog = with_profiles(study.defined.added_to(catalog), profiles, estimator)
+    cells: dict[int, tuple[Cell, int]] = {}
+    for cell in cells_of_study(study, catalog):
+        if cell.id not in cells:
+            cells[cell.id] = (cell, num_layouts(estimator, cell))
+    return Plan(estimator, tuple(cells.values()), catalog)
+
+
+def num_layouts(estimator: Estimator, cell: Cell) -> int:
+    """Return the exact number of rows of a cell."""
+    assert estimator.search is not None
+    return estimator.search.count(cell)
+
+
+def cells_of_study(study: Study, catalog: Catalog) -> Iterator[Cell]:
+    """Yield the cells of a study, one by one; spaces that overlap yield a cell twice.
+
+    Parameters
+    ----------
+    catalog
+        The reference tables with the study's own models and systems, and its profiles.
+
+    Raises
+    ------
+    InputError
+        If the estimator refuses the space.
+    """
+    estimator = get(study.estimator)
+    if estimator.search is None:
         raise InputError(
             f"{study.file}: `estimator` {study.estimator} has no search",
             f"use `warehouse evaluate {study.estimator}` on a file of configurations",
         )
-    catalog = with_profiles(study.defined.added_to(catalog), profiles, estimator)
-    cells: dict[int, tuple[Cell, int]] = {}
     try:
         for space in study.spaces:
-            for cell in _cells(estimator, space, catalog, study.mends):
-                cells.setdefault(cell.id, (cell, search.count(cell)))
+            yield from _cells(estimator, space, catalog, study.mends)
     except RefusedError as error:
         raise InputError.from_refusals(error.refusals, study.file) from None
-    return Plan(estimator, tuple(cells.values()), catalog)
 
 
 def _cells(

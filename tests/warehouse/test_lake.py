@@ -1,0 +1,404 @@
+"""Lakes: parts of a study on machines that share a folder, collected into one database."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import threading
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import polars as pl
+import pyarrow.dataset
+import pytest
+
+from estimators.registry import get
+from tests.warehouse.test_workers import stored, study
+from warehouse.database.catalog import packaged_catalog
+from warehouse.errors import InputError, UsageError, WarehouseError
+from warehouse.lake import engines, shard
+from warehouse.lake.collect import collect
+from warehouse.lake.engines import LostWorkerError, engine, run_shards
+from warehouse.lake.folder import Lake, complete_or_absent
+from warehouse.lake.names import EngineName, Shard, read_shard, shard_of
+from warehouse.lake.shard import own_cells, prepare_lake, run_shard
+from warehouse.studies.study import study_of_definition
+from warehouse.sweep.runner import plan, run_study
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from warehouse.lake.shard import ShardReport
+
+
+@pytest.fixture(scope="module")
+def whole_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake with every cell of a study, in two shards."""
+    place = tmp_path_factory.mktemp("lake")
+    asked = study(place)
+    prepare_lake(place / "lake", asked)
+    for number in (1, 2):
+        run_shard(place / "lake", asked.name, Shard(number, 2))
+    return place / "lake"
+
+
+@pytest.fixture
+def lake(whole_lake: Path, tmp_path: Path) -> Path:
+    """A copy to change."""
+    return Path(shutil.copytree(whole_lake, tmp_path / "lake"))
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[Any, ...]]]:
+    """The tables of a sweep of the same study into a database."""
+    place = tmp_path_factory.mktemp("swept")
+    run_study(place / "alone.duckdb", study(place))
+    return stored(place / "alone.duckdb")
+
+
+def finished(lake: Path) -> set[int]:
+    return Lake(lake).cells()
+
+
+def a_cell(lake: Path) -> tuple[int, Path]:
+    """Return one cell and the file of its rows."""
+    cell = min(finished(lake))
+    return cell, lake / Lake(lake).manifest(cell).file
+
+
+# ---- shards ----
+
+
+def test_every_cell_is_dealt_to_one_shard(tmp_path: Path) -> None:
+    asked, catalog = study(tmp_path), packaged_catalog()
+    dealt = [[cell.id for cell in own_cells(asked, catalog, Shard(n, 3))] for n in (1, 2, 3)]
+    assert all(dealt)
+    assert sorted(itertools.chain(*dealt)) == sorted(
+        cell.id for cell, _ in plan(asked, catalog).cells
+    )
+    assert all(shard_of(cell, 3) == Shard(2, 3) for cell in dealt[1])
+
+
+@pytest.mark.parametrize("text", ["", "1", "0/2", "3/2", "1/0", "-1/2", "1.5/2", "a/b", "1/2/3"])
+def test_what_is_no_shard_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="must be I/N"):
+        read_shard(text)
+
+
+def test_a_study_is_the_same_after_a_round_trip(tmp_path: Path) -> None:
+    asked = study(tmp_path)
+    definition = json.loads(json.dumps(asked.definition))
+    assert study_of_definition(definition, asked.file) == asked
+
+
+def test_collected_shards_are_what_a_sweep_stores(
+    whole_lake: Path, database: Path, swept: dict[str, list[tuple[Any, ...]]]
+) -> None:
+    report = collect(database, whole_lake).studies[0]
+    assert report.cells == len(swept["cell"])
+    assert (report.missing, report.damaged) == ({}, [])
+    assert stored(database) == swept
+    again = collect(database, whole_lake).studies[0]
+    assert (again.cells, again.cells_before) == (0, report.cells)
+    assert stored(database) == swept
+
+
+def test_a_shard_that_was_killed_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swept: dict[str, list[tuple[Any, ...]]]
+) -> None:
+    asked, place = study(tmp_path), tmp_path / "lake"
+    prepare_lake(place, asked)
+    whole = len(swept["cell"])
+    write = shard._write_cell
+
+    def killed(lake: Lake, *arguments: Any) -> int:
+        if len(lake.cells()) == 3:
+            with complete_or_absent(lake.folder / "rows" / "half.parquet") as half:
+                half.write_bytes(b"half")
+                raise KeyboardInterrupt
+        return write(lake, *arguments)
+
+    monkeypatch.setattr(shard, "_write_cell", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run_shard(place, asked.name, Shard(1, 1))
+    monkeypatch.undo()
+    assert len(finished(place)) == 3
+    assert not list(place.rglob("*half*"))
+    report = run_shard(place, asked.name, Shard(1, 1))
+    assert (report.cells_before, report.cells) == (3, whole - 3)
+    database = tmp_path / "collected.duckdb"
+    collect(database, place)
+    assert stored(database) == swept
+
+
+def test_missing_cells_are_named_with_their_shard(lake: Path, database: Path) -> None:
+    cell, rows = a_cell(lake)
+    (lake / "cells" / f"{cell}.json").unlink()
+    report = collect(database, lake).studies[0]
+    assert report.missing == {shard_of(cell, 2): 1}
+    run_shard(lake, "small", shard_of(cell, 2))
+    assert rows.exists()
+    after = collect(database, lake).studies[0]
+    assert (after.cells, after.missing) == (1, {})
+
+
+@pytest.mark.parametrize("harm", ["cut", "bit", "gone"])
+def test_damaged_rows_are_evaluated_again(
+    harm: str, lake: Path, database: Path, swept: dict[str, list[tuple[Any, ...]]]
+) -> None:
+    cell, rows = a_cell(lake)
+    content = rows.read_bytes()
+    if harm == "gone":
+        rows.unlink()
+    else:
+        middle = len(content) // 2
+        flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+        rows.write_bytes(content[:middle] if harm == "cut" else flipped)
+    report = collect(database, lake).studies[0]
+    assert report.cells == len(swept["cell"]) - 1
+    assert report.missing == {shard_of(cell, 2): 1}
+    assert [str(rows) in fault for fault in report.damaged] == [True]
+    run_shard(lake, "small", shard_of(cell, 2))
+    assert rows.read_bytes() == content
+    collect(database, lake)
+    assert {name: sorted(found, key=repr) for name, found in stored(database).items()} == {
+        name: sorted(found, key=repr) for name, found in swept.items()
+    }
+
+
+# ---- the folder ----
+
+
+def test_other_programs_read_a_lake(
+    whole_lake: Path, swept: dict[str, list[tuple[Any, ...]]]
+) -> None:
+    rows = len(swept["roofline"])
+    pattern = f"{whole_lake}/rows/roofline/*/*.parquet"
+    [(model, accelerator, counted)] = duckdb.execute(f"""
+        select any_value(model), list_sort(list(distinct cells.problem.accelerator)), count(*)
+        from read_parquet('{pattern}', hive_partitioning = true)
+        inner join read_json('{whole_lake}/cells/*.json') as cells using (cell_id)
+    """).fetchall()
+    assert (model, accelerator, counted) == ("gpt3", ["A100", "H200"], rows)
+    assert pl.scan_parquet(pattern, hive_partitioning=True).select(pl.len()).collect().item() == (
+        rows
+    )
+    found = pyarrow.dataset.dataset(whole_lake / "rows" / "roofline", partitioning="hive")
+    assert found.count_rows() == rows
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    place = tmp_path / "other"
+    place.mkdir()
+    (place / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="has files and is no lake"):
+        prepare_lake(place, study(tmp_path))
+    assert [path.name for path in place.iterdir()] == ["notes.txt"]
+    for command in (
+        lambda: collect(tmp_path / "d", place),
+        lambda: run_shard(place, "a", Shard(1, 1)),
+    ):
+        with pytest.raises(InputError, match="is no lake"):
+            command()
+    assert not (tmp_path / "d").exists()
+
+
+def test_another_study_of_the_name_is_refused(lake: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="another of that name"):
+        prepare_lake(lake, study(tmp_path, num_gpus="[8]"))
+
+
+def test_a_study_with_a_stored_profile_is_refused(tmp_path: Path) -> None:
+    path = study(tmp_path, "training_step", variant="corrected")
+    with_profile = study_of_definition(
+        {
+            **path.definition,
+            "spaces": [{**space, "profile": ["ours"]} for space in path.definition["spaces"]],
+        },
+        path.file,
+    )
+    with pytest.raises(InputError, match='`profile` "ours"'):
+        prepare_lake(tmp_path / "lake", with_profile)
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "reason"),
+    [
+        ("lake.json", "{}", "`format` is not"),
+        ("lake.json", "[", "cannot be read"),
+        ("lake.json", '{"format": "training-warehouse lake", "format_version": 9}', "9 is not one"),
+        ("studies/small.json", '{"definition": {}, "file": "a"}', "is no study"),
+        ("studies/small.json", "[]", "is no JSON object"),
+        ("cells/", '{"cell_id": 1}', "is no manifest"),
+    ],
+)
+def test_damaged_small_files_are_named(
+    file: str, text: str, reason: str, lake: Path, database: Path
+) -> None:
+    place = lake / (f"cells/{a_cell(lake)[0]}.json" if file == "cells/" else file)
+    place.write_text(text)
+    with pytest.raises(InputError, match=reason) as caught:
+        collect(database, lake)
+    assert str(place) in str(caught.value)
+
+
+def test_cells_of_another_version_are_counted(
+    lake: Path, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(get("roofline")), "version", 99)
+    report = collect(database, lake)
+    assert report.num_foreign_cells == len(finished(lake))
+    assert report.studies[0].cells == 0
+    assert sum(report.studies[0].missing.values()) == len(finished(lake))
+
+
+def test_a_full_disk_leaves_no_half_of_a_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, place = study(tmp_path), tmp_path / "lake"
+    prepare_lake(place, asked)
+    flush, flushed = os.fsync, 0
+
+    def full(descriptor: int) -> None:
+        nonlocal flushed
+        flushed += 1
+        if flushed == 13:  # of a file: every second is of its folder
+            raise OSError(28, "No space left on device")
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match="No space left") as caught:
+        run_shard(place, asked.name, Shard(1, 1))
+    assert "goes on with the rest" in str(caught.value)
+    monkeypatch.undo()
+    assert not list(place.rglob("*.partial"))
+    cells = finished(place)
+    assert cells
+    assert all(Lake(place).fault_of(Lake(place).manifest(cell)) is None for cell in cells)
+
+
+# ---- engines ----
+
+
+class Finished:
+    """A job that has ended."""
+
+    def __init__(self, outcome: Callable[[], ShardReport]) -> None:
+        self._outcome = outcome
+        self.is_cancelled = False
+
+    def is_done(self) -> bool:
+        return True
+
+    def result(self) -> ShardReport:
+        return self._outcome()
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class Flaky:
+    """An engine in this process that loses a shard some times."""
+
+    def __init__(self, losses: int, fault: Exception | None = None) -> None:
+        self._left, self._fault = losses, fault
+        self.started: list[Shard] = []
+        self.is_closed = False
+
+    def start(self, folder: Path, study: str, shards: Sequence[Shard]) -> list[engines.Job]:
+        self.started += shards
+        return [Finished(partial(self._run, folder, study, part)) for part in shards]
+
+    def _run(self, folder: Path, name: str, part: Shard) -> ShardReport:
+        if part.number == 2 and self._left:
+            self._left -= 1
+            raise self._fault or LostWorkerError("killed")
+        return run_shard(folder, name, part)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_a_lost_shard_is_started_again(tmp_path: Path) -> None:
+    asked = study(tmp_path)
+    prepare_lake(tmp_path / "lake", asked)
+    flaky = Flaky(losses=2)
+    report = run_shards(flaky, tmp_path / "lake", asked.name, 3)
+    assert report.restarts == 2
+    assert report.cells == len(finished(tmp_path / "lake")) == 20
+    assert flaky.started == [Shard(n, 3) for n in (1, 2, 3, 2, 2)]
+    assert flaky.is_closed
+
+
+def test_a_shard_that_is_always_lost_ends_the_sweep(tmp_path: Path) -> None:
+    asked = study(tmp_path)
+    prepare_lake(tmp_path / "lake", asked)
+    flaky = Flaky(losses=99)
+    with pytest.raises(WarehouseError, match="shard 2/2 of small was lost 2 times: killed"):
+        run_shards(flaky, tmp_path / "lake", asked.name, 2, retries=1)
+    assert flaky.is_closed
+
+
+def test_a_refused_shard_is_not_started_again(tmp_path: Path) -> None:
+    asked = study(tmp_path)
+    prepare_lake(tmp_path / "lake", asked)
+    flaky = Flaky(losses=1, fault=InputError("disk full"))
+    with pytest.raises(InputError, match="disk full"):
+        run_shards(flaky, tmp_path / "lake", asked.name, 2)
+    assert len(flaky.started) == 2
+
+
+def pids_of(words: str) -> list[int]:
+    """Return the processes whose command line contains `words`."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if words in command and int(entry.name) != os.getpid():
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="finds processes in /proc")
+@pytest.mark.parametrize(
+    ("name", "words"), [(EngineName.LOCAL, "submitit"), (EngineName.RAY, "ray::run_shard")]
+)
+def test_a_killed_worker_loses_nothing(
+    name: EngineName,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    swept: dict[str, list[tuple[Any, ...]]],
+) -> None:
+    monkeypatch.setattr(engines, "POLL_SECONDS", 0.02)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    asked, place = study(tmp_path), tmp_path / "lake"
+    prepare_lake(place, asked)
+    others = set(pids_of(words))
+    killed: list[int] = []
+    lock = threading.Lock()
+
+    def kill_one(cells: int) -> None:
+        with lock:
+            if cells and not killed:
+                for pid in set(pids_of(words)) - others:
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+
+    options = {"num_cpus": "2"} if name is EngineName.RAY else {}
+    starter = engine(name, place, options)
+    report = run_shards(starter, place, asked.name, 2, on_cells=kill_one)
+    assert killed
+    assert report.restarts >= 1
+    database = tmp_path / "collected.duckdb"
+    assert collect(database, place).studies[0].missing == {}
+    assert stored(database) == swept

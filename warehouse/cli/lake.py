@@ -1,0 +1,226 @@
+"""`warehouse collect`, and sweeps into a lake: a folder that many machines write to."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warehouse.cli.common import say
+from warehouse.cli.options import DEFAULT_DATABASE, Database
+from warehouse.lake.names import EngineName, read_shard
+from warehouse.show.formats import count
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from warehouse.lake.collect import Collected
+    from warehouse.lake.names import Shard
+    from warehouse.studies.study import Study
+
+_SECONDS_OF_LINE = 60.0
+"""Time between two lines of progress."""
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Where and by how many machines a study is swept."""
+
+    lake: Annotated[
+        Path | None,
+        typer.Option(
+            "--lake",
+            metavar="DIR",
+            readable=False,
+            help="Write Parquet files to this folder, which machines share, and no database.",
+        ),
+    ] = None
+    shard: Annotated[
+        str | None,
+        typer.Option("--shard", metavar="I/N", help="With --lake: evaluate the Ith of N parts."),
+    ] = None
+    engine: Annotated[
+        EngineName | None,
+        typer.Option(
+            "--engine", help="With --lake: start every shard, wait, and collect into the database."
+        ),
+    ] = None
+    shards: Annotated[
+        int | None,
+        typer.Option("--shards", min=1, metavar="N", help="With --engine: how many parts."),
+    ] = None
+    engine_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--engine-option",
+            metavar="NAME=VALUE",
+            help="An option of sbatch, or an argument of ray.init; may be repeated.",
+        ),
+    ] = None
+
+
+def sweep_into_lake(
+    study: Study, sharing: Sharing, db: Path, *, other_options: Mapping[str, bool]
+) -> None:
+    """Run the shards that the options ask for, and say how that went.
+
+    Parameters
+    ----------
+    other_options
+        Options that a lake does not take, each with whether it was given.
+
+    Raises
+    ------
+    UsageError
+        If options contradict each other.
+    """
+    from warehouse.errors import UsageError
+
+    for name, is_given in other_options.items():
+        if is_given:
+            raise UsageError(
+                f"`{name}` cannot be combined with `--lake`", "it is for a sweep into a database"
+            )
+    if sharing.engine is None:
+        for name, value in (
+            ("--shards", sharing.shards),
+            ("--engine-option", sharing.engine_option),
+        ):
+            if value is not None:
+                raise UsageError(f"`{name}` needs `--engine`", "slurm, ray or local")
+        _run_one(study, Path(str(sharing.lake)), read_shard(sharing.shard or "1/1"))
+        return
+    if sharing.shard is not None:
+        raise UsageError("`--engine` starts every shard: leave `--shard` out", "--shards N")
+    _run_all(study, sharing, db)
+
+
+def needs_lake(sharing: Sharing) -> None:
+    """Refuse options of a lake without one.
+
+    Raises
+    ------
+    UsageError
+        If one is given.
+    """
+    from warehouse.errors import UsageError
+
+    for name in ("shard", "engine", "shards", "engine_option"):
+        if getattr(sharing, name) is not None:
+            option = name.replace("_", "-")
+            raise UsageError(f"`--{option}` needs `--lake DIR`", "a folder that the machines share")
+
+
+def _run_one(study: Study, folder: Path, shard: Shard) -> None:
+    from warehouse.lake.shard import prepare_lake, run_shard
+
+    prepare_lake(folder, study)
+    try:
+        report = run_shard(folder, study.name, shard, _Lines(f"{study.name}, shard {shard}").add)
+    except KeyboardInterrupt:
+        say(f"{study.name}: stopped; what is written stays, the same command resumes")
+        raise
+    before = f"; {count(report.cells_before, 'cell')} were there" if report.cells_before else ""
+    say(
+        f"{study.name}, shard {shard}: {count(report.rows, 'row')} of"
+        f" {count(report.cells, 'cell')} written in {report.seconds:.1f} s{before}"
+    )
+    if shard.of == 1:
+        say(f"next: warehouse collect {folder}")
+
+
+def _run_all(study: Study, sharing: Sharing, db: Path) -> None:
+    from warehouse.errors import UsageError
+    from warehouse.lake.engines import engine, run_shards
+    from warehouse.lake.shard import prepare_lake
+    from warehouse.sweep.cores import usable_cores
+
+    assert sharing.lake is not None
+    assert sharing.engine is not None
+    if sharing.shards is None and sharing.engine is not EngineName.LOCAL:
+        raise UsageError(f"`--engine` {sharing.engine} needs `--shards N`", "one for each job")
+    options = dict(map(_option, sharing.engine_option or []))
+    prepare_lake(sharing.lake, study)
+    starter = engine(sharing.engine, sharing.lake, options)
+    shards = sharing.shards or usable_cores()
+    lines = _Lines(study.name)
+    try:
+        report = run_shards(
+            starter, sharing.lake, study.name, shards, on_cells=lambda cells: lines.add(cells, None)
+        )
+    except KeyboardInterrupt:
+        say(f"{study.name}: stopped; what is written stays, the same command resumes")
+        raise
+    again = f"; {count(report.restarts, 'lost shard')} started again" if report.restarts else ""
+    say(
+        f"{study.name}: {count(report.rows, 'row')} of {count(report.cells, 'cell')} written by"
+        f" {count(shards, 'shard')}{again}"
+    )
+    collect(folder=sharing.lake, db=db)
+
+
+def _option(text: str) -> tuple[str, str]:
+    from warehouse.errors import UsageError
+
+    name, sign, value = text.partition("=")
+    if not (name and sign):
+        raise UsageError(f"`--engine-option` {text!r} must be NAME=VALUE", "partition=gpu")
+    return name, value
+
+
+class _Lines:
+    """Prints the progress of a long run, a line each minute."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._said = time.monotonic()
+
+    def add(self, cells: int, rows: int | None) -> None:
+        """Print a line if the last one is a minute old."""
+        if time.monotonic() - self._said < _SECONDS_OF_LINE:
+            return
+        self._said = time.monotonic()
+        of_rows = "" if rows is None else f", {count(rows, 'row')}"
+        say(f"{self._name}: {count(cells, 'cell')}{of_rows} written")
+
+
+def collect(
+    *,
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR", help="A folder that `warehouse sweep --lake` wrote.", readable=False
+        ),
+    ],
+    db: Database = DEFAULT_DATABASE,
+) -> None:
+    """Take the finished cells of a lake into the database.
+
+    Each cell is stored once, however often this runs. Each file is compared with its hash first.
+    Shards with unfinished cells are named, with the command that runs them again.
+    """
+    from warehouse.lake.collect import collect as collect_lake
+
+    report = collect_lake(db, folder)
+    for study in report.studies:
+        _say_collected(study, folder)
+    if report.num_foreign_cells:
+        say(
+            f"{count(report.num_foreign_cells, 'cell')} of {folder}: another version of an"
+            " estimator evaluated them; they are left out"
+        )
+
+
+def _say_collected(study: Collected, folder: Path) -> None:
+    before = f"; {count(study.cells_before, 'cell')} stored before" if study.cells_before else ""
+    say(f"{study.study}: {count(study.rows, 'row')} of {count(study.cells, 'cell')} new{before}")
+    for fault in study.damaged:
+        say(f"{fault}; the cell counts as missing")
+    for shard, cells in study.missing.items():
+        say(
+            f"shard {shard} lacks {count(cells, 'cell')}: run it again with"
+            f" --lake {folder} --shard {shard}"
+        )

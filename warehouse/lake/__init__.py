@@ -1,0 +1,1 @@
+"""Sweeps on many machines: shards write Parquet files to a folder, which a database collects."""

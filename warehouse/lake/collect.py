@@ -1,0 +1,175 @@
+"""Takes the finished cells of a lake into a database, and says what is missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from estimators.registry import get
+from warehouse.database.catalog import packaged_catalog
+from warehouse.database.connection import open_for_write
+from warehouse.database.pieces import BATCH_ROWS
+from warehouse.database.record_batches import schema_of
+from warehouse.database.sink import DuckDBSink, commit_groups
+from warehouse.errors import InputError
+from warehouse.lake.folder import Lake
+from warehouse.lake.names import shard_of
+from warehouse.lake.shard import relation_of
+from warehouse.sweep.record import register_study
+from warehouse.sweep.runner import COMMIT_ROWS, plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from duckdb import DuckDBPyConnection
+
+    from estimators.contract import Cell, Estimator, Relation
+    from warehouse.lake.names import Shard
+    from warehouse.studies.study import Study
+
+    Sized = Sequence[tuple[Cell, int]]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The outcome for one study.
+
+    Attributes
+    ----------
+    cells, rows
+        Taken in by this run.
+    cells_before
+        Stored before this run.
+    missing
+        Shards that have unfinished cells, each with their number.
+    damaged
+        Files that were not as they were written; their cells count as missing.
+    """
+
+    study: str
+    cells: int
+    rows: int
+    cells_before: int
+    missing: dict[Shard, int]
+    damaged: list[str]
+
+
+@dataclass(frozen=True)
+class CollectReport:
+    """The outcome: each study of the lake, and cells of the lake that none of them has.
+
+    Attributes
+    ----------
+    num_foreign_cells
+        Cells that another version of an estimator evaluated.
+    """
+
+    studies: list[Collected]
+    num_foreign_cells: int
+
+
+def collect(database: Path, folder: Path) -> CollectReport:
+    """Take every finished cell of a lake into a database, once each.
+
+    A file that is not as it was written is set aside: the next run of its shard evaluates the cell
+    again. The lake stays as it is otherwise.
+
+    Raises
+    ------
+    InputError
+        If the folder is no lake, has no study, or a cell of it is not as this package has it.
+    DatabaseError
+        If the database cannot be opened for writing.
+    """
+    lake = Lake(folder)
+    lake.check()
+    studies = lake.studies()
+    if not studies:
+        raise InputError(f"{folder}: has no study", "start one with `warehouse sweep --lake`")
+    planned = [(study, plan(study, packaged_catalog()).cells) for study in studies]
+    with open_for_write(database) as connection:
+        done = [_collect_study(connection, lake, study, cells) for study, cells in planned]
+    known = {cell.id for _, cells in planned for cell, _ in cells}
+    return CollectReport(done, len(lake.cells() - known))
+
+
+def missing_shards(lake: Lake, study: str, cells: Sized) -> dict[Shard, int]:
+    """Return the shards of the last dealing that have unfinished cells, with their number."""
+    started = lake.shards(study)
+    of = started[-1].of if started else 1
+    finished = lake.cells()
+    missing = Counter(shard_of(cell.id, of) for cell, _ in cells if cell.id not in finished)
+    return dict(sorted(missing.items(), key=lambda item: item[0].number))
+
+
+def _collect_study(
+    connection: DuckDBPyConnection, lake: Lake, study: Study, cells: Sized
+) -> Collected:
+    estimator = get(study.estimator)
+    sink = DuckDBSink(connection)
+    stored, finished = sink.stored(), lake.cells()
+    register_study(connection, study, cells)
+    new = [(cell, rows) for cell, rows in cells if cell.id not in stored and cell.id in finished]
+    sound, damaged = _sound(lake, new)
+    for relation in estimator.relations:
+        own = [(cell, rows) for cell, rows in sound if cell.relation == relation.name]
+        for group in commit_groups(own, COMMIT_ROWS):
+            sink.store(estimator, relation, group, _batches(lake, estimator, relation, group))
+    return Collected(
+        study.name,
+        cells=len(sound),
+        rows=sum(rows for _, rows in sound),
+        cells_before=sum(cell.id in stored for cell, _ in cells),
+        missing=missing_shards(lake, study.name, [c for c in cells if c[0].id not in stored]),
+        damaged=damaged,
+    )
+
+
+def _sound(lake: Lake, cells: Sized) -> tuple[Sized, list[str]]:
+    """Return the cells whose files are as they were written; set the others aside."""
+    sound, damaged = [], []
+    for cell, rows in cells:
+        manifest = lake.manifest(cell.id)
+        fault = lake.fault_of(manifest)
+        if fault is not None:
+            lake.set_aside(cell.id)
+            damaged.append(f"{lake.folder / manifest.file}: {fault}")
+        elif manifest.num_rows != rows:
+            raise InputError(
+                f"{lake.folder / manifest.file}: has {manifest.num_rows:,} rows, and this package"
+                f" counts {rows:,} layouts",
+                "run the shards and `collect` with one version of the package",
+            )
+        else:
+            sound.append((cell, rows))
+    return sound, damaged
+
+
+def _batches(
+    lake: Lake, estimator: Estimator, relation: Relation, cells: Sized
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of cells in batches as long as those of a sweep."""
+    schema = schema_of(relation)
+    waiting: list[pa.RecordBatch] = []
+    for cell, _ in cells:
+        assert relation_of(estimator, cell) is relation
+        place = lake.rows_place(relation.table, cell)
+        with pq.ParquetFile(place) as file:
+            if not file.schema_arrow.equals(schema):
+                raise InputError(
+                    f"{place}: its columns are not those of table {relation.table}",
+                    "run the shards and `collect` with one version of the package",
+                )
+            for batch in file.iter_batches(batch_size=BATCH_ROWS):
+                waiting.append(batch)
+                while sum(map(len, waiting)) >= BATCH_ROWS:
+                    whole = pa.concat_batches(waiting)
+                    yield whole.slice(0, BATCH_ROWS)
+                    waiting = [whole.slice(BATCH_ROWS)]
+    if sum(map(len, waiting)):
+        yield pa.concat_batches(waiting)

@@ -1,0 +1,162 @@
+"""Runs the shards of a sweep in processes of a cluster, and again those that are lost.
+
+An engine starts shards on machines that see the lake's folder. A lost worker's shard starts again
+and goes on after its last finished cell. A refused input ends the sweep.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from warehouse.errors import UsageError, WarehouseError
+from warehouse.lake.folder import Lake
+from warehouse.lake.names import EngineName, Shard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from warehouse.lake.shard import ShardReport
+
+RETRIES = 3
+"""Times that a lost shard is started again."""
+
+POLL_SECONDS = 0.5
+"""Time between two looks at the shards."""
+
+
+class LostWorkerError(Exception):
+    """A process ended before its shard did: killed, preempted, out of time or memory."""
+
+
+class Job(Protocol):
+    """A shard that was started."""
+
+    def is_done(self) -> bool:
+        """Return whether it has ended, in whatever way."""
+
+    def result(self) -> ShardReport:
+        """Return the outcome of a job that is done.
+
+        Raises
+        ------
+        LostWorkerError
+            If the process ended before the shard did.
+        WarehouseError
+            If the shard was refused.
+        """
+
+    def cancel(self) -> None:
+        """End it, if it has not ended."""
+
+
+class Engine(Protocol):
+    """Starts shards."""
+
+    def start(self, folder: Path, study: str, shards: Sequence[Shard]) -> list[Job]:
+        """Start shards of a study of a lake; return a job for each."""
+
+    def close(self) -> None:
+        """Let go of everything that the engine holds."""
+
+
+@dataclass(frozen=True)
+class EngineReport:
+    """The outcome: cells and rows written, and how often a shard was started again."""
+
+    cells: int
+    rows: int
+    restarts: int
+
+
+def engine(name: EngineName, folder: Path, options: Mapping[str, str]) -> Engine:
+    """Return an engine.
+
+    Parameters
+    ----------
+    folder
+        The lake: Slurm's logs go there.
+    options
+        Slurm: options of sbatch, such as ``partition``. Ray: arguments of ``ray.init``.
+
+    Raises
+    ------
+    UsageError
+        If its package is not installed, or it does not know an option.
+    """
+    try:
+        if name is EngineName.RAY:
+            from warehouse.lake.ray_engine import RayEngine
+
+            return RayEngine(options)
+        from warehouse.lake.slurm_engine import SubmititEngine
+
+        return SubmititEngine(folder, options, cluster=str(name))
+    except ImportError as error:
+        extra = "ray" if name is EngineName.RAY else "slurm"
+        raise UsageError(
+            f"`--engine` {name} needs the package {error.name}",
+            f"install it with `pip install 'training-warehouse[{extra}]'`",
+        ) from None
+
+
+def run_shards(
+    starter: Engine,
+    folder: Path,
+    study: str,
+    num_shards: int,
+    *,
+    retries: int = RETRIES,
+    on_cells: Callable[[int], None] = lambda _cells: None,
+) -> EngineReport:
+    """Run every shard of a study of a lake; start lost ones again.
+
+    Parameters
+    ----------
+    retries
+        Times that a lost shard is started again.
+    on_cells
+        Called now and then with the finished cells of the lake.
+
+    Raises
+    ------
+    WarehouseError
+        If a shard was refused, or lost more often than `retries`. The other shards are ended; what
+        is written stays.
+    """
+    lake = Lake(folder)
+    shards = [Shard(number, num_shards) for number in range(1, num_shards + 1)]
+    running: dict[Shard, Job] = {}
+    losses: Counter[Shard] = Counter()
+    cells = rows = 0
+    try:
+        running |= zip(shards, starter.start(folder, study, shards), strict=True)
+        while running:
+            ended = [shard for shard, job in running.items() if job.is_done()]
+            lost: list[Shard] = []
+            for shard in ended:
+                try:
+                    report = running.pop(shard).result()
+                except LostWorkerError as error:
+                    losses[shard] += 1
+                    if losses[shard] > retries:
+                        raise WarehouseError(
+                            f"shard {shard} of {study} was lost {losses[shard]} times: {error}",
+                            "what is written stays; the same command goes on with the rest",
+                        ) from None
+                    lost.append(shard)
+                else:
+                    cells, rows = cells + report.cells, rows + report.rows
+            if lost:
+                running |= zip(lost, starter.start(folder, study, lost), strict=True)
+            on_cells(lake.num_cells())
+            if running and not ended:
+                time.sleep(POLL_SECONDS)
+    finally:
+        for job in running.values():
+            job.cancel()
+        starter.close()
+    return EngineReport(cells, rows, losses.total())

@@ -1,0 +1,337 @@
+"""The layout of a lake, and its small files.
+
+::
+
+    LAKE/
+      lake.json                               what the folder is
+      studies/<study>.json                    a study, as the shards read it
+      shards/<study>/<I>-of-<N>.json          a shard that was started
+      rows/<table>/model=<model>/<cell>.parquet   rows of a cell, in hive partitions
+      cells/<cell>.json                       manifest of a cell: it comes after the rows
+
+A file is complete or absent: it is written under another name, flushed to the disk, and renamed. A
+cell is in the lake if its manifest is. Machines share the folder and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import uuid
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from estimators.contract import variant_name
+from warehouse.errors import InputError
+from warehouse.lake.names import Shard
+from warehouse.studies.study import study_of_definition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from estimators.contract import Cell, Estimator
+    from warehouse.studies.study import Study
+
+FORMAT = "training-warehouse lake"
+
+FORMAT_VERSION = 1
+"""Increase it when older packages can no longer read what this one writes."""
+
+DAMAGED = ".damaged"
+"""Ending of a manifest that was set aside: the next run of its shard evaluates the cell again."""
+
+_NO_NAME = "__HIVE_DEFAULT_PARTITION__"
+"""The partition of NULL, as Hive, Spark, DuckDB and Arrow have it."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One cell of a lake.
+
+    Attributes
+    ----------
+    cell_id
+        Its content id.
+    estimator, estimator_version, relation, variant
+        The code and the formulas that evaluated it.
+    file
+        Its rows, from the lake on.
+    num_rows, num_bytes, sha256
+        Rows, size and hash of the file.
+    problem, choices
+        Values that hold in every row.
+    """
+
+    cell_id: int
+    estimator: str
+    estimator_version: int
+    relation: str
+    variant: str
+    file: str
+    num_rows: int
+    num_bytes: int
+    sha256: str
+    problem: dict[str, Any]
+    choices: dict[str, Any]
+
+
+class Lake:
+    """A folder that shards of sweeps write to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    # ---- the lake ----
+
+    def prepare(self) -> None:
+        """Make the folder a lake, unless it is one.
+
+        Raises
+        ------
+        InputError
+            If it is something else, or cannot be written.
+        """
+        place = self.folder / "lake.json"
+        if not place.exists():
+            if self.folder.is_dir() and any(self.folder.iterdir()):
+                raise InputError(
+                    f"{self.folder}: has files and is no lake", "name a new or an empty folder"
+                )
+            with _writing(self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                _write_json(place, {"format": FORMAT, "format_version": FORMAT_VERSION})
+        self.check()
+
+    def check(self) -> None:
+        """Raise if the folder is no lake that this package reads.
+
+        Raises
+        ------
+        InputError
+            If it is none.
+        """
+        place = self.folder / "lake.json"
+        another = "name a folder that `warehouse sweep --lake` wrote"
+        if not self.folder.is_dir():
+            raise InputError(f"{self.folder}: there is no such folder", another)
+        if not place.exists():
+            raise InputError(f"{self.folder}: is no lake: it has no lake.json", another)
+        document = _read_json(place)
+        if document.get("format") != FORMAT:
+            raise InputError(f'{place}: `format` is not "{FORMAT}"', another)
+        version = document.get("format_version")
+        if not isinstance(version, int) or version > FORMAT_VERSION:
+            raise InputError(
+                f"{place}: `format_version` {version!r} is not one that this package reads",
+                "upgrade with `pip install --upgrade training-warehouse`",
+            )
+
+    # ---- studies and shards ----
+
+    def add_study(self, study: Study) -> None:
+        """Record a study; one of that name must be the same.
+
+        Raises
+        ------
+        InputError
+            If the lake has another study of that name, or cannot be written.
+        """
+        place = self._study_place(study.name)
+        document = {"file": study.file, "definition": study.definition}
+        if place.exists():
+            known = _read_json(place).get("definition")
+            if known != json.loads(json.dumps(study.definition)):
+                raise InputError(
+                    f'{self.folder}: `study` "{study.name}": the lake has another of that name',
+                    "name the study anew, or a new folder",
+                )
+            return
+        with _writing(place):
+            _write_json(place, document)
+
+    def studies(self) -> list[Study]:
+        """Return the studies of the lake, by name.
+
+        Raises
+        ------
+        InputError
+            If a file of one is damaged.
+        """
+        return [self.study(unquote(path.stem)) for path in sorted(self._parts("studies", "*.json"))]
+
+    def study(self, name: str) -> Study:
+        """Return one study.
+
+        Raises
+        ------
+        InputError
+            If the lake has none of that name, or its file is damaged.
+        """
+        place = self._study_place(name)
+        if not place.exists():
+            raise InputError(f'{self.folder}: has no `study` "{name}"')
+        document = _read_json(place)
+        try:
+            return study_of_definition(document["definition"], document["file"])
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{place}: is no study: {error!r}", "sweep the study into a new folder"
+            ) from None
+
+    def begin_shard(self, study: str, shard: Shard) -> None:
+        """Record that a shard was started."""
+        name = f"{shard.number}-of-{shard.of}.json"
+        place = self.folder / "shards" / quote(study, safe=" ") / name
+        with _writing(place):
+            _write_json(place, asdict(shard))
+
+    def shards(self, study: str) -> list[Shard]:
+        """Return the shards that were started, the last one last."""
+        places = list(self._parts(f"shards/{quote(study, safe=' ')}", "*-of-*.json"))
+        places.sort(key=lambda place: place.stat().st_mtime_ns)
+        return [Shard(**_read_json(place)) for place in places]
+
+    # ---- cells ----
+
+    def cells(self) -> set[int]:
+        """Return the ids of the finished cells."""
+        return {int(place.stem) for place in self._parts("cells", "*.json")}
+
+    def num_cells(self) -> int:
+        """Return how many cells are finished."""
+        return sum(1 for _ in self._parts("cells", "*.json"))
+
+    def manifest(self, cell_id: int) -> Manifest:
+        """Return the manifest of a finished cell.
+
+        Raises
+        ------
+        InputError
+            If it is damaged.
+        """
+        place = self._manifest_place(cell_id)
+        try:
+            return Manifest(**_read_json(place))
+        except TypeError:
+            raise InputError(f"{place}: is no manifest of a cell", _AGAIN) from None
+
+    def rows_place(self, table: str, cell: Cell) -> Path:
+        """Return where the rows of a cell are."""
+        model = cell.problem.values.get("model")
+        name = _NO_NAME if model is None else quote(str(model), safe="")
+        return self.folder / "rows" / table / f"model={name}" / f"{cell.id}.parquet"
+
+    def add_cell(self, estimator: Estimator, cell: Cell, rows: Path, num_rows: int) -> None:
+        """Record a cell as finished; its rows are written."""
+        manifest = Manifest(
+            cell_id=cell.id,
+            estimator=cell.estimator,
+            estimator_version=cell.version,
+            relation=cell.relation,
+            variant=variant_name(cell.mends, estimator.mends),
+            file=rows.relative_to(self.folder).as_posix(),
+            num_rows=num_rows,
+            num_bytes=rows.stat().st_size,
+            sha256=digest_of(rows),
+            problem=dict(cell.problem.values),
+            choices=dict(cell.choices),
+        )
+        _write_json(self._manifest_place(cell.id), asdict(manifest))
+
+    def fault_of(self, manifest: Manifest) -> str | None:
+        """Return why the rows of a cell are not those that were written; None: they are."""
+        rows = self.folder / manifest.file
+        try:
+            size = rows.stat().st_size
+            if size != manifest.num_bytes:
+                return f"has {size:,} bytes, and {manifest.num_bytes:,} were written"
+            if digest_of(rows) != manifest.sha256:
+                return "its bytes are not those that were written"
+        except OSError as error:
+            return error.strerror or str(error)
+        return None
+
+    def set_aside(self, cell_id: int) -> None:
+        """Take a damaged cell for missing: its manifest gets another name."""
+        place = self._manifest_place(cell_id)
+        with _writing(place):
+            place.replace(place.with_name(place.name + DAMAGED))
+
+    def _study_place(self, name: str) -> Path:
+        return self.folder / "studies" / f"{quote(name, safe=' ')}.json"
+
+    def _manifest_place(self, cell_id: int) -> Path:
+        return self.folder / "cells" / f"{cell_id}.json"
+
+    def _parts(self, part: str, pattern: str) -> Iterator[Path]:
+        with suppress(FileNotFoundError):
+            yield from (self.folder / part).glob(pattern)
+
+
+_AGAIN = "remove this file and run the shard again"
+
+
+def digest_of(file: Path) -> str:
+    """Return the SHA-256 of a file's bytes."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+@contextmanager
+def complete_or_absent(place: Path) -> Iterator[Path]:
+    """Yield a path to write to, which becomes `place` when the block ends.
+
+    The bytes are on the disk before the file has its name, and the name is before the block ends:
+    a machine that loses its power leaves no half of a file. Two machines may write one file.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    partial = place.with_name(f".{place.name}.{uuid.uuid4().hex}.partial")
+    try:
+        yield partial
+        with partial.open("rb+") as file:
+            os.fsync(file.fileno())
+        partial.replace(place)
+        _flush_folder(place.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _flush_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network file systems have no such call
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _writing(place: Path) -> Iterator[None]:
+    """Turn an error of the file system into one that names the place."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{place}: cannot be written: {error.strerror or error}",
+            "free some space, or name another folder",
+        ) from None
+
+
+def _write_json(place: Path, document: Any) -> None:
+    text = json.dumps(document, ensure_ascii=False, indent=1)
+    with complete_or_absent(place) as partial:
+        partial.write_text(text + "\n", encoding="utf-8")
+
+
+def _read_json(place: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(place.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{place}: cannot be read: {error}", _AGAIN) from None
+    if not isinstance(document, dict):
+        raise InputError(f"{place}: is no JSON object", _AGAIN)
+    return document

@@ -1,0 +1,55 @@
+"""Shards and engines, as options name them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from warehouse.errors import UsageError
+
+
+class EngineName(StrEnum):
+    """The engines: processes of this machine, a Slurm array, a Ray cluster."""
+
+    LOCAL = "local"
+    SLURM = "slurm"
+    RAY = "ray"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One of `of` parts of a study, counted from 1.
+
+    A cell belongs to the shard that its content id names, so that every machine deals alike.
+    """
+
+    number: int
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    def has(self, cell_id: int) -> bool:
+        """Return whether a cell belongs to this shard."""
+        return cell_id % self.of == self.number - 1
+
+
+def shard_of(cell_id: int, of: int) -> Shard:
+    """Return the shard that a cell belongs to, of `of` shards."""
+    return Shard(cell_id % of + 1, of)
+
+
+def read_shard(text: str) -> Shard:
+    """Return the shard that ``I/N`` names.
+
+    Raises
+    ------
+    UsageError
+        If it names none.
+    """
+    number, _, of = text.partition("/")
+    if number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of):
+        return Shard(int(number), int(of))
+    raise UsageError(
+        f"`--shard` {text!r} must be I/N, with I from 1 to N", "the third of eight is 3/8"
+    )

@@ -1,0 +1,149 @@
+"""One shard of a sweep: evaluates its cells and writes each to the lake."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+
+from estimators.registry import get
+from warehouse.database.catalog import packaged_catalog
+from warehouse.database.pieces import BATCH_ROWS, searched
+from warehouse.database.record_batches import record_batches, schema_of
+from warehouse.errors import InputError
+from warehouse.evaluate.profiles import COLUMN, DEFAULT
+from warehouse.lake.folder import Lake, complete_or_absent
+from warehouse.sweep.runner import cells_of_study
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from estimators.contract import Catalog, Cell, Estimator, Relation
+    from warehouse.lake.names import Shard
+    from warehouse.studies.study import Study
+
+    OnCells = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class ShardReport:
+    """The outcome of a shard: cells and rows that this run wrote, and cells before it.
+
+    Attributes
+    ----------
+    seconds
+        Time of the whole run.
+    """
+
+    study: str
+    shard: Shard
+    cells: int
+    rows: int
+    cells_before: int
+    seconds: float
+
+
+def prepare_lake(folder: Path, study: Study) -> Lake:
+    """Make a folder a lake and record the study in it; both may be done already.
+
+    Raises
+    ------
+    InputError
+        If the folder is something else, has another study of that name, or cannot be written; or
+        if the study takes a stored profile, which is in a database.
+    """
+    profiles = {str(name) for space in study.spaces for name in space.get(COLUMN, ())} - {DEFAULT}
+    if profiles:
+        raise InputError(
+            f'{study.file}: `profile` "{min(profiles)}": profiles are in a database, which shards'
+            " do not share",
+            "sweep into the database, without --lake",
+        )
+    lake = Lake(folder)
+    lake.prepare()
+    lake.add_study(study)
+    return lake
+
+
+def run_shard(
+    folder: Path, study: str, shard: Shard, on_cells: OnCells | None = None
+) -> ShardReport:
+    """Evaluate the cells of a shard that the lake does not have, and write them.
+
+    Nothing is shared with other shards but the folder. A shard that was killed goes on where it
+    stopped. Two runs of one shard at a time do the same work twice and nothing else.
+
+    Parameters
+    ----------
+    folder
+        A lake that has the study.
+    on_cells
+        Called after each cell with the cells and rows that this run wrote.
+
+    Raises
+    ------
+    InputError
+        If the folder is no lake, has no such study, or cannot be written.
+    """
+    started = time.perf_counter()
+    lake = Lake(folder)
+    lake.check()
+    asked = lake.study(study)
+    estimator = get(asked.estimator)
+    catalog = asked.defined.added_to(packaged_catalog())
+    lake.begin_shard(study, shard)
+    finished = lake.cells()
+    cells = rows = before = 0
+    for cell in own_cells(asked, catalog, shard):
+        if cell.id in finished:
+            before += 1
+            continue
+        try:
+            rows += _write_cell(lake, estimator, cell, catalog)
+        except OSError as error:
+            raise InputError(
+                f"{error.filename or folder}: cannot be written: {error.strerror or error}",
+                "free some space; the same command goes on with the rest",
+            ) from None
+        cells += 1
+        if on_cells is not None:
+            on_cells(cells, rows)
+    return ShardReport(study, shard, cells, rows, before, time.perf_counter() - started)
+
+
+def own_cells(study: Study, catalog: Catalog, shard: Shard) -> Iterator[Cell]:
+    """Yield the cells of a study that belong to a shard, once each."""
+    seen: set[int] = set()
+    for cell in cells_of_study(study, catalog):
+        if shard.has(cell.id) and cell.id not in seen:
+            seen.add(cell.id)
+            yield cell
+
+
+def _write_cell(lake: Lake, estimator: Estimator, cell: Cell, catalog: Catalog) -> int:
+    """Evaluate a cell and write it; return its number of rows."""
+    relation = relation_of(estimator, cell)
+    place = lake.rows_place(relation.table, cell)
+    rows = 0
+
+    def add(count: int) -> None:
+        nonlocal rows
+        rows += count
+
+    pieces = searched(estimator, relation, [cell], catalog)
+    with (
+        complete_or_absent(place) as partial,
+        pq.ParquetWriter(partial, schema_of(relation), compression="zstd") as writer,
+    ):
+        for batch in record_batches(relation, pieces, add):
+            writer.write_batch(batch, row_group_size=BATCH_ROWS)
+    lake.add_cell(estimator, cell, place, rows)
+    return rows
+
+
+def relation_of(estimator: Estimator, cell: Cell) -> Relation:
+    """Return the relation of an estimator that a cell belongs to."""
+    return next(known for known in estimator.relations if known.name == cell.relation)
