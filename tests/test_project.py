@@ -303,7 +303,15 @@ def test_the_wheel_says_who_made_it_and_what_may_be_done_with_it(unpacked_wheel:
     assert (directory / "licenses" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
     assert "Typing :: Typed" in said.get_all("Classifier", [])
     assert said["Project-URL"] is None
-    assert set(said.get_all("Provides-Extra", [])) == {"dev", "docs", "excel", "pictures", "plots"}
+    assert set(said.get_all("Provides-Extra", [])) == {
+        "dev",
+        "docs",
+        "excel",
+        "pictures",
+        "plots",
+        "ray",
+        "slurm",
+    }
 
 
 def test_the_newest_heading_of_the_changelog_is_the_version_with_its_date() -> None:

@@ -18,7 +18,8 @@ from warehouse.cli.options import Output, expanded
 COMMANDS = {entry.name: entry.function() for entry in commands.COMMANDS}
 
 WITHOUT_ROWS = {
-    *("quickstart", "init", "drop", "evaluate", "plot", "export", "import", "backup", "compact")
+    *("quickstart", "init", "drop", "evaluate", "plot", "export", "import", "collect", "backup"),
+    "compact",
 }
 """Commands that print no rows: some write a file, the others say what they did."""
 
