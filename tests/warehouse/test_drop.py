@@ -9,8 +9,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from warehouse.database import compact as compacting
+from warehouse.database.access import Access, accessing
 from warehouse.database.connection import open_for_write
-from warehouse.errors import InputError
+from warehouse.errors import DatabaseError, InputError
 from warehouse.studies.study import Study, load_study
 from warehouse.sweep.record import drop_study
 from warehouse.sweep.runner import run_study
@@ -65,7 +67,7 @@ def test_a_drop_that_was_killed_before_it_shrank_the_file_is_made_up_for_by_the_
     run_study(database, large(tmp_path))
     run_study(database, study(tmp_path, "small", "[8]"))
     with monkeypatch.context() as killed:
-        killed.setattr("warehouse.sweep.record.compact", lambda _: None)
+        killed.setattr("warehouse.sweep.record.compact", lambda *_, **__: None)
         before = drop_study(database, "large").bytes_after
     drop_study(database, "small")
     assert database.stat().st_size < 0.8 * before  # what is left is an empty warehouse
@@ -77,7 +79,7 @@ def test_an_unknown_name_is_refused_before_anything_is_written(
     run_study(database, study(tmp_path, "kept", "[8]"))
     before = database.read_bytes()
 
-    def fail(_: Path) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise AssertionError("it is opened for writing")
 
     monkeypatch.setattr("warehouse.sweep.record.open_for_write", fail)
@@ -131,3 +133,31 @@ def test_a_log_is_kept_beside_the_file_whatever_link_it_was_opened_through(
         connection.execute("create table extra (number integer)")
         assert database.with_name(database.name + ".wal").exists()
     assert link.is_symlink()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_a_drop_that_cannot_shrink_the_file_says_what_is_dropped_and_how_to_go_on(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    stored = run_study(database, large(tmp_path))
+    said: list[str] = []
+    done = f"study large is dropped, with {stored.cells:,} cells and {stored.rows:,} rows"
+
+    def fail(_: object, copy: Path) -> None:
+        copy.write_bytes(b"half")
+        raise error
+
+    with monkeypatch.context() as failing, accessing(Access(say=said.append)):
+        failing.setattr(compacting, "_copy", fail)
+        with pytest.raises((KeyboardInterrupt, DatabaseError)) as caught:
+            drop_study(database, "large")
+    text = "\n".join([*said, str(caught.value)])
+    assert done in text
+    assert "`warehouse compact`" in text
+    assert {path.name for path in tmp_path.iterdir()} == {database.name, "large.toml"}
+
+    before = database.stat().st_size
+    with pytest.raises(InputError, match=r"MB of the file are free: `warehouse compact`"):
+        drop_study(database, "large")
+    compacting.compact(database)
+    assert database.stat().st_size < 0.8 * before

@@ -84,6 +84,6 @@ def compact(db: Database = DEFAULT_DATABASE) -> None:
 
     open_for_read(db).close()  # refuses a missing file, where opening for write would make one
     before = db.stat().st_size
-    shrink(db, dropped=False)
+    shrink(db)
     after = db.stat().st_size
     say(f"{db}: {after / 1e6:,.1f} MB, {max(before - after, 0) / 1e6:,.1f} MB freed")

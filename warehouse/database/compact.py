@@ -9,6 +9,7 @@ from pathlib import Path
 
 import duckdb
 
+from warehouse.database.access import current
 from warehouse.database.connection import open_for_write
 from warehouse.database.file_format import CONFIG, STORAGE_VERSION
 from warehouse.database.leftovers import COMPACTED
@@ -19,7 +20,7 @@ MIN_FREE_BYTES = 1 << 20
 """A copy for less than this is not worth its time."""
 
 
-def compact(database: Path, *, dropped: bool = True) -> None:
+def compact(database: Path, *, done: str = "") -> None:
     """Rewrite `database` without its free blocks, if they take enough space.
 
     The copy replaces the file in one step, once each of its tables has as many rows. A process
@@ -28,8 +29,9 @@ def compact(database: Path, *, dropped: bool = True) -> None:
 
     Parameters
     ----------
-    dropped
-        Whether the caller has just dropped rows; an error then says so.
+    done
+        What the caller has committed, such as "study a is dropped". An error says it, and so does a
+        line for the user if ^C ends the copy.
 
     Raises
     ------
@@ -41,7 +43,7 @@ def compact(database: Path, *, dropped: bool = True) -> None:
     try:
         with open_for_write(database) as connection:
             connection.execute("checkpoint")
-            if _free_bytes(connection) < MIN_FREE_BYTES:
+            if free_bytes(connection) < MIN_FREE_BYTES:
                 return
             # While this process holds the lock: a commit of another would be lost.
             try:
@@ -56,11 +58,16 @@ def compact(database: Path, *, dropped: bool = True) -> None:
                 _remove(copy)
     except (duckdb.Error, OSError) as error:
         raise DatabaseError(
-            f"{database}: {'the rows are dropped, but ' if dropped else ''}the file could not be "
-            f"shrunk: {error}",
+            f"{database}: {f'{done}, but ' if done else ''}the file could not be shrunk: {error}",
             "new rows reuse the space; to shrink the file, free disk space and run "
             "`warehouse compact`",
         ) from None
+    except KeyboardInterrupt:
+        if done:
+            current().say(
+                f"{database}: {done}; its file has its old size, `warehouse compact` shrinks it"
+            )
+        raise
 
 
 def row_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
@@ -88,7 +95,8 @@ def refuse_other_rows(copy: Path, wanted: dict[str, int]) -> None:
             )
 
 
-def _free_bytes(connection: duckdb.DuckDBPyConnection) -> int:
+def free_bytes(connection: duckdb.DuckDBPyConnection) -> int:
+    """Return the size of the blocks of a database that hold nothing."""
     found = connection.execute(
         "select free_blocks * block_size from pragma_database_size()"
         " where database_name = current_database()"

@@ -11,7 +11,7 @@ from warehouse.database.compact import compact
 from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.sink import arrow_table, registered, transaction
 from warehouse.errors import InputError
-from warehouse.sweep.record import MEASURE, DropReport, delete_study, store_batch
+from warehouse.sweep.record import MEASURE, DropReport, delete_study, dropped_in_words, store_batch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,7 +86,7 @@ def drop_measurements(database: Path, name: str) -> DroppedMeasurements:
     with open_for_write(database) as connection, transaction(connection):
         connection.execute("delete from measurement where reference = ?", [name])
         sizes = delete_study(connection, MEASURE + name)
-    compact(database)
+    compact(database, done=dropped_in_words(f"measurements {name}", sizes))
     report = DropReport(MEASURE + name, len(sizes), sum(sizes), before, database.stat().st_size)
     return DroppedMeasurements(runs, report)
 

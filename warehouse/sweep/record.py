@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from estimators.contract import Cell, variant_name
 from warehouse.database import stored_best
-from warehouse.database.compact import compact
+from warehouse.database.compact import MIN_FREE_BYTES, compact, free_bytes
 from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.sink import delete_cells, registered, store_cells, transaction
 from warehouse.errors import InputError
@@ -135,8 +135,13 @@ def drop_study(database: Path, name: str) -> DropReport:
     with open_for_write(database) as connection:
         _refuse_to_drop(connection, name, database)  # another process may have been faster
         sizes = delete_study(connection, name)
-    compact(database)
+    compact(database, done=dropped_in_words(f"study {name}", sizes))
     return DropReport(name, len(sizes), sum(sizes), before, database.stat().st_size)
+
+
+def dropped_in_words(what: str, cells: Sequence[int]) -> str:
+    """Return what a drop has removed, given the number of rows of each cell."""
+    return f"{what} is dropped, with {len(cells):,} cells and {sum(cells):,} rows"
 
 
 def _refuse_to_drop(connection: duckdb.DuckDBPyConnection, name: str, database: Path) -> None:
@@ -149,6 +154,8 @@ def _refuse_to_drop(connection: duckdb.DuckDBPyConnection, name: str, database: 
         hint = f"known: {known}"
         if name in measured:
             hint = f"it names measurements: `warehouse measure --drop {shlex.quote(name)}`"
+        if (free := free_bytes(connection)) >= MIN_FREE_BYTES:  # of a drop that was killed
+            hint += f". {free / 1e6:,.1f} MB of the file are free: `warehouse compact` shrinks it"
         raise InputError(f'`study` "{name}" is not in {database}', hint)
     needing = _measurements_needing(connection, name)
     if needing:
