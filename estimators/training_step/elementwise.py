@@ -91,8 +91,7 @@ def layer_seconds(size: Any, values: Values, layout: Values) -> Ways:
     forward = forward + inside * activation.forward
     backward = backward + inside * activation.backward
 
-    has_plain_heads = gated & np.equal(size.key_latent, 0)
-    turned = np.where(has_plain_heads, size.tokens * (size.query + size.key), 0.0)
+    turned = np.where(_turns_heads(size, values), size.tokens * (size.query + size.key), 0.0)
     turned = np.where(turns_slowly(values), 0.0, turned)
     rotary = _either(fuses, (4, 4), 20.0, 20.0)
     forward, backward = forward + turned * rotary.forward, backward + turned * rotary.backward
@@ -135,6 +134,18 @@ def layer_seconds(size: Any, values: Values, layout: Values) -> Ways:
         stream_seconds(backward, values, more) + lost.backward + small[1].lost_seconds,
         stream_seconds(experts, values) + small[2].lost_seconds if np.any(sparse) else 0.0,
     )
+
+
+def _turns_heads(size: Any, values: Values) -> Any:
+    """Return whether queries and keys have rotary positions, without latents.
+
+    Models with a gate have, and so do those in which groups of queries share a key: Nemotron-4
+    (arXiv 2402.16819 section 2), StarCoder2 (arXiv 2402.19173). With a single key for all queries,
+    positions may be learned (StarCoder, arXiv 2305.06161).
+    """
+    heads = values["num_kv_heads"]
+    grouped = np.greater(heads, 1) & np.less(heads, values["num_heads"])
+    return (np.asarray(values["uses_glu"], dtype=bool) | grouped) & np.equal(size.key_latent, 0)
 
 
 def _copies_queries(size: Any, values: Values) -> Any:

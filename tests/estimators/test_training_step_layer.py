@@ -261,6 +261,16 @@ def test_what_streams_in_a_gated_layer_of_eager_kernels() -> None:
     assert found["elementwise_seconds"] == close(4 * (between + inside + turned + copied) / 1e9)
 
 
+@pytest.mark.parametrize(("keys", "turned"), [(4, 0), (2, 512 + 2 * 128), (1, 0)])
+def test_groups_of_queries_that_share_a_key_have_rotary_positions(keys: int, turned: int) -> None:
+    # Without a gate: as above, and queries and keys read and written both ways (4 + 4). Not where
+    # each of the 4 queries has its key, or all have one.
+    found = step({**SMALL, "num_kv_heads": keys, "hbm_bytes_per_second": 1e9})
+    between = 2 * 1024 * 512 * ((4 + 6) + (6 + 6 + 2))
+    inside = 1024 * 2048 * (4 + 8)
+    assert found["elementwise_seconds"] == close(4 * (between + inside + 1024 * turned * 8) / 1e9)
+
+
 def test_kernels_that_load_elements_one_by_one_take_longer_than_memory() -> None:
     # At 1e9 bytes/s memory takes 4e-9 s for the 4 bytes of a copied element and 5e-9 s for those of
     # a gate's kernel; 2 multiprocessors take 1e-8 s for either.
