@@ -17,9 +17,12 @@ import numpy as np
 from estimators.contract import Catalog, Record, Values
 from estimators.kernels.products import FORMULA, kernels_of
 
+IN_8_BITS = "cudnn_mxfp8"
+"""cuDNN's attention with operands in MXFP8 and a result in 16 bits."""
+
 TABLE = "attention_rate"
 DEFAULTS = "attention_default"
-PROGRAMS = ("cudnn", "flash_3", "flash_2", "flash_1", "triton")
+PROGRAMS = ("cudnn", "cudnn_mxfp8", "flash_3", "flash_2", "flash_1", "triton")
 
 BLOCK = 128
 """Queries of one block of the fused kernels (arXiv 2307.08691)."""

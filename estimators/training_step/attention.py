@@ -13,7 +13,7 @@ import numpy as np
 
 from estimators.contract import Values
 from estimators.decoder import attended_length, unwindowed_share
-from estimators.kernels.attention import BLOCK
+from estimators.kernels.attention import BLOCK, IN_8_BITS
 from estimators.training_step.products import product_seconds, stream_seconds
 
 FLASH_BLOCK = BLOCK
@@ -67,13 +67,18 @@ def _flops_of(length: Any, size: Any, layout: Values) -> Any:
 def _flash(size: Any, values: Values, layout: Values) -> Core:
     """Return the seconds of a fused kernel, of a layer on average over those with a window.
 
-    A layer with a window takes as long as sequences with the same causal attention.
+    A layer with a window takes as long as sequences with the same causal attention. Not so the
+    backward pass of cuDNN in MXFP8, which grows with the square of the length
+    (NVIDIA/cudnn-frontend @3929da2 benchmark/sdpa_benchmark_training/results/gpt_oss).
     """
     length = values["seq_len"]
     whole = _flash_of(length, size, values, layout)
     if not np.any(values["attention_window"]):
         return whole
     windowed = _flash_of(attended_length(values), size, values, layout)
+    # in 8 bits the backward kernel does not pass over what is outside the window
+    skips = np.not_equal(values["attention_program"], IN_8_BITS)
+    windowed = windowed._replace(backward=np.where(skips, windowed.backward, whole.backward))
     share = unwindowed_share(values)
     return Core(*(share * a + (1 - share) * b for a, b in zip(whole, windowed, strict=True)))
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.contract import Array, Values
+from estimators.kernels.attention import IN_8_BITS
 from estimators.kernels.products import FORMATS
 
 RECIPES = ("none", "delayed", "tensorwise", "blockwise", "mxfp8", "nvfp4")
@@ -170,9 +171,11 @@ def casts(size: Any, values: Values) -> Casts:
     share = np.where(values["low_format"] > 0, low_share(values), 0.0)
     kernels = np.where(by_recipe(AMAX_BYTES, values) > 0, 2.0, 1.0) * np.where(share > 0, 1.0, 0.0)
     forward_kernels = kernels * (2.0 + values["sparse_share"] + part.shared)
+    # attention in 8 bits casts queries, keys and values, and the gradient of its result
+    core = np.where(np.equal(values["attention_program"], IN_8_BITS), one.whole, 0.0)
     return Casts(
-        share * _forward_bytes(size, one, part),
-        share * _backward_bytes(size, one, part),
+        share * (_forward_bytes(size, one, part) + core * part.heads),
+        share * (_backward_bytes(size, one, part) + core * part.core),
         forward_kernels + np.where(one.is_delayed | (share == 0), 0.0, part.norms),
         kernels * np.where(one.is_delayed, 4.0, 5.0),
         share * one.whole * (part.behind + part.routed * size.hidden),

@@ -32,7 +32,7 @@ FORMULAS: dict[str, Formula] = {
         "(3 keys + 2 values) / (keys + values) for 2.5; keys, values: widths of a head's; a layer "
         "with a window: s of sequences with the same causal attention; unfused: products, "
         "softmax, dropout, copies in memory; an `attention_program` has its rate in table "
-        "attention_rate instead",
+        "attention_rate instead; cudnn_mxfp8: backward as without a window",
         "arXiv 2307.08691 section 4.1; arXiv 2205.05198 section 4.1",
     ),
     "elementwise_seconds": Formula(

@@ -17,7 +17,14 @@ from estimators.columns.shape import SHAPE_DETAILS
 from estimators.columns.training_step import CONSTANTS as CONSTANT_COLUMNS
 from estimators.contract import Array, Catalog, IdleChoices, Record, RefusedError, Scalar
 from estimators.inputs import Inputs
-from estimators.kernels.attention import BLOCK, chip_of, default_program, programs_of, record_of
+from estimators.kernels.attention import (
+    BLOCK,
+    IN_8_BITS,
+    chip_of,
+    default_program,
+    programs_of,
+    record_of,
+)
 from estimators.kernels.products import FORMULA, kernels_of, measured_accelerators
 from estimators.training_step.format_inputs import OF_OPTIMIZER, given_constants, resolve_formats
 from estimators.training_step.modules import NONE, can_recompute
@@ -150,7 +157,7 @@ OF_EXPERTS = ("dispatcher", "overlaps_expert_comm")
 
 OF_RECIPES = (
     *("overlapped_expert_fraction", "uses_cuda_graphs", "captures_whole_steps"),
-    *("quantizes_output_layer", "recompute_modules"),
+    *("quantizes_output_layer", "attention_program", "recompute_modules"),
 )
 """Inputs with another default that such a row may set."""
 
@@ -174,10 +181,10 @@ def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
     inputs.default("framework", DEFAULTS["framework"])
     inputs.default("profile", DEFAULTS["profile"])
     inputs.look_up(catalog, "framework", "framework", ("attention",))
+    asked = {name: ~inputs.missing(name) for name in OF_RECIPES}
     _resolve_system(inputs, catalog)
     _resolve_kernels(inputs, catalog)
     given = given_constants(inputs, catalog)
-    asked = {name: ~inputs.missing(name) for name in OF_RECIPES}
     _resolve_constants(inputs, catalog)
     for name, value in DEFAULTS.items():
         if name not in OF_EXPERTS:
@@ -185,6 +192,13 @@ def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
     inputs.default("attention", "flash")
     resolve_formats(inputs, catalog, given)
     _resolve_experts(inputs, catalog, models, asked)
+    is_cast = np.equal(inputs["attention_program"], IN_8_BITS)
+    inputs.refuse(
+        "attention_program",
+        is_cast & np.not_equal(inputs["number_recipe"], "mxfp8"),
+        "has operands that only `number_recipe` mxfp8 makes",
+        "use cudnn, or `number_recipe` mxfp8",
+    )
     inputs.check((*PROBLEM, *CHOICES))
     inputs.apply(PROBLEM_RULES)
 
@@ -488,6 +502,8 @@ def _resolve_experts(
         for name in OF_RECIPES:
             if found.get(name) is not None:
                 free = rows & ~asked[name]
+                if name == "attention_program":
+                    free &= np.not_equal(inputs[name], FORMULA)
                 if name == "recompute_modules":
                     free &= can_recompute(str(found[name]), str(recipe), inputs["kv_lora_rank"])
                 inputs[name][free] = found[name]

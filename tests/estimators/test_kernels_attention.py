@@ -9,6 +9,7 @@ import pytest
 
 from estimators.contract import Catalog
 from estimators.kernels.attention import (
+    BACKWARD_PRODUCTS,
     PROGRAMS,
     MeasuredAttention,
     default_program,
@@ -120,8 +121,46 @@ def test_every_accelerator_with_kernels_knows_every_program_that_runs_there() ->
         is_hopper = name.startswith(("H100", "H200"))
         for program in PROGRAMS:
             found = record_of(known, name, program, 128) is not None
-            # FlashAttention-3 has kernels of Hopper alone
-            assert found == (is_hopper or program != "flash_3"), (name, program)
+            # FlashAttention-3 has kernels of Hopper alone, attention in MXFP8 of Blackwell
+            runs = {"flash_3": is_hopper, "cudnn_mxfp8": "B" in name.split()[0]}
+            assert found == runs.get(program, True), (name, program)
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "head_size", "forward", "backward"),
+    [
+        ("GB200 (per GPU)", 128, (1330, 1685, 1902, 1999), (745, 1054, 1287, 1436)),
+        ("GB200 (per GPU)", 192, (1535, 1925, 2219, 2355), (1047, 1364, 1494, 1552)),
+        ("GB300 (per GPU)", 128, (1751, 2272, 2570, 2727), (811, 1143, 1404, 1563)),
+        ("GB300 (per GPU)", 192, (2069, 2517, 2829, 2998), (1158, 1522, 1780, 1844)),
+    ],
+)
+def test_attention_in_mxfp8_has_the_rates_of_its_benchmark(
+    accelerator: str, head_size: int, forward: tuple[int, ...], backward: tuple[int, ...]
+) -> None:
+    """At 2,048, 4,096, 8,192 and 16,384 tokens, in TFLOP/s."""
+    known = packaged_catalog()
+    case = {"kernels": accelerator, "attention_program": "cudnn_mxfp8", "head_size": head_size}
+    peak = known.tables["accelerator"][accelerator]["bf16_flops_per_second"]
+    for number, length in enumerate((2048, 4096, 8192, 16384)):
+        found = MeasuredAttention(known, case).seconds(1e12, length, 1e9, peak, 148)
+        rates = (1 / found[0], BACKWARD_PRODUCTS / found[1])
+        assert rates == pytest.approx((forward[number], backward[number]), rel=0.05)
+
+
+def test_attention_in_mxfp8_does_not_skip_what_is_outside_a_window_backward() -> None:
+    """LLAMA: 2^30 FLOPs forward; a window of 256 leaves what 448 of 1,024 tokens have."""
+    row = {**IDEAL, **LLAMA, "num_gpus": 1, "global_batch_size": 1, "framework": "megatron_core"}
+    row |= {"kernels": "GB200", "attention_program": "cudnn_mxfp8", "num_sms": 1}
+    row |= {"precision": "fp8", "number_recipe": "mxfp8", "transposes_operands": False}
+    row |= {"matrix_flops_per_second": 2.5e15, "fp8_flops_per_second": 5e15}
+    row |= {"attention_window": 256, "window_period": 0}
+    found = evaluate([row, {**row, "attention_window": 0}], packaged_catalog())
+    whole, short = (2150e12 * length / (length + 1150) for length in (1024, 448))
+    backward = whole * 0.73 * 1024 / (1024 + 650)
+    expected = [4 * 2**30 * (448 / 1024 / short + 2.5 / backward)]
+    expected += [4 * 2**30 * (1 / whole + 2.5 / backward)]
+    assert found["attention_seconds"].tolist() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -211,6 +250,16 @@ def test_a_program_without_a_rate_is_refused() -> None:
     assert found == [
         (0, "attention_program", "flash_3", on_a100, kept),
         (2, "attention_program", "flash_2", "has no measured rate", "known: formula"),
+    ]
+
+
+def test_attention_in_mxfp8_needs_its_recipe() -> None:
+    row = {"model": "llama3_8B", "accelerator": "GB200", "num_gpus": 1, "global_batch_size": 1}
+    row |= {"framework": "megatron_core", "attention_program": "cudnn_mxfp8"}
+    given = [{**row, "precision": "bf16"}, {**row, "precision": "fp8"}]
+    _, refusals = resolve(given, packaged_catalog())
+    assert [(one.row, one.column, one.reason) for one in refusals] == [
+        (0, "attention_program", "has operands that only `number_recipe` mxfp8 makes")
     ]
 
 

@@ -142,6 +142,7 @@ def values_of(recipe: str, transposes: bool, **given: Any) -> dict[str, Any]:
         "num_bf16_layers_end": 0,
         "sparse_share": 0.0,
         "captures_whole_steps": False,
+        "attention_program": "cudnn",
         "keeps_quantized_weights": True,
         "gathered_weight_bytes": 2.0,
         **given,
@@ -228,6 +229,13 @@ def test_fused_products_of_experts_write_their_operands_in_8_bits() -> None:
     )
     assert found.forward == pytest.approx((4.0625 * (1 + 2) + 3.03125) * B)
     assert found.backward == pytest.approx((4.0625 * (1 + 2 + 2) + 3.03125) * B)
+
+
+def test_attention_in_8_bits_casts_its_inputs_and_the_gradient_of_its_result() -> None:
+    usual = formats.casts(size_of(), values_of("mxfp8", False))
+    found = formats.casts(size_of(), values_of("mxfp8", False, attention_program="cudnn_mxfp8"))
+    assert found.forward - usual.forward == pytest.approx(4.0625 * 2 * B)
+    assert found.backward - usual.backward == pytest.approx(4.0625 * B)
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,24 @@ def test_a_release_has_the_recipe_of_its_time(
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
+        ({"model": "qwen3_30B_A3B"}, "cudnn_mxfp8"),
+        ({"model": "qwen3_30B_A3B", "framework_release": 26.04}, "cudnn"),
+        ({"model": "qwen3_30B_A3B", "attention_program": "cudnn"}, "cudnn"),
+        ({"model": "qwen3_30B_A3B", "number_recipe": "tensorwise"}, "cudnn"),
+        ({"model": "qwen3_30B_A3B", "kernels": "formula"}, "formula"),
+        ({"model": "deepseek_v3"}, "cudnn"),
+        ({"model": "deepseek_v3", "accelerator": "GB300 (per GPU)"}, "cudnn_mxfp8"),
+        ({"model": "gpt_oss_120B"}, "cudnn_mxfp8"),
+    ],
+)
+def test_attention_has_the_format_of_the_recipe(row: dict[str, Any], expected: str) -> None:
+    found = resolved({"accelerator": "GB200 (per GPU)", "precision": "fp8", **row})
+    assert found["attention_program"] == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
         ({"model": "deepseek_v3"}, True),
         ({"model": "gpt_oss_120B"}, True),
         ({"model": "qwen3_235B_A22B"}, False),
