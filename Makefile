@@ -6,7 +6,8 @@ python := .venv/bin/python
 # Tests start the program some hundred times: compiling it each time takes a quarter of a second.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart test test-all lint format docs site lock bench clean runtime dev
+.PHONY: help quickstart test test-all lint lint-types lint-sql lint-format lint-style format docs site \
+	lock bench clean runtime dev
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do \
@@ -23,9 +24,19 @@ test-all: dev ## Run every test, the long ones as well
 	@$(python) -m pytest -n auto --dist worksteal $(ARGS)
 
 lint: dev ## Check formatting, style, types and SQL
-	@failed=; for check in "ruff format --check ." "ruff check ." mypy "sqlfluff lint sql"; do \
-		echo "$$check"; $(python) -m $$check || failed=1; \
-	done; test -z "$$failed"
+	@$(MAKE) --no-print-directory --keep-going lint-types lint-sql lint-format lint-style
+
+lint-types: dev
+	$(python) -m mypy
+
+lint-sql: dev
+	$(python) -m sqlfluff lint sql
+
+lint-format: dev
+	$(python) -m ruff format --check .
+
+lint-style: dev
+	$(python) -m ruff check .
 
 format: dev ## Format Python and SQL, and correct style
 	@$(python) -m ruff check --fix-only .
