@@ -268,6 +268,10 @@ def test_help_imports_neither_database_nor_arrays() -> None:
     code = """if True:
         import sys
         from warehouse.cli.main import run
+        for package in map(importlib.import_module, ("estimators", "warehouse")):
+            for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+                importlib.import_module(module.name)
+        assert not {"benchmarks", "docs", "tests"}.intersection(sys.modules)
         assert run() == 0
         heavy = {"duckdb", "numpy", "polars", "pyarrow"} & set(sys.modules)
         assert not heavy, heavy
@@ -384,11 +388,11 @@ def test_the_lock_has_hashes_of_everything_that_is_asked_for_and_names_no_index(
 
 
 @pytest.mark.long
-def test_the_installed_wheel_builds_a_database_from_its_own_files(
+def test_the_installed_wheel_has_all_its_modules_and_builds_a_database_from_its_own_files(
     unpacked_wheel: Path, tmp_path: Path
 ) -> None:
     code = """if True:
-        import os, sys
+        import importlib, os, pkgutil, sys
         sys.path.remove("")  # the current directory may be the source tree
         from warehouse.database import resources
         from warehouse.cli.main import run

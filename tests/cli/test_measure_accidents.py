@@ -104,9 +104,10 @@ def test_a_killed_measure_leaves_all_or_nothing(
         assert [len(found[name]) for name in ("measurement", "study_cell", "cell")] == [2, 2, 4]
     else:
         assert found == before
-    code, _, err = warehouse(*arguments)
-    assert code == 0, err
-    assert len(contents(database)["measurement"]) == 2
+    if place == "warehouse.measure.store.registered":  # rows were written, and not committed
+        code, _, err = warehouse(*arguments)
+        assert code == 0, err
+        assert len(contents(database)["measurement"]) == 2
 
 
 @pytest.mark.parametrize("size", [0, 65536])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.shared import Command
+from tests.shared import Command, Shared, call
 
 pytestmark = pytest.mark.long
 
@@ -29,6 +30,25 @@ global_batch_size = 64
 activation_recompute = "none"
 {}
 """
+
+
+@pytest.fixture(scope="module")
+def measured(shared: Shared, empty_warehouse: Path) -> Path:
+    """A database with the runs of teamC, to copy."""
+
+    def make(place: Path) -> None:
+        path = shutil.copyfile(empty_warehouse, place / "warehouse.duckdb")
+        (place / "runs.csv").write_text(TEXT.format(2, 2))
+        code, _, err = call("measure", place / "runs.csv", "--name", "teamC", "--db", path)
+        assert code == 0, err
+
+    return shared("measured by teamC", make) / "warehouse.duckdb"
+
+
+@pytest.fixture
+def _team_c(measured: Path, database: Path) -> None:
+    """Have the runs of teamC, of tensor-parallel degree 2, in the database."""
+    shutil.copyfile(measured, database)
 
 
 @pytest.fixture
@@ -63,8 +83,8 @@ COUNTS = "select {}".format(
 )
 
 
+@pytest.mark.usefixtures("_team_c")
 def test_each_name_is_a_study_of_its_own_whatever_the_file_is_called(
-    measure: Callable[..., None],
     warehouse: Command,
     database: Path,
     stored: Callable[[str], list[Any]],
@@ -72,8 +92,9 @@ def test_each_name_is_a_study_of_its_own_whatever_the_file_is_called(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for team, degree in (("teamC", 2), ("teamD", 4)):
-        measure(team, degree)
+        (tmp_path / team).mkdir()
         monkeypatch.chdir(tmp_path / team)
+        Path("runs.csv").write_text(TEXT.format(degree, degree))
         options = ("--name", team, "--replace", "--db", database)
         assert warehouse("measure", "runs.csv", *options)[0] == 0
     assert stored("select study, num_cells from study order by all") == [
@@ -83,13 +104,13 @@ def test_each_name_is_a_study_of_its_own_whatever_the_file_is_called(
     assert stored(COMPARED) == [("teamC", 2), ("teamD", 2)]
 
 
+@pytest.mark.usefixtures("_team_c")
 def test_dropping_takes_out_the_runs_with_what_was_evaluated_for_them_alone(
     measure: Callable[..., None],
     warehouse: Command,
     database: Path,
     stored: Callable[[str], list[Any]],
 ) -> None:
-    measure("teamC", 2)
     before = stored(COUNTS)
     measure("teamD", 4)
     code, out, err = warehouse("measure", "--drop", "teamD", "--db", database)
@@ -101,35 +122,35 @@ def test_dropping_takes_out_the_runs_with_what_was_evaluated_for_them_alone(
     assert stored(COUNTS) == [(0,) * 6]
 
 
+@pytest.mark.usefixtures("_team_c")
 def test_cells_that_another_name_asks_for_stay(
     measure: Callable[..., None],
     warehouse: Command,
     database: Path,
     stored: Callable[[str], list[Any]],
 ) -> None:
-    measure("teamC", 2)
     measure("teamD", 2)  # the same layouts
     assert warehouse("measure", "--drop", "teamC", "--db", database)[0] == 0
     assert stored(COMPARED) == [("teamD", 2)]
     assert stored("select study from study") == [("measure teamD",)]
 
 
+@pytest.mark.usefixtures("_team_c")
 def test_an_earlier_file_of_the_name_leaves_nothing_behind(
     measure: Callable[..., None],
     warehouse: Command,
     database: Path,
     stored: Callable[[str], list[Any]],
 ) -> None:
-    measure("teamC", 2)
     measure("teamC", 4, "--replace")
     assert warehouse("measure", "--drop", "teamC", "--db", database)[0] == 0
     assert stored(COUNTS) == [(0,) * 6]
 
 
+@pytest.mark.usefixtures("_team_c")
 def test_an_unknown_name_is_refused_before_anything_is_written(
-    measure: Callable[..., None], warehouse: Command, database: Path
+    warehouse: Command, database: Path
 ) -> None:
-    measure("teamC", 2)
     before = database.read_bytes()
     code, out, err = warehouse("measure", "--drop", "team", "--db", database)
     assert (code, out) == (3, "")
@@ -145,13 +166,12 @@ def test_nothing_is_made_to_drop_from(warehouse: Command, database: Path) -> Non
     assert not database.exists()
 
 
+@pytest.mark.usefixtures("_team_c")
 def test_the_study_of_measurements_is_not_dropped_from_under_them(
-    measure: Callable[..., None],
     warehouse: Command,
     database: Path,
     stored: Callable[[str], list[Any]],
 ) -> None:
-    measure("teamC", 2)
     before = stored(COUNTS)
     code, out, err = warehouse("drop", "measure teamC", "--db", database)
     assert (code, out) == (3, "")
@@ -163,14 +183,13 @@ def test_the_study_of_measurements_is_not_dropped_from_under_them(
     assert stored(COUNTS) == before
 
 
+@pytest.mark.usefixtures("_team_c")
 def test_a_sweep_of_the_same_problem_can_be_dropped(
-    measure: Callable[..., None],
     warehouse: Command,
     database: Path,
     stored: Callable[[str], list[Any]],
     tmp_path: Path,
 ) -> None:
-    measure("teamC", 2)
     study = tmp_path / "swept.toml"
     study.write_text(STUDY.format("swept", ""))
     assert warehouse("sweep", study, "--db", database)[0] == 0
@@ -178,10 +197,10 @@ def test_a_sweep_of_the_same_problem_can_be_dropped(
     assert stored(COMPARED) == [("teamC", 2)]
 
 
+@pytest.mark.usefixtures("_team_c")
 def test_any_other_study_that_alone_holds_a_measured_problem_is_not_dropped_either(
-    measure: Callable[..., None], warehouse: Command, database: Path
+    warehouse: Command, database: Path
 ) -> None:
-    measure("teamC", 2)
     with duckdb.connect(str(database)) as connection:  # as stored by an earlier version
         connection.execute("update study set study = 'evaluate runs.csv published'")
         connection.execute("update study_cell set study = 'evaluate runs.csv published'")

@@ -41,7 +41,7 @@ def test_for_so_many_dollars_the_fastest_count_is_taken(
 ) -> None:
     base = planned[1]
     budget = 1.05 * base["cost_usd"]
-    found, said = plan("--budget-usd", budget, "--max-gpus", 64)
+    found, _ = plan("--budget-usd", budget, "--max-gpus", 64)
     assert found["cost_usd"] <= budget
     faster = [
         line
@@ -49,9 +49,6 @@ def test_for_so_many_dollars_the_fastest_count_is_taken(
         if line["note"] is None and line["training_seconds"] < found["training_seconds"]
     ]
     assert all(line["cost_usd"] > budget for line in faster)
-    again, said = plan("--budget-usd", budget, "--max-gpus", 64)
-    assert again["swept"] == {"cells": 0, "rows": 0}
-    assert said.count("stored already") == 2
 
 
 def test_with_so_many_megawatts_no_more_gpus_are_taken_than_they_feed(
@@ -84,14 +81,13 @@ def test_limits_that_only_a_count_between_two_powers_keeps_are_not_refused(
     # with a host that costs nothing: else the layers of twelve are as long as those of eight
     # and servers of two: twelve GPUs are sold
     free = ("host_seconds_per_launch=0", "--nvlink-size", 2)
-    base, _ = plan("--gpus", 8, *free)
     between, _ = plan("--gpus", 12, *free)
-    assert between["training_seconds"] < base["training_seconds"]
     days = between["training_seconds"] * 1.001 / 86400
     limits = ("--days", days, "--watts", WATTS, "--max-mw", 12.5 * WATTS * PUE / 1e6)
     found, _ = plan(*free, *limits)
     assert found["num_gpus"] == 12
     powers = [line for line in found["counts"] if line["num_gpus"].bit_count() == 1]
+    assert {8, 16} <= {line["num_gpus"] for line in powers}
     fed = 12.5 * WATTS * PUE
     assert not [
         line

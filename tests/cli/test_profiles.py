@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.shared import Command, call
+from tests.shared import Command, Shared, call
 
 pytestmark = pytest.mark.long
 
@@ -31,19 +31,21 @@ tensor_parallel = 4
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, empty_warehouse: Path) -> tuple[Path, Path]:
+def made(shared: Shared, empty_warehouse: Path) -> tuple[Path, Path]:
     """A database with two profiles and a study swept under one of them, to copy."""
-    folder = tmp_path_factory.mktemp("profiles")
-    path = shutil.copyfile(empty_warehouse, folder / "warehouse.duckdb")
-    fit = ("--fit", "product_rate_factor", "--db", path)
-    for name in ("tuned", "other"):
-        code, _, err = call("calibrate", "published_megatron_recompute", "--name", name, *fit)
+
+    def make(place: Path) -> None:
+        path = shutil.copyfile(empty_warehouse, place / "warehouse.duckdb")
+        fit = ("--fit", "product_rate_factor", "--db", path)
+        for name in ("tuned", "other"):
+            code, _, err = call("calibrate", "published_megatron_recompute", "--name", name, *fit)
+            assert code == 0, err
+        (place / "steps.toml").write_text(STUDY)
+        code, _, err = call("sweep", place / "steps.toml", "--profile", "tuned", "--db", path)
         assert code == 0, err
-    study = folder / "steps.toml"
-    study.write_text(STUDY)
-    code, _, err = call("sweep", study, "--profile", "tuned", "--db", path)
-    assert code == 0, err
-    return path, study
+
+    place = shared("profiles", make)
+    return place / "warehouse.duckdb", place / "steps.toml"
 
 
 @pytest.fixture

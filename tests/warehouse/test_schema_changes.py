@@ -13,6 +13,7 @@ from typing import Any, TypedDict, cast
 import duckdb
 import pytest
 
+from estimators import registry
 from estimators.columns import COLUMNS, Column
 from estimators.contract import Relation
 from estimators.registry import ESTIMATORS
@@ -28,6 +29,7 @@ DIE_AT = """
 import os, sys
 from pathlib import Path
 import duckdb
+from estimators import registry
 from warehouse.database import resources
 from warehouse.database.schema import prepare
 
@@ -44,7 +46,8 @@ class Dying:
     def commit(self):
         os.kill(os.getpid(), 9)
 
-path, sql, reference = sys.argv[1:]
+path, sql, reference, *names = sys.argv[1:]
+registry.ESTIMATORS = {name: registry.ESTIMATORS[name] for name in names}
 for statements in sys.stdin:
     child = os.fork()  # a process each, and one start of the program for all of them
     if not child:
@@ -319,6 +322,7 @@ def test_a_name_with_a_quote_cannot_break_out(
     assert columns_of(connection, "cell")
 
 
+@pytest.mark.usefixtures("few_estimators")
 @pytest.mark.long
 def test_a_kill_at_any_statement_leaves_all_or_nothing(
     tmp_path: Path, directories: Directories
@@ -328,7 +332,7 @@ def test_a_kill_at_any_statement_leaves_all_or_nothing(
         counting = Counting(opened)
         prepare(cast("duckdb.DuckDBPyConnection", counting), **directories)
         wanted = dump(opened)
-    arguments = [path, directories["sql"], directories["reference"]]
+    arguments = [path, directories["sql"], directories["reference"], *registry.ESTIMATORS]
     command = [sys.executable, "-c", DIE_AT, *map(str, arguments)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as dying:
@@ -355,7 +359,7 @@ def test_a_kill_while_refreshing_keeps_the_rows(
         opened.execute("insert into problem by name select 1 as problem_id, 'gpt' as model")
     with open_for_write(database) as opened:  # read back: DuckDB may write a view differently
         before = dump(opened)
-    arguments = [database, directories["sql"], directories["reference"]]
+    arguments = [database, directories["sql"], directories["reference"], *registry.ESTIMATORS]
     command = [sys.executable, "-c", DIE_AT, *map(str, arguments)]
     done = subprocess.run(command, input="999\n", capture_output=True, text=True, check=False)
     assert done.stdout == "-9\n", done.stderr

@@ -12,17 +12,8 @@ import pytest
 from warehouse.database import resources
 from warehouse.database.create_views import create_views
 from warehouse.database.schema import prepare
-from warehouse.database.views import FUNCTIONS, LAYERS, checks, definition
+from warehouse.database.views import LAYERS, checks, definition
 from warehouse.errors import InputError
-
-ARGUMENTS = {
-    "name_asked": "'asked_model', 'gpt3', ['model']",
-    "best": "'gpt3_1T', 64",
-    "compare": "'A100', 'B200'",
-    "near_optimal_layouts": "5",
-    "training_run": "'gpt3_1T', 20e12, 64",
-}
-"""Arguments of macros that take more than tokens."""
 
 HEADER = "-- What it shows.\n-- Grain: one row per number\n"
 CONFIGURATION = "-- What it shows.\n-- Grain: one row per configuration\n"
@@ -245,14 +236,13 @@ def test_every_change_of_a_file_changes_the_definition(sql: Callable[..., Path])
     assert definition(directory) == definition(directory)
 
 
-@pytest.mark.long
-def test_all_packaged_files_become_views_that_answer(
+def test_every_packaged_file_becomes_a_view_or_a_macro(
     warehouse_connection: duckdb.DuckDBPyConnection,
 ) -> None:
-    files = [p.stem for layer in LAYERS for p in (resources.sql_directory() / layer).glob("*.sql")]
-    assert len(files) > 2
-    macros = {p.stem for p in (resources.sql_directory() / FUNCTIONS).glob("*.sql")}
-    for name in files:
-        arguments = ARGUMENTS.get(name, "20e12")
-        call = f"{name}({arguments})" if name in macros else name
-        warehouse_connection.execute(f"select * from {call} limit 1").fetchall()
+    """DuckDB reads a view whole when it is made; tests/sql has rows of each."""
+    directory = resources.sql_directory()
+    made = "select view_name from duckdb_views() union select function_name from duckdb_functions()"
+    names = {name for (name,) in warehouse_connection.execute(made).fetchall()}
+    files = {path.stem for layer in LAYERS for path in directory.glob(f"{layer}/*.sql")}
+    assert len(files) > 80
+    assert files - names == set()

@@ -18,12 +18,23 @@ def init(db: Database = DEFAULT_DATABASE) -> None:
     Tables, reference tables and views become those of this version, and what is missing comes
     back. Not needed before other commands: each does the same where it has to.
     """
+    bring_up_to_date(db, anew=True)
+
+
+def bring_up_to_date(db: Path, *, anew: bool = False) -> None:
+    """Create the database, or change what is of another version, and say so.
+
+    Parameters
+    ----------
+    anew
+        Whether reference tables and views of this version are made again.
+    """
     from warehouse.database.connection import open_for_write
     from warehouse.database.schema import prepare
 
     existed = db.exists()
     with open_for_write(db) as connection:
-        if existed:
+        if existed and anew:
             prepare(connection, force=True)
         tables, views = (
             connection.execute(f"select count(*) from {kind} where not internal").fetchall()[0][0]

@@ -12,7 +12,7 @@ import typer
 
 from warehouse import settings
 from warehouse.cli.common import say
-from warehouse.cli.database import init
+from warehouse.cli.database import bring_up_to_date
 from warehouse.cli.options import DEFAULT_DATABASE, Database
 from warehouse.cli.sweep import run_with_progress, summary
 from warehouse.show.formats import count
@@ -48,7 +48,7 @@ def quickstart(
     from warehouse.sweep.asked import asked_study
 
     started = time.perf_counter()
-    init(db)
+    bring_up_to_date(db)
     for name, variant in studies(small=small):
         report = run_with_progress(db, asked_study(name, db, variant))
         say(summary(report))
