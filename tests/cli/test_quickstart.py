@@ -59,7 +59,7 @@ def test_the_answer_is_that_of_the_stored_rows(
         ).fetchall()
     days = 300e9 / (512 * 2048) * step / 86400
     assert answer["time"].startswith(f"{days:.1f} days, nine times in ten ")
-    assert answer["time"].endswith(f"; {step:.1f} s a step, {100 * mfu:.0f} % of the peak")
+    assert answer["time"].endswith(f"; {step:.3g} s a step, {100 * mfu:.0f} % of the peak")
     assert answer["memory"].startswith(f"{memory / 1e9:.1f} of ")
 
 

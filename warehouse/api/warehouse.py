@@ -611,7 +611,7 @@ class Warehouse(DatabaseFile):
         profile: str | None = None,
         catalog: Path | None = None,
         headroom_gb: float = 0.0,
-        price: float | None = None,
+        price: float | str | Sequence[float | str] | None = None,
         basis: str | None = None,
         electricity_price: float | None = None,
         pue: float | str | None = None,
@@ -682,12 +682,12 @@ class Warehouse(DatabaseFile):
             seq_len=seq_len,
             nvlink_size=nvlink_size,
             headroom_gb=headroom_gb,
-            price=price,
             electricity_price=electricity_price,
             watts=watts,
             top=top,
         )
         top = numbers.pop("top")
+        prices = [checked_value("price", each) for each in several(price)]
         options = PlanOptions(
             gpus=numbers.pop("num_gpus", None),
             batch=numbers.pop("global_batch_size", None),
@@ -698,6 +698,7 @@ class Warehouse(DatabaseFile):
             framework=framework,
             profile=profile,
             catalog=catalog,
+            price=prices,
             basis=basis,
             goodput=as_text(goodput),
             pue=as_text(pue),

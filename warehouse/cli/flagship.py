@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from warehouse.cli.common import fetched, records, say
-from warehouse.cli.plan_report import layout_line
+from warehouse.cli.plan_summary import layout_line, summary_lines
 from warehouse.database.sql_text import literal
 from warehouse.show.formats import count
-from warehouse.show.units import run_time_in_words, run_times_in_words
+from warehouse.show.units import run_time_in_words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,7 +83,7 @@ def flagship_lines(database: Path, *, small: bool) -> list[str]:
         f"Best layout of {flagship.model}: {flagship.tokens / 1e9:,.0f} G tokens on "
         f"{flagship.num_gpus:,} {ACCELERATOR}, nothing fitted",
         "",
-        *_answer_lines(answer),
+        *summary_lines(answer),
         *_published_lines(answer, published, error),
         "",
         f"{database} holds {count(num_rows, 'configuration')} "
@@ -133,26 +133,6 @@ def _stored(
     return published, error, size["num_rows"]
 
 
-def _answer_lines(answer: PlanAnswer) -> list[str]:
-    best, own = answer.best, answer.own_count
-    likely = answer.uncertainty.likely
-    steps = best["training_seconds"] / best["step_seconds"]
-    interval = (
-        f", nine times in ten {run_times_in_words(*(steps * end for end in likely))}"
-        if likely
-        else ""
-    )
-    [price] = [line for line in answer.costs if line["basis"] == "on_demand"]
-    return [
-        f"  layout     {layout_line(answer, best)}",
-        f"  time       {run_time_in_words(best['training_seconds'])}{interval}; "
-        f"{best['step_seconds']:.1f} s a step, {100 * best['mfu']:.0f} % of the peak",
-        f"  cost       {_dollars(own['cost_usd'])} at {price['usd_per_gpu_hour']:.2f} USD "
-        f"per GPU-hour (on demand, {price['year']}); {own['energy_kwh'] / 1e3:,.0f} MWh",
-        f"  memory     {best['memory_bytes'] / 1e9:.1f} of {best['hbm_bytes'] / 1e9:.1f} GB a GPU",
-    ]
-
-
 def _published_lines(
     answer: PlanAnswer, published: dict[str, Any], error: dict[str, Any]
 ) -> list[str]:
@@ -167,7 +147,3 @@ def _published_lines(
         f"  accuracy   {100 * error['error']:.1f} % mean error on the {error['num_rows']} steps of "
         f"its table ({PAPER})",
     ]
-
-
-def _dollars(amount: float) -> str:
-    return f"{amount / 1e6:,.1f} M USD" if amount >= 1e6 else f"{amount:,.0f} USD"

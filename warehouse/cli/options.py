@@ -232,15 +232,6 @@ Goodput = Annotated[
         complete=completion.of_tables("goodput"),
     ),
 ]
-Price = Annotated[
-    float | None,
-    number_option(
-        "--price",
-        "Price of an hour of one GPU, instead of published ones.",
-        metavar="USD",
-        above=0,
-    ),
-]
 Prices = Annotated[
     list[float] | None,
     number_option(

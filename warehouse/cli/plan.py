@@ -25,7 +25,7 @@ from warehouse.cli.options import (
     NvlinkSize,
     Output,
     PowerTerms,
-    Price,
+    Prices,
     Profile,
     SequenceLength,
     Top,
@@ -102,7 +102,7 @@ class LimitOptions:
 class PriceOptions:
     """Options of the price and of the carbon."""
 
-    price: Price = None
+    price: Prices = None
     basis: Annotated[
         str | None,
         text_option(

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from warehouse.ask.terms import whose_prices
 from warehouse.cli.common import batch_in_words, domain_in_words, put, put_for_people
+from warehouse.cli.plan_summary import accuracy_line, layout_line, summary_lines
 from warehouse.plan.answer import NEAR_CAPACITY
 from warehouse.plan.compare import time_in_words
 from warehouse.plan.queries import STEP_PARTS
 from warehouse.plan.servers import is_sold, server_size
 from warehouse.plan.stages import explain_stage
 from warehouse.show.formats import Format, count
-from warehouse.show.units import in_words, layout_in_words, run_times_in_words, unless_rounding
+from warehouse.show.units import in_words, run_times_in_words, unless_rounding
 from warehouse.show.values import Figure
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _COUNT_COLUMNS = (
 )
 _ERROR_COLUMNS = (
     *("reference", "published_group", "num_rows", "num_published"),
-    *("mean_absolute_relative_error", "max_absolute_relative_error", "bias"),
+    *("time_mean_absolute_relative_error", "time_max_absolute_relative_error", "time_bias"),
 )
 
 
@@ -163,6 +164,8 @@ def put_report(answer: PlanAnswer, top: int, form: Format = Format.TABLE) -> Non
     report = _Report(form)
     for line in question_lines(answer.run):
         report.line(line)
+    report.heading(f"The best layout on {answer.num_gpus:,} GPUs")
+    report.listed([*summary_lines(answer), accuracy_line(answer)])
     report.heading(f"The best layouts on {answer.num_gpus:,} GPUs")
     report.table(rows, _LAYOUT_DROPPED | _same(rows, ("strategy", "attention")))
     for line in layout_lines(answer):
@@ -198,6 +201,11 @@ class _Report:
         """Write a line; in Markdown a paragraph of its own."""
         ends = "\n\n" if self._is_markdown else "\n"
         sys.stdout.write("".join(f"{each}{ends}" for each in text.splitlines()))
+
+    def listed(self, lines: Sequence[str]) -> None:
+        """Write lines of a list; Markdown needs a mark for each."""
+        for line in lines:
+            sys.stdout.write(f"- {line.strip()}\n" if self._is_markdown else f"{line}\n")
 
     def table(self, rows: Sequence[Line], drop: frozenset[str] = frozenset()) -> None:
         """Write rows in the units and headings of people."""
@@ -345,7 +353,7 @@ def _put_uncertainty(report: _Report, answer: PlanAnswer) -> None:
     for line in (*memory_lines(answer), *sure.unlike):
         report.line(line)
     if sure.errors:
-        report.line("error of the rate on published steps (+: too fast, the time is too short):")
+        report.line("error of the time on published steps (-: too fast, the time is too short):")
         report.table(
             [
                 {
@@ -404,12 +412,6 @@ def _with_options(lines: Sequence[Line], note: str) -> list[dict[str, Any]]:
         {**line, note: f"{line[note]}: {line['option']}" if line["option"] else line[note]}
         for line in lines
     ]
-
-
-def layout_line(answer: PlanAnswer, layout: Line) -> str:
-    """Return a layout in words; its strategy where the estimator has a choice of it."""
-    has_strategy = "strategy" in answer.run.estimator.choice_columns
-    return layout_in_words({n: v for n, v in layout.items() if n != "strategy" or has_strategy})
 
 
 def _longer(layout: Line, best: Line) -> str:

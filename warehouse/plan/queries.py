@@ -204,6 +204,11 @@ def costs(run: TrainingRun, problem: int) -> str:
         "given_usd_per_kwh": run.terms.usd_per_kwh,
         "given_watts": run.terms.watts,
     }
+    rate, prices = "usd_per_gpu_hour", ""
+    if len(run.terms.prices) > 1:  # the same run at each price
+        rate = "price.usd_per_gpu_hour"
+        listed = ", ".join(f"({_double(each)})" for each in run.terms.prices)
+        prices = f"\ncross join (values {listed}) as price (usd_per_gpu_hour)"
     return f"""\
 {_best_hours(run, problem)}
 select
@@ -211,15 +216,15 @@ select
     year,
     num_quotes,
     quote_vendors,
-    usd_per_gpu_hour,
-    best.gpu_hours * usd_per_gpu_hour as cost_usd,
+    {rate} as usd_per_gpu_hour,
+    best.gpu_hours * {rate} as cost_usd,
     price_source,
     price_note
 from {_macro("training_cost_for", run, problem, given)}
-cross join best
+cross join best{prices}
 where {_of_estimator(run)}
 qualify year is null or year = max(year) over (partition by basis)
-order by basis = 'owned', usd_per_gpu_hour"""
+order by basis = 'owned', {rate}"""
 
 
 def energies(run: TrainingRun, problem: int) -> str:

@@ -50,6 +50,8 @@ class PlanOptions:
     ----------
     pairs
         Texts such as ``num_layers=80``: a shape, attributes of the system, layout columns.
+    price
+        Prices of an hour of one GPU; the first is that of the other GPU counts.
     goodput, pue, carbon
         A number, or the name of a row of table ``goodput``, ``facility_pue``, ``grid_carbon``;
         several of the last.
@@ -76,7 +78,7 @@ class PlanOptions:
     batch: int | None = None
     headroom_gb: float = 0.0
     goodput: str | None = None
-    price: float | None = None
+    price: Sequence[float] | None = None
     basis: str | None = None
     electricity_price: float | None = None
     pue: str | None = None
@@ -147,17 +149,24 @@ class CostTerms:
     ----------
     basis
         Basis of the price that a budget is compared with.
+    prices
+        Prices of an hour of one GPU that were given.
     carbons
         Emissions of electricity that were given [kg/kWh], with the names of their grids.
     """
 
     basis: str = BASES[0]
     goodput: float | None = None
-    price: float | None = None
+    prices: Sequence[float] = ()
     pue: float | None = None
     usd_per_kwh: float | None = None
     watts: float | None = None
     carbons: Sequence[Term] = ()
+
+    @property
+    def price(self) -> float | None:
+        """The price that was given first, at which GPU counts are compared; None: published."""
+        return self.prices[0] if self.prices else None
 
 
 @dataclass(frozen=True)
@@ -288,8 +297,13 @@ def _refuse_wrong_use(options: PlanOptions) -> None:
         )
     if options.basis is not None and options.basis not in BASES:
         raise UsageError(f"`--basis` {options.basis} is not known", f"use {', '.join(BASES)}")
-    if options.basis is not None and options.price is not None:
+    if options.basis is not None and options.price:
         raise UsageError("`--basis` and `--price` exclude one another", "use one of them")
+    if options.budget_usd is not None and len(options.price or ()) > 1:
+        raise UsageError(
+            "`--budget-usd` is compared with one price, and `--price` is given several times",
+            "plan once for each price",
+        )
 
 
 def _values(estimator: Estimator, options: PlanOptions) -> dict[str, Scalar]:
@@ -334,7 +348,7 @@ def read_terms(options: PlanOptions, reference: DuckDBPyConnection) -> CostTerms
         number_or_name(
             reference, options.goodput, "goodput", "goodput", "$value > 0 and $value <= 1"
         ),
-        options.price,
+        tuple(dict.fromkeys(options.price or ())),
         number_or_name(
             reference, options.pue, "pue", "facility_pue", "$value >= 1 and $value <= 10"
         ),

@@ -307,9 +307,10 @@ def _no_counts(run: TrainingRun, by_memory: float, by_days: float, by_power: flo
 
 
 def _next_with_layouts(run: TrainingRun, num_gpus: int, *, above: bool) -> int | None:
-    """Return the next count that is sold and has a layout, None if none up to half or double has.
+    """Return the next count that is sold and has a layout, None if none is found.
 
-    Of many counts in between, the multiples of larger powers of two are tried: they divide more.
+    Counts from half to double are tried. Of many, these are the multiples of larger powers of two,
+    which divide more. Below half, powers of two are tried.
     """
     server = server_size(run)
     ends = (num_gpus, 2 * num_gpus) if above else (num_gpus // 2 - 1, num_gpus - 1)
@@ -318,7 +319,7 @@ def _next_with_layouts(run: TrainingRun, num_gpus: int, *, above: bool) -> int |
     while len(sold) > _TRIED_NEXT:
         unit *= 2
         sold = [n for n in sold if n % unit == 0]
-    nearest = sold if above else reversed(sold)
+    nearest = sold if above else sold[::-1] + [2**n for n in range(ends[0].bit_length(), -1, -1)]
     return next((n for n in nearest if n != num_gpus and _has_layouts(run, n)), None)
 
 
