@@ -161,6 +161,11 @@ COMMANDS = (
         "database",
     ),
     Entry(
+        "repair",
+        "Copy what can be read of a damaged database, and evaluate the rest again.",
+        "warehouse repair",
+    ),
+    Entry(
         "compact",
         "Shrink the database file.",
         "warehouse compact",

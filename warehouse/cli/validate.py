@@ -13,7 +13,12 @@ from warehouse.cli.options import DEFAULT_DATABASE, Output, ReadDatabase
 from warehouse.show.formats import count, write
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from duckdb import DuckDBPyConnection
+
+    from warehouse.database.deep_check import Damage
 
 COMPARISON = "megatron_comparison"
 """The view that most tables below read."""
@@ -34,6 +39,10 @@ def validate(
     measurements: Annotated[
         bool, typer.Option("--measurements", help="List every measurement, too.")
     ] = False,
+    deep: Annotated[
+        bool,
+        typer.Option("--deep", help="First read every value of every table, and stop at damage."),
+    ] = False,
     db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
     """Run the checks and compare estimates with measurements.
@@ -42,13 +51,16 @@ def validate(
     comparison follows: the errors by group of measurements, with those of the best constant; the
     share of them within the intervals of the estimates; the errors per reference table, estimator
     and variant, with those of simple baselines; each published step; the errors by degree; the
-    times of whole runs; and the ranks of published layouts. CSV has the first table.
+    times of whole runs; and the ranks of published layouts. CSV has the first table. --deep names
+    the cells that a damaged file has lost; `warehouse repair` evaluates them again.
     """
     from warehouse.database.connection import open_for_read
     from warehouse.database.kept import keep_view
     from warehouse.errors import CheckError
 
     with open_for_read(db) as connection:
+        if deep:
+            check_deeply(connection, db)
         failed = run_checks(connection)
         keep_view(connection, COMPARISON)
         with output.opened():
@@ -65,6 +77,51 @@ def validate(
             f"{count(len(failed), 'check')} found rows: {', '.join(failed)}",
             "the rows are listed above; each check is a query in sql/checks",
         )
+
+
+def check_deeply(connection: DuckDBPyConnection, db: Path) -> None:
+    """Read every value of a database; list the cells that cannot be read, and raise."""
+    from warehouse.database.deep_check import deep_check
+    from warehouse.errors import CheckError
+
+    damage = deep_check(connection)
+    if not damage:
+        say("every value of every table can be read")
+        return
+    say_damage(damage)
+    cells = sorted(frozenset().union(*(each.cells for each in damage)))
+    if cells:
+        listed = ", ".join(map(str, cells[:MAX_SHOWN]))
+        columns, rows = fetched(connection, _HURT.format(cells=listed))
+        write(sys.stderr, columns, [rows])
+        if len(cells) > MAX_SHOWN:
+            say(f"... and {count(len(cells) - MAX_SHOWN, 'more cell')}")
+    raise CheckError(
+        f"{db}: {count(len(damage), 'table')} and {count(len(cells), 'cell')} are damaged",
+        "`warehouse repair` copies the rest and evaluates these cells again",
+    )
+
+
+def say_damage(damage: Sequence[Damage]) -> None:
+    """Say which columns and rows of which tables cannot be read."""
+    for each in damage:
+        rows = " and ".join(f"{first:,} to {last:,}" for first, last in each.spans[:MAX_SHOWN])
+        rows += " and others" if len(each.spans) > MAX_SHOWN else ""
+        columns = ", ".join(each.columns) or "its index"
+        say(f"{each.table}: {columns}{f', rows {rows}' if rows else ''}: {each.reason}")
+
+
+_HURT = """\
+select
+    cell.estimator, cell.relation, cell.variant, cell.cell_id, cell.num_rows,
+    problem.model, problem.accelerator, problem.num_gpus,
+    string_agg(distinct study_cell.study, ', ' order by study_cell.study) as studies
+from cell
+inner join problem using (problem_id)
+left join study_cell using (cell_id)
+where cell.cell_id in ({cells})
+group by all
+order by all"""
 
 
 def run_checks(connection: DuckDBPyConnection) -> list[str]:

@@ -17,6 +17,7 @@ SNAPSHOT = ".snapshot"
 """Follows the name of a database in that of its published state."""
 
 COMPACTED = ".compact"
+REPAIRED = ".repaired"
 PARTIAL = ".partial"
 PROGRESS = ".progress.json"
 
@@ -27,7 +28,7 @@ def remove_leftovers(database: Path) -> None:
     A writer holds the lock: no other process sweeps, shrinks the file or publishes a snapshot.
     New files of processes that still run stay.
     """
-    endings = (COMPACTED, f"{COMPACTED}.wal", SNAPSHOT, PROGRESS)
+    endings = (COMPACTED, f"{COMPACTED}.wal", REPAIRED, f"{REPAIRED}.wal", SNAPSHOT, PROGRESS)
     for ending in (*endings, SNAPSHOT + PARTIAL, PROGRESS + PARTIAL):
         _remove(database.with_name(database.name + ending))
     remove_abandoned(database)

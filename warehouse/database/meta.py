@@ -75,7 +75,7 @@ def read_meta(connection: DuckDBPyConnection) -> dict[str, str]:
     if not version.isdecimal():
         raise DatabaseError(
             f"{path}: `schema_version` in {META} is {version}",
-            "if the file is damaged, restore a copy of it, or sweep again into another with --db",
+            "put a backup in its place, and keep this file: its rows can still be read",
         )
     if int(version) > SCHEMA_VERSION:
         from warehouse import __version__
