@@ -10,7 +10,7 @@ import pytest
 from estimators.registry import ESTIMATORS
 from tests.shared import Quickstart
 from warehouse.database.connection import open_for_read
-from warehouse.database.narrow import narrow_to, narrow_to_stored_best
+from warehouse.database.narrow import narrow_to, narrow_to_stored_best, narrow_to_used_parts
 from warehouse.database.summaries import summary_of
 
 
@@ -82,3 +82,37 @@ def test_a_best_layout_that_is_not_stored_is_found(stored: duckdb.DuckDBPyConnec
     narrow_to_stored_best(stored)
     assert "roofline" in explained(stored, BEST)
     assert stored.execute(BEST).fetchall() == before
+
+
+def test_parts_without_cells_are_not_read(stored: duckdb.DuckDBPyConnection) -> None:
+    views = ("configuration_source", "leading_configuration")
+    relations = summary_of("roofline").relations
+    narrow_to(stored, relations)
+    before = [rows(stored, view, "roofline") for view in views]
+    scans = [explained(stored, f"from {view}").count("main.roofline ") for view in views]
+    narrow_to_used_parts(stored, relations)
+    assert [rows(stored, view, "roofline") for view in views] == before
+    fewer = [explained(stored, f"from {view}").count("main.roofline ") for view in views]
+    assert (min(scans), fewer) == (3, [1, 0])
+
+
+@pytest.mark.parametrize("name", ["training_step", "pipeline"])
+def test_parts_with_cells_are_kept(stored: duckdb.DuckDBPyConnection, name: str) -> None:
+    views = ("configuration_source", "leading_configuration")
+    before = [rows(stored, view, name) for view in views]
+    narrow_to(stored, summary_of(name).relations)
+    narrow_to_used_parts(stored, summary_of(name).relations)
+    assert [rows(stored, view, name) for view in views] == before
+
+
+def test_a_cell_without_leading_rows_and_a_sibling_keep_their_parts(
+    stored: duckdb.DuckDBPyConnection,
+) -> None:
+    relations = summary_of("roofline").relations
+    cell = "select * replace ({}) from current_cell where relation = 'roofline'"
+    stored.execute(f"create temp table current_cell as {cell.format('2 as sibling')}")
+    before = rows(stored, "leading_configuration", "roofline")
+    narrow_to(stored, relations)
+    narrow_to_used_parts(stored, relations)
+    assert rows(stored, "leading_configuration", "roofline") == before
+    assert explained(stored, "from leading_configuration").count("main.roofline ") > 0

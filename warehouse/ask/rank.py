@@ -6,19 +6,18 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from estimators.columns import COLUMNS, LAYOUT_COLUMNS
 from estimators.columns.schedule import SCHEDULE
 from estimators.contract import variant_name
 from warehouse.ask.names import Filters, name_meant, with_known_names
 from warehouse.database.connection import rows_as_dicts
-from warehouse.database.current import EVALUATED
-from warehouse.database.lineage import reads_of
-from warehouse.database.narrow import narrow_to
+from warehouse.database.current import CURRENT_CELL, EVALUATED
+from warehouse.database.kept import keep_view
+from warehouse.database.narrow import narrow_to, narrow_to_used_parts
 from warehouse.database.sql_text import quoted
 from warehouse.database.summaries import Summary, by_precedence, summaries, summary_of
-from warehouse.database.views import CONFIGURATION_SOURCE
 from warehouse.errors import InputError, UsageError, WarehouseError
 from warehouse.studies.variants import mends_of_options
 
@@ -122,39 +121,42 @@ class Alone:
     in_part: set[int]
 
 
-def filters_of(
-    connection: DuckDBPyConnection, asked: Filters, estimator: str | None, variant: str | None
-) -> Filters:
-    """Return the filters of a ranking with the estimator that answers, and its variant.
+class _Asked(NamedTuple):
+    """What a ranking is asked for.
 
-    Parameters
+    Attributes
     ----------
-    asked
-        Filters on problem and strategy.
-    estimator
-        Its name; None: the first by precedence that has a problem of what is asked.
-
-    Raises
-    ------
-    InputError
-        If no estimator has one.
-    UsageError
-        If no estimator has the variant.
+    filters
+        The filters as they were given, with the estimator that answers and its variant.
+    known
+        The same with each name as it is stored.
+    problems
+        The problems that pass.
     """
-    if estimator is not None:
-        return {**_named(summary_of(estimator), variant), **asked}
+
+    filters: Filters
+    known: Filters
+    problems: set[int]
+
+
+def _answering(
+    connection: DuckDBPyConnection, asked: Filters, estimator: str | None, variant: str | None
+) -> _Asked:
+    """Return the filters with the estimator that answers: the first that has a problem of them."""
     known = with_known_names(connection, asked)
+    estimators = by_precedence() if estimator is None else [summary_of(estimator)]
     stored = _stored(connection, ("estimator", "variant", *known))
     errors: list[WarehouseError] = []
-    for each in by_precedence():
+    for each in estimators:
         try:
             named = _named(each, variant)
-            _passing(stored, {**named, **known})
+            problems = _passing(stored, {**named, **known})
         except (InputError, UsageError) as error:
             errors.append(error)
         else:
-            return {**named, **asked}
-    _passing(stored, known)
+            return _Asked({**named, **asked}, {**named, **known}, problems)
+    if estimator is None:
+        _passing(stored, known)
     raise min(errors, key=lambda error: isinstance(error, UsageError))
 
 
@@ -179,29 +181,16 @@ def asked_ranking(
     top: int | None = None,
     by: str = TIME,
 ) -> tuple[Filters, Ranking]:
-    """Return the filters of `filters_of`, and the ranking of `rank_layouts`.
+    """Return the filters with the estimator that answers, and the best layouts of each problem.
 
-    Later queries on the connection see the configurations of the estimator that answers alone.
-
-    Raises
-    ------
-    InputError, UsageError
-        As both.
-    """
-    filters = filters_of(connection, asked, estimator, variant)
-    narrow_to(connection, summary_of(str(filters["estimator"])).relations)
-    return filters, rank_layouts(connection, filters, top, by)
-
-
-def rank_layouts(
-    connection: DuckDBPyConnection, filters: Filters, top: int | None = None, by: str = TIME
-) -> Ranking:
-    """Return the best `top` layouts of every problem that passes the filters.
+    Later queries on the connection see the configurations of this estimator alone.
 
     Parameters
     ----------
-    filters
-        Column -> value: any of `PROBLEM_NAMES`, and estimator, variant, strategy.
+    asked
+        Filters on problem and strategy.
+    estimator
+        Its name; None: the first by precedence that has a problem of what is asked.
     top
         Layouts of each problem; by default ten of one problem, or the best one of several.
     by
@@ -211,9 +200,21 @@ def rank_layouts(
     ------
     InputError
         If no problem passes a filter, or none has the column; the hint lists what is stored.
+    UsageError
+        If no estimator has the variant.
     """
-    filters = with_known_names(connection, filters)
-    stored = stored_problems(connection, filters)
+    keep_view(connection, CURRENT_CELL)
+    found = _answering(connection, asked, estimator, variant)
+    relations = summary_of(str(found.filters["estimator"])).relations
+    narrow_to(connection, relations)
+    narrow_to_used_parts(connection, relations)
+    return found.filters, _ranking(connection, found.known, found.problems, top, by)
+
+
+def _ranking(
+    connection: DuckDBPyConnection, filters: Filters, stored: set[int], top: int | None, by: str
+) -> Ranking:
+    """Return the best `top` layouts of the problems `stored`, which pass the filters."""
     top = top or (DEFAULT_TOP if len(stored) == 1 else 1)
     rank = "rank_in_strategy" if "strategy" in filters else "rank_by_time"
     alone = _asked_alone(connection, stored)
@@ -345,13 +346,23 @@ def _left_out(
     if not problems:
         return counts
     where = " and ".join(f"{quoted(name)} = ?" for name in filters)
-    has_figure = dict(
-        connection.execute(
+    values: list[Any] = [*filters.values(), sorted(problems)]
+    has_figure: dict[int, bool] = {}
+    if by == TIME:  # where each row has a time, the cells know it
+        values.append(list(summary_of(str(filters["estimator"])).timed))
+        query = (
+            "select problem_id, true from current_cell inner join problem using (problem_id) "
+            f"where {where} and list_contains(?, problem_id) and list_contains(?, relation) "
+            "group by problem_id having sum(num_rows) > 0"
+        )
+        has_figure = dict(connection.execute(query, values).fetchall())
+        values = [*filters.values(), sorted(problems - has_figure.keys())]
+    if problems - has_figure.keys():
+        query = (
             f"select problem_id, count({quoted(by)}) > 0 from configuration "
-            f"where {where} and list_contains(?, problem_id) group by problem_id",
-            [*filters.values(), sorted(problems)],
-        ).fetchall()
-    )
+            f"where {where} and list_contains(?, problem_id) group by problem_id"
+        )
+        has_figure |= dict(connection.execute(query, values).fetchall())
     for problem in problems:
         lacks = {None: "time", False: "figure", True: "fits"}[has_figure.get(problem)]
         counts[lacks] += 1
@@ -376,6 +387,9 @@ def _nothing_to_rank(
 
 def _own_views(connection: DuckDBPyConnection, estimator: str) -> list[str]:
     """Return the staging views of an estimator that are no part of `configuration`, in order."""
+    from warehouse.database.lineage import reads_of
+    from warehouse.database.views import CONFIGURATION_SOURCE
+
     reads = reads_of(connection)
     joined = reads.get(CONFIGURATION_SOURCE, ())
     return [

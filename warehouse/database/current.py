@@ -27,6 +27,13 @@ FACT_COUNT = "fact_count"
 OWN_RECORD = f"{CURRENT_CELL}.cell_id || ' ' || epoch_us({CURRENT_CELL}.evaluated_at)"
 """`sibling_record` of a first sibling, as view cell_state has it."""
 
+_KNOWN = f"""\
+stored_best
+    on {CURRENT_CELL}.cell_id = stored_best.cell_id
+    and stored_best.sibling_record = {OWN_RECORD}
+    and {CURRENT_CELL}.sibling = 1"""
+"""Rows of table ``stored_best`` of cells whose leading rows are stored."""
+
 _SHOWN = ("cell_id", "problem_id", "estimator", "estimator_version", "mends", "variant", "kept")
 """Columns of a cell's record that the views show with its choices."""
 
@@ -64,30 +71,15 @@ window siblings as (partition by {question})"""
 def current_view_sql(estimator: Estimator, relation: Relation) -> str:
     """Return the SELECT of a relation's rows with the columns of their cell and problem."""
     table = quoted(relation.table)
-    columns = [
-        *(f"{CURRENT_CELL}.{quoted(name)}" for name in _SHOWN),
-        *(f"problem.{quoted(name)}" for name in estimator.problem_columns),
-        *(f"{CURRENT_CELL}.{quoted(name)}" for name in estimator.choice_columns),
-        *(f"{table}.{quoted(name)}" for name in relation.stored),
-    ]
-    rows = f"""\
-select {", ".join(columns)}
-from {table}
-inner join {CURRENT_CELL} on {table}.cell_id = {CURRENT_CELL}.cell_id
-inner join problem on {CURRENT_CELL}.problem_id = problem.problem_id"""
     own = f"{CURRENT_CELL}.relation = {literal(relation.name)}"
-    # Always true. It keeps the branches apart: DuckDB 2 would put the cells of both into one CTE
-    # around the union, and the filter of a join above would not reach the scan of the rows.
-    alone = f"{own} and length({CURRENT_CELL}.relation) > 0"
     same = "".join(
         f"\n    and {table}.{quoted(key)} is not distinct from earlier.{quoted(key)}"
         for key in relation.keys
     )
     return f"""\
-{rows}
-where {alone} and {CURRENT_CELL}.sibling = 1
+{first_siblings_sql(estimator, relation)}
 union all
-{rows}
+{_rows_sql(estimator, relation)}
 anti join (
     select {table}.*, {CURRENT_CELL}.first_sibling, {CURRENT_CELL}.sibling
     from {table}
@@ -97,6 +89,41 @@ anti join (
     on {CURRENT_CELL}.first_sibling = earlier.first_sibling
     and {CURRENT_CELL}.sibling > earlier.sibling{same}
 where {own} and {CURRENT_CELL}.sibling > 1"""
+
+
+def first_siblings_sql(estimator: Estimator, relation: Relation) -> str:
+    """Return the part of `current_view_sql` of first siblings: all, if no cell has another."""
+    own = f"{CURRENT_CELL}.relation = {literal(relation.name)}"
+    # Always true. It keeps the branches apart: DuckDB 2 would put the cells of both into one CTE
+    # around the union, and the filter of a join above would not reach the scan of the rows.
+    alone = f"{own} and length({CURRENT_CELL}.relation) > 0"
+    return f"""\
+{_rows_sql(estimator, relation)}
+where {alone} and {CURRENT_CELL}.sibling = 1"""
+
+
+def later_siblings_sql(relation: Relation) -> str:
+    """Return the SELECT of a relation's cells in force that may repeat layouts of others."""
+    return f"""\
+    select {CURRENT_CELL}.cell_id
+    from {CURRENT_CELL}
+    where {CURRENT_CELL}.relation = {literal(relation.name)} and {CURRENT_CELL}.sibling > 1"""
+
+
+def _rows_sql(estimator: Estimator, relation: Relation) -> str:
+    """Return the SELECT of stored rows joined with their cell and problem."""
+    table = quoted(relation.table)
+    columns = [
+        *(f"{CURRENT_CELL}.{quoted(name)}" for name in _SHOWN),
+        *(f"problem.{quoted(name)}" for name in estimator.problem_columns),
+        *(f"{CURRENT_CELL}.{quoted(name)}" for name in estimator.choice_columns),
+        *(f"{table}.{quoted(name)}" for name in relation.stored),
+    ]
+    return f"""\
+select {", ".join(columns)}
+from {table}
+inner join {CURRENT_CELL} on {table}.cell_id = {CURRENT_CELL}.cell_id
+inner join problem on {CURRENT_CELL}.problem_id = problem.problem_id"""
 
 
 def leading_view_name(relation: Relation) -> str:
@@ -116,6 +143,19 @@ def leading_view_sql(estimator: Estimator, relation: Relation) -> str:
     whose record is not the one that table ``stored_best`` was made from. Usually none is left, and
     no other row is read.
     """
+    return f"""\
+{stored_leading_sql(estimator, relation)}
+union all
+select {current_view_name(relation)}.*
+from {current_view_name(relation)}
+semi join (
+{without_leading_sql(relation)}
+) as unknown
+    on {current_view_name(relation)}.cell_id = unknown.cell_id"""
+
+
+def stored_leading_sql(estimator: Estimator, relation: Relation) -> str:
+    """Return the SELECT of the stored leading rows of a relation: all, if no cell lacks its own."""
     table = quoted(relation.leading_table)
     columns = ", ".join(
         [
@@ -125,29 +165,22 @@ def leading_view_sql(estimator: Estimator, relation: Relation) -> str:
             *(f"{table}.{quoted(name)}" for name in relation.stored),
         ]
     )
-    own = f"{CURRENT_CELL}.relation = {literal(relation.name)}"
-    known = f"""\
-stored_best
-    on {CURRENT_CELL}.cell_id = stored_best.cell_id
-    and stored_best.sibling_record = {OWN_RECORD}
-    and {CURRENT_CELL}.sibling = 1"""
     return f"""\
 select {columns}
 from {table}
 inner join {CURRENT_CELL} on {table}.cell_id = {CURRENT_CELL}.cell_id
 inner join problem on {CURRENT_CELL}.problem_id = problem.problem_id
-semi join {known}
-where {own}
-union all
-select {current_view_name(relation)}.*
-from {current_view_name(relation)}
-semi join (
+semi join {_KNOWN}
+where {CURRENT_CELL}.relation = {literal(relation.name)}"""
+
+
+def without_leading_sql(relation: Relation) -> str:
+    """Return the SELECT of the ids of a relation's cells in force without stored leading rows."""
+    return f"""\
     select {CURRENT_CELL}.cell_id
     from {CURRENT_CELL}
-    anti join {known}
-    where {own}
-) as unknown
-    on {current_view_name(relation)}.cell_id = unknown.cell_id"""
+    anti join {_KNOWN}
+    where {CURRENT_CELL}.relation = {literal(relation.name)}"""
 
 
 def fact_count_sql(estimators: Sequence[Estimator]) -> str:

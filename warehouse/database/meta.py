@@ -8,6 +8,8 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+import duckdb
+
 from warehouse.database.source import source_hash
 from warehouse.errors import DatabaseError
 
@@ -59,33 +61,42 @@ def read_meta(connection: DuckDBPyConnection) -> dict[str, str]:
     DatabaseError
         If the database is not a warehouse, or was made by a newer package.
     """
-    found = connection.execute(
-        "select table_name, (select path from duckdb_databases() where database_name = "
-        "current_database()) from duckdb_tables() where not internal and not temporary"
-    ).fetchall()
-    if not found:
+    try:
+        meta = dict(connection.execute(f"select key, value from {META}").fetchall())
+    except duckdb.CatalogException:  # listing the tables of each database would take longer
+        _refuse_foreign(connection)
         return {}
-    path = found[0][1]
-    if META not in {name for name, _ in found}:
-        raise DatabaseError(
-            f"{path}: is a DuckDB database, but not a warehouse", "name another file with --db"
-        )
-    meta = dict(connection.execute(f"select key, value from {META}").fetchall())
     version = meta.get("schema_version") or "missing"
     if not version.isdecimal():
         raise DatabaseError(
-            f"{path}: `schema_version` in {META} is {version}",
+            f"{_path(connection)}: `schema_version` in {META} is {version}",
             "put a backup in its place, and keep this file: its rows can still be read",
         )
     if int(version) > SCHEMA_VERSION:
         from warehouse import __version__
 
         raise DatabaseError(
-            f"{path}: was made by training-warehouse {meta.get('package_version')}, which is newer "
-            f"than this one ({__version__})",
+            f"{_path(connection)}: was made by training-warehouse {meta.get('package_version')}, "
+            f"which is newer than this one ({__version__})",
             "upgrade with `pip install --upgrade training-warehouse`",
         )
     return meta
+
+
+def _refuse_foreign(connection: DuckDBPyConnection) -> None:
+    """Raise `DatabaseError` for a database without the table that has any other."""
+    query = "select 1 from duckdb_tables() where not internal and not temporary limit 1"
+    if connection.execute(query).fetchall():
+        raise DatabaseError(
+            f"{_path(connection)}: is a DuckDB database, but not a warehouse",
+            "name another file with --db",
+        )
+
+
+def _path(connection: DuckDBPyConnection) -> str:
+    query = "select path from duckdb_databases() where database_name = current_database()"
+    [(path,)] = connection.execute(query).fetchall()
+    return str(path)
 
 
 def reference_keys(meta: Iterable[str]) -> list[str]:

@@ -10,8 +10,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from warehouse.database.cached import cached
+from warehouse.database.current import (
+    current_view_name,
+    first_siblings_sql,
+    later_siblings_sql,
+    leading_view_name,
+    stored_leading_sql,
+    without_leading_sql,
+)
 from warehouse.database.sql_text import quoted
-from warehouse.database.views import CONFIGURATION_SOURCE, LEADING
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -24,6 +32,7 @@ from duckdb_columns()
 where not internal and list_contains(?, table_name)
 order by table_name, column_index"""
 
+_MADE_FROM = "select key, value from warehouse_meta where key in ('tables', 'views') order by key"
 
 _UNSTORED = """\
 select exists(
@@ -37,8 +46,21 @@ def narrow_to(connection: DuckDBPyConnection, relations: Collection[str]) -> Non
 
     Relations without a branch in the unions leave them as they are.
     """
+    # The catalog takes longer to list columns than DuckDB to plan most queries.
+    for statement in cached(
+        "narrow",
+        (sorted(relations), connection.execute(_MADE_FROM).fetchall()),
+        lambda: _statements(connection, relations),
+    ):
+        connection.execute(statement)
+
+
+def _statements(connection: DuckDBPyConnection, relations: Collection[str]) -> list[str]:
+    """Return the statements that create the temporary views."""
+    from warehouse.database.views import CONFIGURATION_SOURCE, LEADING
+
     stored = connection.execute(
-        "select view_name, sql from duckdb_views() where not internal and "
+        "select view_name, sql from duckdb_views() where not internal and not temporary and "
         "list_contains(?, view_name)",
         [[CONFIGURATION_SOURCE, LEADING + CONFIGURATION_SOURCE]],
     ).fetchall()
@@ -50,17 +72,52 @@ def narrow_to(connection: DuckDBPyConnection, relations: Collection[str]) -> Non
     columns: dict[str, dict[str, str]] = {}
     for view, column, kind in connection.execute(_COLUMNS, [asked]).fetchall():
         columns.setdefault(view, {})[column] = kind
-    for union, names in branches.items():
-        selects = [
-            f"select {_selected(columns[union], columns[name])} from {quoted(name)}"
-            for name in names
-        ]
-        if selects:
-            # Bound where it is used: a union is used in few of the queries.
-            connection.execute(
-                f"create or replace temp view {quoted(union)} with (defer_binding) as "
-                + " union all ".join(selects)
-            )
+    return [
+        _view(
+            union,
+            " union all ".join(
+                f"select {_selected(columns[union], columns[name])} from {quoted(name)}"
+                for name in names
+            ),
+        )
+        for union, names in branches.items()
+        if names
+    ]
+
+
+def narrow_to_used_parts(connection: DuckDBPyConnection, relations: Collection[str]) -> None:
+    """Have the later queries on a connection read the parts of views that have rows.
+
+    Rows of later siblings and cells without stored leading rows have a part of their own, whose
+    plan takes as long as that of all others. Call it after `narrow_to`; it finds the cells fast
+    where they are kept (`keep_view`).
+    """
+    for others, view in cached("parts", sorted(relations), lambda: _parts(relations)):
+        if connection.execute(f"select exists({others})").fetchall() == [(False,)]:
+            connection.execute(view)
+
+
+def _parts(relations: Collection[str]) -> list[tuple[str, str]]:
+    """Return SELECTs of cells, and for each the view to create if there is no such cell."""
+    from estimators.registry import all_estimators
+
+    found = []
+    for estimator in all_estimators():
+        for relation in estimator.relations:
+            if relation.name not in relations:
+                continue
+            sql = first_siblings_sql(estimator, relation)
+            found.append((later_siblings_sql(relation), _view(current_view_name(relation), sql)))
+            if relation.keeps_leading:
+                sql = stored_leading_sql(estimator, relation)
+                view = _view(leading_view_name(relation), sql)
+                found.append((without_leading_sql(relation), view))
+    return found
+
+
+def _view(name: str, sql: str) -> str:
+    """Return the statement of a temporary view, bound where it is used: few queries do."""
+    return f"create or replace temp view {quoted(name)} with (defer_binding) as {sql}"
 
 
 def narrow_to_stored_best(connection: DuckDBPyConnection) -> None:
@@ -74,8 +131,9 @@ def narrow_to_stored_best(connection: DuckDBPyConnection) -> None:
 
 def _branches(union: str, relation: str, sql: str) -> list[str]:
     """Return the staging view of a relation, if the union has it."""
-    prefix = LEADING if union.startswith(LEADING) else ""
-    name = f"{prefix}stg_{relation}"
+    from warehouse.database.views import CONFIGURATION_SOURCE
+
+    name = union.replace(CONFIGURATION_SOURCE, f"stg_{relation}")
     return [name] if name in re.findall(r"\w+", sql) else []
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import duckdb
 
-from warehouse.database.lineage import names_in, parsed
 from warehouse.database.sql_text import literal
 
 if TYPE_CHECKING:
@@ -64,6 +63,8 @@ def with_values(connection: DuckDBPyConnection, query: str) -> str:
     text = query.encode()
     if _SUBQUERY.search(text) is None:
         return query
+    from warehouse.database.lineage import names_in, parsed  # here: most queries have none
+
     for place in sorted(
         _subqueries(parsed(query).get("statements", ()), frozenset()), reverse=True
     ):

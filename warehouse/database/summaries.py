@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 
 from estimators import registry
 from warehouse.database.cached import cached
@@ -18,6 +19,8 @@ class Summary:
         As there.
     relations
         Names of its relations.
+    timed
+        Names of those whose rows all have a time: they keep leading rows.
     """
 
     name: str
@@ -25,11 +28,17 @@ class Summary:
     precedence: int
     mends: tuple[str, ...]
     relations: tuple[str, ...]
+    timed: tuple[str, ...]
 
 
 def summaries() -> list[Summary]:
     """Return a summary of every registered estimator, in order of registration."""
-    found = cached("estimators", tuple(registry.ESTIMATORS), _summarized)
+    return _summaries(tuple(registry.ESTIMATORS.items()))
+
+
+@lru_cache(maxsize=1)
+def _summaries(registered: tuple[tuple[str, str], ...]) -> list[Summary]:
+    found = cached("estimators", tuple(name for name, _ in registered), _summarized)
     return [
         Summary(
             one["name"],
@@ -37,6 +46,7 @@ def summaries() -> list[Summary]:
             one["precedence"],
             tuple(one["mends"]),
             tuple(one["relations"]),
+            tuple(one["timed"]),
         )
         for one in found
     ]
@@ -68,6 +78,7 @@ def _summarized() -> list[dict[str, object]]:
                 each.precedence,
                 tuple(each.mends),
                 tuple(relation.name for relation in each.relations),
+                tuple(relation.name for relation in each.relations if relation.keeps_leading),
             )
         )
         for each in registry.all_estimators()
