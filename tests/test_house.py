@@ -36,6 +36,7 @@ ROOMS = (
         "ask",
         "plan",
         "plot",
+        "report",
         "api",
         "cli",
         "frames",

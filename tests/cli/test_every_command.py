@@ -19,7 +19,7 @@ COMMANDS = {entry.name: entry.function() for entry in commands.COMMANDS}
 
 WITHOUT_ROWS = {
     *("quickstart", "init", "drop", "evaluate", "plot", "export", "import", "collect", "backup"),
-    *("compact", "repair"),
+    *("compact", "repair", "report"),
 }
 """Commands that print no rows: some write a file, the others say what they did."""
 
@@ -70,7 +70,7 @@ def test_a_command_that_prints_rows_has_every_format_and_a_file(name: str) -> No
     assert {option for option, _ in options_of(name)} >= OUTPUT
 
 
-@pytest.mark.parametrize("name", sorted(WITHOUT_ROWS - {"evaluate", "export", "plot"}))
+@pytest.mark.parametrize("name", sorted(WITHOUT_ROWS - {"evaluate", "export", "plot", "report"}))
 def test_a_command_that_prints_no_rows_has_no_format(name: str) -> None:
     assert not OUTPUT & {option for option, _ in options_of(name)}
 

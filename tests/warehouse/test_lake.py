@@ -23,8 +23,9 @@ from warehouse.database.catalog import packaged_catalog
 from warehouse.errors import InputError, UsageError, WarehouseError
 from warehouse.lake import engines, shard
 from warehouse.lake.collect import collect
-from warehouse.lake.engines import LostWorkerError, engine, run_shards
+from warehouse.lake.engines import engine, run_shards
 from warehouse.lake.folder import Lake, complete_or_absent
+from warehouse.lake.jobs import Job, LostWorkerError
 from warehouse.lake.names import EngineName, Shard, read_shard, shard_of
 from warehouse.lake.shard import own_cells, prepare_lake, run_shard
 from warehouse.studies.study import study_of_definition
@@ -311,7 +312,7 @@ class Flaky:
         self.started: list[Shard] = []
         self.is_closed = False
 
-    def start(self, folder: Path, study: str, shards: Sequence[Shard]) -> list[engines.Job]:
+    def start(self, folder: Path, study: str, shards: Sequence[Shard]) -> list[Job]:
         self.started += shards
         return [Finished(partial(self._run, folder, study, part)) for part in shards]
 

@@ -97,6 +97,12 @@ COMMANDS = (
         "warehouse plan --model llama3_8B --tokens 1e12 --accelerator H100 --gpus 128",
     ),
     Entry(
+        "report",
+        "Write a plan as one page that opens offline.",
+        "warehouse report --model llama3_8B --tokens 1e12 --accelerator H100 --gpus 128 "
+        "--out plan.html",
+    ),
+    Entry(
         "cost",
         "Show what stored runs cost, rented and owned.",
         "warehouse cost --model gpt3_1T --tokens 20e12",

@@ -182,7 +182,7 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
         with output.opened():
             _put_stages(stage_rows(stages), output)
         return
-    answer = run_stages(run, stages, db, _store)
+    answer = run_stages(run, stages, db, store_and_say)
     with output.opened():
         if output.is_json:
             put_document(document(answer, shown.top or DEFAULT_TOP))
@@ -205,7 +205,7 @@ def _put_stages(rows: list[tuple[int, str]], output: Output) -> None:
         sys.stdout.write(f"{number}. {action}\n")
 
 
-def _store(sweep: Sweep, database: Path) -> None:
+def store_and_say(sweep: Sweep, database: Path) -> None:
     """Say how much a sweep takes, then run it and show its progress."""
     from warehouse.cli.sweep import SAID_ROWS, run_with_progress, summary
     from warehouse.sweep.estimate import cost_in_words, cost_of

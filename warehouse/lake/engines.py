@@ -9,58 +9,24 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from warehouse.errors import UsageError, WarehouseError
 from warehouse.lake.folder import Lake
+from warehouse.lake.jobs import LostWorkerError
 from warehouse.lake.names import EngineName, Shard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from warehouse.lake.shard import ShardReport
+    from warehouse.lake.jobs import Engine, Job
 
 RETRIES = 3
 """Times that a lost shard is started again."""
 
 POLL_SECONDS = 0.5
 """Time between two looks at the shards."""
-
-
-class LostWorkerError(Exception):
-    """A process ended before its shard did: killed, preempted, out of time or memory."""
-
-
-class Job(Protocol):
-    """A shard that was started."""
-
-    def is_done(self) -> bool:
-        """Return whether it has ended, in whatever way."""
-
-    def result(self) -> ShardReport:
-        """Return the outcome of a job that is done.
-
-        Raises
-        ------
-        LostWorkerError
-            If the process ended before the shard did.
-        WarehouseError
-            If the shard was refused.
-        """
-
-    def cancel(self) -> None:
-        """End it, if it has not ended."""
-
-
-class Engine(Protocol):
-    """Starts shards."""
-
-    def start(self, folder: Path, study: str, shards: Sequence[Shard]) -> list[Job]:
-        """Start shards of a study of a lake; return a job for each."""
-
-    def close(self) -> None:
-        """Let go of everything that the engine holds."""
 
 
 @dataclass(frozen=True)

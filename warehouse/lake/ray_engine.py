@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from warehouse.errors import UsageError
-from warehouse.lake.engines import LostWorkerError
+from warehouse.lake.jobs import LostWorkerError
 from warehouse.lake.shard import run_shard
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from warehouse.lake.engines import Job
+    from warehouse.lake.jobs import Job
     from warehouse.lake.names import Shard
     from warehouse.lake.shard import ShardReport
 

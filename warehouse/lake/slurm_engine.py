@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import submitit
 
 from warehouse.errors import UsageError, WarehouseError
-from warehouse.lake.engines import LostWorkerError
+from warehouse.lake.jobs import LostWorkerError
 from warehouse.lake.names import EngineName
 from warehouse.lake.shard import run_shard
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from warehouse.lake.engines import Job
+    from warehouse.lake.jobs import Job
     from warehouse.lake.names import Shard
     from warehouse.lake.shard import ShardReport
 

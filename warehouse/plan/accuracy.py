@@ -20,6 +20,7 @@ from warehouse.plan.errors import known_errors, memory_errors, stored_errors
 
 if TYPE_CHECKING:
     from estimators.contract import Catalog
+    from warehouse.ask.explain import Explanation
     from warehouse.plan.queries import QueryCache
     from warehouse.plan.question import TrainingRun
 
@@ -51,6 +52,8 @@ class Uncertainty:
         The queries of the memory's errors and of those errors that are stored.
     note
         Tables that are compared in part or not at all, and how to compare them.
+    explanation
+        Parts and sensitivities of the step; None where `likely` is.
     """
 
     room: float | None
@@ -62,12 +65,13 @@ class Uncertainty:
     unlike: Sequence[str]
     queries: Mapping[str, str]
     note: str
+    explanation: Explanation | None
 
 
 def uncertainty(run: TrainingRun, ask: QueryCache, layout: Line, num_gpus: int) -> Uncertainty:
     """Return how far the estimate of a layout may be off."""
     catalog = run.catalog
-    likely = extreme = None
+    likely = extreme = found = None
     command = ""
     if run.estimator.formulas and run.estimator.constants:
         given = _explain_pairs(run, layout, num_gpus)
@@ -96,6 +100,7 @@ def uncertainty(run: TrainingRun, ask: QueryCache, layout: Line, num_gpus: int) 
         unlike_published(run, catalog),
         asked,
         errors.note,
+        found,
     )
 
 

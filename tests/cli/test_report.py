@@ -1,0 +1,263 @@
+"""`warehouse report`: the figures of the page are those of the plan, and it needs nothing else."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from markupsafe import escape
+
+from tests.cli.planning import QUESTION
+from tests.shared import Command, call
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+
+IN_A_BROWSER = [
+    pytest.mark.long,
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+    pytest.mark.skipif(find_spec("playwright") is None, reason="playwright is not installed"),
+]
+
+OFFLINE = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+)
+
+
+COMMAND = "warehouse report '<b>m</b></script>&'"
+
+
+@pytest.fixture(scope="module")
+def report(
+    planned: tuple[Path, dict[str, Any], str], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The report of the plan that tests share."""
+    place = tmp_path_factory.mktemp("report")
+    database = shutil.copyfile(planned[0], place / "plan.duckdb")
+    out = place / "plan.html"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["warehouse", "report", "<b>m</b></script>&"])
+        code, _, err = call(
+            *("report", *QUESTION, "--gpus", 8, "--price", 2.5, "--db", database, "--out", out)
+        )
+    assert code == 0, err
+    return out
+
+
+@pytest.fixture(scope="module")
+def page(report: Path) -> str:
+    return report.read_text("utf-8")
+
+
+def text_of(page: str) -> str:
+    """Return the words of a page, without its styles and scripts."""
+    bare = re.sub(r"<(style|script)\b.*?</\1>", " ", page, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", bare)).split())
+
+
+def data_of(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+def test_the_page_states_the_answer_of_the_plan(
+    page: str, planned: tuple[Path, dict[str, Any], str]
+) -> None:
+    plan, words = planned[1], text_of(page)
+    best = plan["layouts"][0]
+    hours = plan["training_seconds"] / 3600
+    assert f"The run takes {hours:,.1f} hours." in words
+    assert f"Cost {round(plan['gpu_hours'] * 2.5):,} USD" in words
+    assert f"Energy {plan['energy_kwh']:,.1f} kWh" in words
+    assert f"{100 * best['mfu']:.1f} %" in words
+    low, high = (end / 3600 for end in plan["likely_training_seconds"])
+    assert f"{low:,.1f} to {high:,.1f} hours in nine of ten runs" in words
+    slower = 100 * (plan["runner_up"]["step_seconds"] / best["step_seconds"] - 1)
+    assert f"is {slower:.2g} % slower" in words
+    assert data_of(page)["run"] == {
+        "gpu_hours": pytest.approx(best["gpu_hours"]),
+        "num_gpus": 8,
+        "goodput": 1.0,
+    }
+
+
+def test_the_marks_of_the_charts_are_the_figures_of_the_plan(
+    page: str, planned: tuple[Path, dict[str, Any], str]
+) -> None:
+    charts = data_of(page)["charts"]
+    assert set(charts) >= {"parts", "constants", "errors"}
+    for themes in charts.values():
+        assert set(themes) == {"light", "dark"}
+    best = planned[1]["layouts"][0]
+    [rows] = charts["parts"]["light"]["datasets"].values()
+    seconds = {row["part"]: row["seconds"] for row in rows}
+    assert seconds["computing"] == pytest.approx(best["compute_seconds"])
+    assert sum(seconds.values()) == pytest.approx(best["step_seconds"])
+
+
+def test_the_page_names_its_command_and_queries(page: str) -> None:
+    words = text_of(page)
+    assert "How it was made" in words
+    assert "Query: layouts select" in words
+    assert "row_number() over" in words
+
+
+def test_the_page_reads_nothing_else(report: Path, page: str) -> None:
+    outside = re.sub(r"<script\b.*?</script>", "", page, flags=re.DOTALL)
+    assert not re.search(r"(?:src|href|url)\s*[=(]\s*[\"']?(?:https?:)?//", outside)
+    assert report.stat().st_size < 3_000_000
+
+
+def test_texts_of_a_user_are_no_markup(page: str) -> None:
+    assert "<b>m</b>" not in page
+    assert str(escape(COMMAND)) in page
+
+
+@pytest.mark.parametrize("out", ["plan.pdf", "plan", "missing/plan.html"])
+def test_a_file_that_cannot_be_the_page_is_refused(
+    out: str, warehouse: Command, planned_database: Path, tmp_path: Path
+) -> None:
+    command = ("report", *QUESTION, "--gpus", 8, "--db", planned_database, "--out", tmp_path / out)
+    code, _, err = warehouse(*command)
+    assert code != 0
+    assert out.rsplit("/", maxsplit=1)[0] in err
+    assert not (tmp_path / out).exists()
+
+
+def test_sliders_begin_at_the_plan(planned: tuple[Path, dict[str, Any], str], page: str) -> None:
+    values = {
+        name: float(value)
+        for name, value in re.findall(
+            r'<input type="range" name="(\w+)"[^>]* value="([^"]+)"', page
+        )
+    }
+    energy = planned[1]["energies"][0]
+    assert values["price"] == 2.5
+    assert values["pue"] == energy["pue"]
+    assert values["watts"] == pytest.approx(energy["watts_per_gpu"], rel=0.005)
+    assert values["electricity"] == pytest.approx(energy["usd_per_kwh"], rel=0.005)
+
+
+# ---- in a browser ----
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=list(OFFLINE))
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def opened(browser: Browser, report: Path) -> Iterator[Callable[[int, Any], Page]]:
+    """Open the report offline; at the end check that it printed no error and asked for nothing."""
+    seen: list[str] = []
+    contexts = []
+
+    def opened(width: int, scheme: Any) -> Page:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: seen.append(message.text))
+        page.on("pageerror", lambda error: seen.append(str(error)))
+        page.on("request", lambda request: seen.append(request.url))
+        page.goto(report.as_uri())
+        page.wait_for_selector(f"html[data-drawn={scheme}]")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert set(seen) == {report.as_uri()}
+
+
+class TestInABrowser:
+    pytestmark = IN_A_BROWSER
+
+    @pytest.mark.parametrize("width", [390, 1280])
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_charts_are_drawn_and_fit(
+        self, width: int, scheme: str, opened: Callable[[int, Any], Page]
+    ) -> None:
+        page = opened(width, scheme)
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        for name in ("parts", "constants", "errors"):
+            chart = page.locator(f"#chart-{name} svg")
+            box = chart.bounding_box()
+            assert box
+            assert box["width"] <= width
+            assert chart.locator(".mark-rect path").count() > 2
+        light, dark = (
+            page.evaluate(f"getComputedStyle(document.{place}).color")
+            for place in ("documentElement", "querySelector('h1')")
+        )
+        assert light == dark == ("rgb(26, 26, 26)" if scheme == "light" else "rgb(236, 236, 236)")
+
+    def test_a_heading_sorts_and_words_filter(self, opened: Callable[[int, Any], Page]) -> None:
+        page = opened(1280, "light")
+        rows = "[...document.querySelectorAll('#near tbody tr')]"
+        steps = f"{rows}.map(row => Number(row.cells[2].dataset.value))"
+        first = page.evaluate(steps)
+        assert first == sorted(first)
+        heading = page.locator("#near th button").nth(2)
+        heading.click()
+        heading.click()
+        assert page.evaluate(steps) == sorted(first, reverse=True)
+        page.fill("#filter", "tp1 dp8")
+        shown = page.locator("#near tbody tr:visible td:nth-child(2)").all_text_contents()
+        assert shown
+        assert all({"tp1", "dp8"} <= set(text.split()) for text in shown)
+        assert page.text_content("#shown") == f"{len(shown)} of {len(first)}"
+
+    def test_sliders_compute_the_run_anew(
+        self,
+        opened: Callable[[int, Any], Page],
+        planned: tuple[Path, dict[str, Any], str],
+    ) -> None:
+        page = opened(1280, "light")
+
+        def results() -> dict[str, float]:
+            pairs = page.locator("#results div").all()
+            texts = [(pair.locator("dt"), pair.locator("dd")) for pair in pairs]
+            return {
+                str(name.text_content()): float(str(value.text_content()).replace(",", ""))
+                for name, value in texts
+            }
+
+        hours, energy = planned[1]["gpu_hours"], planned[1]["energies"][0]
+        found = results()
+        assert found["GPU-hours"] == pytest.approx(hours, rel=1e-3)
+        assert found["Rent, USD"] == pytest.approx(hours * 2.5, rel=1e-3)
+        assert found["Energy, MWh"] == pytest.approx(energy["energy_kwh"] / 1000, rel=6e-3)
+        page.locator("input[name=price]").fill("5")
+        page.locator("input[name=goodput]").fill("0.5")
+        changed = results()
+        assert changed["Rent, USD"] == pytest.approx(4 * found["Rent, USD"], rel=1e-3)
+        assert changed["Days"] == pytest.approx(2 * found["Days"], rel=1e-3)
+        page.locator("button[type=reset]").click()
+        page.wait_for_function("document.querySelector('input[name=price]').value === '2.5'")
+        assert results() == found
+
+    def test_it_prints(self, opened: Callable[[int, Any], Page]) -> None:
+        page = opened(1280, "dark")
+        printed = page.pdf(format="A4")
+        assert printed.startswith(b"%PDF")
+        assert len(printed) > 20_000

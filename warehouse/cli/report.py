@@ -1,0 +1,65 @@
+"""`warehouse report`: a plan as one page to hand over."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from warehouse.cli.common import say
+from warehouse.cli.options import DEFAULT_DATABASE, Database, EstimatorName, PowerTerms
+from warehouse.cli.plan import (
+    DEFAULT_ESTIMATOR,
+    LimitOptions,
+    PriceOptions,
+    RunOptions,
+    store_and_say,
+)
+
+
+def report(
+    run: RunOptions,
+    limits: LimitOptions,
+    terms: PowerTerms,
+    price: PriceOptions,
+    out: Annotated[
+        Path,
+        typer.Option("--out", metavar="FILE", readable=False, help="The page, ending in .html."),
+    ],
+    pairs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="As `warehouse plan` takes them."),
+    ] = None,
+    estimator: EstimatorName = DEFAULT_ESTIMATOR,
+    db: Database = DEFAULT_DATABASE,
+) -> None:
+    """Write a plan as one page that opens offline.
+
+    The options are those of `warehouse plan`. The page has the answer and how sure it is, what
+    limits the run and what would change it, near-optimal layouts, the accuracy on published runs,
+    assumptions, sources, and the command and queries that made it. It needs no network. Needs the
+    extra `plots`.
+    """
+    from warehouse.errors import UsageError
+    from warehouse.files import check_target, written_whole
+    from warehouse.plan.question import PlanOptions
+    from warehouse.plan.stages import asked_stages, run_stages
+    from warehouse.plot.draw import require_packages
+
+    require_packages()
+    if out.suffix.lower() != ".html":
+        raise UsageError(f"`--out` {out} must end in .html", "a report is one page")
+    check_target(out)
+    from warehouse.report.page import LAYOUTS, page_of
+
+    asked = {**vars(run), **vars(limits), **vars(terms), **vars(price)}
+    options = PlanOptions(estimator=estimator or DEFAULT_ESTIMATOR, pairs=pairs or [], **asked)
+    question, stages = asked_stages(options, db, LAYOUTS)
+    answer = run_stages(question, stages, db, store_and_say)
+    page = page_of(answer, shlex.join(["warehouse", *sys.argv[1:]]))
+    with written_whole(out) as partial:
+        partial.write_text(page, encoding="utf-8")
+    say(f"{out}: {len(page.encode()) / 1e6:.1f} MB")

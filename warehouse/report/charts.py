@@ -1,0 +1,204 @@
+"""The charts of a report. Each is as wide as its place on the page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+import polars as pl
+
+from warehouse.plot.theme import DARK, LIGHT, ORANGE
+from warehouse.report.content import parts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from altair.typing import ChartType
+
+    from warehouse.plan.answer import PlanAnswer
+    from warehouse.plot.theme import Theme
+
+ROW = 28
+"""Height of a bar with its gap, in pixels."""
+
+MOST = 12
+"""Constants that the chart of them shows."""
+
+LABEL_WIDTH = 150
+"""Pixels of a label at most: a phone's page has 360."""
+
+DAY = 86_400
+
+
+def charts_of(answer: PlanAnswer) -> dict[str, dict[str, Any]]:
+    """Return the charts by the name of their place, each for light and for dark pages."""
+    charts: dict[str, dict[str, Any]] = {}
+    for name, chart in (
+        ("parts", parts_chart),
+        ("constants", constants_chart),
+        ("counts", counts_chart),
+        ("errors", errors_chart),
+    ):
+        for theme in (LIGHT, DARK):
+            made = chart(answer, theme)
+            if made is not None:
+                charts.setdefault(name, {})[theme.name] = _spec(made, theme)
+    return charts
+
+
+def _spec(chart: ChartType, theme: Theme) -> dict[str, Any]:
+    config = {**theme.config, "background": "transparent", "padding": 4}
+    spec: dict[str, Any] = chart.configure(**config).to_dict()
+    return spec
+
+
+def parts_chart(answer: PlanAnswer, theme: Theme) -> ChartType:
+    """Return the seconds of each part of a step, as bars."""
+    step = float(answer.best["step_seconds"])
+    frame = pl.DataFrame(
+        [
+            {"part": name, "seconds": seconds, "label": f"{seconds:.3g} s ({seconds / step:.1%})"}
+            for name, seconds in parts_of(answer)
+        ]
+    )
+    order = frame["part"].to_list()
+    y = alt.Y("part:N", sort=order, title=None).axis(labelLimit=LABEL_WIDTH)
+    bars = (
+        alt.Chart(frame)
+        .mark_bar(color=theme.blue)
+        .encode(
+            x=alt.X(
+                "seconds:Q", title="Seconds of a step", scale=alt.Scale(domain=[0, 1.25 * step])
+            ),
+            y=y,
+        )
+    )
+    texts = (
+        alt.Chart(frame)
+        .mark_text(align="left", dx=5, color=theme.ink)
+        .encode(x="seconds:Q", y=y, text="label:N")
+    )
+    return _wide(alt.layer(bars, texts), ROW * len(order))
+
+
+def constants_chart(answer: PlanAnswer, theme: Theme) -> ChartType | None:
+    """Return the change of the run's time with each constant at both ends of its range.
+
+    None for an estimator without such ranges.
+    """
+    rows = moved_constants(answer)
+    if not rows:
+        return None
+    order = [row["constant"] for row in rows]
+    frame = pl.DataFrame(
+        [
+            {"constant": row["constant"], "end": f"{end} value", "change": row[end]}
+            for row in rows
+            for end in ("lowest", "highest")
+        ]
+    )
+    colours = alt.Scale(domain=["lowest value", "highest value"], range=[theme.blue, ORANGE])
+    bars = (
+        alt.Chart(frame)
+        .mark_bar(height=15)
+        .encode(
+            x=alt.X("change:Q").axis(title="Change of the run's time", format="+.1~%", tickCount=5),
+            y=alt.Y("constant:N", sort=order, title=None).axis(labelLimit=LABEL_WIDTH),
+            color=alt.Color("end:N", scale=colours, title=None).legend(orient="top"),
+            tooltip=["constant", "end", alt.Tooltip("change:Q", format="+.2%")],
+        )
+    )
+    zero = alt.Chart(pl.DataFrame({"zero": [0.0]})).mark_rule(color=theme.ink, strokeWidth=1.4)
+    return _wide(alt.layer(bars, zero.encode(x="zero:Q")), ROW * len(order))
+
+
+def moved_constants(answer: PlanAnswer) -> list[Mapping[str, Any]]:
+    """Return the constants that move the step most, largest first, with both relative changes."""
+    explanation = answer.uncertainty.explanation
+    if explanation is None:
+        return []
+    step = explanation.step_seconds
+    rows: list[Mapping[str, Any]] = [
+        {
+            "constant": each.name.replace("_", " "),
+            "lowest": each.at_lowest / step - 1,
+            "highest": each.at_highest / step - 1,
+        }
+        for each in explanation.sensitivities
+        if each.at_lowest and each.at_highest and each.at_lowest != each.at_highest
+    ]
+    rows.sort(key=lambda row: (-abs(row["highest"] - row["lowest"]), row["constant"]))
+    return rows[:MOST]
+
+
+def counts_chart(answer: PlanAnswer, theme: Theme) -> ChartType | None:
+    """Return the days of the run over the number of GPUs; None if one number was tried."""
+    rows = [
+        {
+            "num_gpus": line["num_gpus"],
+            "days": line["training_seconds"] / DAY,
+            "kind": "this plan" if line["num_gpus"] == answer.num_gpus else "other counts",
+        }
+        for line in answer.counts
+        if line["training_seconds"] is not None
+    ]
+    if len(rows) < 2:
+        return None
+    frame = pl.DataFrame(rows)
+    x = alt.X("num_gpus:Q", title="GPUs", scale=alt.Scale(type="log", nice=False)).axis(
+        values=frame["num_gpus"].to_list(), format=",d"
+    )
+    y = alt.Y("days:Q", title="Days of the run", scale=alt.Scale(zero=True))
+    line = alt.Chart(frame).mark_line(color=theme.faint).encode(x=x, y=y)
+    points = (
+        alt.Chart(frame)
+        .mark_point(filled=True, size=90, opacity=1)
+        .encode(
+            x=x,
+            y=y,
+            color=alt.Color(
+                "kind:N",
+                scale=alt.Scale(domain=["this plan", "other counts"], range=[ORANGE, theme.blue]),
+                title=None,
+            ).legend(orient="top"),
+            tooltip=["num_gpus", alt.Tooltip("days:Q", format=",.1f")],
+        )
+    )
+    return _wide(alt.layer(line, points), 260)
+
+
+def errors_chart(answer: PlanAnswer, theme: Theme) -> ChartType | None:
+    """Return the mean error of the time by group of published steps; None without any."""
+    rows = [
+        {
+            "group": f"{_short(line)} ({line['num_rows']})",
+            "error": line["time_mean_absolute_relative_error"],
+        }
+        for line in answer.uncertainty.errors
+        if line.get("time_mean_absolute_relative_error") is not None
+    ]
+    if not rows:
+        return None
+    frame = pl.DataFrame(rows).group_by("group").agg(pl.col("error").min()).sort("error")
+    y = alt.Y("group:N", sort=frame["group"].to_list(), title=None).axis(labelLimit=LABEL_WIDTH)
+    x = alt.X("error:Q", title="Mean error of the time, per group of published steps").axis(
+        format="~%", tickCount=5
+    )
+    bars = (
+        alt.Chart(frame)
+        .mark_bar(color=theme.blue)
+        .encode(x=x, y=y, tooltip=["group", alt.Tooltip("error:Q", format=".1%")])
+    )
+    return _wide(bars, ROW * frame.height)
+
+
+def _short(line: Mapping[str, Any]) -> str:
+    group = str(line["published_group"])
+    table = str(line["reference"]).removeprefix("published_")
+    return table.replace("_", " ") if "program" in group else group
+
+
+def _wide(chart: ChartType, height: int) -> ChartType:
+    fit = alt.AutoSizeParams(type="fit-x", contains="padding")
+    found: ChartType = chart.properties(width="container", height=height, autosize=fit)
+    return found

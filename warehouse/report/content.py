@@ -1,0 +1,299 @@
+"""The texts and tables of a report: everything on the page but its charts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from estimators.columns import COLUMNS
+from warehouse.ask.terms import whose_prices
+from warehouse.plan.queries import STEP_PARTS
+from warehouse.show.units import (
+    for_people,
+    in_words,
+    layout_in_words,
+    run_times_in_words,
+    telling_columns,
+)
+from warehouse.show.values import json_value
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from warehouse.plan.answer import PlanAnswer
+
+    Line = Mapping[str, Any]
+
+NEAR = 1.05
+"""Layouts up to this multiple of the fastest step are near-optimal."""
+
+PART_NAMES = {
+    "compute_seconds": "computing",
+    "memory_seconds": "memory traffic",
+    "tensor_comm_seconds": "tensor exchanges",
+    "pipeline_comm_seconds": "pipeline transfers",
+    "bubble_seconds": "pipeline bubble",
+    "data_comm_seconds": "data exchanges",
+}
+"""Part of a step -> the words of the page."""
+
+
+class Figure(NamedTuple):
+    """A figure of the answer: its name, value, and how sure it is."""
+
+    name: str
+    value: str
+    sure: str
+
+
+class Table(NamedTuple):
+    """A table as people read it; `sort` has the numbers behind the texts, None for a text."""
+
+    headings: list[str]
+    rows: list[list[str]]
+    sort: list[list[float | str | None]]
+
+
+@dataclass(frozen=True)
+class Content:
+    """What the page says.
+
+    Attributes
+    ----------
+    title, summary
+        The question and the answer in a line each.
+    figures
+        The answer.
+    limits
+        Sentences on what limits the run, the part that takes longest first.
+    layouts
+        Near-optimal layouts, which the page sorts and filters.
+    counts, costs, energies, errors, memory_errors, published_runs
+        Tables; None where there is nothing to show.
+    trust
+        Sentences on how far to trust the estimate.
+    assumptions
+        Name and value of each input of the plan.
+    constants
+        Constants of the estimator with a range, their effect and their source.
+    queries
+        Name and text of each query.
+    """
+
+    title: str
+    summary: str
+    figures: list[Figure]
+    limits: list[str]
+    layouts: Table
+    counts: Table | None
+    costs: Table | None
+    energies: Table | None
+    errors: Table | None
+    memory_errors: Table | None
+    published_runs: Table | None
+    trust: list[str]
+    assumptions: list[tuple[str, str]]
+    constants: Table | None
+    queries: list[tuple[str, str]]
+
+
+def content_of(answer: PlanAnswer) -> Content:
+    """Return the texts and tables of a plan."""
+    run, best = answer.run, answer.best
+    tokens = in_words("dataset_tokens", run.request.tokens)
+    layout = layout_in_words(best)
+    time = in_words("training_seconds", best["training_seconds"])
+    return Content(
+        title=f"{run.model}: {tokens} on {answer.num_gpus:,} {run.problem['accelerator']}",
+        summary=f"The best layout is {layout}. The run takes {time}.",
+        figures=_figures(answer),
+        limits=_limits(answer),
+        layouts=_layouts(answer),
+        counts=_table(answer.counts, drop=("problem_id",)),
+        costs=_table(answer.costs, drop=("option", "price_note")),
+        energies=_table(answer.energies, drop=("option", "power_note", "power_basis")),
+        errors=_table(answer.uncertainty.errors, drop=("is_stored", "num_published")),
+        memory_errors=_table(answer.uncertainty.memory),
+        published_runs=_table(answer.published_runs),
+        trust=_trust(answer),
+        assumptions=_assumptions(answer),
+        constants=_constants(answer),
+        queries=list(answer.queries.items()),
+    )
+
+
+def _figures(answer: PlanAnswer) -> list[Figure]:
+    """Return the figures of the answer; the interval of the step is that of time and cost."""
+    best, sure = answer.best, answer.uncertainty
+    low, high = _relative(answer) or (None, None)
+
+    def between(name: str, value: float | None) -> str:
+        if value is None or low is None or high is None:
+            return "no interval"
+        if name == "training_seconds":
+            return f"{run_times_in_words(value * low, value * high)} in nine of ten runs"
+        return f"{in_words(name, value * low)} to {in_words(name, value * high)}"
+
+    cost = answer.own_count["cost_usd"]
+    energy: Line = answer.energies[0] if answer.energies else {}
+    seconds, mfu = best["training_seconds"], best.get("mfu")
+    room = f"of {in_words('hbm_bytes', best['hbm_bytes'])}"
+    if sure.room is not None:
+        room += f"; fits with a probability of {100 * sure.room:.0f} %"
+    second = answer.runner_up
+    runner_up = (
+        "no other layout fits" if second is None else f"the runner-up is {_longer(answer, second)}"
+    )
+    found = [
+        Figure("Layout", layout_in_words(best), runner_up),
+        Figure("Time", in_words("training_seconds", seconds), between("training_seconds", seconds)),
+        Figure("Cost", in_words("cost_usd", cost), between("cost_usd", cost)),
+    ]
+    for label, name in (("Energy", "energy_kwh"), ("CO2e", "kg_co2e")):
+        value = energy.get(name)
+        where = f", {energy['grid']}" if name == "kg_co2e" and value is not None else ""
+        found.append(Figure(label, in_words(name, value), between(name, value) + where))
+    found.append(Figure("Memory of a GPU", in_words("memory_bytes", best["memory_bytes"]), room))
+    if mfu is not None:
+        found.append(Figure("Model FLOPs utilization", in_words("mfu", mfu), "of the peak rate"))
+    return found
+
+
+def _relative(answer: PlanAnswer) -> tuple[float, float] | None:
+    """Return the ends of the interval as multiples of the step."""
+    likely = answer.uncertainty.likely
+    step = answer.best["step_seconds"]
+    return None if likely is None else (likely[0] / step, likely[1] / step)
+
+
+def parts_of(answer: PlanAnswer) -> list[tuple[str, float]]:
+    """Return the parts of the best layout's step in words, with their seconds, longest first."""
+    parts = [
+        (PART_NAMES.get(name, name), float(answer.best[name]))
+        for name in STEP_PARTS
+        if answer.best.get(name) is not None
+    ]
+    return sorted(parts, key=lambda part: -part[1])
+
+
+def _limits(answer: PlanAnswer) -> list[str]:
+    step = answer.best["step_seconds"]
+    shares = [f"{name} {_share(seconds / step)}" for name, seconds in parts_of(answer)]
+    lines = [f"Of a step of {step:.4g} s: {', '.join(shares)}."]
+    second, other, roomier = answer.runner_up, answer.other_kind, answer.roomier
+    if second is not None:
+        lines.append(f"The runner-up, {layout_in_words(second)}, is {_longer(answer, second)}.")
+    if other is not None:
+        words = layout_in_words(other)
+        lines.append(f"The best layout of another kind, {words}, is {_longer(answer, other)}.")
+    if roomier is not None:
+        time = in_words("training_seconds", roomier["training_seconds"])
+        words = f"{layout_in_words(roomier)} leaves more free and takes {time}."
+        lines.append(f"The memory is nearly full. {words}")
+    return lines
+
+
+def _longer(answer: PlanAnswer, layout: Line) -> str:
+    slower = 100 * (layout["step_seconds"] / answer.best["step_seconds"] - 1)
+    return "as fast" if slower < 0.005 else f"{slower:.2g} % slower"
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.005 else "under 1 %"
+
+
+_LAYOUT_COLUMNS = (
+    *("step_seconds", "low_step_seconds", "high_step_seconds", "training_seconds", "mfu"),
+    *("memory_bytes", "headroom_bytes"),
+)
+
+
+def _layouts(answer: PlanAnswer) -> Table:
+    limit = NEAR * answer.best["step_seconds"]
+    near = [line for line in answer.layouts if line["step_seconds"] <= limit]
+    rows = [
+        {"rank": place, **{name: line[name] for name in _LAYOUT_COLUMNS if name in line}}
+        for place, line in enumerate(near, start=1)
+    ]
+    found = _table(rows)
+    assert found is not None
+    for row, sort, line in zip(found.rows, found.sort, near, strict=True):
+        row.insert(1, layout_in_words(line))
+        sort.insert(1, None)
+    return Table(["#", "layout", *found.headings[1:]], found.rows, found.sort)
+
+
+def _trust(answer: PlanAnswer) -> list[str]:
+    sure = answer.uncertainty
+    lines = [f"{line[0].upper()}{line[1:]}." for line in sure.unlike]
+    if sure.extreme is not None:
+        step = answer.best["step_seconds"]
+        low, high = (answer.best["training_seconds"] * end / step for end in sure.extreme)
+        lines.append(
+            "With all constants at their fast ends, and with all at their slow ends, the run takes"
+            f" {run_times_in_words(low, high)}."
+        )
+    if sure.note:
+        lines.append(sure.note)
+    if words := whose_prices(answer.costs):
+        lines.append(f"{words[0].upper()}{words[1:]}.")
+    return lines
+
+
+def _assumptions(answer: PlanAnswer) -> list[tuple[str, str]]:
+    run, values = answer.run, answer.run.problem
+    found: list[tuple[str, str]] = [("model", str(run.model))]
+    names = ("accelerator", "nvlink_size", "seq_len", "framework")
+    found += [(_heading(name), in_words(name, values[name])) for name in names if values.get(name)]
+    found += [
+        ("tokens", in_words("dataset_tokens", run.request.tokens)),
+        ("batch", f"{run.batch:,} sequences" + (" (assumed)" if run.is_default_batch else "")),
+        ("goodput", f"{run.goodput:g}"),
+        ("estimator", f"{run.estimator.name}, {run.variant}"),
+    ]
+    given = {**run.request.held, **run.request.inputs}
+    found += [(_heading(name), in_words(name, value)) for name, value in given.items()]
+    return list(dict(found).items())
+
+
+def _heading(name: str) -> str:
+    return COLUMNS[name].heading if name in COLUMNS else name.replace("_", " ")
+
+
+def _constants(answer: PlanAnswer) -> Table | None:
+    explanation = answer.uncertainty.explanation
+    if explanation is None:
+        return None
+    rows = [
+        {
+            "constant": each.name,
+            "value": each.value,
+            "lowest": each.lowest,
+            "highest": each.highest,
+            "source": each.source,
+        }
+        for each in explanation.sensitivities
+        if each.lowest is not None and each.lowest != each.highest
+    ]
+    return _table(rows)
+
+
+def _table(rows: Sequence[Line], drop: Collection[str] = ()) -> Table | None:
+    """Return a table in the units and headings of people; None without rows."""
+    if not rows:
+        return None
+    names = list(rows[0])
+    values = [[row[name] for name in names] for row in rows]
+    places = telling_columns(names, values, drop)
+    names = [names[place] for place in places]
+    values = [[row[place] for place in places] for row in values]
+    headings, shown = for_people(names, values)
+    texts = [["-" if each is None else str(each) for each in row] for row in shown]
+    return Table(headings, texts, [[_sortable(each) for each in row] for row in values])
+
+
+def _sortable(value: Any) -> float | str | None:
+    plain = json_value(value)
+    if isinstance(plain, bool) or plain is None:
+        return None
+    return plain if isinstance(plain, int | float) else None

@@ -1,0 +1,104 @@
+const { charts, run } = JSON.parse(document.getElementById("data").textContent);
+
+// ---- charts: light or dark as the page is, light on paper ----
+
+const dark = window.matchMedia("(prefers-color-scheme: dark)");
+
+async function draw(theme) {
+  for (const [name, specs] of Object.entries(charts)) {
+    const place = document.getElementById(`chart-${name}`);
+    if (place) await window.vegaEmbed(place, specs[theme], { renderer: "svg", actions: false });
+  }
+  document.documentElement.dataset.drawn = theme;
+}
+
+const fitting = () => draw(dark.matches ? "dark" : "light");
+dark.addEventListener("change", fitting);
+window.addEventListener("beforeprint", () => draw("light"));
+window.addEventListener("afterprint", fitting);
+fitting();
+
+// ---- tables: a heading sorts, a second click turns the order ----
+
+const valueOf = (row, place) => {
+  const cell = row.cells[place];
+  return cell.dataset.value === undefined ? cell.textContent : Number(cell.dataset.value);
+};
+const compare = (a, b) => {
+  if (typeof a === "number" && typeof b === "number") return a - b;
+  if (typeof a === "number") return -1; // a missing figure comes last
+  if (typeof b === "number") return 1;
+  return a.localeCompare(b, "en", { numeric: true });
+};
+
+for (const table of document.querySelectorAll("table.sortable")) {
+  const body = table.tBodies[0];
+  [...table.tHead.rows[0].cells].forEach((heading, place) => {
+    heading.firstChild.addEventListener("click", () => {
+      const sign = heading.getAttribute("aria-sort") === "ascending" ? -1 : 1;
+      for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+      heading.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
+      const rows = [...body.rows];
+      rows.sort((a, b) => sign * compare(valueOf(a, place), valueOf(b, place)));
+      body.append(...rows);
+    });
+  });
+}
+
+// ---- the filter of layouts: every word must be a word of the layout ----
+
+const filter = document.getElementById("filter");
+const shown = document.getElementById("shown");
+function apply() {
+  const wanted = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const rows = [...document.querySelectorAll("#near tbody tr")];
+  let count = 0;
+  for (const row of rows) {
+    const words = row.cells[1].textContent.toLowerCase().split(/\s+/);
+    row.hidden = !wanted.every((word) => words.some((own) => own.startsWith(word)));
+    count += row.hidden ? 0 : 1;
+  }
+  shown.textContent = wanted.length ? `${count} of ${rows.length}` : "";
+}
+filter.addEventListener("input", apply);
+
+// ---- price, power and goodput: dollars, days and energy from the GPU-hours of the plan ----
+
+const form = document.getElementById("terms");
+if (form) {
+  const number = (value, digits = 4) =>
+    value.toLocaleString("en-US", { maximumSignificantDigits: digits });
+  const results = document.getElementById("results");
+  const compute = () => {
+    const term = Object.fromEntries([...new FormData(form)].map(([name, value]) => [name, Number(value)]));
+    const hours = (run.gpu_hours * run.goodput) / term.goodput;
+    const found = {
+      "Days": number(hours / run.num_gpus / 24),
+      "GPU-hours": number(hours),
+    };
+    if (term.price !== undefined) found["Rent, USD"] = number(hours * term.price);
+    if (term.watts !== undefined) {
+      const kwh = (hours * term.watts * term.pue) / 1000;
+      found["Energy, MWh"] = number(kwh / 1000);
+      found["Electricity, USD"] = number(kwh * term.electricity);
+      if (term.carbon !== undefined) found["CO2e, t"] = number((kwh * term.carbon) / 1000);
+    }
+    results.replaceChildren(
+      ...Object.entries(found).map(([name, value]) => {
+        const pair = document.createElement("div");
+        const label = document.createElement("dt");
+        const figure = document.createElement("dd");
+        label.textContent = name;
+        figure.textContent = value;
+        pair.append(label, figure);
+        return pair;
+      }),
+    );
+    for (const label of form.querySelectorAll("label")) {
+      label.querySelector("output").textContent = number(Number(label.querySelector("input").value));
+    }
+  };
+  form.addEventListener("input", compute);
+  form.addEventListener("reset", () => setTimeout(compute));
+  compute();
+}

@@ -1,0 +1,131 @@
+"""A report as one HTML file that reads nothing but itself."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jinja2
+from markupsafe import Markup
+
+import warehouse
+from warehouse.plot.files import script
+from warehouse.report.charts import charts_of
+from warehouse.report.content import NEAR, content_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from warehouse.plan.answer import PlanAnswer
+
+LAYOUTS = 200
+"""Layouts that a report has at most."""
+
+_SECTIONS = (
+    ("limits", "What limits it"),
+    ("changes", "What would change it"),
+    ("layouts", "Layouts"),
+    ("trust", "How far to trust it"),
+    ("assumptions", "Assumptions"),
+    ("reproduce", "How it was made"),
+)
+
+
+class Term(NamedTuple):
+    """A slider of the page."""
+
+    name: str
+    label: str
+    value: float
+    least: float
+    most: float
+    step: float
+
+
+def page_of(answer: PlanAnswer, command: str) -> str:
+    """Return the page of a plan.
+
+    Parameters
+    ----------
+    answer
+        The plan, with up to `LAYOUTS` layouts.
+    command
+        The command line that made it.
+    """
+    content, charts = content_of(answer), charts_of(answer)
+    terms = terms_of(answer)
+    run = {
+        "gpu_hours": answer.best["gpu_hours"],
+        "num_gpus": answer.num_gpus,
+        "goodput": answer.run.goodput,
+    }
+    loader = jinja2.PackageLoader("warehouse.report", ".")
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    return environment.get_template("page.html.j2").render(
+        content=content,
+        charts=charts,
+        terms=terms,
+        has_terms=bool(terms),
+        sections=_SECTIONS,
+        near=f"{100 * (NEAR - 1):.0f} %",
+        date=datetime.now(UTC).date().isoformat(),
+        version=warehouse.__version__,
+        command=command,
+        data=Markup(_json({"charts": charts, "run": run})),
+        style=Markup(_own("page.css")),
+        script=Markup(_own("page.js")),
+        bundle=Markup(script()),
+    )
+
+
+def terms_of(answer: PlanAnswer) -> list[Term]:
+    """Return the sliders, each at its value of the plan; none where no figure is known."""
+    basis = answer.run.terms.basis if answer.run.terms.price is None else None
+    cost = next((line for line in answer.costs if basis in (None, line["basis"])), {})
+    energy = answer.energies[0] if answer.energies else {}
+    found = [Term("goodput", "Goodput", answer.run.goodput, 0.3, 1.0, 0.01)]
+    price = cost.get("usd_per_gpu_hour")
+    if price is not None:
+        found.append(_around("price", "USD of a GPU-hour", price))
+    watts = energy.get("watts_per_gpu")
+    if watts is not None and energy.get("pue") is not None:
+        found += [
+            _around("watts", "Watts of a GPU with its server", watts),
+            Term("pue", "PUE", energy["pue"], 1.0, max(2.0, energy["pue"]), 0.01),
+        ]
+        if energy.get("usd_per_kwh") is not None:
+            found.append(_around("electricity", "USD of a kWh", energy["usd_per_kwh"]))
+        else:
+            found.append(Term("electricity", "USD of a kWh", 0.08, 0.0, 0.4, 0.001))
+        if energy.get("kg_co2e_per_kwh") is not None:
+            carbon = energy["kg_co2e_per_kwh"]
+            found.append(Term("carbon", "kg CO2e of a kWh", carbon, 0.0, max(1.0, carbon), 0.001))
+    return found
+
+
+def _around(name: str, label: str, value: float) -> Term:
+    """Return a slider from a quarter of a value to three times it, whose steps meet the value."""
+    step = 10 ** (math.floor(math.log10(value)) - 2) if value > 0 else 0.01
+    near = round(value / step) * step
+    return Term(
+        name, label, _plain(near), _plain(step * round(near / step / 4)), _plain(3 * near), step
+    )
+
+
+def _plain(value: float) -> float:
+    return float(f"{value:.10g}")
+
+
+def _own(name: str) -> str:
+    return files("warehouse.report").joinpath(name).read_text("utf-8")
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    """Return JSON in which no browser finds the end of a script."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
