@@ -58,6 +58,9 @@ def rows(num_rows: int) -> Columns:
     """Return resolved rows: every published step, and layouts of the study."""
     relation = ESTIMATOR.relations[0]
     published = resolve_rows(ESTIMATOR, relation, published_steps(), CATALOG, PUBLISHED).good
+    own = len(published["seq_len"])
+    if num_rows <= own:
+        return {name: values[:num_rows] for name, values in published.items()}
     cells = [
         cell
         for space in load_study(STUDY).spaces
@@ -67,7 +70,6 @@ def rows(num_rows: int) -> Columns:
     wanted = 2 * num_rows // len(cells) + 1  # some cells have few layouts that fit
     parts = [published, *(_layouts(cell, wanted, generator) for cell in cells)]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in published}
-    own = len(published["seq_len"])
     others = generator.permutation(np.arange(own, len(columns["seq_len"])))
     chosen = np.concatenate([np.arange(own), others])[:num_rows]
     return {name: values[chosen] for name, values in columns.items()}
