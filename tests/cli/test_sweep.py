@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,11 @@ from typing import Any
 import duckdb
 import pytest
 
+from tests.cli.planning import QUESTION
 from tests.shared import Command, Program
 from warehouse.database.resources import studies_directory
+from warehouse.errors import DatabaseError
+from warehouse.sweep.size_limits import refuse_too_large
 
 PACKAGED = ", ".join(sorted(path.stem for path in studies_directory().glob("*.toml")))
 
@@ -232,3 +237,50 @@ def test_a_terminal_shows_a_bar_and_a_pipe_only_the_last_line(
     assert running.wait() == 0
     assert re.search(rb"tiny .*[\d,]+ of 806 rows, [\d,]+/s", shown)
     assert b"evaluated and stored in" in shown
+
+
+@pytest.fixture
+def sized(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, float], None]:
+    """Have every sweep be said, more rows than a number confirmed, and the disk have some space."""
+
+    def sized(rows: int, free: float) -> None:
+        usage = shutil.disk_usage(Path.cwd())._replace(free=int(free))
+        monkeypatch.setattr("warehouse.cli.sweep.SAID_ROWS", 1)
+        monkeypatch.setattr("warehouse.sweep.size_limits.MOST_ROWS", rows)
+        monkeypatch.setattr("warehouse.sweep.size_limits.shutil.disk_usage", lambda _: usage)
+
+    return sized
+
+
+def test_a_sweep_of_many_rows_is_confirmed_before_the_first_write(
+    warehouse: Command, database: Path, tiny: Path, sized: Callable[[int, float], None]
+) -> None:
+    sized(100, 1e12)
+    code, out, err = warehouse("sweep", tiny, "--db", database)
+    assert (code, out) == (2, "")
+    assert re.search(r"error: tiny: about [\d,]+ rows are more than 100\nhint: .*--yes", err)
+    assert not database.exists()
+    assert warehouse("sweep", tiny, "--yes", "--db", database)[0] == 0
+    assert warehouse("sweep", tiny, "--db", database)[0] == 0  # nothing is missing
+
+
+def test_a_sweep_that_the_disk_has_no_room_for_is_refused(
+    database: Path, sized: Callable[[int, float], None]
+) -> None:
+    sized(10**9, 3e9)
+    place = database.parent / "new" / "deep" / database.name
+    refuse_too_large("tiny", 10**9, 2.9e9, place)
+    with pytest.raises(DatabaseError, match=r"tiny: its rows take about 3\.1 GB.* 3\.0 GB free"):
+        refuse_too_large("tiny", 1, 3.1e9, place)
+    assert not place.parent.exists()
+
+
+def test_a_plan_is_confirmed_as_a_sweep_is(
+    warehouse: Command, planned_database: Path, sized: Callable[[int, float], None]
+) -> None:
+    sized(100, 1e12)
+    before = planned_database.read_bytes()
+    code, out, err = warehouse("plan", *QUESTION, "--gpus", 16, "--db", planned_database)
+    assert (code, out) == (2, "")
+    assert "rows are more than 100\nhint: sweep them with --yes" in err
+    assert planned_database.read_bytes() == before

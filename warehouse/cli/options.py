@@ -280,6 +280,10 @@ Best = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be evaluated; write nothing.")
 ]
+Yes = Annotated[
+    bool,
+    typer.Option("--yes", help="Sweep more than 50 million rows, or more than the disk has free."),
+]
 IntoDatabase = Annotated[
     bool, typer.Option("--into-db", help="Store the rows in the database as well.")
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,6 +30,7 @@ from warehouse.cli.options import (
     Profile,
     SequenceLength,
     Top,
+    Yes,
     number_option,
     text_option,
     whole_option,
@@ -121,6 +123,7 @@ class ShownOptions:
 
     top: Top = DEFAULT_TOP
     dry_run: DryRun = False
+    yes: Yes = False
     show_sql: Annotated[
         bool, typer.Option("--show-sql", help="Print the query of each figure as well.")
     ] = False
@@ -182,7 +185,7 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
         with output.opened():
             _put_stages(stage_rows(stages), output)
         return
-    answer = run_stages(run, stages, db, store_and_say)
+    answer = run_stages(run, stages, db, partial(store_and_say, is_confirmed=shown.yes))
     with output.opened():
         if output.is_json:
             put_document(document(answer, shown.top or DEFAULT_TOP))
@@ -205,14 +208,18 @@ def _put_stages(rows: list[tuple[int, str]], output: Output) -> None:
         sys.stdout.write(f"{number}. {action}\n")
 
 
-def store_and_say(sweep: Sweep, database: Path) -> None:
+def store_and_say(sweep: Sweep, database: Path, *, is_confirmed: bool = False) -> None:
     """Say how much a sweep takes, then run it and show its progress."""
     from warehouse.cli.sweep import SAID_ROWS, run_with_progress, summary
     from warehouse.sweep.estimate import cost_in_words, cost_of
+    from warehouse.sweep.size_limits import refuse_too_large
 
-    line = sweep.in_words()
-    if sweep.missing_rows >= SAID_ROWS:
-        line += f", {cost_in_words(cost_of(sweep.plan, sweep.missing_rows))}"
-    say(line)
+    if sweep.missing_rows < SAID_ROWS:
+        say(sweep.in_words())
+    else:
+        cost = cost_of(sweep.plan, sweep.missing_rows)
+        say(f"{sweep.in_words()}, {cost_in_words(cost)}")
+        if not is_confirmed:
+            refuse_too_large(sweep.study.name, sweep.missing_rows, cost.num_bytes, database)
     if sweep.is_needed(database):
         say(summary(run_with_progress(database, sweep.study, planned=sweep.plan)))

@@ -21,6 +21,7 @@ from warehouse.cli.options import (
     Mending,
     Output,
     Profile,
+    Yes,
 )
 from warehouse.show.formats import count
 
@@ -50,6 +51,7 @@ def sweep(
     mending: Mending,
     profile: Profile = None,
     dry_run: DryRun = False,
+    yes: Yes = False,
     force: Annotated[
         bool, typer.Option("--force", help="Evaluate stored cells again and replace them.")
     ] = False,
@@ -98,6 +100,10 @@ def sweep(
     found = estimate(loaded, db, force=force)
     if found.missing_rows >= SAID_ROWS:
         say(found.in_words())
+        if not yes:
+            from warehouse.sweep.size_limits import refuse_too_large
+
+            refuse_too_large(found.study, found.missing_rows, found.num_bytes, db)
     report = run_with_progress(db, loaded, force=force, workers=workers, planned=found.plan)
     say(summary(report))
 
