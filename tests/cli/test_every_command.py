@@ -32,7 +32,13 @@ MOST_PARAMETERS = 12
 """Parameters of a command at most; a group of options is one."""
 
 OWN_MEANING = {
-    *(("evaluate", "--out"), ("export", "--out"), ("plot", "--out"), ("plot", "--show-sql")),
+    *(
+        ("evaluate", "--out"),
+        ("export", "--out"),
+        ("plot", "--out"),
+        ("report", "--out"),
+        ("plot", "--show-sql"),
+    ),
     *(("sweep", "--force"), ("cost", "--price")),
 }
 """Options that differ on purpose: two commands write files of any size, a plot is a picture of one

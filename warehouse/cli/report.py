@@ -27,7 +27,12 @@ def report(
     price: PriceOptions,
     out: Annotated[
         Path,
-        typer.Option("--out", metavar="FILE", readable=False, help="The page, ending in .html."),
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            readable=False,
+            help="The page, ending in .html; an existing one is replaced.",
+        ),
     ],
     pairs: Annotated[
         list[str] | None,
