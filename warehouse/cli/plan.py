@@ -208,7 +208,7 @@ def _put_stages(rows: list[tuple[int, str]], output: Output) -> None:
         sys.stdout.write(f"{number}. {action}\n")
 
 
-def store_and_say(sweep: Sweep, database: Path, *, is_confirmed: bool = False) -> None:
+def store_and_say(sweep: Sweep, database: Path, *, is_confirmed: bool) -> None:
     """Say how much a sweep takes, then run it and show its progress."""
     from warehouse.cli.sweep import SAID_ROWS, run_with_progress, summary
     from warehouse.sweep.estimate import cost_in_words, cost_of

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from warehouse.cli.common import say
-from warehouse.cli.options import DEFAULT_DATABASE, Database, EstimatorName, PowerTerms
+from warehouse.cli.options import DEFAULT_DATABASE, Database, EstimatorName, PowerTerms, Yes
 from warehouse.cli.plan import (
     DEFAULT_ESTIMATOR,
     LimitOptions,
@@ -39,6 +40,7 @@ def report(
         typer.Argument(metavar="[KEY=VALUE]...", help="As `warehouse plan` takes them."),
     ] = None,
     estimator: EstimatorName = DEFAULT_ESTIMATOR,
+    yes: Yes = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Write a plan as one page that opens offline.
@@ -63,8 +65,8 @@ def report(
     asked = {**vars(run), **vars(limits), **vars(terms), **vars(price)}
     options = PlanOptions(estimator=estimator or DEFAULT_ESTIMATOR, pairs=pairs or [], **asked)
     question, stages = asked_stages(options, db, LAYOUTS)
-    answer = run_stages(question, stages, db, store_and_say)
+    answer = run_stages(question, stages, db, partial(store_and_say, is_confirmed=yes))
     page = page_of(answer, shlex.join(["warehouse", *sys.argv[1:]]))
-    with written_whole(out) as partial:
-        partial.write_text(page, encoding="utf-8")
+    with written_whole(out) as file:
+        file.write_text(page, encoding="utf-8")
     say(f"{out}: {len(page.encode()) / 1e6:.1f} MB")

@@ -104,6 +104,8 @@ def sweep(
             from warehouse.sweep.size_limits import refuse_too_large
 
             refuse_too_large(found.study, found.missing_rows, found.num_bytes, db)
+    if found.is_sampled:
+        say(f"{found.study}: counting the rows of each of about {count(found.cells, 'cell')} first")
     report = run_with_progress(db, loaded, force=force, workers=workers, planned=found.plan)
     say(summary(report))
 
