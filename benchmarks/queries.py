@@ -11,6 +11,8 @@ import time
 from resource import RUSAGE_SELF, getrusage
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from benchmarks.tasks import peak_bytes
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -40,6 +42,18 @@ QUERIES = {
 """Words -> the query; `{problem}` is the id of a problem."""
 
 
+WANTED_OF_QUERIES = {
+    "best layout of each problem of one model": "0.3; 1 at 100 M rows",
+    "ten best of one problem": "0.1",
+    "ten best, `problem_id = (select ...)`": "as the ten best",
+    "ten best of each problem": "0.5",
+    "Pareto front of one problem": "0.05",
+    "Pareto fronts of one model": "0.3; 1 and 1,000 MB at 100 M rows",
+    "all layouts, `problem_id = (select ...)`": "as all layouts",
+}
+"""Words -> the seconds that the query may take."""
+
+
 class Answered(NamedTuple):
     """One figure: what a query took, and what it read."""
 
@@ -64,10 +78,19 @@ def answered(words: str, database: Path) -> Answered:
         query = with_values(connection, query)  # as `warehouse sql` does
         rows = len(connection.sql(query).fetchall())
         seconds, cpu_seconds = time.perf_counter() - at, _cpu_seconds() - used
-        peak = getrusage(RUSAGE_SELF).ru_maxrss * 1024
+        peak = peak_bytes()
         [(_, plan)] = connection.execute(f"explain (analyze, format json) {query}").fetchall()
     read = _rows_read(json.loads(plan))
     return Answered(words, seconds, cpu_seconds, peak, rows, read)
+
+
+def stored_rows(database: Path) -> int:
+    """Return the number of configurations that a database has."""
+    from warehouse.database.connection import open_for_read
+
+    with open_for_read(database) as connection:
+        [(rows,)] = connection.execute("select sum(num_rows) from cell").fetchall()
+    return int(rows)
 
 
 def _rows_read(node: dict[str, Any]) -> int:
