@@ -74,7 +74,7 @@ def test_each_price_and_grid_that_is_given_has_its_figure(
         f"{price * hours:,.0f} USD at {price:.2f} USD per GPU-hour (given)" for price in (2, 4)
     )
     assert re.fullmatch(
-        r"[\d,]+ MWh; [\d,]+ t CO2e on grid France; [\d,]+ t CO2e on grid given", lines["energy"]
+        r"[\d.]+ MWh; [\d.]+ t CO2e on grid France; [\d.]+ t CO2e on grid given", lines["energy"]
     )
     table = out.split("Cost of the best layout\n\n")[1].split("\n\n")[0].splitlines()[2:]
     assert [line.split()[1] for line in table] == ["2.00", "4.00"]

@@ -93,9 +93,11 @@ def _energies(answer: PlanAnswer) -> list[str]:
     known = [line for line in answer.energies if line["energy_kwh"]]
     if not known:
         return ["no published power of the accelerator: give it with --watts"]
-    found = [f"{known[0]['energy_kwh'] / 1e3:,.0f} MWh"]
+    found = [f"{_amount(known[0]['energy_kwh'] / 1e3)} MWh"]
     if answer.run.terms.carbons:
-        found += [f"{line['kg_co2e'] / 1e3:,.0f} t CO2e on grid {line['grid']}" for line in known]
+        found += [
+            f"{_amount(line['kg_co2e'] / 1e3)} t CO2e on grid {line['grid']}" for line in known
+        ]
     return found
 
 
@@ -103,6 +105,10 @@ def _name(line: Line) -> str:
     """Return the name of a group of published steps."""
     table = str(line["reference"]).removeprefix("published_")
     return table if line["published_group"] == OWN else line["published_group"]
+
+
+def _amount(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _dollars(amount: float) -> str:

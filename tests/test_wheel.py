@@ -1,0 +1,93 @@
+"""The wheel works where there is no clone: every command, one after the other in one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.shared import Quickstart
+from warehouse.cli.commands import COMMANDS
+
+RUNS = "model,accelerator,num_gpus,global_batch_size,step_seconds\ngpt3_1.3B,H100,8,64,2.0\n"
+LAYOUT = ("model=llama3_8B", "accelerator=H100", "num_gpus=8", "tensor_parallel=8")
+OF_RUN = ("--model", "megatron_1.7B")
+
+LINES: tuple[tuple[str, ...], ...] = (
+    ("config",),
+    ("init",),
+    ("quickstart", "--small"),
+    ("sweep", "megatron"),
+    ("status",),
+    ("rank", *OF_RUN, "--num-gpus", "32"),
+    ("plan", *OF_RUN, "--tokens", "300G", "--accelerator", "A100", "--gpus", "32", "--dry-run"),
+    ("cost", *OF_RUN, "--tokens", "300G"),
+    ("energy", *OF_RUN, "--tokens", "300G"),
+    ("plot", "training_days", *OF_RUN, "--out", "days.svg"),
+    ("show", "training_step", *LAYOUT),
+    ("operations", "--model", "gpt3_1T", "--accelerator", "H200", "--num-gpus", "64"),
+    ("explain", *LAYOUT),
+    ("why", *LAYOUT),
+    ("measure", "runs.csv"),
+    ("evaluate", "training_step", "runs.csv", "--out", "results.csv"),
+    ("calibrate", "published_megatron_recompute", "--name", "tuned"),
+    ("profiles",),
+    ("sql", "select count(*) from cell"),
+    ("schema", "configuration_rank"),
+    ("export", "--facts", "facts"),
+    ("import", "facts"),
+    ("sweep", "gpt3_1T_1d", "--lake", "lake", "--shard", "1/1"),
+    ("collect", "lake"),
+    ("drop", "gpt3_1T_1d"),
+    ("backup", "copy.duckdb"),
+    ("compact",),
+    ("repair",),
+    ("validate",),
+)
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+import warehouse
+from warehouse.cli.main import run
+assert Path(warehouse.__file__).is_relative_to(sys.argv[1]), warehouse.__file__
+codes = [run(line) for line in json.loads(sys.argv[2])]
+Path("codes.json").write_text(json.dumps(codes))
+"""
+
+
+def test_each_command_is_tried() -> None:
+    assert {name for name, *_ in LINES} == {entry.name for entry in COMMANDS}
+
+
+@pytest.mark.long
+def test_every_command_of_the_wheel_runs_outside_of_the_clone(
+    unpacked_wheel: Path, quickstart: Quickstart, tmp_path: Path
+) -> None:
+    own = tmp_path / "data" / "training-warehouse" / "warehouse.duckdb"
+    own.parent.mkdir(parents=True)
+    shutil.copyfile(quickstart.database, own)  # most of it is stored already
+    (tmp_path / "runs.csv").write_text(RUNS)
+    hidden = ("WAREHOUSE_DB", "WAREHOUSE_CATALOG", "COLUMNS")
+    environment = {name: text for name, text in os.environ.items() if name not in hidden}
+    environment |= {"PYTHONPATH": str(unpacked_wheel), "XDG_DATA_HOME": str(tmp_path / "data")}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(unpacked_wheel), json.dumps(LINES)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    codes = json.loads((tmp_path / "codes.json").read_text("utf-8"))
+    failed = [" ".join(line) for line, code in zip(LINES, codes, strict=True) if code]
+    assert not failed, done.stderr
+    # an installed package has one database for the user, wherever a command is run
+    assert f"{own} is up to date" in done.stderr
+    assert not (tmp_path / "db").exists()
