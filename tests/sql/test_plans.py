@@ -82,6 +82,11 @@ def most_rows(connection: duckdb.DuckDBPyConnection, query: str) -> int:
     return max(int(node["intermediate_rows"]) for node in nodes_of(connection, query))
 
 
+ANY = pytest.mark.parametrize("case", ["measurement_comparison"], indirect=True)
+"""For tests of the other rows: those of the case do not matter."""
+
+
+@ANY
 def test_a_question_about_everything_reads_everything(
     connection: duckdb.DuckDBPyConnection,
 ) -> None:
@@ -98,6 +103,7 @@ def test_only_the_cells_in_question_are_read(
         assert most_rows(connection, f"from {mart}") < NUM_CELLS * CELL_ROWS / 10, mart
 
 
+@ANY
 def test_a_join_with_few_cells_reaches_the_scan(connection: duckdb.DuckDBPyConnection) -> None:
     few = "select cell_id from current_cell where problem_id in (1007, 1008, 1009)"
     query = f"select sum(step_seconds) from configuration_source where cell_id in ({few})"

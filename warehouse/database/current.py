@@ -131,9 +131,14 @@ def leading_view_name(relation: Relation) -> str:
     return f"leading_{relation.name}"
 
 
+def staging_name(relation: Relation) -> str:
+    """Return the name of the staging view of a relation that keeps leading rows."""
+    return f"stg_{relation.name}"
+
+
 def leading_staging_name(relation: Relation) -> str:
     """Return the name of the staging view over a relation's leading rows."""
-    return f"leading_stg_{relation.name}"
+    return f"leading_{staging_name(relation)}"
 
 
 def leading_view_sql(estimator: Estimator, relation: Relation) -> str:

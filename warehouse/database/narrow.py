@@ -8,6 +8,7 @@ inside the views of the database. Nothing is written, and the connection must no
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from warehouse.database.cached import cached
@@ -22,7 +23,7 @@ from warehouse.database.current import (
 from warehouse.database.sql_text import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from duckdb import DuckDBPyConnection
 
@@ -53,6 +54,22 @@ def narrow_to(connection: DuckDBPyConnection, relations: Collection[str]) -> Non
         lambda: _statements(connection, relations),
     ):
         connection.execute(statement)
+
+
+@contextmanager
+def narrowed(connection: DuckDBPyConnection, relations: Collection[str]) -> Iterator[bool]:
+    """Narrow the unions within a block that may store cells; yield whether they have a branch.
+
+    The statements are made anew: while a database is brought up to date, its meta table lags.
+    """
+    from warehouse.database.views import CONFIGURATION_SOURCE, LEADING
+
+    statements = _statements(connection, relations)
+    for statement in statements:
+        connection.execute(statement)
+    yield bool(statements)
+    for union in (CONFIGURATION_SOURCE, LEADING + CONFIGURATION_SOURCE):
+        connection.execute(f"drop view if exists temp.{quoted(union)}")
 
 
 def _statements(connection: DuckDBPyConnection, relations: Collection[str]) -> list[str]:

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from estimators.registry import all_estimators
-from warehouse.database.current import leading_staging_name
+from warehouse.database.current import leading_staging_name, staging_name
 from warehouse.database.leading import FITS, MEMORY, LeadingTimes
+from warehouse.database.narrow import narrowed
 from warehouse.database.sql_text import literal, quoted
 from warehouse.database.superseded import mark
 from warehouse.database.tables import STORED_BEST
@@ -98,7 +99,7 @@ def _search(connection: DuckDBPyConnection, relation: Relation, cells: set[int])
     times = LeadingTimes(cells)
     shown = connection.sql(
         f"select cell_id, step_seconds, coalesce({MEMORY}, 0) as {MEMORY}, "
-        f"{FITS} is distinct from false as {FITS} from configuration_source "
+        f"{FITS} is distinct from false as {FITS} from ({_layouts(staging_name(relation))}) "
         f"where cell_id in ({_listed(cells)})"
     )
     for batch in shown.to_arrow_reader(_BATCH_ROWS):
@@ -129,29 +130,41 @@ def _store(connection: DuckDBPyConnection, relation: Relation, found: Mapping[in
         )
     best = [name for name in STORED_BEST.columns if name not in _RECORD]
     assigned = ", ".join(f"{name} = found.best.{name}" for name in best)
-    # Of one estimator: the union of all takes longer to plan than to read. The table adds the
-    # columns that a staging view lacks. Ids in the text filter the scans; a join would not.
+    # Ids in the text filter the scans; a join would not.
     connection.execute(
         f"update {TABLE} set {assigned} from ("
-        "select cell_id, min_by(evaluated_layout(layout), layout_order(layout)) as best from ("
-        f"from {quoted(leading_staging_name(relation))} "
-        f"union all by name select *, null as {FITS} from {TABLE} where false) as layout "
+        "select cell_id, min_by(evaluated_layout(layout), layout_order(layout)) as best "
+        f"from ({_layouts(leading_staging_name(relation))}) as layout "
         f"where cell_id in ({_listed(found)}) and {FITS} is distinct from false "
         f"group by cell_id) as found where {TABLE}.cell_id = found.cell_id"
+    )
+
+
+def _layouts(staging: str) -> str:
+    """Return the SQL of the layouts of one relation, NULL where its staging view has no column.
+
+    The union of all relations takes longer to plan than to read.
+    """
+    return (
+        f"from {quoted(staging)} union all by name select *, null as {FITS} from {TABLE} "
+        "where false"
     )
 
 
 def _search_others(connection: DuckDBPyConnection) -> None:
     """Find and store the best of all cells that the cache still lacks."""
     cells = connection.execute(
-        f"select cell_id from {STATE} anti join {TABLE} using (cell_id)"
+        f"select cell_id, relation from {STATE} inner join cell using (cell_id) "
+        f"anti join {TABLE} using (cell_id)"
     ).fetchall()
     if not cells:
         return
-    listed = _listed(cell for (cell,) in cells)
-    connection.execute(
-        f"insert into {TABLE} by name select * from {SOURCE} where cell_id in ({listed})"
-    )
+    with narrowed(connection, {relation for _, relation in cells}) as has_configurations:
+        if has_configurations:
+            listed = _listed(cell for cell, _ in cells)
+            connection.execute(
+                f"insert into {TABLE} by name select * from {SOURCE} where cell_id in ({listed})"
+            )
     # A row without a layout: cells of other grains are not searched again.
     connection.execute(
         f"insert into {TABLE} by name select cell_id, sibling_record, 0 as num_layouts,"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from warehouse.database.catalog import load_catalog
 from warehouse.database.connection import open_for_write
+from warehouse.database.kept import keep_view
+from warehouse.database.narrow import narrow_to
 from warehouse.database.sql_text import literal
 from warehouse.evaluate.csv_parquet import check_source
 from warehouse.evaluate.profiles import read_profiles, with_profiles
@@ -107,9 +109,23 @@ def measure_runs(
         known = with_profiles(known, lambda: read_profiles(connection), model)
         measured = read_measurements(source, model, known, warn)
         new = store_measurements(connection, name, measured, replaces=replaces)
+        _narrow(connection, name)
         columns, rows = _compared(connection, name)
         left_out = not_counted(connection, name)
     return Comparison(columns, rows, len(measured.records), len(measured.cells), new, left_out)
+
+
+def _narrow(connection: DuckDBPyConnection, name: str) -> None:
+    """Have the comparison of `name` planned over the relations that have its cells, and no other.
+
+    Temporary objects take the place of views: the connection must store nothing after this.
+    """
+    keep_view(connection, "measured_cell")
+    found = connection.execute(
+        "select distinct relation from cell semi join measured_cell using (cell_id)"
+    ).fetchall()
+    narrow_to(connection, [relation for (relation,) in found])
+    keep_view(connection, "published_step", f"reference = {literal(name)}")
 
 
 def _compared(connection: DuckDBPyConnection, name: str) -> tuple[tuple[str, ...], list[Row]]:
