@@ -20,6 +20,7 @@ from tests.toy_estimator import TOY_COLUMNS, TOY_ENTRY
 from warehouse.cli.options import DEFAULT_DATABASE
 from warehouse.database import resources
 from warehouse.database.connection import open_for_write
+from warehouse.database.file_format import CONFIG
 
 TOY_SQL = Path(__file__).parent / "toy_sql"
 
@@ -33,10 +34,15 @@ settings.load_profile("all")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw fewer examples where the long tests are left out."""
-    if config.getoption("--hypothesis-profile"):
+    """Draw fewer examples where the long tests are left out, and give DuckDB one thread.
+
+    Workers of the run share the cores; a second thread makes a small query cost more, not less.
+    `make test-all` runs the same tests with all threads.
+    """
+    if "not long" not in config.getoption("markexpr"):
         return
-    if "not long" in config.getoption("markexpr"):
+    CONFIG["threads"] = 1
+    if not config.getoption("--hypothesis-profile"):
         settings.load_profile("short")
 
 
@@ -124,11 +130,23 @@ def warehouse_connection(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The toy estimator next to the real ones: its entry, its columns and its staging view."""
+    add_toy(monkeypatch, tmp_path / "sql")
+
+
+@pytest.fixture(scope="module")
+def toy_in_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The toy estimator, in all tests of a module."""
+    with pytest.MonkeyPatch.context() as patch:
+        add_toy(patch, tmp_path_factory.mktemp("toy") / "sql")
+        yield
+
+
+def add_toy(patch: pytest.MonkeyPatch, directory: Path) -> None:
+    """Register the toy estimator; `directory` gets its view and those of the package."""
     for name, entry in TOY_ENTRY.items():
-        monkeypatch.setitem(ESTIMATORS, name, entry)
+        patch.setitem(ESTIMATORS, name, entry)
     for name, column in TOY_COLUMNS.items():
-        monkeypatch.setitem(COLUMNS, name, column)
-    directory = tmp_path / "sql"
+        patch.setitem(COLUMNS, name, column)
     shutil.copytree(resources.sql_directory(), directory)
     shutil.copytree(TOY_SQL, directory, dirs_exist_ok=True)
-    monkeypatch.setattr(resources, "sql_directory", lambda: directory)
+    patch.setattr(resources, "sql_directory", lambda: directory)

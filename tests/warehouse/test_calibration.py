@@ -123,7 +123,7 @@ def test_left_out_predictions_are_those_of_a_search_through_every_value(
     calibrated: Callable[..., Calibration], tmp_path: Path
 ) -> None:
     found = calibrated({"gemm_efficiency": 0.88}, "gemm_efficiency", NOISE)
-    tried = np.linspace(0.8, 0.924, 1241)
+    tried = np.linspace(0.8, 0.924, 249)
     frame = pl.concat([pl.DataFrame(ROWS)] * len(tried))
     frame = frame.with_columns(gemm_efficiency=np.repeat(tried, 6))
     frame.write_parquet(tmp_path / "all.parquet")
@@ -133,8 +133,8 @@ def test_left_out_predictions_are_those_of_a_search_through_every_value(
     squared = np.log(times / found.fit.published) ** 2
     for row in range(6):
         best = int(np.delete(squared, row, axis=1).mean(axis=1).argmin())
-        assert found.fit.left_out_values[row, 0] == pytest.approx(tried[best], abs=1e-4)
-        assert found.fit.left_out[row] == pytest.approx(times[best, row], rel=1e-4)
+        assert found.fit.left_out_values[row, 0] == pytest.approx(tried[best], abs=3e-4)
+        assert found.fit.left_out[row] == pytest.approx(times[best, row], rel=5e-4)
     assert errors_of(found.fit.left_out, found.fit.published).mean >= (
         errors_of(found.fit.fitted, found.fit.published).mean
     )

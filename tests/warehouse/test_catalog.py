@@ -24,22 +24,22 @@ FILES = {
 }
 
 
-@pytest.fixture
-def reference(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("reference")
     for name, text in FILES.items():
-        (tmp_path / f"{name}.csv").write_text(text)
-    return tmp_path
+        (place / f"{name}.csv").write_text(text)
+    return place
 
 
-@pytest.fixture(params=["database", "files"])
-def catalog(request: pytest.FixtureRequest, reference: Path, tmp_path: Path) -> Iterator[Catalog]:
+@pytest.fixture(scope="module", params=["database", "files"])
+def catalog(request: pytest.FixtureRequest, reference: Path) -> Catalog:
     """The same catalog by either way."""
     if request.param == "files":
-        yield packaged_catalog(reference)
-        return
+        return packaged_catalog(reference)
     with duckdb.connect() as connection:
-        prepare(connection, sql=tmp_path, reference=reference)
-        yield load_catalog(connection)
+        prepare(connection, sql=reference, reference=reference)
+        return load_catalog(connection)
 
 
 def test_tables_whose_first_column_is_a_key_can_be_looked_up_in(catalog: Catalog) -> None:

@@ -30,11 +30,19 @@ class Stored:
     variant: str = ""
 
 
-@pytest.fixture
-def connection(toy: None) -> Iterator[duckdb.DuckDBPyConnection]:
-    del toy  # registered before the tables are made
+@pytest.fixture(scope="module")
+def _opened(toy_in_module: None) -> Iterator[duckdb.DuckDBPyConnection]:
+    del toy_in_module  # registered before the tables are made
     with in_memory() as opened:
         yield opened
+
+
+@pytest.fixture
+def connection(_opened: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
+    """An empty warehouse; a test's changes are rolled back."""
+    _opened.begin()
+    yield _opened
+    _opened.rollback()
 
 
 def store(connection: duckdb.DuckDBPyConnection, *cells: Stored) -> None:

@@ -39,13 +39,16 @@ def whole(quickstart: Quickstart) -> dict[str, Rows]:
         return {view: rows(connection, view) for view in VIEWS}
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
 def test_an_estimator_keeps_its_configurations(
-    stored: duckdb.DuckDBPyConnection, whole: dict[str, Rows], name: str
+    quickstart: Quickstart, whole: dict[str, Rows]
 ) -> None:
-    narrow_to(stored, summary_of(name).relations)
-    found = [rows(stored, view).get(name) for view in VIEWS]
-    assert found == [whole[view].get(name) for view in VIEWS]
+    stored = set().union(*whole.values())
+    assert len(stored) >= 3
+    for name in stored & {*ESTIMATORS}:
+        with open_for_read(quickstart.database) as connection:
+            narrow_to(connection, summary_of(name).relations)
+            found = [rows(connection, view)[name] for view in VIEWS]
+        assert found == [whole[view][name] for view in VIEWS]
 
 
 def test_the_other_estimators_are_not_read(stored: duckdb.DuckDBPyConnection) -> None:

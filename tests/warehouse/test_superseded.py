@@ -12,13 +12,24 @@ from warehouse.database import stored_best
 from warehouse.database.empty import in_memory
 
 
-@pytest.fixture
-def connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Version 2 of three problems: on 8 and on 16 GPUs, and one of an unnamed model."""
+@pytest.fixture(scope="module")
+def _opened() -> Iterator[duckdb.DuckDBPyConnection]:
     with in_memory() as opened:
         for problem, model, gpus in ((1, "tiny", 8), (2, "tiny", 16), (3, None, 8)):
             store(opened, problem, problem, version=2, model=model, num_gpus=gpus, hbm_bytes=80e9)
+        stored_best.refresh(opened)
         yield opened
+
+
+@pytest.fixture
+def connection(_opened: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Version 2 of three problems: on 8 and on 16 GPUs, and one of an unnamed model.
+
+    A test's changes are rolled back.
+    """
+    _opened.begin()
+    yield _opened
+    _opened.rollback()
 
 
 def store(
