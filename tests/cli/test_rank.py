@@ -311,8 +311,12 @@ def test_what_a_problem_lacks_is_told_apart_and_a_lower_bound_is_called_one(
 def test_a_name_is_found_in_any_capitals_and_with_or_without_hyphens(
     rank: Any, option: str, name: str, spelt: str
 ) -> None:
-    others = ("--num-gpus", 4096)
-    assert rank(option, spelt, *others)[1] == rank(option, name, *others)[1] != []
+    asked = dict(zip(ONE_PROBLEM[::2], ONE_PROBLEM[1::2], strict=True))
+    found = [
+        rank(*(word for pair in {**asked, option: value}.items() for word in pair))[1]
+        for value in (spelt, name)
+    ]
+    assert found[0] == found[1] != []
 
 
 STEPS = """

@@ -15,6 +15,11 @@ Array = NDArray[np.float64]
 
 GRID = [(p, m) for p in (1, 2, 3, 4, 6, 8, 12, 16) for m in {1, 2, max(1, p - 1), p, p + 1, 3 * p}]
 INTERLEAVED = [(p, p * groups, v) for p in (2, 3, 4, 8, 12) for groups in (1, 2, 5) for v in (2, 4)]
+FEW_PASSES = [
+    pytest.param(p, m, v, marks=[pytest.mark.long] if p * m * v > 1000 else [])
+    for p, m, v in INTERLEAVED
+]
+"""The long ones are run pass by pass for twenty pairs of excess and transfer."""
 EXCESS = (0.0, 0.02, 0.05, 0.3, 1.0)
 TRANSFER = (0.0, 0.003, 0.01, 0.03)
 
@@ -152,7 +157,7 @@ def test_1f1b_with_a_slow_last_stage_is_exact_or_within_a_quarter_of_a_blocking_
             assert formula == pytest.approx(found, rel=1e-9 + 0.25 * x * blocking)
 
 
-@pytest.mark.parametrize(("p", "m", "v"), INTERLEAVED)
+@pytest.mark.parametrize(("p", "m", "v"), FEW_PASSES)
 def test_interleaved_with_slow_logits_is_exact_with_transfers_beside_the_work(
     p: int, m: int, v: int
 ) -> None:
@@ -163,7 +168,7 @@ def test_interleaved_with_slow_logits_is_exact_with_transfers_beside_the_work(
             assert interleaved(1.0, 1 + excess, p, m, v, x, False) == pytest.approx(found)
 
 
-@pytest.mark.parametrize(("p", "m", "v"), INTERLEAVED)
+@pytest.mark.parametrize(("p", "m", "v"), FEW_PASSES)
 def test_interleaved_with_slow_logits_is_close_with_blocking_transfers(
     p: int, m: int, v: int
 ) -> None:

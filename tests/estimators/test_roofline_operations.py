@@ -117,8 +117,15 @@ def test_operations_come_in_the_order_of_the_source() -> None:
         assert names == list(every[-len(names) :])
 
 
-@pytest.mark.parametrize("recompute", ["none", "full"])
-@pytest.mark.parametrize("mends", [PUBLISHED, ALL_MENDS], ids=["published", "corrected"])
+@pytest.mark.parametrize(
+    ("mends", "recompute"),
+    [
+        pytest.param(PUBLISHED, "none", id="published-none"),
+        pytest.param(ALL_MENDS, "full", id="corrected-full"),
+        pytest.param(PUBLISHED, "full", id="published-full", marks=pytest.mark.long),
+        pytest.param(ALL_MENDS, "none", id="corrected-none", marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize("kind", KINDS, ids="-".join)
 def test_operations_add_up_to_the_configuration(
     kind: tuple[str, str], mends: Mends, recompute: str, catalog: Catalog

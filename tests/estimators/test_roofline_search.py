@@ -168,8 +168,15 @@ def test_chunks_do_not_change_the_rows(max_rows: int, catalog: Catalog) -> None:
     assert len(sizes) > 1
 
 
-@pytest.mark.parametrize("mends", [PUBLISHED, ALL_MENDS], ids=["published", "corrected"])
-@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize(
+    ("mends", "recompute"),
+    [
+        pytest.param(PUBLISHED, "none", id="published-none"),
+        pytest.param(ALL_MENDS, "full", id="corrected-full"),
+        pytest.param(PUBLISHED, "full", id="published-full", marks=pytest.mark.long),
+        pytest.param(ALL_MENDS, "none", id="corrected-none", marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize(
     ("strategy", "attention"),
     [(strategy, attention) for strategy, known in ATTENTIONS.items() for attention in known],

@@ -14,16 +14,16 @@ import pytest
 
 from estimators.registry import all_estimators
 from warehouse.database import resources
-from warehouse.database.views import packaged
 
 OF_CELL = ("strategy", "attention", "activation_recompute")
 OF_PROBLEM = ("num_layers", "hidden_size", "accelerator", "num_gpus", "global_batch_size")
 RELATIONS = {f"stg_{r.name}": r for e in all_estimators() for r in e.relations}
 ESTIMATOR = {f"stg_{r.name}": e for e in all_estimators() for r in e.relations}
 STAGING = [
-    view.name
-    for view in packaged()
-    if view.name in RELATIONS and view.comment.endswith("Grain: one row per configuration")
+    name
+    for name in RELATIONS
+    if "\n-- Grain: one row per configuration\n"
+    in (resources.sql_directory() / "staging" / f"{name}.sql").read_text("utf-8")
 ]
 
 

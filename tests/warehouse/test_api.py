@@ -74,6 +74,7 @@ def document(*arguments: object) -> Any:
 # ---- documentation ----
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:left out")
 def test_the_examples_of_the_methods_run(quickstart: Quickstart, tmp_path: Path) -> None:
     reader = Warehouse(quickstart.database)
