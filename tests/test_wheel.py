@@ -17,6 +17,7 @@ from warehouse.cli.commands import COMMANDS
 RUNS = "model,accelerator,num_gpus,global_batch_size,step_seconds\ngpt3_1.3B,H100,8,64,2.0\n"
 LAYOUT = ("model=llama3_8B", "accelerator=H100", "num_gpus=8", "tensor_parallel=8")
 OF_RUN = ("--model", "megatron_1.7B")
+ON_GPUS = ("--tokens", "300G", "--accelerator", "A100", "--gpus", "8")
 
 LINES: tuple[tuple[str, ...], ...] = (
     ("config",),
@@ -25,10 +26,11 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("sweep", "megatron"),
     ("status",),
     ("rank", *OF_RUN, "--num-gpus", "32"),
-    ("plan", *OF_RUN, "--tokens", "300G", "--accelerator", "A100", "--gpus", "32", "--dry-run"),
+    ("plan", *OF_RUN, *ON_GPUS, "--dry-run"),
     ("cost", *OF_RUN, "--tokens", "300G"),
     ("energy", *OF_RUN, "--tokens", "300G"),
     ("plot", "training_days", *OF_RUN, "--out", "days.svg"),
+    ("report", *OF_RUN, *ON_GPUS, "--out", "plan.html"),
     ("show", "training_step", *LAYOUT),
     ("operations", "--model", "gpt3_1T", "--accelerator", "H200", "--num-gpus", "64"),
     ("explain", *LAYOUT),
