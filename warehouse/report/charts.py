@@ -62,22 +62,13 @@ def parts_chart(answer: PlanAnswer, theme: Theme) -> ChartType:
         ]
     )
     order = frame["part"].to_list()
+    x = alt.X("seconds:Q", scale=alt.Scale(domain=[0, 2 * parts_of(answer)[0][1]])).axis(
+        title="Seconds of a step", tickCount=5
+    )
     y = alt.Y("part:N", sort=order, title=None).axis(labelLimit=LABEL_WIDTH)
-    bars = (
-        alt.Chart(frame)
-        .mark_bar(color=theme.blue)
-        .encode(
-            x=alt.X(
-                "seconds:Q", title="Seconds of a step", scale=alt.Scale(domain=[0, 1.25 * step])
-            ),
-            y=y,
-        )
-    )
-    texts = (
-        alt.Chart(frame)
-        .mark_text(align="left", dx=5, color=theme.ink)
-        .encode(x="seconds:Q", y=y, text="label:N")
-    )
+    bars = alt.Chart(frame).mark_bar(color=theme.blue).encode(x=x, y=y)
+    texts = alt.Chart(frame).mark_text(align="left", dx=5, color=theme.ink)
+    texts = texts.encode(x=x, y=y, text="label:N")
     return _wide(alt.layer(bars, texts), ROW * len(order))
 
 
