@@ -147,7 +147,9 @@ def _figures(answer: PlanAnswer) -> list[Figure]:
     found = [
         Figure("Layout", layout_in_words(best), runner_up),
         Figure("Time", in_words("training_seconds", seconds), between("training_seconds", seconds)),
-        Figure("Cost", in_words("cost_usd", cost), between("cost_usd", cost)),
+        Figure("Cost", "no price", "none is published: give one with --price")
+        if cost is None
+        else Figure("Cost", in_words("cost_usd", cost), between("cost_usd", cost)),
     ]
     for label, name in (("Energy", "energy_kwh"), ("CO2e", "kg_co2e")):
         value = energy.get(name)
