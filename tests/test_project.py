@@ -307,7 +307,6 @@ def test_the_wheel_says_who_made_it_and_what_may_be_done_with_it(unpacked_wheel:
         "dev",
         "docs",
         "excel",
-        "pictures",
         "plots",
         "ray",
         "slurm",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from warehouse.ask.cost import keep_runs
 from warehouse.ask.names import with_known_names
 from warehouse.database.narrow import narrow_to
 from warehouse.database.summaries import summary_of
@@ -29,6 +31,15 @@ if TYPE_CHECKING:
 PREFERRED = {"variant": "corrected"}
 """Column -> the value that is taken where rows have several."""
 
+PARAMETERS = {"dataset_tokens": "tokens"}
+"""Column -> the parameter that filters it, where it has another name."""
+
+OPTIONS = (
+    *("model", "accelerator", "nvlink_size", "num_gpus", "global_batch_size", "strategy"),
+    *("estimator", "variant", "study", "tokens"),
+)
+"""Filters that are options of the command; others are for programs."""
+
 
 @dataclass(frozen=True)
 class Drawing:
@@ -41,7 +52,8 @@ class Drawing:
     frame
         The rows behind its marks.
     sql
-        The query of these rows, as any shell runs it.
+        The query of these rows, as any shell runs it. A few plots complete its rows: with the
+        moves of constants, which are evaluated.
     chosen
         Columns whose value no filter named, with the value that was taken and the others.
     """
@@ -84,7 +96,7 @@ def draw(
     Parameters
     ----------
     connection
-        An open database. Temporary views may take the place of some of its views.
+        An open database.
     name
         A plot of `warehouse.plot.registry`.
     filters
@@ -99,8 +111,11 @@ def draw(
     """
     require_packages()
     plot = plot_named(name)
-    frame, values, chosen = rows_of(connection, plot, filters or {})
-    chart = plot.chart(plot.completed(frame, connection), theme).configure(**theme.config)
+    # temporary views narrow the queries of a plot, and must not narrow those of the next
+    with connection.cursor() as own:
+        rows, values, chosen = rows_of(own, plot, filters or {})
+        frame = plot.completed(rows, own)
+    chart = plot.chart(frame, theme).configure(**theme.config)
     return Drawing(chart, frame, with_values(plot.sql, values), chosen)
 
 
@@ -119,22 +134,29 @@ def rows_of(
     values = {**plot.defaults, **_known(connection, plot, filters)}
     if "estimator" in values:
         narrow_to(connection, summary_of(str(values["estimator"])).relations)
+    if plot.reads_runs and "model" in values:
+        asked = "select problem_id from problem where model = ?"
+        ids = connection.execute(asked, [values["model"]]).fetchall()
+        keep_runs(connection, [problem for (problem,) in ids])
     relation = connection.sql(filtered(plot.sql, values), params=values)
     frame: pl.DataFrame = relation.pl()
     if frame.is_empty():
         raise _nothing(plot, filters)
     chosen: dict[str, tuple[Scalar, tuple[Scalar, ...]]] = {}
     for column in plot.single:
-        counted = frame[column].drop_nulls().value_counts(sort=True)
-        found = counted.sort(["count", column], descending=[True, False])[column].to_list()
+        counted: Counter[Any] = Counter(
+            value for value in frame[column].to_list() if value is not None
+        )
+        found = sorted(counted, key=lambda value: (-counted[value], value))
         if not found:
             continue
-        taken = PREFERRED.get(column) if PREFERRED.get(column) in found else found[0]
+        taken = PREFERRED[column] if PREFERRED.get(column) in found else found[0]
         if len(found) > 1:
             chosen[column] = (taken, tuple(other for other in found if other != taken))
             frame = frame.filter(frame[column] == taken)
-        if column in plot.filters:
-            values[column] = taken
+        parameter = PARAMETERS.get(column, column)
+        if parameter in plot.filters:
+            values[parameter] = taken
     return frame, values, chosen
 
 
@@ -144,7 +166,8 @@ def _known(
     """Return the filters with each name as it is stored."""
     for name, value in filters.items():
         if name not in plot.filters:
-            options = ", ".join(f"--{each.replace('_', '-')}" for each in plot.filters)
+            taken = (each for each in plot.filters if each in OPTIONS)
+            options = ", ".join(f"--{each.replace('_', '-')}" for each in taken)
             raise UsageError(
                 f"`--{name.replace('_', '-')}` {value}: plot {plot.name} has no such filter",
                 f"it takes {options}" if options else "it takes none",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from statistics import median
 from typing import TYPE_CHECKING
 
 import altair as alt
@@ -91,6 +92,19 @@ def log_ticks(low: float, high: float) -> list[float]:
     return [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
 
 
+def apart(values: Sequence[float], ratio: float = 1.4) -> list[float]:
+    """Return the values of a logarithmic axis whose labels do not meet, from the least on.
+
+    >>> apart([5, 10, 12.5, 25])
+    [5, 10, 25]
+    """
+    kept: list[float] = []
+    for value in values:
+        if not kept or value >= kept[-1] * ratio:
+            kept.append(value)
+    return kept
+
+
 def log_scale(low: float, high: float, room: float = 1.1, base: float = 10) -> alt.Scale:
     """Return a logarithmic scale from a little below the least to a little above the most."""
     return alt.Scale(type="log", base=base, domain=[low / room, high * room], nice=False)
@@ -115,3 +129,23 @@ def level(at: float, scale: alt.Scale, axis: alt.Axis) -> alt.Chart:
     mark = alt.Chart(pl.DataFrame({"level": [at]})).mark_rule(strokeDash=[2, 4], strokeWidth=1.3)
     found: alt.Chart = mark.encode(y=alt.Y("level:Q", scale=scale, axis=axis))
     return found
+
+
+def numbers(values: pl.Series) -> list[float]:
+    """Return the numbers of a column, without those that are missing."""
+    return [float(value) for value in values.drop_nulls().to_list()]
+
+
+def least(values: pl.Series) -> float:
+    """Return the least number of a column."""
+    return min(numbers(values))
+
+
+def most(values: pl.Series) -> float:
+    """Return the greatest number of a column."""
+    return max(numbers(values))
+
+
+def middle(values: pl.Series) -> float:
+    """Return the median of a column."""
+    return median(numbers(values))

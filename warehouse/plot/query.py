@@ -52,6 +52,8 @@ def with_values(text: str, values: Mapping[str, Scalar]) -> str:
 def _written(value: Scalar) -> str:
     if isinstance(value, str):
         return literal(value)
+    if value is None:
+        return "null"
     if isinstance(value, float) and float(f"{value:g}") == value:
         return f"{value:g}"
     return repr(value).lower()

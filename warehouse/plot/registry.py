@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
+from estimators import registry
 from warehouse.errors import UsageError
 from warehouse.plot.query import parameters_of, query_of
 
@@ -41,6 +42,8 @@ class Plot:
         says which, the value with most rows is taken.
     defaults
         Parameters of the query that always have a value.
+    reads_runs
+        Whether it reads view `estimated_run`, which is then found once for the model asked for.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Plot:
     filled_by: tuple[str, ...]
     single: tuple[str, ...] = PROBLEM
     defaults: Mapping[str, Scalar] = field(default_factory=dict)
+    reads_runs: bool = False
 
     @property
     def sql(self) -> str:
@@ -75,6 +79,11 @@ class Plot:
 
 _GRID = ("warehouse sweep gpt3_1T_1d", "warehouse sweep paper_grid")
 
+_POINTS = ("study", *PROBLEM, "accelerator", "nvlink_size", "num_gpus")
+
+_ESTIMATE = ("estimator", "variant")
+_PUBLISHED = ("warehouse quickstart --small", "warehouse sweep training_step_published")
+
 PLOTS: dict[str, Plot] = {
     plot.name: plot
     for plot in (
@@ -99,6 +108,113 @@ PLOTS: dict[str, Plot] = {
             "strategies",
             "Speed of 2D tensor and context parallelism relative to 1D.",
             ("warehouse sweep paper_grid",),
+        ),
+        Plot(
+            "configurations",
+            "Configurations that trade pipeline stages for replicas, with the parts of their step.",
+            _GRID,
+            single=(*PROBLEM, "accelerator", "nvlink_size", "num_gpus", "strategy"),
+        ),
+        Plot(
+            "hbm_capacity_and_bandwidth",
+            "Days of a run over the capacity and the bandwidth of memory.",
+            ("warehouse sweep hbm_bandwidth_capacity",),
+            single=_POINTS,
+            defaults={"tokens": 1e12},
+        ),
+        Plot(
+            "flops_and_hbm_capacity",
+            "Days of a run over the capacity of memory and the rate of arithmetic.",
+            ("warehouse sweep flops_capacity_bandwidth",),
+            single=_POINTS,
+            defaults={"tokens": 1e12},
+        ),
+        Plot(
+            "nvlink_domain",
+            "Speed over the number of GPUs in one NVLink domain.",
+            ("warehouse sweep nvlink_size",),
+            single=("study", *PROBLEM, "accelerator"),
+        ),
+        Plot(
+            "network_bandwidth",
+            "Speed over the bandwidth of the network between NVLink domains.",
+            ("warehouse sweep network_bandwidth",),
+            single=("study", *PROBLEM, "accelerator"),
+        ),
+        Plot(
+            "accuracy",
+            "Errors of predicted steps by group of measurements, with their intervals.",
+            _PUBLISHED,
+            single=_ESTIMATE,
+        ),
+        Plot(
+            "measured_rates",
+            "Measured against predicted FLOP/s of published steps.",
+            _PUBLISHED,
+            single=_ESTIMATE,
+        ),
+        Plot(
+            "published_parts",
+            "Parts of the predicted steps of published measurements.",
+            _PUBLISHED,
+            single=_ESTIMATE,
+        ),
+        Plot(
+            "layout_rank",
+            "Where published layouts lie among all layouts of their problem.",
+            ("warehouse sweep megatron",),
+            single=_ESTIMATE,
+        ),
+        Plot(
+            "pareto",
+            "The least memory for each step time, on each number of GPUs.",
+            _GRID,
+            single=(*PROBLEM, "accelerator", "nvlink_size"),
+        ),
+        Plot(
+            "cost",
+            "Dollars of a run by system and kind of price, and its carbon by grid.",
+            _GRID,
+            single=("estimator", "variant", "model", "seq_len"),
+            defaults={"tokens": 1e12, "num_gpus": None},
+            reads_runs=True,
+        ),
+        Plot(
+            "bandwidth_between_clusters",
+            "Time that a run loses at each bandwidth between its clusters.",
+            ("warehouse sweep dataflow_bandwidth",),
+            single=_ESTIMATE,
+        ),
+        Plot(
+            "sites",
+            "GPUs of a run on several sites, dollars lost to waiting, and latency.",
+            ("warehouse sweep cluster_notebook",),
+            single=("estimator", "variant", "dataset_tokens", "parameters"),
+        ),
+        Plot(
+            "roofline_of_step",
+            "Operations of one step: their rate over FLOPs a byte.",
+            ("warehouse operations --best --model gpt3_1T --num-gpus 4096 --into-db",),
+            single=(*PROBLEM, "accelerator", "nvlink_size", "num_gpus", "cell_id"),
+        ),
+        Plot(
+            "tornado",
+            "Constants that a best layout's step depends on most, over their ranges.",
+            ("warehouse plan --model llama3_8B --tokens 1e12 --accelerator H100 --gpus 128",),
+            single=(*PROBLEM, "accelerator", "num_gpus", "problem_id"),
+            defaults={"estimator": registry.default("explain")},
+        ),
+        Plot(
+            "errata",
+            "Change of the best step times by each mend of a published formula.",
+            ("warehouse sweep errata",),
+            single=("estimator",),
+        ),
+        Plot(
+            "kernels",
+            "Share of the peak that measured matrix products reach, by their smallest dimension.",
+            ("warehouse init",),
+            single=("number_format",),
         ),
     )
 }

@@ -65,7 +65,10 @@ def finding(frame: pl.DataFrame) -> str:
         return f"1D is the fastest; {_word(worst)} is up to {loss:.0%} slower"
     where = f" ({best['num_gpus']:,} {best['accelerator']})"
     said = f"{_name(best)} is up to {gain:.0%} faster than 1D{where}"
-    return said if loss < LEAST else f"{said}, {_word(worst)} up to {loss:.0%} slower"
+    if loss < LEAST:
+        return said
+    slow = "" if worst["strategy"] == best["strategy"] else f"{_word(worst)} "
+    return f"{said}, {slow}up to {loss:.0%} slower ({worst['num_gpus']:,} {worst['accelerator']})"
 
 
 def _name(row: dict[str, str]) -> str:

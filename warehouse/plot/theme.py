@@ -18,8 +18,11 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down"
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
 """Shapes and dashes of a second category; a picture without colours can still be read."""
 
-RAMP = "viridis"
-"""Colours of a quantity: as legible in grey as in colours."""
+RAMP = (
+    *("#fde725", "#aadc32", "#5ec962", "#27ad81", "#21918c", "#2c728e", "#3b528b", "#472d7b"),
+    "#440154",
+)
+"""Colours of a quantity from good to bad: viridis, as legible in grey as in colours."""
 
 WIDTH = 640
 HEIGHT = 400

@@ -22,7 +22,8 @@ DRAWN: dict[str, dict[str, Scalar]] = {
 }
 """Plots that the small quickstart fills -> filters."""
 
-UNFILLED = PLOTS.keys() - DRAWN.keys()
+UNFILLED = ("strategies", "errata", "network_bandwidth")
+"""Plots of which an empty warehouse has no row."""
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -41,7 +42,7 @@ def test_a_plot_draws_from_a_small_database(
     assert "undefined" not in texts and "NaN" not in texts and "null" not in texts
 
 
-@pytest.mark.parametrize("name", sorted(UNFILLED))
+@pytest.mark.parametrize("name", UNFILLED)
 def test_a_plot_without_rows_says_which_sweep_fills_it(
     name: str, empty: duckdb.DuckDBPyConnection
 ) -> None:

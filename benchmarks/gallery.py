@@ -1,0 +1,210 @@
+"""Draw docs/gallery.md: ``python -m benchmarks.gallery [DATABASE]``.
+
+Sweeps the studies that the plots need into a new database, or takes one that has them; draws each
+plot into docs/pictures, and writes the page with its command and its query. Takes two minutes.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.pages import printed
+from warehouse.plot.registry import PLOTS
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "gallery.md"
+PICTURES = ROOT / "docs" / "pictures"
+
+
+class Shown(NamedTuple):
+    """A picture of the gallery: the plot, its options, and what the reader may take from it."""
+
+    name: str
+    options: str
+    text: str
+
+
+LLAMA = """\
+name = "llama"
+estimator = "training_step"
+
+[space]
+model = "llama3_70B"
+accelerator = "H100 SXM 80GB"
+num_gpus = {powers_of_two = [6, 12]}
+global_batch_size = 1024
+"""
+
+SWEEPS = (
+    *("quickstart --small", "sweep paper_grid --variant corrected", "sweep hbm_bandwidth_capacity"),
+    *("sweep flops_capacity_bandwidth", "sweep nvlink_size", "sweep network_bandwidth"),
+    *("sweep dataflow_bandwidth", "sweep cluster_notebook", "sweep errata", "sweep llama.toml"),
+    "operations --best --model gpt3_1T --accelerator H200 --num-gpus 4096 --nvlink-size 8 "
+    "--into-db",
+)
+"""Commands that store what the plots show."""
+
+B200 = "--model gpt3_1T --accelerator B200 --nvlink-size 8"
+
+GALLERY = {
+    "Published figures": (
+        Shown(
+            "training_days",
+            "--model gpt3_1T --strategy tensor_1d",
+            "Time falls with every GPU, less than the dotted lines of perfect scaling.",
+        ),
+        Shown(
+            "throughput_per_gpu",
+            "--model gpt3_1T --strategy tensor_1d",
+            "On the fewest GPUs the model hardly fits, so that more GPUs first help each of them.",
+        ),
+        Shown(
+            "best_layouts",
+            f"{B200} --strategy tensor_1d",
+            "Memory and parts of the step of the best layout as GPUs are added.",
+        ),
+        Shown(
+            "strategies",
+            "--model gpt3_1T --variant corrected",
+            "A second dimension helps where memory is short, and on most GPUs.",
+        ),
+        Shown(
+            "configurations",
+            f"{B200} --num-gpus 16384 --strategy tensor_1d --variant corrected",
+            "Fewer stages mean a smaller bubble, and more memory and exchange of gradients.",
+        ),
+        Shown(
+            "hbm_capacity_and_bandwidth",
+            "--num-gpus 4096",
+            "Borders between colours are contours. More memory than a B200's gains nothing here.",
+        ),
+        Shown(
+            "flops_and_hbm_capacity",
+            "--num-gpus 8192",
+            "Arithmetic decides; memory matters below some 110 GB.",
+        ),
+        Shown(
+            "nvlink_domain",
+            "--model gpt3_1T --study nvlink_size",
+            "Larger domains matter most on most GPUs.",
+        ),
+        Shown(
+            "network_bandwidth",
+            "--model gpt3_1T",
+            "Large NVLink domains make a fast network less important.",
+        ),
+    ),
+    "How good the estimates are": (
+        Shown("accuracy", "", "Dense steps are close; mixtures and eager programs take longer."),
+        Shown("measured_rates", "", "The points far above the line are eager, small steps."),
+        Shown("published_parts", "", "Parts of each predicted step, over the measured one."),
+        Shown("layout_rank", "", "Published layouts are good ones, seldom the best."),
+        Shown("errata", "", "What mending one fault of a published formula changes."),
+        Shown("kernels", "--accelerator 'H100 SXM 80GB'", "Thin products are slow."),
+    ),
+    "Plans and their price": (
+        Shown(
+            "pareto",
+            f"{B200} --variant corrected",
+            "Each line is what memory can be traded for time on one number of GPUs.",
+        ),
+        Shown(
+            "cost",
+            "--model gpt3_1T --num-gpus 4096 --tokens 20T --variant corrected",
+            "Prices differ by vendor and commitment, carbon by the grid of the site.",
+        ),
+        Shown(
+            "tornado",
+            "--model llama3_70B --accelerator H100 --num-gpus 1024",
+            "Which constant to measure before trusting a plan.",
+        ),
+        Shown(
+            "roofline_of_step",
+            "--model gpt3_1T --accelerator H200 --num-gpus 4096",
+            "Products are limited by arithmetic, all others by memory or latency.",
+        ),
+    ),
+    "Several sites": (
+        Shown(
+            "bandwidth_between_clusters",
+            "",
+            "Inter-cluster bandwidth that a mixture of experts like GPT-4 needs.",
+        ),
+        Shown("sites", "", "GPUs, dollars lost to waiting, and latency of a run on ten sites."),
+    ),
+}
+"""Sections of the page."""
+
+HEAD = """\
+# Gallery
+
+`warehouse plot` draws these pictures from stored rows. Each has its command and its query,
+which `warehouse sql` and any DuckDB shell run as well. The title says what the rows show.
+`.png` and `.html` may take the place of `.svg`; an HTML file needs no network. `--dark` draws for
+dark pages.
+
+The rows come from these commands, with `llama.toml` of [questions.md](questions.md):
+
+```
+"""
+
+
+def stored(folder: Path) -> Path:
+    """Return a new database that has what the plots show."""
+    database = folder / "warehouse.duckdb"
+    (folder / "llama.toml").write_text(LLAMA, encoding="utf-8")
+    for command in SWEEPS:
+        printed(f"warehouse {command}", folder, database)
+    return database
+
+
+def command_of(shown: Shown, out: str) -> str:
+    """Return the command that draws a picture into a file; without one, its beginning."""
+    words = ("warehouse plot", shown.name, shown.options, out and f"--out {out}")
+    return " ".join(filter(None, words))
+
+
+def section(shown: Shown, database: Path, folder: Path) -> str:
+    """Draw one picture, and return its part of the page."""
+    name = f"{shown.name}.svg"
+    command = command_of(shown, name)
+    said = printed(command, folder, database).splitlines()
+    title = said[-1].removeprefix(f"{name}: ")
+    query = printed(f"{command_of(shown, '')} --show-sql", folder, database)
+    (PICTURES / name).write_bytes((folder / name).read_bytes())
+    return f"""\
+### {shown.name.replace("_", " ").capitalize()}
+
+![{title}](pictures/{name})
+
+{shown.text} {PLOTS[shown.name].summary}
+
+```
+{command}
+```
+
+```sql
+{query.strip()}
+```
+"""
+
+
+def main() -> None:
+    """Draw all pictures and write the page."""
+    PICTURES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        database = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else stored(folder)
+        commands = "\n".join(f"warehouse {command}" for command in SWEEPS)
+        parts = [f"{HEAD}{commands}\n```\n"]
+        for heading, pictures in GALLERY.items():
+            parts.append(f"## {heading}\n")
+            parts += [section(shown, database, folder) for shown in pictures]
+    PAGE.write_text("\n".join(parts), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+-- Dollars, energy and carbon of a run on each system, by kind of price and by grid.
+-- Grain: one row per system and basis of a price, or system and grid
+with price as (
+    select
+        estimator,
+        variant,
+        model,
+        seq_len,
+        accelerator,
+        num_gpus,
+        dataset_tokens,
+        'price' as kind,
+        basis as source,
+        lowest_cost_usd as quantity,
+        training_seconds,
+        year
+    from training_cost_for($tokens, only_num_gpus := $num_gpus)
+    where
+        lowest_cost_usd is not null
+        and coalesce(system_changes, '') = ''
+        and coalesce(assumptions, '') = ''
+        and estimator = $estimator
+        and variant = $variant
+        and model = $model
+        and accelerator = $accelerator
+    qualify year is null or year = max(year) over (partition by accelerator, basis)
+),
+
+energy as (
+    select
+        estimator,
+        variant,
+        model,
+        seq_len,
+        accelerator,
+        num_gpus,
+        dataset_tokens,
+        'grid' as kind,
+        grid as source,
+        lowest_kg_co2e as quantity,
+        training_seconds,
+        cast(null as integer) as year
+    from training_energy_for($tokens, only_num_gpus := $num_gpus)
+    where
+        lowest_kg_co2e is not null
+        and is_default
+        and coalesce(system_changes, '') = ''
+        and coalesce(assumptions, '') = ''
+        and estimator = $estimator
+        and variant = $variant
+        and model = $model
+        and accelerator = $accelerator
+)
+
+select *
+from price
+union all
+select *
+from energy
+order by all

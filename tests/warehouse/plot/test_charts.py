@@ -1,0 +1,477 @@
+"""What charts make of rows worked out by hand: titles, lines, bars, marks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from warehouse.plot import (
+    accuracy,
+    bandwidth_between_clusters,
+    configurations,
+    cost,
+    errata,
+    grid,
+    kernels,
+    layout_rank,
+    measured_rates,
+    network_bandwidth,
+    nvlink_domain,
+    pareto,
+    parts,
+    published_parts,
+    roofline_of_step,
+    sites,
+    strategies,
+    systems,
+    throughput_per_gpu,
+    tornado,
+    training_days,
+)
+from warehouse.plot.registry import PLOTS
+from warehouse.plot.theme import LIGHT
+
+OF = {"estimator": "toy", "variant": "corrected", "model": "m", "global_batch_size": 64}
+
+
+def rows(columns: dict[str, Any], **same: Any) -> pl.DataFrame:
+    """Return a frame with some columns, and others that are the same in every row."""
+    return pl.DataFrame(columns).with_columns(**{k: pl.lit(v) for k, v in (OF | same).items()})
+
+
+def drawn(name: str, frame: pl.DataFrame) -> list[list[dict[str, Any]]]:
+    """Return the rows of each data set of a chart."""
+    spec = PLOTS[name].chart(frame, LIGHT).to_dict()
+    return list(spec["datasets"].values())
+
+
+def values(sets: list[list[dict[str, Any]]], column: str) -> list[Any]:
+    """Return the values of a column in the first data set that has it."""
+    return next([row[column] for row in found] for found in sets if found and column in found[0])
+
+
+SCALING = rows(
+    {
+        "accelerator": ["A", "A", "B", "B"],
+        "nvlink_size": [8, 8, 8, 8],
+        "num_gpus": [16, 32, 16, 32],
+        "training_days": [40.0, 25.0, 20.0, 12.5],
+        "relative_throughput": [1.0, 0.8, 1.0, 0.5],
+    },
+    dataset_tokens=1e12,
+)
+
+
+def test_perfect_scaling_halves_the_days_of_the_fewest_gpus() -> None:
+    ideal = training_days.perfect(SCALING).sort("accelerator", "num_gpus")
+    assert ideal["training_days"].to_list() == [40.0, 20.0, 20.0, 10.0]
+    assert training_days.finding(SCALING) == "32 B train m in 12 days, 2 times as fast as A"
+    assert "1 T tokens of m, batches of 64 sequences" in training_days.shown(SCALING)
+    assert values(drawn("training_days", SCALING), "training_days") is not None
+
+
+def test_throughput_names_the_best_and_the_worst_system_on_the_most_gpus() -> None:
+    assert throughput_per_gpu.finding(SCALING) == (
+        "On 32 GPUs a GPU keeps 80% of its throughput with A in domains of 8, "
+        "50% with B in domains of 8"
+    )
+
+
+def test_as_many_domains_are_drawn_as_can_be_told_apart() -> None:
+    sizes = [1, 2, 4, 8, 16]
+    frame = rows({"nvlink_size": [*sizes, 1, 2, 4, 16], "num_gpus": range(9)}, accelerator="A")
+    kept = systems.distinct(frame)
+    assert sorted(set(kept["nvlink_size"].to_list())) == [1, 2, 4, 16]
+
+
+def test_strategies_are_compared_with_the_first_dimension() -> None:
+    frame = rows(
+        {
+            "strategy": ["tensor_1d", "summa_2d", "context_2d"],
+            "relative_speed": [1.0, 1.25, 0.9],
+            "num_gpus": [128, 128, 128],
+        },
+        accelerator="B",
+        nvlink_size=8,
+    )
+    assert strategies.finding(strategies.compared(frame)) == (
+        "2D tensor parallelism (SUMMA) is up to 25% faster than 1D (128 B), "
+        "context parallelism up to 10% slower (128 B)"
+    )
+    slow = strategies.compared(frame.filter(pl.col("strategy") != "summa_2d"))
+    assert strategies.finding(slow) == (
+        "1D is the fastest; context parallelism is up to 10% slower"
+    )
+
+
+LAYOUTS = rows(
+    {
+        "num_gpus": [16, 32],
+        "pipeline_parallel": [1, 2],
+        "tensor_parallel": [8, 8],
+        "data_parallel": [2, 2],
+        "num_microbatches": [32, 16],
+        "step_seconds": [10.0, 8.0],
+        "memory_bytes": [90e9, 40e9],
+        "fits_memory": [False, True],
+        "compute_seconds": [6.0, 4.0],
+        "memory_seconds": [1.0, 1.0],
+        "tensor_comm_seconds": [3.0, 1.0],
+        "pipeline_comm_seconds": [0.0, 0.0],
+        "data_comm_seconds": [0.0, 0.0],
+        "bubble_seconds": [0.0, 2.0],
+    },
+    accelerator="B",
+    nvlink_size=8,
+    hbm_bytes=80e9,
+)
+
+
+def test_layouts_have_a_bar_a_degree_and_shares_that_add_up() -> None:
+    sets = drawn("best_layouts", LAYOUTS)
+    shares = next(found for found in sets if found and "share" in found[0])
+    by_place: dict[str, float] = {}
+    for row in shares:
+        by_place[row["place"]] = by_place.get(row["place"], 0) + row["share"]
+    assert by_place == {"16": pytest.approx(1), "32": pytest.approx(1)}
+    degrees = next(found for found in sets if found and "degree" in found[0])
+    assert {(r["place"], r["degree"]): r["value"] for r in degrees}["32", "pipeline stages"] == 2
+    title = PLOTS["best_layouts"].chart(LAYOUTS, LIGHT).to_dict()["title"]["text"]
+    assert " ".join(title) == "On 32 B arithmetic is 50% of the step, bubble 25%"
+
+
+def test_configurations_have_letters_and_a_star_beyond_the_memory() -> None:
+    named = configurations.lettered(LAYOUTS.with_columns(num_gpus=pl.lit(32)))
+    assert named["place"].to_list() == ["A *", "B"]
+    assert configurations.finding(named) == (
+        "B with 2 pipeline stages is the fastest that fits: 8 s"
+    )
+
+
+GRID = rows(
+    {
+        "hbm_bytes": [100e9, 100e9, 200e9, 200e9],
+        "hbm_bytes_per_second": [4e12, 8e12, 4e12, 8e12],
+        "training_days": [16.0, 8.0, 10.0, 5.0],
+    },
+    accelerator="B",
+    num_gpus=8,
+    dataset_tokens=1e12,
+).with_columns(
+    accelerators=pl.Series(
+        [
+            [
+                {"accelerator": "Near SXM", "hbm_bytes": 150e9, "rate": 5e12},
+                {"accelerator": "Nearer (per GPU)", "hbm_bytes": 155e9, "rate": 5e12},
+                {"accelerator": "Far", "hbm_bytes": 500e9, "rate": 5e12},
+            ]
+        ]
+        * 4
+    )
+)
+
+
+def test_a_grid_has_cells_around_its_points_and_marks_what_lies_on_it() -> None:
+    x, y = (grid.Side(n, n, u) for n, u in (("hbm_bytes", 1e9), ("hbm_bytes_per_second", 1e12)))
+    assert grid.marks(GRID, x, y) == [{"name": "Near, Nearer", "x": 150.0, "y": 5.0}]
+    sets = drawn("hbm_capacity_and_bandwidth", GRID)
+    assert sorted(set(values(sets, "x_low"))) == [50.0, 150.0]
+    assert sorted(set(values(sets, "x_high"))) == [150.0, 250.0]
+    assert sorted(set(values(sets, "y_high"))) == [6.0, 10.0]
+    title = PLOTS["hbm_capacity_and_bandwidth"].chart(GRID, LIGHT).to_dict()["title"]["text"]
+    assert " ".join(title) == (
+        "2 times the bandwidth gains 100% at the least capacity, "
+        "2 times the capacity gains 60% at the least bandwidth"
+    )
+
+
+def test_contours_divide_a_range_into_equal_ratios() -> None:
+    limits = grid.contours([1.0, 512.0])
+    assert limits == [2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0]
+
+
+def test_faster_arithmetic_is_compared_at_both_ends_of_memory() -> None:
+    frame = GRID.rename({"hbm_bytes_per_second": "matrix_flops_per_second"})
+    title = PLOTS["flops_and_hbm_capacity"].chart(frame, LIGHT).to_dict()["title"]["text"]
+    assert " ".join(title) == (
+        "2 times the FLOP/s train 2 times as fast with the least memory, 2 times with the most"
+    )
+
+
+SPEED = rows(
+    {
+        "num_gpus": [64, 64, 64, 128, 128, 128],
+        "nvlink_size": [1, 8, 64, 1, 8, 64],
+        "network_bytes_per_second": [1e9, 2e9, 4e9, 1e9, 2e9, 4e9],
+        "relative_speed": [1.0, 1.1, 1.1, 1.0, 1.49, 1.5],
+    },
+    accelerator="B",
+)
+
+
+def test_speed_over_domains_names_the_first_that_is_almost_the_best() -> None:
+    assert nvlink_domain.finding(SPEED) == (
+        "On 128 B NVLink domains of 8 GPUs are within 2% of the best, "
+        "1.5 times as fast as domains of 1"
+    )
+    assert network_bandwidth.finding(SPEED.with_columns(nvlink_size=pl.lit(8))) == (
+        "On 128 GPUs 4 times the network gains 50% with NVLink domains of 8"
+    )
+
+
+STEPS = rows(
+    {
+        "measured": ["a", "a", "a", "b"],
+        "published_row": ["1", "2", "3", "4"],
+        "time_relative_error": [-0.02, 0.0, 0.1, -0.3],
+        "low_relative_error": [-0.12, -0.1, 0.0, -0.4],
+        "high_relative_error": [0.18, 0.2, 0.3, -0.1],
+        "is_inside_interval": [True, True, True, False],
+    }
+)
+
+
+def test_groups_have_their_median_error_and_the_middle_interval() -> None:
+    first, second = accuracy.by_group(STEPS).iter_rows(named=True)
+    assert (first["label"], first["median"], second["label"]) == ("a (3)", 0.0, "b (1)")
+    assert (first["low"], first["high"]) == (pytest.approx(-0.1), pytest.approx(0.2))
+    assert accuracy.finding(STEPS) == (
+        "Half of 4 measured steps are predicted within 6.0%; 75% lie in the interval meant for 90%"
+    )
+
+
+def test_rates_count_those_near_the_diagonal() -> None:
+    frame = rows(
+        {
+            "measured_tflops": [100.0, 100.0, 100.0, 100.0],
+            "predicted_tflops": [95.0, 105.0, 150.0, 50.0],
+            "relative_error": [-0.05, 0.05, 0.5, -0.5],
+        },
+        accelerator="A",
+    )
+    assert measured_rates.finding(frame) == (
+        "50% of 4 measured rates are predicted within 10%, 25% are predicted faster"
+    )
+    band = values(drawn("measured_rates", frame), "most")
+    assert band == [pytest.approx(50 / 1.1 * 1.1), pytest.approx(165 * 1.1)]
+
+
+def test_parts_are_shares_of_the_measured_step() -> None:
+    columns: dict[str, Any] = {name: [0.0] for name in published_parts.PARTS}
+    frame = rows(
+        {
+            **columns,
+            "gemm_seconds": [6.0],
+            "bubble_seconds": [2.0],
+            "step_seconds": [8.0],
+            "published_step_seconds": [10.0],
+            "lowest_step_seconds": [7.0],
+            "highest_step_seconds": [11.0],
+            "published_row": ["1T"],
+            "num_gpus": [8],
+        },
+        reference="published_megatron_scaling",
+    )
+    sets = drawn("published_parts", frame)
+    shares = next(found for found in sets if found and "share" in found[0])
+    found = {row["part"]: row["share"] for row in shares}
+    assert found["products"] == pytest.approx(0.6)
+    assert found["bubble"] == pytest.approx(0.2)
+    assert values(sets, "error") == [pytest.approx(-0.2)]
+    assert published_parts.finding(frame) == "Products of matrices take 75% of a step, bubble 25%"
+
+
+def test_a_published_layout_has_its_rank() -> None:
+    frame = rows(
+        {
+            "published_row": ["1T"],
+            "num_gpus": [3072],
+            "num_fitting_layouts": [200],
+            "rank_by_time": [10],
+            "speedup_of_best": [1.2],
+            "fastest_tenth": [1.5],
+            "fastest_quarter": [2.0],
+            "median": [3.0],
+            "slowest_quarter": [5.0],
+            "slowest_tenth": [9.0],
+        }
+    )
+    assert layout_rank.finding(frame) == (
+        "Published layouts are in the fastest 5%, and the best layouts 20% faster"
+    )
+    assert values(drawn("layout_rank", frame), "rank") == ["rank 10 of 200"]
+
+
+def test_a_front_has_no_layout_that_another_beats() -> None:
+    frame = rows(
+        {
+            "num_gpus": [8, 8, 8, 8, 16],
+            "step_seconds": [1.0, 1.04, 1.02, 1.2, 9.0],
+            "memory_gb": [80.0, 60.0, 90.0, 40.0, 90.0],
+        },
+        accelerator="B",
+        nvlink_size=8,
+        hbm_gb=96.0,
+    )
+    front = pareto.front(frame)
+    assert front["step_seconds"].to_list() == [1.0, 1.04, 1.2, 9.0]
+    eight = frame.filter(pl.col("num_gpus") == 8)
+    assert pareto.finding(eight) == "On 8 B 25% less memory costs 5% of the time"
+
+
+def test_costs_name_the_cheapest_system_and_what_its_site_decides() -> None:
+    frame = rows(
+        {
+            "kind": ["price", "price", "grid", "grid", "grid"],
+            "source": ["on_demand", "on_demand", "clean", "dirty", "dirty"],
+            "accelerator": ["A", "B", "B", "B", "A"],
+            "quantity": [3e6, 2e6, 1e3, 5e3, 9e3],
+            "training_seconds": [9.0, 4.0, 4.0, 4.0, 9.0],
+            "num_gpus": [8.0] * 5,
+        },
+        dataset_tokens=1e12,
+        seq_len=2048,
+    )
+    assert cost.finding(frame) == (
+        "B is the cheapest on demand: 2 million dollars, A 3; "
+        "its site decides on 5 times the carbon"
+    )
+    assert values(drawn("cost", frame), "quantity") == [3.0, 2.0]
+
+
+def test_a_bandwidth_suffices_where_every_run_is_as_fast_as_without_a_network() -> None:
+    frame = rows(
+        {
+            "num_clusters": [2, 2, 4, 4],
+            "gigabytes_per_second": [1.0, 5.0, 1.0, 5.0],
+            "slowdown": [1.5, 1.0, 3.0, 1.005],
+        }
+    )
+    assert bandwidth_between_clusters.finding(frame) == (
+        "5 GB/s between clusters suffice; with 1 GB/s a run takes up to 3 times as long"
+    )
+
+
+def test_sites_compare_exchanges_at_the_largest_batch() -> None:
+    frame = rows(
+        {
+            "kind": ["wait", "wait", "wait", "latency", "latency"],
+            "place": [1e6, 1e6, 8e6, 8e6, 8e6],
+            "series": ["every step", "seldom", "every step", "often", "seldom"],
+            "series_rank": [10.0, 50.0, 10.0, 1.0, 500.0],
+            "quantity": [9e6, 3e4, 8e6, 7200.0, 14.0],
+        },
+        dataset_tokens=1e12,
+        parameters=7e10,
+    )
+    more = pl.concat(
+        [
+            frame,
+            frame.filter(pl.col("place") == 8e6, pl.col("kind") == "wait").with_columns(
+                series=pl.lit("seldom"), series_rank=pl.lit(50.0), quantity=pl.lit(4e4)
+            ),
+        ]
+    )
+    assert sites.finding(more) == (
+        "Exchanging gradients seldom cuts the cost of waiting 200 times, "
+        "the latency of a run from 2 h to 14 s"
+    )
+
+
+OPERATIONS = rows(
+    {
+        "operation": ["fc1", "fc2", "layer_norm"],
+        "flops_per_byte": [500.0, 480.0, 1.5],
+        "tflops": [800.0, 790.0, 3.0],
+        "step_fraction": [0.4, 0.5, 0.05],
+    },
+    accelerator="H",
+    num_gpus=8,
+    matrix_tflops=1000.0,
+    terabytes_per_second=5.0,
+)
+
+
+def test_operations_at_one_place_share_a_label() -> None:
+    assert roofline_of_step.labels(OPERATIONS)["label"].to_list() == ["fc2, fc1", "layer norm"]
+    assert roofline_of_step.finding(OPERATIONS) == (
+        "2 of 3 operations lie beyond the ridge and take 90% of the step, the others 5%"
+    )
+    roof = [(500 * 2.5, 1000.0), (200.0, 1000.0)]
+    found = drawn("roofline_of_step", OPERATIONS)
+    points = {(r["flops_per_byte"], r["tflops"]) for rows in found for r in rows if "tflops" in r}
+    assert set(roof) <= points
+
+
+def test_a_tornado_has_the_constants_that_move_the_step_most_first() -> None:
+    frame = rows(
+        {
+            "constant": ["small", "gemm_efficiency"],
+            "lowest_value": [0.0, 0.5],
+            "highest_value": [1e-6, 0.8],
+            "lowest_step_seconds": [9.9, 13.0],
+            "highest_step_seconds": [10.1, 9.0],
+            "is_assumed": [False, True],
+        },
+        accelerator="H",
+        num_gpus=8,
+        step_seconds=10.0,
+        low_step_seconds=8.0,
+        high_step_seconds=14.0,
+    )
+    found = tornado.largest(frame)
+    assert found["label"].to_list() == ["gemm efficiency: 0.5 to 0.8 *", "small: 0 to 1e-06"]
+    assert found["at_lowest"].to_list() == [pytest.approx(0.3), pytest.approx(-0.01)]
+    assert tornado.finding(frame) == (
+        "Gemm efficiency decides most: 40% of the step; all together put it between 8 and 14 s"
+    )
+
+
+def test_errata_are_ordered_by_what_they_change() -> None:
+    frame = rows(
+        {
+            "mended": ["R1", "R2", "R2", "corrected"],
+            "fault": ["one", "two", "two", None],
+            "best_step_change": [0.0, 0.01, -0.2, -0.19],
+            "strategy": ["tensor_1d"] * 4,
+            "num_gpus": [8, 8, 16, 8],
+        }
+    )
+    assert errata.finding(frame) == (
+        "Erratum R2 changes the best step times by up to 20%; 1 of 2 errata change none"
+    )
+    spec = PLOTS["errata"].chart(frame, LIGHT).to_dict()
+    order = spec["layer"][1]["encoding"]["y"]["sort"]
+    assert order == ["all of them", "R2  two", "R1  one"]
+
+
+def test_kernels_compare_the_ends_of_the_smallest_dimension() -> None:
+    frame = rows(
+        {
+            "accelerator": ["A", "B", "A", "B"],
+            "smallest_dimension": [128, 128, 4096, 4096],
+            "peak_share": [0.1, 0.3, 0.8, 0.6],
+            "low_peak_share": [0.05, 0.2, 0.7, 0.5],
+            "high_peak_share": [0.2, 0.4, 0.9, 0.7],
+        },
+        number_format="bf16",
+    )
+    assert kernels.finding(frame) == (
+        "Products whose smallest dimension is 128 reach 20% of the peak, with 4,096 70%"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [(3.14159, "3.1"), (1732.4, "1,732"), (0.0421, "0.042"), (12.0, "12"), (0, "0"), (99.6, "100")],
+)
+def test_figures_have_two_digits_that_count(value: float, written: str) -> None:
+    assert parts.figure(value) == written
+
+
+def test_ticks_of_logarithmic_axes_are_plain() -> None:
+    assert parts.log_ticks(3, 60) == [5, 10, 20, 50]
+    assert parts.log_ticks(0.5, 2e5) == [1, 10, 100, 1000, 10000, 100000]
+    assert parts.apart([5, 10, 12.5, 25]) == [5, 10, 25]

@@ -1,0 +1,101 @@
+"""Change of the best step time by each mend of an erratum alone, and by all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import altair as alt
+import polars as pl
+
+from warehouse.plot import parts
+from warehouse.plot.theme import LIGHT, SHAPES, Theme
+
+if TYPE_CHECKING:
+    from altair.typing import ChartType
+
+WIDTH, ROW = 420, 30
+ALL = "all of them"
+NONE = 5e-5
+"""Change below which a mend changes nothing."""
+
+WORDS = 62
+"""Letters of a fault that are shown."""
+
+
+def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
+    """Return the chart of the rows of sql/plots/errata.sql."""
+    rows = frame.with_columns(
+        label=pl.when(pl.col("mended") == "corrected")
+        .then(pl.lit(ALL))
+        .otherwise(
+            pl.format(
+                "{}  {}",
+                "mended",
+                pl.when(pl.col("fault").str.len_chars() > WORDS)
+                .then(pl.col("fault").str.head(WORDS - 3) + "...")
+                .otherwise(pl.col("fault").fill_null("")),
+            )
+        )
+    )
+    size = pl.col("best_step_change").abs().max()
+    order = rows.group_by("label").agg(size=size).sort("size", "label", descending=[True, False])
+    labels = [ALL, *(label for label in order["label"].to_list() if label != ALL)]
+    models = sorted(set(rows["model"].to_list()))
+    x = alt.X("best_step_change:Q").axis(
+        title="Change of the best step time", format="+.1~%", grid=True, tickCount=6
+    )
+    y = alt.Y("label:N", sort=labels, title=None).axis(labelLimit=460, grid=True)
+    zero = alt.Chart(pl.DataFrame({"zero": [0.0]})).mark_rule(color=theme.ink)
+    strategies = sorted(set(rows["strategy"].to_list()))
+    points = (
+        alt.Chart(rows)
+        .mark_point(filled=True, size=60, opacity=0.65)
+        .encode(
+            x=x,
+            y=y,
+            color=alt.Color(
+                "strategy:N",
+                scale=alt.Scale(domain=strategies, range=list(theme.palette[: len(strategies)])),
+                title="Strategy",
+            ),
+            shape=alt.Shape(
+                "model:N",
+                scale=alt.Scale(domain=models, range=list(SHAPES[: len(models)])),
+                title="Model",
+            ),
+        )
+    )
+    return alt.layer(zero.encode(x="zero:Q"), points).properties(
+        title=parts.headed(finding(frame), shown(frame), WIDTH + 200),
+        width=WIDTH,
+        height=ROW * len(labels),
+    )
+
+
+def finding(frame: pl.DataFrame) -> str:
+    """Return the erratum that changes the best times most, and how many change none."""
+    alone = frame.filter(pl.col("mended") != "corrected")
+    sizes = (
+        alone.group_by("mended")
+        .agg(size=pl.col("best_step_change").abs().max())
+        .sort("size", "mended", descending=[True, False])
+    )
+    if sizes.is_empty():
+        most = parts.most(frame["best_step_change"].abs())
+        return f"The errata change the best step times by up to {most:.1%}"
+    first = sizes.row(0, named=True)
+    none = sizes.filter(pl.col("size") < NONE).height
+    return (
+        f"Erratum {first['mended']} changes the best step times by up to {first['size']:.0%}; "
+        f"{none} of {sizes.height} errata change none"
+    )
+
+
+def shown(frame: pl.DataFrame) -> str:
+    """Return what the picture shows."""
+    counts = frame["num_gpus"]
+    return (
+        "The best layout of each strategy with one erratum mended, relative to the published "
+        f"formulas, on {parts.least(counts):,.0f} to {parts.most(counts):,.0f} GPUs; a point for "
+        f"each problem and strategy; estimator {frame['estimator'][0]}"
+    )

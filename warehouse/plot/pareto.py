@@ -1,0 +1,81 @@
+"""Pareto fronts: the least memory for each step time, a step line for each number of GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import altair as alt
+import polars as pl
+
+from warehouse.plot import parts
+from warehouse.plot.theme import HEIGHT, LIGHT, RAMP, WIDTH, Theme
+
+if TYPE_CHECKING:
+    from altair.typing import ChartType
+
+SPARE = 0.05
+"""Share of the time that the title gives for memory."""
+
+
+def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
+    """Return the chart of the rows of sql/plots/pareto.sql."""
+    # far from the fastest layouts a front has hundreds that nobody takes
+    near = frame.filter(pl.col("step_seconds") <= 2 * pl.col("step_seconds").min().over("num_gpus"))
+    counts = sorted(set(near["num_gpus"].to_list()))
+    names = [f"{count:,}" for count in counts]
+    rows = near.with_columns(
+        gpus=pl.col("num_gpus").replace_strict(dict(zip(counts, names, strict=True)))
+    )
+    low, high = min(near["step_seconds"].to_list()), max(near["step_seconds"].to_list())
+    x = alt.X("step_seconds:Q", scale=parts.log_scale(low, high)).axis(
+        title="Step time (s)", values=parts.log_ticks(low / 1.1, high * 1.1), format=",~r"
+    )
+    y = alt.Y("memory_gb:Q", scale=alt.Scale(zero=True)).axis(
+        title="Memory of a GPU (GB)", grid=True
+    )
+    ramp = [
+        RAMP[round(n * (len(RAMP) - 2) / max(1, len(names) - 1)) + 1] for n in range(len(names))
+    ]
+    colour = alt.Color("gpus:N", scale=alt.Scale(domain=names, range=ramp), title="GPUs")
+    base = alt.Chart(rows).encode(x=x, y=y, color=colour)
+    limit = alt.Chart(frame.select("hbm_gb").head(1))
+    rule = limit.mark_rule(strokeDash=[5, 4], color=theme.ink).encode(y="hbm_gb:Q")
+    word = limit.mark_text(align="right", baseline="bottom", dy=-4, color=theme.faint).encode(
+        y="hbm_gb:Q", x=alt.value(WIDTH - 4), text=alt.value("capacity of a GPU")
+    )
+    return alt.layer(
+        rule, word, base.mark_line(interpolate="step-after"), base.mark_point(size=22, opacity=1)
+    ).properties(title=parts.headed(finding(frame), shown(frame)), width=WIDTH, height=HEIGHT)
+
+
+def front(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows that no other of the same number of GPUs beats, over all problems."""
+    kept: list[int] = []
+    least: dict[int, float] = {}
+    ordered = frame.sort("num_gpus", "step_seconds", "memory_gb")
+    for place, row in enumerate(ordered.select("num_gpus", "memory_gb").iter_rows()):
+        if row[1] < least.get(row[0], float("inf")):
+            least[row[0]] = row[1]
+            kept.append(place)
+    return ordered[kept]
+
+
+def finding(frame: pl.DataFrame) -> str:
+    """Return the memory that a little time saves on the most GPUs of the fronts."""
+    most = frame.filter(pl.col("num_gpus") == pl.col("num_gpus").max()).sort("step_seconds")
+    fastest = most.row(0, named=True)
+    within = most.filter(pl.col("step_seconds") <= fastest["step_seconds"] * (1 + SPARE))
+    saved = 1 - parts.least(within["memory_gb"]) / fastest["memory_gb"]
+    count = f"{fastest['num_gpus']:,} {fastest['accelerator']}"
+    return f"On {count} {saved:.0%} less memory costs {SPARE:.0%} of the time"
+
+
+def shown(frame: pl.DataFrame) -> str:
+    """Return what the picture shows."""
+    first = frame.row(0, named=True)
+    domain = f" in NVLink domains of {first['nvlink_size']}" if first["nvlink_size"] else ""
+    return (
+        f"Layouts of {first['model']} on {first['accelerator']}{domain} that no other beats in "
+        f"both step time and memory, batches of {first['global_batch_size']:,} sequences; "
+        f"{parts.estimate_words(frame)}"
+    )
