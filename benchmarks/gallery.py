@@ -69,7 +69,7 @@ GALLERY = {
         Shown(
             "strategies",
             "--model gpt3_1T --variant corrected",
-            "A second dimension helps where memory is short, and on most GPUs.",
+            "Context parallelism helps on every system, SUMMA where memory is short.",
         ),
         Shown(
             "configurations",

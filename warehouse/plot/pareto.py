@@ -20,7 +20,9 @@ SPARE = 0.05
 def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
     """Return the chart of the rows of sql/plots/pareto.sql."""
     # far from the fastest layouts a front has hundreds that nobody takes
-    near = frame.filter(pl.col("step_seconds") <= 2 * pl.col("step_seconds").min().over("num_gpus"))
+    near = front(frame).filter(
+        pl.col("step_seconds") <= 2 * pl.col("step_seconds").min().over("num_gpus")
+    )
     counts = sorted(set(near["num_gpus"].to_list()))
     names = [f"{count:,}" for count in counts]
     rows = near.with_columns(

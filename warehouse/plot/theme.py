@@ -42,8 +42,8 @@ class Theme:
         Text and marks without a category; text that matters less.
     grid, background
         Lines of the grid; what lies behind the picture, None for the page itself.
-    blue
-        The first colour of the palette, which a dark page needs lighter.
+    blue, sky
+        The two blues of the palette, which a dark page needs lighter.
     greys
         Shades for a category next to one that takes the colours.
     """
@@ -54,12 +54,13 @@ class Theme:
     grid: str
     background: str | None
     blue: str
+    sky: str
     greys: tuple[str, str, str, str]
 
     @property
     def palette(self) -> tuple[str, ...]:
         """The colours of categories."""
-        return (self.blue, *PALETTE[1:])
+        return (self.blue, *PALETTE[1:4], self.sky, *PALETTE[5:])
 
     @property
     def config(self) -> dict[str, Any]:
@@ -112,10 +113,10 @@ class Theme:
 
 
 LIGHT = Theme(
-    *("light", "#1a1a1a", "#595959", "#e4e4e4", "#ffffff", BLUE),
+    *("light", "#1a1a1a", "#595959", "#e4e4e4", "#ffffff", BLUE, SKY),
     greys=("#2b2b2b", "#6b6b6b", "#a3a3a3", "#d0d0d0"),
 )
 DARK = Theme(
-    *("dark", "#ececec", "#b0b0b0", "#3a3a3a", None, "#4FA3DA"),
+    *("dark", "#ececec", "#b0b0b0", "#3a3a3a", None, "#4FA3DA", "#C2E7FF"),
     greys=("#f2f2f2", "#b8b8b8", "#858585", "#5a5a5a"),
 )

@@ -317,6 +317,7 @@ def test_a_front_has_no_layout_that_another_beats() -> None:
     )
     front = pareto.front(frame)
     assert front["step_seconds"].to_list() == [1.0, 1.04, 1.2, 9.0]
+    assert values(drawn("pareto", frame), "memory_gb") == [80.0, 60.0, 40.0, 90.0]
     eight = frame.filter(pl.col("num_gpus") == 8)
     assert pareto.finding(eight) == "On 8 B 25% less memory costs 5% of the time"
 
