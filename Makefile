@@ -7,7 +7,7 @@ python := .venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help quickstart test test-all lint lint-types lint-sql lint-format lint-style format docs site \
-	lock bench clean runtime dev
+	lock bench faults clean runtime dev
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do \
@@ -59,6 +59,9 @@ lock: dev ## Resolve requirements-dev.lock anew (needs uv)
 
 bench: dev ## Measure start-up, sweeps and queries, and write docs/speed.md (BENCH=large: 100 M rows)
 	@$(python) -m benchmarks
+
+faults: dev ## Kill, fill and damage at random, and check that nothing is lost (ARGS="--trials 20")
+	@$(python) -m tests.faults $(ARGS)
 
 clean: ## Remove .venv, caches and build output; databases are kept
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist site

@@ -18,13 +18,14 @@ HOLD = """
 import sys
 from pathlib import Path
 from warehouse.database.connection import open_for_write
+from warehouse.sweep import progress as module
 from warehouse.sweep.progress import Progress, ProgressFile
+module.INTERVAL_SECONDS = 0
 path = Path(sys.argv[1])
 with open_for_write(path):
     if sys.argv[2] == "sweeping":
         progress = Progress("big", total_rows=1000, total_cells=10)
         with ProgressFile(path, progress) as file:
-            progress.updated_at = 0
             file.update(250, 2)
             print("ready", flush=True)
             sys.stdin.read()

@@ -344,9 +344,12 @@ def test_the_progress_file_lives_as_long_as_the_sweep(
 ) -> None:
     database = tmp_path / "warehouse.duckdb"
     progress = Progress("one", total_rows=10, total_cells=2)
-    monkeypatch.setattr("warehouse.sweep.progress.time.time", lambda: progress.started_at + 8)
+    seconds, started = [100.0], progress.started_at
+    monkeypatch.setattr("warehouse.sweep.progress.time.monotonic", lambda: seconds[0])
     with ProgressFile(database, progress) as file:
-        monkeypatch.setattr("warehouse.sweep.progress.time.time", lambda: progress.started_at + 16)
+        seconds[0] += 16
+        # the clock is set back by an hour meanwhile
+        monkeypatch.setattr("warehouse.sweep.progress.time.time", lambda: started - 3600)
         file.update(4, 1)
         found = read_progress(database)
         assert found is not None

@@ -255,6 +255,15 @@ class Lake:
             return error.strerror or str(error)
         return None
 
+    def remove_abandoned(self) -> None:
+        """Remove what killed processes left of files that are complete now."""
+        for pattern in ("", "studies/", "shards/*/", "rows/*/*/", "cells/"):
+            for place in self._parts(".", f"{pattern}.*.partial"):
+                complete = place.name[1:].rpartition(".partial")[0].rpartition(".")[0]
+                if place.with_name(complete).exists():
+                    with suppress(OSError):
+                        place.unlink()
+
     def set_aside(self, cell_id: int) -> None:
         """Take a damaged cell for missing: its manifest gets another name."""
         place = self._manifest_place(cell_id)
@@ -286,15 +295,20 @@ def complete_or_absent(place: Path) -> Iterator[Path]:
     """Yield a path to write to, which becomes `place` when the block ends.
 
     The bytes are on the disk before the file has its name, and the name is before the block ends:
-    a machine that loses its power leaves no half of a file. Two machines may write one file.
+    a machine that loses its power leaves no half of a file. Two machines may write one file; the
+    faster one may remove the unfinished file of the other.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     partial = place.with_name(f".{place.name}.{uuid.uuid4().hex}.partial")
     try:
         yield partial
-        with partial.open("rb+") as file:
-            os.fsync(file.fileno())
-        partial.replace(place)
+        try:
+            with partial.open("rb+") as file:
+                os.fsync(file.fileno())
+            partial.replace(place)
+        except FileNotFoundError:
+            if not place.exists():
+                raise
         _flush_folder(place.parent)
     finally:
         partial.unlink(missing_ok=True)

@@ -111,6 +111,7 @@ def run_shard(
         cells += 1
         if on_cells is not None:
             on_cells(cells, rows)
+    lake.remove_abandoned()
     return ShardReport(study, shard, cells, rows, before, time.perf_counter() - started)
 
 

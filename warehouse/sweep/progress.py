@@ -52,6 +52,8 @@ class ProgressFile:
         self._partial = self._path.with_name(self._path.name + PARTIAL)
         self._progress = progress
         self._first_row = progress.rows
+        # A clock that is set back must not stop the progress, or turn the speed negative.
+        self._started = self._written = time.monotonic()
 
     def __enter__(self) -> ProgressFile:
         self._write()
@@ -66,13 +68,14 @@ class ProgressFile:
         """Set the finished rows and cells; write them if the last write is old enough."""
         progress = self._progress
         progress.rows, progress.cells = rows, cells
-        if time.time() - progress.updated_at >= INTERVAL_SECONDS:
+        if time.monotonic() - self._written >= INTERVAL_SECONDS:
             self._write()
 
     def _write(self) -> None:
         progress = self._progress
         progress.updated_at = time.time()
-        elapsed = progress.updated_at - progress.started_at
+        self._written = time.monotonic()
+        elapsed = self._written - self._started
         progress.rows_per_second = (progress.rows - self._first_row) / elapsed if elapsed else 0.0
         with contextlib.suppress(OSError):
             self._partial.write_text(json.dumps(asdict(progress)), encoding="utf-8")

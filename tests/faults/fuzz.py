@@ -1,0 +1,217 @@
+"""Inputs that nobody meant: studies, configurations, reference tables, runs, command lines.
+
+A case is text with a few edits, and the command that reads it. The command must end soon, with an
+exit code of its own and words, and leave no part of a result.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.shared import call
+from warehouse.cli.commands import COMMANDS
+from warehouse.database import resources
+from warehouse.database.reference import read_table
+from warehouse.errors import InputError
+
+HANG_SECONDS = 10.0
+"""Processor time that no input may take."""
+
+_LARGEST_COUNT = 4096
+"""Larger numbers of GPUs make large spaces, which are slow and no fault."""
+
+STUDY = """\
+name = "fuzzed"
+estimator = "{estimator}"
+variant = "corrected"
+
+[space]
+model = "gpt3"
+accelerator = ["A100", "H200"]
+nvlink_size = 8
+num_gpus = {{powers_of_two = [3, 4]}}
+global_batch_size = [8]
+strategy = "tensor_1d"
+"""
+
+CONFIGS = """\
+model,accelerator,num_gpus,global_batch_size,tensor_parallel,pipeline_parallel,microbatch_size
+gpt3,A100,64,64,8,1,1
+gpt3_1T,H200,128,128,8,8,1
+"""
+
+RUNS = """\
+run,model,accelerator,num_gpus,global_batch_size,tensor_parallel,step_seconds,memory_bytes,source
+a,gpt3_1.3B,H100,8,64,2,0.5,2e10,here
+b,gpt3_1.3B,H100,16,64,2,0.3,,there
+"""
+
+JUNK = (
+    *("", " ", ",", '"', "'", "\n", "\r\n", "\x00", "\ufeff", "\u202e", "\U0001f600", "\t"),
+    *("0", "-1", "1e309", "-0.0", "nan", "inf", "1_000", "0x10", "9223372036854775808", "1e-320"),
+    *("[", "]", "[[", "{", "}", "=", "#", "[space]", "[[space]]", "a.b.c = 1", "[models.x]"),
+    *("true", "null", "None", "1979-05-27", "2026-11-22T00:00:00Z", '"""', "..", "/", "../x"),
+    *("gpt3", "num_gpus", "step_seconds", "source", "model", "cell_id", "rows", "'); drop table"),
+    *("{powers_of_two = [3, 4]}", "{divisors_of = 12}", "{range = [1, 5]}", "é" * 300, "9" * 400),
+)
+
+WORDS = (
+    *(entry.name for entry in COMMANDS if entry.name not in {"quickstart", "calibrate", "config"}),
+    *("--db", "--json", "--format", "csv", "--out", "--model", "--gpus", "--tokens", "--wide"),
+    *("--columns", "--snapshot", "--wait", "--help", "--limit", "--variant", "--name", "--drop"),
+    *("--replace", "--force", "--into-db", "--facts", "--estimator", "--strategy", "--profile"),
+    *("roofline", "gpt3_1T", "training_step", "model=gpt3", "num_gpus=8", "select 1", "H100", "8"),
+    *("1e12", "-", "--", "-1", "0", "x.csv", ".", "no/such", "configuration_rank", "a=b=c", "=1"),
+)
+
+
+@st.composite
+def edited(draw: st.DrawFn, text: str) -> str:
+    """Return a text with some pieces replaced, removed, added or doubled."""
+    for _ in range(draw(st.integers(1, 4))):
+        spans = [match.span() for match in re.finditer(r"\w+|\W", text)] or [(0, 0)]
+        start, end = spans[draw(st.integers(0, len(spans) - 1))]
+        piece = draw(st.sampled_from(JUNK) | st.text(max_size=5) | st.integers().map(str))
+        match draw(st.integers(0, 3)):
+            case 0:
+                text = text[:start] + piece + text[end:]
+            case 1:
+                text = text[:start] + text[end:]
+            case 2:
+                text = text[:start] + piece + text[start:]
+            case _:
+                text = text[:end] + text[start:]
+    return text
+
+
+@dataclass(frozen=True)
+class Case:
+    """One input: a kind, and its text or its words."""
+
+    kind: str
+    text: str = ""
+    words: tuple[str, ...] = ()
+    estimator: str = "roofline"
+
+
+_ESTIMATORS = st.sampled_from(["roofline", "training_step", "megatron_flops", "linear_layer"])
+
+
+def _of(kind: str, text: str) -> st.SearchStrategy[Case]:
+    return st.builds(Case, st.just(kind), edited(text), estimator=_ESTIMATORS)
+
+
+def _words() -> st.SearchStrategy[Case]:
+    word = st.sampled_from(WORDS) | st.sampled_from(JUNK) | st.text(max_size=4)
+    return st.lists(word, max_size=6).map(lambda words: Case("words", words=tuple(words)))
+
+
+def _reference() -> str:
+    lines = (resources.reference_directory() / "model.csv").read_text("utf-8").splitlines(True)
+    return "".join(lines[:4])
+
+
+KINDS: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
+    "study": lambda: (
+        _of("study", STUDY.format(estimator="roofline"))
+        | _of("study", STUDY.format(estimator="training_step"))
+    ),
+    "configurations": lambda: _of("configurations", CONFIGS),
+    "runs": lambda: _of("runs", RUNS),
+    "reference": lambda: _of("reference", _reference()),
+    "words": _words,
+}
+"""Kind of input -> its strategy."""
+
+
+class HangError(Exception):
+    """A case that took too long."""
+
+
+@contextmanager
+def no_hang() -> Iterator[None]:
+    """Raise `HangError` after `HANG_SECONDS` of processor time."""
+
+    def stop(*_: object) -> None:
+        raise HangError
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, HANG_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def is_small(case: Case) -> bool:
+    """Return whether a case asks for no space that is large by right."""
+    if case.kind not in {"study", "words"}:
+        return True
+    numbers = re.findall(r"\d+", f"{case.text} {' '.join(case.words)}".replace("_", ""))
+    return all(len(number) < 5 or len(number) > 18 for number in numbers) and all(
+        int(number) <= _LARGEST_COUNT for number in numbers if len(number) < 5
+    )
+
+
+def check(case: Case, place: Path, database: Path) -> int:
+    """Run a case in an empty folder; return the exit code.
+
+    Parameters
+    ----------
+    database
+        A warehouse, which a refused command leaves as it is.
+
+    Raises
+    ------
+    AssertionError
+        If the input was neither taken nor refused in words, or something of it stayed.
+    """
+    out = place / "out.csv"
+    before = _stamp(database)
+    with no_hang():
+        code, err = _run(case, place, out, database)
+    assert code in {0, 2, 3, 4, 5}, (code, err[-500:])
+    if code:
+        assert err.strip(), case
+        assert "Traceback" not in err, err[-500:]
+        assert len(err) < 20_000, err[:500]
+        assert not out.exists(), case
+        assert _stamp(database) == before, case
+    left = [path.name for path in place.iterdir() if ".partial" in path.name]
+    assert not left, left
+    return code
+
+
+def _stamp(database: Path) -> tuple[int, int]:
+    """Return what a write to a file changes."""
+    found = database.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+def _run(case: Case, place: Path, out: Path, database: Path) -> tuple[int, str]:
+    file = place / {"study": "fuzzed.toml", "reference": "model.csv"}.get(case.kind, "in.csv")
+    if case.kind != "words":
+        file.write_text(case.text, encoding="utf-8", errors="surrogatepass", newline="")
+    arguments: tuple[Any, ...] = {
+        "study": ("sweep", file, "--dry-run", "--db", database),
+        "configurations": ("evaluate", case.estimator, file, "--out", out),
+        "runs": ("measure", file, "--name", "fuzzed", "--db", database),
+        "words": (*case.words, "--db", database),
+    }.get(case.kind, ())
+    if arguments:
+        code, _, err = call(*arguments)
+        return code, err
+    try:
+        read_table(file)
+    except InputError as error:
+        return error.exit_code, str(error)
+    return 0, ""

@@ -1,0 +1,134 @@
+"""What a database, a lake or a folder of facts holds, so that two can be compared."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from estimators.registry import all_estimators
+from warehouse.database.connection import open_as_it_is
+from warehouse.database.sql_text import literal, quoted
+
+State = dict[str, list[Any]]
+"""Table or file -> its number of rows and a hash of them, whatever their order."""
+
+TIMED = ("sibling_record",)
+"""Columns that say when something was stored, as those of type TIMESTAMP do."""
+
+
+def state_of(database: Path) -> State:
+    """Return the rows and the hash of every stored table; none where there is no database."""
+    if not database.exists():
+        return {}
+    with open_as_it_is(database) as connection:
+        return hashed(connection)
+
+
+def hashed(connection: duckdb.DuckDBPyConnection) -> State:
+    """Return the rows and the hash of every stored table."""
+    columns = connection.execute(
+        "select table_name, column_name from duckdb_columns() inner join duckdb_tables()"
+        " using (table_name) where not duckdb_columns.internal and data_type <> 'TIMESTAMP'"
+        " order by 1, 2"
+    ).fetchall()
+    tables: dict[str, list[str]] = {}
+    for table, column in columns:
+        if column not in TIMED:
+            tables.setdefault(table, []).append(quoted(column))
+    found = {}
+    for table, names in tables.items():
+        query = f"select count(*), sum(hash(row({', '.join(names)})))::varchar from {quoted(table)}"
+        found[table] = list(connection.execute(query).fetchall()[0])
+    return found
+
+
+def faults_of(database: Path) -> list[str]:
+    """Return what is half stored: cells without all their rows, and rows without their cell."""
+    if not database.exists():
+        return []
+    with open_as_it_is(database) as connection:
+        return half_stored(connection)
+
+
+def half_stored(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """Return what is half stored in an open database."""
+    relations = [relation for each in all_estimators() for relation in each.relations]
+    stored = {
+        name for (name,) in connection.execute("select table_name from duckdb_tables()").fetchall()
+    }
+    facts = " union all ".join(
+        f"select {literal(relation.name)} as relation, cell_id, count(*) as num_rows"
+        f" from {quoted(relation.table)} group by cell_id"
+        for relation in relations
+        if relation.table in stored
+    )
+    queries = {
+        "cells whose rows are not all there, or rows without a cell": (
+            f"select cell_id from cell full join ({facts}) as fact using (relation, cell_id)"
+            " where cell.num_rows is null or cell.num_rows <> coalesce(fact.num_rows, 0)"
+        ),
+        "cells without a problem": "select cell_id from cell anti join problem using (problem_id)",
+        "best layouts without a cell": (
+            "select cell_id from stored_best anti join cell using (cell_id)"
+        ),
+        "studies that are registered in part": (
+            "select study from study left join study_cell using (study) group by study, num_cells"
+            " having count(study_cell.cell_id) <> num_cells"
+        ),
+        **{
+            f"leading rows of {relation.name} without a cell": (
+                f"select cell_id from {quoted(relation.leading_table)}"
+                " anti join cell using (cell_id)"
+            )
+            for relation in relations
+            if relation.keeps_leading and relation.leading_table in stored
+        },
+    }
+    found = {name: connection.execute(query).fetchall() for name, query in queries.items()}
+    return [f"{name}: {rows[:3]}" for name, rows in found.items() if rows]
+
+
+def stored_cells(database: Path) -> list[int]:
+    """Return the ids of the stored cells."""
+    if not database.exists():
+        return []
+    with open_as_it_is(database) as connection:
+        return [cell for (cell,) in connection.execute("select cell_id from cell").fetchall()]
+
+
+def state_of_folder(folder: Path) -> State:
+    """Return the rows and the hash of each file of a lake or of a folder of facts."""
+    found: State = {}
+    with duckdb.connect() as connection:
+        for path in sorted(folder.rglob("*")):
+            name = path.relative_to(folder).as_posix()
+            if path.suffix == ".parquet":
+                source = f"read_parquet({literal(str(path))}, hive_partitioning = false)"
+                columns = [
+                    quoted(column)
+                    for column, kind, *_ in connection.execute(f"describe from {source}").fetchall()
+                    if kind != "TIMESTAMP" and column not in TIMED
+                ]
+                query = (
+                    f"select count(*), sum(hash(row({', '.join(columns)})))::varchar from {source}"
+                )
+                found[name] = list(connection.execute(query).fetchall()[0])
+            elif path.suffix == ".json" and path.parent.name == "cells":
+                document = json.loads(path.read_text(encoding="utf-8"))
+                content = (folder / document["file"]).read_bytes()
+                is_sound = hashlib.sha256(content).hexdigest() == document["sha256"]
+                found[name] = [document["num_rows"], is_sound]
+            elif path.is_file():
+                found[name] = [1, ""]
+    return found
+
+
+def leftovers(place: Path) -> list[str]:
+    """Return the temporary files of a folder, those of a database's log not counted."""
+    marks = (".new-", ".partial", ".compact", ".snapshot", ".progress")
+    paths = (path.relative_to(place).as_posix() for path in place.rglob("*"))
+    return sorted(name for name in paths if any(mark in name for mark in marks))

@@ -1,0 +1,337 @@
+"""Trials: a command is killed, has no space or meets another; then what must hold is checked."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.faults.phases import (
+    DATABASE,
+    PHASES,
+    Inputs,
+    Phase,
+    Templates,
+    acknowledge_in,
+    acknowledged,
+    whole_state,
+)
+from tests.faults.processes import Ended, Running, Said, forked, said, value_of
+from tests.faults.state import State, faults_of, leftovers, stored_cells
+
+_JITTER_SECONDS = 0.01
+"""A kill waits for up to this time after its moment: writing takes no processor time."""
+
+SPARE = 1 << 22
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """A run that nothing disturbed.
+
+    Attributes
+    ----------
+    before, after
+        What the place held before and after it.
+    seconds
+        Its processor time.
+    num_bytes
+        By how much the place grew.
+    """
+
+    before: State
+    after: State
+    cells_before: list[int]
+    seconds: float
+    num_bytes: int
+
+
+@dataclass
+class Outcome:
+    """What one trial showed.
+
+    Attributes
+    ----------
+    fault
+        What was done to the command.
+    is_hit
+        Whether the fault came before the command had ended.
+    num_groups
+        Groups that were committed before it.
+    lost
+        What did not hold; nothing, if the trial went well.
+    """
+
+    phase: str
+    fault: str
+    seed: int
+    is_hit: bool = False
+    num_groups: int = 0
+    is_complete: bool = False
+    said: str = ""
+    lost: list[str] = field(default_factory=list)
+
+
+class Campaign:
+    """Runs trials below a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.inputs = Inputs(root / "inputs")
+        self.inputs.write()
+        self.templates = Templates(root / "templates", self.inputs)
+        self._undisturbed: dict[str, Undisturbed] = {}
+        self._numbers = iter(range(1 << 60))
+
+    # ---- what would have been ----
+
+    def undisturbed(self, phase: Phase) -> Undisturbed:
+        """Return what the command does if nothing happens; it runs once."""
+        if phase.name not in self._undisturbed:
+            if phase.name == "import":
+                self.templates.make("facts")
+            place = self.place(phase)
+            before = value_of(lambda: whole_state(place))
+            cells = value_of(lambda: stored_cells(place / DATABASE))
+            size = _size(place)
+            ended = forked(lambda: phase.run(place, self.inputs, lambda _: None))
+            answer = self._said(ended)
+            if answer.code:
+                raise RuntimeError(f"{phase.name}: {answer.err}")
+            after = value_of(lambda: whole_state(place))
+            growth = max(_size(place) - size, 0)
+            self._undisturbed[phase.name] = Undisturbed(before, after, cells, ended.seconds, growth)
+            shutil.rmtree(place)
+        return self._undisturbed[phase.name]
+
+    def place(self, phase: Phase, parent: Path | None = None) -> Path:
+        """Return a new copy of where a command starts."""
+        place = (parent or self.root) / f"trial-{next(self._numbers)}"
+        self.templates.copy(phase.start, place)
+        return place
+
+    # ---- trials ----
+
+    def killed(self, name: str, seed: int) -> Outcome:
+        """Kill a command at a random moment; if it was faster, at another."""
+        phase, random_ = PHASES[name], random.Random(f"{name} {seed}")
+        usual = self.undisturbed(phase)
+        outcome = Outcome(name, "kill -9", seed)
+        while not outcome.is_hit:
+            place, log = self.place(phase), self.root / f"acknowledged-{seed}-{name}"
+            log.unlink(missing_ok=True)
+            running = Running(lambda: phase.run(place, self.inputs, acknowledge_in(log)))  # noqa: B023
+            moment = random_.uniform(0, usual.seconds)
+            ended = running.kill_at(moment, random_.uniform(0, _JITTER_SECONDS))
+            outcome.is_hit = bool(ended.signal)
+            if outcome.is_hit:
+                self._judge(outcome, phase, place, log)
+            shutil.rmtree(place)
+        return outcome
+
+    def full(self, name: str, seed: int) -> Outcome:
+        """Give a command a random amount of disk space, most often too little."""
+        phase, random_ = PHASES[name], random.Random(f"{name} {seed}")
+        usual = self.undisturbed(phase)
+        outcome = Outcome(name, "full disk", seed)
+        log = self.root / f"acknowledged-full-{seed}-{name}"
+        log.unlink(missing_ok=True)
+        self.templates.make(phase.start)
+        start = _size(self.templates.root / phase.start)
+        room = random_.randrange(0, usual.num_bytes + SPARE // 2)
+        with small_disk(self.root / f"disk-{seed}", start + room) as disk:
+            if disk is None:
+                outcome.said = "no disk can be mounted here"
+                return outcome
+            place = self.place(phase, disk)
+            answer = self._said(forked(lambda: phase.run(place, self.inputs, acknowledge_in(log))))
+            outcome.said = answer.err.strip().splitlines()[-2] if answer.is_refusal else ""
+            outcome.is_hit = answer.code != 0
+            if outcome.is_hit and not (answer.is_refusal and "space" in answer.err):
+                outcome.lost.append(f"exit {answer.code}: {answer.err[-600:]}")
+            subprocess.run(["mount", "-o", "remount,size=2g", disk], check=True)
+            if outcome.is_hit:
+                self._judge(outcome, phase, place, log)
+        return outcome
+
+    def limited(self, name: str, seed: int) -> Outcome:
+        """Let a command make no file larger than a random size, as `ulimit -f` does."""
+        import resource
+
+        phase, random_ = PHASES[name], random.Random(f"{name} {seed}")
+        usual = self.undisturbed(phase)
+        outcome = Outcome(name, "file size limit", seed)
+        log = self.root / f"acknowledged-limit-{seed}-{name}"
+        place = self.place(phase)
+        database = place / DATABASE
+        start = database.stat().st_size if database.exists() else 0
+        size = start + random_.randrange(-start // 2, usual.num_bytes + 4096)
+
+        def run() -> list[Any]:
+            acknowledge = acknowledge_in(log)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+            found = phase.run(place, self.inputs, acknowledge)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+            return found
+
+        answer = self._said(forked(run))
+        outcome.is_hit = answer.code != 0
+        if outcome.is_hit and not (answer.is_refusal and "space" in answer.err):
+            outcome.lost.append(f"exit {answer.code}: {answer.err[-600:]}")
+        if outcome.is_hit:
+            self._judge(outcome, phase, place, log)
+        shutil.rmtree(place)
+        return outcome
+
+    def two_at_once(self, name: str, seed: int) -> Outcome:
+        """Sweep two studies that share cells at once; every second trial kills one of them."""
+        random_ = random.Random(f"{name} {seed}")
+        phase = PHASES["sweep"]
+        usual = self.undisturbed(phase)
+        outcome = Outcome("sweep", "two sweeps at once", seed)
+        wanted = self._both()
+        place = self.place(phase)
+        log = self.root / f"acknowledged-two-{seed}"
+        second = Phase("other", "measured", lambda p, i: ["sweep", i.other, *_options(p)])
+        running = [
+            Running(lambda: phase.run(place, self.inputs, acknowledge_in(log))),
+            Running(lambda: second.run(place, self.inputs, acknowledge_in(log))),
+        ]
+        if seed % 2:
+            ended = running[0].kill_at(random_.uniform(0, 2 * usual.seconds))
+            outcome.is_hit = bool(ended.signal)
+            self._expect(outcome, self._said(running[1].wait()), "the other sweep")
+            answer = self._said(forked(lambda: phase.run(place, self.inputs, lambda _: None)))
+            self._expect(outcome, answer, "the sweep again")
+        else:
+            outcome.is_hit = True
+            for each in running:
+                self._expect(outcome, self._said(each.wait()), "a sweep")
+        self._compare(outcome, place, value_of(lambda: whole_state(place)), wanted)
+        shutil.rmtree(place)
+        return outcome
+
+    def _both(self) -> State:
+        if "both" not in self._undisturbed:
+            place = self.place(PHASES["force"])
+            state = value_of(lambda: whole_state(place))
+            self._undisturbed["both"] = Undisturbed({}, state, [], 0.0, 0)
+            shutil.rmtree(place)
+        return self._undisturbed["both"].after
+
+    # ---- what must hold ----
+
+    def _judge(self, outcome: Outcome, phase: Phase, place: Path, log: Path) -> None:
+        """Check what a disturbed command left, and what the same command then makes of it."""
+        usual, database = self.undisturbed(phase), place / DATABASE
+
+        def look() -> list[Any]:
+            found = whole_state(place), faults_of(database), stored_cells(database)
+            opened = said("status", "--db", database) if database.exists() else [0, "", ""]
+            return [*found, opened]
+
+        try:
+            found, faults, stored, opened = value_of(look)
+        except RuntimeError as error:
+            outcome.lost.append(f"cannot be read: {error}")
+            return
+        outcome.lost += faults
+        outcome.is_complete = found == usual.after
+        self._expect(outcome, Said(*opened), "status")
+        if phase.in_groups:
+            self._judge_groups(outcome, phase, stored, log, found)
+        elif found not in (usual.before, usual.after):
+            parts = {k for k in {*found, *usual.after} if found.get(k) != usual.after.get(k)}
+            parts &= {k for k in {*found, *usual.before} if found.get(k) != usual.before.get(k)}
+            outcome.lost.append(f"neither as before nor as after: {sorted(parts)}")
+
+        def run_again() -> list[Any]:
+            answer = phase.run(place, self.inputs, lambda _: None)
+            if answer[0]:  # it found its work done; the next command that writes tidies up
+                said("init", "--db", database)
+            return [answer, whole_state(place)]
+
+        try:
+            answer, last = value_of(run_again)
+        except RuntimeError as error:
+            outcome.lost.append(f"cannot be run again: {error}")
+            return
+        again = Said(*answer)
+        if again.code not in phase.again or (again.code and not outcome.is_complete):
+            outcome.lost.append(f"again: exit {again.code}: {again.err[-600:]}")
+        self._compare(outcome, place, last, usual.after)
+
+    def _judge_groups(
+        self, outcome: Outcome, phase: Phase, stored: list[int], log: Path, found: State
+    ) -> None:
+        usual = self.undisturbed(phase)
+        if phase.name == "shard":
+            manifests = [n for n in found if "/cells/" in n and n.endswith(".json")]
+            cells = len(manifests)
+            unsound = [name for name in manifests if not found[name][1]]
+            if unsound:
+                outcome.lost.append(f"cells whose rows are not as written: {unsound}")
+        else:
+            gone = set(usual.cells_before) - set(stored)
+            if gone:
+                outcome.lost.append(f"cells that were stored before are gone: {sorted(gone)}")
+            cells = len(stored) - len(usual.cells_before)
+            if phase.name == "force":
+                cells = acknowledged(log)  # the same cells, stored again
+        if cells < acknowledged(log):
+            outcome.lost.append(f"{acknowledged(log)} cells acknowledged, {cells} stored")
+        lines = log.read_text().splitlines() if log.exists() else []
+        outcome.num_groups = len(lines) if not outcome.is_complete or phase.name == "force" else 0
+        for table in ("measurement", "calibration", "model", "system"):
+            if found.get(table) != usual.before.get(table):
+                outcome.lost.append(f"table {table} is another")
+
+    def _compare(self, outcome: Outcome, place: Path, found: State, wanted: State) -> None:
+        if found != wanted:
+            parts = sorted(k for k in {*found, *wanted} if found.get(k) != wanted.get(k))
+            outcome.lost.append(f"after running again these differ: {parts}")
+        left = leftovers(place)
+        if left:
+            outcome.lost.append(f"temporary files stay: {left}")
+
+    def _expect(self, outcome: Outcome, answer: Said, what: str) -> None:
+        if answer.code:
+            outcome.lost.append(f"{what}: exit {answer.code}: {answer.err[-600:]}")
+
+    def _said(self, ended: Ended) -> Said:
+        if ended.signal:
+            return Said(-ended.signal, "", f"ended by signal {ended.signal}")
+        return Said(70, "", ended.error) if ended.error else Said(*ended.value)
+
+
+def _options(place: Path) -> tuple[object, ...]:
+    return ("--db", place / DATABASE, "--wait", 300)
+
+
+def _size(place: Path) -> int:
+    """Return the disk space that a folder takes on a file system of pages of 4 KiB."""
+    return sum(-(-path.stat().st_size // 4096) * 4096 + 4096 for path in place.rglob("*"))
+
+
+@contextmanager
+def small_disk(place: Path, size: int) -> Iterator[Path | None]:
+    """Mount a disk in memory of about `size` bytes; yield None where that is not permitted."""
+    place.mkdir()
+    options = f"size={size},nr_inodes=100000"
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], check=False, capture_output=True
+    )
+    if done.returncode:
+        place.rmdir()
+        yield None
+        return
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", place], check=True)
+        place.rmdir()
