@@ -26,7 +26,10 @@ UNFILLED = ("strategies", "errata", "network_bandwidth")
 """Plots of which an empty warehouse has no row."""
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize(
+    "name",
+    ["training_days", *(pytest.param(n, marks=pytest.mark.long) for n in list(DRAWN)[1:])],
+)
 def test_a_plot_draws_from_a_small_database(
     name: str, quickstarted: duckdb.DuckDBPyConnection
 ) -> None:
@@ -79,16 +82,10 @@ def test_a_page_holds_what_it_needs_and_fetches_nothing(
     assert "On 16,384 B200" in text
 
 
-def test_dark_pictures_have_light_text_and_no_background(
-    quickstarted: duckdb.DuckDBPyConnection,
-) -> None:
-    filters = DRAWN["best_layouts"]
-    light, dark = (
-        draw(quickstarted, "best_layouts", filters, theme).chart.to_dict()["config"]
-        for theme in (LIGHT, DARK)
-    )
-    assert (light["background"], dark["background"]) == ("#ffffff", "transparent")
-    assert light["axis"]["labelColor"] < "#444444" and dark["axis"]["labelColor"] > "#cccccc"
+def test_dark_pictures_have_light_text_and_no_background() -> None:
+    assert (LIGHT.config["background"], DARK.config["background"]) == ("#ffffff", "transparent")
+    assert LIGHT.config["axis"]["labelColor"] < "#444444"
+    assert DARK.config["axis"]["labelColor"] > "#cccccc"
 
 
 def test_unknown_plots_and_filters_are_refused(empty: duckdb.DuckDBPyConnection) -> None:

@@ -45,6 +45,7 @@ def test_a_query_says_what_it_gives_and_its_grain(name: str) -> None:
     assert second.startswith("-- Grain: one row per ")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PLOTS)
 def test_a_query_runs_without_a_filter_and_with_every_one(
     name: str, empty: duckdb.DuckDBPyConnection
