@@ -16,7 +16,8 @@ from tests.shared import Quickstart
 from warehouse import Warehouse
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+NOTEBOOK = EXAMPLES / "explore.py"
+SCRIPTS = sorted(set(EXAMPLES.glob("*.py")) - {NOTEBOOK})
 
 
 def loaded(name: str) -> dict[str, Any]:

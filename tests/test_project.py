@@ -275,7 +275,9 @@ def test_help_imports_neither_database_nor_arrays() -> None:
     assert "sweep" in run_python(code, "--help")
 
 
-def test_the_wheel_carries_sql_reference_tables_and_studies(unpacked_wheel: Path) -> None:
+def test_the_wheel_carries_sql_reference_tables_studies_and_the_notebook(
+    unpacked_wheel: Path,
+) -> None:
     for packed, source in (
         ("sql", resources.sql_directory()),
         ("reference", resources.reference_directory()),
@@ -285,6 +287,8 @@ def test_the_wheel_carries_sql_reference_tables_and_studies(unpacked_wheel: Path
         inside = unpacked_wheel / "warehouse" / "resources" / packed
         assert files
         assert {path.relative_to(inside) for path in inside.rglob("*.*")} == files
+    inside = unpacked_wheel / "warehouse" / "resources" / "examples"
+    assert [path.name for path in inside.iterdir()] == ["explore.py"]
 
 
 def test_the_wheel_carries_nothing_else(unpacked_wheel: Path) -> None:
@@ -307,6 +311,7 @@ def test_the_wheel_says_who_made_it_and_what_may_be_done_with_it(unpacked_wheel:
         "dev",
         "docs",
         "excel",
+        "explore",
         "plots",
         "ray",
         "slurm",

@@ -119,6 +119,11 @@ COMMANDS = (
         "warehouse plot training_days --model gpt3_1T --out days.svg",
     ),
     Entry(
+        "explore",
+        "Open stored runs in a notebook: sliders, charts and SQL.",
+        "warehouse explore",
+    ),
+    Entry(
         "measure",
         "Compare runs that you measured with their estimates.",
         "printf 'model,accelerator,num_gpus,tensor_parallel,global_batch_size,step_seconds\\n"

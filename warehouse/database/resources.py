@@ -1,4 +1,4 @@
-"""Directories of SQL, reference tables and studies, in the wheel or in a source tree.
+"""Directories of SQL, reference tables, studies and the notebook, in the wheel or in a source tree.
 
 Call ``resources.sql_directory()`` with the module, so that a test can replace the directory.
 """
@@ -23,6 +23,11 @@ def reference_directory() -> Path:
 def studies_directory() -> Path:
     """Return the directory of the studies that come with the package."""
     return _directory("studies", "studies")
+
+
+def examples_directory() -> Path:
+    """Return the directory of the notebook; in the wheel it has no other example."""
+    return _directory("examples", "examples")
 
 
 def _directory(packed: str, in_source_tree: str) -> Path:
