@@ -363,7 +363,10 @@ def _(asked, theme, warehouse):
     days = days.with_columns(pl.col("training_days") / asked["goodput"]).filter(
         pl.col("num_gpus").is_between(asked["fewest_gpus"], asked["most_gpus"])
     )
-    mo.stop(days.is_empty(), mo.md("The plot `training_days` shows runs without assumptions."))
+    mo.stop(
+        days.is_empty(),
+        mo.md("The plot `training_days` shows whole searches without assumptions: none is stored."),
+    )
     all_systems = _plot.chart(days, theme).configure(**theme.config)
     mo.vstack([all_systems, mo.md("Days include the goodput, here and above.")])
     return all_systems, days
