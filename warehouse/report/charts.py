@@ -131,7 +131,7 @@ def counts_chart(answer: PlanAnswer, theme: Theme) -> ChartType | None:
             "kind": "this plan" if line["num_gpus"] == answer.num_gpus else "other counts",
         }
         for line in answer.counts
-        if line["training_seconds"] is not None
+        if line.get("training_seconds") is not None  # no layout may fit
     ]
     if len(rows) < 2:
         return None
@@ -172,9 +172,7 @@ def errors_chart(answer: PlanAnswer, theme: Theme) -> ChartType | None:
         return None
     frame = pl.DataFrame(rows).group_by("group").agg(pl.col("error").min()).sort("error")
     y = alt.Y("group:N", sort=frame["group"].to_list(), title=None).axis(labelLimit=LABEL_WIDTH)
-    x = alt.X("error:Q", title="Mean error of the time, per group of published steps").axis(
-        format="~%", tickCount=5
-    )
+    x = alt.X("error:Q", title="Mean error of the time").axis(format="~%", tickCount=5)
     bars = (
         alt.Chart(frame)
         .mark_bar(color=theme.blue)

@@ -131,7 +131,7 @@ def _figures(answer: PlanAnswer) -> list[Figure]:
         if value is None or low is None or high is None:
             return "no interval"
         if name == "training_seconds":
-            return f"{run_times_in_words(value * low, value * high)} in nine of ten runs"
+            return f"{run_times_in_words(value * low, value * high, value)} in nine of ten runs"
         return f"{in_words(name, value * low)} to {in_words(name, value * high)}"
 
     cost = answer.own_count["cost_usd"]
@@ -139,7 +139,7 @@ def _figures(answer: PlanAnswer) -> list[Figure]:
     seconds, mfu = best["training_seconds"], best.get("mfu")
     room = f"of {in_words('hbm_bytes', best['hbm_bytes'])}"
     if sure.room is not None:
-        room += f"; fits with a probability of {100 * sure.room:.0f} %"
+        room += f"; fits with a probability of {_probability(sure.room)}"
     second = answer.runner_up
     runner_up = (
         "no other layout fits" if second is None else f"the runner-up is {_longer(answer, second)}"
@@ -153,12 +153,31 @@ def _figures(answer: PlanAnswer) -> list[Figure]:
     ]
     for label, name in (("Energy", "energy_kwh"), ("CO2e", "kg_co2e")):
         value = energy.get(name)
-        where = f", {energy['grid']}" if name == "kg_co2e" and value is not None else ""
+        where = _grids(answer) if name == "kg_co2e" else ""
         found.append(Figure(label, in_words(name, value), between(name, value) + where))
     found.append(Figure("Memory of a GPU", in_words("memory_bytes", best["memory_bytes"]), room))
     if mfu is not None:
         found.append(Figure("Model FLOPs utilization", in_words("mfu", mfu), "of the peak rate"))
     return found
+
+
+def _probability(share: float) -> str:
+    """Return a probability in words: no estimate is certain."""
+    if share > 0.99:
+        return "over 99 %"
+    return f"{100 * share:.0f} %" if share >= 0.01 else "under 1 %"
+
+
+def _grids(answer: PlanAnswer) -> str:
+    """Return the grid of the CO2e, and of several grids the dirtiest."""
+    known = [line for line in answer.energies if line["kg_co2e"] is not None]
+    if not known:
+        return ""
+    words = f", {known[0]['grid']}"
+    most = max(known, key=lambda line: float(line["kg_co2e"]))
+    if most["kg_co2e"] > known[0]["kg_co2e"]:
+        words += f"; {most['grid']}: {in_words('kg_co2e', most['kg_co2e'])}"
+    return words
 
 
 def _relative(answer: PlanAnswer) -> tuple[float, float] | None:
@@ -185,7 +204,7 @@ def _limits(answer: PlanAnswer) -> list[str]:
     second, other, roomier = answer.runner_up, answer.other_kind, answer.roomier
     if second is not None:
         lines.append(f"The runner-up, {layout_in_words(second)}, is {_longer(answer, second)}.")
-    if other is not None:
+    if other is not None and other != second:
         words = layout_in_words(other)
         lines.append(f"The best layout of another kind, {words}, is {_longer(answer, other)}.")
     if roomier is not None:
@@ -228,17 +247,44 @@ def _layouts(answer: PlanAnswer) -> Table:
 def _trust(answer: PlanAnswer) -> list[str]:
     sure = answer.uncertainty
     lines = [f"{line[0].upper()}{line[1:]}." for line in sure.unlike]
+    time = answer.best["training_seconds"]
+    if relative := _relative(answer):
+        low, high = (time * end for end in relative)
+        lines.append(
+            f"The run takes {run_times_in_words(low, high, time)} nine times in ten, if the"
+            " constants err independently."
+        )
+        lines += _exceeded_limits(answer, relative[1])
     if sure.extreme is not None:
         step = answer.best["step_seconds"]
-        low, high = (answer.best["training_seconds"] * end / step for end in sure.extreme)
+        low, high = (time * end / step for end in sure.extreme)
         lines.append(
             "With all constants at their fast ends, and with all at their slow ends, the run takes"
-            f" {run_times_in_words(low, high)}."
+            f" {run_times_in_words(low, high, time)}."
+        )
+    errors = [line.get("time_mean_absolute_relative_error") for line in sure.errors]
+    if known := [float(error) for error in errors if error is not None]:
+        lines.append(
+            f"On published steps the time is off by {100 * min(known):.1f} % to"
+            f" {100 * max(known):.1f} % on average, by group."
         )
     if sure.note:
-        lines.append(sure.note)
+        lines.append(f"{sure.note[0].upper()}{sure.note[1:]}.")
     if words := whose_prices(answer.costs):
         lines.append(f"{words[0].upper()}{words[1:]}.")
+    return lines
+
+
+def _exceeded_limits(answer: PlanAnswer, slow: float) -> list[str]:
+    """Return the limits that the run exceeds if its steps take `slow` times as long."""
+    limits, cost = answer.run.request.limits, answer.own_count["cost_usd"]
+    seconds = answer.best["training_seconds"] * slow
+    lines = []
+    if limits.days is not None and seconds > limits.days * 86_400:
+        lines.append(f"The slow end of this interval is over the limit of {limits.days:g} days.")
+    if limits.budget_usd is not None and cost is not None and cost * slow > limits.budget_usd:
+        dollars = in_words("cost_usd", limits.budget_usd)
+        lines.append(f"The slow end of this interval costs more than the budget of {dollars}.")
     return lines
 
 
@@ -253,6 +299,13 @@ def _assumptions(answer: PlanAnswer) -> list[tuple[str, str]]:
         ("goodput", f"{run.goodput:g}"),
         ("estimator", f"{run.estimator.name}, {run.variant}"),
     ]
+    limits = run.request.limits
+    if limits.days is not None:
+        found.append(("limit of the time", f"{limits.days:g} days"))
+    if limits.budget_usd is not None:
+        found.append(("budget", in_words("cost_usd", limits.budget_usd)))
+    if limits.max_mw is not None:
+        found.append(("limit of the power", f"{limits.max_mw:g} MW"))
     given = {**run.request.held, **run.request.inputs}
     found += [(_heading(name), in_words(name, value)) for name, value in given.items()]
     return list(dict(found).items())
@@ -281,11 +334,14 @@ def _constants(answer: PlanAnswer) -> Table | None:
 
 
 def _table(rows: Sequence[Line], drop: Collection[str] = ()) -> Table | None:
-    """Return a table in the units and headings of people; None without rows."""
+    """Return a table in the units and headings of people; None without rows.
+
+    A row may lack columns: a GPU count that no layout fits has its note alone.
+    """
     if not rows:
         return None
-    names = list(rows[0])
-    values = [[row[name] for name in names] for row in rows]
+    names = list(max(rows, key=len))
+    values = [[row.get(name) for name in names] for row in rows]
     places = telling_columns(names, values, drop)
     names = [names[place] for place in places]
     values = [[row[place] for place in places] for row in values]

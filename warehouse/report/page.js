@@ -14,8 +14,15 @@ async function draw(theme) {
 
 const fitting = () => draw(dark.matches ? "dark" : "light");
 dark.addEventListener("change", fitting);
-window.addEventListener("beforeprint", () => draw("light"));
-window.addEventListener("afterprint", fitting);
+const folded = [...document.querySelectorAll("details:not([open])")];
+window.addEventListener("beforeprint", () => {
+  for (const part of folded) part.open = true; // paper has no clicks
+  draw("light");
+});
+window.addEventListener("afterprint", () => {
+  for (const part of folded) part.open = false;
+  fitting();
+});
 fitting();
 
 // ---- tables: a heading sorts, a second click turns the order ----
@@ -69,8 +76,13 @@ if (form) {
   const number = (value, digits = 4) =>
     value.toLocaleString("en-US", { maximumSignificantDigits: digits });
   const results = document.getElementById("results");
+  // A slider rounds to its steps: until it is moved, its value is that of the plan.
+  const inputs = [...form.querySelectorAll("input")];
+  const first = new Map(inputs.map((input) => [input, input.value]));
+  const chosen = (input) =>
+    Number(input.value === first.get(input) ? input.defaultValue : input.value);
   const compute = () => {
-    const term = Object.fromEntries([...new FormData(form)].map(([name, value]) => [name, Number(value)]));
+    const term = Object.fromEntries(inputs.map((input) => [input.name, chosen(input)]));
     const hours = (run.gpu_hours * run.goodput) / term.goodput;
     const found = {
       "Days": number(hours / run.num_gpus / 24),
@@ -94,9 +106,7 @@ if (form) {
         return pair;
       }),
     );
-    for (const label of form.querySelectorAll("label")) {
-      label.querySelector("output").textContent = number(Number(label.querySelector("input").value));
-    }
+    for (const input of inputs) input.nextElementSibling.textContent = number(chosen(input));
   };
   form.addEventListener("input", compute);
   form.addEventListener("reset", () => setTimeout(compute));

@@ -35,7 +35,7 @@ _SECTIONS = (
 
 
 class Term(NamedTuple):
-    """A slider of the page."""
+    """A slider of the page; it begins at `value`, rounded to its steps."""
 
     name: str
     label: str
@@ -88,7 +88,8 @@ def terms_of(answer: PlanAnswer) -> list[Term]:
     basis = answer.run.terms.basis if answer.run.terms.price is None else None
     cost = next((line for line in answer.costs if basis in (None, line["basis"])), {})
     energy = answer.energies[0] if answer.energies else {}
-    found = [Term("goodput", "Goodput", answer.run.goodput, 0.3, 1.0, 0.01)]
+    goodput = answer.run.goodput
+    found = [Term("goodput", "Goodput", goodput, min(0.3, goodput), 1.0, 0.01)]
     price = cost.get("usd_per_gpu_hour")
     if price is not None:
         found.append(_around("price", "USD of a GPU-hour", price))
@@ -98,10 +99,11 @@ def terms_of(answer: PlanAnswer) -> list[Term]:
             _around("watts", "Watts of a GPU with its server", watts),
             Term("pue", "PUE", energy["pue"], 1.0, max(2.0, energy["pue"]), 0.01),
         ]
-        if energy.get("usd_per_kwh") is not None:
+        if energy.get("usd_per_kwh"):
             found.append(_around("electricity", "USD of a kWh", energy["usd_per_kwh"]))
         else:
-            found.append(Term("electricity", "USD of a kWh", 0.08, 0.0, 0.4, 0.001))
+            usual = 0.08 if energy.get("usd_per_kwh") is None else 0.0
+            found.append(Term("electricity", "USD of a kWh", usual, 0.0, 0.4, 0.001))
         if energy.get("kg_co2e_per_kwh") is not None:
             carbon = energy["kg_co2e_per_kwh"]
             found.append(Term("carbon", "kg CO2e of a kWh", carbon, 0.0, max(1.0, carbon), 0.001))
@@ -109,12 +111,16 @@ def terms_of(answer: PlanAnswer) -> list[Term]:
 
 
 def _around(name: str, label: str, value: float) -> Term:
-    """Return a slider from a quarter of a value to three times it, whose steps meet the value."""
-    step = 10 ** (math.floor(math.log10(value)) - 2) if value > 0 else 0.01
+    """Return a slider from a quarter of a value to three times it, with steps of three digits.
+
+    Parameters
+    ----------
+    value
+        Positive.
+    """
+    step = 10 ** (math.floor(math.log10(value)) - 2)
     near = round(value / step) * step
-    return Term(
-        name, label, _plain(near), _plain(step * round(near / step / 4)), _plain(3 * near), step
-    )
+    return Term(name, label, value, _plain(step * round(near / step / 4)), _plain(3 * near), step)
 
 
 def _plain(value: float) -> float:

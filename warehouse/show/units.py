@@ -185,9 +185,17 @@ def run_time_in_words(seconds: float) -> str:
     return DAYS.fitting([seconds]).in_text(seconds)
 
 
-def run_times_in_words(low: float, high: float) -> str:
-    """Return an interval of times of a whole run, both ends in one unit."""
-    form = DAYS.fitting([high])
+def run_times_in_words(low: float, high: float, like: float | None = None) -> str:
+    """Return an interval of times of a whole run, both ends in one unit.
+
+    Parameters
+    ----------
+    low, high
+        The ends, in seconds.
+    like
+        A time whose unit is taken, so that both can be compared; None: the unit of `high`.
+    """
+    form = DAYS.fitting([high if like is None else like])
     return f"{form.figure(low)} to {form.in_text(high)}"
 
 
