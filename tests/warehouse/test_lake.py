@@ -368,6 +368,14 @@ def pids_of(words: str) -> list[int]:
     return found
 
 
+def test_files_of_others_are_no_cells(lake: Path) -> None:
+    cells = Lake(lake).cells()
+    for name in ("._1.json", "notes.json"):
+        (lake / "cells" / name).write_text("{}")
+    assert Lake(lake).cells() == cells
+    assert Lake(lake).num_cells() == len(cells) > 0
+
+
 @pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="finds processes in /proc")
 @pytest.mark.parametrize(

@@ -198,12 +198,13 @@ class Lake:
     # ---- cells ----
 
     def cells(self) -> set[int]:
-        """Return the ids of the finished cells."""
-        return {int(place.stem) for place in self._parts("cells", "*.json")}
+        """Return the ids of the finished cells; other files of that folder are passed over."""
+        stems = (place.stem for place in self._parts("cells", "*.json"))
+        return {int(stem) for stem in stems if stem.removeprefix("-").isdecimal()}
 
     def num_cells(self) -> int:
         """Return how many cells are finished."""
-        return sum(1 for _ in self._parts("cells", "*.json"))
+        return len(self.cells())
 
     def manifest(self, cell_id: int) -> Manifest:
         """Return the manifest of a finished cell.

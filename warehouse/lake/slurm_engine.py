@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import submitit
@@ -12,7 +14,7 @@ from warehouse.lake.names import EngineName
 from warehouse.lake.shard import run_shard
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from warehouse.lake.jobs import Job
@@ -44,6 +46,7 @@ class SubmititEngine:
 
     def __init__(self, folder: Path, options: Mapping[str, str], cluster: str) -> None:
         self._is_local = cluster == EngineName.LOCAL
+        self._log = folder / LOGS / "local.log"
         try:
             self._executor = submitit.AutoExecutor(folder / LOGS, cluster=cluster)
             self._executor.update_parameters(
@@ -61,7 +64,8 @@ class SubmititEngine:
 
     def start(self, folder: Path, study: str, shards: Sequence[Shard]) -> list[Job]:
         """Submit shards as one array; see `Engine.start`."""
-        with self._executor.batch():
+        # submitit's local processes print a traceback when they are interrupted
+        with _errors_go_to(self._log) if self._is_local else nullcontext(), self._executor.batch():
             jobs = [
                 self._executor.submit(run_shard, folder.absolute(), study, shard)
                 for shard in shards
@@ -95,6 +99,20 @@ class _Submitted:
 
     def cancel(self) -> None:
         self._job.cancel(check=False)
+
+
+@contextmanager
+def _errors_go_to(log: Path) -> Iterator[None]:
+    """Let processes that are started in the block write their standard error to a file."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    own = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
 
 
 def _parameter(name: str) -> str:
