@@ -340,7 +340,7 @@ def _table(rows: Sequence[Line], drop: Collection[str] = ()) -> Table | None:
     """
     if not rows:
         return None
-    names = list(max(rows, key=len))
+    names = max((list(row) for row in rows), key=len)
     values = [[row.get(name) for name in names] for row in rows]
     places = telling_columns(names, values, drop)
     names = [names[place] for place in places]
