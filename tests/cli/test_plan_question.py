@@ -335,3 +335,14 @@ def test_a_domain_is_as_the_accelerator_is_sold(
         assert connection.execute("select distinct nvlink_size from problem").fetchall() == [
             (size,)
         ]
+
+
+def test_what_is_assumed_of_a_model_is_said(warehouse: Command, database: Path) -> None:
+    asked = ("plan", "--accelerator", "H100", "--tokens", "1T", "--gpus", 64, "--dry-run")
+    code, _, err = warehouse(*asked, "--model", "mixtral_8x22B", "--db", database)
+    assert code == 0
+    assert "assumed, as no source says: seq_len 32768\n" in err
+    _, _, err = warehouse(*asked, "--model", "mixtral_8x22B", "--seq-len", 8192, "--db", database)
+    assert "assumed, as no source says" not in err
+    _, _, err = warehouse(*asked, "--model", "mixtral_8x7B", "--db", database)
+    assert "assumed, as no source says" not in err

@@ -64,6 +64,8 @@ def question_lines(run: TrainingRun) -> list[str]:
     changed = {name: value for name, value in request.inputs.items() if name not in said}
     if changed:
         lines.append(f"in place of the defaults: {_pairs_in_words(changed)}")
+    if run.assumed:
+        lines.append(f"assumed, as no source says: {_pairs_in_words(run.assumed)}")
     if request.held:
         lines.append(f"every layout has {_pairs_in_words(request.held)}")
     if request.headroom_bytes:

@@ -215,6 +215,16 @@ class TrainingRun:
         return str(self.problem["model"] or CUSTOM_MODEL)
 
     @property
+    def assumed(self) -> dict[str, Scalar]:
+        """Attributes of the model that no source gives and nobody named, with their values."""
+        row = self.catalog.known("model", str(self.problem.get("model"))) or {}
+        return {
+            name: self.problem[name]
+            for name in str(row.get("assumed") or "").split(";")
+            if self.problem.get(name) is not None and name not in self.request.inputs
+        }
+
+    @property
     def goodput(self) -> float:
         """Share of the time that makes progress."""
         return 1.0 if self.terms.goodput is None else self.terms.goodput

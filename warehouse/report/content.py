@@ -308,7 +308,9 @@ def _assumptions(answer: PlanAnswer) -> list[tuple[str, str]]:
         found.append(("limit of the power", f"{limits.max_mw:g} MW"))
     given = {**run.request.held, **run.request.inputs}
     found += [(_heading(name), in_words(name, value)) for name, value in given.items()]
-    return list(dict(found).items())
+    assumed = {_heading(name): in_words(name, value) for name, value in run.assumed.items()}
+    known = dict(found)
+    return [*known.items(), *((name, f"{value} (assumed)") for name, value in assumed.items())]
 
 
 def _heading(name: str) -> str:
