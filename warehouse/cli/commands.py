@@ -173,7 +173,7 @@ COMMANDS = (
     ),
     Entry(
         "repair",
-        "Copy what can be read of a damaged database, and evaluate the rest again.",
+        "Rebuild a damaged database from what can be read.",
         "warehouse repair",
     ),
     Entry(

@@ -8,7 +8,7 @@ from warehouse.show.formats import count
 
 
 def repair(db: Database = DEFAULT_DATABASE) -> None:
-    """Copy what can be read of a damaged database, and evaluate the rest again.
+    """Rebuild a damaged database from what can be read.
 
     Every value is read, as by `validate --deep`. If some cannot be read, the others are copied to
     a new file, and the studies that asked for hurt cells evaluate them again. The new file takes
