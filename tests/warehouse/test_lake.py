@@ -32,7 +32,7 @@ from warehouse.studies.study import study_of_definition
 from warehouse.sweep.runner import plan, run_study
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from warehouse.lake.shard import ShardReport
 
@@ -366,6 +366,23 @@ def pids_of(words: str) -> list[int]:
         if words in command and int(entry.name) != os.getpid():
             found.append(int(entry.name))
     return found
+
+
+def test_shards_that_start_at_once_make_one_lake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, list_files = tmp_path / "lake", Path.iterdir
+    place.mkdir()
+    (place / ".lake.json.0a1b.partial").write_text("{")
+
+    def made_meanwhile(folder: Path) -> Iterator[Path]:
+        monkeypatch.setattr(Path, "iterdir", list_files)
+        prepare_lake(folder, study(tmp_path))
+        return folder.iterdir()
+
+    monkeypatch.setattr(Path, "iterdir", made_meanwhile)
+    Lake(place).prepare()
+    assert len(Lake(place).studies()) == 1
 
 
 def test_files_of_others_are_no_cells(lake: Path) -> None:

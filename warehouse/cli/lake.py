@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,7 +130,7 @@ def _run_one(study: Study, folder: Path, shard: Shard) -> None:
         f" {count(report.cells, 'cell')} written in {report.seconds:.1f} s{before}"
     )
     if shard.of == 1:
-        say(f"next: warehouse collect {folder}")
+        say(f"next: warehouse collect {shlex.quote(str(folder))}")
 
 
 def _run_all(study: Study, sharing: Sharing, db: Path) -> None:
@@ -200,7 +201,7 @@ def collect(
     """Take the finished cells of a lake into the database.
 
     Each cell is stored once, however often this runs. Each file is compared with its hash first.
-    Shards with unfinished cells are named, with the command that runs them again.
+    Shards with unfinished cells are named, with the options that run them again.
     """
     from warehouse.lake.collect import collect as collect_lake
 
@@ -222,5 +223,5 @@ def _say_collected(study: Collected, folder: Path) -> None:
     for shard, cells in study.missing.items():
         say(
             f"shard {shard} lacks {count(cells, 'cell')}: run it again with"
-            f" --lake {folder} --shard {shard}"
+            f" --lake {shlex.quote(str(folder))} --shard {shard}"
         )

@@ -97,7 +97,11 @@ class Lake:
         """
         place = self.folder / "lake.json"
         if not place.exists():
-            if self.folder.is_dir() and any(self.folder.iterdir()):
+            # Another shard may make the lake now: its lake.json comes before all but hidden files.
+            has_files = self.folder.is_dir() and any(
+                not path.name.startswith(".lake.json.") for path in self.folder.iterdir()
+            )
+            if has_files and not place.exists():
                 raise InputError(
                     f"{self.folder}: has files and is no lake", "name a new or an empty folder"
                 )

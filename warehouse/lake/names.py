@@ -48,7 +48,9 @@ def read_shard(text: str) -> Shard:
         If it names none.
     """
     number, _, of = text.partition("/")
-    if number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of):
+    # the lengths bound the time of int(), and keep files of shards short
+    is_whole = all(part.isdecimal() and len(part) < 10 for part in (number, of))
+    if is_whole and 1 <= int(number) <= int(of):
         return Shard(int(number), int(of))
     raise UsageError(
         f"`--shard` {text!r} must be I/N, with I from 1 to N", "the third of eight is 3/8"
