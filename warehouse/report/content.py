@@ -11,6 +11,7 @@ from warehouse.plan.queries import STEP_PARTS
 from warehouse.show.units import (
     for_people,
     in_words,
+    interval_in_words,
     layout_in_words,
     run_times_in_words,
     telling_columns,
@@ -52,6 +53,11 @@ class Table(NamedTuple):
     headings: list[str]
     rows: list[list[str]]
     sort: list[list[float | str | None]]
+
+    @property
+    def number_columns(self) -> set[int]:
+        """Places of the columns that have a number in any row."""
+        return {place for row in self.sort for place, value in enumerate(row) if value is not None}
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,7 @@ def _figures(answer: PlanAnswer) -> list[Figure]:
             return "no interval"
         if name == "training_seconds":
             return f"{run_times_in_words(value * low, value * high, value)} in nine of ten runs"
-        return f"{in_words(name, value * low)} to {in_words(name, value * high)}"
+        return interval_in_words(name, value * low, value * high, value)
 
     cost = answer.own_count["cost_usd"]
     energy: Line = answer.energies[0] if answer.energies else {}
@@ -255,6 +261,8 @@ def _trust(answer: PlanAnswer) -> list[str]:
             " constants err independently."
         )
         lines += _exceeded_limits(answer, relative[1])
+    else:
+        lines.append("The estimate has no interval: its constants have no ranges here.")
     if sure.extreme is not None:
         step = answer.best["step_seconds"]
         low, high = (time * end / step for end in sure.extreme)

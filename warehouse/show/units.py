@@ -180,6 +180,12 @@ def _is_unused(name: str, values: Sequence[Any]) -> bool:
     return neutral is not None and all(value in (None, neutral) for value in values)
 
 
+def interval_in_words(name: str, low: float, high: float, like: float) -> str:
+    """Return both ends of an interval in the unit in which people write the value `like`."""
+    form = _fitting(name, [like])
+    return f"{form.figure(low)} to {form.in_text(high)}"
+
+
 def run_time_in_words(seconds: float) -> str:
     """Return the time of a whole run in days, or in hours or minutes if it is short."""
     return DAYS.fitting([seconds]).in_text(seconds)
