@@ -10,16 +10,21 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from markupsafe import escape
 
 from tests.cli.planning import QUESTION
 from tests.shared import Command, call
+from warehouse.report import content
+from warehouse.report.content import LAYOUTS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
+
+    from warehouse.plan.answer import PlanAnswer
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 
@@ -149,6 +154,21 @@ def test_sliders_begin_at_the_plan(planned: tuple[Path, dict[str, Any], str], pa
     assert values["pue"] == energy["pue"]
     assert values["watts"] == pytest.approx(energy["watts_per_gpu"], rel=0.005)
     assert values["electricity"] == pytest.approx(energy["usd_per_kwh"], rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (1, "No other layout is within 5 % of the fastest step."),
+        (2, "2 layouts are within 5 % of the fastest step."),
+        (LAYOUTS, "and so may others be."),
+    ],
+)
+def test_near_optimal_layouts_are_counted(number: int, words: str) -> None:
+    slow = [{"step_seconds": 2.0}] if number < LAYOUTS else []
+    layouts = [{"step_seconds": 1.0}] * number + slow
+    answer = SimpleNamespace(best=layouts[0], layouts=layouts)
+    assert content._near_in_words(cast("PlanAnswer", answer)).endswith(words)
 
 
 def test_a_plan_within_limits_states_them(

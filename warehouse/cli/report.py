@@ -60,7 +60,8 @@ def report(
     if out.suffix.lower() != ".html":
         raise UsageError(f"`--out` {out} must end in .html", "a report is one page")
     check_target(out)
-    from warehouse.report.page import LAYOUTS, page_of
+    from warehouse.report.content import LAYOUTS
+    from warehouse.report.page import page_of
 
     asked = {**vars(run), **vars(limits), **vars(terms), **vars(price)}
     options = PlanOptions(estimator=estimator or DEFAULT_ESTIMATOR, pairs=pairs or [], **asked)

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 NEAR = 1.05
 """Layouts up to this multiple of the fastest step are near-optimal."""
 
+LAYOUTS = 200
+"""Layouts that a report has at most."""
+
 PART_NAMES = {
     "compute_seconds": "computing",
     "memory_seconds": "memory traffic",
@@ -72,6 +75,8 @@ class Content:
         The answer.
     limits
         Sentences on what limits the run, the part that takes longest first.
+    near
+        How many layouts are near-optimal.
     layouts
         Near-optimal layouts, which the page sorts and filters.
     counts, costs, energies, errors, memory_errors, published_runs
@@ -90,6 +95,7 @@ class Content:
     summary: str
     figures: list[Figure]
     limits: list[str]
+    near: str
     layouts: Table
     counts: Table | None
     costs: Table | None
@@ -114,6 +120,7 @@ def content_of(answer: PlanAnswer) -> Content:
         summary=f"The best layout is {layout}. The run takes {time}.",
         figures=_figures(answer),
         limits=_limits(answer),
+        near=_near_in_words(answer),
         layouts=_layouts(answer),
         counts=_table(answer.counts, drop=("problem_id",)),
         costs=_table(answer.costs, drop=("option", "price_note")),
@@ -235,9 +242,22 @@ _LAYOUT_COLUMNS = (
 )
 
 
-def _layouts(answer: PlanAnswer) -> Table:
+def _near(answer: PlanAnswer) -> list[Line]:
     limit = NEAR * answer.best["step_seconds"]
-    near = [line for line in answer.layouts if line["step_seconds"] <= limit]
+    return [line for line in answer.layouts if line["step_seconds"] <= limit]
+
+
+def _near_in_words(answer: PlanAnswer) -> str:
+    number, within = len(_near(answer)), f"within {100 * (NEAR - 1):.0f} % of the fastest step"
+    if number == 1:
+        return f"No other layout is {within}."
+    if number < len(answer.layouts) or number < LAYOUTS:
+        return f"{number} layouts are {within}."
+    return f"These are the {number} fastest layouts; all are {within}, and so may others be."
+
+
+def _layouts(answer: PlanAnswer) -> Table:
+    near = _near(answer)
     rows = [
         {"rank": place, **{name: line[name] for name in _LAYOUT_COLUMNS if name in line}}
         for place, line in enumerate(near, start=1)

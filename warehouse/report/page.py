@@ -14,15 +14,12 @@ from markupsafe import Markup
 import warehouse
 from warehouse.plot.files import script
 from warehouse.report.charts import charts_of
-from warehouse.report.content import NEAR, content_of
+from warehouse.report.content import content_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from warehouse.plan.answer import PlanAnswer
-
-LAYOUTS = 200
-"""Layouts that a report has at most."""
 
 _SECTIONS = (
     ("limits", "What limits it"),
@@ -72,7 +69,6 @@ def page_of(answer: PlanAnswer, command: str) -> str:
         terms=terms,
         has_terms=bool(terms),
         sections=_SECTIONS,
-        near=f"{100 * (NEAR - 1):.0f} %",
         date=datetime.now(UTC).date().isoformat(),
         version=warehouse.__version__,
         command=command,
