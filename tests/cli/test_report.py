@@ -156,6 +156,13 @@ def test_sliders_begin_at_the_plan(planned: tuple[Path, dict[str, Any], str], pa
     assert values["electricity"] == pytest.approx(energy["usd_per_kwh"], rel=0.005)
 
 
+def test_parts_that_take_no_time_are_left_out() -> None:
+    best = {"step_seconds": 3.0, "compute_seconds": 2.0, "memory_seconds": 1.0}
+    answer = SimpleNamespace(best={**best, "tensor_comm_seconds": 0.0, "bubble_seconds": 1e-16})
+    parts = content.parts_of(cast("PlanAnswer", answer))
+    assert parts == [("computing", 2.0), ("memory traffic", 1.0)]
+
+
 @pytest.mark.parametrize(
     ("number", "words"),
     [

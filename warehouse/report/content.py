@@ -15,6 +15,7 @@ from warehouse.show.units import (
     layout_in_words,
     run_times_in_words,
     telling_columns,
+    unless_rounding,
 )
 from warehouse.show.values import json_value
 
@@ -201,11 +202,15 @@ def _relative(answer: PlanAnswer) -> tuple[float, float] | None:
 
 
 def parts_of(answer: PlanAnswer) -> list[tuple[str, float]]:
-    """Return the parts of the best layout's step in words, with their seconds, longest first."""
+    """Return the parts of the best layout's step in words, with their seconds, longest first.
+
+    Parts that take no time are left out: one GPU exchanges nothing.
+    """
+    step = answer.best["step_seconds"]
     parts = [
         (PART_NAMES.get(name, name), float(answer.best[name]))
         for name in STEP_PARTS
-        if answer.best.get(name) is not None
+        if answer.best.get(name) is not None and unless_rounding(answer.best[name], step) > 0
     ]
     return sorted(parts, key=lambda part: -part[1])
 
