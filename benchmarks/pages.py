@@ -27,6 +27,7 @@ SESSION = re.compile(r"```python\n(>>> .*?)```", re.DOTALL)
 CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 TIMING = re.compile(r"in [\d.,]+ s \([\d,]+ rows/s\)")
 SIZE = re.compile(r"holds [\d,]+ configurations \([\d,]+ MB\)")
+ESTIMATE = re.compile(r"about [\d.,]+ \w+ and [\d.,]+ [MG]B")
 HIDDEN = ("WAREHOUSE_DB", "PYTHONPATH")
 """Variables that a user's shell does not have, and that would hide faults."""
 
@@ -103,9 +104,10 @@ def shown(out: str, err: str) -> str:
 
 
 def comparable(text: str) -> list[str]:
-    """Return the lines of an output without timings, sizes, empty lines and spaces at the ends."""
+    """Return the lines of an output without timings, sizes, estimates of both and empty lines."""
     lines = [TIMING.sub("in # s (# rows/s)", line).rstrip() for line in text.splitlines()]
-    return [SIZE.sub("holds # configurations (# MB)", line) for line in lines if line]
+    lines = [SIZE.sub("holds # configurations (# MB)", line) for line in lines if line]
+    return [ESTIMATE.sub("about # s and # MB", line) for line in lines]
 
 
 def filled(page: str, place: Path, database: Path | None = None, run: Run = printed) -> str:

@@ -64,7 +64,8 @@ Path("codes.json").write_text(json.dumps(codes))
 
 
 def test_each_command_is_tried() -> None:
-    assert {name for name, *_ in LINES} == {entry.name for entry in COMMANDS}
+    served = {"explore"}  # serves a page until ^C: tests/cli/test_explore.py
+    assert {name for name, *_ in LINES} == {entry.name for entry in COMMANDS} - served
 
 
 @pytest.mark.long

@@ -66,7 +66,7 @@ def test_the_toy_estimator_is_planned(warehouse: Command, tmp_path: Path) -> Non
     assert "gpt3_1.3B: 24 layers of 2,048, sequences of 2,048; 1.208 G parameters" in out
     assert "on H200, goodput 1\n" in out
     assert "every layout has tensor_parallel 2\n" in out
-    assert "The best layouts on 4 GPUs" in out
+    assert "The best layout on 4 GPUs" in out
 
 
 @pytest.mark.usefixtures("toy")
@@ -147,6 +147,7 @@ def test_a_plan_is_written_in_every_format(
     assert code == 0, err
     headings = [line for line in out.splitlines() if line.startswith("## ")]
     assert headings == [
+        "## The best layout on 8 GPUs",
         "## The best layouts on 8 GPUs",
         "## Cost of the best layout",
         "## Energy and carbon of the best layout",

@@ -241,7 +241,7 @@ def test_the_question_stands_above_the_answer(warehouse: Command, database: Path
     code, out, err = warehouse("plan", *options, "--headroom-gb", 2, "--db", database)
     assert code == 0, err
     question, _, answer = out.partition("\n\n")
-    assert answer.startswith("The best layouts on 4 GPUs")
+    assert answer.startswith("The best layout on 4 GPUs")
     # 24 layers of 12 x 2048^2 weights, 1.208 G, and 36,864 biases and norms, 0.9 M
     assert question.splitlines() == [
         "mine: 24 layers of 2,048, feed-forward 8,192, 16 heads, sequences of 2,048, vocabulary "

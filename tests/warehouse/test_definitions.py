@@ -179,7 +179,7 @@ def test_what_may_be_left_out_is_a_column_of_a_reference_table() -> None:
         ("[models.m]\nnum_layers = 3\n", ["`seq_len` (none) is missing in [models.m]"]),
         (
             '[systems.m]\nsource = "x"\n',
-            ["`launch_seconds` (none) is missing in [systems.m]", "or name the row"],
+            ["`hbm_bytes` (none) is missing in [systems.m]", "or name the row"],
         ),
         ("[models.m]\nbased_on = 3\n", ["`based_on` 3 in [models.m] must be a text"]),
         (

@@ -31,7 +31,7 @@ class Rate(NamedTuple):
     @classmethod
     def measured(cls, rows: int, seconds: float, num_bytes: float) -> Rate:
         """Return the rate of some rows, of a bit each at least: blocks of 256 KiB hide less."""
-        return cls(rows / max(seconds, 1e-6), max(num_bytes / rows, 0.125))
+        return cls(rows / max(seconds, 1e-6), max(num_bytes / max(rows, 1), 0.125))
 
 
 def remembered_rate(estimator: str) -> Rate | None:
