@@ -102,7 +102,7 @@ GALLERY = {
         Shown("measured_rates", "", "The points far above the line are eager, small steps."),
         Shown("published_parts", "", "Parts of each predicted step, over the measured one."),
         Shown("layout_rank", "", "Published layouts are good ones, seldom the best."),
-        Shown("errata", "", "What mending one fault of a published formula changes."),
+        Shown("errata", "", "Each mend of a published formula changes the best step on its own."),
         Shown("kernels", "--accelerator 'H100 SXM 80GB'", "Thin products are slow."),
     ),
     "Plans and their price": (

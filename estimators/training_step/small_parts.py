@@ -146,7 +146,7 @@ def work(size: Any, values: Values, norms: tuple[Any, ...]) -> tuple[Work, Work,
 
 
 def _experts(way: int, results: Any, width: Any, values: Values) -> Work:
-    """Return the work of biases behind experts and of clamps in one pass, of so many elements."""
+    """Return the work of experts' biases and clamps in one pass."""
     biased = np.where(values["uses_linear_bias"], results, 0.0)
     is_wide = np.equal(values["dispatcher"], "flex")
     bias = [

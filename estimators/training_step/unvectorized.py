@@ -5,7 +5,7 @@ of one type. A kernel that reads halves of rows, repeats a vector, turns dimensi
 type loads one at a time, and so did `torch.cat` in 16 bits before release 2.8 (pytorch/pytorch
 aten/src/ATen/native/cuda/CUDALoops.cuh gpu_kernel_impl; pull requests 71710, 137053, 150233). Too
 little is in flight then to fill the memory's bandwidth: an element takes a multiprocessor the same
-time (`unvectorized_seconds`), whatever its bytes, unless memory takes longer.
+time (`unvectorized_seconds`), unless its bytes take memory longer.
 """
 
 from __future__ import annotations

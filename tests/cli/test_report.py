@@ -109,7 +109,7 @@ def test_the_marks_of_the_charts_are_the_figures_of_the_plan(
     best = planned[1]["layouts"][0]
     [rows] = charts["parts"]["light"]["datasets"].values()
     seconds = {row["part"]: row["seconds"] for row in rows}
-    assert seconds["computing"] == pytest.approx(best["compute_seconds"])
+    assert seconds["arithmetic"] == pytest.approx(best["compute_seconds"])
     assert sum(seconds.values()) == pytest.approx(best["step_seconds"])
 
 
@@ -160,7 +160,7 @@ def test_parts_that_take_no_time_are_left_out() -> None:
     best = {"step_seconds": 3.0, "compute_seconds": 2.0, "memory_seconds": 1.0}
     answer = SimpleNamespace(best={**best, "tensor_comm_seconds": 0.0, "bubble_seconds": 1e-16})
     parts = content.parts_of(cast("PlanAnswer", answer))
-    assert parts == [("computing", 2.0), ("memory traffic", 1.0)]
+    assert parts == [("arithmetic", 2.0), ("memory", 1.0)]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import datetime as clock
 import json
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +92,7 @@ def clock_going_back(campaign: Campaign, outcome: Outcome) -> None:
 
     usual = campaign.undisturbed(PHASES["sweep"])
     for phase in ("sweep", "force"):
-        answer = value_of(lambda: sweep(phase))  # noqa: B023
+        answer = value_of(partial(sweep, phase))
         outcome.is_hit = answer[3] > 1
         if answer[0]:
             outcome.lost.append(f"{phase}: {answer}")

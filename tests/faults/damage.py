@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import signal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,8 @@ def damaged_file(campaign: Campaign, outcome: Outcome) -> None:
     how = hurt(database, random_)
     before = database.read_bytes()
     for command in (("status",), ("validate", "--deep"), ("rank",)):
-        _expect_words(outcome, forked(lambda: said(*command, "--db", database)), how, command[0])  # noqa: B023
+        ended = forked(partial(said, *command, "--db", database))
+        _expect_words(outcome, ended, how, command[0])
     if database.read_bytes() != before:
         outcome.lost.append(f"{how}: a command that reads wrote")
     deep = forked(lambda: said("validate", "--deep", "--db", database))

@@ -14,7 +14,7 @@ from warehouse.database.connection import open_as_it_is
 from warehouse.database.sql_text import literal, quoted
 
 State = dict[str, list[Any]]
-"""Table or file -> its number of rows and a hash of them, whatever their order."""
+"""Table or file -> its number of rows, and a hash that does not depend on their order."""
 
 TIMED = ("sibling_record",)
 """Columns that say when something was stored, as those of type TIMESTAMP do."""

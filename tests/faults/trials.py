@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,11 @@ class Outcome:
     lost: list[str] = field(default_factory=list)
 
 
+def _run(phase: Phase, place: Path, inputs: Inputs, log: Path) -> list[Any]:
+    """Run a command in the process that calls this; `log` takes the cells that it acknowledges."""
+    return phase.run(place, inputs, acknowledge_in(log))
+
+
 class Campaign:
     """Runs trials below a folder."""
 
@@ -125,7 +131,7 @@ class Campaign:
         while not outcome.is_hit:
             place, log = self.place(phase), self.root / f"acknowledged-{seed}-{name}"
             log.unlink(missing_ok=True)
-            running = Running(lambda: phase.run(place, self.inputs, acknowledge_in(log)))  # noqa: B023
+            running = Running(partial(_run, phase, place, self.inputs, log))
             moment = random_.uniform(0, usual.seconds)
             ended = running.kill_at(moment, random_.uniform(0, _JITTER_SECONDS))
             outcome.is_hit = bool(ended.signal)

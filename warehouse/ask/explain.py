@@ -87,6 +87,20 @@ class Sensitivity:
 
 
 @dataclass(frozen=True)
+class Change:
+    """The relative change of the step with a constant at both ends of its range."""
+
+    constant: Sensitivity
+    lowest: float
+    highest: float
+
+    @property
+    def size(self) -> float:
+        """Distance between both changes."""
+        return abs(self.highest - self.lowest)
+
+
+@dataclass(frozen=True)
 class Explanation:
     """A step as the sum of its parts, and its sensitivities.
 
@@ -104,6 +118,20 @@ class Explanation:
     sensitivities: tuple[Sensitivity, ...]
     likely: tuple[float, float]
     extreme: tuple[float, float]
+
+    @property
+    def changes(self) -> list[Change]:
+        """Relative changes of the step that single constants make, the largest first."""
+        changes = [
+            Change(
+                each,
+                each.at_lowest / self.step_seconds - 1,
+                each.at_highest / self.step_seconds - 1,
+            )
+            for each in self.sensitivities
+            if each.at_lowest and each.at_highest and each.at_lowest != each.at_highest
+        ]
+        return sorted(changes, key=lambda change: (-change.size, change.constant.name))
 
 
 def require_formulas(estimator: Estimator) -> None:

@@ -15,7 +15,6 @@ cell is in the lake if its manifest is. Machines share the folder and nothing el
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import uuid
@@ -28,6 +27,7 @@ from estimators.contract import variant_name
 from warehouse.errors import InputError
 from warehouse.lake.names import Shard
 from warehouse.studies.study import study_of_definition
+from warehouse.transfer.folder import digest_of, partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,9 +43,6 @@ FORMAT_VERSION = 1
 
 DAMAGED = ".damaged"
 """Ending of a manifest that was set aside: the next run of its shard evaluates the cell again."""
-
-_NO_NAME = "__HIVE_DEFAULT_PARTITION__"
-"""The partition of NULL, as Hive, Spark, DuckDB and Arrow have it."""
 
 
 @dataclass(frozen=True)
@@ -227,8 +224,8 @@ class Lake:
     def rows_place(self, table: str, cell: Cell) -> Path:
         """Return where the rows of a cell are."""
         model = cell.problem.values.get("model")
-        name = _NO_NAME if model is None else quote(str(model), safe="")
-        return self.folder / "rows" / table / f"model={name}" / f"{cell.id}.parquet"
+        partition = partition_of(None if model is None else str(model))
+        return self.folder / "rows" / table / partition / f"{cell.id}.parquet"
 
     def add_cell(self, estimator: Estimator, cell: Cell, rows: Path, num_rows: int) -> None:
         """Record a cell as finished; its rows are written."""
@@ -287,12 +284,6 @@ class Lake:
 
 
 _AGAIN = "remove this file and run the shard again"
-
-
-def digest_of(file: Path) -> str:
-    """Return the SHA-256 of a file's bytes."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 @contextmanager

@@ -20,7 +20,7 @@ class Job(Protocol):
     """A shard that was started."""
 
     def is_done(self) -> bool:
-        """Return whether it has ended, in whatever way."""
+        """Return whether it has ended: finished, refused or lost."""
 
     def result(self) -> ShardReport:
         """Return the outcome of a job that is done.

@@ -52,7 +52,7 @@ def _lines(text: str, letters: float) -> list[str]:
 
 
 def figure(value: float, digits: int = 2) -> str:
-    """Return a number with so many digits that count, thousands separated.
+    """Return a number to `digits` significant digits, with commas between thousands.
 
     >>> figure(3.14159), figure(1732.4), figure(0.0421)
     ('3.1', '1,732', '0.042')
@@ -118,7 +118,7 @@ def estimate_words(frame: pl.DataFrame) -> str:
 def note(
     row: pl.DataFrame, x: alt.X, y: alt.Y, text: str, theme: Theme, dx: int = 0, dy: int = 0
 ) -> alt.Chart:
-    """Return faint words that end so many pixels from the one point of a frame."""
+    """Return faint words that end `dx`, `dy` pixels from the one point of a frame."""
     mark = alt.Chart(row).mark_text(align="right", dx=dx, dy=dy, color=theme.faint, text=text)
     found: alt.Chart = mark.encode(x=x, y=y)
     return found

@@ -47,19 +47,18 @@ def completed(frame: pl.DataFrame, connection: DuckDBPyConnection) -> pl.DataFra
     found = explain(shown, catalog, frozenset(given))
     moved = [
         {
-            "constant": each.name,
-            "constant_value": each.value,
-            "lowest_value": each.lowest,
-            "highest_value": each.highest,
-            "lowest_step_seconds": each.at_lowest,
-            "highest_step_seconds": each.at_highest,
-            "is_assumed": bool(each.is_assumed),
+            "constant": change.constant.name,
+            "constant_value": change.constant.value,
+            "lowest_value": change.constant.lowest,
+            "highest_value": change.constant.highest,
+            "lowest_step_seconds": change.constant.at_lowest,
+            "highest_step_seconds": change.constant.at_highest,
+            "is_assumed": bool(change.constant.is_assumed),
             "step_seconds": found.step_seconds,
             "low_step_seconds": found.likely[0],
             "high_step_seconds": found.likely[1],
         }
-        for each in found.sensitivities
-        if each.at_lowest and each.at_highest and each.at_lowest != each.at_highest
+        for change in found.changes
     ]
     same = {name: row[name] for name in frame.columns if name != "step_seconds"}
     return pl.DataFrame([{**same, **one} for one in moved], infer_schema_length=None)

@@ -77,15 +77,16 @@ def constants_chart(answer: PlanAnswer, theme: Theme) -> ChartType | None:
 
     None for an estimator without such ranges.
     """
-    rows = moved_constants(answer)
-    if not rows:
+    explanation = answer.uncertainty.explanation
+    changes = explanation.changes[:MOST] if explanation else []
+    if not changes:
         return None
-    order = [row["constant"] for row in rows]
+    order = [change.constant.name.replace("_", " ") for change in changes]
     frame = pl.DataFrame(
         [
-            {"constant": row["constant"], "end": f"{end} value", "change": row[end]}
-            for row in rows
-            for end in ("lowest", "highest")
+            {"constant": name, "end": end, "change": value}
+            for name, change in zip(order, changes, strict=True)
+            for end, value in (("lowest value", change.lowest), ("highest value", change.highest))
         ]
     )
     colours = alt.Scale(domain=["lowest value", "highest value"], range=[theme.blue, ORANGE])
@@ -101,25 +102,6 @@ def constants_chart(answer: PlanAnswer, theme: Theme) -> ChartType | None:
     )
     zero = alt.Chart(pl.DataFrame({"zero": [0.0]})).mark_rule(color=theme.ink, strokeWidth=1.4)
     return _wide(alt.layer(bars, zero.encode(x="zero:Q")), ROW * len(order))
-
-
-def moved_constants(answer: PlanAnswer) -> list[Mapping[str, Any]]:
-    """Return the constants that move the step most, largest first, with both relative changes."""
-    explanation = answer.uncertainty.explanation
-    if explanation is None:
-        return []
-    step = explanation.step_seconds
-    rows: list[Mapping[str, Any]] = [
-        {
-            "constant": each.name.replace("_", " "),
-            "lowest": each.at_lowest / step - 1,
-            "highest": each.at_highest / step - 1,
-        }
-        for each in explanation.sensitivities
-        if each.at_lowest and each.at_highest and each.at_lowest != each.at_highest
-    ]
-    rows.sort(key=lambda row: (-abs(row["highest"] - row["lowest"]), row["constant"]))
-    return rows[:MOST]
 
 
 def counts_chart(answer: PlanAnswer, theme: Theme) -> ChartType | None:

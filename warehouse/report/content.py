@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from estimators.columns import COLUMNS
 from warehouse.ask.terms import whose_prices
 from warehouse.plan.queries import STEP_PARTS
+from warehouse.plot.parts import STEP_PARTS as PARTS_IN_WORDS
 from warehouse.show.units import (
     for_people,
     in_words,
@@ -31,16 +32,6 @@ NEAR = 1.05
 
 LAYOUTS = 200
 """Layouts that a report has at most."""
-
-PART_NAMES = {
-    "compute_seconds": "computing",
-    "memory_seconds": "memory traffic",
-    "tensor_comm_seconds": "tensor exchanges",
-    "pipeline_comm_seconds": "pipeline transfers",
-    "bubble_seconds": "pipeline bubble",
-    "data_comm_seconds": "data exchanges",
-}
-"""Part of a step -> the words of the page."""
 
 
 class Figure(NamedTuple):
@@ -208,7 +199,7 @@ def parts_of(answer: PlanAnswer) -> list[tuple[str, float]]:
     """
     step = answer.best["step_seconds"]
     parts = [
-        (PART_NAMES.get(name, name), float(answer.best[name]))
+        (PARTS_IN_WORDS.get(name, name), float(answer.best[name]))
         for name in STEP_PARTS
         if answer.best.get(name) is not None and unless_rounding(answer.best[name], step) > 0
     ]

@@ -54,8 +54,12 @@ class StoredFile:
 
 def rows_path(table: str, model: str | None) -> str:
     """Return where the rows of one model are, from the folder on."""
-    name = _NO_NAME if model is None else quote(model, safe="")
-    return f"{ROWS}/{table}/model={name}/rows.parquet"
+    return f"{ROWS}/{table}/{partition_of(model)}/rows.parquet"
+
+
+def partition_of(model: str | None) -> str:
+    """Return the hive partition of one model's rows; the name is percent-encoded."""
+    return f"model={_NO_NAME if model is None else quote(model, safe='')}"
 
 
 def table_path(table: str, part: str = TABLES) -> str:
@@ -65,9 +69,13 @@ def table_path(table: str, part: str = TABLES) -> str:
 
 def described(file: Path, num_rows: int) -> StoredFile:
     """Return the record of a file that was just written."""
+    return StoredFile(num_rows, file.stat().st_size, digest_of(file))
+
+
+def digest_of(file: Path) -> str:
+    """Return the SHA-256 of a file's bytes."""
     with file.open("rb") as opened:
-        digest = hashlib.file_digest(opened, "sha256").hexdigest()
-    return StoredFile(num_rows, file.stat().st_size, digest)
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def write_manifest(folder: Path, files: Mapping[str, StoredFile], **versions: str | None) -> None:
@@ -138,7 +146,7 @@ def _check_file(path: Path, file: StoredFile) -> None:
             raise InputError(
                 f"{path}: has {size:,} bytes, and {file.num_bytes:,} were written", _AGAIN
             )
-        digest = described(path, file.num_rows).sha256
+        digest = digest_of(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}", _AGAIN) from None
     if digest != file.sha256:
