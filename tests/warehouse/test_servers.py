@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warehouse.plan.servers import is_sold, next_sold
+from warehouse.plan.servers import is_sold, next_sold, sold_between
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,17 @@ def test_the_next_counts_are_sold(
     num_gpus: int, server: int, expected: tuple[int | None, int]
 ) -> None:
     assert next_sold(num_gpus, server) == expected
+
+
+@pytest.mark.parametrize("server", [1, 2, 4, 8])
+def test_the_counts_between_two_are_those_that_are_sold(server: int) -> None:
+    for least in range(1, 20):
+        for most in range(least - 1, 40):
+            expected = [n for n in range(least, most + 1) if is_sold(n, server)]
+            assert list(sold_between(least, most, server)) == expected
+
+
+def test_the_counts_between_two_large_ones_are_not_listed() -> None:
+    counts = sold_between(100_000_001, 200_000_000, 8)
+    assert isinstance(counts, range)
+    assert (len(counts), counts[0], counts[-1]) == (12_500_000, 100_000_008, 200_000_000)

@@ -17,7 +17,7 @@ from warehouse.errors import InputError
 from warehouse.evaluate.profiles import cells_of_space
 from warehouse.evaluate.space import named_choices
 from warehouse.plan import queries
-from warehouse.plan.servers import is_sold, next_sold, server_size
+from warehouse.plan.servers import is_sold, multiples, next_sold, server_size, sold_between
 from warehouse.show.formats import count
 from warehouse.studies.study import Study
 from warehouse.sweep.runner import Plan
@@ -313,13 +313,14 @@ def _next_with_layouts(run: TrainingRun, num_gpus: int, *, above: bool) -> int |
     which divide more. Below half, powers of two are tried.
     """
     server = server_size(run)
-    ends = (num_gpus, 2 * num_gpus) if above else (num_gpus // 2 - 1, num_gpus - 1)
-    sold = [n for n in range(ends[0] + 1, ends[1] + 1) if n > 0 and is_sold(n, server)]
+    ends = (num_gpus + 1, 2 * num_gpus) if above else (max(num_gpus // 2, 1), num_gpus - 1)
+    sold: Sequence[int] = sold_between(*ends, server)
     unit = server
     while len(sold) > _TRIED_NEXT:
         unit *= 2
-        sold = [n for n in sold if n % unit == 0]
-    nearest = sold if above else sold[::-1] + [2**n for n in range(ends[0].bit_length(), -1, -1)]
+        sold = multiples(*ends, unit)
+    smaller = (2**n for n in range((num_gpus // 2).bit_length(), -1, -1))
+    nearest = sold if above else [*sold[::-1], *smaller]
     return next((n for n in nearest if n != num_gpus and _has_layouts(run, n)), None)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from warehouse.plan.question import TrainingRun
 
 _SERVER = 8
@@ -26,6 +28,20 @@ def is_sold(num_gpus: int, server: int) -> bool:
     if num_gpus < server:
         return num_gpus & (num_gpus - 1) == 0
     return num_gpus % server == 0
+
+
+def multiples(least: int, most: int, unit: int) -> range:
+    """Return the multiples of `unit` from `least` to `most`, both included."""
+    return range(-(-least // unit) * unit, most + 1, unit)
+
+
+def sold_between(least: int, most: int, server: int) -> Sequence[int]:
+    """Return the counts that are sold from `least` to `most`, both included; `least` is above 0."""
+    servers = multiples(least, most, server)
+    if least >= server:
+        return servers
+    below = [n for n in range(least, min(most, server - 1) + 1) if is_sold(n, server)]
+    return [*below, *servers]
 
 
 def next_sold(num_gpus: int, server: int) -> tuple[int | None, int]:
