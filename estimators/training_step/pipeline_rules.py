@@ -2,7 +2,8 @@
 
 Source: NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/transformer_config.py `__post_init__`
 and pipeline_parallel/schedules.py; dual pipes: deepseek-ai/DualPipe @3da1bbe dualpipe/dualpipe.py
-lines 332 and 333, dualpipev.py line 318.
+lines 332 and 333, dualpipev.py line 318; a program that balances stages: huggingface/nanotron
+@67c5ebb6 src/nanotron/parallel/pipeline_parallel/engine.py, models/base.py and trainer.py.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from estimators.training_step.pipelines import (
     OPTIONS,
     case_columns,
     cases_of,
+    flag,
     has_text,
     is_placed,
     number,
@@ -208,8 +210,60 @@ FILLING_RULES = (
         ),
         lambda row: f"use {row['pipeline_parallel']}, or leave it out",
     ),
+    Rule(
+        "a pipeline that balances stages is full",
+        "pipeline_parallel",
+        ("pipeline_parallel", "balances_stages", *_BATCH),
+        lambda v: (
+            np.logical_not(flag(v["balances_stages"]))
+            | (_microbatches(v) >= v["pipeline_parallel"] - 1)
+        ),
+        lambda row: (
+            f"needs {row['pipeline_parallel'] - 1} microbatches in this program; they are "
+            f"{_microbatches(row)}"
+        ),
+        lambda row: f"use at most {_microbatches(row) + 1}",
+    ),
+    Rule(
+        "the last stage in use has the loss",
+        "pipeline_parallel",
+        (
+            *("pipeline_parallel", "data_parallel", "balances_stages", "num_layers"),
+            *("hidden_size", "num_heads", "head_size", "ffn_hidden_size", "vocab_size"),
+        ),
+        lambda v: (
+            np.logical_not(flag(v["balances_stages"]))
+            | np.equal(v["data_parallel"], 1)
+            | (_behind_output(v) <= STAGES_OF_LOSS)
+        ),
+        lambda row: (
+            f"leaves {_behind_output(row):.0f} stages behind the output layer; this program "
+            f"reports from the last one in use, which has no loss then"
+        ),
+        lambda _row: "use fewer stages, so that each has a layer or the output layer",
+    ),
 )
 """Rules of how microbatches fill a pipeline."""
+
+STAGES_OF_LOSS = 2.0
+"""Stages that a cast and the loss can take behind the output layer, one each."""
+
+
+def _behind_output(values: Values) -> Any:
+    """Return the stages behind the one with the output layer, of a program that balances stages.
+
+    A stage takes blocks until its share of the products is exceeded; the cast of the logits and the
+    loss have none, so each goes to the next stage. One more stage is then thought to have the loss.
+    A run of one replica is published in spite of that (a revision that is not known), so layouts
+    with one replica are let pass.
+    """
+    hidden, stages = number(values["hidden_size"]), number(values["pipeline_parallel"], 1.0)
+    layers = number(values["num_layers"], 1.0)
+    heads = number(values["num_heads"]) * number(values["head_size"])
+    cost = np.maximum(4 * heads * hidden + 3 * number(values["ffn_hidden_size"]) * hidden, 1.0)
+    each = (layers + number(values["vocab_size"]) * hidden / cost) / np.maximum(stages, 1.0)
+    output = np.minimum(np.ceil(layers / each), stages) - 1
+    return stages - 1 - output
 
 
 def _has_group(values: Values) -> Any:

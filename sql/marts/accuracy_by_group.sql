@@ -7,8 +7,8 @@
 -- to the rows that it is compared on; the estimate is not. A row with the published utilization u
 -- has the error u / c - 1 at the constant c, so 1 / c is the median of 1 / u, weighted with u.
 -- The interval of a step is meant to hold nine in ten of the published times.
--- Refused configurations were run: each is an error of the estimator that no mean shows. The fit
--- agrees where estimate and run both fit in memory, or neither does.
+-- A refused configuration that was run is an error of the estimator that no mean shows. The fit
+-- agrees where estimate and run both fit in memory, or neither does; a refused one does not.
 with comparison as (
     select
         reference,
@@ -41,7 +41,9 @@ refused as (
         published_step.published_group,
         published_estimate.estimator,
         published_estimate.variant,
-        count(*) as num_refused
+        count(*) as num_refused,
+        count(published_step.fits_as_published) as num_fit_rows,
+        count(*) filter (where not published_step.fits_as_published) as num_agreeing
     from published_estimate
     inner join published_step
         on
@@ -126,7 +128,7 @@ by_memory as (
         avg(abs(memory_relative_error)) as memory_mean_absolute_relative_error,
         avg(memory_relative_error) as memory_bias,
         count(fits_memory = fits_as_published) as num_fit_rows,
-        avg(cast(fits_memory = fits_as_published as double)) as fit_agreement
+        count(*) filter (where fits_memory = fits_as_published) as num_agreeing
     from comparison
     group by reference, published_group, estimator, variant
 ),
@@ -166,8 +168,10 @@ select
     coalesce(by_memory.num_memory_rows, 0) as num_memory_rows,
     by_memory.memory_mean_absolute_relative_error,
     by_memory.memory_bias,
-    coalesce(by_memory.num_fit_rows, 0) as num_fit_rows,
-    by_memory.fit_agreement
+    coalesce(by_memory.num_fit_rows, 0) + coalesce(refused.num_fit_rows, 0) as num_fit_rows,
+    (coalesce(by_memory.num_agreeing, 0) + coalesce(refused.num_agreeing, 0))
+    / nullif(coalesce(by_memory.num_fit_rows, 0) + coalesce(refused.num_fit_rows, 0), 0)
+        as fit_agreement
 from grouped
 inner join published using (reference, published_group)
 left join refused using (reference, published_group, estimator, variant)

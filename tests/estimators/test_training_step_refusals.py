@@ -319,6 +319,27 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "none or of 2 or more",
     ),
     (
+        "a pipeline that balances stages is full",
+        {"balances_stages": True, "pipeline_parallel": 4, "num_microbatches": 2},
+        "pipeline_parallel",
+        "4 needs 3 microbatches in this program; they are 2",
+    ),
+    (
+        # the output layer has as many products as 98,304 / (4 x 512 + 3 x 2,048) = 12 layers: one
+        # stage of four takes all layers and the output layer, one the cast, one the loss
+        "the last stage in use has the loss",
+        {
+            "balances_stages": True,
+            "vocab_size": 98_304,
+            "pipeline_parallel": 4,
+            "data_parallel": 2,
+            "num_microbatches": 4,
+        },
+        "pipeline_parallel",
+        "4 leaves 3 stages behind the output layer; this program reports from the last one in use, "
+        "which has no loss then",
+    ),
+    (
         "expert groups fill a stage",
         {"num_experts": 4, "expert_parallel": 4, "expert_tensor_parallel": 2}
         | {"tensor_parallel": 2, "uses_sequence_parallel": True, "data_parallel": 2},
@@ -357,6 +378,24 @@ def test_a_faulty_row_is_refused_by_its_value_and_the_others_are_not(
     _, refusals = resolve([{**IDEAL, **WIDE}, {**IDEAL, **WIDE, **change}])
     assert [refusal.row for refusal in refusals] == [1], rule
     assert str(refusals[0]).split("\n")[0] == f"`{column}` {message}"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        # 90,112 / 8,192 = 11 layers: a stage takes 3.75, so the fourth layer is on the second stage
+        {"vocab_size": 90_112},
+        {"data_parallel": 1},
+        {"balances_stages": False},
+        {"num_microbatches": 3},
+    ],
+)
+def test_a_loss_on_the_last_stage_in_use_is_not_refused(change: dict[str, Any]) -> None:
+    row = {"balances_stages": True, "vocab_size": 98_304, "pipeline_parallel": 4}
+    row |= {"data_parallel": 2, "num_microbatches": 4, **change}
+    if change.get("num_microbatches"):
+        row["vocab_size"] = 90_112
+    assert not resolve([{**IDEAL, **WIDE, **row}])[1]
 
 
 @pytest.mark.parametrize("rule", SEARCHED_ONLY)
