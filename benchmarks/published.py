@@ -93,6 +93,10 @@ CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
         {"unvectorized_seconds": 0.0},
     ),
     (
+        "tensor exchanges that occupy few multiprocessors (`tensor_exchange_sm_fraction` 0.15)",
+        {"tensor_exchange_sm_fraction": 0.15},
+    ),
+    (
         "copies of queries that share a key (`copies_grouped_queries` false)",
         {"copies_grouped_queries": False},
     ),

@@ -35,6 +35,10 @@ LEAST_SIDE = 1024
 AT_LIMIT = 0.95
 """Share of the power limit from which on a product counts as limited."""
 
+FILLED, UNFILLED = "trtllm", "vllm"
+"""The program that multiplies by random weights (collector/trtllm/collect_gemm.py), and the one
+that never fills them (collector/vllm/collect_gemm.py), in 16 bits."""
+
 BY_HAND = {
     "accelerator": "A100 SXM 80GB",
     "number_format": "bf16",
@@ -106,8 +110,49 @@ def condensed(long_runs: pl.DataFrame, short_runs: pl.DataFrame) -> pl.DataFrame
     return figures.join(versions, on=GROUP).join(idle, on=GROUP).sort(GROUP)
 
 
+def weight_ratios(long_runs: pl.DataFrame) -> pl.DataFrame:
+    """Return how much longer limited products in 16 bits take with random than unfilled weights.
+
+    Operands that change fewer bits draw less power, so that the limit leaves a higher clock. Both
+    programs multiply the same shapes on the same GPU; only products count that meet its limit in
+    both.
+
+    Returns
+    -------
+    pl.DataFrame
+        By accelerator, and of all together (null): `num_products`, and the quarters and the median
+        of the ratios.
+    """
+    limited = long_runs.with_columns(
+        pl.col("measured_with").str.split(" ").list.first().alias("software"),
+        (2.0 * pl.col("num_rows") * pl.col("num_columns") * pl.col("inner_size")).alias("flops"),
+    ).filter(
+        pl.col("number_format") == "bf16",
+        pl.col("flops").is_between(LEAST_FLOPS, MOST_FLOPS),
+        pl.min_horizontal("num_rows", "num_columns", "inner_size") >= LEAST_SIDE,
+        pl.col("board_watts") >= AT_LIMIT * pl.col("power_limit_watts"),
+    )
+    shape = [name for name in SHAPE if name != "software"]
+    filled, unfilled = (
+        limited.filter(pl.col("software") == name)
+        .group_by(shape)
+        .agg(pl.col("seconds").median().alias(name))
+        for name in (FILLED, UNFILLED)
+    )
+    both = filled.join(unfilled, on=shape)
+    ratio = pl.col(FILLED) / pl.col(UNFILLED)
+    figures = (
+        pl.len().alias("num_products"),
+        ratio.quantile(0.25).alias("lower_quarter"),
+        ratio.median().alias("median"),
+        ratio.quantile(0.75).alias("upper_quarter"),
+    )
+    every = both.select(pl.lit(None, pl.String).alias("accelerator"), *figures)
+    return pl.concat([both.group_by("accelerator").agg(*figures).sort("accelerator"), every])
+
+
 def main(directory: Path) -> None:
-    """Write the reference table anew."""
+    """Write the reference table anew, and print the ratios of weights."""
     long_runs, short_runs = (
         pl.read_parquet(directory / f"{name}_product.parquet") for name in ("sustained", "matrix")
     )
@@ -118,6 +163,8 @@ def main(directory: Path) -> None:
         for row in rows:
             figures = {n: f"{v:.4g}" if isinstance(v, float) else v for n, v in row.items()}
             writer.writerow({"source": SOURCE, **figures})
+    for ratios in weight_ratios(long_runs).iter_rows(named=True):
+        sys.stdout.write(f"{ratios}\n")
 
 
 if __name__ == "__main__":

@@ -230,6 +230,10 @@ CONSTANTS = (
     ),
     latency("collective_seconds", "Fixed cost of a collective operation, besides its hops"),
     fraction("communication_sm_fraction", "Share of the multiprocessors that transfers occupy"),
+    fraction(
+        "tensor_exchange_sm_fraction",
+        "Share of the multiprocessors that tensor exchanges occupy where they travel in pieces",
+    ),
     *(
         fraction(f"{name}_overlap_fraction", f"Share of {what} that may run during arithmetic")
         for name, what in (

@@ -100,7 +100,7 @@ class TrainingStep(SearchedEstimator):
     """One optimizer step from first principles: arithmetic, traffic, networks, schedule, memory."""
 
     name = NAME
-    version = 5
+    version = 6
     precedence = 2
     title = "One training step from first principles, with constants measured elsewhere"
     problem_columns = given.PROBLEM

@@ -17,8 +17,9 @@ FORMULAS: dict[str, Formula] = {
         "microbatches x layers x ((sum over products of [max(2 M N K / (peak x gemm_efficiency x "
         "tiles x K / (K + gemm_half_depth)), bytes / memory) + launch_seconds]) / clock + "
         "communication_sm_fraction x hidden); products: forward and both gradients; tiles: share "
-        "of full tiles and waves; hidden: seconds of transfers behind them; where `kernels` names "
-        "an accelerator each product takes its time in table matrix_product_rate over "
+        "of full tiles and waves; hidden: seconds of transfers behind them, those of tensor "
+        "exchanges in pieces times tensor_exchange_sm_fraction instead; where `kernels` names an "
+        "accelerator each product takes its time in table matrix_product_rate over "
         "product_rate_factor instead; experts: a product each",
         "NVIDIA Matrix Multiplication Background User's Guide; roofline; "
         "ai-dynamo/aiconfigurator @095f58a51",

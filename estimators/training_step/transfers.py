@@ -229,6 +229,8 @@ def waits(
     context = _context(transfers, values, core)
     exchange = transfers.expert._asdict()
     taken, found = values["communication_sm_fraction"], {}
+    # pieces travel through copy engines and a few multiprocessors, not through NCCL's kernels
+    by_pieces = np.where(transfers.pieces > 0, values["tensor_exchange_sm_fraction"], taken)
     # tokens of one microbatch travel beside arithmetic of the other pass of another one, as far as
     # that hides no other transfer
     work = {
@@ -236,6 +238,9 @@ def waits(
         "backward": products["input_gradient"] + products["weight_gradient"] + core.backward,
     }
     busy = {name: tensor[name]["hidden"] + context[name]["hidden"] for name in work}
+    slowed = {
+        name: by_pieces * tensor[name]["hidden"] + taken * context[name]["hidden"] for name in work
+    }
     share: Any = 0.0
     sent = sum(exchange.values())
     if np.any(sent):
@@ -245,7 +250,7 @@ def waits(
         behind = share * exchange[name]
         expert = {
             "expert_comm": exchange[name] - behind,
-            "hidden": taken * (busy[name] + behind),
+            "hidden": slowed[name] + taken * behind,
         }
         found[name] = {**tensor[name], **context[name], **expert}
     return found

@@ -84,6 +84,22 @@ def test_split_exchanges_run_beside_the_pieces_of_their_product(rate: float) -> 
     assert layer == pytest.approx(expected, rel=1e-9)
 
 
+def test_exchanges_in_pieces_occupy_their_own_share_of_the_multiprocessors() -> None:
+    # 0.75 x 1,048,576 bytes at 1e11 bytes/s are 7.9e-6 s. Of a pair three exchanges hide three
+    # quarters beside their product's pieces, and two hide whole: 4.25 a pair, 8.5 a layer.
+    fast = {**SPLIT, "nvlink_bytes_per_second": 1e11, "tensor_overlap_fraction": 1.0}
+    occupied = {"communication_sm_fraction": 0.5, "tensor_exchange_sm_fraction": 0.1}
+    split, whole = ({**fast, "splits_tensor_exchanges": is_split} for is_split in (True, False))
+    free, taken = step_with(split, {}, occupied)
+    exchange = 0.75 * HIDDEN / 1e11
+    slowed = taken["gemm_seconds"] - free["gemm_seconds"]
+    assert slowed == pytest.approx(4 * 0.1 * 8.5 * exchange)
+    # In one piece NCCL has the multiprocessors: of a pair two exchanges hide, four a layer.
+    free, taken = step_with(whole, {}, occupied)
+    slowed = taken["gemm_seconds"] - free["gemm_seconds"]
+    assert slowed == pytest.approx(4 * 0.5 * 4 * exchange)
+
+
 def _whole(rate: float) -> float:
     """Return the seconds of a layer without pieces: three exchanges a pair are whole."""
     exchange = 0.75 * HIDDEN / rate
