@@ -127,6 +127,7 @@ class MeasuredProducts:
         names = dict.fromkeys(np.atleast_1d(np.asarray(kernels, dtype=object)).tolist())
         measured = [str(name) for name in names if name != FORMULA]
         self._surfaces = {name: surfaces(catalog, name) for name in measured}
+        self._rows: dict[bool, tuple[Any, list[tuple[str, int, Array]]]] = {}
 
     def __bool__(self) -> bool:
         """Return whether any row reads measured products."""
@@ -157,11 +158,27 @@ class MeasuredProducts:
             return self._seconds(str(self.kernels), int(place), sizes, values, None)
         found = np.full(np.shape(self.kernels), np.nan)
         sizes = (rows, columns, depth, batch)
+        for name, each, own in self._rows_of(place, low=low):
+            found[own] = self._seconds(name, each, sizes, values, own)
+        return found
+
+    def _rows_of(self, place: Any, *, low: bool) -> list[tuple[str, int, Array]]:
+        """Return the numbers of the rows of each surface and number format that any row reads.
+
+        They are kept for the next product of the same rows: to compare names takes longer than to
+        look a product up.
+        """
+        kept = self._rows.get(low)
+        if kept is not None and (kept[0] is place or not low):
+            return kept[1]
+        found = []
         for name in self._surfaces:
+            of_name = np.equal(self.kernels, name)
             for each in np.unique(place).tolist():
-                own = np.equal(self.kernels, name) & (place == each)
-                if own.any():
-                    found[own] = self._seconds(name, each, sizes, values, own)
+                rows = np.flatnonzero(of_name & np.equal(place, each))
+                if len(rows):
+                    found.append((name, each, rows))
+        self._rows[low] = place, found
         return found
 
     def _seconds(
