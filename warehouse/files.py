@@ -117,7 +117,8 @@ def written_whole(out: Path) -> Iterator[Path]:
                 shutil.copymode(target, partial)
             partial.replace(target)
     except OSError as error:
-        if error.filename not in (None, str(partial)):
+        names = [name for name in (error.filename, error.filename2) if name is not None]
+        if names and not any(str(name).startswith(str(partial)) for name in names):
             raise  # the fault of another file
         hint = "free some space, or name another file"
         raise InputError(f"{out}: cannot be written: {error.strerror or error}", hint) from None

@@ -42,6 +42,19 @@ global_batch_size = [8]
 strategy = "tensor_1d"
 """
 
+OWN = """\
+
+[models.mine]
+num_layers = 8
+hidden_size = 1024
+num_heads = 16
+seq_len = 2048
+
+[systems.own]
+based_on = "H200"
+hbm_bytes = 2e11
+"""
+
 CONFIGS = """\
 model,accelerator,num_gpus,global_batch_size,tensor_parallel,pipeline_parallel,microbatch_size
 gpt3,A100,64,64,8,1,1
@@ -97,6 +110,30 @@ def edited(draw: st.DrawFn, text: str) -> str:
     return text
 
 
+VALUES = (
+    *("0", "1", "-1", "3", "1e309", "-0.0", "nan", "inf", "-inf", "1_000", "9223372036854775808"),
+    *("1e-320", "1e300", "0.5", "true", "", " ", "1979-05-27", "gpt3", "mine", "own", "none", "é"),
+    *('""', '"gpt3"', '"mine"', '"own"', '"H200"', '"tensor_2d"', '"a\\u0000b"', '"full"', '"3"'),
+    *("[]", "[[]]", "[1, 1]", '["gpt3", 3]', "{}", "{a = 1}", "[0]", "[true]", "[1e308, 2]"),
+    *("{powers_of_two = [3, 4]}", "{powers_of_two = [4, 3]}", "{divisors_of = 12}"),
+    *("{divisors_of = 0}", "{range = [1, 5]}", "{range = [5, 1, 0]}", "{range = []}"),
+)
+"""Values of a line of TOML, or of a field of CSV: some are right."""
+
+
+@st.composite
+def refilled(draw: st.DrawFn, text: str) -> str:
+    """Return a text in which values are others: its form stays, so that rules are reached."""
+    pattern = r"(?<== )[^\n]+" if " = " in text else r"(?<=[,\n])[^,\n]*"
+    spans = [match.span() for match in re.finditer(pattern, text)]
+    chosen = draw(st.sets(st.integers(0, len(spans) - 1), min_size=1, max_size=3))
+    for number in sorted(chosen, reverse=True):
+        start, end = spans[number]
+        value = draw(st.sampled_from(VALUES) | st.integers(-3, 5000).map(str))
+        text = text[:start] + value + text[end:]
+    return text
+
+
 @dataclass(frozen=True)
 class Case:
     """One input: a kind, and its text or its words."""
@@ -111,7 +148,7 @@ _ESTIMATORS = st.sampled_from(["roofline", "training_step", "megatron_flops", "l
 
 
 def _of(kind: str, text: str) -> st.SearchStrategy[Case]:
-    return st.builds(Case, st.just(kind), edited(text), estimator=_ESTIMATORS)
+    return st.builds(Case, st.just(kind), edited(text) | refilled(text), estimator=_ESTIMATORS)
 
 
 def _words() -> st.SearchStrategy[Case]:
@@ -131,6 +168,7 @@ KINDS: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
     "study": lambda: (
         _of("study", STUDY.format(estimator="roofline"))
         | _of("study", STUDY.format(estimator="training_step"))
+        | _of("study", STUDY.format(estimator="roofline") + OWN)
     ),
     "configurations": lambda: _of("configurations", CONFIGS),
     "runs": lambda: _of("runs", RUNS),

@@ -12,10 +12,15 @@ from typing import Any
 from tests.faults.processes import said, value_of
 from tests.faults.state import State, state_of, state_of_folder
 from warehouse.database import resources, snapshot
+from warehouse.database.connection import open_as_it_is
 from warehouse.database.sink import DuckDBSink
+from warehouse.database.sql_text import literal
 from warehouse.lake import collect as collecting
 from warehouse.lake import shard as sharding
 from warehouse.sweep import record, runner
+
+BLOCKS_AT, BLOCK_BYTES = 3 * 4096, 262_144
+"""Where the blocks of a DuckDB file begin, and their size."""
 
 GROUP_ROWS = 1
 """Rows of a commit group here: each cell is a group."""
@@ -38,7 +43,11 @@ RUNS = (
     "a,gpt3_1.3B,H100,8,64,{degree},{seconds}\nb,gpt3_1.3B,H100,16,64,{degree},{seconds}\n"
 )
 
+SIZES = (2048, 3072, 4096, 6144, 8192)
+"""Of timed products: a profile takes five of a kind."""
+
 DATABASE = "warehouse.duckdb"
+COPY = "copy.duckdb"
 FACTS = "facts"
 LAKE = "lake"
 
@@ -69,6 +78,16 @@ class Inputs:
         """The runs that take their place."""
         return self.folder / "newer.csv"
 
+    @property
+    def kernels(self) -> Path:
+        """Timings, which a profile of every database was calibrated to."""
+        return self.folder / "kernels.csv"
+
+    @property
+    def newer_kernels(self) -> Path:
+        """The timings of the profile that takes its place."""
+        return self.folder / "newer_kernels.csv"
+
     def write(self) -> None:
         """Write the files."""
         self.folder.mkdir(parents=True)
@@ -76,6 +95,10 @@ class Inputs:
         self.other.write_text(STUDY.format(name="other", accelerators='["H100", "H200"]'))
         self.runs.write_text(RUNS.format(degree=2, seconds=0.5))
         self.newer_runs.write_text(RUNS.format(degree=4, seconds=0.7))
+        for path, rate in ((self.kernels, 4e14), (self.newer_kernels, 5e14)):
+            lines = [f"bf16,{n},{n},{n},{2 * n**3 / rate},TN" for n in SIZES]
+            header = "number_format,num_rows,num_columns,inner_size,seconds,layout"
+            path.write_text("\n".join([header, *lines]) + "\n")
 
 
 Acknowledge = Callable[[int], None]
@@ -154,6 +177,12 @@ def _db(place: Path) -> tuple[object, ...]:
     return ("--db", place / DATABASE, "--wait", 300)
 
 
+def _calibration(timings: Path) -> list[object]:
+    """Return the command that stores a profile of timings, and replaces an earlier one."""
+    options = ("--accelerator", "H100 SXM 80GB", "--name", "own", "--replace")
+    return ["calibrate", "--kernels", timings, *options]
+
+
 PHASES = {
     phase.name: phase
     for phase in (
@@ -176,6 +205,15 @@ PHASES = {
             lambda p, i: ["measure", i.newer_runs, "--name", "ours", "--replace", *_db(p)],
         ),
         Phase(
+            "forget",
+            "swept",
+            lambda p, _: ["measure", "--drop", "ours", *_db(p)],
+            again=(0, 3),
+        ),
+        Phase("calibrate", "swept", lambda p, i: [*_calibration(i.newer_kernels), *_db(p)]),
+        Phase("repair", "hurt", lambda p, _: ["repair", *_db(p)]),
+        Phase("backup", "swept", lambda p, _: ["backup", p / COPY, "--force", *_db(p)]),
+        Phase(
             "export", "swept", lambda p, _: ["export", "--facts", p / FACTS, *_db(p)], again=(0, 3)
         ),
         Phase("import", "measured", lambda p, i: ["import", i.folder / FACTS, *_db(p)]),
@@ -191,9 +229,17 @@ PHASES = {
 }
 
 
+def _blocks_of(database: Path, table: str) -> list[int]:
+    """Return the blocks that hold columns of a table."""
+    with open_as_it_is(database) as connection:
+        query = f"select distinct block_id from pragma_storage_info({literal(table)}) order by 1"
+        return [block for (block,) in connection.execute(query).fetchall() if block >= 0]
+
+
 def whole_state(place: Path) -> State:
-    """Return all that a place holds: its database, its folder of facts and its lake."""
+    """Return all that a place holds: its database, its copy, its folder of facts and its lake."""
     found = state_of(place / DATABASE)
+    found.update({f"{COPY}/{name}": value for name, value in state_of(place / COPY).items()})
     for name in (FACTS, LAKE):
         if (place / name).is_dir():
             files = state_of_folder(place / name)
@@ -231,6 +277,7 @@ class Templates:
 
     def _measured(self, place: Path) -> None:
         self._do("measure", self.inputs.runs, "--name", "ours", *_db(place))
+        self._do(*_calibration(self.inputs.kernels), *_db(place))
 
     def _swept(self, place: Path) -> None:
         make_groups_small()
@@ -242,6 +289,27 @@ class Templates:
         replace(record, "compact", lambda *_, **__: None)
         self.copy("swept", place)
         self._do("drop", "small", *_db(place))
+
+    def _hurt(self, place: Path) -> None:
+        """A database with a flipped bit in a block of rows, which `repair` evaluates again."""
+        self.copy("swept", place)
+        database = place / DATABASE
+        sound = database.read_bytes()
+        for block in value_of(lambda: _blocks_of(database, "roofline")):
+            content = bytearray(sound)
+            content[BLOCKS_AT + block * BLOCK_BYTES + 1000] ^= 1
+            for path in place.iterdir():
+                path.unlink()
+            database.write_bytes(content)
+            if said("status", *_db(place))[0] or said("validate", "--deep", *_db(place))[0] != 4:
+                continue
+            code, _, err = said("repair", *_db(place))
+            if not code and " evaluated again" in err and ", 0 cells " not in err:
+                for path in place.iterdir():
+                    path.unlink()
+                database.write_bytes(content)
+                return
+        raise RuntimeError("no block has rows alone")
 
     def _facts(self, place: Path) -> None:
         self.copy("swept", place)

@@ -16,6 +16,8 @@ from warehouse.database.sql_text import literal, quoted
 State = dict[str, list[Any]]
 """Table or file -> its number of rows, and a hash that does not depend on their order."""
 
+UNREADABLE = "cannot be read"
+
 TIMED = ("sibling_record",)
 """Columns that say when something was stored, as those of type TIMESTAMP do."""
 
@@ -42,7 +44,10 @@ def hashed(connection: duckdb.DuckDBPyConnection) -> State:
     found = {}
     for table, names in tables.items():
         query = f"select count(*), sum(hash(row({', '.join(names)})))::varchar from {quoted(table)}"
-        found[table] = list(connection.execute(query).fetchall()[0])
+        try:
+            found[table] = list(connection.execute(query).fetchall()[0])
+        except duckdb.Error:
+            found[table] = [-1, UNREADABLE]
     return found
 
 
@@ -88,8 +93,13 @@ def half_stored(connection: duckdb.DuckDBPyConnection) -> list[str]:
             if relation.keeps_leading and relation.leading_table in stored
         },
     }
-    found = {name: connection.execute(query).fetchall() for name, query in queries.items()}
-    return [f"{name}: {rows[:3]}" for name, rows in found.items() if rows]
+    found: dict[str, Any] = {}
+    for name, query in queries.items():
+        try:
+            found[name] = connection.execute(query).fetchall()[:3]
+        except duckdb.Error:
+            found[name] = UNREADABLE
+    return [f"{name}: {rows}" for name, rows in found.items() if rows]
 
 
 def stored_cells(database: Path) -> list[int]:
@@ -129,6 +139,6 @@ def state_of_folder(folder: Path) -> State:
 
 def leftovers(place: Path) -> list[str]:
     """Return the temporary files of a folder, those of a database's log not counted."""
-    marks = (".new-", ".partial", ".compact", ".snapshot", ".progress")
+    marks = (".new-", ".partial", ".compact", ".repaired", ".snapshot", ".progress")
     paths = (path.relative_to(place).as_posix() for path in place.rglob("*"))
     return sorted(name for name in paths if any(mark in name for mark in marks))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import subprocess
@@ -30,6 +31,9 @@ _JITTER_SECONDS = 0.01
 
 SPARE = 1 << 22
 
+_PAGE = 4096
+_DISK_BYTES = 1 << 28
+
 
 @dataclass(frozen=True)
 class Undisturbed:
@@ -39,6 +43,8 @@ class Undisturbed:
     ----------
     before, after
         What the place held before and after it.
+    faults_before, cells_before
+        What was half stored before it, in a damaged database, and the cells.
     seconds
         Its processor time.
     num_bytes
@@ -47,6 +53,7 @@ class Undisturbed:
 
     before: State
     after: State
+    faults_before: list[str]
     cells_before: list[int]
     seconds: float
     num_bytes: int
@@ -103,6 +110,7 @@ class Campaign:
                 self.templates.make("facts")
             place = self.place(phase)
             before = value_of(lambda: whole_state(place))
+            faults = value_of(lambda: faults_of(place / DATABASE))
             cells = value_of(lambda: stored_cells(place / DATABASE))
             size = _size(place)
             ended = forked(lambda: phase.run(place, self.inputs, lambda _: None))
@@ -111,7 +119,9 @@ class Campaign:
                 raise RuntimeError(f"{phase.name}: {answer.err}")
             after = value_of(lambda: whole_state(place))
             growth = max(_size(place) - size, 0)
-            self._undisturbed[phase.name] = Undisturbed(before, after, cells, ended.seconds, growth)
+            self._undisturbed[phase.name] = Undisturbed(
+                before, after, faults, cells, ended.seconds, growth
+            )
             shutil.rmtree(place)
         return self._undisturbed[phase.name]
 
@@ -141,29 +151,41 @@ class Campaign:
         return outcome
 
     def full(self, name: str, seed: int) -> Outcome:
-        """Give a command a random amount of disk space, most often too little."""
+        """Give a command a random amount of disk space; if that was enough, half of it.
+
+        A command that needs no space at all is not hit.
+        """
         phase, random_ = PHASES[name], random.Random(f"{name} {seed}")
         usual = self.undisturbed(phase)
         outcome = Outcome(name, "full disk", seed)
         log = self.root / f"acknowledged-full-{seed}-{name}"
-        log.unlink(missing_ok=True)
-        self.templates.make(phase.start)
-        start = _size(self.templates.root / phase.start)
         room = random_.randrange(0, usual.num_bytes + SPARE // 2)
-        with small_disk(self.root / f"disk-{seed}", start + room) as disk:
-            if disk is None:
-                outcome.said = "no disk can be mounted here"
-                return outcome
-            place = self.place(phase, disk)
-            answer = self._said(forked(lambda: phase.run(place, self.inputs, acknowledge_in(log))))
-            outcome.said = answer.err.strip().splitlines()[-2] if answer.is_refusal else ""
-            outcome.is_hit = answer.code != 0
-            if outcome.is_hit and not (answer.is_refusal and "space" in answer.err):
-                outcome.lost.append(f"exit {answer.code}: {answer.err[-600:]}")
-            subprocess.run(["mount", "-o", "remount,size=2g", disk], check=True)
-            if outcome.is_hit:
-                self._judge(outcome, phase, place, log)
+        while not outcome.is_hit and not outcome.said and room:
+            room = room // 2 if room > _PAGE else 0
+            log.unlink(missing_ok=True)
+            with small_disk(self.root / f"disk-{seed}") as disk:
+                if disk is None:
+                    outcome.said = "no disk can be mounted here"
+                else:
+                    self._run_on(disk, room, outcome, phase, log)
         return outcome
+
+    def _run_on(self, disk: Path, room: int, outcome: Outcome, phase: Phase, log: Path) -> None:
+        """Run a command on a disk that has `room` bytes left; then give it space again."""
+        place = self.place(phase, disk)
+        filler = disk / "filler"
+        with filler.open("wb") as file:
+            free = shutil.disk_usage(disk).free
+            os.posix_fallocate(file.fileno(), 0, max(free - room, 1))
+        answer = self._said(forked(lambda: phase.run(place, self.inputs, acknowledge_in(log))))
+        filler.unlink()
+        outcome.is_hit = answer.code != 0
+        if not outcome.is_hit:
+            return
+        outcome.said = answer.err.strip().splitlines()[-2] if answer.is_refusal else answer.err
+        if not (answer.is_refusal and "space" in answer.err):
+            outcome.lost.append(f"exit {answer.code}: {answer.err[-600:]}")
+        self._judge(outcome, phase, place, log)
 
     def limited(self, name: str, seed: int) -> Outcome:
         """Let a command make no file larger than a random size, as `ulimit -f` does."""
@@ -226,7 +248,7 @@ class Campaign:
         if "both" not in self._undisturbed:
             place = self.place(PHASES["force"])
             state = value_of(lambda: whole_state(place))
-            self._undisturbed["both"] = Undisturbed({}, state, [], 0.0, 0)
+            self._undisturbed["both"] = Undisturbed({}, state, [], [], 0.0, 0)
             shutil.rmtree(place)
         return self._undisturbed["both"].after
 
@@ -246,7 +268,7 @@ class Campaign:
         except RuntimeError as error:
             outcome.lost.append(f"cannot be read: {error}")
             return
-        outcome.lost += faults
+        outcome.lost += [fault for fault in faults if fault not in usual.faults_before]
         outcome.is_complete = found == usual.after
         self._expect(outcome, Said(*opened), "status")
         if phase.in_groups:
@@ -325,10 +347,10 @@ def _size(place: Path) -> int:
 
 
 @contextmanager
-def small_disk(place: Path, size: int) -> Iterator[Path | None]:
-    """Mount a disk in memory of about `size` bytes; yield None where that is not permitted."""
+def small_disk(place: Path) -> Iterator[Path | None]:
+    """Mount a disk in memory; yield None where that is not permitted."""
     place.mkdir()
-    options = f"size={size},nr_inodes=100000"
+    options = f"size={_DISK_BYTES},nr_inodes=100000"
     done = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], check=False, capture_output=True
     )

@@ -225,18 +225,31 @@ def _lost(database: Path, cells: frozenset[int]) -> list[tuple[str, int]]:
 def _replace(file: Path, new: Path) -> Path:
     """Put `new` in the place of a damaged database; return the name that this one has from now on.
 
-    At no time is there no database: the damaged one has both names before it loses the first.
+    At no time is there no database, or one without its log: both have two names before they lose
+    the first.
     """
-    number = 1
-    while (kept := file.with_name(f"{file.name}{DAMAGED}{number if number > 1 else ''}")).exists():
-        number += 1
+    kept = _free_name(file)
+    log, kept_log = (path.with_name(f"{path.name}.wal") for path in (file, kept))
     try:
-        os.link(file, kept)
+        for path, name in ((file, kept), (log, kept_log)):
+            with suppress(FileNotFoundError, FileExistsError):  # no log, or one that was killed
+                os.link(path, name)
     except OSError:  # a file system without hard links
         file.rename(kept)
-    with suppress(FileNotFoundError):
-        file.with_name(f"{file.name}.wal").rename(kept.with_name(f"{kept.name}.wal"))
+        with suppress(FileNotFoundError):
+            log.rename(kept_log)
     new.replace(file)
+    log.unlink(missing_ok=True)
+    return kept
+
+
+def _free_name(file: Path) -> Path:
+    """Return a name for the damaged file that is free, or that a killed repair gave to it."""
+    number = 1
+    while (kept := file.with_name(f"{file.name}{DAMAGED}{number if number > 1 else ''}")).exists():
+        if kept.samefile(file):
+            break
+        number += 1
     return kept
 
 
