@@ -29,8 +29,9 @@ def check_target(out: Path) -> None:
     try:
         with suppress(FileNotFoundError, NotADirectoryError):
             out.stat()
-    except OSError as error:
-        raise InputError(f"{out}: cannot be reached: {error.strerror}") from None
+    except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{out}: cannot be reached: {reason}", "name another file") from None
     if out.is_dir():
         raise InputError(f"{out}: is a directory", hint="name a file")
     if not out.parent.is_dir():

@@ -1,9 +1,13 @@
-"""Processes of this machine: whether one is alive, when it started and what it runs."""
+"""Processes: whether one is alive, when it started, what it runs, and marks that are unique."""
 
 from __future__ import annotations
 
 import os
+import socket
 import time
+from contextlib import suppress
+from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 
 _LONGEST_COMMAND = 80
@@ -31,6 +35,36 @@ def started_ticks(pid: int) -> int | None:
         return int(status.rpartition(")")[2].split()[19])
     except (OSError, ValueError, IndexError):
         return None
+
+
+def own_mark() -> str:
+    """Return a name of this process that no other has, on any machine: letters, digits and dashes.
+
+    Processes that see each other by number share its first part: those of one start of one
+    machine, in one container.
+    """
+    pid = os.getpid()
+    return f"{_numbering()}-{pid}-{started_ticks(pid) or 0}"
+
+
+def has_ended(mark: str) -> bool | None:
+    """Return whether the process with a mark has ended; None: it ran on another machine."""
+    numbering, _, rest = mark.partition("-")
+    pid, _, ticks = rest.partition("-")
+    if numbering != _numbering() or not (pid.isdecimal() and ticks.isdecimal()):
+        return None
+    return not is_alive(int(pid)) or (started_ticks(int(pid)) or 0) != int(ticks)
+
+
+@cache
+def _numbering() -> str:
+    """Return what tells the numbers of processes here from those of other machines."""
+    parts = [socket.gethostname()]
+    with suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))
+    with suppress(OSError):
+        parts.append(str(Path("/proc/self/ns/pid").readlink()))
+    return blake2b(" ".join(parts).encode(), digest_size=6).hexdigest()
 
 
 def age_seconds(pid: int) -> float | None:

@@ -10,6 +10,7 @@ import pytest
 from estimators.contract import Refusal, RefusedError
 from tests.shared import Command
 from warehouse import Warehouse
+from warehouse.database.backup import backup
 from warehouse.errors import LONGEST_MESSAGE, MAX_SHOWN, DatabaseError, InputError
 from warehouse.limits import shown
 from warehouse.studies.toml_files import MAX_BYTES, MAX_DEPTH, read_toml
@@ -38,11 +39,27 @@ def test_an_argument_that_is_no_text_is_wrong_usage(
     assert "is not UTF-8 text\nhint: " in err
 
 
+def test_an_argument_with_a_zero_byte_is_wrong_usage(
+    warehouse: Command, empty_warehouse: Path
+) -> None:
+    code, out, err = warehouse("backup", "a\0b", "--db", empty_warehouse)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: argument 2, 'a\\x00b', has a zero byte\nhint: ")
+
+
 def test_python_refuses_such_texts_as_well(empty_warehouse: Path, database: Path) -> None:
     with pytest.raises(InputError, match=r"`model` .* is not UTF-8 text"):
         Warehouse(empty_warehouse).why(model=NOT_TEXT)
     with pytest.raises(DatabaseError, match="is not UTF-8 text"):
         Warehouse(database.with_name(NOT_TEXT)).sql("select 1")
+
+
+def test_python_refuses_names_of_files_with_a_zero_byte(empty_warehouse: Path) -> None:
+    frame = pl.DataFrame({"model": ["gpt3"]})
+    with pytest.raises(InputError, match="cannot be read: embedded null"):
+        Warehouse(empty_warehouse).evaluate("roofline", frame, catalog=Path("a\0.toml"))
+    with pytest.raises(InputError, match="cannot be reached: embedded null"):
+        backup(empty_warehouse, Path("a\0b"))
 
 
 KINDS: tuple[pl.DataType, ...] = (

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -27,7 +30,9 @@ def study(tmp_path: Path) -> Path:
     return place
 
 
-def test_two_shards_are_collected(warehouse: Command, study: Path, tmp_path: Path) -> None:
+def test_two_shards_are_collected(
+    warehouse: Command, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake, db = tmp_path / "lake", tmp_path / "a.duckdb"
     code, out, err = warehouse("sweep", study, "--lake", lake, "--shard", "1/2")
     assert (code, out) == (0, "")
@@ -35,8 +40,12 @@ def test_two_shards_are_collected(warehouse: Command, study: Path, tmp_path: Pat
     assert not db.exists()
     code, _, err = warehouse("collect", lake, "--db", db)
     assert code == 0
-    assert f"run it again with --lake {lake} --shard 2/2\n" in err
-    assert warehouse("sweep", study, "--lake", lake, "--shard", "2/2")[0] == 0
+    [again] = re.findall(r"run it again with `warehouse (.*)`", err)
+    assert shlex.split(again) == ["sweep", "small", "--lake", str(lake), "--shard", "2/2"]
+    monkeypatch.chdir(tmp_path)
+    study.rename(tmp_path / "elsewhere")  # as on a machine that has no such file
+    assert warehouse(*shlex.split(again))[0] == 0
+    (tmp_path / "elsewhere").rename(study)
     code, _, err = warehouse("collect", lake, "--db", db)
     assert code == 0
     assert "stored before" in err
@@ -87,3 +96,43 @@ def test_slurm_is_refused_where_there_is_none(
     assert code == 2
     assert "srun" in err
     assert "--engine local" in err
+
+
+def test_a_dry_run_says_what_one_shard_would_do(
+    warehouse: Command, study: Path, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+
+    def sizes(*options: str) -> dict[str, int]:
+        code, out, err = warehouse("sweep", study, "--lake", lake, *options, "--dry-run", "--json")
+        assert code == 0, err
+        [found] = json.loads(out)
+        return {key: value for key, value in found.items() if key.startswith(("cells", "missing"))}
+
+    parts = [sizes("--shard", f"{number}/2") for number in (1, 2)]
+    whole = sizes("--engine", "local")
+    assert not lake.exists()
+    assert {key: sum(part[key] for part in parts) for key in whole} == whole
+    assert whole["missing_cells"] == whole["cells"] == 5
+    assert all(part["cells"] for part in parts)
+
+    assert warehouse("sweep", study, "--lake", lake, "--shard", "1/2")[0] == 0
+    assert sizes("--shard", "1/2") == {**parts[0], "missing_cells": 0, "missing_rows": 0}
+    assert sizes("--shard", "2/2") == parts[1]
+    code, _, err = warehouse("sweep", study, "--lake", lake, "--shard", "1/2", "--dry-run")
+    assert (code, err.splitlines()[0]) == (
+        0,
+        f"small, shard 1/2: all {parts[0]['cells']} cells are in {lake} already",
+    )
+
+
+def test_a_study_whose_name_is_too_long_for_a_file_is_refused_by_its_name(
+    warehouse: Command, study: Path, tmp_path: Path
+) -> None:
+    study.write_text(STUDY.replace("small", "é" * 100))
+    code, _, err = warehouse("sweep", study, "--lake", tmp_path / "lake")
+    assert code == 3
+    assert "`name` ééé" in err
+    assert " is too long: " in err
+    assert "\nhint: take a shorter `name`" in err
+    assert not (tmp_path / "lake").exists()

@@ -16,10 +16,12 @@ import pytest
 import warehouse
 from tests.sql.test_sql_cases import VIEWS
 from warehouse.database import empty, source
+from warehouse.database.access import Access, accessing
 from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.failures import database_error
 from warehouse.database.file_format import CONFIG
 from warehouse.database.meta import is_stamped
+from warehouse.database.sink import transaction
 from warehouse.errors import DatabaseError, InputError
 
 SHELL = Path(sysconfig.get_path("scripts")) / "duckdb"
@@ -393,3 +395,29 @@ def test_a_changed_fingerprint_is_seen_although_the_files_are_the_same(database:
         assert not is_stamped(opened)
     with open_for_read(database) as opened:
         assert is_stamped(opened)
+
+
+def test_a_log_that_was_cut_is_said_once_and_a_whole_one_is_not(made: Path, tmp_path: Path) -> None:
+    path = tmp_path / "copy.duckdb"
+    insert = "insert into study by name select ? as study, 'e' as estimator, '{}' as definition"
+    with open_for_write(made) as connection:
+        for name in ("first", "second"):
+            with transaction(connection):
+                connection.execute(insert, [name])
+        shutil.copy2(made, path)  # with its attributes
+        shutil.copy2(f"{made}.wal", f"{path}.wal")
+    log = path.with_name(f"{path.name}.wal")
+    if not os.listxattr(log):
+        pytest.skip("the file system has no extended attributes")
+    said: list[str] = []
+    with accessing(Access(say=said.append)):
+        open_for_read(path).close()
+        assert said == []
+        os.truncate(log, log.stat().st_size - 5)
+        with open_for_read(path) as connection:
+            assert connection.execute("select study from study").fetchall() == [("first",)]
+        open_for_write(path).close()
+    [warning] = said
+    assert warning.startswith(f"warning: {path}: its log {log} was cut: it lacks 5 bytes")
+    assert "\nhint: if you have the whole log, put it there" in warning
+    assert not log.exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -28,6 +29,7 @@ from warehouse.lake.folder import Lake, complete_or_absent
 from warehouse.lake.jobs import Job, LostWorkerError
 from warehouse.lake.names import EngineName, Shard, read_shard, shard_of
 from warehouse.lake.shard import own_cells, prepare_lake, run_shard
+from warehouse.processes import own_mark
 from warehouse.studies.study import study_of_definition
 from warehouse.sweep.runner import plan, run_study
 
@@ -282,6 +284,30 @@ def test_a_full_disk_leaves_no_half_of_a_cell(
     cells = finished(place)
     assert cells
     assert all(Lake(place).fault_of(Lake(place).manifest(cell)) is None for cell in cells)
+
+
+def test_unfinished_files_of_ended_processes_are_removed_and_no_others(
+    lake: Path, database: Path
+) -> None:
+    folder = next(lake.glob("rows/*/*"))
+
+    def unfinished(name: str, mark: str) -> Path:
+        place = folder / f".{name}.{mark}-0a1b.partial"
+        place.write_bytes(b"PAR1")
+        return place
+
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        ended = pool.apply(own_mark)
+        pool.close()
+        pool.join()
+    yesterday = unfinished("4.parquet", "machine-1-1")
+    os.utime(yesterday, (0, 0))
+    complete = next(folder.glob("*.parquet"))
+    gone = [unfinished("1.parquet", ended), unfinished(complete.name, "machine-1-1"), yesterday]
+    kept = [unfinished("2.parquet", own_mark()), unfinished("3.parquet", "machine-1-1")]
+    collect(database, lake)
+    assert [place.exists() for place in (*gone, *kept)] == [False] * 3 + [True] * 2
+    assert complete.exists()
 
 
 # ---- engines ----

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warehouse.cli.common import say
+from warehouse.cli.common import put_for_people, say
 from warehouse.cli.options import DEFAULT_DATABASE, Database
-from warehouse.lake.names import EngineName, read_shard
+from warehouse.errors import MAX_SHOWN
+from warehouse.lake.names import EngineName, Shard, read_shard
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from warehouse.lake.collect import Collected
-    from warehouse.lake.names import Shard
+    from warehouse.show.formats import Format
     from warehouse.studies.study import Study
 
 _SECONDS_OF_LINE = 60.0
@@ -78,6 +79,58 @@ def sweep_into_lake(
     UsageError
         If options contradict each other.
     """
+    shard = _asked_shard(sharing, other_options)
+    if shard is None:
+        _run_all(study, sharing, db)
+    else:
+        _run_one(study, Path(str(sharing.lake)), shard)
+
+
+def put_estimate_of_shards(
+    study: Study, sharing: Sharing, form: Format, *, other_options: Mapping[str, bool]
+) -> None:
+    """Say what the shards that the options ask for would evaluate; write nothing.
+
+    Raises
+    ------
+    UsageError
+        If options contradict each other.
+    """
+    from warehouse.lake.estimate import estimate_shard
+    from warehouse.show.units import sweep_time_in_words
+
+    shard = _asked_shard(sharing, other_options)
+    found = estimate_shard(Path(str(sharing.lake)), study, shard or Shard(1, 1))
+    name = f"{study.name}, {'all shards' if shard is None else f'shard {shard}'}"
+    rows = f"{count(found.missing_rows, 'row')} of {count(found.missing_cells, 'cell')}"
+    if found.missing_rows:
+        time_ = sweep_time_in_words(found.seconds)
+        about = "about " if found.is_sampled else ""
+        say(f"{name}: {about}{rows} to evaluate and write, about {time_} of one process")
+    else:
+        say(f"{name}: all {count(found.cells, 'cell')} are in {sharing.lake} already")
+    sizes = {
+        "study": study.name,
+        "shard": "" if shard is None else str(shard),
+        "cells": found.cells,
+        "rows": found.rows,
+        "missing_cells": found.missing_cells,
+        "missing_rows": found.missing_rows,
+        "sweep_seconds": found.seconds,
+        "is_sampled": found.is_sampled,
+    }
+    drop = ("sweep_seconds", "is_sampled")  # in the line above
+    put_for_people(tuple(sizes), [list(sizes.values())], form, drop=drop)
+
+
+def _asked_shard(sharing: Sharing, other_options: Mapping[str, bool]) -> Shard | None:
+    """Return the shard that the options ask for; None: an engine runs all.
+
+    Raises
+    ------
+    UsageError
+        If options contradict each other.
+    """
     from warehouse.errors import UsageError
 
     for name, is_given in other_options.items():
@@ -92,11 +145,22 @@ def sweep_into_lake(
         ):
             if value is not None:
                 raise UsageError(f"`{name}` needs `--engine`", "slurm, ray or local")
-        _run_one(study, Path(str(sharing.lake)), read_shard(sharing.shard or "1/1"))
-        return
+        return read_shard(sharing.shard or "1/1")
     if sharing.shard is not None:
         raise UsageError("`--engine` starts every shard: leave `--shard` out", "--shards N")
-    _run_all(study, sharing, db)
+    if sharing.shards is None and sharing.engine is not EngineName.LOCAL:
+        raise UsageError(f"`--engine` {sharing.engine} needs `--shards N`", "one for each job")
+    return None
+
+
+def study_of_lake(study: str, sharing: Sharing) -> Study | None:
+    """Return the study of this name that the lake has; None: it has none, or this is a file."""
+    if sharing.lake is None or Path(study).is_file():
+        return None
+    from warehouse.lake.folder import Lake
+
+    lake = Lake(sharing.lake)
+    return lake.study(study) if lake.has_study(study) else None
 
 
 def needs_lake(sharing: Sharing) -> None:
@@ -134,15 +198,12 @@ def _run_one(study: Study, folder: Path, shard: Shard) -> None:
 
 
 def _run_all(study: Study, sharing: Sharing, db: Path) -> None:
-    from warehouse.errors import UsageError
     from warehouse.lake.engines import engine, run_shards
     from warehouse.lake.shard import prepare_lake
     from warehouse.sweep.cores import usable_cores
 
     assert sharing.lake is not None
     assert sharing.engine is not None
-    if sharing.shards is None and sharing.engine is not EngineName.LOCAL:
-        raise UsageError(f"`--engine` {sharing.engine} needs `--shards N`", "one for each job")
     options = dict(map(_option, sharing.engine_option or []))
     prepare_lake(sharing.lake, study)
     starter = engine(sharing.engine, sharing.lake, options)
@@ -201,7 +262,8 @@ def collect(
     """Take the finished cells of a lake into the database.
 
     Each cell is stored once, however often this runs. Each file is compared with its hash first.
-    Shards with unfinished cells are named, with the options that run them again.
+    Shards with unfinished cells are named, with the command that runs them again on any machine
+    that sees the folder.
     """
     from warehouse.lake.collect import collect as collect_lake
 
@@ -220,8 +282,8 @@ def _say_collected(study: Collected, folder: Path) -> None:
     say(f"{study.study}: {count(study.rows, 'row')} of {count(study.cells, 'cell')} new{before}")
     for fault in study.damaged:
         say(f"{fault}; the cell counts as missing")
-    for shard, cells in study.missing.items():
-        say(
-            f"shard {shard} lacks {count(cells, 'cell')}: run it again with"
-            f" --lake {shlex.quote(str(folder))} --shard {shard}"
-        )
+    for shard, cells in list(study.missing.items())[:MAX_SHOWN]:
+        again = ["warehouse", "sweep", study.study, "--lake", str(folder), "--shard", str(shard)]
+        say(f"shard {shard} lacks {count(cells, 'cell')}: run it again with `{shlex.join(again)}`")
+    if len(study.missing) > MAX_SHOWN:
+        say(f"{len(study.missing) - MAX_SHOWN:,} other shards lack cells as well")

@@ -96,8 +96,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _not_text(arguments: Sequence[str]) -> str | None:
-    """Return what is wrong with arguments of which one is not UTF-8: no library can take it."""
+    """Return what is wrong with arguments of which one is not text: no library can take it."""
     for number, argument in enumerate(arguments, 1):
+        if "\0" in argument:  # from Python: no shell passes it on
+            return (
+                f"argument {number}, {ascii(argument)[:120]}, has a zero byte\n"
+                "hint: leave it out: no name of a file and no value has one"
+            )
         try:
             argument.encode()
         except UnicodeEncodeError:

@@ -63,8 +63,10 @@ def status(*, output: Output, db: WatchedDatabase = DEFAULT_DATABASE) -> None:
 
 def _put_stored(db: Path, output: Output) -> None:
     from warehouse.database.connection import open_for_read
+    from warehouse.database.leftovers import leftovers
 
     with open_for_read(db) as connection:
+        left = leftovers(db.resolve())  # of no process: this one reads, so that none writes
         studies = fetched(connection, _STUDIES)
         relations = fetched(connection, _RELATIONS)
     size = db.stat().st_size
@@ -72,11 +74,17 @@ def _put_stored(db: Path, output: Output) -> None:
         "database": str(db),
         "bytes": size,
         "running": None,
+        "leftovers": {path.name: size for path, size in left.items()},
         "studies": records(studies),
         "relations": records(relations),
     }
     if not output.is_json:
         say(f"{db}: {size / 1e6:,.1f} MB, no sweep is running")
+    if left and not output.is_json:
+        say(
+            f"{db}: a command that was killed left {', '.join(path.name for path in left)}"
+            f" ({sum(left.values()) / 1e6:,.1f} MB); the next command that writes removes it"
+        )
     with output.opened():
         if output.is_json:
             put_document(document)

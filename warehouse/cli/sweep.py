@@ -13,7 +13,13 @@ import typer
 from warehouse.cli import completion
 from warehouse.cli.common import put_for_people, say
 from warehouse.cli.interrupts import interruptible
-from warehouse.cli.lake import Sharing, needs_lake, sweep_into_lake
+from warehouse.cli.lake import (
+    Sharing,
+    needs_lake,
+    put_estimate_of_shards,
+    study_of_lake,
+    sweep_into_lake,
+)
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Database,
@@ -76,8 +82,8 @@ def sweep(
     variant or a profile is stored under a name that ends in it, next to the original.
 
     With --lake, parts of a study run on machines that share a folder and nothing else:
-    --shard evaluates one part, --engine starts all of them. `warehouse collect` takes finished
-    cells into a database.
+    --shard evaluates one part, --engine starts all of them. STUDY may then be the name of a study
+    of the lake. `warehouse collect` takes finished cells into a database.
     """
     from warehouse.errors import UsageError
     from warehouse.sweep.asked import asked_study
@@ -86,13 +92,18 @@ def sweep(
         needs_lake(sharing)
     if not dry_run and output != Output():
         raise UsageError("--format, --out and --json need `--dry-run`", "a sweep prints no rows")
-    loaded = asked_study(study, db, mending.variant, mending.mend, profile)
+    is_as_recorded = mending.variant is None and mending.mend is None and profile is None
+    loaded = study_of_lake(study, sharing) if is_as_recorded else None
+    loaded = loaded or asked_study(study, db, mending.variant, mending.mend, profile)
+    others = {"--force": force, "--workers": workers is not None}
     if dry_run:
         with output.opened():
-            _put_estimate(loaded, db, output.form, force=force)
+            if sharing.lake is None:
+                _put_estimate(loaded, db, output.form, force=force)
+            else:
+                put_estimate_of_shards(loaded, sharing, output.form, other_options=others)
         return
     if sharing.lake is not None:
-        others = {"--force": force, "--workers": workers is not None}
         sweep_into_lake(loaded, sharing, db, other_options=others)
         return
     from warehouse.sweep.estimate import estimate

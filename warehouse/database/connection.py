@@ -16,6 +16,7 @@ from warehouse.database.access import current
 from warehouse.database.failures import ANOTHER, database_error, foreign_log
 from warehouse.database.file_format import CONFIG
 from warehouse.database.leftovers import NEW, SNAPSHOT, remove_abandoned, remove_leftovers
+from warehouse.database.log_length import missing_log_bytes
 from warehouse.database.meta import is_stamped
 from warehouse.errors import DatabaseError, LockedError
 
@@ -30,6 +31,9 @@ _ADDRESS = re.compile(r"[A-Za-z0-9_]{2,}:")
 """DuckDB takes such a beginning for a server or an extension, which it would download."""
 
 _POLL_SECONDS = 0.1
+
+_SAID_CUT: set[tuple[Path, int]] = set()
+"""Logs that this process has warned of, each with its missing bytes."""
 
 
 def open_for_write(path: Path) -> duckdb.DuckDBPyConnection:
@@ -184,6 +188,7 @@ def _exists(path: Path) -> bool:
     if header[_MAGIC_AT:] != _MAGIC:
         raise DatabaseError(f"{path}: is not a DuckDB database", f"move it away, or {ANOTHER}")
     _refuse_foreign_log(path)
+    _warn_of_cut_log(path)
     return True
 
 
@@ -202,6 +207,21 @@ def _refuse_foreign_log(path: Path) -> None:
         return
     if len(head) >= len(_LOG_HEAD) and any(head) and not head.startswith(_LOG_HEAD):
         raise foreign_log(path, log)
+
+
+def _warn_of_cut_log(path: Path) -> None:
+    """Say once that a log ends before its last commit: DuckDB would pass over it in silence."""
+    file = _file_of(path)
+    log = file.with_name(f"{file.name}.wal")
+    missing = missing_log_bytes(log)
+    if missing and (log, missing) not in _SAID_CUT:
+        _SAID_CUT.add((log, missing))
+        current().say(
+            f"warning: {path}: its log {log} was cut: it lacks {missing:,} bytes that were"
+            " committed, and what they held is lost\n"
+            "hint: if you have the whole log, put it there before a command writes; else run the "
+            "last commands again: a sweep evaluates the cells that are missing"
+        )
 
 
 def _create(path: Path) -> None:

@@ -22,27 +22,44 @@ PARTIAL = ".partial"
 PROGRESS = ".progress.json"
 
 
-def remove_leftovers(database: Path) -> None:
-    """Remove what killed processes left next to a database that this process may write to alone.
+def leftovers(database: Path) -> dict[Path, int]:
+    """Return the files that killed processes left next to a database, with their sizes.
 
-    A writer holds the lock: no other process sweeps, shrinks the file or publishes a snapshot.
-    New files of processes that still run stay.
+    Call it while this process has the database open: then none writes to it, shrinks it or
+    publishes a snapshot. New files of processes that still run are left out.
     """
     endings = (COMPACTED, f"{COMPACTED}.wal", REPAIRED, f"{REPAIRED}.wal", SNAPSHOT, PROGRESS)
-    for ending in (*endings, SNAPSHOT + PARTIAL, PROGRESS + PARTIAL):
-        _remove(database.with_name(database.name + ending))
-    remove_abandoned(database)
+    own = [*endings, SNAPSHOT + PARTIAL, PROGRESS + PARTIAL]
+    paths = [*(database.with_name(database.name + ending) for ending in own), *_abandoned(database)]
+    found = {}
+    for path in paths:
+        with suppress(OSError):
+            found[path] = path.stat().st_size
+    return found
+
+
+def remove_leftovers(database: Path) -> None:
+    """Remove what killed processes left next to a database that this process may write to."""
+    for path in leftovers(database):
+        _remove(path)
 
 
 def remove_abandoned(target: Path) -> None:
     """Remove new files for `target` whose processes have ended."""
+    for path in _abandoned(target):
+        _remove(path)
+
+
+def _abandoned(target: Path) -> list[Path]:
     start = f"{target.name}{NEW}"
+    found = []
     with suppress(OSError):
         for path in target.parent.iterdir():
             if path.name.startswith(start):
                 number = path.name[len(start) :].removesuffix(".wal")
                 if number.isdecimal() and not is_alive(int(number)):
-                    _remove(path)
+                    found.append(path)
+    return found
 
 
 def _remove(path: Path) -> None:

@@ -16,6 +16,7 @@ from estimators.contract import Cell, Columns, Estimator, Relation, variant_name
 from estimators.registry import all_estimators
 from warehouse.database import stored_best
 from warehouse.database.leading import LeadingRows
+from warehouse.database.log_length import note_log_length
 from warehouse.database.pieces import given
 from warehouse.database.record_batches import record_batches, schema_of
 from warehouse.database.sql_text import quoted
@@ -127,6 +128,7 @@ class transaction:  # noqa: N801 - reads as a statement: with transaction(connec
         self._open.discard(id(self._connection))
         if kind is None:
             self._connection.commit()
+            note_log_length(self._connection)
         else:
             with suppress(duckdb.Error):  # a full disk has ended the transaction already
                 self._connection.rollback()

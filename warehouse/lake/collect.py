@@ -77,7 +77,7 @@ def collect(database: Path, folder: Path) -> CollectReport:
     """Take every finished cell of a lake into a database, once each.
 
     A file that is not as it was written is set aside: the next run of its shard evaluates the cell
-    again. The lake stays as it is otherwise.
+    again. What ended processes left unfinished is removed. The lake stays as it is otherwise.
 
     Raises
     ------
@@ -88,6 +88,7 @@ def collect(database: Path, folder: Path) -> CollectReport:
     """
     lake = Lake(folder)
     lake.check()
+    lake.remove_abandoned()
     studies = lake.studies()
     if not studies:
         raise InputError(f"{folder}: has no study", "start one with `warehouse sweep --lake`")

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -26,6 +27,8 @@ from urllib.parse import quote, unquote
 from estimators.contract import variant_name
 from warehouse.errors import InputError
 from warehouse.lake.names import Shard
+from warehouse.limits import shown
+from warehouse.processes import has_ended, own_mark
 from warehouse.studies.study import study_of_definition
 from warehouse.transfer.folder import digest_of, partition_of
 
@@ -43,6 +46,15 @@ FORMAT_VERSION = 1
 
 DAMAGED = ".damaged"
 """Ending of a manifest that was set aside: the next run of its shard evaluates the cell again."""
+
+_PARTIAL = ".partial"
+
+_ABANDONED_SECONDS = 86_400.0
+"""Age of an unfinished file after which its process, on another machine, counts as ended: a cell
+takes seconds."""
+
+_LONGEST_NAME = 255
+"""Bytes of the name of a file, on the usual file systems (NAME_MAX of POSIX.1-2017 limits.h)."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +145,22 @@ class Lake:
 
     # ---- studies and shards ----
 
+    def refuse_long_name(self, study: Study) -> None:
+        """Refuse a study whose file in the lake would have a name that no file system takes.
+
+        Raises
+        ------
+        InputError
+            If its name is too long.
+        """
+        more = len(partial_name(self._study_place(study.name))) - _LONGEST_NAME
+        if more > 0:
+            raise InputError(
+                f"{study.file}: `name` {shown(study.name)} is too long: a file of the lake has it"
+                f" in its own name, which then is {more} bytes longer than {_LONGEST_NAME}",
+                "take a shorter `name`; a letter other than a to z takes up to 12 bytes",
+            )
+
     def add_study(self, study: Study) -> None:
         """Record a study; one of that name must be the same.
 
@@ -163,6 +191,10 @@ class Lake:
             If a file of one is damaged.
         """
         return [self.study(unquote(path.stem)) for path in sorted(self._parts("studies", "*.json"))]
+
+    def has_study(self, name: str) -> bool:
+        """Return whether the lake has a study of this name."""
+        return self._study_place(name).is_file()
 
     def study(self, name: str) -> Study:
         """Return one study.
@@ -258,12 +290,23 @@ class Lake:
         return None
 
     def remove_abandoned(self) -> None:
-        """Remove what killed processes left of files that are complete now."""
+        """Remove what ended processes left unfinished.
+
+        A file is removed if it has been completed by another, if its process ran here and has
+        ended, or if nobody has written to it for a day. Should a process go on after that, it
+        fails when it completes the file, and its shard is to be run again.
+        """
+        latest = time.time() - _ABANDONED_SECONDS
         for pattern in ("", "studies/", "shards/*/", "rows/*/*/", "cells/"):
-            for place in self._parts(".", f"{pattern}.*.partial"):
-                complete = place.name[1:].rpartition(".partial")[0].rpartition(".")[0]
-                if place.with_name(complete).exists():
-                    with suppress(OSError):
+            for place in self._parts(".", f"{pattern}.*{_PARTIAL}"):
+                name, _, mark = place.name[1:].removesuffix(_PARTIAL).rpartition(".")
+                with suppress(OSError):
+                    is_complete = place.with_name(name).exists()
+                    if (
+                        is_complete
+                        or has_ended(mark.rpartition("-")[0])
+                        or (place.stat().st_mtime < latest)
+                    ):
                         place.unlink()
 
     def set_aside(self, cell_id: int) -> None:
@@ -286,6 +329,11 @@ class Lake:
 _AGAIN = "remove this file and run the shard again"
 
 
+def partial_name(place: Path) -> str:
+    """Return a name for a file that becomes `place` once it is complete."""
+    return f".{place.name}.{own_mark()}-{uuid.uuid4().hex[:8]}{_PARTIAL}"
+
+
 @contextmanager
 def complete_or_absent(place: Path) -> Iterator[Path]:
     """Yield a path to write to, which becomes `place` when the block ends.
@@ -295,7 +343,7 @@ def complete_or_absent(place: Path) -> Iterator[Path]:
     faster one may remove the unfinished file of the other.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
-    partial = place.with_name(f".{place.name}.{uuid.uuid4().hex}.partial")
+    partial = place.with_name(partial_name(place))
     try:
         yield partial
         try:

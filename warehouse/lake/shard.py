@@ -55,6 +55,22 @@ def prepare_lake(folder: Path, study: Study) -> Lake:
         If the folder is something else, has another study of that name, or cannot be written; or
         if the study takes a stored profile, which is in a database.
     """
+    refuse_profiles(study)
+    lake = Lake(folder)
+    lake.refuse_long_name(study)
+    lake.prepare()
+    lake.add_study(study)
+    return lake
+
+
+def refuse_profiles(study: Study) -> None:
+    """Refuse a study that takes a stored profile: shards share no database.
+
+    Raises
+    ------
+    InputError
+        If it does.
+    """
     profiles = {str(name) for space in study.spaces for name in space.get(COLUMN, ())} - {DEFAULT}
     if profiles:
         raise InputError(
@@ -62,10 +78,6 @@ def prepare_lake(folder: Path, study: Study) -> Lake:
             " do not share",
             "sweep into the database, without --lake",
         )
-    lake = Lake(folder)
-    lake.prepare()
-    lake.add_study(study)
-    return lake
 
 
 def run_shard(

@@ -90,8 +90,9 @@ def _read(path: Path, file: str, kind: str) -> str:
         raise InputError(f"{file}: there is no such file") from None
     except IsADirectoryError:
         raise InputError(f"{file}: is a directory, not {kind}", hint="name a .toml file") from None
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read: {error.strerror}") from None
+    except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{file}: cannot be read: {reason}") from None
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -1,0 +1,50 @@
+"""The size of a shard before it runs: cells, rows and seconds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from warehouse.lake.folder import Lake
+from warehouse.lake.shard import refuse_profiles
+from warehouse.sweep.estimate import Estimate, estimate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from warehouse.lake.names import Shard
+    from warehouse.studies.study import Study
+
+
+def estimate_shard(folder: Path, study: Study, shard: Shard) -> Estimate:
+    """Return the size of a shard, and of what the lake lacks of it; writes nothing.
+
+    Content ids deal the cells evenly. Where only a sample of the cells is known, a shard has one
+    Nth of the rows, and its finished cells are as large as the others.
+
+    Parameters
+    ----------
+    folder
+        The lake; it may be missing.
+
+    Raises
+    ------
+    InputError
+        If the study is refused, or takes a stored profile.
+    """
+    refuse_profiles(study)
+    Lake(folder).refuse_long_name(study)
+    whole = estimate(study, folder / "lake.json", force=True)  # it reads no database
+    own = {cell for cell in Lake(folder).cells() if shard.has(cell)}
+    if whole.is_sampled:
+        cells, rows = whole.cells // shard.of, whole.rows // shard.of
+        missing_cells = max(cells - len(own), 0)
+        missing_rows = rows * missing_cells // cells if cells else 0
+    else:
+        sizes = {cell.id: count for cell, count in whole.counted.cells if shard.has(cell.id)}
+        missing = [count for cell, count in sizes.items() if cell not in own]
+        cells, rows = len(sizes), sum(sizes.values())
+        missing_cells, missing_rows = len(missing), sum(missing)
+    return replace(
+        whole, cells=cells, rows=rows, missing_cells=missing_cells, missing_rows=missing_rows
+    )
