@@ -282,10 +282,13 @@ def _balanced(values: Values, stages: Any) -> tuple[Any, Any]:
     layers, hidden = values["num_layers"], values["hidden_size"]
     width = values["num_heads"] * values["head_size"]
     cost = 4 * width * hidden + 3 * values["ffn_hidden_size"] * hidden
-    each = (layers + values["vocab_size"] * hidden / cost) / stages
+    # one quotient of whole numbers: a share that is a whole number of layers is exact, and not
+    # exceeded by as many
+    total = layers * cost + values["vocab_size"] * hidden
+    each = total / (stages * cost)
     # stages before the one that takes the last layer
-    before = np.minimum(np.ceil(layers / each), stages) - 1
-    taken = np.where(before > 0, np.floor(before * each) + 1, 0.0)
+    before = np.minimum(np.ceil(layers * stages * cost / total), stages) - 1
+    taken = np.where(before > 0, np.floor(before * total / (stages * cost)) + 1, 0.0)
     return np.minimum(np.floor(each) + 1, layers), np.maximum(layers - taken, 0.0)
 
 

@@ -8,6 +8,7 @@ last one the output layer with the layers that predict further tokens.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -206,7 +207,9 @@ def balanced(layers: int, stages: int, output_layers: float) -> tuple[list[int],
     each, sizes, stage = (layers + output_layers) / stages, [0] * stages, 0
     for taken in range(1, layers + 1):
         sizes[stage] += 1
-        if taken > each * (stage + 1) and stage < stages - 1:
+        share = each * (stage + 1)
+        is_exceeded = taken > share and not math.isclose(taken, share)
+        if is_exceeded and stage < stages - 1:
             stage += 1
     return sizes, stage
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from estimators.training_step.pipelines import stage_layers
+from estimators.training_step.placement import balanced
 from tests.estimators.training_step_cases import FREE, step, step_with
 from tests.estimators.training_step_figures import CORE, FORWARD, OUTPUT, SMALL, close
 
@@ -43,6 +44,24 @@ def test_a_stage_takes_layers_until_its_share_is_exceeded(
     assert [float(one[0]) for one in even] == [16 / stages, 16 / stages]
 
 
+def test_a_share_of_a_whole_number_of_layers_is_not_exceeded_by_them() -> None:
+    # 4 x 4096^2 + 3 x 14336 x 4096 = 243,269,632 weights a layer, the output layer has 131072 x
+    # 4096 = 536,870,912. 29 of 32 shares are 29 / 32 x 8,321,499,136 = 31 x 243,269,632: the stage
+    # that has the 31st layer has the 32nd as well, and the output layer is alone.
+    shape = {
+        **LLAMA_1B,
+        "num_layers": 32.0,
+        "hidden_size": 4096.0,
+        "head_size": 128.0,
+        "ffn_hidden_size": 14336.0,
+    }
+    layout = {"pipeline_parallel": np.array([32.0])}
+    found = stage_layers({**shape, "balances_stages": True}, layout)
+    assert [float(one[0]) for one in found] == [2, 0]
+    sizes, output = balanced(32, 32, 536_870_912 / 243_269_632)
+    assert (sizes[28], sizes[29:], output) == (2, [0, 0, 0], 29)
+
+
 def test_the_slowest_of_balanced_stages_sets_the_pace() -> None:
     # 4 x 512^2 + 3 x 2048 x 512 weights a layer, of 8,192 words as many: 5 in all, 2.5 a stage;
     # three layers, and one with the output layer
@@ -56,12 +75,12 @@ def test_the_slowest_of_balanced_stages_sets_the_pace() -> None:
 
 def test_memory_is_that_of_the_fuller_stage() -> None:
     shape = {**SMALL, "vocab_size": 8192, "pipeline_parallel": 2, "stored_weight_bytes": 2.0}
-    even, balanced = step_with(shape, {}, {"balances_stages": True})
+    even, own = step_with(shape, {}, {"balances_stages": True})
     # 12 x 512^2 + 13 x 512 a layer; the first stage has a layer more
-    assert balanced["weights_bytes"] - even["weights_bytes"] == close(2 * (12 * 512**2 + 13 * 512))
+    assert own["weights_bytes"] - even["weights_bytes"] == close(2 * (12 * 512**2 + 13 * 512))
 
 
 def test_one_stage_has_all_layers() -> None:
     slow = {**SMALL, "hbm_bytes_per_second": 1e9, "matrix_flops_per_second": FREE}
-    even, balanced = step_with(slow, {}, {"balances_stages": True})
-    assert even == balanced
+    even, own = step_with(slow, {}, {"balances_stages": True})
+    assert even == own
