@@ -103,7 +103,11 @@ GALLERY = {
         Shown("published_parts", "", "Parts of each predicted step, over the measured one."),
         Shown("layout_rank", "", "Published layouts are good ones, seldom the best."),
         Shown("errata", "", "Each mend of a published formula changes the best step on its own."),
-        Shown("kernels", "--accelerator 'H100 SXM 80GB'", "Thin products are slow."),
+        Shown(
+            "kernels",
+            "",
+            "Thin products are slow, most of all in the formats with the highest peaks.",
+        ),
     ),
     "Plans and their price": (
         Shown(

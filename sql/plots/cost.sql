@@ -1,5 +1,7 @@
--- Dollars, energy and carbon of a run on each system, by kind of price and by grid.
--- Grain: one row per system and basis of a price, or system and grid
+-- Dollars, energy and carbon of a run on each system, by kind of price and by grid of the site.
+-- Grain: one row per system and basis of a price, system and basis of its power, or system and grid
+--
+-- `quantity` is in dollars, kWh or kg. Of each price the last year that is known counts.
 with price as (
     select
         estimator,
@@ -27,22 +29,10 @@ with price as (
 ),
 
 energy as (
-    select
-        estimator,
-        variant,
-        model,
-        seq_len,
-        accelerator,
-        num_gpus,
-        dataset_tokens,
-        'grid' as kind,
-        grid as source,
-        lowest_kg_co2e as quantity,
-        training_seconds,
-        cast(null as integer) as year
+    select *
     from training_energy_for($tokens, only_num_gpus := $num_gpus)
     where
-        lowest_kg_co2e is not null
+        lowest_energy_kwh is not null
         and is_default
         and coalesce(system_changes, '') = ''
         and coalesce(assumptions, '') = ''
@@ -55,6 +45,35 @@ energy as (
 select *
 from price
 union all
-select *
+-- the power of a run does not depend on its grid
+select distinct
+    estimator,
+    variant,
+    model,
+    seq_len,
+    accelerator,
+    num_gpus,
+    dataset_tokens,
+    'energy' as kind,
+    power_basis as source,
+    lowest_energy_kwh as quantity,
+    training_seconds,
+    cast(null as integer) as year
 from energy
+union all
+select
+    estimator,
+    variant,
+    model,
+    seq_len,
+    accelerator,
+    num_gpus,
+    dataset_tokens,
+    'grid' as kind,
+    grid as source,
+    lowest_kg_co2e as quantity,
+    training_seconds,
+    cast(null as integer) as year
+from energy
+where lowest_kg_co2e is not null
 order by all

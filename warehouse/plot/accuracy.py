@@ -26,12 +26,10 @@ def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
         pl.col("time_relative_error").clip(-EDGE, EDGE)
     )
     scale = alt.Scale(domain=[-0.85, EDGE], nice=False, clamp=True)
-    x = alt.X("time_relative_error:Q", scale=scale).axis(
-        title="Predicted step time over measured, less one",
-        format="+.0%",
-        grid=True,
-        values=[tick / 10 for tick in range(-8, 11, 2)],
+    axis = parts.change_axis(
+        "Error of the predicted step time", values=[tick / 10 for tick in range(-8, 11, 2)]
     )
+    x = alt.X("time_relative_error:Q", scale=scale, axis=axis)
     y = alt.Y("label:N", sort=order, title=None)
     interval = (
         alt.Chart(groups)
@@ -49,7 +47,7 @@ def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
         steps.encode(x=x, y=y),
         middle.encode(x=alt.X("median:Q", scale=scale), y=y),
     ).properties(
-        title=parts.headed(finding(frame), shown(frame), WIDTH + 150),
+        title=parts.headed(finding(frame), shown(frame), WIDTH + 190),
         width=WIDTH,
         height=ROW * len(order),
     )
@@ -90,6 +88,7 @@ def shown(frame: pl.DataFrame) -> str:
     """Return what the picture shows."""
     return (
         "A tick for each published step, a dot at the median of its group, a bar for the interval "
-        f"of its predictions; left of 0 is too fast; in brackets the steps; "
+        "of its predictions; below 0% the prediction is too fast; errors beyond an end are drawn "
+        f"there; in brackets the number of steps; "
         f"{parts.estimate_words(frame)}, nothing fitted"
     )

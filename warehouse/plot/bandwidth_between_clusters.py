@@ -8,7 +8,7 @@ import altair as alt
 import polars as pl
 
 from warehouse.plot import parts
-from warehouse.plot.theme import HEIGHT, LIGHT, RAMP, WIDTH, Theme
+from warehouse.plot.theme import HEIGHT, LIGHT, WIDTH, Theme
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
@@ -20,7 +20,7 @@ MOST = 8
 """Numbers of clusters that are drawn; of more, some are left out evenly."""
 
 
-def chart(frame: pl.DataFrame, _theme: Theme = LIGHT) -> ChartType:
+def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
     """Return the chart of the rows of sql/plots/bandwidth_between_clusters.sql."""
     counts = sorted(set(frame["num_clusters"].to_list()))
     kept = (
@@ -45,10 +45,9 @@ def chart(frame: pl.DataFrame, _theme: Theme = LIGHT) -> ChartType:
     y = alt.Y("slowdown:Q", scale=parts.log_scale(1, slow, 1.06)).axis(
         title="Training time over that without a network", values=ticks, format="~r"
     )
-    ramp = [
-        RAMP[round(n * (len(RAMP) - 2) / max(1, len(names) - 1)) + 1] for n in range(len(names))
-    ]
-    colour = alt.Color("clusters:N", scale=alt.Scale(domain=names, range=ramp), title="Clusters")
+    colour = alt.Color(
+        "clusters:N", scale=alt.Scale(domain=names, range=theme.ramp(len(names))), title="Clusters"
+    )
     lines = alt.Chart(rows).mark_line(point=True).encode(x=x, y=y, color=colour)
     found: ChartType = lines.properties(
         title=parts.headed(finding(frame), shown(frame)), width=WIDTH, height=HEIGHT

@@ -36,7 +36,7 @@ def finding(frame: pl.DataFrame) -> str:
     }
     largest = max(others, key=lambda name: others[name])
     return (
-        f"On {last['num_gpus']:,} {last['accelerator']} arithmetic is {share:.0%} of the step, "
+        f"On {last['num_gpus']:,} {last['accelerator']}, arithmetic is {share:.0%} of the step, "
         f"{parts.STEP_PARTS[largest]} {others[largest] / last['step_seconds']:.0%}"
     )
 
@@ -47,5 +47,6 @@ def shown(frame: pl.DataFrame) -> str:
     domain = f" in NVLink domains of {first['nvlink_size']}" if first["nvlink_size"] else ""
     return (
         f"The best layout of {first['model']} on each number of {first['accelerator']}{domain}, "
-        f"batches of {first['global_batch_size']:,} sequences; {parts.estimate_words(frame)}"
+        f"batches of {first['global_batch_size']:,} sequences; in bold the memory of a GPU and the "
+        f"seconds of a step; {parts.estimate_words(frame)}"
     )

@@ -42,13 +42,17 @@ def finding(frame: pl.DataFrame) -> str:
         return "No configuration fits in memory"
     best, worst = fitting.row(0, named=True), fitting.row(-1, named=True)
     said = (
-        f"{best['place']} with {best['pipeline_parallel']} pipeline stages is the fastest that "
-        f"fits: {parts.figure(best['step_seconds'], 3)} s"
+        f"{best['place']}, with {_stages(best['pipeline_parallel'])}, is the fastest that fits: "
+        f"{parts.figure(best['step_seconds'], 3)} s"
     )
     if fitting.height == 1:
         return said
     ratio = parts.figure(worst["step_seconds"] / best["step_seconds"])
     return f"{said}, {worst['place']} takes {ratio} times as long"
+
+
+def _stages(count: int) -> str:
+    return "1 pipeline stage" if count == 1 else f"{count} pipeline stages"
 
 
 def shown(frame: pl.DataFrame) -> str:
@@ -58,5 +62,6 @@ def shown(frame: pl.DataFrame) -> str:
     return (
         f"{first['model']} on {first['num_gpus']:,} {first['accelerator']}{domain}, "
         f"tensor-parallel degree {first['tensor_parallel']}, the fastest microbatch and placement "
-        f"of each; a star exceeds {first['hbm_bytes'] / 1e9:,.0f} GB; {parts.estimate_words(frame)}"
+        f"of each; in bold the memory of a GPU and the seconds of a step; a star exceeds "
+        f"{first['hbm_bytes'] / 1e9:,.0f} GB; {parts.estimate_words(frame)}"
     )

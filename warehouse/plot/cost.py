@@ -1,4 +1,4 @@
-"""Dollars of a run by system and kind of price, and its carbon by system and grid."""
+"""Dollars of a run by system and kind of price, its energy, and its carbon by grid."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from warehouse.show.units import in_words
 if TYPE_CHECKING:
     from altair.typing import ChartType
 
-WIDTH, GROUP = 300, 92
+WIDTH, GROUP = 220, 92
+LABEL = 150
+"""Pixels of the name of a system at most."""
+
+MILLION = 1e6
 
 BASES = {
     "on_demand": "on demand",
@@ -27,21 +31,37 @@ BASES = {
 """Basis of a price -> what people call it."""
 
 
+PANELS = {
+    "price": ("Dollars", "Price", 1.0),
+    "energy": ("Energy (MWh)", None, 1e3),
+    "grid": ("Carbon (tonnes of CO2e)", "Grid of the site", 1e3),
+}
+"""Kind of a row -> title of its axis, title of its legend, and its units in one of the axis."""
+
+
 def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
-    """Return the chart of the rows of sql/plots/cost.sql: dollars, and carbon."""
+    """Return the chart of the rows of sql/plots/cost.sql: dollars, energy and carbon."""
     order = _systems(frame)
+    latest = frame["year"].max()
     panels: list[ChartType] = []
-    dollars = frame.filter(pl.col("kind") == "price").with_columns(
-        source=pl.col("source").replace(BASES), quantity=pl.col("quantity") / 1e6
-    )
-    carbon = frame.filter(pl.col("kind") == "grid").with_columns(quantity=pl.col("quantity") / 1e3)
-    if not dollars.is_empty():
-        panels.append(_bars(dollars, order, "Million dollars", "Price", theme))
-    if not carbon.is_empty():
-        panels.append(_bars(carbon, order, "Tonnes of CO2e", "Grid", theme))
-    both: ChartType = alt.hconcat(*panels, spacing=40).resolve_scale(color="independent")
-    width = len(panels) * (WIDTH + 220)
-    return both.properties(title=parts.headed(finding(frame), shown(frame), width))
+    for kind, (title, key, unit) in PANELS.items():
+        rows = frame.filter(pl.col("kind") == kind)
+        if rows.is_empty():
+            continue
+        if kind == "price" and parts.most(rows["quantity"]) >= MILLION:
+            title, unit = "Million dollars", MILLION
+        amounts = [value / unit for value in rows["quantity"].to_list()]
+        years = ["" if year in (None, latest) else f" ({year})" for year in rows["year"].to_list()]
+        labels = [f"{parts.figure(n, 3)}{year}" for n, year in zip(amounts, years, strict=True)]
+        rows = rows.with_columns(
+            source=pl.col("source").replace(BASES),
+            quantity=pl.Series(amounts),
+            label=pl.Series(labels),
+        )
+        panels.append(_bars(rows, order, title, key, theme, is_first=not panels))
+    all_panels: ChartType = alt.hconcat(*panels, spacing=26).resolve_scale(color="independent")
+    width = len(panels) * (WIDTH + 30) + 60
+    return all_panels.properties(title=parts.headed(finding(frame), shown(frame), width))
 
 
 def _systems(frame: pl.DataFrame) -> list[str]:
@@ -50,56 +70,75 @@ def _systems(frame: pl.DataFrame) -> list[str]:
     return times.sort("training_seconds", descending=True)["accelerator"].to_list()
 
 
-def _bars(frame: pl.DataFrame, order: list[str], title: str, key: str, theme: Theme) -> ChartType:
+def _bars(
+    frame: pl.DataFrame, order: list[str], title: str, key: str | None, theme: Theme, is_first: bool
+) -> ChartType:
     known = [name for name in BASES.values() if name in frame["source"]]
     sources = known or frame.sort("quantity")["source"].unique(maintain_order=True).to_list()
+    # the longest bar leaves room for its figure
+    scale = alt.Scale(domain=[0, parts.most(frame["quantity"]) * 1.35], nice=False)
     base = alt.Chart(frame).encode(
-        y=alt.Y("accelerator:N", sort=order, title=None),
-        yOffset=alt.YOffset("source:N", sort=sources),
-        x=alt.X("quantity:Q", title=title).axis(format=",~s", grid=True),
+        y=alt.Y("accelerator:N", sort=order, title=None).axis(
+            labels=is_first, ticks=is_first, labelLimit=LABEL
+        ),
+        x=alt.X("quantity:Q", title=title, scale=scale).axis(format=",~r", grid=True, tickCount=4),
     )
-    bars = base.mark_bar().encode(
-        color=alt.Color(
-            "source:N",
-            scale=alt.Scale(domain=sources, range=list(theme.palette[: len(sources)])),
-            legend=alt.Legend(title=key, orient="bottom", columns=2),
-        )
-    )
-    words = base.mark_text(align="left", dx=4, fontSize=11).encode(
-        text=alt.Text("quantity:Q", format=",.3~r")
-    )
+    if key is None:
+        bars = base.mark_bar(size=22, color=theme.faint)
+    else:
+        colours = alt.Scale(domain=sources, range=list(theme.palette[: len(sources)]))
+        legend = alt.Legend(title=key, orient="bottom", columns=1)
+        base = base.encode(yOffset=alt.YOffset("source:N", sort=sources))
+        bars = base.mark_bar().encode(color=alt.Color("source:N", scale=colours, legend=legend))
+    words = base.mark_text(align="left", dx=4, fontSize=12).encode(text="label:N")
     found: ChartType = alt.layer(bars, words).properties(width=WIDTH, height=GROUP * len(order))
     return found
 
 
 def finding(frame: pl.DataFrame) -> str:
-    """Return the cheapest system to rent, and the cleanest."""
+    """Return the cheapest system to rent, the one that takes the least energy, and the grids."""
     rented = frame.filter(pl.col("source") == "on_demand").sort("quantity")
-    carbon = frame.filter(pl.col("kind") == "grid").sort("quantity")
+    energy = frame.filter(pl.col("kind") == "energy").sort("quantity")
     words = []
     if not rented.is_empty():
         best = rented.row(0, named=True)
-        said = (
-            f"{best['accelerator']} is the cheapest on demand: "
-            f"{parts.figure(best['quantity'] / 1e6)} million dollars"
+        words.append(
+            f"{best['accelerator']} is the cheapest on demand: {_dollars(best['quantity'])}"
         )
         if rented.height > 1:
-            said += f", {rented['accelerator'][1]} {parts.figure(rented['quantity'][1] / 1e6)}"
-        words.append(said)
-    if not carbon.is_empty():
-        clean = carbon.filter(pl.col("accelerator") == carbon["accelerator"][0])
-        ratio = clean["quantity"][-1] / clean["quantity"][0]
-        if ratio > 1:
-            words.append(f"its site decides on {parts.figure(ratio)} times the carbon")
-    return "; ".join(words)
+            words[-1] += f", {rented['accelerator'][1]} {_dollars(rented['quantity'][1])}"
+    if not energy.is_empty():
+        least = energy.row(0, named=True)
+        words.append(
+            f"{least['accelerator']} takes {parts.figure(least['quantity'] / 1e3, 3)} MWh"
+            f"{_between_grids(frame, least['accelerator'])}"
+        )
+    return "; ".join(words) or f"{frame['accelerator'][0]} has no price on demand and no energy"
+
+
+def _between_grids(frame: pl.DataFrame, accelerator: str) -> str:
+    """Return the carbon of a system on the cleanest and on the dirtiest grid."""
+    grids = frame.filter(pl.col("kind") == "grid", pl.col("accelerator") == accelerator)
+    if grids.height < 2:
+        return ""
+    low, high = (end(grids["quantity"]) / 1e3 for end in (parts.least, parts.most))
+    return f", {parts.figure(low)} to {parts.figure(high)} tonnes of CO2e by grid"
+
+
+def _dollars(value: float) -> str:
+    if value >= MILLION:
+        return f"{parts.figure(value / MILLION, 3)} million dollars"
+    return f"{parts.figure(value, 3)} dollars"
 
 
 def shown(frame: pl.DataFrame) -> str:
     """Return what the picture shows."""
     first = frame.row(0, named=True)
-    gpus = f" on {first['num_gpus']:,.0f} GPUs" if first["num_gpus"] else ""
+    counts = set(frame["num_gpus"].drop_nulls().to_list())
+    gpus = f"on {counts.pop():,.0f} GPUs" if len(counts) == 1 else "each on its cheapest count"
+    dated = sorted(set(frame["year"].drop_nulls().to_list()))
+    prices = f"prices of {dated[-1]}, others with their year; " if dated else ""
     return (
-        f"{in_words('dataset_tokens', first['dataset_tokens'])} of {first['model']}{gpus}, by the "
-        "best layout: the last published price of an hour of each kind, and carbon of the site's "
-        f"energy in each grid; {parts.estimate_words(frame)}"
+        f"{in_words('dataset_tokens', first['dataset_tokens'])} of {first['model']} {gpus}, by the "
+        f"best layout; {prices}energy with the site's overhead; {parts.estimate_words(frame)}"
     )

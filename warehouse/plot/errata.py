@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 import altair as alt
@@ -13,13 +14,16 @@ from warehouse.plot.theme import LIGHT, SHAPES, Theme
 if TYPE_CHECKING:
     from altair.typing import ChartType
 
-WIDTH, ROW = 420, 30
+WIDTH, ROW = 420, 40
 ALL = "all of them"
+BREAK = "|"
+"""Ends a line of a label."""
+
 NONE = 5e-5
 """Change below which a mend changes nothing."""
 
-WORDS = 62
-"""Letters of a fault that are shown."""
+LETTERS = 52
+"""Letters of a line of a fault; it has two."""
 
 
 def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
@@ -31,28 +35,30 @@ def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
             pl.format(
                 "{}  {}",
                 "mended",
-                pl.when(pl.col("fault").str.len_chars() > WORDS)
-                .then(pl.col("fault").str.head(WORDS - 3) + "...")
-                .otherwise(pl.col("fault").fill_null("")),
+                pl.col("fault").fill_null("").map_elements(_two_lines, return_dtype=pl.String),
             )
         )
     )
     size = pl.col("best_step_change").abs().max()
     order = rows.group_by("label").agg(size=size).sort("size", "label", descending=[True, False])
     labels = [ALL, *(label for label in order["label"].to_list() if label != ALL)]
+    strategies = sorted(set(rows["strategy"].to_list()))
     models = sorted(set(rows["model"].to_list()))
     x = alt.X("best_step_change:Q").axis(
-        title="Change of the best step time", format="+.1~%", grid=True, tickCount=6
+        parts.change_axis("Change of the best step time", tickCount=6)
     )
-    y = alt.Y("label:N", sort=labels, title=None).axis(labelLimit=460, grid=True)
+    y = alt.Y("label:N", sort=labels, title=None).axis(
+        labelLimit=460, grid=False, labelExpr=f"split(datum.label, '{BREAK}')"
+    )
+    lane = alt.YOffset("strategy:N", sort=strategies, scale=alt.Scale(paddingOuter=0.5))
     zero = alt.Chart(pl.DataFrame({"zero": [0.0]})).mark_rule(color=theme.ink)
-    strategies = sorted(set(rows["strategy"].to_list()))
     points = (
         alt.Chart(rows)
         .mark_point(filled=True, size=60, opacity=0.65)
         .encode(
             x=x,
             y=y,
+            yOffset=lane,
             color=alt.Color(
                 "strategy:N",
                 scale=alt.Scale(domain=strategies, range=list(theme.palette[: len(strategies)])),
@@ -66,10 +72,15 @@ def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
         )
     )
     return alt.layer(zero.encode(x="zero:Q"), points).properties(
-        title=parts.headed(finding(frame), shown(frame), WIDTH + 200),
+        title=parts.headed(finding(frame), shown(frame), WIDTH + 440),
         width=WIDTH,
         height=ROW * len(labels),
     )
+
+
+def _two_lines(fault: str) -> str:
+    """Return a fault with a break, cut to two lines."""
+    return BREAK.join(textwrap.wrap(fault, LETTERS, max_lines=2, placeholder=" ..."))
 
 
 def finding(frame: pl.DataFrame) -> str:
@@ -87,7 +98,7 @@ def finding(frame: pl.DataFrame) -> str:
     none = sizes.filter(pl.col("size") < NONE).height
     return (
         f"Erratum {first['mended']} changes the best step times by up to {first['size']:.0%}; "
-        f"{none} of {sizes.height} errata change none"
+        f"{none} of {sizes.height} errata change no best step"
     )
 
 

@@ -22,7 +22,7 @@ Y = grid.Side("matrix_flops_per_second", "Matrix arithmetic (TFLOP/s)", 1e12)
 def chart(frame: pl.DataFrame, _theme: Theme = LIGHT) -> ChartType:
     """Return the chart of the rows of sql/plots/flops_and_hbm_capacity.sql."""
     fitting = frame.filter(pl.col("training_days").is_not_null())
-    gains = "memory and arithmetic of other generations"
+    gains = f"{frame['accelerator'][0]} with other memory and arithmetic"
     return grid.picture(fitting, X, Y, finding(fitting), gains)
 
 
@@ -32,8 +32,8 @@ def finding(frame: pl.DataFrame) -> str:
     sizes = frame[X.column].to_list()
     times = max(rates) / min(rates)
     return (
-        f"{times:.2g} times the FLOP/s train {_gain(frame, min(sizes)):.2g} times as fast with the "
-        f"least memory, {_gain(frame, max(sizes)):.2g} times with the most"
+        f"{times:.2g} times the FLOP/s trains {_gain(frame, min(sizes)):.2g} times as fast with "
+        f"the least memory, {_gain(frame, max(sizes)):.2g} times with the most"
     )
 
 

@@ -11,6 +11,7 @@ import polars as pl
 
 from warehouse.plot import parts
 from warehouse.plot.theme import RAMP
+from warehouse.show.units import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from altair.typing import ChartType
 
 WIDTH, HEIGHT = 620, 420
+FIGURE, LETTER, LINE = 28, 8, 16
+"""Pixels around a figure, of a letter of a name, and between the middles of two lines."""
+
 MOST_WRITTEN = 80
 """Cells up to which each has its figure."""
 
@@ -91,12 +95,16 @@ def contours(values: Sequence[float]) -> list[float]:
 def _figures(
     rows: pl.DataFrame, limits: Sequence[float], marked: Sequence[Mapping[str, Any]]
 ) -> alt.Chart:
-    """Return the figure of each cell, but of those that a mark covers."""
+    """Return the figure of each cell, but of those that a mark or its name covers."""
+    wide, high = (
+        (parts.most(rows[f"{side}_high"]) - parts.least(rows[f"{side}_low"])) / pixels
+        for side, pixels in (("x", WIDTH), ("y", HEIGHT))
+    )
     covered = [
-        pl.col("x_low").le(mark["x"])
-        & pl.col("x_high").ge(mark["x"])
-        & pl.col("y_low").le(mark["y"])
-        & pl.col("y_high").ge(mark["y"])
+        pl.col("x").is_between(
+            mark["x"] - FIGURE * wide, mark["x"] + (FIGURE + LETTER * len(mark["name"])) * wide
+        )
+        & (pl.col("y") - mark["y"]).abs().lt(LINE * high)
         for mark in marked
     ]
     free = rows.drop("accelerators", strict=False)
@@ -122,7 +130,7 @@ def _marked(marked: pl.DataFrame) -> list[alt.Chart]:
     dot = points.mark_point(
         size=110, filled=True, fill="#D55E00", stroke="#ffffff", strokeWidth=1.5, opacity=1
     )
-    word: dict[str, Any] = {"fontWeight": "bold", "dy": -13, "fontSize": 13}
+    word: dict[str, Any] = {"fontWeight": "bold", "align": "left", "dx": 9, "fontSize": 13}
     halo = points.mark_text(
         **word, stroke="#ffffff", strokeWidth=4, strokeJoin="round", color="#ffffff"
     )
@@ -164,7 +172,7 @@ def marks(frame: pl.DataFrame, x: Side, y: Side) -> list[dict[str, Any]]:
         place = (each["hbm_bytes"], each["rate"])
         if not all(low <= at <= high for at, (low, high) in zip(place, ends, strict=True)):
             continue
-        name = each["accelerator"].split()[0]
+        name = _product(each["accelerator"])
         at = (place[0] / x.unit, place[1] / y.unit)
         near = next(
             (
@@ -181,11 +189,18 @@ def marks(frame: pl.DataFrame, x: Side, y: Side) -> list[dict[str, Any]]:
     return found
 
 
+def _product(accelerator: str) -> str:
+    """Return a name without its memory, such as H100 PCIe; SXM is the usual form."""
+    words = accelerator.split("(")[0].split()
+    return " ".join(word for word in words if word != "SXM" and not word.endswith("GB")) or words[0]
+
+
 def picture(frame: pl.DataFrame, x: Side, y: Side, finding: str, gains: str) -> ChartType:
     """Return the chart of a grid of days with its title."""
     first = frame.row(0, named=True)
+    tokens = first["dataset_tokens"]
     shown = (
-        f"Days of {first['num_gpus']:,} GPUs for {first['dataset_tokens']:.0e} tokens of "
+        f"Days of {first['num_gpus']:,} GPUs for {in_words('dataset_tokens', tokens)} of "
         f"{first['model']}; {gains}; dots are real accelerators; {parts.estimate_words(frame)}"
-    ).replace("e+", "e")
+    )
     return cells(frame, x, y, "Days").properties(title=parts.headed(finding, shown, WIDTH + 60))

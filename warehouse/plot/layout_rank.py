@@ -56,8 +56,8 @@ def finding(frame: pl.DataFrame) -> str:
     shares = frame["rank_by_time"] / frame["num_fitting_layouts"]
     share, gain = parts.middle(shares), parts.middle(frame["speedup_of_best"]) - 1
     return (
-        f"Published layouts are in the fastest {max(share, 0.01):.0%}, and the best layouts "
-        f"{gain:.0%} faster"
+        f"Half of the published layouts are in the fastest {max(share, 0.01):.0%} of their "
+        f"problem; the best layouts are {gain:.0%} faster"
     )
 
 
@@ -66,5 +66,5 @@ def shown(frame: pl.DataFrame) -> str:
     return (
         "All layouts of the same model, batch and GPUs that fit in memory: bars span the middle "
         "half and eight tenths of their step times, a tick is the median, a diamond the published "
-        f"layout; medians in the title; {parts.estimate_words(frame)}"
+        f"layout; the best layouts' gain is a median; {parts.estimate_words(frame)}"
     )

@@ -53,7 +53,7 @@ def _degrees(frame: pl.DataFrame, x: alt.X, theme: Theme) -> ChartType:
     names = list(DEGREES.values())
     ticks = [2.0**power for power in range(0, 40, 2) if 2.0**power <= most]
     # bars of a logarithmic scale begin below 1, so that a degree of 1 can be seen
-    scale = alt.Scale(type="log", base=2, domain=[0.7, most * 1.5], nice=False)
+    scale = alt.Scale(type="log", base=2, domain=[0.7, most * 1.8], nice=False)
     bars = (
         alt.Chart(rows.with_columns(floor=pl.lit(0.7)))
         .mark_bar()
@@ -79,7 +79,7 @@ def _degrees(frame: pl.DataFrame, x: alt.X, theme: Theme) -> ChartType:
         x=x, y=alt.value(-6), text="label:N"
     )
     values = bars.mark_text(baseline="bottom", dy=-2, fontSize=10).encode(
-        text=alt.Text("value:Q", format="d"), color=alt.value(theme.ink), y="value:Q"
+        text=alt.Text("value:Q", format=",d"), color=alt.value(theme.ink), y="value:Q"
     )
     return alt.layer(bars, values, words)
 

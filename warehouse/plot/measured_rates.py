@@ -70,7 +70,7 @@ def finding(frame: pl.DataFrame) -> str:
     fast = errors.filter(errors > NEAR).len() / errors.len()
     return (
         f"{near:.0%} of {frame.height:,} measured rates are predicted within {NEAR:.0%}, "
-        f"{fast:.0%} are predicted faster"
+        f"{fast:.0%} are predicted too fast by more"
     )
 
 

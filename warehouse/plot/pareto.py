@@ -8,13 +8,16 @@ import altair as alt
 import polars as pl
 
 from warehouse.plot import parts
-from warehouse.plot.theme import HEIGHT, LIGHT, RAMP, WIDTH, Theme
+from warehouse.plot.theme import HEIGHT, LIGHT, WIDTH, Theme
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
 
 SPARE = 0.05
 """Share of the time that the title gives for memory."""
+
+LEAST = 0.005
+"""Share of memory that counts as saved."""
 
 
 def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
@@ -35,10 +38,9 @@ def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
     y = alt.Y("memory_gb:Q", scale=alt.Scale(zero=True)).axis(
         title="Memory of a GPU (GB)", grid=True
     )
-    ramp = [
-        RAMP[round(n * (len(RAMP) - 2) / max(1, len(names) - 1)) + 1] for n in range(len(names))
-    ]
-    colour = alt.Color("gpus:N", scale=alt.Scale(domain=names, range=ramp), title="GPUs")
+    colour = alt.Color(
+        "gpus:N", scale=alt.Scale(domain=names, range=theme.ramp(len(names))), title="GPUs"
+    )
     base = alt.Chart(rows).encode(x=x, y=y, color=colour)
     limit = alt.Chart(frame.select("hbm_gb").head(1))
     rule = limit.mark_rule(strokeDash=[5, 4], color=theme.ink).encode(y="hbm_gb:Q")
@@ -69,7 +71,9 @@ def finding(frame: pl.DataFrame) -> str:
     within = most.filter(pl.col("step_seconds") <= fastest["step_seconds"] * (1 + SPARE))
     saved = 1 - parts.least(within["memory_gb"]) / fastest["memory_gb"]
     count = f"{fastest['num_gpus']:,} {fastest['accelerator']}"
-    return f"On {count} {saved:.0%} less memory costs {SPARE:.0%} of the time"
+    if saved < LEAST:
+        return f"On {count}, {SPARE:.0%} more time saves no memory"
+    return f"On {count}, {saved:.0%} less memory costs at most {SPARE:.0%} more time"
 
 
 def shown(frame: pl.DataFrame) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import altair as alt
 import polars as pl
@@ -90,6 +90,12 @@ def log_ticks(low: float, high: float) -> list[float]:
     steps = (1,) if last - first > 3 else (1, 2, 5)
     ticks = [step * 10.0**power for power in range(first, last + 1) for step in steps]
     return [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
+
+
+def change_axis(title: str, **given: Any) -> alt.Axis:
+    """Return the axis of a relative change: signed percentages, and a plain 0%."""
+    label = "datum.value == 0 ? '0%' : format(datum.value, '+.1~%')"
+    return alt.Axis(title=title, labelExpr=label, grid=True, **given)
 
 
 def apart(values: Sequence[float], ratio: float = 1.4) -> list[float]:

@@ -91,9 +91,11 @@ def _panel(
         high=pl.col("highest_step_seconds") / pl.col("published_step_seconds"),
         error=pl.col("step_seconds") / pl.col("published_step_seconds") - 1,
     ).with_columns(
+        # no -0.0%
+        error=pl.when(pl.col("error").abs() < 5e-4).then(0.0).otherwise(pl.col("error")),
         edge=pl.max_horizontal(pl.lit(1.0), pl.col("error") + 1, "high").clip(
             upper_bound=MOST - 0.2
-        )
+        ),
     )
     reach = alt.Chart(ends.filter(pl.col("low").is_not_null())).mark_rule(color=theme.ink)
     words = alt.Chart(ends).mark_text(align="left", dx=5, fontSize=11)

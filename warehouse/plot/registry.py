@@ -214,7 +214,7 @@ PLOTS: dict[str, Plot] = {
             "kernels",
             "Share of the peak that measured matrix products reach, by their smallest dimension.",
             ("warehouse init",),
-            single=("number_format",),
+            single=(),
         ),
     )
 }

@@ -72,7 +72,7 @@ def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
     right = words.transform_filter(f"datum.flops_per_byte >= {ridge / 2}")
     texts = [
         left.mark_text(align="left", dx=10, dy=4, fontSize=12).encode(x=x, y=y, text="label:N"),
-        right.mark_text(align="right", dx=20, dy=52, fontSize=12).encode(x=x, y=y, text="label:N"),
+        right.mark_text(align="right", dx=30, dy=36, fontSize=12).encode(x=x, y=y, text="label:N"),
     ]
     return alt.layer(line, roofs, points, *texts).properties(
         title=parts.headed(finding(frame), shown(frame)), width=WIDTH, height=HEIGHT
@@ -80,22 +80,28 @@ def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
 
 
 def labels(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a label for each cluster of operations at about one place: their names, joined."""
+    """Return a label for each cluster of operations at about one place: their names, joined.
+
+    It is at the height of the longest operation, and at the rightmost of them.
+    """
     clusters: list[tuple[float, float, list[str]]] = []
+    ends: list[float] = []
     for row in frame.sort("step_fraction", "operation", descending=[True, False]).iter_rows(
         named=True
     ):
         at = log10(row["flops_per_byte"]), log10(row["tflops"])
         name = row["operation"].replace("_", " ")
-        for x, y, names in clusters:
+        for place, (x, y, names) in enumerate(clusters):
             if abs(at[0] - x) < NEAR and abs(at[1] - y) < NEAR:
                 names.append(name)
+                ends[place] = max(ends[place], at[0])
                 break
         else:
             clusters.append((*at, [name]))
+            ends.append(at[0])
     return pl.DataFrame(
         {
-            "flops_per_byte": [10**x for x, _, _ in clusters],
+            "flops_per_byte": [10**end for end in ends],
             "tflops": [10**y for _, y, _ in clusters],
             "label": [_shortened(names) for _, _, names in clusters],
         }
@@ -113,8 +119,8 @@ def finding(frame: pl.DataFrame) -> str:
     right = frame.filter(pl.col("flops_per_byte") >= ridge)
     left = frame.filter(pl.col("flops_per_byte") < ridge)
     return (
-        f"{right.height} of {frame.height} operations lie beyond the ridge and take "
-        f"{right['step_fraction'].sum():.0%} of the step, the others "
+        f"{right.height} of {frame.height} operations do enough FLOPs a byte for the full rate: "
+        f"{right['step_fraction'].sum():.0%} of the step; memory slows the others, "
         f"{left['step_fraction'].sum():.0%}"
     )
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SIDE = 250
 
 PANELS = {
-    "gpus": ("GPUs for one step a second", "GPUs"),
+    "gpus": ("GPUs for one step a second", "Number of GPUs"),
     "wait": ("Waiting for gradients", "Dollars of idle GPUs"),
     "latency": ("Latency between two sites", "Seconds over the run"),
 }
@@ -47,7 +47,7 @@ def _panel(frame: pl.DataFrame, title: str, axis: str, theme: Theme) -> ChartTyp
         title="Batch (million tokens)", values=[0.01, 0.1, 1, 10], format="~r"
     )
     y = alt.Y("quantity:Q", scale=parts.log_scale(min(amounts), max(amounts), 1.3)).axis(
-        title=axis, values=parts.log_ticks(min(amounts) / 1.3, max(amounts) * 1.3), format="~s"
+        title=axis, values=parts.log_ticks(min(amounts) / 1.3, max(amounts) * 1.3), format=",~r"
     )
     key = alt.Legend(title=None, orient="bottom", columns=1, labelLimit=SIDE + 40)
     colour = alt.Color(
@@ -70,7 +70,7 @@ def finding(frame: pl.DataFrame) -> str:
     wait = _ends(frame.filter(pl.col("kind") == "wait"))
     if wait is not None:
         times = parts.figure(wait[0] / wait[1])
-        words.append(f"Exchanging gradients seldom cuts the cost of waiting {times} times")
+        words.append(f"Seldom exchanges of gradients cut the dollars of waiting {times} times")
     latency = _ends(frame.filter(pl.col("kind") == "latency"))
     if latency is not None:
         words.append(f"the latency of a run from {_time(latency[0])} to {_time(latency[1])}")

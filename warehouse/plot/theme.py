@@ -62,6 +62,12 @@ class Theme:
         """The colours of categories."""
         return (self.blue, *PALETTE[1:4], self.sky, *PALETTE[5:])
 
+    def ramp(self, count: int) -> list[str]:
+        """Return colours of an ordered category, from the least on: all differ from the page."""
+        shades = RAMP[1:] if self.background else RAMP[:-3]
+        last = len(shades) - 1
+        return [shades[round(n * last / max(1, count - 1))] for n in range(count)]
+
     @property
     def config(self) -> dict[str, Any]:
         """The configuration of Vega-Lite."""
@@ -69,6 +75,8 @@ class Theme:
             "labelColor": self.ink,
             "labelFontSize": LABEL_SIZE,
             "labelOverlap": "greedy",
+            # a label that is moved inwards at an end touches its neighbour
+            "labelFlush": False,
             "titleColor": self.ink,
             "titleFontSize": TITLE_SIZE,
             "titleFontWeight": "normal",
@@ -94,7 +102,7 @@ class Theme:
             "header": label,
             "title": {
                 "anchor": "start",
-                "frame": "group",
+                "frame": "bounds",
                 "color": self.ink,
                 "fontSize": HEADING_SIZE,
                 "subtitleColor": self.faint,

@@ -83,16 +83,14 @@ def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
         alt.Chart(ends)
         .mark_bar(height=15)
         .encode(
-            x=alt.X("value:Q").axis(
-                title="Change of the step time", format="+.1~%", grid=True, tickCount=6
-            ),
+            x=alt.X("value:Q").axis(parts.change_axis("Change of the step time", tickCount=6)),
             y=y,
             color=colour,
         )
     )
     zero = alt.Chart(pl.DataFrame({"zero": [0.0]})).mark_rule(color=theme.ink, strokeWidth=1.4)
     return alt.layer(bars, zero.encode(x="zero:Q")).properties(
-        title=parts.headed(finding(frame), shown(frame), WIDTH + 250),
+        title=parts.headed(finding(frame), shown(frame), WIDTH + 420),
         width=WIDTH,
         height=ROW * len(order),
     )
