@@ -34,7 +34,8 @@ select
 from hardware_sensitivity
 inner join problem on hardware_sensitivity.problem_id = problem.problem_id
 where
-    hardware_sensitivity.swept_attributes = 'hbm_bytes, hbm_bytes_per_second'
+    hardware_sensitivity.best_step_seconds is not null
+    and hardware_sensitivity.swept_attributes = 'hbm_bytes, hbm_bytes_per_second'
     and hardware_sensitivity.study = $study
     and hardware_sensitivity.estimator = $estimator
     and hardware_sensitivity.variant = $variant

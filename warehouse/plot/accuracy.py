@@ -77,6 +77,8 @@ def by_group(frame: pl.DataFrame) -> pl.DataFrame:
 def finding(frame: pl.DataFrame) -> str:
     """Return the median error, and how many measured times lie in their intervals."""
     size = parts.middle(frame["time_relative_error"].abs())
+    if frame.height == 1:
+        return f"One measured step is predicted within {size:.1%}"
     said = f"Half of {frame.height:,} measured steps are predicted within {size:.1%}"
     inside = frame["is_inside_interval"].drop_nulls()
     if inside.is_empty():

@@ -41,18 +41,15 @@ def finding(frame: pl.DataFrame) -> str:
     if fitting.is_empty():
         return "No configuration fits in memory"
     best, worst = fitting.row(0, named=True), fitting.row(-1, named=True)
+    stages = parts.counted(best["pipeline_parallel"], "pipeline stage")
     said = (
-        f"{best['place']}, with {_stages(best['pipeline_parallel'])}, is the fastest that fits: "
+        f"{best['place']}, with {stages}, is the fastest that fits: "
         f"{parts.figure(best['step_seconds'], 3)} s"
     )
     if fitting.height == 1:
         return said
-    ratio = parts.figure(worst["step_seconds"] / best["step_seconds"])
-    return f"{said}, {worst['place']} takes {ratio} times as long"
-
-
-def _stages(count: int) -> str:
-    return "1 pipeline stage" if count == 1 else f"{count} pipeline stages"
+    slower = parts.longer(worst["step_seconds"] / best["step_seconds"])
+    return f"{said}, {worst['place']} takes {slower}"
 
 
 def shown(frame: pl.DataFrame) -> str:

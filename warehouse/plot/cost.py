@@ -102,11 +102,12 @@ def finding(frame: pl.DataFrame) -> str:
     words = []
     if not rented.is_empty():
         best = rented.row(0, named=True)
-        words.append(
-            f"{best['accelerator']} is the cheapest on demand: {_dollars(best['quantity'])}"
-        )
-        if rented.height > 1:
-            words[-1] += f", {rented['accelerator'][1]} {_dollars(rented['quantity'][1])}"
+        said, name = _dollars(best["quantity"]), best["accelerator"]
+        if rented.height == 1:
+            words.append(f"{name} costs {said} on demand")
+        else:
+            other = f"{rented['accelerator'][1]} {_dollars(rented['quantity'][1])}"
+            words.append(f"{name} is the cheapest on demand: {said}, {other}")
     if not energy.is_empty():
         least = energy.row(0, named=True)
         words.append(

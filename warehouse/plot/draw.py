@@ -18,7 +18,7 @@ from warehouse.plot.registry import plot_named
 from warehouse.plot.theme import LIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import polars as pl
     from altair.typing import ChartType
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 PREFERRED = {"variant": "corrected"}
 """Column -> the value that is taken where rows have several."""
+
+MOST_NAMED = 5
+"""Values that a message names."""
 
 PARAMETERS = {"dataset_tokens": "tokens"}
 """Column -> the parameter that filters it, where it has another name."""
@@ -138,10 +141,9 @@ def rows_of(
         asked = "select problem_id from problem where model = ?"
         ids = connection.execute(asked, [values["model"]]).fetchall()
         keep_runs(connection, [problem for (problem,) in ids])
-    relation = connection.sql(filtered(plot.sql, values), params=values)
-    frame: pl.DataFrame = relation.pl()
+    frame = _answer(connection, plot, values)
     if frame.is_empty():
-        raise _nothing(plot, filters)
+        raise _nothing(connection, plot, {name: values[name] for name in filters})
     chosen: dict[str, tuple[Scalar, tuple[Scalar, ...]]] = {}
     for column in plot.single:
         counted: Counter[Any] = Counter(
@@ -177,10 +179,43 @@ def _known(
     return {**filters, **found}
 
 
-def _nothing(plot: Plot, filters: Mapping[str, Scalar]) -> InputError:
-    asked = ", ".join(f"{name} {value}" for name, value in filters.items())
-    with_these = f" with {asked}" if asked else ""
-    filled = " or ".join(f"`{command}`" for command in plot.filled_by)
-    return InputError(
-        f"plot {plot.name}: no stored row to show{with_these}", f"store some: {filled}"
+def _answer(
+    connection: DuckDBPyConnection, plot: Plot, values: Mapping[str, Scalar]
+) -> pl.DataFrame:
+    """Return the rows of a plot's query with some values of its parameters."""
+    found: pl.DataFrame = connection.sql(filtered(plot.sql, values), params=dict(values)).pl()
+    return found
+
+
+def _nothing(
+    connection: DuckDBPyConnection, plot: Plot, filters: Mapping[str, Scalar]
+) -> InputError:
+    """Return the error of a plot without rows; its hint has what is stored, or what stores some."""
+    asked = ", ".join(
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in filters.items()
     )
+    with_these = f" with {asked}" if asked else ""
+    said = f"plot {plot.name}: no stored row to show{with_these}"
+    filled = " or ".join(f"`{command}`" for command in plot.filled_by)
+    narrowing = {name for name in filters if name not in plot.defaults}
+    if not narrowing:
+        return InputError(said, f"store some: {filled}")
+    kept = {name: value for name, value in filters.items() if name not in narrowing}
+    with connection.cursor() as whole:  # `connection` may be narrowed to an estimator
+        stored = _answer(whole, plot, {**plot.defaults, **kept})
+    if stored.is_empty():
+        return InputError(said, f"store some: {filled}")
+    lines = []
+    for name in sorted(narrowing.intersection(stored.columns)):
+        values = sorted(stored[name].drop_nulls().unique().to_list())
+        if filters[name] not in values:
+            lines.append(f"{name} {_some(values)}")
+    known = f"; stored: {'; '.join(lines)}" if lines else ""
+    return InputError(said, f"leave out a filter{known}, or store some: {filled}")
+
+
+def _some(values: Sequence[object]) -> str:
+    """Return the first of some values as text."""
+    shown = ", ".join(map(str, values[:MOST_NAMED]))
+    return f"{shown} ..." if len(values) > MOST_NAMED else shown

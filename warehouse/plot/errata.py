@@ -95,11 +95,18 @@ def finding(frame: pl.DataFrame) -> str:
         most = parts.most(frame["best_step_change"].abs())
         return f"The errata change the best step times by up to {most:.1%}"
     first = sizes.row(0, named=True)
+    if first["size"] < NONE:
+        return "No erratum changes a best step time"
     none = sizes.filter(pl.col("size") < NONE).height
     return (
         f"Erratum {first['mended']} changes the best step times by up to {first['size']:.0%}; "
-        f"{none} of {sizes.height} errata change no best step"
+        f"{none} of {parts.counted(sizes.height, 'mend')} change no best step"
     )
+
+
+def _between(counts: pl.Series) -> str:
+    low, high = f"{parts.least(counts):,.0f}", f"{parts.most(counts):,.0f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def shown(frame: pl.DataFrame) -> str:
@@ -107,6 +114,6 @@ def shown(frame: pl.DataFrame) -> str:
     counts = frame["num_gpus"]
     return (
         "The best layout of each strategy with one erratum mended, relative to the published "
-        f"formulas, on {parts.least(counts):,.0f} to {parts.most(counts):,.0f} GPUs; a point for "
-        f"each problem and strategy; estimator {frame['estimator'][0]}"
+        f"formulas, on {_between(counts)} GPUs; a point for each problem and strategy; "
+        f"estimator {frame['estimator'][0]}"
     )

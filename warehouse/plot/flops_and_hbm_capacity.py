@@ -21,9 +21,8 @@ Y = grid.Side("matrix_flops_per_second", "Matrix arithmetic (TFLOP/s)", 1e12)
 
 def chart(frame: pl.DataFrame, _theme: Theme = LIGHT) -> ChartType:
     """Return the chart of the rows of sql/plots/flops_and_hbm_capacity.sql."""
-    fitting = frame.filter(pl.col("training_days").is_not_null())
     gains = f"{frame['accelerator'][0]} with other memory and arithmetic"
-    return grid.picture(fitting, X, Y, finding(fitting), gains)
+    return grid.picture(frame, X, Y, finding(frame), gains)
 
 
 def finding(frame: pl.DataFrame) -> str:

@@ -22,8 +22,7 @@ Y = grid.Side("hbm_bytes_per_second", "Memory bandwidth (TB/s)", 1e12)
 def chart(frame: pl.DataFrame, _theme: Theme = LIGHT) -> ChartType:
     """Return the chart of the rows of sql/plots/hbm_capacity_and_bandwidth.sql."""
     rates = f"a {frame['accelerator'][0]} with other memory"
-    fitting = frame.filter(pl.col("training_days").is_not_null())
-    return grid.picture(fitting, X, Y, finding(fitting), rates)
+    return grid.picture(frame, X, Y, finding(frame), rates)
 
 
 def finding(frame: pl.DataFrame) -> str:

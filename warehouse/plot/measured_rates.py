@@ -69,8 +69,9 @@ def finding(frame: pl.DataFrame) -> str:
     near = errors.filter(errors.abs() <= NEAR).len() / errors.len()
     fast = errors.filter(errors > NEAR).len() / errors.len()
     return (
-        f"{near:.0%} of {frame.height:,} measured rates are predicted within {NEAR:.0%}, "
-        f"{fast:.0%} are predicted too fast by more"
+        f"{near:.0%} of {parts.counted(frame.height, 'measured rate')} are predicted within "
+        f"{NEAR:.0%}, "
+        f"{fast:.0%} are predicted more than {NEAR:.0%} too fast"
     )
 
 

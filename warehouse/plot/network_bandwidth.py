@@ -34,6 +34,8 @@ def finding(frame: pl.DataFrame) -> str:
     """Return the gain from the fastest network on the most GPUs, by size of the NVLink domain."""
     most = frame.filter(pl.col("num_gpus") == pl.col("num_gpus").max())
     rates = most["network_bytes_per_second"].to_list()
+    if len(set(rates)) == 1:
+        return f"Only a network of {parts.figure(rates[0] / 1e9, 3)} GB/s is stored"
     gains = most.group_by("nvlink_size").agg(pl.col("relative_speed").max()).sort("nvlink_size")
     words = [
         f"{row['relative_speed'] - 1:.0%} with NVLink domains of {row['nvlink_size']}"

@@ -33,6 +33,11 @@ def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
 def finding(frame: pl.DataFrame) -> str:
     """Return the smallest domain that is within 2 % of the largest, on the most GPUs."""
     most = frame.filter(pl.col("num_gpus") == pl.col("num_gpus").max()).sort("nvlink_size")
+    if most["nvlink_size"].n_unique() == 1:
+        size, count = most["nvlink_size"][0], most["num_gpus"][0]
+        return (
+            f"Only NVLink domains of {size} GPUs are stored on {count:,} {most['accelerator'][0]}"
+        )
     best = parts.most(most["relative_speed"])
     least = most.filter(pl.col("relative_speed") >= best * 0.98).row(0, named=True)
     return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 _LETTER = 0.54
 """Width of a letter on average, in sizes of its font; of the bold title, a little more."""
 
+_STEPS = (
+    *((1.0,), (1.0, 2.0, 5.0), tuple(map(float, range(1, 10)))),
+    *(tuple(n / 10 for n in range(10, 100, 5)), tuple(n / 100 for n in range(100, 1000))),
+)
+"""Ticks in a power of ten, coarse to fine."""
+
+MOST_TICKS = 12
+"""Ticks of a logarithmic axis at most."""
+
 STEP_PARTS = {
     "compute_seconds": "arithmetic",
     "memory_seconds": "memory",
@@ -29,6 +39,9 @@ STEP_PARTS = {
     "bubble_seconds": "bubble",
 }
 """Part of a step -> what people call it, in the order of a stack."""
+
+
+_UNIT = re.compile(r"(\d) (s|h|GB|GB/s|MWh|days|times|million)\b")
 
 
 def headed(finding: str, shown: str, width: int = WIDTH) -> alt.TitleParams:
@@ -48,7 +61,9 @@ def headed(finding: str, shown: str, width: int = WIDTH) -> alt.TitleParams:
 
 
 def _lines(text: str, letters: float) -> list[str]:
-    return textwrap.wrap(text, max(20, int(letters)), break_long_words=False)
+    bound = _UNIT.sub("\\1\u00a0\\2", text)  # a unit stays with its number
+    found = textwrap.wrap(bound, max(20, int(letters)), break_long_words=False)
+    return [line.replace("\u00a0", " ") for line in found]
 
 
 def figure(value: float, digits: int = 2) -> str:
@@ -62,6 +77,24 @@ def figure(value: float, digits: int = 2) -> str:
     places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     text = f"{value:,.{places}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def longer(ratio: float) -> str:
+    """Return how much longer something takes, as a multiple or, below two, in percent.
+
+    >>> longer(1.034), longer(2.51)
+    ('3% longer', '2.5 times as long')
+    """
+    return f"{figure(ratio)} times as long" if ratio >= 2 else f"{ratio - 1:.0%} longer"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, which takes an s for more than one.
+
+    >>> counted(1, "measured step"), counted(1200, "step")
+    ('1 measured step', '1,200 steps')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def one(frame: pl.DataFrame, column: str) -> str:
@@ -85,11 +118,21 @@ def counts_axis(values: Sequence[int], title: str, every: int = 1) -> alt.Axis:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return ticks of a logarithmic axis at 1, 2 and 5 of every power of ten between two values."""
+    """Return ticks of a logarithmic axis: round numbers between two values, some three or more.
+
+    >>> log_ticks(0.5, 30)
+    [0.5, 1.0, 2.0, 5.0, 10.0, 20.0]
+    >>> log_ticks(210, 520)
+    [300.0, 400.0, 500.0]
+    """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    steps = (1,) if last - first > 3 else (1, 2, 5)
-    ticks = [step * 10.0**power for power in range(first, last + 1) for step in steps]
-    return [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
+    ticks: list[float] = []
+    for steps in _STEPS[0 if last - first > 3 else 1 :]:
+        found = [step * 10.0**power for power in range(first, last + 1) for step in steps]
+        ticks = [tick for tick in found if low * 0.999 <= tick <= high * 1.001]
+        if len(ticks) > 2:
+            break
+    return ticks[:: math.ceil(len(ticks) / MOST_TICKS)]
 
 
 def change_axis(title: str, **given: Any) -> alt.Axis:

@@ -74,7 +74,13 @@ def finding(frame: pl.DataFrame) -> str:
     latency = _ends(frame.filter(pl.col("kind") == "latency"))
     if latency is not None:
         words.append(f"the latency of a run from {_time(latency[0])} to {_time(latency[1])}")
-    return ", ".join(words) or "GPUs grow with the batch"
+    if words:
+        return ", ".join(words)
+    counts = frame.filter(pl.col("kind") == "gpus")["quantity"]
+    if counts.is_empty():
+        return "One exchange of gradients"
+    low, high = (f"{end(counts):,.0f}" for end in (parts.least, parts.most))
+    return f"A step a second takes {low if low == high else f'{low} to {high}'} GPUs"
 
 
 def _ends(frame: pl.DataFrame) -> tuple[float, float] | None:

@@ -29,10 +29,12 @@ def lines(
         gpus=pl.col("num_gpus").replace_strict(dict(zip(counts, names, strict=True))),
         domain=pl.col("nvlink_size").cast(pl.String),
     )
+    few = len(names) <= len(SHAPES)
+    colours = list(theme.palette[: len(names)]) if few else theme.ramp(len(names))
     scale, axis = alt.Scale(zero=False), alt.Axis(title="Relative speed", format=".2~f", grid=True)
     colour = alt.Color(
         "gpus:N",
-        scale=alt.Scale(domain=names, range=list(theme.palette[: len(names)])),
+        scale=alt.Scale(domain=names, range=colours),
         title="GPUs",
     )
     base = alt.Chart(rows).encode(

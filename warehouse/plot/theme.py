@@ -64,9 +64,12 @@ class Theme:
 
     def ramp(self, count: int) -> list[str]:
         """Return colours of an ordered category, from the least on: all differ from the page."""
+        if count == 1:
+            return [self.blue]
         shades = RAMP[1:] if self.background else RAMP[:-3]
         last = len(shades) - 1
-        return [shades[round(n * last / max(1, count - 1))] for n in range(count)]
+        places = (n * last / (count - 1) for n in range(count))
+        return [_between(shades[int(at)], shades[min(int(at) + 1, last)], at % 1) for at in places]
 
     @property
     def config(self) -> dict[str, Any]:
@@ -118,6 +121,13 @@ class Theme:
             "point": {"size": 55, "filled": True},
             "range": {"category": list(self.palette), "symbol": list(SHAPES)},
         }
+
+
+def _between(low: str, high: str, share: float) -> str:
+    """Return the colour at a share of the way from one colour to another."""
+    ends = [[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in (low, high)]
+    mixed = (round(a + (b - a) * share) for a, b in zip(*ends, strict=True))
+    return "#" + "".join(f"{part:02x}" for part in mixed)
 
 
 LIGHT = Theme(

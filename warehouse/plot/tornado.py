@@ -8,7 +8,7 @@ import altair as alt
 import polars as pl
 
 from estimators import registry
-from warehouse.ask.explain import best_configuration, explain
+from warehouse.ask.explain import best_configuration, explain, require_formulas
 from warehouse.database.catalog import load_catalog
 from warehouse.evaluate.one import show_configuration
 from warehouse.plot import parts
@@ -40,6 +40,7 @@ def completed(frame: pl.DataFrame, connection: DuckDBPyConnection) -> pl.DataFra
     given = {name: str(row[name]) for name in GIVEN if row[name] is not None}
     catalog = load_catalog(connection)
     mends = mends_of_options(estimator, row["variant"], None)
+    require_formulas(estimator)
     best = best_configuration(connection, estimator, given)
     shown = show_configuration(
         estimator, estimator.relations[0], best, mends, catalog, frozenset(given)

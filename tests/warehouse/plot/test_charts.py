@@ -31,7 +31,7 @@ from warehouse.plot import (
     training_days,
 )
 from warehouse.plot.registry import PLOTS
-from warehouse.plot.theme import LIGHT
+from warehouse.plot.theme import DARK, LIGHT, RAMP
 
 OF = {"estimator": "toy", "variant": "corrected", "model": "m", "global_batch_size": 64}
 
@@ -139,14 +139,14 @@ def test_layouts_have_a_bar_a_degree_and_shares_that_add_up() -> None:
     degrees = next(found for found in sets if found and "degree" in found[0])
     assert {(r["place"], r["degree"]): r["value"] for r in degrees}["32", "pipeline stages"] == 2
     title = PLOTS["best_layouts"].chart(LAYOUTS, LIGHT).to_dict()["title"]["text"]
-    assert " ".join(title) == "On 32 B arithmetic is 50% of the step, bubble 25%"
+    assert " ".join(title) == "On 32 B, arithmetic is 50% of the step, bubble 25%"
 
 
 def test_configurations_have_letters_and_a_star_beyond_the_memory() -> None:
     named = configurations.lettered(LAYOUTS.with_columns(num_gpus=pl.lit(32)))
     assert named["place"].to_list() == ["A *", "B"]
     assert configurations.finding(named) == (
-        "B with 2 pipeline stages is the fastest that fits: 8 s"
+        "B, with 2 pipeline stages, is the fastest that fits: 8 s"
     )
 
 
@@ -196,8 +196,53 @@ def test_faster_arithmetic_is_compared_at_both_ends_of_memory() -> None:
     frame = GRID.rename({"hbm_bytes_per_second": "matrix_flops_per_second"})
     title = PLOTS["flops_and_hbm_capacity"].chart(frame, LIGHT).to_dict()["title"]["text"]
     assert " ".join(title) == (
-        "2 times the FLOP/s train 2 times as fast with the least memory, 2 times with the most"
+        "2 times the FLOP/s trains 2 times as fast with the least memory, 2 times with the most"
     )
+
+
+def test_one_value_is_compared_with_no_other() -> None:
+    first = GRID.head(1)
+    for name, frame in (
+        ("hbm_capacity_and_bandwidth", first),
+        (
+            "flops_and_hbm_capacity",
+            first.rename({"hbm_bytes_per_second": "matrix_flops_per_second"}),
+        ),
+    ):
+        title = PLOTS[name].chart(frame, LIGHT).to_dict()["title"]["text"]
+        assert title == ["The fastest run takes 16 days"]
+    speed = SPEED.head(1)
+    assert nvlink_domain.finding(speed) == "Only NVLink domains of 1 GPUs are stored on 64 B"
+    assert network_bandwidth.finding(speed) == "Only a network of 1 GB/s is stored"
+    assert accuracy.finding(STEPS.head(1)) == "One measured step is predicted within 2.0%"
+
+
+def test_figures_that_a_name_covers_are_left_out() -> None:
+    # the cells are 100 GB wide, 310 of 620 pixels: the name at 150 GB and 5 TB/s covers the figure
+    # of a cell whose middle is there, and no other
+    x, y = (grid.Side(n, n, u) for n, u in (("hbm_bytes", 1e9), ("hbm_bytes_per_second", 1e12)))
+    near = GRID.with_columns(
+        hbm_bytes=pl.Series([150e9, 250e9] * 2),
+        hbm_bytes_per_second=pl.Series([5e12, 5e12, 9e12, 9e12]),
+    )
+    chart = grid.cells(near, x, y, "Days").to_dict()
+    texts = [layer for layer in chart["layer"] if layer["mark"]["type"] == "text"]
+    written = chart["datasets"][texts[0]["data"]["name"]]
+    assert [(row["x"], row["y"]) for row in written] == [(250, 5), (150, 9), (250, 9)]
+
+
+def test_a_unit_stays_with_its_number() -> None:
+    text = "x" * 18 + " takes 12 days"
+    assert parts.headed(text, "", width=250).to_dict()["text"] == ["x" * 18 + " takes", "12 days"]
+
+
+def test_ramps_differ_from_their_page() -> None:
+    for theme in (LIGHT, DARK):
+        for count in (2, 8, 14):
+            assert len(set(theme.ramp(count))) == count
+        assert theme.ramp(1) == [theme.blue]
+    assert RAMP[0] not in LIGHT.ramp(8)
+    assert RAMP[-1] not in DARK.ramp(8)
 
 
 SPEED = rows(
@@ -252,7 +297,7 @@ def test_rates_count_those_near_the_diagonal() -> None:
         accelerator="A",
     )
     assert measured_rates.finding(frame) == (
-        "50% of 4 measured rates are predicted within 10%, 25% are predicted faster"
+        "50% of 4 measured rates are predicted within 10%, 25% are predicted more than 10% too fast"
     )
     band = values(drawn("measured_rates", frame), "most")
     assert band == [pytest.approx(50 / 1.1 * 1.1), pytest.approx(165 * 1.1)]
@@ -299,7 +344,8 @@ def test_a_published_layout_has_its_rank() -> None:
         }
     )
     assert layout_rank.finding(frame) == (
-        "Published layouts are in the fastest 5%, and the best layouts 20% faster"
+        "Half of the published layouts are in the fastest 5% of their problem; "
+        "the best layouts are 20% faster"
     )
     assert values(drawn("layout_rank", frame), "rank") == ["rank 10 of 200"]
 
@@ -319,27 +365,38 @@ def test_a_front_has_no_layout_that_another_beats() -> None:
     assert front["step_seconds"].to_list() == [1.0, 1.04, 1.2, 9.0]
     assert values(drawn("pareto", frame), "memory_gb") == [80.0, 60.0, 40.0, 90.0]
     eight = frame.filter(pl.col("num_gpus") == 8)
-    assert pareto.finding(eight) == "On 8 B 25% less memory costs 5% of the time"
+    assert pareto.finding(eight) == "On 8 B, 25% less memory costs at most 5% more time"
 
 
-def test_costs_name_the_cheapest_system_and_what_its_site_decides() -> None:
-    frame = rows(
-        {
-            "kind": ["price", "price", "grid", "grid", "grid"],
-            "source": ["on_demand", "on_demand", "clean", "dirty", "dirty"],
-            "accelerator": ["A", "B", "B", "B", "A"],
-            "quantity": [3e6, 2e6, 1e3, 5e3, 9e3],
-            "training_seconds": [9.0, 4.0, 4.0, 4.0, 9.0],
-            "num_gpus": [8.0] * 5,
-        },
-        dataset_tokens=1e12,
-        seq_len=2048,
+COSTS = rows(
+    {
+        "kind": ["price", "price", "energy", "energy", "grid", "grid", "grid"],
+        "source": ["on_demand", "on_demand", "server", "server", "clean", "dirty", "dirty"],
+        "accelerator": ["A", "B", "A", "B", "B", "B", "A"],
+        "quantity": [3e6, 2e6, 18e3, 10e3, 1e3, 5e3, 9e3],
+        "training_seconds": [9.0, 4.0, 9.0, 4.0, 4.0, 4.0, 9.0],
+        "year": [2024, 2026, None, None, None, None, None],
+        "num_gpus": [8.0] * 7,
+    },
+    dataset_tokens=1e12,
+    seq_len=2048,
+)
+
+
+def test_costs_name_the_cheapest_system_its_energy_and_its_carbon_by_grid() -> None:
+    assert cost.finding(COSTS) == (
+        "B is the cheapest on demand: 2 million dollars, A 3 million dollars; "
+        "B takes 10 MWh, 1 to 5 tonnes of CO2e by grid"
     )
-    assert cost.finding(frame) == (
-        "B is the cheapest on demand: 2 million dollars, A 3; "
-        "its site decides on 5 times the carbon"
-    )
-    assert values(drawn("cost", frame), "quantity") == [3.0, 2.0]
+    sets = drawn("cost", COSTS)
+    assert values(sets, "quantity") == [3.0, 2.0]
+    labels = {row["label"] for found in sets for row in found if "label" in row}
+    # a price of another year has its year
+    assert labels == {"3 (2024)", "2", "18", "10", "1", "5", "9"}
+    assert "on 8 GPUs" in cost.shown(COSTS)
+    alone = COSTS.filter(pl.col("accelerator") == "A").with_columns(num_gpus=pl.lit(16.0))
+    assert cost.finding(alone) == "A costs 3 million dollars on demand; A takes 18 MWh"
+    assert "each on its cheapest count" in cost.shown(pl.concat([COSTS, alone]))
 
 
 def test_a_bandwidth_suffices_where_every_run_is_as_fast_as_without_a_network() -> None:
@@ -376,7 +433,7 @@ def test_sites_compare_exchanges_at_the_largest_batch() -> None:
         ]
     )
     assert sites.finding(more) == (
-        "Exchanging gradients seldom cuts the cost of waiting 200 times, "
+        "Seldom exchanges of gradients cut the dollars of waiting 200 times, "
         "the latency of a run from 2 h to 14 s"
     )
 
@@ -398,7 +455,8 @@ OPERATIONS = rows(
 def test_operations_at_one_place_share_a_label() -> None:
     assert roofline_of_step.labels(OPERATIONS)["label"].to_list() == ["fc2, fc1", "layer norm"]
     assert roofline_of_step.finding(OPERATIONS) == (
-        "2 of 3 operations lie beyond the ridge and take 90% of the step, the others 5%"
+        "2 of 3 operations do enough FLOPs a byte for the full rate: 90% of the step; "
+        "memory slows the others, 5%"
     )
     roof = [(500 * 2.5, 1000.0), (200.0, 1000.0)]
     found = drawn("roofline_of_step", OPERATIONS)
@@ -441,7 +499,7 @@ def test_errata_are_ordered_by_what_they_change() -> None:
         }
     )
     assert errata.finding(frame) == (
-        "Erratum R2 changes the best step times by up to 20%; 1 of 2 errata change none"
+        "Erratum R2 changes the best step times by up to 20%; 1 of 2 mends change no best step"
     )
     spec = PLOTS["errata"].chart(frame, LIGHT).to_dict()
     order = spec["layer"][1]["encoding"]["y"]["sort"]
@@ -460,8 +518,13 @@ def test_kernels_compare_the_ends_of_the_smallest_dimension() -> None:
         number_format="bf16",
     )
     assert kernels.finding(frame) == (
-        "Products whose smallest dimension is 128 reach 20% of the peak, with 4,096 70%"
+        "Products whose smallest dimension is 128 reach 10% to 30% of the peak, "
+        "those of 4,096 reach 60% to 80%"
     )
+    # a panel for each accelerator, one picture for one of them
+    assert "facet" in kernels.chart(frame).to_dict()
+    alone = kernels.chart(frame.filter(pl.col("accelerator") == "A")).to_dict()
+    assert "facet" not in alone and "of A:" in " ".join(alone["title"]["subtitle"])
 
 
 @pytest.mark.parametrize(
@@ -476,3 +539,6 @@ def test_ticks_of_logarithmic_axes_are_plain() -> None:
     assert parts.log_ticks(3, 60) == [5, 10, 20, 50]
     assert parts.log_ticks(0.5, 2e5) == [1, 10, 100, 1000, 10000, 100000]
     assert parts.apart([5, 10, 12.5, 25]) == [5, 10, 25]
+    # a short axis has finer ticks, so that it can be read
+    assert parts.log_ticks(210, 520) == [300, 400, 500]
+    assert parts.log_ticks(480, 530) == pytest.approx(range(480, 531, 5))

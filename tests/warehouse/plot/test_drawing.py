@@ -55,6 +55,19 @@ def test_a_plot_without_rows_says_which_sweep_fills_it(
     assert PLOTS[name].filled_by[0] in caught.value.hint
 
 
+def test_a_filter_without_rows_is_answered_with_what_is_stored(
+    quickstarted: duckdb.DuckDBPyConnection,
+) -> None:
+    with pytest.raises(InputError) as caught:
+        draw(quickstarted, "training_days", {"model": "gpt3_1T", "nvlink_size": 3, "tokens": 2e12})
+    assert caught.value.message == (
+        "plot training_days: no stored row to show with model gpt3_1T, nvlink_size 3, tokens 2e+12"
+    )
+    assert caught.value.hint.startswith("leave out a filter; stored: nvlink_size 4, 8, ")
+    with pytest.raises(UsageError, match="`--estimator` roofline has no formulas"):
+        draw(quickstarted, "tornado", {"estimator": "roofline", "model": "gpt3_1T"})
+
+
 def test_a_png_is_a_picture_of_two_pixels_a_pixel(
     quickstarted: duckdb.DuckDBPyConnection,
 ) -> None:
