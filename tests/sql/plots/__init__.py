@@ -1,0 +1,1 @@
+"""Queries of sql/plots with the rows that they must give."""
