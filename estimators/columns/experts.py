@@ -8,6 +8,9 @@ from estimators.columns.forms import BYTES_OF_ELEMENT
 DISPATCHERS = ("alltoall", "allgather", "flex")
 """Values of `dispatcher`."""
 
+ROUTINGS = ("balanced", "power_law_1.01", "power_law_1.2")
+"""Values of `expert_routing`."""
+
 EXPERTS = (
     text(
         "dispatcher",
@@ -31,6 +34,18 @@ EXPERTS = (
         "Tokens of the rank of experts that has most, over the mean; 1: balanced",
         minimum=1,
         maximum=1e4,
+    ),
+    text(
+        "expert_routing",
+        "How evenly tokens choose experts: balanced, or by a power law of exponent 1.01 or 1.2; "
+        "the fullest rank has at least `expert_load_ratio` times the mean",
+        *ROUTINGS,
+    ),
+    Column(
+        "overlaps_shared_experts",
+        "bool",
+        "",
+        "Whether shared experts run beside the exchange of tokens with routed ones",
     ),
     Column(
         "overlaps_expert_comm",

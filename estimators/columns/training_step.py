@@ -37,7 +37,16 @@ RUN = (
     text(
         "attention_program",
         "Program of fused attention whose rates are taken; `formula`: shares of the peak",
-        *("cudnn", "cudnn_mxfp8", "flash_3", "flash_2", "flash_1", "triton", "formula"),
+        *(
+            "cudnn",
+            "cudnn_9_22",
+            "cudnn_mxfp8",
+            "flash_3",
+            "flash_2",
+            "flash_1",
+            "triton",
+            "formula",
+        ),
     ),
     text("precision", "Number format of the matrix products", "bf16", "fp16", "fp8", "fp4"),
     text(

@@ -6,9 +6,7 @@ from there one to each rank of that node. The result comes back the same way. A 
 the gradient of the result as the forward pass sends tokens, and that of the tokens as it sends
 results: four exchanges a layer and microbatch.
 
-Tokens are spread evenly unless `expert_load_ratio` says otherwise. Experts chosen by a power law of
-exponent 1.01 or 1.2 make the fullest of 8 ranks 1.30 or 1.46 times as slow, and of 32 ranks 1.39 or
-1.64 times (ai-dynamo/aiconfigurator @095f58a51, tables of experts: medians over all programs).
+Tokens are spread evenly unless `expert_routing` or `expert_load_ratio` says otherwise.
 
 Sources: NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/token_dispatcher.py
 (MoEAlltoAllTokenDispatcher, MoEAllGatherTokenDispatcher, MoEFlexTokenDispatcher) and
@@ -28,6 +26,7 @@ from estimators.training_step import network
 from estimators.training_step.formats import are_fused, by_recipe
 from estimators.training_step.network import Group
 from estimators.training_step.products import stream_seconds
+from estimators.training_step.routing import load_ratio_of
 
 RESULT_BYTES = 2.0
 """Bytes of an element of a result, and of every gradient: they are summed in 16 bits."""
@@ -49,13 +48,15 @@ class Exchange(NamedTuple):
 
 
 def load_ratio(values: Values, layout: Values) -> Any:
-    """Return the tokens of the fullest rank of experts over the mean: `expert_load_ratio` at most.
+    """Return the tokens of the fullest rank of experts over the mean.
 
-    A rank has at most all copies of all tokens, and one copy a token for each of its experts.
+    `expert_load_ratio`, or that of `expert_routing` where it is more. A rank has at most all copies
+    of all tokens, and one copy a token for each of its experts.
     """
     most = values["num_experts"] / values["experts_per_token"]
     most = np.minimum(most, layout["expert_parallel"])
-    return np.minimum(values["expert_load_ratio"], most)
+    ratio = np.maximum(values["expert_load_ratio"], load_ratio_of(values, layout))
+    return np.minimum(ratio, most)
 
 
 def exchange_of(size: Any, values: Values, layout: Values, group: dict[str, Group]) -> Exchange:
@@ -276,3 +277,13 @@ def overlaps(values: Values) -> Any:
     can = can & np.not_equal(values["dispatcher"], "allgather")
     can = can & np.not_equal(values["activation_recompute"], "full")
     return np.where(can, values["overlapped_expert_fraction"], values["expert_overlap_fraction"])
+
+
+def hides_behind_shared(values: Values) -> Any:
+    """Return whether shared experts run beside the exchange of tokens with routed ones.
+
+    Their first product runs beside the exchange there, their second beside that back, on a stream
+    of their own; backward likewise (NVIDIA/Megatron-LM @d98e8a64
+    megatron/core/transformer/moe/shared_experts.py, `--moe-shared-expert-overlap`).
+    """
+    return np.asarray(values["overlaps_shared_experts"], dtype=bool)

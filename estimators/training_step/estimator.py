@@ -45,7 +45,12 @@ from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.further import with_further_tokens
 from estimators.training_step.kinds import Kind, average, kinds_of
 from estimators.training_step.layer import LAYER_KEYS, layer_of, size_of
-from estimators.training_step.memory.activations import Microbatch, microbatch_of
+from estimators.training_step.memory.activations import (
+    Microbatch,
+    further_bytes,
+    microbatch_of,
+    with_further,
+)
 from estimators.training_step.memory.device import library_bytes
 from estimators.training_step.memory.stages import BESIDES, held
 from estimators.training_step.memory.stages import PARTS as MEMORY
@@ -287,6 +292,7 @@ FLAGS = (
     "copies_grouped_queries",
     "balances_stages",
     "overlaps_expert_comm",
+    "overlaps_shared_experts",
 )
 """Values that are flags."""
 
@@ -363,8 +369,9 @@ def _work_of(values: Values, kinds: Sequence[Kind], splits: Splits) -> Work:
         for kind in kinds
     }
     if np.any(values["num_mtp_layers"]):
-        # layers of the last kind, with a projection
-        stored["mtp"] = stored[kinds[-1].name]
+        last = kinds[-1]
+        own = further_bytes(size, last.values)
+        stored["mtp"] = with_further(stored[last.name], take(own, to_layer))
     words = Vocabulary(*(take(part, to_layer) for part in vocabulary))
     return Work(layer, by_kind, words, stored)
 

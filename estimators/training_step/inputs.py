@@ -26,6 +26,7 @@ from estimators.kernels.attention import (
     record_of,
 )
 from estimators.kernels.products import FORMULA, kernels_of, measured_accelerators
+from estimators.training_step.exchange_rules import OVERLAPS_WITH, can_overlap
 from estimators.training_step.format_inputs import OF_OPTIMIZER, given_constants, resolve_formats
 from estimators.training_step.modules import NONE, can_recompute
 from estimators.training_step.pipeline_layout import num_stages
@@ -144,6 +145,8 @@ DEFAULTS: dict[str, Any] = {
     "dispatcher": "alltoall",
     "dispatch_element_bytes": 2.0,
     "expert_load_ratio": 1.0,
+    "expert_routing": "balanced",
+    "overlaps_shared_experts": False,
     "overlaps_expert_comm": False,
     "activation_recompute": "none",
     "recompute_modules": NONE,
@@ -498,7 +501,10 @@ def _resolve_experts(
         rows[own] = True
         for name in OF_EXPERTS:
             if name in found:
-                inputs[name][rows & inputs.missing(name)] = found[name]
+                free = rows & inputs.missing(name)
+                if name == "overlaps_expert_comm":
+                    free &= can_overlap({each: inputs[each] for each in OVERLAPS_WITH})
+                inputs[name][free] = found[name]
         for name in OF_RECIPES:
             if found.get(name) is not None:
                 free = rows & ~asked[name]

@@ -340,6 +340,7 @@ def _products(
     found["operations"] = keys * once[0] + once[1] + second
     up = len(layer) - len(latents)
     found["mlp"], found["shared_experts"] = once[2] + once[3], once[4] + once[5]
+    found["shared_backward"] = sum(places[i][name] for i in (4, 5) for name in PASSES[1:])
     found["experts"] = once[6] + once[7]
     found["moe"] = found["shared_experts"] + found["experts"] + once[ROUTER]
     found["mla_up_proj"] = once[0] + once[up]

@@ -143,7 +143,8 @@ def added(
     return found
 
 
-def _each(values: Values, *modules: str) -> Array:
+def has_module(values: Values, *modules: str) -> Array:
+    """Return in which rows `recompute_modules` names any of some parts."""
     flags = flags_of(values["recompute_modules"])
     found: Array = np.logical_or.reduce([np.asarray(flags[name]) for name in modules])
     return found
@@ -161,7 +162,9 @@ def _needs(name: str, modules: tuple[str, ...], column: str, what: str) -> Rule:
         name,
         "recompute_modules",
         ("recompute_modules", column),
-        lambda v: ~_each(v, *modules) | np.greater(v[column], 1 if column == "num_experts" else 0),
+        lambda v: (
+            ~has_module(v, *modules) | np.greater(v[column], 1 if column == "num_experts" else 0)
+        ),
         lambda _row: f"recomputes {what}, of which the model has none",
         lambda row: f"leave out {', '.join(sorted(parsed(row['recompute_modules']) & {*modules}))}",
     )
@@ -188,7 +191,9 @@ MODULE_RULES = (
         "scales of the past are found once",
         "recompute_modules",
         ("recompute_modules", "number_recipe"),
-        lambda v: ~_each(v, "layernorm", "moe_act") | np.not_equal(v["number_recipe"], "delayed"),
+        lambda v: (
+            ~has_module(v, "layernorm", "moe_act") | np.not_equal(v["number_recipe"], "delayed")
+        ),
         lambda _row: "makes operands of `number_recipe` delayed again, which has other scales then",
         lambda _row: "leave out layernorm and moe_act",
     ),
@@ -196,7 +201,7 @@ MODULE_RULES = (
         "an exchange beside another microbatch is not repeated",
         "recompute_modules",
         ("recompute_modules", "overlaps_expert_comm"),
-        lambda v: ~_each(v, "moe") | ~np.equal(v["overlaps_expert_comm"], True),
+        lambda v: ~has_module(v, "moe") | ~np.equal(v["overlaps_expert_comm"], True),
         lambda _row: "repeats the exchange of tokens, which `overlaps_expert_comm` hides",
         lambda _row: "leave out moe, or use `overlaps_expert_comm` false",
     ),

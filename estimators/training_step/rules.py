@@ -11,6 +11,7 @@ from estimators.contract import Values
 from estimators.rules import Rule, at_most, divides
 from estimators.training_step import hints
 from estimators.training_step.attention import FLASH_BLOCK
+from estimators.training_step.exchange_rules import EXCHANGE_RULES
 from estimators.training_step.formats import SCALED_IN_HARDWARE, WIDTHS, precision_of
 from estimators.training_step.modules import MODULE_RULES
 from estimators.training_step.pipeline_rules import (
@@ -48,6 +49,7 @@ def _recipes_of(row: Values) -> str:
 
 PROBLEM_RULES = (
     *MODULE_RULES,
+    *EXCHANGE_RULES,
     *(
         Rule(
             f"{width} has a rate",

@@ -14,7 +14,12 @@ import numpy as np
 
 from estimators.contract import Values
 from estimators.training_step import network
-from estimators.training_step.dispatch import Exchange, exchange_of, overlaps
+from estimators.training_step.dispatch import (
+    Exchange,
+    exchange_of,
+    hides_behind_shared,
+    overlaps,
+)
 from estimators.training_step.formats import SPLITS_EXCHANGES, by_recipe, wire_bytes
 from estimators.training_step.latent import gathered_width
 from estimators.training_step.network import Group
@@ -246,8 +251,13 @@ def waits(
     if np.any(sent):
         free = sum(work.values()) - sum(busy.values())
         share = overlaps(values) * np.minimum(free / np.where(sent > 0, sent, 1.0), 1.0)
+    shared = {"forward": products["shared_experts"], "backward": products["shared_backward"]}
+    beside_shared = hides_behind_shared(values)
     for name in work:
         behind = share * exchange[name]
+        if np.any(beside_shared):
+            beside = np.minimum(exchange[name], shared[name])
+            behind = np.where(beside_shared, beside, behind)
         expert = {
             "expert_comm": exchange[name] - behind,
             "hidden": slowed[name] + taken * behind,

@@ -121,8 +121,10 @@ def test_every_accelerator_with_kernels_knows_every_program_that_runs_there() ->
         is_hopper = name.startswith(("H100", "H200"))
         for program in PROGRAMS:
             found = record_of(known, name, program, 128) is not None
-            # FlashAttention-3 has kernels of Hopper alone, attention in MXFP8 of Blackwell
+            # FlashAttention-3 has kernels of Hopper alone, attention in MXFP8 of Blackwell; version
+            # 9.22 of cuDNN is published for two
             runs = {"flash_3": is_hopper, "cudnn_mxfp8": "B" in name.split()[0]}
+            runs["cudnn_9_22"] = name.startswith("GB")
             assert found == runs.get(program, True), (name, program)
 
 
@@ -264,22 +266,27 @@ def test_attention_in_mxfp8_needs_its_recipe() -> None:
 
 
 @pytest.mark.parametrize(
-    ("accelerator", "heads", "measured"),
+    ("accelerator", "heads", "measured", "backward_share"),
     [
-        # one sequence of 4096 tokens, 4096^2 x heads x 320 FLOPs over the measured seconds
-        ("GB200 (per GPU)", 128, 1195e12),
-        ("GB200 (per GPU)", 64, 1089e12),
-        ("GB300 (per GPU)", 128, 1375e12),
-        ("GB300 (per GPU)", 64, 1271e12),
-        ("B300 SXM", 128, 1290e12),
-        ("B300 SXM", 64, 1216e12),
+        # two sequences of 4096 tokens: TFLOP/s forward, and those backward over them
+        ("GB200 (per GPU)@cudnn_9_22", 128, 1406e12, 1057 / 1406),
+        ("GB300 (per GPU)@cudnn_9_22", 128, 1590e12, 1143 / 1590),
+        # one sequence of 4096 tokens, 4096^2 x heads x 320 FLOPs over the measured seconds;
+        # backward as SimuMax has it: passes of 4096 tokens have 0.81 of the forward rate
+        ("GB200 (per GPU)", 128, 1195e12, 0.81),
+        ("GB200 (per GPU)", 64, 1089e12, 0.81),
+        ("GB300 (per GPU)", 128, 1375e12, 0.81),
+        ("GB300 (per GPU)", 64, 1271e12, 0.81),
+        ("B300 SXM", 128, 1290e12, 0.81),
+        ("B300 SXM", 64, 1216e12, 0.81),
     ],
 )
 def test_latent_attention_has_the_rates_measured_with_keys_wider_than_values(
-    accelerator: str, heads: int, measured: float
+    accelerator: str, heads: int, measured: float, backward_share: float
 ) -> None:
     known = packaged_catalog()
-    case = {"kernels": accelerator, "attention_program": "cudnn", "head_size": 192}
+    accelerator, _, program = accelerator.partition("@")
+    case = {"kernels": accelerator, "attention_program": program or "cudnn", "head_size": 192}
     found = MeasuredAttention(known, case)
     chip: dict[str, Any] = dict(known.tables["accelerator"][accelerator])
     flops = 4096.0**2 * heads * 320
@@ -287,5 +294,4 @@ def test_latent_attention_has_the_rates_measured_with_keys_wider_than_values(
     peak, sms = chip["bf16_flops_per_second"], chip["num_sms"]
     forward, backward = found.seconds(flops, 4096, blocks, peak, sms, 2.6)
     assert flops / forward == pytest.approx(measured, rel=0.08)
-    # SimuMax's backward passes of 4096 tokens have 0.81 of the forward rate
-    assert 2.6 * forward / backward == pytest.approx(0.81, rel=0.01)
+    assert 2.6 * forward / backward == pytest.approx(backward_share, rel=0.03)

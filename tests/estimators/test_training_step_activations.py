@@ -169,3 +169,17 @@ def test_tensors_of_the_table_of_simumax(
         without_gradients -= 4 * 8192 * 4096 / layout["tensor_parallel"]
     assert without_gradients / 2**30 == pytest.approx(gib, abs=0.05)
     assert found["allocated_bytes"] / 2**30 == pytest.approx(measured, rel=0.025)
+
+
+def test_a_layer_of_further_tokens_keeps_embeddings_and_norms_besides() -> None:
+    # The embeddings that its norm keeps 2 h, both norms' results 4 h, the last norm's input and
+    # result 4 h.
+    layers, further = {"num_layers": 5}, {"num_layers": 4, "num_mtp_layers": 1}
+    found = bytes_a_token(LLAMA_70B, layers, further)
+    assert found == close(10 * 8192)
+    # as a product of 8 bits reads it, the projection's input has a byte an element
+    low = {**LLAMA_70B, "precision": "fp8", "fp8_flops_per_second": 2e12}
+    assert bytes_a_token(low, layers, further) == close(8 * 8192)
+    # recomputed layers keep their input alone
+    again = {**LLAMA_70B, "activation_recompute": "full"}
+    assert bytes_a_token(again, layers, further) == close(2 * 8192)

@@ -261,6 +261,9 @@ ROW = {
     "recompute_modules": "mlp",
     "overlaps_expert_comm": True,
     "dispatcher": "flex",
+    "overlaps_shared_experts": True,
+    "balances_stages": True,
+    "vocab_size": 512,
 }
 
 

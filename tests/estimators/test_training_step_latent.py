@@ -48,7 +48,7 @@ def near(number: float) -> Any:
 def deepseek(**layout: Any) -> Size:
     """Return one GPU's part of a layer of DeepSeek-V3, one token a microbatch."""
     values = {**with_details(packaged_catalog().tables["model"]["deepseek_v3"])}
-    values |= {"seq_len": 1, "expert_load_ratio": 1.0}
+    values |= {"seq_len": 1, "expert_load_ratio": 1.0, "expert_routing": "balanced"}
     alone = {
         "tensor_parallel": 1,
         "context_parallel": 1,

@@ -24,6 +24,14 @@ from tests.estimators.training_step_cases import (
 
 
 WIDE = {**GPT, "num_heads": 8, "vocab_size": 512}
+MIXED: dict[str, Any] = {
+    "num_experts": 4,
+    "experts_per_token": 2,
+    "expert_ffn_hidden_size": 512,
+    "shared_ffn_hidden_size": 512,
+    "expert_parallel": 2,
+    "data_parallel": 2,
+}
 REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     (
         "fp8 has a rate",
@@ -102,6 +110,42 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         },
         "recompute_modules",
         '"moe" repeats the exchange of tokens, which `overlaps_expert_comm` hides',
+    ),
+    (
+        "tokens that travel behind a microbatch go to some ranks",
+        {**MIXED, "overlaps_expert_comm": True, "dispatcher": "allgather"},
+        "overlaps_expert_comm",
+        "True hides exchanges of `dispatcher` alltoall and flex, not of allgather",
+    ),
+    (
+        "tokens that travel behind a microbatch have one further token",
+        {**MIXED, "overlaps_expert_comm": True, "num_mtp_layers": 2},
+        "overlaps_expert_comm",
+        "True needs `num_mtp_layers` 1 at most, not 2",
+    ),
+    (
+        "an exchange hides behind one thing",
+        {**MIXED, "overlaps_expert_comm": True, "overlaps_shared_experts": True},
+        "overlaps_shared_experts",
+        "True hides what `overlaps_expert_comm` hides behind another microbatch",
+    ),
+    (
+        "shared experts run beside an exchange with some ranks",
+        {**MIXED, "overlaps_shared_experts": True, "dispatcher": "allgather"},
+        "overlaps_shared_experts",
+        "True hides exchanges of `dispatcher` alltoall and flex, not of allgather",
+    ),
+    (
+        "shared experts that overlap are there",
+        {**MIXED, "overlaps_shared_experts": True, "shared_ffn_hidden_size": 0},
+        "overlaps_shared_experts",
+        "True needs shared experts, of which the model has none",
+    ),
+    (
+        "shared experts that overlap are not recomputed",
+        {**MIXED, "overlaps_shared_experts": True, "recompute_modules": "shared_experts"},
+        "overlaps_shared_experts",
+        "True does not go with `recompute_modules` shared_experts",
     ),
     (
         "a power limit leaves room for work",

@@ -216,3 +216,23 @@ def _operation_bytes(size: Size, values: Values, layout: Values) -> Any:
     last = np.where(values["uses_glu"], last, 0.0)
     sums = np.where(layout["tensor_parallel"] > 1, 3.0, 1.0) * size.rows * size.hidden
     return 2.0 * (size.tokens * core + first + last + sums)
+
+
+def further_bytes(size: Size, values: Values) -> Any:
+    """Return the bytes that a layer of further tokens keeps before its layer of the model.
+
+    The embeddings of the tokens one further, which their norm keeps as its input, and both norms'
+    results, joined, which the projection keeps as its own; behind it the last norm's. The norm of
+    the hidden states keeps what the layer before has. All of it is made again where whole layers
+    are, but for the embeddings (NVIDIA/Megatron-LM @d98e8a64
+    megatron/core/transformer/multi_token_prediction.py, MultiTokenPredictionLayer: enorm, hnorm,
+    eh_proj, final_layernorm).
+    """
+    again = np.equal(values["activation_recompute"], "full")
+    inside = 2 * formats.input_bytes(values) + 4.0
+    return size.rows * size.hidden * (2.0 + np.where(again, 0.0, inside))
+
+
+def with_further(layer: Microbatch, own: Any) -> Microbatch:
+    """Return what a layer of further tokens keeps: as a layer of the model, and `own` bytes."""
+    return layer._replace(kept=layer.kept + own)

@@ -1,0 +1,90 @@
+"""The rules of what runs beside the exchange of tokens with experts.
+
+Source: NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/transformer_config.py,
+`__post_init__`, checks of `overlap_moe_expert_parallel_comm` and of `moe_shared_expert_overlap`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from estimators.contract import Array, Values
+from estimators.rules import Rule
+from estimators.training_step.modules import has_module
+from estimators.training_step.pipelines import flag, number
+
+OVERLAPS_WITH = (
+    *("dispatcher", "num_mtp_layers", "recompute_modules"),
+    "overlaps_shared_experts",
+)
+"""Columns that say whether an exchange can hide behind another microbatch."""
+
+_NOT_BOTH = "use one of them"
+
+
+def can_overlap(values: Values) -> Array:
+    """Return in which rows `overlaps_expert_comm` can be a default: none that a rule refuses."""
+    able = np.not_equal(values["dispatcher"], "allgather")
+    able = able & (number(values["num_mtp_layers"]) <= 1)
+    able = able & ~has_module(values, "moe")
+    found: Array = np.asarray(able & ~flag(values["overlaps_shared_experts"]))
+    return found
+
+
+def _goes_to_all(values: Values) -> Any:
+    return np.equal(values["dispatcher"], "allgather")
+
+
+EXCHANGE_RULES = (
+    Rule(
+        "tokens that travel behind a microbatch go to some ranks",
+        "overlaps_expert_comm",
+        ("overlaps_expert_comm", "dispatcher"),
+        lambda v: ~flag(v["overlaps_expert_comm"]) | ~_goes_to_all(v),
+        lambda _row: "hides exchanges of `dispatcher` alltoall and flex, not of allgather",
+        lambda _row: "use `dispatcher` alltoall or flex, or `overlaps_expert_comm` false",
+    ),
+    Rule(
+        "tokens that travel behind a microbatch have one further token",
+        "overlaps_expert_comm",
+        ("overlaps_expert_comm", "num_mtp_layers"),
+        lambda v: ~flag(v["overlaps_expert_comm"]) | (number(v["num_mtp_layers"]) <= 1),
+        lambda row: f"needs `num_mtp_layers` 1 at most, not {row['num_mtp_layers']}",
+        lambda _row: "use `num_mtp_layers` 1, or `overlaps_expert_comm` false",
+    ),
+    Rule(
+        "an exchange hides behind one thing",
+        "overlaps_shared_experts",
+        ("overlaps_shared_experts", "overlaps_expert_comm"),
+        lambda v: ~flag(v["overlaps_shared_experts"]) | ~flag(v["overlaps_expert_comm"]),
+        lambda _row: "hides what `overlaps_expert_comm` hides behind another microbatch",
+        lambda _row: _NOT_BOTH,
+    ),
+    Rule(
+        "shared experts run beside an exchange with some ranks",
+        "overlaps_shared_experts",
+        ("overlaps_shared_experts", "dispatcher"),
+        lambda v: ~flag(v["overlaps_shared_experts"]) | ~_goes_to_all(v),
+        lambda _row: "hides exchanges of `dispatcher` alltoall and flex, not of allgather",
+        lambda _row: "use `dispatcher` alltoall or flex, or `overlaps_shared_experts` false",
+    ),
+    Rule(
+        "shared experts that overlap are there",
+        "overlaps_shared_experts",
+        ("overlaps_shared_experts", "shared_ffn_hidden_size"),
+        lambda v: ~flag(v["overlaps_shared_experts"]) | np.greater(v["shared_ffn_hidden_size"], 0),
+        lambda _row: "needs shared experts, of which the model has none",
+        lambda _row: "leave it out",
+    ),
+    Rule(
+        "shared experts that overlap are not recomputed",
+        "overlaps_shared_experts",
+        ("overlaps_shared_experts", "recompute_modules"),
+        lambda v: ~flag(v["overlaps_shared_experts"]) | ~has_module(v, "shared_experts"),
+        lambda _row: "does not go with `recompute_modules` shared_experts",
+        lambda _row: _NOT_BOTH,
+    ),
+)
+"""Rules of a problem."""
