@@ -16,7 +16,8 @@ import pytest
 from estimators import registry
 from estimators.contract import PUBLISHED
 from tests.shared import Command, Document, Shared, call
-from warehouse.calibrate.published import MEASUREMENTS, published_steps
+from warehouse.calibrate.published import published_steps
+from warehouse.calibrate.references import MEASUREMENTS
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read, rows_as_dicts
 from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
@@ -314,8 +315,13 @@ def test_errors_are_found_once(
     def found_again(*_: object) -> None:
         raise AssertionError("the errors are found again")
 
-    for name in ("published_steps", "resolve_rows", "stored_errors", "memory_errors"):
-        monkeypatch.setattr(f"warehouse.plan.errors.{name}", found_again)
+    for name in (
+        "evaluated_errors.published_steps",
+        "evaluated_errors.resolve_rows",
+        "errors.stored_errors",
+        "errors.memory_errors",
+    ):
+        monkeypatch.setattr(f"warehouse.plan.{name}", found_again)
     assert plan(*GPUS) == first
     assert first["errors"]
 

@@ -12,7 +12,8 @@ import polars as pl
 import pytest
 
 from tests.shared import Command, Quickstart, call
-from warehouse.calibrate.published import MEASUREMENTS, published_steps
+from warehouse.calibrate.published import published_steps
+from warehouse.calibrate.references import MEASUREMENTS
 
 PUBLISHED_ROWS = {
     "published_megatron_scaling": 10,

@@ -11,7 +11,8 @@ import numpy as np
 import polars as pl
 
 from estimators.contract import PUBLISHED, Array, Catalog, Estimator, Mends, Refusal, Relation
-from warehouse.evaluate.inputs import input_names, read_columns
+from warehouse.evaluate.frames import read_columns
+from warehouse.evaluate.inputs import input_names
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 

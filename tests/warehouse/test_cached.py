@@ -33,7 +33,7 @@ def test_a_document_is_made_once(directory: Path) -> None:
     make = Maker({"steps": (1, 0.1)})
     assert [cached("one", 1, make) for _ in range(2)] == [{"steps": [1, 0.1]}] * 2
     assert make.number == 1
-    assert [path.suffix for path in directory.iterdir()] == [".json"]
+    assert [path.suffix for path in directory.iterdir()] == [".txt"]
 
 
 def test_other_facts_and_other_kinds_are_other_documents(directory: Path) -> None:
@@ -43,13 +43,27 @@ def test_other_facts_and_other_kinds_are_other_documents(directory: Path) -> Non
     assert len(list(directory.iterdir())) == 3
 
 
-@pytest.mark.parametrize("text", ["", '{"half', "\x00"])
+@pytest.mark.parametrize("text", ["", '{"half', "\x00", "0\n12"])
 def test_a_damaged_file_is_replaced(directory: Path, text: str) -> None:
-    cached("one", 1, Maker("sound"))
+    cached("one", 1, Maker(12))
     [path] = directory.iterdir()
+    sound = path.read_text()
     path.write_text(text)
-    assert cached("one", 1, Maker("sound")) == "sound"
-    assert path.read_text() == '"sound"'
+    assert cached("one", 1, Maker(12)) == 12
+    assert path.read_text() == sound
+
+
+def test_a_file_in_which_one_digit_changed_is_replaced(directory: Path) -> None:
+    cached("one", 1, Maker(12))
+    [path] = directory.iterdir()
+    path.write_text(path.read_text().replace("\n12", "\n13"))
+    assert cached("one", 1, Maker(12)) == 12
+
+
+def test_as_many_documents_stay_as_are_asked_for(directory: Path) -> None:
+    for facts in range(4):
+        cached("one", facts, Maker(facts), kept_files=1)
+    assert len(list(directory.iterdir())) == 1
 
 
 def test_a_directory_that_cannot_be_made_is_not_used(

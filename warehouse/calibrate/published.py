@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from estimators.contract import Refusal
+from warehouse.calibrate.references import MEASUREMENTS
 from warehouse.database import resources
 from warehouse.database.lineage import names_in
 from warehouse.database.reference import read_table, reference_files, store_table
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 ROW, MEASURED, IS_OWN = "published_row", "published_step_seconds", "is_own_framework"
 """Columns of a reference besides the inputs: the row's name, its time, and whether the constants
 are those of the program that was measured."""
-
-MEASUREMENTS = "published_measurement"
-"""The reference table whose rows leave no choice open: each is evaluated as it is."""
 
 RUN = "run"
 """Other name of column `ROW` in a file: that of `measure`."""

@@ -13,7 +13,7 @@ import polars as pl
 from estimators.contract import Array, Catalog, Columns, Refusal, RefusedError
 from warehouse.errors import InputError
 from warehouse.evaluate.csv_parquet import check_source, read_configs
-from warehouse.evaluate.inputs import stripped
+from warehouse.evaluate.frames import stripped
 
 if TYPE_CHECKING:
     from pathlib import Path

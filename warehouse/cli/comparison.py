@@ -153,7 +153,7 @@ def comparison(connection: DuckDBPyConnection, *, every_row: bool = False) -> li
     every_row
         The rows of table `published_measurement` as well.
     """
-    from warehouse.calibrate.published import MEASUREMENTS
+    from warehouse.calibrate.references import MEASUREMENTS
 
     sections = _by_group(connection)
     sections += _coverage(connection)
@@ -210,7 +210,7 @@ def _by_estimator(
 
 
 def _with_group_names(query: str) -> str:
-    from warehouse.calibrate.published import MEASUREMENTS
+    from warehouse.calibrate.references import MEASUREMENTS
 
     measurements = literal(MEASUREMENTS)
     group_name = _GROUP_NAME.format(measurements=measurements)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from warehouse.plan.errors import OTHER, OWN
+from warehouse.calibrate.references import OTHER, OWN
 from warehouse.show.units import layout_in_words, run_time_in_words, run_times_in_words
 
 if TYPE_CHECKING:

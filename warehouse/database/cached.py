@@ -1,7 +1,8 @@
 """Documents that follow from the package, or from few facts, kept in the cache directory.
 
-Each is one JSON file, named by a hash of everything that it follows from. The cache is optional: a
-directory that cannot be read or written is not used, and a damaged file in it is replaced.
+Each is one file, named by a hash of everything that it follows from: a line with the digest of the
+document, then the document as JSON. The cache is optional: a directory that cannot be read or
+written is not used, and a damaged file in it is replaced.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _KEPT_FILES = 64
-"""The most recently used documents of a kind stay."""
+"""Documents of a kind that usually stay."""
 
 
-def cached(kind: str, facts: object, make: Callable[[], Any]) -> Any:
+def cached(kind: str, facts: object, make: Callable[[], Any], kept_files: int | None = None) -> Any:
     """Return the document that `make` returns, from the cache if it is there.
 
     Estimators from outside of the package may change without a change of the package: where one is
@@ -39,22 +40,26 @@ def cached(kind: str, facts: object, make: Callable[[], Any]) -> Any:
         written as text.
     make
         Returns a JSON-able document. Tuples in it become lists, kept or not.
+    kept_files
+        Documents of the kind that stay: those used last. None: the usual number.
     """
     directory = settings.cache()
     if directory is None or not _is_packaged():
         return _plain(make())
     content = f"{package_hash()} {facts!r}"
     key = blake2b(content.encode(), digest_size=16).hexdigest()
-    path = directory / f"{kind}-{key}.json"
+    path = directory / f"{kind}-{key}.txt"
     with suppress(OSError, ValueError):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        with suppress(OSError):  # a directory that may only be read
-            os.utime(path)
-        return found
-    made = _plain(make())
+        digest, _, text = path.read_text(encoding="utf-8").partition("\n")
+        if digest == _digest(text):
+            with suppress(OSError):  # a directory that may only be read
+                os.utime(path)
+            return json.loads(text)
+    text = json.dumps(make())
+    made = json.loads(text)
     with suppress(OSError):
-        _store(path, json.dumps(made))
-        _remove_old(directory, kind)
+        _store(path, f"{_digest(text)}\n{text}")
+        _remove_old(directory, kind, kept_files or _KEPT_FILES)
     return made
 
 
@@ -85,6 +90,10 @@ def _plain(document: object) -> Any:
     return json.loads(json.dumps(document))
 
 
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
 def _store(path: Path, text: str) -> None:
     """Write a file that appears whole under its name, or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,9 +105,9 @@ def _store(path: Path, text: str) -> None:
         new.unlink(missing_ok=True)
 
 
-def _remove_old(directory: Path, kind: str) -> None:
-    used = sorted(directory.glob(f"{kind}-*.json"), key=_last_used, reverse=True)
-    for path in used[_KEPT_FILES:]:
+def _remove_old(directory: Path, kind: str, kept_files: int) -> None:
+    used = sorted(directory.glob(f"{kind}-*.txt"), key=_last_used, reverse=True)
+    for path in used[kept_files:]:
         with suppress(OSError):
             path.unlink()
 

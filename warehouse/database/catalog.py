@@ -12,7 +12,9 @@ from datetime import date
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
+from estimators.columns import COLUMNS
 from estimators.contract import Catalog, MeasuredTables, Record, Refusal, RefusedError, Scalar
+from warehouse.database.cached import cached
 from warehouse.database.meta import measured_names, reference_names
 from warehouse.database.reference import (
     FileStamp,
@@ -38,6 +40,12 @@ _ALIASES = "_alias"
 _ACCELERATOR = "accelerator"
 _REMARKS = ("assumed", "source", "note")
 
+_KEPT_CATALOGS = 4
+"""Catalogs in the cache directory, of two megabytes each."""
+
+Keyed = dict[str, dict[str, Record]]
+Aliases = dict[str, dict[str, str]]
+
 
 def load_catalog(connection: DuckDBPyConnection, *, with_measured: bool = True) -> Catalog:
     """Return the reference tables stored in a database.
@@ -55,7 +63,7 @@ def load_catalog(connection: DuckDBPyConnection, *, with_measured: bool = True) 
         header = [column[0] for column in result.description or ()]
         tables[name] = _table_records(header, result.fetchall())
     load = {name: partial(columns_of, frame) for name, frame in measured.items()}
-    return _catalog(tables, MeasuredTables(load))
+    return Catalog(*_keyed_and_aliases(tables), MeasuredTables(load))
 
 
 def packaged_catalog(directory: Path | None = None) -> Catalog:
@@ -66,21 +74,48 @@ def packaged_catalog(directory: Path | None = None) -> Catalog:
     return _read_catalog(
         tuple(map(stamp_of, reference_files(directory))),
         tuple(map(stamp_of, measured_files(directory))),
+        is_packaged=directory is None,
     )
 
 
 @lru_cache(maxsize=2)
-def _read_catalog(tables: tuple[FileStamp, ...], measured: tuple[FileStamp, ...]) -> Catalog:
+def _read_catalog(
+    tables: tuple[FileStamp, ...], measured: tuple[FileStamp, ...], *, is_packaged: bool
+) -> Catalog:
+    read = partial(_keyed_tables, [stamp.path for stamp in tables])
+    # reading and checking the files takes ten times as long as reading one document
+    keyed, aliases = cached("catalog", (), read, _KEPT_CATALOGS) if is_packaged else read()
+    loaded = _loaded_once if is_packaged else _loaded
+    load = {stamp.path.stem: partial(loaded, stamp.path) for stamp in measured}
+    return Catalog(keyed, aliases, MeasuredTables(load))
+
+
+def _keyed_tables(paths: Iterable[Path]) -> tuple[Keyed, Aliases]:
     records = {}
-    for stamp in tables:
-        table = read_table(stamp.path)
+    for path in paths:
+        table = read_table(path)
         records[table.name] = _table_records([column.name for column in table.columns], table.rows)
-    load = {stamp.path.stem: partial(_loaded, stamp.path) for stamp in measured}
-    return _catalog(records, MeasuredTables(load))
+    return _keyed_and_aliases(records)
 
 
 def _loaded(path: Path) -> Columns:
     return columns_of(read_measured(path).rows)
+
+
+def _loaded_once(path: Path) -> Columns:
+    """Return the columns of a packaged table, from the cache without the import of polars."""
+    import numpy as np  # here: names of models need no arrays
+
+    from estimators.columns.dtypes import NUMPY_TYPES
+
+    def read() -> dict[str, list[Any]]:
+        return {name: values.tolist() for name, values in _loaded(path).items()}
+
+    found = cached("measured", path.name, read, _KEPT_CATALOGS)
+    return {
+        name: np.array(values, dtype=NUMPY_TYPES[COLUMNS[name].duckdb_type])
+        for name, values in found.items()
+    }
 
 
 def extended(
@@ -146,7 +181,8 @@ def _scalar(value: Any) -> Scalar:
     return value.isoformat() if isinstance(value, date) else value
 
 
-def _catalog(records: Mapping[str, list[Record]], measured: MeasuredTables) -> Catalog:
+def _keyed_and_aliases(records: Mapping[str, list[Record]]) -> tuple[Keyed, Aliases]:
+    """Return the tables that have a key, and the other spellings of keys."""
     tables = {name: keyed for name, rows in records.items() if (keyed := _keyed(rows))}
     aliases = {}
     for name, rows in tables.items():
@@ -160,7 +196,7 @@ def _catalog(records: Mapping[str, list[Record]], measured: MeasuredTables) -> C
         }
         if others:
             aliases[name] = others
-    return Catalog(tables, aliases, measured)
+    return tables, aliases
 
 
 def _keyed(rows: list[Record]) -> dict[str, Record]:

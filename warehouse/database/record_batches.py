@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from estimators.contract import Array, Relation
 from warehouse.database.leading import LeadingRows
@@ -18,9 +17,16 @@ from warehouse.database.pieces import (
     write,
 )
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# pyarrow is imported by what makes a batch: a command that stores nothing starts without it.
+
 
 def schema_of(relation: Relation) -> pa.Schema:
     """Return the Arrow schema of a relation's fact table."""
+    import pyarrow as pa
+
     return pa.schema(
         [
             pa.field(name, pa.string() if kind.hasobject else pa.from_numpy_dtype(kind))
@@ -78,6 +84,8 @@ def _column(dtype: np.dtype[Any], size: int) -> Array:
     The pool reuses the pages of finished batches. Memory from numpy would be new for each batch,
     and its page faults would take a third of the evaluation.
     """
+    import pyarrow as pa
+
     if dtype.hasobject:
         return np.empty(size, dtype=dtype)
     buffer = pa.allocate_buffer(size * dtype.itemsize)
@@ -85,12 +93,16 @@ def _column(dtype: np.dtype[Any], size: int) -> Array:
 
 
 def _arrow(schema: pa.Schema, batch: dict[str, Array], used: int) -> pa.RecordBatch:
+    import pyarrow as pa
+
     arrays = [_array(batch[field.name][:used], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _array(values: Array, kind: pa.DataType) -> pa.Array:
     """Return an Arrow array over the same memory; NaN becomes NULL."""
+    import pyarrow as pa
+
     if values.dtype.kind == "f" and np.isnan(values.min(initial=0.0)):
         return pa.array(values, type=kind, mask=np.isnan(values))
     return pa.array(values, type=kind)

@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import duckdb
-import pyarrow as pa
 
 from estimators.columns import COLUMNS
 from estimators.contract import Cell, Columns, Estimator, Relation, variant_name
@@ -20,6 +19,9 @@ from warehouse.database.log_length import note_log_length
 from warehouse.database.pieces import given
 from warehouse.database.record_batches import record_batches, schema_of
 from warehouse.database.sql_text import quoted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Sink(Protocol):
@@ -66,6 +68,8 @@ class DuckDBSink:
         replace: bool = False,
     ) -> None:
         """Store cells in one transaction; see `Sink.store`."""
+        import pyarrow as pa  # here: a command that stores nothing starts without it
+
         source = _Source(batches)
         reader = pa.RecordBatchReader.from_batches(schema_of(relation), source)
         with transaction(self._connection):
@@ -165,6 +169,8 @@ def store_cells(
 
 def delete_cells(connection: duckdb.DuckDBPyConnection, cells: Iterable[int]) -> None:
     """Delete cells and their rows; call it in a transaction."""
+    import pyarrow as pa
+
     ids = pa.table({"cell_id": pa.array(cells, type=pa.int64())})
     with registered(connection, "dropped_cells", ids):
         tables = [relation.table for e in all_estimators() for relation in e.relations]
@@ -201,21 +207,21 @@ def _cell_rows(estimator: Estimator, cells: Sequence[tuple[Cell, int]]) -> pa.Ta
     )
 
 
-_ARROW = {
-    "int": pa.int64(),
-    "float": pa.float64(),
-    "bool": pa.bool_(),
-    "str": pa.string(),
-    "time": pa.timestamp("us"),
-}
-
-
 def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Return records as a table with the types of the data dictionary; gaps are NULL."""
+    import pyarrow as pa
+
+    types = {
+        "int": pa.int64(),
+        "float": pa.float64(),
+        "bool": pa.bool_(),
+        "str": pa.string(),
+        "time": pa.timestamp("us"),
+    }
     names = dict.fromkeys(name for row in rows for name in row)
     return pa.table(
         {
-            name: pa.array([row.get(name) for row in rows], type=_ARROW[COLUMNS[name].kind])
+            name: pa.array([row.get(name) for row in rows], type=types[COLUMNS[name].kind])
             for name in names
         }
     )

@@ -15,6 +15,7 @@ from estimators.interval import ENDS, has_interval
 from warehouse.errors import InputError
 from warehouse.evaluate.cells import cells_of
 from warehouse.evaluate.csv_parquet import check_paths, read_configs, write_results
+from warehouse.evaluate.frames import wrong_types
 from warehouse.evaluate.inputs import (
     columns_of_other_views,
     evaluate_intervals,
@@ -23,7 +24,6 @@ from warehouse.evaluate.inputs import (
     likely_misspelt,
     resolve_rows,
     source_spellings,
-    wrong_types,
 )
 
 if TYPE_CHECKING:

@@ -13,18 +13,19 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
-from estimators.columns import COLUMNS, Column
+from estimators.columns import COLUMNS
 from estimators.columns.records import RECORD, REFERENCE
 from estimators.contract import Array, Catalog, Columns, Mends, Refusal, RefusedError
 from estimators.interval import ENDS, has_interval, interval
-from estimators.limits import limits_of
 from warehouse.evaluate.profiles import COLUMN as PROFILE
 from warehouse.evaluate.profiles import catalog_of, resolve
-from warehouse.limits import kind_in_words, read_number
+from warehouse.evaluate.texts import read_texts
+from warehouse.limits import read_number
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from estimators.contract import Estimator, Relation
 
 
@@ -63,7 +64,7 @@ class Resolved:
 def resolve_rows(
     estimator: Estimator,
     relation: Relation,
-    records: pl.DataFrame | Mapping[str, str],
+    records: pl.DataFrame | Mapping[str, str] | Sequence[Mapping[str, str]],
     catalog: Catalog,
     mends: Mends,
 ) -> Resolved:
@@ -76,19 +77,13 @@ def resolve_rows(
     Parameters
     ----------
     records
-        A frame, or the texts of one record by column name. Columns that the estimator does not
-        read are passed over; numbers in texts may be grouped, as 1_000_000.
+        A frame, or the texts of one record or of several by column name. Columns that the
+        estimator does not read are passed over; numbers in texts may be grouped, as 1_000_000.
     """
-    if not isinstance(records, pl.DataFrame):
-        texts = without_grouping(relation, records)
-        _refuse_broken_texts(texts)
-        records = pl.DataFrame({name: [text] for name, text in texts.items()} or {"": [""]})
-    inputs = input_names(estimator, relation)
-    refusals = wrong_types(records, inputs)
-    columns: Columns = {}
-    if not refusals:
-        columns, refusals = read_columns(records, inputs, relation)
-    is_good = _marked(np.ones(records.height, dtype=bool), refusals)
+    if isinstance(records, Mapping):
+        records = [records]
+    columns, refusals = _read(input_names(estimator, relation), relation, records)
+    is_good = _marked(np.ones(len(records), dtype=bool), refusals)
     rows = np.flatnonzero(is_good)
     resolved: Columns = {}
     if len(rows):
@@ -105,6 +100,23 @@ def resolve_rows(
     if not resolved:
         rows = rows[:0]
     return Resolved(estimator, relation, mends, catalog, resolved, rows, is_good, tuple(refusals))
+
+
+def _read(
+    inputs: Sequence[str],
+    relation: Relation,
+    records: pl.DataFrame | Sequence[Mapping[str, str]],
+) -> tuple[Columns, list[Refusal]]:
+    """Return the input columns of records and every refused value; no column if a type is wrong."""
+    if isinstance(records, Sequence):
+        plain = [without_grouping(relation, texts) for texts in records]
+        for texts in plain:
+            _refuse_broken_texts(texts)
+        return read_texts(plain, inputs, relation)
+    from warehouse.evaluate.frames import read_columns, wrong_types  # here: texts need no polars
+
+    refusals = wrong_types(records, inputs)
+    return ({}, refusals) if refusals else read_columns(records, inputs, relation)
 
 
 def _refuse_broken_texts(texts: Mapping[str, str]) -> None:
@@ -263,147 +275,3 @@ def columns_of_other_views(
         return []
     own = {*inputs, *relation.outputs, *(column.name for column in (*RECORD, *REFERENCE))}
     return [name for name in names if name in COLUMNS and name not in own]
-
-
-def wrong_types(frame: pl.DataFrame, inputs: Sequence[str]) -> list[Refusal]:
-    """Return a refusal for each input column whose type the dictionary does not admit."""
-    refusals = []
-    for name in inputs:
-        if name not in frame.columns:
-            continue
-        column, dtype = COLUMNS[name], frame.schema[name]
-        if not (dtype == pl.Null or _is_text(dtype) or _fits(column, dtype)):
-            reason = (
-                f"is a column of type {dtype}; it must hold {kind_in_words(column)} in each row"
-            )
-            first = str(frame[name][0]) if frame.height else None
-            refusals.append(Refusal(name, first, reason))
-    return refusals
-
-
-def read_columns(
-    block: pl.DataFrame, inputs: Sequence[str], relation: Relation
-) -> tuple[dict[str, Array], list[Refusal]]:
-    """Return the input columns of `block` and every refused value.
-
-    A missing or empty cell is NaN in a column of numbers and None in a column of texts or flags.
-    A column that the block does not have is missing in every cell.
-    """
-    columns: dict[str, Array] = {}
-    refusals: list[Refusal] = _empty_rows(block)
-    given = _normalised(block, inputs, relation)
-    for name in inputs:
-        column = relation.column(name)
-        if name not in given.columns:
-            missing = np.nan if column.dtype in (np.int64, np.float64) else None
-            columns[name] = np.full(block.height, missing)
-            continue
-        if column.kind == "bool":
-            columns[name], refused = _read_flags(column, given[name], block[name])
-        elif column.kind == "str":
-            columns[name], refused = _read_texts(column, given[name])
-        else:
-            columns[name], refused = _read_numbers(column, given[name])
-        refusals += refused
-    return columns, refusals
-
-
-def _normalised(block: pl.DataFrame, inputs: Sequence[str], relation: Relation) -> pl.DataFrame:
-    """Return the input columns that are given, flags and texts as texts without blanks.
-
-    One query for all columns: polars takes a millisecond for each.
-    """
-    found = []
-    for name in inputs:
-        if name not in block.columns or block.schema[name] == pl.Null:
-            continue
-        column, dtype = relation.column(name), block.schema[name]
-        value = pl.col(name)
-        if column.kind in ("str", "bool") or _is_text(dtype):
-            value = _without_blanks(value)
-        spellings = relation.spellings.get(name)
-        if spellings is not None:
-            plain = _without_blanks(value).str.to_lowercase().str.replace_all("[- ]", "_")
-            value = _without_blanks(plain.replace(dict(spellings)))
-        found.append(value)
-    return block.select(found)
-
-
-def _without_blanks(text: pl.Expr) -> pl.Expr:
-    """Return texts without surrounding blanks; empty ones are missing."""
-    plain = text.cast(pl.String).str.strip_chars()
-    return pl.when(plain != "").then(plain)
-
-
-def _read_texts(column: Column, texts: pl.Series) -> tuple[Array, list[Refusal]]:
-    found = texts.to_numpy().astype(object)
-    refusals = []
-    if column.choices:
-        hint = f"use {', '.join(column.choices)}"
-        refusals = [
-            Refusal(column.name, text, "is not known", hint, row)
-            for row, text in enumerate(found.tolist())
-            if text is not None and text not in column.choices
-        ]
-    return found, refusals
-
-
-_FLAGS = {
-    **dict.fromkeys(("true", "1", "1.0", "yes"), True),
-    **dict.fromkeys(("false", "0", "0.0", "no"), False),
-}
-
-
-def _read_flags(column: Column, texts: pl.Series, given: pl.Series) -> tuple[Array, list[Refusal]]:
-    found = texts.to_list()
-    flags = [None if text is None else _FLAGS.get(text.lower()) for text in found]
-    reason = f"must be {kind_in_words(column)}"
-    refusals = [
-        Refusal(column.name, given[row], reason, "", row)
-        for row, (text, flag) in enumerate(zip(found, flags, strict=True))
-        if text is not None and flag is None
-    ]
-    return np.array(flags, dtype=object), refusals
-
-
-def _read_numbers(column: Column, given: pl.Series) -> tuple[Array, list[Refusal]]:
-    numbers = given.cast(pl.Float64, strict=False)
-    refusals = []
-    if numbers.null_count() > given.null_count():
-        unread = (given.is_not_null() & numbers.is_null()).arg_true()
-        reason = f"must be {kind_in_words(column)}"
-        refusals = [Refusal(column.name, given[i], reason, "", i) for i in unread]
-    values = numbers.to_numpy()
-    settled = np.zeros(len(values), dtype=bool)  # missing: no rule applies
-    if numbers.null_count():
-        settled = numbers.is_null().to_numpy().copy()
-    for rule in limits_of(column):
-        with np.errstate(invalid="ignore"):
-            rows = np.flatnonzero(rule.is_broken(values) & ~settled)
-        hint = "leave it empty to take the default" if "finite" in rule.reason else ""
-        refusals += [
-            Refusal(column.name, given[row], rule.reason, hint, row) for row in rows.tolist()
-        ]
-        settled[rows] = True  # one reason a value is enough
-    return values, refusals
-
-
-def stripped(series: pl.Series) -> pl.Series:
-    """Return texts without surrounding blanks; empty ones are missing."""
-    texts = series.cast(pl.String).str.strip_chars()
-    return texts.set(texts == "", None)
-
-
-def _empty_rows(block: pl.DataFrame) -> list[Refusal]:
-    empty = block.select(pl.all_horizontal(pl.all().is_null())).to_series().arg_true()
-    return [Refusal("row", None, "has no value at all", "remove it", row) for row in empty]
-
-
-def _is_text(dtype: pl.DataType) -> bool:
-    return dtype in (pl.String, pl.Categorical, pl.Enum)
-
-
-def _fits(column: Column, dtype: pl.DataType) -> bool:
-    if column.kind == "bool":
-        return dtype == pl.Boolean or dtype.is_numeric()
-    return column.kind in ("int", "float") and dtype.is_numeric()

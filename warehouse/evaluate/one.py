@@ -8,19 +8,19 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
 from estimators.contract import Catalog, Columns, Mends, Refusal, RefusedError, Scalar
 from estimators.interval import STEP
 from warehouse.errors import UsageError
 from warehouse.evaluate.inputs import (
+    Resolved,
     evaluate_intervals,
     evaluate_rows,
     input_names,
-    read_columns,
     resolve_rows,
     without_grouping,
 )
+from warehouse.evaluate.texts import read_texts
 
 if TYPE_CHECKING:
     from estimators.contract import Estimator, Relation
@@ -103,6 +103,8 @@ def show_configuration(
     mends: Mends,
     catalog: Catalog,
     pinned: Collection[str] | None = None,
+    *,
+    has_ends: bool = True,
 ) -> Shown:
     """Return the estimate of the configuration that `given` describes, in texts.
 
@@ -110,21 +112,17 @@ def show_configuration(
     ----------
     pinned
         Constants that are known, so that they have no range; by default all that are given.
+    has_ends
+        Whether results have both ends of the step's interval, which takes a hundred evaluations.
 
     Raises
     ------
     RefusedError
         If it is refused; every reason is listed once.
     """
-    resolved = resolve_rows(estimator, relation, given, catalog, mends)
-    if resolved.refusals:
-        distinct = {
-            (r.column, r.reason): Refusal(r.column, r.value, r.reason, r.hint)
-            for r in resolved.refusals
-        }
-        raise RefusedError(distinct.values())
-    shared = (*estimator.problem_columns, *estimator.choice_columns)
-    ends = evaluate_intervals(resolved, given if pinned is None else pinned)
+    resolved = _resolve(estimator, relation, given, catalog, mends)
+    known = given if pinned is None else pinned
+    ends = evaluate_intervals(resolved, known) if has_ends else {}
     results: dict[str, Scalar] = {}
     for name, value in _scalars(evaluate_rows(resolved), relation.outputs).items():
         results[name] = value
@@ -135,11 +133,51 @@ def show_configuration(
         relation,
         mends,
         catalog,
-        problem=_scalars(resolved.columns, shared),
+        problem=_problem(resolved),
         layout=_scalars(resolved.columns, relation.keys),
         results=results,
         given=frozenset(given),
     )
+
+
+def resolve_problem(
+    estimator: Estimator,
+    relation: Relation,
+    given: Mapping[str, str],
+    mends: Mends,
+    catalog: Catalog,
+) -> dict[str, Scalar]:
+    """Return the problem of the configuration that `given` describes, without an estimate.
+
+    Raises
+    ------
+    RefusedError
+        As `show_configuration`.
+    """
+    return _problem(_resolve(estimator, relation, given, catalog, mends))
+
+
+def _resolve(
+    estimator: Estimator,
+    relation: Relation,
+    given: Mapping[str, str],
+    catalog: Catalog,
+    mends: Mends,
+) -> Resolved:
+    """Return the configuration as the estimator reads it; raise `RefusedError` if it is refused."""
+    resolved = resolve_rows(estimator, relation, given, catalog, mends)
+    if resolved.refusals:
+        distinct = {
+            (r.column, r.reason): Refusal(r.column, r.value, r.reason, r.hint)
+            for r in resolved.refusals
+        }
+        raise RefusedError(distinct.values())
+    return resolved
+
+
+def _problem(resolved: Resolved) -> dict[str, Scalar]:
+    estimator = resolved.estimator
+    return _scalars(resolved.columns, (*estimator.problem_columns, *estimator.choice_columns))
 
 
 def read_values(relation: Relation, given: Mapping[str, str]) -> dict[str, Scalar]:
@@ -153,8 +191,7 @@ def read_values(relation: Relation, given: Mapping[str, str]) -> dict[str, Scala
     texts = {name: text for name, text in without_grouping(relation, given).items() if text}
     if not texts:
         return {}
-    frame = pl.DataFrame({name: [text] for name, text in texts.items()})
-    columns, refusals = read_columns(frame, tuple(texts), relation)
+    columns, refusals = read_texts([texts], tuple(texts), relation)
     if refusals:
         raise RefusedError(replace(refusal, row=None) for refusal in refusals)
     read = {name: columns[name].tolist()[0] for name in texts}

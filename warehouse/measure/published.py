@@ -17,7 +17,8 @@ import numpy as np
 
 from estimators.contract import Problem, variant_name
 from estimators.inputs import records
-from warehouse.calibrate.published import MEASUREMENTS, ROW, published_steps
+from warehouse.calibrate.published import ROW, published_steps
+from warehouse.calibrate.references import MEASUREMENTS
 from warehouse.database.sink import arrow_table, registered, transaction
 from warehouse.database.tables import PUBLISHED_ESTIMATE_TABLE
 from warehouse.evaluate.cells import cells_of

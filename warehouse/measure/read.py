@@ -22,13 +22,13 @@ from warehouse.database.tables import MEASUREMENT_TABLE
 from warehouse.errors import InputError, UsageError
 from warehouse.evaluate.cells import cells_of
 from warehouse.evaluate.csv_parquet import check_source, read_configs
+from warehouse.evaluate.frames import stripped
 from warehouse.evaluate.inputs import (
     Resolved,
     evaluate_rows,
     input_names,
     likely_misspelt,
     resolve_rows,
-    stripped,
 )
 from warehouse.show.units import column_headed
 

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 
 from estimators.accelerators import product_of
 from estimators.interval import ENDS, STEP, fit_probability, has_interval
 from warehouse.ask.explain import explain
-from warehouse.calibrate.published import IS_OWN, published_steps
 from warehouse.database.cached import cached
 from warehouse.evaluate.inputs import evaluate_intervals, evaluate_rows, resolve_rows
 from warehouse.evaluate.one import show_configuration
@@ -77,7 +75,9 @@ def uncertainty(run: TrainingRun, ask: QueryCache, layout: Line, num_gpus: int) 
         given = _explain_pairs(run, layout, num_gpus)
         command = "warehouse explain " + " ".join(_shell(k, v) for k, v in given.items())
         relation = run.estimator.relations[0]
-        shown = show_configuration(run.estimator, relation, given, run.mends, catalog)
+        shown = show_configuration(
+            run.estimator, relation, given, run.mends, catalog, has_ends=False
+        )
         # a tie may hide the layout behind one with other columns: its interval would be another
         if np.isclose(float(shown.results["step_seconds"] or 0), layout["step_seconds"]):
             found = explain(shown, catalog)
@@ -114,13 +114,7 @@ def with_intervals(run: TrainingRun, layouts: Sequence[Line], num_gpus: int) -> 
     if not layouts or not has_interval(run.estimator, relation):
         return list(layouts)
     pairs = [_explain_pairs(run, layout, num_gpus) for layout in layouts]
-    resolved = resolve_rows(
-        run.estimator,
-        relation,
-        pl.DataFrame(pairs, infer_schema_length=None),
-        run.catalog,
-        run.mends,
-    )
+    resolved = resolve_rows(run.estimator, relation, pairs, run.catalog, run.mends)
     ends = evaluate_intervals(resolved, run.request.inputs)
     steps = evaluate_rows(resolved, [STEP])[STEP]
     found = iter(zip(steps.tolist(), *(ends[name].tolist() for name in ENDS), strict=True))
@@ -190,6 +184,11 @@ def unlike_published(run: TrainingRun, catalog: Catalog) -> list[str]:
 
 def _published() -> dict[str, Any]:
     """Return what was published steps of: accelerators, programs, whether mixtures of experts."""
+    # here: the document is cached, and a plan that reads it needs no polars
+    import polars as pl
+
+    from warehouse.calibrate.published import IS_OWN, published_steps
+
     steps = published_steps()
     return {
         "has_experts": bool(steps.filter(pl.col("num_experts").fill_null(1) > 1).height),

@@ -15,7 +15,7 @@ from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read
 from warehouse.database.empty import in_memory
 from warehouse.errors import UsageError, require_capability
-from warehouse.evaluate.one import read_pairs, read_values, show_configuration
+from warehouse.evaluate.one import read_pairs, read_values, resolve_problem
 from warehouse.evaluate.profiles import NO_PROFILES, ProfiledCatalog, Profiles, with_profiles
 from warehouse.studies.definitions import Definitions
 from warehouse.studies.known import known_definitions
@@ -399,9 +399,9 @@ def resolve(
         **{name: str(value) for name, value in request.inputs.items()},
     }
     try:
-        problem = show_configuration(
+        problem = resolve_problem(
             estimator, estimator.relations[0], texts, mends or PUBLISHED, catalog
-        ).problem
+        )
     except RefusedError as error:
         raise with_model_hint(error, estimator, texts) from None
     parameters, active = estimator.layer_parameters(problem)

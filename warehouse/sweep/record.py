@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
-import pyarrow as pa
 
 from estimators.contract import Cell, variant_name
 from warehouse.database import stored_best
@@ -37,6 +36,8 @@ def register_study(
     Cells of the earlier definition alone stay stored until a study is dropped. Nothing is written
     if the same record is stored already.
     """
+    import pyarrow as pa  # here: what stores nothing starts without it
+
     definition = json.dumps(study.definition, sort_keys=True)
     ids = pa.table({"cell_id": pa.array([cell.id for cell, _ in cells], type=pa.int64())})
     known = connection.execute(

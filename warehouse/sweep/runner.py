@@ -44,7 +44,6 @@ from warehouse.sweep.cores import default_workers, usable_cores
 from warehouse.sweep.progress import Progress, ProgressFile
 from warehouse.sweep.rates import LEAST_ROWS, Rate, remember_rate, used_bytes
 from warehouse.sweep.record import register_study
-from warehouse.sweep.workers import Workers, can_share
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -373,6 +372,8 @@ def _evaluated(
 ) -> Iterator[Callable[[int, LeadingRows | None], Iterator[pa.RecordBatch]]]:
     """Yield a function that yields the batches of a group, given by its number."""
     estimator, catalog = asked.estimator, asked.catalog
+    from warehouse.sweep.workers import Workers, can_share  # here: a plan may store nothing
+
     if workers > 1 and can_share([relation for relation, _ in groups]):
         with Workers(
             estimator,
