@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from functools import cached_property, lru_cache
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from estimators.columns import COLUMNS, Column
 from estimators.measured import MeasuredTables as MeasuredTables
+from estimators.names import did_you_mean, folded, nearest
 from estimators.refusals import EmptySpaceError as EmptySpaceError
 from estimators.refusals import Refusal as Refusal
 from estimators.refusals import RefusedError as RefusedError
@@ -70,10 +69,16 @@ class Catalog:
         row = self.known(table, key)
         if row is None:
             rows = self.tables.get(table, {})
-            near = get_close_matches(str(key), rows, n=3, cutoff=0.4) or sorted(rows)[:8]
-            hint = f"known: {', '.join(near)}" if near else f"the `{table}` table is empty"
+            hint = did_you_mean(self.nearest(table, key)) or f"known: {', '.join(sorted(rows)[:8])}"
+            hint = hint if rows else f"the `{table}` table is empty"
             raise RefusedError([Refusal(table, key, f"is not in the `{table}` table", hint)])
         return row
+
+    def nearest(self, table: str, key: object) -> list[str]:
+        """Return the names of rows of `table` that are most like `key`."""
+        rows, aliases = self.tables.get(table, {}), self.aliases.get(table, {})
+        near = nearest(key, [*rows, *aliases])
+        return list(dict.fromkeys(aliases.get(name, name) for name in near))
 
     def known(self, table: str, key: str) -> Record | None:
         """Return the row that `find` returns; None where there is none.
@@ -543,17 +548,3 @@ def variant_name(mends: Mends, all_mends: Sequence[str]) -> str:
     if mends == frozenset(all_mends):
         return "corrected"
     return ",".join(mend for mend in all_mends if mend in mends)
-
-
-def folded(name: object) -> str:
-    """Return a name in small letters without separators; its numbers stay as they are.
-
-    1.7B is not 17B, and 3 1.3B not 31.3B: macro `folded_name` of sql/macros.sql does the same.
-    """
-    return _folded(str(name))
-
-
-@lru_cache(maxsize=4096)
-def _folded(name: str) -> str:
-    words = re.findall(r"\.?[0-9]+(?:\.[0-9]+)*|[^\W\d_]+", name.lower())
-    return re.sub(r" ?([^\W\d_]+) ?", r"\1", " ".join(words))

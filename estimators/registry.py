@@ -42,7 +42,8 @@ def known_name(name: str) -> str:
         If there is none of that name.
     """
     # Imported here: the command line lists the names before it needs an estimator.
-    from estimators.contract import Refusal, RefusedError, folded
+    from estimators.contract import Refusal, RefusedError
+    from estimators.names import folded
 
     found = [known for known in ESTIMATORS if known == name or folded(known) == folded(name)]
     if not found:

@@ -26,6 +26,7 @@ from estimators.kernels.attention import (
     record_of,
 )
 from estimators.kernels.products import FORMULA, kernels_of, measured_accelerators
+from estimators.names import did_you_mean
 from estimators.training_step.exchange_rules import OVERLAPS_WITH, can_overlap
 from estimators.training_step.format_inputs import OF_OPTIMIZER, given_constants, resolve_formats
 from estimators.training_step.modules import NONE, can_recompute
@@ -334,8 +335,10 @@ def _resolve_system(inputs: Inputs, catalog: Catalog) -> None:
         record, names = _system(catalog, value, systems)
         if record is None:
             known = ", ".join(sorted(catalog.tables.get("accelerator", {})))
+            near = did_you_mean(catalog.nearest("accelerator", value)) or f"known: {known};"
             reason = "is neither in the `accelerator` nor in the `system` table"
-            inputs.refuse("accelerator", rows, reason, f"known: {known}")
+            hint = f"{near} a study or a file of systems (--catalog) defines others"
+            inputs.refuse("accelerator", rows, reason, hint)
             continue
         own = record.get("accelerator", value)
         inputs["accelerator"][rows] = own

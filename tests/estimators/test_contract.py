@@ -14,7 +14,6 @@ from estimators.contract import (
     Problem,
     Refusal,
     RefusedError,
-    folded,
     variant_name,
 )
 from estimators.registry import all_estimators, get
@@ -78,7 +77,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_ones() -> None:
     with pytest.raises(RefusedError) as caught:
         CATALOG.find("system", "A100 SXM 80G")
     assert str(caught.value) == (
-        '`system` "A100 SXM 80G" is not in the `system` table\nhint: known: A100 SXM 80GB'
+        '`system` "A100 SXM 80G" is not in the `system` table\nhint: did you mean A100 SXM 80GB?'
     )
 
 
@@ -101,36 +100,6 @@ def test_every_column_of_every_estimator_is_in_the_dictionary() -> None:
             assert len(set(stored)) == len(stored)
             assert len(set(results)) == len(results)
             assert relation.real <= set(results)
-
-
-@pytest.mark.parametrize(
-    ("name", "other"),
-    [
-        ("gpt3_1T", "GPT3-1t"),
-        ("gpt3_1.3B", "GPT-3 1.3b"),
-        ("A100 SXM 80GB", "a100_sxm_80gb"),
-        ("mixtral_8x7B", "Mixtral 8 x 7B"),
-        ("megatron_lm_2021", "Megatron-LM 2021"),
-    ],
-)
-def test_names_fold_alike_whatever_their_capitals_and_separators(name: str, other: str) -> None:
-    assert folded(name) == folded(other)
-
-
-@pytest.mark.parametrize(
-    ("name", "other"),
-    [
-        ("megatron_1.7B", "megatron_17B"),
-        ("megatron_7.5B", "megatron_75B"),
-        ("gpt3_13B", "gpt3_1.3B"),
-        ("gpt3_13B", "gpt3_1_3B"),
-        ("gpt3_1.3B", "gpt31.3B"),
-        ("mpt_7B", "mpt_.7B"),
-        ("qwen1.5_moe", "qwen15_moe"),
-    ],
-)
-def test_names_with_other_numbers_do_not_fold_alike(name: str, other: str) -> None:
-    assert folded(name) != folded(other)
 
 
 @pytest.mark.parametrize("asked", ["megatron_17B", "megatron_75B", "gpt3-1-3B"])

@@ -8,7 +8,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from estimators.contract import Catalog, RefusedError, folded
+from estimators.contract import Catalog, RefusedError
+from estimators.names import folded
 from warehouse.database.catalog import load_catalog, packaged_catalog
 from warehouse.database.schema import prepare
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from estimators.contract import folded
+from estimators.names import folded
 from warehouse.ask.names import name_meant
 from warehouse.database import resources
 from warehouse.database.catalog import packaged_catalog

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from estimators.contract import folded
+from estimators.names import folded
 from warehouse.database.sql_text import quoted
 
 if TYPE_CHECKING:

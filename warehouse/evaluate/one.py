@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from estimators.contract import Catalog, Columns, Mends, Refusal, RefusedError, Scalar
 from estimators.interval import STEP
+from estimators.names import did_you_mean, nearest_columns
 from warehouse.errors import UsageError
 from warehouse.evaluate.inputs import (
     Resolved,
@@ -86,9 +86,8 @@ def read_pairs(
         elif name in computed:
             refusals.append(Refusal(spelt, text, "is computed, not given", "leave it out"))
         elif name not in known:
-            spellings = (*known, *estimator.aliases)
-            near = get_close_matches(spelt, spellings, 3, 0.5) or known
-            hint = f"{'did you mean' if near is not known else 'known:'} {', '.join(near)}"
+            near = nearest_columns(spelt, (*known, *estimator.aliases))
+            hint = did_you_mean(near) or "docs/columns.md lists the columns"
             refusals.append(Refusal(spelt, text, f"is not an input of {estimator.name}", hint))
         found[name] = text.strip()
     if refusals:

@@ -1,0 +1,68 @@
+"""Names in any spelling, and the names that a misspelt word most likely means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
+from functools import lru_cache
+
+from estimators.columns import COLUMNS
+from estimators.columns.other_names import OTHER_NAMES
+
+
+def folded(name: object) -> str:
+    """Return a name in small letters without separators; its numbers stay as they are.
+
+    1.7B is not 17B, and 3 1.3B not 31.3B: macro `folded_name` of sql/macros.sql does the same.
+    """
+    return _folded(str(name))
+
+
+@lru_cache(maxsize=4096)
+def _folded(name: str) -> str:
+    words = re.findall(r"\.?[0-9]+(?:\.[0-9]+)*|[^\W\d_]+", name.lower())
+    return re.sub(r" ?([^\W\d_]+) ?", r"\1", " ".join(words))
+
+
+def nearest(word: object, names: Iterable[str], most: int = 3) -> list[str]:
+    """Return the names most like `word`, the most alike first; none if no name is like it.
+
+    Names that begin with the word come first, then those with similar letters, then those that
+    contain it. Capitals, spaces and hyphens do not matter.
+    """
+    by_folded = {folded(name): name for name in names}
+    wanted = folded(word)
+    if len(wanted) < 2:
+        return []
+    begin = sorted((each for each in by_folded if each.startswith(wanted)), key=len)
+    alike = get_close_matches(wanted, by_folded, most, 0.6)
+    inside = [each for each in by_folded if len(wanted) > 2 and wanted in each]
+    return [by_folded[each] for each in dict.fromkeys([*begin, *alike, *inside])][:most]
+
+
+def nearest_columns(word: str, columns: Collection[str], most: int = 3) -> list[str]:
+    """Return the columns that `word` most likely means, also by their names in other programs.
+
+    Parameters
+    ----------
+    columns
+        The columns that may be meant.
+    """
+    wanted = folded(word)
+    meant = [name for name in columns if wanted in _other_names(name)]
+    return meant[:most] or nearest(word, columns, most)
+
+
+def did_you_mean(near: Iterable[str]) -> str:
+    """Return the question that names what may be meant; empty if nothing may."""
+    names = list(near)
+    listed = " or ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+    return f"did you mean {listed}?" if listed else ""
+
+
+def _other_names(column: str) -> set[str]:
+    """Return the words that mean a column: its short name, heading and names elsewhere, folded."""
+    known = COLUMNS.get(column)
+    own = (known.short, known.heading) if known else ()
+    return {folded(name) for name in (*own, *OTHER_NAMES.get(column, ())) if name}
