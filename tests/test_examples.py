@@ -31,6 +31,7 @@ def test_a_script_is_short_and_says_how_to_run_it(path: Path) -> None:
     assert f"python examples/{path.name}" in (loaded(path.stem)["__doc__"] or "")
 
 
+@pytest.mark.long
 def test_the_constants_of_a_plan_are_in_order_of_the_days_that_they_move(
     quickstart: Quickstart, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,6 +73,7 @@ def test_own_steps_are_compared_with_their_estimates(
     assert last.endswith(f"{inside} of {runs.height} inside")
 
 
+@pytest.mark.long
 def test_a_fleet_costs_its_hours_at_the_prices_of_the_file(
     quickstart: Quickstart, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def controls(**values: Any) -> mo.ui.dictionary:
     )
 
 
+@pytest.mark.long
 def test_days_dollars_and_energy_follow_the_controls(run: Run, quickstart: Quickstart) -> None:
     given = {"price": 3.5, "billion_tokens": 2000, "goodput": 0.8, "pue": 1.5}
     bounds = {"electricity_price": 0.2, "mfu_percent": [0, 65], "num_gpus": [512, 4096]}

@@ -307,6 +307,7 @@ def test_show_takes_a_profile_by_option_or_by_key(warehouse: Command, calibrated
     assert own["inputs"]["tensor_overlap_fraction"] == fitted["tensor_overlap_fraction"]
 
 
+@pytest.mark.long
 def test_evaluate_takes_a_profile_where_a_row_names_none(
     warehouse: Command, calibrated: Path, tmp_path: Path
 ) -> None:
@@ -337,6 +338,7 @@ def test_evaluate_takes_a_profile_where_a_row_names_none(
     assert name.endswith(" tuned")
 
 
+@pytest.mark.long
 def test_stored_rows_of_a_profile_are_evaluated_to_themselves(
     warehouse: Command, calibrated: Path, study: Callable[..., Path], tmp_path: Path
 ) -> None:

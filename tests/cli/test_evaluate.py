@@ -273,6 +273,7 @@ def test_stored_rows_of_the_readmes_version_are_taken_again(
     assert seconds[0] == seconds[1]
 
 
+@pytest.mark.long
 def test_rows_are_stored_once_and_joined_with_what_was_published(evaluate: Command) -> None:
     arguments = ("roofline", CONFIGS, "--out", "out.csv", "--into-db", "--db", "w.duckdb")
     code, out, err = evaluate(*arguments)
@@ -306,6 +307,7 @@ def test_rows_are_stored_once_and_joined_with_what_was_published(evaluate: Comma
     assert compared == [(10,), (10,)]
 
 
+@pytest.mark.long
 def test_a_batch_and_a_search_ask_the_same_problems(evaluate: Command) -> None:
     """What is evaluated from a file is ranked among what a study searched."""
     Path("one.toml").write_text(

@@ -259,6 +259,7 @@ def test_a_missing_file_and_a_taken_name_are_refused(
     assert code == 3
 
 
+@pytest.mark.long
 def test_a_database_that_another_process_writes_to_is_told(
     measure: Measure, runs: Callable[..., Path], program: Program
 ) -> None:
@@ -301,6 +302,7 @@ def test_any_estimator_of_a_step_completes_and_estimates_runs(
     assert line["time_relative_error"] == pytest.approx(alone["step_seconds"] / 0.5 - 1)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("toy")
 def test_the_toy_estimator_completes_and_estimates_runs(
     warehouse: Command, database: Path, runs: Callable[..., Path]
@@ -364,6 +366,7 @@ def test_the_comparison_is_written_to_a_file(
     assert written["measured_step_seconds"].to_list() == [0.5, 0.6, 0.7]
 
 
+@pytest.mark.long
 def test_a_memory_is_compared_with_what_counts_the_same(
     measure: Measure, runs: Callable[..., Path]
 ) -> None:

@@ -39,6 +39,7 @@ def study(path: Path, definition: str = "") -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_system_of_a_stored_study_is_known_to_questions(
     warehouse: Command, database: Path, tmp_path: Path
 ) -> None:
@@ -58,6 +59,7 @@ def test_a_system_of_a_stored_study_is_known_to_questions(
     assert {row["accelerator"] for row in csv.DictReader(out.splitlines())} == {"my_H200"}
 
 
+@pytest.mark.long
 def test_a_setting_names_the_catalog_of_every_command(
     warehouse: Command, database: Path, catalog: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

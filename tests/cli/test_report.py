@@ -178,6 +178,7 @@ def test_near_optimal_layouts_are_counted(number: int, words: str) -> None:
     assert content._near_in_words(cast("PlanAnswer", answer)).endswith(words)
 
 
+@pytest.mark.long
 def test_a_plan_within_limits_states_them(
     warehouse: Command, planned_database: Path, tmp_path: Path
 ) -> None:

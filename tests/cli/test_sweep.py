@@ -104,6 +104,7 @@ def stored(database: Path) -> tuple[list[str], list[str]]:
     return [name for (name,) in studies], [variant for (variant,) in variants]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("option", "study", "variants"),
     [
@@ -275,6 +276,7 @@ def test_a_sweep_that_the_disk_has_no_room_for_is_refused(
     assert not place.parent.exists()
 
 
+@pytest.mark.long
 def test_a_plan_is_confirmed_as_a_sweep_is(
     warehouse: Command, planned_database: Path, sized: Callable[[int, float], None]
 ) -> None:

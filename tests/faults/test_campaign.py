@@ -26,6 +26,7 @@ def campaign(out: Path, *arguments: object) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.long
 def test_a_killed_shard_loses_no_finished_cell(tmp_path: Path) -> None:
     trials = campaign(tmp_path / "out", "--trials", 3, "--seed", 1, "--phase", "shard")
     assert [trial["lost"] for trial in trials] == [[], [], []]

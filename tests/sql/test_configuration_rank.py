@@ -74,6 +74,7 @@ def test_the_top_of_a_rank_is_the_top_of_the_whole_ranking(
     assert ranked.execute(TOP).fetchall() == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("view", "rank"),
     [("configuration_rank", "rank_by_time"), ("strategy_rank", "rank_in_strategy")],
@@ -87,6 +88,7 @@ def test_the_first_of_each_group_are_found_without_sorting(
         assert rows_in_windows(ranked, f"from {view} where {rank} {first}") < 20
 
 
+@pytest.mark.long
 def test_the_shell_of_duckdb_1_ranks_the_same(
     ranked: duckdb.DuckDBPyConnection, ranked_file: Path
 ) -> None:
@@ -115,6 +117,7 @@ def rows_of_all(ranked: duckdb.DuckDBPyConnection) -> int:
     return rows_in_windows(ranked, RANKS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "where",
     [

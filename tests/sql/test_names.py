@@ -90,6 +90,7 @@ def test_a_model_that_is_known_and_not_stored_has_no_row(
         assert stored.execute(f"from {call}").fetchall() == []
 
 
+@pytest.mark.long
 def test_an_alias_finds_the_accelerator_that_problems_are_stored_under(
     stored: duckdb.DuckDBPyConnection,
 ) -> None:
@@ -109,6 +110,7 @@ def test_a_model_of_ones_own_is_found_whatever_its_capitals(
         assert stored.execute(query.format(spelling)).fetchall() == [("tiny",)]
 
 
+@pytest.mark.long
 def test_two_stored_names_that_differ_in_capitals_only_are_kept_apart(
     stored: duckdb.DuckDBPyConnection,
 ) -> None:

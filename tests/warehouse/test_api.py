@@ -305,6 +305,7 @@ def test_a_study_is_swept_from_a_mapping_or_a_file_alike(writer: Warehouse, tmp_
     assert (again.rows, again.rows_before) == (0, stored)
 
 
+@pytest.mark.long
 def test_a_plan_stores_the_layouts_that_it_misses(writer: Warehouse) -> None:
     asked: dict[str, Any] = {"model": "gpt3_1.3B", "accelerator": "H100", "num_gpus": 1}
     with writer:
@@ -328,6 +329,7 @@ def test_every_fault_of_a_mapping_is_listed(writer: Warehouse) -> None:
         writer.sweep("no_such_study")
 
 
+@pytest.mark.long
 def test_measured_runs_are_compared_and_a_faulty_row_stores_nothing(writer: Warehouse) -> None:
     measured = pl.DataFrame([{**LAYOUT, "step_seconds": 2.5}])
     with pytest.raises(InputError, match=r"frame: row 2: `step_seconds`"):

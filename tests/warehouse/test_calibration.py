@@ -77,6 +77,7 @@ def test_known_constants_are_recovered_from_the_estimators_own_times(
     assert not any(map(found.fit.is_at_bound, range(len(known))))
 
 
+@pytest.mark.long
 def test_the_default_fit_takes_one_share_for_all_collectives_that_may_overlap(
     tmp_path: Path,
 ) -> None:
@@ -119,6 +120,7 @@ def test_each_left_out_row_is_predicted_by_a_fit_that_has_not_seen_it(
         assert found.fit.left_out_values[row] == pytest.approx(other.fit.values, rel=1e-12)
 
 
+@pytest.mark.long
 def test_left_out_predictions_are_those_of_a_search_through_every_value(
     calibrated: Callable[..., Calibration], tmp_path: Path
 ) -> None:
@@ -171,6 +173,7 @@ def test_a_constant_keeps_to_the_range_of_its_sources_and_may_leave_it_when_told
     assert not wide.fit.is_at_bound(0)
 
 
+@pytest.mark.long
 def test_the_bounds_are_those_of_the_rows_accelerator_and_framework(
     calibrated: Callable[..., Calibration],
 ) -> None:
@@ -244,6 +247,7 @@ def test_a_reference_that_cannot_be_used_is_refused(
     assert told in str(caught.value)
 
 
+@pytest.mark.long
 def test_a_constant_without_effect_once_a_row_is_left_out_stays_at_its_default(
     tmp_path: Path,
 ) -> None:

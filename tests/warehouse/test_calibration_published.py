@@ -37,6 +37,7 @@ def test_the_output_layer_of_published_models_is_that_of_table_model() -> None:
     assert published_reference("published_megatron_scaling").frame["ties_embedding"].all()
 
 
+@pytest.mark.long
 def test_rows_of_a_program_that_no_framework_describes_are_left_out_unless_named() -> None:
     name = "published_megatron_training_time"
     found = run_calibration(name, Path(name), asked=["gemm_efficiency"])

@@ -135,6 +135,7 @@ def test_a_log_is_kept_beside_the_file_whatever_link_it_was_opened_through(
     assert link.is_symlink()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
 def test_a_drop_that_cannot_shrink_the_file_says_what_is_dropped_and_how_to_go_on(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException

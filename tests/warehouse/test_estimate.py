@@ -41,6 +41,7 @@ def test_nothing_missing_costs_nothing_and_says_so(database: Path) -> None:
     assert found.in_words() == f"mine: all {found.rows:,} rows are stored already"
 
 
+@pytest.mark.long
 def test_a_sample_of_the_combinations_comes_close_to_all(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

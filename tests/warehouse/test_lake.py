@@ -150,6 +150,7 @@ def test_missing_cells_are_named_with_their_shard(lake: Path, database: Path) ->
     assert (after.cells, after.missing) == (1, {})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("harm", ["cut", "bit", "gone"])
 def test_damaged_rows_are_evaluated_again(
     harm: str, lake: Path, database: Path, swept: dict[str, list[tuple[Any, ...]]]

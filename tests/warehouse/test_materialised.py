@@ -105,6 +105,7 @@ def assert_right(database: Path, *, and_ranks: bool = False) -> list[Any]:
     return table
 
 
+@pytest.mark.long
 def test_a_sweep_stores_the_best_of_each_cell(database: Path, tmp_path: Path) -> None:
     run_study(database, study(tmp_path))
     table = assert_right(database, and_ranks=True)

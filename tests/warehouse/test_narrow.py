@@ -39,6 +39,7 @@ def whole(quickstart: Quickstart) -> dict[str, Rows]:
         return {view: rows(connection, view) for view in VIEWS}
 
 
+@pytest.mark.long
 def test_an_estimator_keeps_its_configurations(
     quickstart: Quickstart, whole: dict[str, Rows]
 ) -> None:
@@ -89,6 +90,7 @@ def test_best_layouts_are_read_where_they_are_stored(stored: duckdb.DuckDBPyConn
     assert stored.execute(BEST).fetchall() == before
 
 
+@pytest.mark.long
 def test_a_best_layout_that_is_not_stored_is_found(stored: duckdb.DuckDBPyConnection) -> None:
     before = stored.execute(BEST).fetchall()
     stored.execute("create temp table stored_best as from stored_best limit 0")
@@ -109,6 +111,7 @@ def test_parts_without_cells_are_not_read(stored: duckdb.DuckDBPyConnection) -> 
     assert (min(scans), fewer) == (3, [1, 0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["training_step", "pipeline"])
 def test_parts_with_cells_are_kept(stored: duckdb.DuckDBPyConnection, name: str) -> None:
     views = ("configuration_source", "leading_configuration")
@@ -118,6 +121,7 @@ def test_parts_with_cells_are_kept(stored: duckdb.DuckDBPyConnection, name: str)
     assert [rows(stored, view).get(name) for view in views] == before
 
 
+@pytest.mark.long
 def test_a_cell_without_leading_rows_and_a_sibling_keep_their_parts(
     stored: duckdb.DuckDBPyConnection,
 ) -> None:

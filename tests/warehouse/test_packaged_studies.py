@@ -66,6 +66,7 @@ def test_the_coupled_sweep_runs_through_the_systems_of_the_source() -> None:
             assert tuple(float(systems[name][column]) for column in pair) in points
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [

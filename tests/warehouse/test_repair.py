@@ -96,6 +96,7 @@ def test_a_flipped_bit_is_found_in_its_column_rows_and_cells(
     assert "checksum" in damage.reason
 
 
+@pytest.mark.long
 def test_the_cells_of_rows_whose_numbers_are_lost_are_those_that_lack_rows(
     stored: Path, hurt: Callable[[str, str, int], Path]
 ) -> None:
@@ -141,6 +142,7 @@ def test_a_repaired_database_has_every_row_again_and_the_damaged_one_is_kept(
         assert content(path) == content(stored)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("table", "column"), [("study", "definition"), ("problem", "model")])
 def test_a_table_that_nothing_brings_back_is_refused_and_nothing_is_changed(
     hurt: Callable[[str, str, int], Path], table: str, column: str

@@ -187,6 +187,7 @@ def test_a_killed_sweep_resumes_and_ends_as_if_undisturbed(
     assert records(database) == records(undisturbed)
 
 
+@pytest.mark.long
 def test_a_second_process_is_told_who_holds_the_database(
     database: Path, tmp_path: Path, under_way: subprocess.Popen[str]
 ) -> None:
@@ -287,6 +288,7 @@ def test_a_choice_that_comes_later_leaves_stored_cells_alone(
     assert sorted(rows(database, "configuration_rank")) == sorted(shown)
 
 
+@pytest.mark.long
 def test_dropping_a_study_keeps_what_others_ask_for_and_shrinks_the_file(
     database: Path, tmp_path: Path
 ) -> None:

@@ -201,6 +201,7 @@ def test_a_reference_table_whose_file_is_gone_goes_alone(
     assert reference_names(connection) == ["model"]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("toy")
 def test_a_column_the_dictionary_gained_is_added_to_what_is_stored(
     connection: duckdb.DuckDBPyConnection,

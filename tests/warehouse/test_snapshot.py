@@ -59,6 +59,7 @@ def study(tmp_path: Path) -> Study:
     return load_study(path)
 
 
+@pytest.mark.long
 def test_readers_see_the_committed_groups_of_a_running_sweep(
     database: Path, study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ activation_recompute = ["none", "full"]
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", ["tensor_1d", "summa_2d", "context_2d"])
 def test_configuration_shows_what_evaluate_gives(
     strategy: str, database: Path, tmp_path: Path

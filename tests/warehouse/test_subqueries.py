@@ -95,6 +95,7 @@ def test_a_long_list_stays_a_join(connection: duckdb.DuckDBPyConnection) -> None
     assert with_values(connection, query(1001)) == query(1001)
 
 
+@pytest.mark.long
 def test_ranks_of_a_problem_that_is_looked_up_read_no_other(quickstart: Quickstart) -> None:
     found = "select min(problem_id) from cell where estimator = 'roofline'"
     with open_for_read(Path(quickstart.database)) as connection:

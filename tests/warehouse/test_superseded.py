@@ -73,6 +73,7 @@ def test_a_newer_version_with_another_default_replaces_the_problem(
     assert in_force(connection) == [2, 3, 11]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "other",
     [

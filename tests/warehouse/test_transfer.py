@@ -384,6 +384,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.long
 def test_a_name_that_means_something_else_is_refused(
     small: Path, folder: Path, tmp_path: Path
 ) -> None:

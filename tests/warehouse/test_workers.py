@@ -78,6 +78,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Started]:
     return Started.all
 
 
+@pytest.mark.long
 def test_workers_store_what_one_process_does(
     database: Path, tmp_path: Path, started: list[Started]
 ) -> None:
@@ -149,6 +150,7 @@ class StartedAndKilled(Started):
             self.kill()
 
 
+@pytest.mark.long
 def test_a_killed_worker_is_named_and_nothing_half_is_stored(
     database: Path, tmp_path: Path, started: list[Started], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,7 @@ def test_a_filter_without_rows_is_answered_with_what_is_stored(
         draw(quickstarted, "tornado", {"estimator": "roofline", "model": "gpt3_1T"})
 
 
+@pytest.mark.long
 def test_a_png_is_a_picture_of_two_pixels_a_pixel(
     quickstarted: duckdb.DuckDBPyConnection,
 ) -> None:
@@ -83,6 +84,7 @@ def test_a_png_is_a_picture_of_two_pixels_a_pixel(
     assert len(content) > 50_000
 
 
+@pytest.mark.long
 def test_a_page_holds_what_it_needs_and_fetches_nothing(
     quickstarted: duckdb.DuckDBPyConnection,
 ) -> None:
