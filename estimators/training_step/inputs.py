@@ -194,6 +194,9 @@ def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
         if name not in OF_EXPERTS:
             inputs.default(name, value)
     inputs.default("attention", "flash")
+    # recipes of dense models capture no graphs, but for those that the table names
+    dense = np.less_equal(inputs["num_experts"], 1).astype(bool)
+    inputs["uses_cuda_graphs"][dense & ~asked["uses_cuda_graphs"]] = False
     resolve_formats(inputs, catalog, given)
     _resolve_experts(inputs, catalog, models, asked)
     is_cast = np.equal(inputs["attention_program"], IN_8_BITS)

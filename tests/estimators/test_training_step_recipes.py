@@ -83,6 +83,31 @@ def test_graphs_are_those_of_the_recipe(row: dict[str, Any], parts: bool, steps:
     assert (found["uses_cuda_graphs"], found["captures_whole_steps"]) == (parts, steps)
 
 
+@pytest.mark.parametrize(
+    ("row", "parts", "steps"),
+    [
+        # Megatron-Bridge perf_recipes/llama/gb200: 8B has graphs of whole steps but under NVFP4,
+        # 70B has graphs of layers under NVFP4 from release 26.06 on, 405B has none
+        ({"model": "llama3_8B"}, True, True),
+        ({"model": "llama3_8B", "number_recipe": "nvfp4"}, False, False),
+        ({"model": "llama3_70B"}, False, False),
+        ({"model": "llama3_70B", "number_recipe": "nvfp4"}, True, False),
+        (
+            {"model": "llama3_70B", "number_recipe": "nvfp4", "framework_release": 26.04},
+            False,
+            False,
+        ),
+        ({"model": "llama3_405B", "number_recipe": "nvfp4"}, False, False),
+        ({"model": "llama3_405B", "uses_cuda_graphs": True}, True, False),
+    ],
+)
+def test_dense_models_have_graphs_where_their_recipe_captures_them(
+    row: dict[str, Any], parts: bool, steps: bool
+) -> None:
+    found = resolved({"accelerator": "GB200 (per GPU)", **row})
+    assert (found["uses_cuda_graphs"], found["captures_whole_steps"]) == (parts, steps)
+
+
 def test_the_processor_of_grace_launches_more_slowly() -> None:
     row = {"model": "llama3_8B", "framework": "megatron_core"}
     found = [
