@@ -167,9 +167,12 @@ class Cell:
         mappings = ("choices", "kept", "neutral")
         return {**self.__dict__, **{name: dict(getattr(self, name)) for name in mappings}}
 
-    @cached_property
+    @property
     def values(self) -> Values:
-        """The input of a kernel: the problem's values and the cell's choices."""
+        """The input of a kernel: the problem's values and the cell's choices.
+
+        They are not kept: half of the memory of many cells would be theirs.
+        """
         return {**self.problem.values, **self.choices}
 
 
@@ -245,6 +248,14 @@ class Relation:
         return self.measures + self.derived
 
 
+OnChecked = Callable[[int], None]
+"""Called with a number of combinations."""
+
+
+def say_nothing(_number: int) -> None:
+    """Pass over a number: nobody waits for it."""
+
+
 class Search(Protocol):
     """How an estimator enumerates its space. Everything is deterministic."""
 
@@ -262,6 +273,20 @@ class Search(Protocol):
 
     def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
         """Yield the cells of `space`; raise `RefusedError` before the first if it is faulty."""
+
+    def check(
+        self, space: Space, catalog: Catalog, mends: Mends, on_checked: OnChecked = ...
+    ) -> None:
+        """Raise the error of `cells`, without keeping cells.
+
+        Parameters
+        ----------
+        on_checked
+            Called now and then with the number of combinations that were just checked.
+        """
+
+    def checked_cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
+        """Yield the cells of a space that `check` found sound, few of them in memory at once."""
 
     def count(self, cell: Cell) -> int:
         """Return how many layouts the cell has, exactly, without evaluating any."""

@@ -6,12 +6,13 @@ and a search of a schedule alone gains the part of that cell that it needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from estimators.id_set import IdSet
 from estimators.rules import Rule
 
 if TYPE_CHECKING:
@@ -38,29 +39,71 @@ class HasChoices(Protocol):
         """As of `contract.Estimator`."""
 
 
-def with_idle_layouts(estimator: HasChoices, cells: Iterable[Cell]) -> list[Cell]:
-    """Return cells, and the cells that have their layouts with choices that change nothing.
+def with_idle_layouts(estimator: HasChoices, cells: Callable[[], Iterable[Cell]]) -> Iterator[Cell]:
+    """Yield cells, then the cells that have their layouts with choices that change nothing.
 
     A cell of the whole space, or of all that `cells` hold it to, has these layouts already. Choices
     that break a rule where the degree is 1, as a text with several stages, have none.
+
+    Parameters
+    ----------
+    cells
+        Returns the cells, always in the same order. It is called once for each round of cells that
+        are found: only their ids are kept.
     """
-    found = list(cells)
-    if not estimator.idle_choices:
-        return found
-    known = {cell.id for cell in found}
-    for cell in found:  # grows while it is walked
-        for idle in estimator.idle_choices:
-            if not _given(cell.choices, idle, estimator.neutral_choices):
-                continue
-            if cell.kept.get(idle.degree, 1) != 1:
-                continue
-            choices = {**cell.choices, **_neutral(idle, estimator.neutral_choices)}
-            whole = replace(cell, choices=choices)
-            part = replace(whole, kept={**cell.kept, idle.degree: 1})
-            if not {whole.id, part.id} & known and _is_admitted(estimator, cell, idle):
-                found.append(part)
+    known = IdSet()
+    rounds: list[IdSet] = []
+    goes_on = False
+    for cell in cells():
+        if estimator.idle_choices:
+            known.add(cell.id)
+            goes_on = goes_on or _has_idle(estimator, cell)
+        yield cell
+    while goes_on:
+        found, goes_on = IdSet(), False
+        for cell in _of_round(estimator, cells, rounds):
+            for idle, whole, part in _parts(estimator, cell):
+                if whole.id in known or part.id in known:
+                    continue
+                if not _is_admitted(estimator, cell, idle):
+                    continue
                 known.add(part.id)
-    return found
+                found.add(part.id)
+                goes_on = goes_on or _has_idle(estimator, part)
+                yield part
+        rounds.append(found)
+
+
+def _of_round(
+    estimator: HasChoices, cells: Callable[[], Iterable[Cell]], rounds: Sequence[IdSet]
+) -> Iterator[Cell]:
+    """Yield the cells of the last round again: those that were given, or that a round found."""
+    if not rounds:
+        yield from cells()
+        return
+    *earlier, last = rounds
+    seen = IdSet()
+    for cell in _of_round(estimator, cells, earlier):
+        for idle, _, part in _parts(estimator, cell):
+            if part.id in last and part.id not in seen and _is_admitted(estimator, cell, idle):
+                seen.add(part.id)
+                yield part
+
+
+def _has_idle(estimator: HasChoices, cell: Cell) -> bool:
+    return any(_given(cell.choices, i, estimator.neutral_choices) for i in estimator.idle_choices)
+
+
+def _parts(estimator: HasChoices, cell: Cell) -> Iterator[tuple[IdleChoices, Cell, Cell]]:
+    """Yield choices that a cell has, the cell without them, and the layouts of degree 1 of it."""
+    for idle in estimator.idle_choices:
+        if not _given(cell.choices, idle, estimator.neutral_choices):
+            continue
+        if cell.kept.get(idle.degree, 1) != 1:
+            continue
+        choices = {**cell.choices, **_neutral(idle, estimator.neutral_choices)}
+        whole = replace(cell, choices=choices)
+        yield idle, whole, replace(whole, kept={**cell.kept, idle.degree: 1})
 
 
 def _is_admitted(estimator: HasChoices, cell: Cell, idle: IdleChoices) -> bool:

@@ -10,7 +10,8 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -25,6 +26,7 @@ from estimators.contract import (
     Columns,
     EmptySpaceError,
     Mends,
+    OnChecked,
     Problem,
     Refusal,
     RefusedError,
@@ -33,18 +35,29 @@ from estimators.contract import (
     Search,
     Space,
     Values,
+    say_nothing,
 )
 from estimators.enumeration import Axis, enumerate_layouts
 from estimators.idle import with_idle_layouts
 from estimators.inputs import Inputs, records
 from estimators.rules import Rule
 
+CHUNK_CELLS = 2_048
+"""Cells that a search makes at once: enough that what they share takes no time, few enough to
+need little memory."""
+
 _ROWS_KEPT = 2_000_000
 """Rows of cached tables of layouts. Planning counts them and evaluation reads them soon after;
 cells that differ only in what no layout depends on share one."""
 
+_LEAST_ROWS = 256
+"""Rows whose memory a table takes besides its own."""
+
+_COUNTS_KEPT = 65_536
+"""Numbers of layouts that are remembered."""
+
 Pair = tuple[str, Scalar]
-Key = tuple[tuple[Pair, ...], tuple[Pair, ...], Mends]
+Key = tuple[tuple[Scalar, ...], tuple[Pair, ...], Mends]
 """Everything that the layouts of a cell depend on: values, kept columns, mends."""
 
 
@@ -93,91 +106,123 @@ class BaseSearch(ABC):
     def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
         """Yield a cell for each problem, choice and kept value; see `contract.Search`.
 
-        Raises
-        ------
-        RefusedError
-            If a value is faulty, or if a kept value leaves no layout in any cell.
-        """
-        of = self.estimator
-        space = {**of.searched_by_default, **space}
-        rows = self._resolved(space, catalog, mends)
-        names = [name for name in self.relation.keys if name in space]
-        kept = [
-            dict(zip(names, values, strict=True))
-            for values in itertools.product(*(space[name] for name in names))
-        ]
-        cells = [
-            Cell(
-                of.name,
-                of.version,
-                self.relation.name,
-                Problem({name: row[name] for name in of.problem_columns}),
-                mends,
-                {name: row[name] for name in of.choice_columns},
-                dict(keep),
-                self.neutral,
-            )
-            for row in rows
-            for keep in kept
-        ]
-        every = with_idle_layouts(of, cells)
-        added = every[len(cells) :]
-        self._refuse_empty(cells, added)
-        yield from cells
-        yield from (cell for cell in added if self.count(cell))
-
-    def _resolved(self, space: Space, catalog: Catalog, mends: Mends) -> list[dict[str, Scalar]]:
-        """Return every combination of problem and choice values of a space, resolved.
-
         Problem values vary fastest: cells that follow one another share a strategy.
 
         Raises
         ------
         RefusedError
-            If one is faulty; each fault is reported once.
+            If a value is faulty, or if a kept value leaves no layout in any cell.
         """
+        if self._num_cells(space) > CHUNK_CELLS:
+            self.check(space, catalog, mends)
+            yield from self.checked_cells(space, catalog, mends)
+            return
+        cells = list(self._cells(space, catalog, mends))
+        found = _Layouts(self, space)
+        found.look_at(cells)
+        every = list(with_idle_layouts(self.estimator, lambda: cells))
+        found.look_at(added := every[len(cells) :], are_asked=False)
+        found.raise_if_empty()
+        yield from cells
+        yield from (cell for cell in added if self.count(cell))
+
+    def check(
+        self, space: Space, catalog: Catalog, mends: Mends, on_checked: OnChecked = say_nothing
+    ) -> None:
+        """Raise the error of `cells`; see `contract.Search`."""
+        refusals = Refusals()
+        found = _Layouts(self, space)
+        for inputs in self._completed(space, catalog, mends):
+            refusals.add(inputs.refusals)
+            if not refusals.found and not found.is_settled:
+                found.look_at(self._cells_of(inputs, space, mends))
+            on_checked(inputs.num_rows)
+        refusals.raise_if_any()
+        if not found.is_settled:
+            every = self._with_idle_layouts(space, catalog, mends)
+            number = self._num_cells(space)
+            found.look_at(itertools.islice(every, number, None), are_asked=False)
+        found.raise_if_empty()
+
+    def checked_cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
+        """Yield the cells of a space that is sound; see `contract.Search`."""
+        asked = self._num_cells(space)
+        for place, cell in enumerate(self._with_idle_layouts(space, catalog, mends)):
+            if place < asked or self.count(cell):
+                yield cell
+
+    def _with_idle_layouts(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
+        return with_idle_layouts(self.estimator, lambda: self._cells(space, catalog, mends))
+
+    def _given(self, space: Space) -> dict[str, Sequence[Scalar]]:
+        """Return the values of problems and choices of a space: their combinations are resolved."""
         of = self.estimator
-        given = (*of.choice_columns, *of.problem_columns, *of.space_inputs)
-        columns = combinations({name: space[name] for name in given if name in space})
-        columns = columns or {of.problem_columns[0]: np.array([None])}  # all defaults
-        inputs = Inputs(columns, self.relation.real)
-        of.complete_space(inputs, self.relation, catalog, mends)
-        if inputs.refusals:
-            raise RefusedError(distinct(inputs.refusals))
-        names = (*of.problem_columns, *of.choice_columns)
-        return records(inputs.finish(names, of.optional_columns))
+        space = {**of.searched_by_default, **space}
+        names = (*of.choice_columns, *of.problem_columns, *of.space_inputs)
+        return {name: space[name] for name in names if name in space}
 
-    def _refuse_empty(self, cells: Sequence[Cell], added: Sequence[Cell]) -> None:
-        """Refuse a space without a layout, or with a kept value that no layout has.
+    def _kept_values(self, space: Space) -> dict[str, Sequence[Scalar]]:
+        return {name: space[name] for name in self.relation.keys if name in space}
 
-        Parameters
-        ----------
-        added
-            Cells that nobody asked for by name, which have some layouts of `cells`.
+    def _num_kept(self, space: Space) -> int:
+        return math.prod(map(len, self._kept_values(space).values()))
+
+    def _num_cells(self, space: Space) -> int:
+        """Return the number of cells that a space asks for by name."""
+        return math.prod(map(len, self._given(space).values())) * self._num_kept(space)
+
+    def _completed(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Inputs]:
+        """Yield the combinations of a space in chunks, completed, with their refusals."""
+        of, given = self.estimator, self._given(space)
+        if not given:
+            given = {of.problem_columns[0]: (None,)}  # all defaults
+        for columns in chunks_of(given, max(CHUNK_CELLS // max(self._num_kept(space), 1), 1)):
+            inputs = Inputs(columns, self.relation.real)
+            of.complete_space(inputs, self.relation, catalog, mends)
+            yield inputs
+
+    def _cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
+        """Yield the cells that a space asks for by name.
+
+        Raises
+        ------
+        RefusedError
+            If a value is faulty; each fault of a chunk is reported once.
         """
-        every = (*cells, *added)
-        counts = [self.count(cell) for cell in every]
-        used = {
-            pair
-            for cell, n in zip(every, counts, strict=True)
-            if n
-            for pair in self._kept(cell).items()
-        }
-        asked = {pair: cell for cell in reversed(cells) for pair in self._kept(cell).items()}
-        lost = [(pair, cell) for pair, cell in asked.items() if pair not in used]
-        if lost:
-            raise EmptySpaceError(self._why(cell, *pair) for pair, cell in reversed(lost))
-        if not any(counts):
-            raise EmptySpaceError([self._empty(cells[0])])
+        for inputs in self._completed(space, catalog, mends):
+            if inputs.refusals:
+                raise RefusedError(distinct(inputs.refusals))
+            yield from self._cells_of(inputs, space, mends)
 
-    def _kept(self, cell: Cell) -> Mapping[str, Scalar]:
+    def _cells_of(self, inputs: Inputs, space: Space, mends: Mends) -> Iterator[Cell]:
+        of, kept = self.estimator, self._kept_values(space)
+        names = (*of.problem_columns, *of.choice_columns)
+        for row in records(inputs.finish(names, of.optional_columns)):
+            for values in itertools.product(*kept.values()):
+                yield Cell(
+                    of.name,
+                    of.version,
+                    self.relation.name,
+                    Problem({name: row[name] for name in of.problem_columns}),
+                    mends,
+                    {name: row[name] for name in of.choice_columns},
+                    dict(zip(kept, values, strict=True)),
+                    self.neutral,
+                )
+
+    def held_pairs(self, space: Space) -> set[Pair]:
+        """Return the columns and values that `held` of some cell may have."""
+        kept = self._kept_values(space)
+        return {(name, value) for name, values in kept.items() for value in values}
+
+    def held(self, cell: Cell) -> Mapping[str, Scalar]:
         """Return the values that a study holds layouts to."""
         return cell.kept
 
     def _known(self, cell: Cell) -> dict[str, Any]:
         return {**dict.fromkeys(self.estimator.optional_columns), **cell.values}
 
-    def _why(self, cell: Cell, name: str, value: Scalar) -> Refusal:
+    def why(self, cell: Cell, name: str, value: Scalar) -> Refusal:
         """Return why `value` leaves nothing: the rule that it breaks, or that nothing has it."""
         known = {**self._known(cell), **cell.kept}
         for rule in self.estimator.search_rules(cell.mends):
@@ -187,7 +232,7 @@ class BaseSearch(ABC):
         hint = "use a value that divides what it splits, given the other values of the study"
         return Refusal(name, value, "leaves no layout in any cell of the space", hint)
 
-    def _empty(self, cell: Cell) -> Refusal:
+    def empty(self, cell: Cell) -> Refusal:
         """Return why a space has no layout at all: a rule of the problem alone, or the GPUs."""
         known = self._known(cell)
         for rule in self.estimator.search_rules(cell.mends):
@@ -207,14 +252,19 @@ class TableSearch(BaseSearch):
     def __init__(self, estimator: SearchedEstimator, relation: Relation) -> None:
         super().__init__(estimator, relation)
         self._tables: OrderedDict[Key, Columns] = OrderedDict()
-        self._counts: dict[Key, int] = {}
+        self._rows_kept = 0
+        self._counts: OrderedDict[Key, int] = OrderedDict()
 
     def count(self, cell: Cell) -> int:
         """Return the number of layouts; see `contract.Search`."""
         key = self._key(cell)
-        if key not in self._counts:
-            self._counts[key] = _height(self._table(cell))
-        return self._counts[key]
+        if key in self._counts:
+            self._counts.move_to_end(key)
+            return self._counts[key]
+        found = self._counts[key] = _height(self._table(cell))
+        if len(self._counts) > _COUNTS_KEPT:
+            self._counts.popitem(last=False)
+        return found
 
     def layouts(self, cell: Cell, max_rows: int) -> Iterator[Columns]:
         """Yield the layouts in order, in chunks; see `contract.Search`."""
@@ -231,23 +281,49 @@ class TableSearch(BaseSearch):
         table = self.estimator.layouts_of(self.relation, self._known(cell), cell.kept, cell.mends)
         table = {name: table[name] for name in self.relation.keys}
         self._tables[key] = table
-        while sum(map(_height, self._tables.values())) > _ROWS_KEPT:
-            self._tables.popitem(last=False)
+        self._rows_kept += _LEAST_ROWS + _height(table)
+        while self._rows_kept > _ROWS_KEPT and self._tables:
+            _, dropped = self._tables.popitem(last=False)
+            self._rows_kept -= _LEAST_ROWS + _height(dropped)
         return table
 
     def _key(self, cell: Cell) -> Key:
-        independent = self.estimator.independent
-        values = (pair for pair in cell.values.items() if pair[0] not in independent)
-        return tuple(values), tuple(cell.kept.items()), cell.mends
+        problem, choices = cell.problem.values, cell.choices
+        of_problem, of_choices = self._key_columns
+        values = (*map(problem.get, of_problem), *map(choices.get, of_choices))
+        return values, tuple(cell.kept.items()), cell.mends
+
+    @cached_property
+    def _key_columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The problem columns and the choices that layouts depend on."""
+        of = self.estimator
+        named = (of.problem_columns, of.choice_columns)
+        problem, choices = (tuple(n for n in some if n not in of.independent) for some in named)
+        return problem, choices
 
 
-class RelationSearches:
+class RelationSearches(ABC):
     """The searches of an estimator with a table of layouts for each of its relations."""
 
     def __init__(self, estimator: SearchedEstimator) -> None:
         self.of = {
             relation.name: TableSearch(estimator, relation) for relation in estimator.relations
         }
+
+    @abstractmethod
+    def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
+        """Yield the cells of a space; see `contract.Search`."""
+
+    def check(
+        self, space: Space, catalog: Catalog, mends: Mends, on_checked: OnChecked = say_nothing
+    ) -> None:
+        """Raise the error of `cells`; see `contract.Search`."""
+        for _ in self.cells(space, catalog, mends):
+            on_checked(1)
+
+    def checked_cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
+        """Yield the cells of a space that is sound; see `contract.Search`."""
+        return self.cells(space, catalog, mends)
 
     def count(self, cell: Cell) -> int:
         """Return the number of layouts; see `contract.Search`."""
@@ -258,10 +334,98 @@ class RelationSearches:
         return self.of[cell.relation].layouts(cell, max_rows)
 
 
-def combinations(space: Space) -> dict[str, Array]:
-    """Return every combination of values, one column a name, the last name fastest."""
+class Refusals:
+    """Refusals of many chunks, each fault once: combinations repeat them."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, Scalar, str], Refusal] = {}
+
+    def add(self, refusals: Iterable[Refusal]) -> None:
+        """Take refusals; a fault that is known keeps its hint and comes last."""
+        for r in refusals:
+            fault = (r.column, r.value, r.reason)
+            known = self.found.pop(fault, None)
+            self.found[fault] = known or Refusal(r.column, r.value, r.reason, r.hint)
+
+    def raise_if_any(self) -> None:
+        """Raise `RefusedError` if there is a refusal."""
+        if self.found:
+            raise RefusedError(self.found.values())
+
+
+def distinct(refusals: Iterable[Refusal]) -> list[Refusal]:
+    """Return one refusal a fault."""
+    found = Refusals()
+    found.add(refusals)
+    return list(found.found.values())
+
+
+class _Layouts:
+    """Whether a space has a layout, and one for each value that a study holds layouts to.
+
+    Attributes
+    ----------
+    is_settled
+        Whether it has all of them: the other cells need not be counted.
+    """
+
+    def __init__(self, search: BaseSearch, space: Space) -> None:
+        self._search = search
+        self._wanted = search.held_pairs(space)
+        self._first: Cell | None = None
+        self._asked: dict[Pair, Cell] = {}
+        self._used: set[Pair] = set()
+        self._has_layout = False
+        self.is_settled = False
+
+    def look_at(self, cells: Iterable[Cell], *, are_asked: bool = True) -> None:
+        """Take cells, up to the one that settles it.
+
+        Parameters
+        ----------
+        are_asked
+            Whether the study asks for these cells by name.
+        """
+        for cell in cells:
+            if self.is_settled:
+                return
+            self._first = self._first or cell
+            pairs = list(self._search.held(cell).items())
+            for pair in reversed(pairs) if are_asked else ():
+                self._asked[pair] = self._asked.pop(pair, cell)
+            if self._has_layout and self._used.issuperset(pairs):
+                continue
+            if self._search.count(cell):
+                self._has_layout = True
+                self._used.update(pairs)
+                self.is_settled = self._used >= self._wanted
+
+    def raise_if_empty(self) -> None:
+        """Raise `EmptySpaceError` unless every value and the space have a layout."""
+        lost = {pair: cell for pair, cell in self._asked.items() if pair not in self._used}
+        if lost:
+            raise EmptySpaceError(self._search.why(cell, *pair) for pair, cell in lost.items())
+        if not self._has_layout and self._first is not None:
+            raise EmptySpaceError([self._search.empty(self._first)])
+
+
+def chunks_of(space: Space, size: int) -> Iterator[dict[str, Array]]:
+    """Yield the combinations of a space in chunks of at most `size`, as `combinations` has them."""
     total = math.prod(len(values) for values in space.values())
-    place = np.arange(total)
+    for start in range(0, max(total, 1), size):
+        yield combinations(space, start, min(start + size, total))
+
+
+def combinations(space: Space, start: int = 0, end: int | None = None) -> dict[str, Array]:
+    """Return combinations of values, one column a name, the last name fastest.
+
+    Parameters
+    ----------
+    start, end
+        The first of them and the one after the last; by default all.
+    """
+    total = math.prod(len(values) for values in space.values())
+    place = np.arange(start, total if end is None else end)
     columns = {}
     stride = total
     for name, some in space.items():  # not unravel_index, which ends at 64 names
@@ -270,12 +434,6 @@ def combinations(space: Space) -> dict[str, Array]:
         values = np.array([*some, None], dtype=object)[:-1]
         columns[name] = values[place // stride % len(some)] if total else values[:0]
     return columns
-
-
-def distinct(refusals: Sequence[Refusal]) -> list[Refusal]:
-    """Return one refusal a fault: combinations repeat them."""
-    found = {(r.column, r.value, r.reason): r for r in reversed(refusals)}
-    return [Refusal(r.column, r.value, r.reason, r.hint) for r in reversed(found.values())]
 
 
 def _height(table: Columns) -> int:

@@ -19,14 +19,16 @@ from estimators.contract import (
     Cell,
     Columns,
     Mends,
+    OnChecked,
     Problem,
     RefusedError,
     Relation,
     Scalar,
     Space,
+    say_nothing,
 )
 from estimators.inputs import Inputs, records
-from estimators.search import combinations, distinct
+from estimators.search import CHUNK_CELLS, chunks_of, distinct
 
 KEYS = tuple(dict.fromkeys(name for relation in RELATIONS for name in relation.keys))
 
@@ -53,10 +55,28 @@ class ClusterSearch:
 
     def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
         """Yield the cells of every relation that the space has inputs of; see `contract.Search`."""
-        wanted = [r for r in RELATIONS if r is COMPUTE or OWN[r.name] & space.keys()]
         # Check all of them before the first is yielded.
-        found = [list(self._cells(relation, space, catalog, mends)) for relation in wanted]
-        yield from itertools.chain.from_iterable(found)
+        first = list(itertools.islice(self.checked_cells(space, catalog, mends), CHUNK_CELLS))
+        if len(first) == CHUNK_CELLS:
+            self.check(space, catalog, mends)
+            yield from self.checked_cells(space, catalog, mends)
+        else:
+            yield from first
+
+    def check(
+        self, space: Space, catalog: Catalog, mends: Mends, on_checked: OnChecked = say_nothing
+    ) -> None:
+        """Raise the error of `cells`; see `contract.Search`."""
+        wanted = _relations(space)
+        for relation in wanted:
+            for _ in self._cells(relation, space, catalog, mends):
+                if relation is wanted[0]:  # a combination is checked for each relation
+                    on_checked(1)
+
+    def checked_cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
+        """Yield the cells of a space that is sound; see `contract.Search`."""
+        for relation in _relations(space):
+            yield from self._cells(relation, space, catalog, mends)
 
     def count(self, cell: Cell) -> int:
         """Return the number of rows; see `contract.Search`."""
@@ -81,11 +101,7 @@ class ClusterSearch:
         given = {name: values for name, values in space.items() if name not in relation.unread}
         outer = {n: v for n, v in given.items() if n in (*PROBLEM, *CHOICES, *INPUTS)}
         outer = {n: v for n, v in outer.items() if n not in ("global_batch_tokens",)}
-        inputs = Inputs(combinations(outer) or {"model": np.array([None])})
-        resolve_problem(inputs, relation, catalog, mends)
-        if inputs.refusals:
-            raise RefusedError(distinct(inputs.refusals))
-        for row in records(inputs.finish((*PROBLEM, *CHOICES), OPTIONAL)):
+        for row in _resolved(outer or {"model": (None,)}, relation, catalog, mends):
             axes = _resolved_axes(relation, given, row, mends)
             yield Cell(
                 estimator=self._estimator,
@@ -96,6 +112,22 @@ class ClusterSearch:
                 choices={name: row[name] for name in CHOICES if row[name] is not None},
                 kept={name: json.dumps(values) for name, values in axes.items()},
             )
+
+
+def _relations(space: Space) -> list[Relation]:
+    return [r for r in RELATIONS if r is COMPUTE or OWN[r.name] & space.keys()]
+
+
+def _resolved(
+    given: Space, relation: Relation, catalog: Catalog, mends: Mends
+) -> Iterator[dict[str, Scalar]]:
+    """Yield every combination of problem and choice values, resolved."""
+    for columns in chunks_of(given, CHUNK_CELLS):
+        inputs = Inputs(columns)
+        resolve_problem(inputs, relation, catalog, mends)
+        if inputs.refusals:
+            raise RefusedError(distinct(inputs.refusals))
+        yield from records(inputs.finish((*PROBLEM, *CHOICES), OPTIONAL))
 
 
 def _resolved_axes(

@@ -10,10 +10,10 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
-from estimators.contract import Cell, Mends, Refusal, Scalar
+from estimators.contract import Cell, Mends, Refusal, Scalar, Space
 from estimators.roofline.layouts import Layouts, Product
 from estimators.roofline.space import product
-from estimators.search import BaseSearch
+from estimators.search import BaseSearch, Pair
 
 CACHED_ROWS = 16_384
 """Cells up to this size keep their layouts and all that follows from them: systems and variants
@@ -55,12 +55,17 @@ class RooflineSearch(BaseSearch):
         else:
             yield from product.chunks(max_rows)
 
-    def _kept(self, cell: Cell) -> Mapping[str, Scalar]:
+    def held_pairs(self, space: Space) -> set[Pair]:
+        """Return kept columns and chunks of a stage with the values that a study names."""
+        chunks = {("virtual_pipeline", value) for value in space.get("virtual_pipeline", ())}
+        return super().held_pairs(space) | chunks - {("virtual_pipeline", 1)}
+
+    def held(self, cell: Cell) -> Mapping[str, Scalar]:
         """Return kept columns, and the chunks of a stage: a choice that excludes layouts, too."""
         chunks = cell.choices["virtual_pipeline"]
         return {**cell.kept, **({} if chunks == 1 else {"virtual_pipeline": chunks})}
 
-    def _empty(self, cell: Cell) -> Refusal:
+    def empty(self, cell: Cell) -> Refusal:
         """Return why a space has no layout at all, by its first cell."""
         domain = cell.problem.values["nvlink_size"]
         hint = (

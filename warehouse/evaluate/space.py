@@ -63,7 +63,7 @@ def cells_of_problem(
                 neutral=estimator.neutral_choices,
             )
         )
-    return with_idle_layouts(estimator, cells)
+    return list(with_idle_layouts(estimator, lambda: cells))
 
 
 def _plain(name: str, value: Scalar) -> Scalar:
