@@ -99,7 +99,8 @@ def ingest(study: Study, database: Path) -> Measured:
 def _groups(study: Study) -> tuple[Any, Any, list[Any]]:
     from warehouse.database.catalog import packaged_catalog
     from warehouse.database.sink import commit_groups
-    from warehouse.sweep.runner import COMMIT_ROWS, plan
+    from warehouse.sweep.planned import plan
+    from warehouse.sweep.runner import COMMIT_ROWS
 
     asked = plan(study, packaged_catalog())
     return asked.estimator, asked.catalog, list(commit_groups(asked.cells, COMMIT_ROWS))

@@ -246,7 +246,8 @@ def sized(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, float], None]:
 
     def sized(rows: int, free: float) -> None:
         usage = shutil.disk_usage(Path.cwd())._replace(free=int(free))
-        monkeypatch.setattr("warehouse.cli.sweep.SAID_ROWS", 1)
+        monkeypatch.setattr("warehouse.sweep.size_limits.LEAST_ROWS", 1)
+        monkeypatch.setattr("warehouse.sweep.estimate.LEAST_ROWS", 1)
         monkeypatch.setattr("warehouse.sweep.size_limits.MOST_ROWS", rows)
         monkeypatch.setattr("warehouse.sweep.size_limits.shutil.disk_usage", lambda _: usage)
 

@@ -16,7 +16,7 @@ from warehouse.database.reference import read_table
 from warehouse.errors import InputError
 from warehouse.studies.definitions import OPTIONAL, load_definitions
 from warehouse.studies.study import Study, load_study
-from warehouse.sweep.runner import plan
+from warehouse.sweep.planned import plan
 
 STUDY = """
 name = "own"

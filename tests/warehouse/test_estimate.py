@@ -11,10 +11,11 @@ import pytest
 from warehouse.database.catalog import packaged_catalog
 from warehouse.errors import InputError
 from warehouse.studies.study import Study, read_study
-from warehouse.sweep import estimate as estimating
+from warehouse.sweep import planned
 from warehouse.sweep.estimate import cost_of, estimate
+from warehouse.sweep.planned import plan
 from warehouse.sweep.rates import Rate, remember_rate, remembered_rate
-from warehouse.sweep.runner import plan, rate_of_trial, run_study
+from warehouse.sweep.runner import rate_of_trial, run_study
 
 
 def study(**space: Any) -> Study:
@@ -26,19 +27,19 @@ def test_stored_cells_are_not_missing_unless_they_are_forced(database: Path) -> 
     run_study(database, study(num_gpus=[8, 16]))
     larger = study(num_gpus=[8, 16, 32])
     found = estimate(larger, database)
-    of_cells = {c.problem.values["num_gpus"]: 0 for c, _ in found.counted.cells}
-    for cell, rows in found.counted.cells:
+    of_cells = {c.problem.values["num_gpus"]: 0 for c, _ in found.asked.counted.cells}
+    for cell, rows in found.asked.counted.cells:
         of_cells[cell.problem.values["num_gpus"]] += rows
-    assert found.rows == sum(of_cells.values())
+    assert found.size.rows == sum(of_cells.values())
     assert found.missing_rows == of_cells[32]
-    assert estimate(larger, database, force=True).missing_rows == found.rows
+    assert estimate(larger, database, force=True).missing_rows == found.size.rows
 
 
 def test_nothing_missing_costs_nothing_and_says_so(database: Path) -> None:
     run_study(database, study(num_gpus=8))
     found = estimate(study(num_gpus=8), database)
     assert found.cost == (0.0, 0.0)
-    assert found.in_words() == f"mine: all {found.rows:,} rows are stored already"
+    assert found.in_words() == f"mine: all {found.size.rows:,} rows are stored already"
 
 
 @pytest.mark.long
@@ -53,13 +54,12 @@ def test_a_sample_of_the_combinations_comes_close_to_all(
         accelerator=["A100", "B200"],
     )
     exact = plan(wide, packaged_catalog())
-    monkeypatch.setattr(estimating, "EXACT_COMBINATIONS", 100)
+    monkeypatch.setattr(planned, "MOST_LISTED", 100)
     found = estimate(wide, database)
     assert found.is_sampled
-    assert found.plan is None
-    assert found.rows == pytest.approx(exact.num_rows, rel=0.25)
-    assert found.cells == pytest.approx(len(exact.cells), rel=0.25)
-    assert found.in_words().startswith(f"mine: about {found.rows:,} rows of ")
+    assert found.size.rows == pytest.approx(exact.num_rows, rel=0.25)
+    assert found.size.cells == pytest.approx(len(exact.cells), rel=0.25)
+    assert found.in_words().startswith(f"mine: about {found.size.rows:,} rows of ")
 
 
 def test_combinations_without_a_layout_count_as_none_in_a_sample(
@@ -68,15 +68,15 @@ def test_combinations_without_a_layout_count_as_none_in_a_sample(
     # 8 and 16 GPUs have no layout that splits tensors 32 ways
     narrow = study(num_gpus=[8, 16, 64, 128], tensor_parallel=[1, 32])
     exact = plan(narrow, packaged_catalog())
-    monkeypatch.setattr(estimating, "EXACT_COMBINATIONS", 1)
+    monkeypatch.setattr(planned, "MOST_LISTED", 1)
     found = estimate(narrow, database)
-    assert found.rows == pytest.approx(exact.num_rows, rel=0.25)
+    assert found.size.rows == pytest.approx(exact.num_rows, rel=0.25)
 
 
 def test_a_fault_is_refused_in_a_sample_too(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(estimating, "EXACT_COMBINATIONS", 0)
+    monkeypatch.setattr(planned, "MOST_LISTED", 0)
     with pytest.raises(InputError, match='`model` "no_such_model"'):
         estimate(study(model="no_such_model", num_gpus=8), database)
 

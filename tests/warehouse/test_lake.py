@@ -31,7 +31,8 @@ from warehouse.lake.names import EngineName, Shard, read_shard, shard_of
 from warehouse.lake.shard import own_cells, prepare_lake, run_shard
 from warehouse.processes import own_mark
 from warehouse.studies.study import study_of_definition
-from warehouse.sweep.runner import plan, run_study
+from warehouse.sweep.planned import plan
+from warehouse.sweep.runner import run_study
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -17,7 +17,8 @@ from warehouse.database.connection import open_for_write
 from warehouse.database.leading import TOP, LeadingTimes, front
 from warehouse.database.pieces import searched
 from warehouse.studies.study import load_study
-from warehouse.sweep.runner import plan, run_study
+from warehouse.sweep.planned import plan
+from warehouse.sweep.runner import run_study
 
 
 def test_the_front_has_what_no_row_beats() -> None:

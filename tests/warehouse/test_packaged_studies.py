@@ -11,7 +11,7 @@ import pytest
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.resources import reference_directory, studies_directory
 from warehouse.studies.study import load_study
-from warehouse.sweep.runner import plan
+from warehouse.sweep.planned import plan
 
 
 def packaged_studies() -> list[Path]:

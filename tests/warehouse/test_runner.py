@@ -20,6 +20,7 @@ from warehouse.database.connection import open_for_write
 from warehouse.errors import DatabaseError, InputError
 from warehouse.studies.study import Study, load_study
 from warehouse.sweep import runner
+from warehouse.sweep.planned import Asked, planned
 from warehouse.sweep.progress import Progress, ProgressFile, progress_path, read_progress
 from warehouse.sweep.record import drop_study
 from warehouse.sweep.runner import run_study
@@ -97,15 +98,15 @@ def test_the_same_study_twice_does_nothing(database: Path, tmp_path: Path) -> No
 def test_planning_is_part_of_the_time_of_a_sweep(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planned, now = runner.plan, 0.0
+    now = 0.0
 
-    def slow(*arguments: Any) -> runner.Plan:
+    def slow(*arguments: Any) -> Asked:
         nonlocal now
         now += 500
         return planned(*arguments)
 
     asked = study(tmp_path, num_gpus="[8]")
-    monkeypatch.setattr(runner, "plan", slow)
+    monkeypatch.setattr(runner, "planned", slow)
     monkeypatch.setattr(runner, "time", SimpleNamespace(perf_counter=lambda: now))
     report = run_study(database, asked)
     assert report.seconds == 500

@@ -23,8 +23,9 @@ from warehouse.database.resources import studies_directory
 from warehouse.errors import InputError, WarehouseError
 from warehouse.studies.study import Study, load_study
 from warehouse.sweep import cores, worker
+from warehouse.sweep.planned import plan
 from warehouse.sweep.progress import progress_path, read_progress
-from warehouse.sweep.runner import plan, run_study
+from warehouse.sweep.runner import run_study
 from warehouse.sweep.shared_memory import Slots, anonymous_file
 from warehouse.sweep.worker import Part, Task
 from warehouse.sweep.workers import Workers, can_share
@@ -124,11 +125,12 @@ def test_batches_of_large_cells_are_those_of_one_process(
     with Workers(
         planned.estimator,
         planned.catalog,
-        [(relation, group)],
+        relation,
         2,
         num_readers=1,
         on_rows=add,
     ) as workers:
+        assert workers.add(group) == 0
         kept = []  # a reader that keeps all batches gets copies, and waits for nothing
         for batch, other in zip(workers.batches(0, leading), expected, strict=True):
             assert batch.equals(other)
@@ -257,8 +259,8 @@ def test_an_error_of_an_evaluation_comes_back_as_it_is() -> None:
 
 def test_relations_with_texts_are_evaluated_in_one_process() -> None:
     stored, operations = get("roofline").relations
-    assert can_share([stored])
-    assert not can_share([stored, operations])
+    assert can_share(stored)
+    assert not can_share(operations)
 
 
 @pytest.mark.parametrize(

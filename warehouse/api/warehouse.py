@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ from warehouse.plan.stages import asked_stages, run_stages, store_sweep
 from warehouse.studies.known import every_definition
 from warehouse.studies.variants import mends_of_options
 from warehouse.sweep.asked import asked_study
+from warehouse.sweep.estimate import estimate
 from warehouse.sweep.runner import run_study
 
 if TYPE_CHECKING:
@@ -620,6 +622,7 @@ class Warehouse(DatabaseFile):
         goodput: float | str | None = None,
         top: int = 3,
         estimator: str | None = None,
+        allow_large: bool = False,
         **inputs: Scalar,
     ) -> PlannedRun:
         """Plan a run: its best layouts, time, dollars and energy, as ``warehouse plan``.
@@ -649,13 +652,18 @@ class Warehouse(DatabaseFile):
             one_year, three_year or owned.
         top
             Layouts to return.
+        allow_large
+            Evaluate also more than 50 million rows, or more than the disk has space for.
         **inputs
             A shape, attributes of the system, or columns that every layout must have.
 
         Raises
         ------
         UsageError
-            If options exclude one another, or layouts are missing and the warehouse is read-only.
+            If options exclude one another, layouts are missing and the warehouse is read-only, or
+            there are too many rows without `allow_large`.
+        DatabaseError
+            If the disk has too little space, without `allow_large`.
         InputError
             If an input is not known, nothing fits, or no number of GPUs meets every limit.
 
@@ -707,13 +715,14 @@ class Warehouse(DatabaseFile):
         )
         with self._explained():
             run, stages = asked_stages(options, self.path, top)
-            return planned_run(run_stages(run, stages, self.path, self._store), top)
+            store = partial(self._store, allow_large=allow_large)
+            return planned_run(run_stages(run, stages, self.path, store), top)
 
-    def _store(self, sweep: Sweep, database: Path) -> None:
+    def _store(self, sweep: Sweep, database: Path, *, allow_large: bool) -> None:
         """Store what a plan misses."""
         if sweep.missing_cells or (self.writable and sweep.is_needed(database)):
             with self._writing("plan"):
-                store_sweep(sweep, database)
+                store_sweep(sweep, database, allow_large=allow_large)
 
     def sweep(
         self,
@@ -723,6 +732,7 @@ class Warehouse(DatabaseFile):
         profile: str | None = None,
         force: bool = False,
         workers: int | None = None,
+        allow_large: bool = False,
     ) -> SweepReport:
         """Evaluate every layout of a study and store each as a row, as ``warehouse sweep``.
 
@@ -739,6 +749,8 @@ class Warehouse(DatabaseFile):
             Evaluate stored cells again and replace them.
         workers
             Processes that evaluate; None: by the cores.
+        allow_large
+            Sweep also more than 50 million rows, or more than the disk has space for.
 
         Returns
         -------
@@ -748,9 +760,11 @@ class Warehouse(DatabaseFile):
         Raises
         ------
         UsageError
-            If the warehouse is read-only.
+            If the warehouse is read-only, or there are too many rows without `allow_large`.
         InputError
             If the study is refused; every fault is listed and nothing is written.
+        DatabaseError
+            If the disk has too little space, without `allow_large`.
 
         Examples
         --------
@@ -770,7 +784,10 @@ class Warehouse(DatabaseFile):
         """
         with self._explained(), self._writing("sweep"):
             asked = asked_study(study, self.path, variant, None, profile)
-            return run_study(self.path, asked, force=force, workers=workers)
+            found = estimate(asked, self.path, force=force)
+            if not allow_large:
+                found.refuse_too_large(self.path)
+            return run_study(self.path, asked, force=force, workers=workers, asked=found.asked)
 
     def measure(
         self,

@@ -210,11 +210,11 @@ def _put_stages(rows: list[tuple[int, str]], output: Output) -> None:
 
 def store_and_say(sweep: Sweep, database: Path, *, is_confirmed: bool) -> None:
     """Say how much a sweep takes, then run it and show its progress."""
-    from warehouse.cli.sweep import SAID_ROWS, run_with_progress, summary
+    from warehouse.cli.sweep import run_with_progress, summary
     from warehouse.sweep.estimate import cost_in_words, cost_of
-    from warehouse.sweep.size_limits import refuse_too_large
+    from warehouse.sweep.size_limits import LEAST_ROWS, refuse_too_large
 
-    if sweep.missing_rows < SAID_ROWS:
+    if sweep.missing_rows < LEAST_ROWS:
         say(sweep.in_words())
     else:
         cost = cost_of(sweep.plan, sweep.missing_rows)
@@ -222,4 +222,4 @@ def store_and_say(sweep: Sweep, database: Path, *, is_confirmed: bool) -> None:
         if not is_confirmed:
             refuse_too_large(sweep.study.name, sweep.missing_rows, cost.num_bytes, database)
     if sweep.is_needed(database):
-        say(summary(run_with_progress(database, sweep.study, planned=sweep.plan)))
+        say(summary(run_with_progress(database, sweep.study, asked=sweep.plan)))

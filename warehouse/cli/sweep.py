@@ -36,10 +36,8 @@ if TYPE_CHECKING:
 
     from warehouse.show.formats import Format
     from warehouse.studies.study import Study
-    from warehouse.sweep.runner import OnProgress, Plan, SweepReport
-
-SAID_ROWS = 500_000
-"""Rows of a sweep that is said beforehand; a smaller one is over in a second."""
+    from warehouse.sweep.planned import Asked, OnChecked
+    from warehouse.sweep.runner import OnProgress, SweepReport
 
 _SECONDS_OF_LINE = 60.0
 
@@ -107,17 +105,14 @@ def sweep(
         sweep_into_lake(loaded, sharing, db, other_options=others)
         return
     from warehouse.sweep.estimate import estimate
+    from warehouse.sweep.size_limits import LEAST_ROWS
 
     found = estimate(loaded, db, force=force)
-    if found.missing_rows >= SAID_ROWS:
+    if found.missing_rows >= LEAST_ROWS:
         say(found.in_words())
-        if not yes:
-            from warehouse.sweep.size_limits import refuse_too_large
-
-            refuse_too_large(found.study, found.missing_rows, found.num_bytes, db)
-    if found.is_sampled:
-        say(f"{found.study}: counting the rows of each of about {count(found.cells, 'cell')} first")
-    report = run_with_progress(db, loaded, force=force, workers=workers, planned=found.plan)
+    if not yes:
+        found.refuse_too_large(db)
+    report = run_with_progress(db, loaded, force=force, workers=workers, asked=found.asked)
     say(summary(report))
 
 
@@ -127,26 +122,27 @@ def run_with_progress(
     *,
     force: bool = False,
     workers: int | None = None,
-    planned: Plan | None = None,
+    asked: Asked | None = None,
 ) -> SweepReport:
     """Run a study and show its progress: as a bar on a terminal, as a line now and then elsewhere.
 
     Parameters
     ----------
-    planned
+    asked
         The cells of the study, where they are known.
     """
     from warehouse.sweep.runner import run_study
 
     try:
-        with interruptible(), _progress(study.name) as on_progress:
+        with interruptible(), _progress(study.name) as (on_progress, on_checked):
             return run_study(
                 db,
                 study,
                 force=force,
                 workers=workers,
                 on_progress=on_progress,
-                planned=planned,
+                on_checked=on_checked,
+                asked=asked,
             )
     except KeyboardInterrupt:
         say(f"{study.name}: stopped; what is stored stays, the same command resumes")
@@ -172,10 +168,10 @@ def _put_estimate(study: Study, db: Path, form: Format, *, force: bool) -> None:
     say(found.in_words())
     sizes = {
         "study": study.name,
-        "cells": found.cells,
-        "rows": found.rows,
-        "missing_cells": found.missing_cells,
-        "missing_rows": found.missing_rows,
+        "cells": found.size.cells,
+        "rows": found.size.rows,
+        "missing_cells": found.size.missing_cells,
+        "missing_rows": found.size.missing_rows,
         "sweep_seconds": found.seconds,
         "stored_bytes": found.num_bytes,
         "is_sampled": found.is_sampled,
@@ -185,9 +181,10 @@ def _put_estimate(study: Study, db: Path, form: Format, *, force: bool) -> None:
 
 
 @contextmanager
-def _progress(name: str) -> Iterator[OnProgress]:
+def _progress(name: str) -> Iterator[tuple[OnProgress, OnChecked]]:
     if not sys.stderr.isatty():
-        yield _Lines(name).report
+        lines = _Lines(name)
+        yield lines.report, lines.report_checked
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -218,7 +215,11 @@ def _progress(name: str) -> Iterator[OnProgress]:
             speed = (rows - first[1]) / seconds if seconds else 0.0
             bar.update(task, completed=rows, rows=_in_short(rows, total_rows, speed))
 
-        yield on_progress
+        def on_checked(done: int, total: int) -> None:
+            said = f"{done:,} of {total:,} combinations checked"
+            bar.update(task, total=total, completed=done, rows=said, visible=True)
+
+        yield on_progress, on_checked
 
 
 def _in_short(rows: int, total_rows: int, rows_per_second: float) -> str:
@@ -237,10 +238,16 @@ class _Lines:
         self._started = self._said = time.monotonic()
         self._first_row: int | None = None
 
+    def report_checked(self, done: int, total: int) -> None:
+        """Print a line on the combinations that are checked, if the last one is a minute old."""
+        if time.monotonic() - self._said >= _SECONDS_OF_LINE:
+            self._said = time.monotonic()
+            say(f"{self._name}: {done:,} of {total:,} combinations checked")
+
     def report(self, rows: int, total_rows: int, _cells: int, _total_cells: int) -> None:
         """Print a line if the last one is a minute old."""
         if self._first_row is None:
-            self._first_row = rows
+            self._first_row, self._started = rows, time.monotonic()
         now = time.monotonic()
         if now - self._said < _SECONDS_OF_LINE or rows <= self._first_row:
             return

@@ -30,6 +30,9 @@ class Sink(Protocol):
     def stored(self) -> set[int]:
         """Return the ids of the cells that are stored."""
 
+    def stored_among(self, cells: Sequence[int]) -> dict[int, int]:
+        """Return those of some cells that are stored, by id, with their numbers of rows."""
+
     def store(
         self,
         estimator: Estimator,
@@ -56,6 +59,10 @@ class DuckDBSink:
     def stored(self) -> set[int]:
         """Return the ids of the cells that are stored."""
         return {row[0] for row in self._connection.execute("select cell_id from cell").fetchall()}
+
+    def stored_among(self, cells: Sequence[int]) -> dict[int, int]:
+        """Return those of some cells that are stored; see `Sink.stored_among`."""
+        return stored_among(self._connection, cells)
 
     def store(
         self,
@@ -91,6 +98,15 @@ class DuckDBSink:
             self._connection.execute(
                 f"insert {conflict} into {quoted(table)} by name select * from incoming_rows"
             )
+
+
+def stored_among(connection: duckdb.DuckDBPyConnection, cells: Sequence[int]) -> dict[int, int]:
+    """Return those of some cells that are stored, by id, with their numbers of rows."""
+    rows = connection.execute(
+        "select cell_id, num_rows from cell where cell_id in (select unnest(?::bigint[]))",
+        [list(cells)],
+    ).fetchall()
+    return dict(rows)
 
 
 class _Source:
@@ -227,16 +243,23 @@ def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     )
 
 
+MOST_CELLS = 8_192
+"""Cells of a group, however few rows they have: they are in memory at once."""
+
+
 def commit_groups(
     cells: Iterable[tuple[Cell, int]], commit_rows: int
 ) -> Iterator[list[tuple[Cell, int]]]:
-    """Cut cells, in order, into groups of at least `commit_rows` rows; the last may have fewer."""
+    """Cut cells, in order, into groups of at least `commit_rows` rows; the last may have fewer.
+
+    A group of `MOST_CELLS` cells may have fewer rows, too.
+    """
     group: list[tuple[Cell, int]] = []
     rows = 0
     for cell, size in cells:
         group.append((cell, size))
         rows += size
-        if rows >= commit_rows:
+        if rows >= commit_rows or len(group) >= MOST_CELLS:
             yield group
             group, rows = [], 0
     if group:

@@ -322,9 +322,14 @@ def _resolve_one(
 
 
 def cells_of_space(
-    estimator: Estimator, space: Space, catalog: Catalog, mends: Mends
+    estimator: Estimator, space: Space, catalog: Catalog, mends: Mends, *, is_checked: bool = False
 ) -> Iterator[Cell]:
     """Yield the cells of a space, those of each profile that it names with its constants.
+
+    Parameters
+    ----------
+    is_checked
+        Whether `check_space` found the space sound: then few cells are in memory at once.
 
     Raises
     ------
@@ -334,17 +339,47 @@ def cells_of_space(
     search = estimator.search
     if search is None:
         return
+    cells = search.checked_cells if is_checked else search.cells
     if not isinstance(catalog, ProfiledCatalog) or COLUMN not in space:
-        yield from search.cells(space, catalog, mends)
+        yield from cells(space, catalog, mends)
         return
     for name in space[COLUMN]:
         own, profile = catalog.under(str(name), estimator)
-        for cell in search.cells({**space, COLUMN: (name,)}, own, mends):
+        for cell in cells({**space, COLUMN: (name,)}, own, mends):
             values = cell.problem.values
             system = (values.get("accelerator"), values.get("framework"))
             if profile is not None and not profile.reaches(estimator, own, system):
                 raise RefusedError([profile.refusal(system)])
             yield cell
+
+
+def check_space(
+    estimator: Estimator,
+    space: Space,
+    catalog: Catalog,
+    mends: Mends,
+    on_checked: Callable[[int], None],
+) -> None:
+    """Raise the error of `cells_of_space`, without keeping cells.
+
+    Parameters
+    ----------
+    on_checked
+        Called now and then with the number of combinations that were just checked.
+    """
+    search = estimator.search
+    if search is None:
+        return
+    if not isinstance(catalog, ProfiledCatalog) or COLUMN not in space:
+        search.check(space, catalog, mends, on_checked)
+        return
+    for name in space[COLUMN]:
+        own, profile = catalog.under(str(name), estimator)
+        part = {**space, COLUMN: (name,)}
+        search.check(part, own, mends, on_checked)
+        if profile is not None:  # it may have no constant for a system of some cell
+            for _ in cells_of_space(estimator, part, catalog, mends, is_checked=True):
+                pass
 
 
 def _check(name: str, estimator: Estimator, stored: Callable[[], Profiles]) -> None:

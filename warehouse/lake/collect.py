@@ -19,8 +19,9 @@ from warehouse.errors import InputError
 from warehouse.lake.folder import Lake
 from warehouse.lake.names import shard_of
 from warehouse.lake.shard import relation_of
+from warehouse.sweep.planned import plan
 from warehouse.sweep.record import register_study
-from warehouse.sweep.runner import COMMIT_ROWS, plan
+from warehouse.sweep.runner import COMMIT_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,7 +15,7 @@ from warehouse.database.record_batches import record_batches, schema_of
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import COLUMN, DEFAULT
 from warehouse.lake.folder import Lake, complete_or_absent
-from warehouse.sweep.runner import cells_of_study
+from warehouse.sweep.planned import cells_of_study
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

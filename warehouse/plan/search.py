@@ -20,8 +20,8 @@ from warehouse.plan import queries
 from warehouse.plan.servers import is_sold, multiples, next_sold, server_size, sold_between
 from warehouse.show.formats import count
 from warehouse.studies.study import Study
-from warehouse.sweep.runner import Plan
-from warehouse.sweep.runner import plan as plan_study
+from warehouse.sweep.planned import Plan
+from warehouse.sweep.planned import plan as plan_study
 
 if TYPE_CHECKING:
     from pathlib import Path

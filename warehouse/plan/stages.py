@@ -25,7 +25,9 @@ from warehouse.plan.search import (
     first_counts,
     plan_sweep,
 )
+from warehouse.sweep.estimate import cost_of
 from warehouse.sweep.runner import run_study
+from warehouse.sweep.size_limits import LEAST_ROWS, refuse_too_large
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,10 +123,24 @@ def build_stages(run: TrainingRun, connection: DuckDBPyConnection, top: int = 3)
     return stages
 
 
-def store_sweep(sweep: Sweep, database: Path) -> None:
-    """Evaluate and store what a sweep misses, without showing progress."""
+def store_sweep(sweep: Sweep, database: Path, *, allow_large: bool = False) -> None:
+    """Evaluate and store what a sweep misses, without showing progress.
+
+    Parameters
+    ----------
+    allow_large
+        Whether it may have more rows than a user has to confirm, or than the disk has space for.
+
+    Raises
+    ------
+    UsageError, DatabaseError
+        If it is too large.
+    """
+    if sweep.missing_rows >= LEAST_ROWS and not allow_large:
+        cost = cost_of(sweep.plan, sweep.missing_rows)
+        refuse_too_large(sweep.study.name, sweep.missing_rows, cost.num_bytes, database)
     if sweep.is_needed(database):
-        run_study(database, sweep.study, planned=sweep.plan)
+        run_study(database, sweep.study, asked=sweep.plan)
 
 
 def run_stages(

@@ -50,11 +50,11 @@ def remember_rate(estimator: str, rate: Rate) -> None:
 
 def used_bytes(connection: DuckDBPyConnection) -> int:
     """Return the bytes of the blocks in use in the database of a connection."""
-    row = connection.execute(
+    [(found,)] = connection.execute(
         "select used_blocks * block_size from pragma_database_size()"
         " where database_name = current_database()"
-    ).fetchone()
-    return int(row[0]) if row else 0
+    ).fetchall()
+    return int(found)
 
 
 def _file(estimator: str) -> str:

@@ -23,6 +23,7 @@ from warehouse.studies.study import Study
 
 if TYPE_CHECKING:
     from estimators.contract import Columns, Estimator, Mends, Relation
+    from estimators.id_set import IdSet
 
 MEASURE = "measure "
 """Start of the name of a study that holds measured runs; their own name follows."""
@@ -36,37 +37,95 @@ def register_study(
     Cells of the earlier definition alone stay stored until a study is dropped. Nothing is written
     if the same record is stored already.
     """
-    import pyarrow as pa  # here: what stores nothing starts without it
-
-    definition = json.dumps(study.definition, sort_keys=True)
-    ids = pa.table({"cell_id": pa.array([cell.id for cell, _ in cells], type=pa.int64())})
     known = connection.execute(
         "select definition, list_sort(list(cell_id)) from study left join study_cell using (study)"
         " where study = ? group by all",
         [study.name],
-    ).fetchone()
-    if known == (definition, sorted(cell.id for cell, _ in cells)):
+    ).fetchall()
+    if known == [(_definition(study), sorted(cell.id for cell, _ in cells))]:
         return
     with transaction(connection):
+        _replace_study(connection, study, len(cells), sum(rows for _, rows in cells))
+        add_cells(connection, study.name, [cell.id for cell, _ in cells])
+
+
+def begin_study(
+    connection: duckdb.DuckDBPyConnection, study: Study, num_cells: int, num_rows: int
+) -> None:
+    """Record a study whose cells follow, by `add_cells`, with estimates of their numbers.
+
+    The record of the same study stays as it is.
+    """
+    known = connection.execute(
+        "select definition from study where study = ?", [study.name]
+    ).fetchall()
+    if known == [(_definition(study),)]:
+        return
+    with transaction(connection):
+        _replace_study(connection, study, num_cells, num_rows)
+
+
+def add_cells(connection: duckdb.DuckDBPyConnection, study: str, cells: Sequence[int]) -> None:
+    """Record that a study asks for cells, given by their ids; it may have asked before."""
+    connection.execute(
+        "insert into study_cell by name select ? as study, cell_id"
+        " from (select unnest(?::bigint[]) as cell_id)"
+        " where cell_id not in (select cell_id from study_cell where study = ?)",
+        [study, list(cells), study],
+    )
+
+
+def end_study(
+    connection: duckdb.DuckDBPyConnection, study: str, cells: IdSet, num_rows: int
+) -> None:
+    """Set the exact numbers of a study, all of whose cells are recorded; forget other cells.
+
+    Nothing is written if the record is the same.
+    """
+    known = connection.execute(
+        "select num_cells, num_rows, count(cell_id) from study left join study_cell using (study)"
+        " where study = ? group by all",
+        [study],
+    ).fetchall()
+    if known == [(len(cells), num_rows, len(cells))]:
+        return
+    import pyarrow as pa  # here: what stores nothing starts without it
+
+    ids = pa.table({"cell_id": pa.array(cells.ids(), type=pa.int64())})
+    with transaction(connection), registered(connection, "asked_cells", ids):
         connection.execute(
-            "insert or replace into study by name select ? as study, ? as study_file,"
-            " ? as estimator, ? as definition, ? as num_cells, ? as num_rows, ? as created_at",
-            [
-                study.name,
-                study.file,
-                study.estimator,
-                definition,
-                len(cells),
-                sum(rows for _, rows in cells),
-                datetime.now(UTC).replace(tzinfo=None),
-            ],
+            "delete from study_cell where study = ?"
+            " and cell_id not in (select cell_id from asked_cells)",
+            [study],
         )
-        connection.execute("delete from study_cell where study = ?", [study.name])
-        with registered(connection, "asked_cells", ids):
-            connection.execute(
-                "insert into study_cell by name select ? as study, cell_id from asked_cells",
-                [study.name],
-            )
+        connection.execute(
+            "update study set num_cells = ?, num_rows = ? where study = ?",
+            [len(cells), num_rows, study],
+        )
+
+
+def _definition(study: Study) -> str:
+    return json.dumps(study.definition, sort_keys=True)
+
+
+def _replace_study(
+    connection: duckdb.DuckDBPyConnection, study: Study, num_cells: int, num_rows: int
+) -> None:
+    """Record a study without its cells; call it in a transaction."""
+    connection.execute(
+        "insert or replace into study by name select ? as study, ? as study_file,"
+        " ? as estimator, ? as definition, ? as num_cells, ? as num_rows, ? as created_at",
+        [
+            study.name,
+            study.file,
+            study.estimator,
+            _definition(study),
+            num_cells,
+            num_rows,
+            datetime.now(UTC).replace(tzinfo=None),
+        ],
+    )
+    connection.execute("delete from study_cell where study = ?", [study.name])
 
 
 def store_batch(

@@ -6,44 +6,32 @@ next run evaluates the cells that are missing.
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from estimators.contract import (
-    Catalog,
-    Cell,
-    EmptySpaceError,
-    Estimator,
-    Mends,
-    RefusedError,
-    Relation,
-    Space,
-)
-from estimators.registry import get
+from estimators.contract import Cell, Relation
+from estimators.id_set import IdSet
+from estimators.search import CHUNK_CELLS
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_write
 from warehouse.database.leading import LeadingRows
 from warehouse.database.pieces import BATCH_ROWS, searched
 from warehouse.database.record_batches import record_batches
-from warehouse.database.sink import DuckDBSink, Sink, commit_groups
+from warehouse.database.sink import MOST_CELLS, DuckDBSink, Sink, commit_groups, transaction
 from warehouse.database.snapshot import Snapshots
-from warehouse.errors import InputError
-from warehouse.evaluate.profiles import (
-    NO_PROFILES,
-    Profiles,
-    cells_of_space,
-    load_profiles,
-    with_profiles,
-)
+from warehouse.evaluate.profiles import load_profiles
 from warehouse.sweep.cores import default_workers, usable_cores
+from warehouse.sweep.planned import Asked, OnChecked, Plan, Sized, Stream, planned
 from warehouse.sweep.progress import Progress, ProgressFile
 from warehouse.sweep.rates import LEAST_ROWS, Rate, remember_rate, used_bytes
-from warehouse.sweep.record import register_study
+from warehouse.sweep.record import add_cells, begin_study, end_study, register_study
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,26 +46,8 @@ for each cell would take ten times as long as its rows; one per million rows, a 
 _TRIAL_ROWS = 3 * BATCH_ROWS
 """Rows of a trial, and of its largest cell unless every cell is larger: about a second."""
 
-Sized = Sequence[tuple[Cell, int]]
-"""Cells, each with its number of rows."""
-
 OnProgress = Callable[[int, int, int, int], None]
 """Called with rows done, rows in all, cells done, cells in all."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The cells of a study, each with its exact number of rows."""
-
-    estimator: Estimator
-    cells: Sized
-    catalog: Catalog
-    """The reference tables with the study's own models and systems, and its profiles."""
-
-    @property
-    def num_rows(self) -> int:
-        """Rows of all cells."""
-        return _rows(self.cells)
 
 
 @dataclass(frozen=True)
@@ -126,86 +96,12 @@ class _Tracker:
         self._report()
 
     def _report(self) -> None:
+        total = self._progress
+        total.total_rows = max(total.total_rows, self._rows)  # it may be an estimate
+        total.total_cells = max(total.total_cells, self._cells)
         self._file.update(self._rows, self._cells)
         if self._listener is not None:
-            total = self._progress
             self._listener(self._rows, total.total_rows, self._cells, total.total_cells)
-
-
-def plan(
-    study: Study, catalog: Catalog, profiles: Callable[[], Profiles] = lambda: NO_PROFILES
-) -> Plan:
-    """Return the study's cells and their row counts, without evaluating anything.
-
-    Parameters
-    ----------
-    profiles
-        Returns the stored profiles; called only if the study names one.
-
-    Raises
-    ------
-    InputError
-        If the estimator refuses the space, or the catalog a definition of the study.
-    """
-    estimator = get(study.estimator)
-    catalog = with_profiles(study.defined.added_to(catalog), profiles, estimator)
-    cells: dict[int, tuple[Cell, int]] = {}
-    for cell in cells_of_study(study, catalog):
-        if cell.id not in cells:
-            cells[cell.id] = (cell, num_layouts(estimator, cell))
-    return Plan(estimator, tuple(cells.values()), catalog)
-
-
-def num_layouts(estimator: Estimator, cell: Cell) -> int:
-    """Return the exact number of rows of a cell."""
-    assert estimator.search is not None
-    return estimator.search.count(cell)
-
-
-def cells_of_study(study: Study, catalog: Catalog) -> Iterator[Cell]:
-    """Yield the cells of a study, one by one; spaces that overlap yield a cell twice.
-
-    Parameters
-    ----------
-    catalog
-        The reference tables with the study's own models and systems, and its profiles.
-
-    Raises
-    ------
-    InputError
-        If the estimator refuses the space.
-    """
-    estimator = get(study.estimator)
-    if estimator.search is None:
-        raise InputError(
-            f"{study.file}: `estimator` {study.estimator} has no search",
-            f"use `warehouse evaluate {study.estimator}` on a file of configurations",
-        )
-    try:
-        for space in study.spaces:
-            yield from _cells(estimator, space, catalog, study.mends)
-    except RefusedError as error:
-        raise InputError.from_refusals(error.refusals, study.file) from None
-
-
-def _cells(
-    estimator: Estimator, space: Space, catalog: Catalog, variants: Sequence[Mends]
-) -> Iterator[Cell]:
-    """Yield the cells of a space under each variant; a variant without layouts is left out.
-
-    Raises
-    ------
-    RefusedError
-        If the space is faulty, or has no layout under any variant.
-    """
-    empty: list[EmptySpaceError] = []
-    for mends in variants:
-        try:
-            yield from cells_of_space(estimator, space, catalog, mends)
-        except EmptySpaceError as error:
-            empty.append(error)
-    if len(empty) == len(variants):
-        raise empty[0]
 
 
 def run_study(
@@ -215,7 +111,8 @@ def run_study(
     force: bool = False,
     workers: int | None = None,
     on_progress: OnProgress | None = None,
-    planned: Plan | None = None,
+    on_checked: OnChecked = lambda _done, _all: None,
+    asked: Asked | None = None,
 ) -> SweepReport:
     """Evaluate and store every cell of `study` that `database` does not have.
 
@@ -229,8 +126,10 @@ def run_study(
         Processes that evaluate; 1 evaluates in this one. By default as `default_workers`.
     on_progress
         Called often, from the thread that takes the rows.
-    planned
-        The study's cells as `plan` returned them; None: they are planned here.
+    on_checked
+        Called often while a study of many combinations is checked, before the first write.
+    asked
+        The study's cells as `planned` returned them; None: they are planned here.
 
     Raises
     ------
@@ -243,24 +142,32 @@ def run_study(
     """
     started = time.perf_counter()
     # Planned before the database is opened: a refused study leaves no trace.
-    asked = planned or plan(study, packaged_catalog(), lambda: load_profiles(database))
+    if asked is None:
+        asked = planned(study, packaged_catalog(), lambda: load_profiles(database))
+    if isinstance(asked, Stream):
+        asked.check(on_checked)
     with Snapshots(database) as snapshots, open_for_write(database) as connection:
-        stored = DuckDBSink(connection).stored()
-        before = [(cell, rows) for cell, rows in asked.cells if cell.id in stored and not force]
-        missing = [(cell, rows) for cell, rows in asked.cells if force or cell.id not in stored]
-        register_study(connection, study, asked.cells)
-        if missing:
+        sink = DuckDBSink(connection)
+        stored = {} if force else sink.stored_among([cell.id for cell, _ in asked.counted.cells])
+        size = asked.size(stored)
+        if isinstance(asked, Stream):
+            begin_study(connection, study, size.cells, size.rows)
+        else:
+            register_study(connection, study, asked.cells)
+        missing = _Missing(asked, sink, connection, study.name, force=force)
+        rows = 0
+        if size.missing_cells or isinstance(asked, Stream):
             progress = Progress(
                 study.name,
-                total_rows=asked.num_rows,
-                total_cells=len(asked.cells),
-                rows=_rows(before),
-                cells=len(before),
+                total_rows=size.rows,
+                total_cells=size.cells,
+                rows=size.rows - size.missing_rows,
+                cells=size.cells - size.missing_cells,
             )
             with ProgressFile(database, progress) as file:
                 tracker = _Tracker(progress, file, on_progress)
-                number = default_workers(_rows(missing)) if workers is None else workers
-                rate = _timed(
+                number = default_workers(size.missing_rows) if workers is None else workers
+                rows, rate = _timed(
                     connection,
                     asked,
                     missing,
@@ -269,16 +176,79 @@ def run_study(
                     replace=force,
                     publish=lambda: snapshots.publish(connection),
                 )
-            if workers is None and not force and _rows(missing) >= LEAST_ROWS:
+            if workers is None and not force and rows >= LEAST_ROWS:
                 remember_rate(study.estimator, rate)
+        else:
+            missing.pass_over()
+        if isinstance(asked, Stream):
+            end_study(connection, study.name, missing.seen, rows + missing.rows_before)
         return SweepReport(
             study.name,
-            cells=len(missing),
-            rows=_rows(missing),
-            cells_before=len(before),
-            rows_before=_rows(before),
+            cells=len(missing.seen) - missing.cells_before,
+            rows=rows,
+            cells_before=missing.cells_before,
+            rows_before=missing.rows_before,
             seconds=time.perf_counter() - started,
         )
+
+
+class _Missing:
+    """The cells of a study that are not stored, each once; the others are counted.
+
+    Attributes
+    ----------
+    seen
+        Ids of all cells so far.
+    cells_before, rows_before
+        Those that were stored before.
+    """
+
+    def __init__(
+        self,
+        asked: Asked,
+        sink: Sink,
+        connection: DuckDBPyConnection,
+        study: str,
+        *,
+        force: bool,
+    ) -> None:
+        self._asked = asked
+        self._sink = sink
+        self._connection = connection
+        self._study = study
+        self._force = force
+        self._unrecorded: list[int] = []
+        self.seen = IdSet()
+        self.cells_before = self.rows_before = 0
+
+    def of(self, relation: Relation) -> Iterator[tuple[Cell, int]]:
+        """Yield the missing cells of a relation, with their numbers of rows."""
+        cells = self._asked.of(relation.name)
+        while some := list(itertools.islice(cells, CHUNK_CELLS)):
+            new = [cell for cell in some if self.seen.add(cell.id)]
+            ids = [cell.id for cell in new]
+            stored = {} if self._force else self._sink.stored_among(ids)
+            self._unrecorded += ids
+            if len(self._unrecorded) > MOST_CELLS:
+                self.record()
+            for cell in new:
+                if cell.id in stored:
+                    self.cells_before += 1
+                    self.rows_before += stored[cell.id]
+                else:
+                    yield cell, self._asked.count(cell)
+
+    def record(self) -> None:
+        """Record that the study asks for the cells that were seen; a list is recorded already."""
+        if isinstance(self._asked, Stream) and self._unrecorded:
+            add_cells(self._connection, self._study, self._unrecorded)
+        self._unrecorded.clear()
+
+    def pass_over(self) -> None:
+        """See all cells: none is missing."""
+        for relation in self._asked.estimator.relations:
+            for _ in self.of(relation):
+                pass
 
 
 def rate_of_trial(asked: Plan) -> Rate:
@@ -304,7 +274,11 @@ def rate_of_trial(asked: Plan) -> Rate:
         progress = Progress("trial", total_rows=_rows(cells), total_cells=len(cells))
         with open_for_write(database) as connection, ProgressFile(database, progress) as file:
             tracker = _Tracker(progress, file, None)
-            rates = [_timed(connection, asked, group, tracker, workers=1) for group in groups]
+            rates = []
+            for group in groups:
+                part = Plan(asked.estimator, group, asked.catalog)
+                missing = _Missing(part, DuckDBSink(connection), connection, "trial", force=False)
+                rates.append(_timed(connection, part, missing, tracker, workers=1)[1])
     *_, small, large = [rates[0], *rates]
     rows, fewer = _rows(groups[-1]), _rows(groups[max(len(groups) - 2, 0)])
     seconds = rows / large.rows_per_second - fewer / small.rows_per_second
@@ -315,83 +289,102 @@ def rate_of_trial(asked: Plan) -> Rate:
 
 def _timed(
     connection: DuckDBPyConnection,
-    asked: Plan,
-    cells: Sized,
+    asked: Asked,
+    missing: _Missing,
     tracker: _Tracker,
     workers: int,
     *,
     replace: bool = False,
     publish: Callable[[], object] = lambda: None,
-) -> Rate:
-    """Evaluate and store `cells`; return how fast that was and how much it took."""
+) -> tuple[int, Rate]:
+    """Evaluate and store missing cells; return how many rows, how fast and how much it took."""
     num_bytes, started = used_bytes(connection), time.perf_counter()
-    sink = DuckDBSink(connection)
-    _sweep(sink, asked, cells, tracker, workers, replace=replace, publish=publish)
+    rows = _sweep(connection, asked, missing, tracker, workers, replace=replace, publish=publish)
     connection.execute("checkpoint")  # before it, small groups are in the log alone
     seconds = time.perf_counter() - started
-    return Rate.measured(_rows(cells), seconds, used_bytes(connection) - num_bytes)
+    return rows, Rate.measured(rows, seconds, used_bytes(connection) - num_bytes)
 
 
 def _sweep(
-    sink: Sink,
-    asked: Plan,
-    cells: Sized,
+    connection: DuckDBPyConnection,
+    asked: Asked,
+    missing: _Missing,
     tracker: _Tracker,
     workers: int,
     *,
     replace: bool,
     publish: Callable[[], object],
-) -> None:
-    """Evaluate and store `cells`, relation by relation, group by group.
+) -> int:
+    """Evaluate and store missing cells, relation by relation, group by group; return their rows.
 
     Between two groups `publish` is called: readers then see what is stored.
     """
-    estimator = asked.estimator
-    groups = [
-        (relation, group)
-        for relation in estimator.relations
-        for group in commit_groups(
-            [(cell, rows) for cell, rows in cells if cell.relation == relation.name],
-            COMMIT_ROWS * -(-workers // 2),
-        )
-    ]
-    with _evaluated(asked, groups, workers, tracker) as batches:
-        for number, (relation, group) in enumerate(groups):
-            leading = LeadingRows(relation) if relation.keeps_leading else None
-            sink.store(
-                estimator, relation, group, batches(number, leading), leading, replace=replace
-            )
-            tracker.add_cells(len(group))
-            if number + 1 < len(groups):
-                publish()
+    sink = DuckDBSink(connection)
+    done = 0
+    for relation in asked.estimator.relations:
+        groups = commit_groups(missing.of(relation), COMMIT_ROWS * -(-workers // 2))
+        first = next(groups, None)
+        if first is None:
+            continue
+        with _evaluated(asked, relation, workers, tracker) as evaluating:
+            for group, batches in evaluating(itertools.chain([first], groups)):
+                if done:
+                    publish()
+                leading = LeadingRows(relation) if relation.keeps_leading else None
+                with transaction(connection):
+                    missing.record()
+                    sink.store(
+                        *(asked.estimator, relation, group),
+                        batches(leading),
+                        leading,
+                        replace=replace,
+                    )
+                tracker.add_cells(len(group))
+                done += _rows(group)
+    missing.record()
+    return done
+
+
+Batches = Callable[["LeadingRows | None"], "Iterator[pa.RecordBatch]"]
+"""Returns the rows of a group; takes what collects its leading rows."""
+
+Evaluating = Callable[[Iterator["Sized"]], Iterator[tuple["Sized", Batches]]]
+"""Takes groups in order; yields each with its rows, which are evaluated when they are asked for."""
 
 
 @contextmanager
 def _evaluated(
-    asked: Plan, groups: Sequence[tuple[Relation, Sized]], workers: int, tracker: _Tracker
-) -> Iterator[Callable[[int, LeadingRows | None], Iterator[pa.RecordBatch]]]:
-    """Yield a function that yields the batches of a group, given by its number."""
+    asked: Asked, relation: Relation, workers: int, tracker: _Tracker
+) -> Iterator[Evaluating]:
+    """Yield a function that evaluates groups of cells of a relation."""
     estimator, catalog = asked.estimator, asked.catalog
+
+    def alone(groups: Iterator[Sized]) -> Iterator[tuple[Sized, Batches]]:
+        for group in groups:
+            pieces = searched(estimator, relation, [cell for cell, _ in group], catalog)
+            yield group, partial(record_batches, relation, pieces, tracker.add_rows)
+
     from warehouse.sweep.workers import Workers, can_share  # here: a plan may store nothing
 
-    if workers > 1 and can_share([relation for relation, _ in groups]):
-        with Workers(
-            estimator,
-            catalog,
-            groups,
-            workers,
-            num_readers=usable_cores(),
-            on_rows=tracker.add_rows,
-        ) as evaluating:
-            yield evaluating.batches
+    if workers == 1 or not can_share(relation):
+        yield alone
         return
+    with Workers(
+        *(estimator, catalog, relation, workers),
+        num_readers=usable_cores(),
+        on_rows=tracker.add_rows,
+    ) as evaluating:
 
-    def batches(number: int, leading: LeadingRows | None) -> Iterator[pa.RecordBatch]:
-        relation, group = groups[number]
-        pieces = searched(estimator, relation, [cell for cell, _ in group], catalog)
-        return record_batches(relation, pieces, tracker.add_rows, leading)
+        def together(groups: Iterator[Sized]) -> Iterator[tuple[Sized, Batches]]:
+            waiting = [(group, evaluating.add(group)) for group in itertools.islice(groups, 1)]
+            for following in groups:  # workers go on with it while the one before is stored
+                waiting.append((following, evaluating.add(following)))
+                group, number = waiting.pop(0)
+                yield group, partial(evaluating.batches, number)
+            for group, number in waiting:
+                yield group, partial(evaluating.batches, number)
 
-    yield batches
+        yield together
 
 
 def _rows(cells: Sized) -> int:

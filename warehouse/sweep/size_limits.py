@@ -8,8 +8,13 @@ from pathlib import Path
 from warehouse.errors import DatabaseError, UsageError
 from warehouse.show.units import size_in_words
 
+LEAST_ROWS = 500_000
+"""Rows of the smallest sweep whose size is said and compared with the disk: it takes a second."""
+
 MOST_ROWS = 50_000_000
 """Rows that a sweep evaluates and stores without being asked twice: minutes, and gigabytes."""
+
+_CONFIRMED = "with --yes (in Python: allow_large=True)"
 
 
 def refuse_too_large(study: str, rows: int, num_bytes: float, database: Path) -> None:
@@ -37,12 +42,12 @@ def refuse_too_large(study: str, rows: int, num_bytes: float, database: Path) ->
             f"{study}: its rows take about {size_in_words(num_bytes)}, and the disk of {database} "
             f"has {size_in_words(free)} free",
             "free some disk space, name a file on another disk with --db, or sweep all the same "
-            "with --yes: committed rows stay",
+            f"{_CONFIRMED}: committed rows stay",
         )
     if rows > MOST_ROWS:
         raise UsageError(
             f"{study}: about {rows:,} rows are more than {MOST_ROWS:,}",
-            "sweep them with --yes, or a part of the study; --dry-run shows what they take",
+            f"sweep them {_CONFIRMED}, or a part of the study; --dry-run shows what they take",
         )
 
 

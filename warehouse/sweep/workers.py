@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from estimators.contract import Array, Cell, Estimator, Relation
     from warehouse.database.leading import Leading, LeadingRows
 
-    Group = tuple[Relation, Sequence[tuple[Cell, int]]]
-
 _TASK_ROWS = CHUNK_ROWS
 """Rows of a task of small cells, at least."""
 
@@ -61,7 +59,6 @@ class _Planned(NamedTuple):
     """A task that is not sent yet: its parts, and the rows of the group that it may write."""
 
     group: int
-    relation: str
     parts: tuple[Part, ...]
     begin: int
     end: int
@@ -124,8 +121,8 @@ class Workers:
 
     Parameters
     ----------
-    groups
-        In order: a relation, and its cells with their numbers of rows.
+    relation
+        The relation of all cells.
     number
         Number of processes.
     num_readers
@@ -138,19 +135,20 @@ class Workers:
         self,
         estimator: Estimator,
         catalog: Catalog,
-        groups: Sequence[Group],
+        relation: Relation,
         number: int,
         *,
         num_readers: int,
         on_rows: Callable[[int], None],
     ) -> None:
-        self._groups = groups
+        self._relation = relation
         self._on_rows = on_rows
-        relations = [relation for relation, _ in groups]
+        self._num_groups = 0
+        self._group_rows: dict[int, int] = {}
         # A kernel reads no more of the catalog than this.
         plain = Catalog(catalog.tables, catalog.aliases, catalog.measured)
         self._setting = Setting(
-            estimator.name, plain, slot_bytes(relations), number + num_readers + _SPAN
+            estimator.name, plain, slot_bytes([relation]), number + num_readers + _SPAN
         )
         self._number = number
         self._free = deque(range(self._setting.num_slots))
@@ -160,8 +158,7 @@ class Workers:
         self._leading: dict[int, dict[int, Leading]] = {}
         self._sent: dict[int, tuple[int, _Worker, int]] = {}
         self._numbers = count()
-        self._tasks = self._planned()
-        self._next = next(self._tasks, None)
+        self._tasks: deque[_Planned] = deque()
         self._workers: list[_Worker] = []
 
     def __enter__(self) -> Workers:
@@ -184,13 +181,20 @@ class Workers:
         for worker in self._workers:
             worker.kill()
 
-    def batches(self, group: int, leading: LeadingRows | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a group as `record_batches` does. Ask for the groups in order.
+    def add(self, cells: Sequence[tuple[Cell, int]]) -> int:
+        """Take a group of cells, with their numbers of rows; return its number for `batches`.
 
-        Workers go on with the next group while one is stored.
+        Add the next one before you store one: workers then go on meanwhile.
         """
-        relation, cells = self._groups[group]
-        rows = sum(size for _, size in cells)
+        group = self._num_groups
+        self._num_groups += 1
+        self._group_rows[group] = sum(size for _, size in cells)
+        self._tasks.extend(self._planned(group, cells))
+        return group
+
+    def batches(self, group: int, leading: LeadingRows | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a group as `record_batches` does. Ask for the groups in order."""
+        relation, rows = self._relation, self._group_rows.pop(group)
         for start in range(0, rows, BATCH_ROWS):
             place, size = _Place(group, start // BATCH_ROWS), min(BATCH_ROWS, rows - start)
             while self._written.get(place, 0) < size:
@@ -201,30 +205,29 @@ class Workers:
             for _, part in sorted(self._leading.pop(group).items()):
                 leading.merge(part)
 
-    def _planned(self) -> Iterator[_Planned]:
-        """Yield the tasks of all groups in order."""
-        for group, (relation, cells) in enumerate(self._groups):
-            parts: list[Part] = []
-            begin = start = waiting = 0
-            for cell, size in cells:
-                for first in range(0, size, _PART_ROWS):
-                    last = min(first + _PART_ROWS, size)
-                    # The last part takes all that is left: the search checks the number of rows.
-                    parts.append(Part(cell, first, sys.maxsize if last == size else last, start))
-                    waiting += last - first
-                    if waiting >= _TASK_ROWS:
-                        # The last chunk of a part may end in the next one.
-                        end = start + min(last + CHUNK_ROWS, size)
-                        yield _Planned(group, relation.name, tuple(parts), begin, end)
-                        parts, waiting, begin = [], 0, start + last
-                start += size
-            if parts:
-                yield _Planned(group, relation.name, tuple(parts), begin, start)
+    def _planned(self, group: int, cells: Sequence[tuple[Cell, int]]) -> Iterator[_Planned]:
+        """Yield the tasks of a group in order."""
+        parts: list[Part] = []
+        begin = start = waiting = 0
+        for cell, size in cells:
+            for first in range(0, size, _PART_ROWS):
+                last = min(first + _PART_ROWS, size)
+                # The last part takes all that is left: the search checks the number of rows.
+                parts.append(Part(cell, first, sys.maxsize if last == size else last, start))
+                waiting += last - first
+                if waiting >= _TASK_ROWS:
+                    # The last chunk of a part may end in the next one.
+                    end = start + min(last + CHUNK_ROWS, size)
+                    yield _Planned(group, tuple(parts), begin, end)
+                    parts, waiting, begin = [], 0, start + last
+            start += size
+        if parts:
+            yield _Planned(group, tuple(parts), begin, start)
 
     def _send(self) -> None:
         """Send tasks while there are slots for their batches."""
-        while self._next is not None:
-            group, relation, parts, begin, end = self._next
+        while self._tasks:
+            group, parts, begin, end = self._tasks[0]
             batches = range(begin // BATCH_ROWS, -(-end // BATCH_ROWS))
             new = [b for b in batches if _Place(group, b) not in self._slots]
             if len(new) > len(self._free):
@@ -236,8 +239,8 @@ class Workers:
             self._sent[number] = group, worker, end - begin
             worker.rows += end - begin
             slots = {batch: self._slots[_Place(group, batch)] for batch in batches}
-            self._deliver(worker, Task(number, relation, parts, slots))
-            self._next = next(self._tasks, None)
+            self._deliver(worker, Task(number, self._relation.name, parts, slots))
+            self._tasks.popleft()
 
     def _deliver(self, worker: _Worker, task: Task) -> None:
         try:
@@ -307,6 +310,6 @@ def _array(values: Array, kind: pa.DataType, lease: _Lease | None, *, has_gaps: 
     return pa.Array.from_buffers(kind, len(values), [gaps, memory])
 
 
-def can_share(relations: Sequence[Relation]) -> bool:
+def can_share(relation: Relation) -> bool:
     """Return whether shared memory can take the rows: a text has no place in it."""
-    return not any(kind.hasobject for r in relations for kind in column_types(r).values())
+    return not any(kind.hasobject for kind in column_types(relation).values())

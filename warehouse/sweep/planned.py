@@ -1,0 +1,369 @@
+"""The cells of a study: a list of few, or a stream of many with its size from a sample.
+
+The cells of a stream are made anew whenever they are asked for. Few of them are in memory at once.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import TYPE_CHECKING
+
+from estimators.contract import (
+    Catalog,
+    Cell,
+    EmptySpaceError,
+    Estimator,
+    Mends,
+    RefusedError,
+    Scalar,
+    Space,
+)
+from estimators.registry import get
+from warehouse.errors import InputError
+from warehouse.evaluate.profiles import (
+    NO_PROFILES,
+    Profiles,
+    cells_of_space,
+    check_space,
+    with_profiles,
+)
+
+if TYPE_CHECKING:
+    from warehouse.studies.study import Study
+
+MOST_LISTED = 5_000
+"""Cells of a study that are listed, and counted one by one; a few seconds at most."""
+
+_DRAWS, _DRAWN_COMBINATIONS = 64, 16
+"""Draws of a larger study, and the combinations of each: next to one another they share layouts."""
+
+Sized = Sequence[tuple[Cell, int]]
+"""Cells, each with its number of rows."""
+
+Axes = dict[str, tuple["Scalar", ...]]
+
+OnChecked = Callable[[int, int], None]
+"""Called with the combinations that are checked, and with all."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Cells and rows of a study, and those that are not stored."""
+
+    cells: int
+    rows: int
+    missing_cells: int
+    missing_rows: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cells of a study, each once and with its exact number of rows."""
+
+    estimator: Estimator
+    cells: Sized
+    catalog: Catalog
+    """The reference tables with the study's own models and systems, and its profiles."""
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all cells."""
+        return sum(rows for _, rows in self.cells)
+
+    @property
+    def counted(self) -> Plan:
+        """The cells that `size` follows from: all."""
+        return self
+
+    def of(self, relation: str) -> Iterator[Cell]:
+        """Yield the cells of a relation in order."""
+        return (cell for cell, _ in self.cells if cell.relation == relation)
+
+    def count(self, cell: Cell) -> int:
+        """Return the number of rows of one of the cells."""
+        return self._rows[cell.id]
+
+    @cached_property
+    def _rows(self) -> dict[int, int]:
+        return {cell.id: rows for cell, rows in self.cells}
+
+    def size(self, stored: Collection[int]) -> Size:
+        """Return the exact size, given ids of stored cells."""
+        missing = [rows for cell, rows in self.cells if cell.id not in stored]
+        return Size(len(self.cells), self.num_rows, len(missing), sum(missing))
+
+
+@dataclass
+class Stream:
+    """The cells of a study of many combinations.
+
+    Attributes
+    ----------
+    catalog
+        As of `Plan`.
+    counted, share
+        Cells of a sample of the combinations, and its share of all of them.
+    """
+
+    study: Study
+    estimator: Estimator
+    catalog: Catalog
+    counted: Plan
+    share: float
+    _parts: list[tuple[Space, Mends]] | None = None
+    _relations: set[str] = field(default_factory=set)
+
+    def check(self, on_checked: OnChecked = lambda _done, _all: None) -> None:
+        """Raise the error of `cells_of_study`, before the first cell.
+
+        Raises
+        ------
+        InputError
+            If the estimator refuses the space.
+        """
+        done, total = 0, num_cells(self.study)
+
+        def add(number: int) -> None:
+            nonlocal done
+            done += number
+            on_checked(min(done, total), total)
+
+        self._parts = _checked_parts(self.study, self.catalog, add)
+
+    def of(self, relation: str) -> Iterator[Cell]:
+        """Yield the cells of a relation in order; spaces that overlap yield a cell twice."""
+        if self._relations and relation not in self._relations:
+            return
+        if self._parts is None:
+            self.check()
+        for space, mends in self._parts or ():
+            for cell in cells_of_space(self.estimator, space, self.catalog, mends, is_checked=True):
+                self._relations.add(cell.relation)
+                if cell.relation == relation:
+                    yield cell
+
+    def count(self, cell: Cell) -> int:
+        """Return the exact number of rows of a cell."""
+        return num_layouts(self.estimator, cell)
+
+    def size(self, stored: Collection[int]) -> Size:
+        """Return about the size, given those ids of stored cells that are in the sample."""
+        found = self.counted.size(stored)
+        return Size(*(round(number / self.share) for number in vars(found).values()))
+
+
+Asked = Plan | Stream
+
+
+def planned(
+    study: Study, catalog: Catalog, profiles: Callable[[], Profiles] = lambda: NO_PROFILES
+) -> Asked:
+    """Return the cells of a study: listed if they are few, else as a stream.
+
+    Parameters
+    ----------
+    profiles
+        Returns the stored profiles; called only if the study names one.
+
+    Raises
+    ------
+    InputError
+        If the study is refused. Of a stream, combinations that were not drawn for the sample may be
+        refused by its `check`.
+    """
+    if num_cells(study) <= MOST_LISTED:
+        return plan(study, catalog, profiles)
+    return _stream(study, catalog, profiles)
+
+
+def plan(
+    study: Study, catalog: Catalog, profiles: Callable[[], Profiles] = lambda: NO_PROFILES
+) -> Plan:
+    """Return the study's cells and their row counts, without evaluating anything.
+
+    Parameters
+    ----------
+    profiles
+        Returns the stored profiles; called only if the study names one.
+
+    Raises
+    ------
+    InputError
+        If the estimator refuses the space, or the catalog a definition of the study.
+    """
+    estimator = get(study.estimator)
+    catalog = with_profiles(study.defined.added_to(catalog), profiles, estimator)
+    cells: dict[int, tuple[Cell, int]] = {}
+    for cell in cells_of_study(study, catalog):
+        if cell.id not in cells:
+            cells[cell.id] = (cell, num_layouts(estimator, cell))
+    return Plan(estimator, tuple(cells.values()), catalog)
+
+
+def num_cells(study: Study) -> int:
+    """Return about how many cells a study has, by its values alone."""
+    estimator = get(study.estimator)
+    total = 0
+    for space in study.spaces:
+        total += _combinations(_of_cells(estimator, {**estimator.searched_by_default, **space}))
+    return total * len(study.mends)
+
+
+def num_layouts(estimator: Estimator, cell: Cell) -> int:
+    """Return the exact number of rows of a cell."""
+    assert estimator.search is not None
+    return estimator.search.count(cell)
+
+
+def cells_of_study(study: Study, catalog: Catalog) -> Iterator[Cell]:
+    """Yield the cells of a study, one by one; spaces that overlap yield a cell twice.
+
+    Parameters
+    ----------
+    catalog
+        The reference tables with the study's own models and systems, and its profiles.
+
+    Raises
+    ------
+    InputError
+        If the estimator refuses the space.
+    """
+    estimator = get(study.estimator)
+    if estimator.search is None:
+        raise InputError(
+            f"{study.file}: `estimator` {study.estimator} has no search",
+            f"use `warehouse evaluate {study.estimator}` on a file of configurations",
+        )
+    try:
+        for space in study.spaces:
+            yield from _cells_of_variants(estimator, space, catalog, study.mends)
+    except RefusedError as error:
+        raise InputError.from_refusals(error.refusals, study.file) from None
+
+
+def _cells_of_variants(
+    estimator: Estimator, space: Space, catalog: Catalog, variants: Sequence[Mends]
+) -> Iterator[Cell]:
+    """Yield the cells of a space under each variant; a variant without layouts is left out.
+
+    Raises
+    ------
+    RefusedError
+        If the space is faulty, or has no layout under any variant.
+    """
+    empty: list[EmptySpaceError] = []
+    for mends in variants:
+        try:
+            yield from cells_of_space(estimator, space, catalog, mends)
+        except EmptySpaceError as error:
+            empty.append(error)
+    if len(empty) == len(variants):
+        raise empty[0]
+
+
+def _checked_parts(
+    study: Study, catalog: Catalog, on_checked: Callable[[int], None]
+) -> list[tuple[Space, Mends]]:
+    """Return each space with each variant that has a layout.
+
+    Raises
+    ------
+    InputError
+        If a space is faulty, or has no layout under any variant.
+    """
+    estimator = get(study.estimator)
+    sound: list[tuple[Space, Mends]] = []
+    try:
+        for space in study.spaces:
+            empty: list[EmptySpaceError] = []
+            for mends in study.mends:
+                try:
+                    check_space(estimator, space, catalog, mends, on_checked)
+                except EmptySpaceError as error:
+                    empty.append(error)
+                else:
+                    sound.append((space, mends))
+            if len(empty) == len(study.mends):
+                raise empty[0]
+    except RefusedError as error:
+        raise InputError.from_refusals(error.refusals, study.file) from None
+    return sound
+
+
+# ---- a sample of the combinations ----
+
+
+def _stream(study: Study, catalog: Catalog, profiles: Callable[[], Profiles]) -> Stream:
+    """Return the cells of a study as a stream, with the cells of a sample.
+
+    Every combination is drawn with the same chance, so that the rows of the sample over its share
+    estimate all rows without bias. The same study draws the same sample.
+
+    Raises
+    ------
+    InputError
+        If the estimator refuses a combination that is drawn, or the catalog a definition of the
+        study.
+    """
+    estimator = get(study.estimator)
+    # While the database is open for writing, its profiles cannot be read again.
+    catalog = with_profiles(study.defined.added_to(catalog), cache(profiles), estimator)
+    sizes = [_combinations(_of_cells(estimator, space)) for space in study.spaces]
+    random_numbers = random.Random(study.name)
+    cells: list[tuple[Cell, int]] = []  # one may be drawn twice, and then counts twice
+    drawn = 0
+    try:
+        for space in random_numbers.choices(study.spaces, sizes, k=_DRAWS):
+            of_cells = _of_cells(estimator, space)
+            whole = {name: values for name, values in space.items() if name not in of_cells}
+            part = _part(of_cells, random_numbers)
+            drawn += _combinations(part)
+            for mends in study.mends:
+                found = _sound_cells(estimator, {**part, **whole}, catalog, mends)
+                cells += ((cell, num_layouts(estimator, cell)) for cell in found)
+    except RefusedError as error:
+        raise InputError.from_refusals(error.refusals, study.file) from None
+    sample = Plan(estimator, tuple(cells), catalog)
+    return Stream(study, estimator, catalog, sample, drawn / sum(sizes))
+
+
+def _of_cells(estimator: Estimator, space: Space) -> Axes:
+    """Return the values of a space that make cells; those of row columns make rows."""
+    assert estimator.search is not None  # a study without a search is refused when it is read
+    rows = estimator.search.row_columns
+    return {name: tuple(values) for name, values in space.items() if name not in rows}
+
+
+def _combinations(space: Space) -> int:
+    return math.prod(len(values) for values in space.values())
+
+
+def _part(space: Space, random_numbers: random.Random) -> Axes:
+    """Return some values of each axis, so that few combinations remain."""
+    sizes = {name: len(values) for name, values in space.items()}
+    while math.prod(sizes.values()) > _DRAWN_COMBINATIONS:
+        longest = max(sizes, key=lambda name: sizes[name])
+        sizes[longest] = -(-sizes[longest] // 2)
+    return {
+        name: tuple(random_numbers.sample(list(values), sizes[name]))
+        for name, values in space.items()
+    }
+
+
+def _sound_cells(
+    estimator: Estimator, space: Space, catalog: Catalog, mends: Mends
+) -> Iterator[Cell]:
+    """Yield the cells of a space that may have parts without a layout."""
+    try:
+        yield from cells_of_space(estimator, space, catalog, mends)
+    except EmptySpaceError:
+        longest = max(space, key=lambda name: len(space[name]))
+        values = space[longest]
+        if len(values) == 1:
+            return
+        for half in (values[: len(values) // 2], values[len(values) // 2 :]):
+            yield from _sound_cells(estimator, {**space, longest: half}, catalog, mends)
