@@ -319,6 +319,25 @@ def test_a_plan_stores_the_layouts_that_it_misses(writer: Warehouse) -> None:
     assert again.layouts.equals(run.layouts)
 
 
+def test_a_sweep_or_plan_that_is_too_large_is_refused_as_by_the_commands(
+    writer: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("sweep.size_limits", "sweep.estimate", "plan.stages"):
+        monkeypatch.setattr(f"warehouse.{place}.LEAST_ROWS", 1)
+    monkeypatch.setattr("warehouse.sweep.size_limits.MOST_ROWS", 10)
+    asked: dict[str, Any] = {"model": "gpt3_1.3B", "accelerator": "H100", "num_gpus": 1}
+    with writer:
+        for store in (
+            lambda: writer.sweep(STUDY),
+            lambda: writer.plan(**asked, tokens="1B", global_batch_size=16),
+        ):
+            with pytest.raises(UsageError, match="rows are more than 10") as caught:
+                store()
+            assert "--yes (in Python: allow_large=True)" in caught.value.hint
+        assert writer.view("cell").height == 0
+        assert writer.sweep(STUDY, allow_large=True).rows > 10
+
+
 def test_every_fault_of_a_mapping_is_listed(writer: Warehouse) -> None:
     faulty = {**STUDY, "space": {**STUDY["space"], "num_gpus": "many", "colour": 1}}
     with pytest.raises(InputError) as caught:
