@@ -102,19 +102,19 @@ def put_estimate_of_shards(
     shard = _asked_shard(sharing, other_options)
     found = estimate_shard(Path(str(sharing.lake)), study, shard or Shard(1, 1))
     name = f"{study.name}, {'all shards' if shard is None else f'shard {shard}'}"
-    rows = f"{count(found.missing_rows, 'row')} of {count(found.missing_cells, 'cell')}"
+    rows = f"{count(found.missing_rows, 'row')} of {count(found.size.missing_cells, 'cell')}"
     if found.missing_rows:
         time_ = sweep_time_in_words(found.seconds)
         about = "about " if found.is_sampled else ""
         say(f"{name}: {about}{rows} to evaluate and write, about {time_} of one process")
     else:
-        say(f"{name}: all {count(found.cells, 'cell')} are in {sharing.lake} already")
+        say(f"{name}: all {count(found.size.cells, 'cell')} are in {sharing.lake} already")
     sizes = {
         "study": study.name,
         "shard": "" if shard is None else str(shard),
-        "cells": found.cells,
-        "rows": found.rows,
-        "missing_cells": found.missing_cells,
+        "cells": found.size.cells,
+        "rows": found.size.rows,
+        "missing_cells": found.size.missing_cells,
         "missing_rows": found.missing_rows,
         "sweep_seconds": found.seconds,
         "is_sampled": found.is_sampled,

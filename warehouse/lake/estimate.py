@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from warehouse.lake.folder import Lake
 from warehouse.lake.shard import refuse_profiles
 from warehouse.sweep.estimate import Estimate, estimate
+from warehouse.sweep.planned import Size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,14 +38,10 @@ def estimate_shard(folder: Path, study: Study, shard: Shard) -> Estimate:
     whole = estimate(study, folder / "lake.json", force=True)  # it reads no database
     own = {cell for cell in Lake(folder).cells() if shard.has(cell)}
     if whole.is_sampled:
-        cells, rows = whole.cells // shard.of, whole.rows // shard.of
+        cells, rows = whole.size.cells // shard.of, whole.size.rows // shard.of
         missing_cells = max(cells - len(own), 0)
         missing_rows = rows * missing_cells // cells if cells else 0
-    else:
-        sizes = {cell.id: count for cell, count in whole.counted.cells if shard.has(cell.id)}
-        missing = [count for cell, count in sizes.items() if cell not in own]
-        cells, rows = len(sizes), sum(sizes.values())
-        missing_cells, missing_rows = len(missing), sum(missing)
-    return replace(
-        whole, cells=cells, rows=rows, missing_cells=missing_cells, missing_rows=missing_rows
-    )
+        return replace(whole, size=Size(cells, rows, missing_cells, missing_rows))
+    listed = whole.asked.counted
+    cells_of_shard = tuple(sized for sized in listed.cells if shard.has(sized[0].id))
+    return replace(whole, size=replace(listed, cells=cells_of_shard).size(own))
