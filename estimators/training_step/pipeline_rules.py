@@ -258,7 +258,7 @@ def _behind_output(values: Values) -> Any:
     with one replica are let pass.
     """
     hidden, stages = number(values["hidden_size"]), number(values["pipeline_parallel"], 1.0)
-    layers = number(values["num_layers"], 1.0)
+    layers = np.maximum(number(values["num_layers"], 1.0), 1.0)
     heads = number(values["num_heads"]) * number(values["head_size"])
     cost = np.maximum(4 * heads * hidden + 3 * number(values["ffn_hidden_size"]) * hidden, 1.0)
     each = (layers + number(values["vocab_size"]) * hidden / cost) / np.maximum(stages, 1.0)
