@@ -58,6 +58,7 @@ def test_the_constants_of_a_plan_are_in_order_of_the_days_that_they_move(
     assert [line.split()[0] for line in lines[3:]] == found["name"].head(10).to_list()
 
 
+@pytest.mark.long
 def test_own_steps_are_compared_with_their_estimates(
     empty_warehouse: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -88,6 +88,7 @@ def test_days_dollars_and_energy_follow_the_controls(run: Run, quickstart: Quick
     assert found["days"]["num_gpus"].is_between(512, 4096).all()
 
 
+@pytest.mark.long
 def test_controls_begin_at_published_values_and_a_faulty_query_is_a_sentence(
     run: Run, quickstart: Quickstart
 ) -> None:

@@ -98,6 +98,7 @@ def test_the_report_has_the_three_errors_and_those_on_other_tables(
     assert "profile tuned stored; use it with --profile tuned" in err
 
 
+@pytest.mark.long
 def test_without_a_name_nothing_is_stored_and_no_database_is_made(
     warehouse: Command, tmp_path: Path
 ) -> None:
@@ -210,6 +211,7 @@ def test_a_profile_changes_problems_and_results_of_a_sweep_and_the_default_does_
         assert (code, "nothing to do" in err) == (0, True)
 
 
+@pytest.mark.long
 def test_a_study_may_name_profiles_itself_and_give_constants_of_its_own(
     warehouse: Command, calibrated: Path, study: Callable[..., Path]
 ) -> None:
@@ -290,6 +292,7 @@ def shown(warehouse: Command, *arguments: object) -> Any:
     return json.loads(out)
 
 
+@pytest.mark.long
 def test_show_takes_a_profile_by_option_or_by_key(warehouse: Command, calibrated: Path) -> None:
     plain = shown(warehouse)
     option = shown(warehouse, "--profile", "tuned", "--db", calibrated)

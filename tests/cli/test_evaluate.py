@@ -242,6 +242,7 @@ def test_stored_rows_evaluated_again_give_the_same_figures(
             assert after[column].to_list() == before[column].to_list(), column
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["roofline", "dataflow", "run_optimizer", "pipeline"])
 def test_rows_of_another_view_are_told_where_to_come_from(
     evaluate: Command, capsys: pytest.CaptureFixture[str], name: str
@@ -380,6 +381,7 @@ def test_an_estimator_without_constants_has_no_interval(evaluate: Command) -> No
     assert "low_step_seconds" not in pl.read_csv("out.csv").columns
 
 
+@pytest.mark.long
 def test_stored_rows_have_the_ranges_of_the_defaults_that_they_hold(evaluate: Command) -> None:
     Path("in.csv").write_text(STEPS, encoding="utf-8")
     code = evaluate("training_step", "in.csv", "--out", "out.csv", "--into-db", "--db", "w.duckdb")[

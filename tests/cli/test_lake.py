@@ -30,6 +30,7 @@ def study(tmp_path: Path) -> Path:
     return place
 
 
+@pytest.mark.long
 def test_two_shards_are_collected(
     warehouse: Command, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -290,6 +290,7 @@ BARE = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("estimator", ["roofline", "megatron_flops"])
 def test_any_estimator_of_a_step_completes_and_estimates_runs(
     measure: Measure, runs: Callable[..., Path], warehouse: Command, estimator: str
@@ -355,6 +356,7 @@ def test_a_run_takes_the_constants_of_the_profile_that_it_names(
     assert 'line 2: `profile` "other" is not a stored profile' in err
 
 
+@pytest.mark.long
 def test_the_comparison_is_written_to_a_file(
     measure: Measure, runs: Callable[..., Path], tmp_path: Path, warehouse: Command
 ) -> None:

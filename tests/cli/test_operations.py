@@ -211,6 +211,7 @@ def test_a_problem_with_operations_alone_has_no_rank(
     assert "no layout fits" not in err
 
 
+@pytest.mark.long
 def test_points_of_a_hardware_sweep_are_told_apart(
     warehouse: Command, database: Path, tiny: Path
 ) -> None:

@@ -86,6 +86,7 @@ def test_a_plan_records_the_system_that_it_is_for(database: Path, catalog: Path)
     assert systems == {"my_H200": {"based_on": "H200 SXM 141GB", "hbm_bytes_per_second": 9e12}}
 
 
+@pytest.mark.long
 def test_the_newest_study_says_what_a_name_means(
     warehouse: Command, database: Path, tmp_path: Path
 ) -> None:

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cli.planning import QUESTION
 from tests.shared import Command
 
@@ -38,6 +40,7 @@ def test_the_answer_comes_before_the_tables_and_has_their_figures(
     assert lines["memory"].startswith(f"{best['memory_bytes'] / 1e9:.1f} of ")
 
 
+@pytest.mark.long
 def test_the_worst_group_of_published_steps_is_named(warehouse: Command, planned: Planned) -> None:
     _, found, _ = planned
     own = [line for line in found["errors"] if not line["published_group"].startswith("other")]
@@ -61,6 +64,7 @@ def test_the_worst_group_of_published_steps_is_named(warehouse: Command, planned
     assert 0 < float(middle) < int(most)
 
 
+@pytest.mark.long
 def test_each_price_and_grid_that_is_given_has_its_figure(
     warehouse: Command, planned: Planned
 ) -> None:

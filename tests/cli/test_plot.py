@@ -11,6 +11,7 @@ from tests.shared import Command, Quickstart
 from warehouse.plot.registry import PLOTS
 
 
+@pytest.mark.long
 def test_the_command_writes_the_file_and_says_what_it_shows(
     warehouse: Command, quickstart: Quickstart, tmp_path: Path
 ) -> None:

@@ -128,6 +128,7 @@ def test_an_option_takes_the_place_of_the_studys_variant(
     assert stored(database) == ([study], variants)
 
 
+@pytest.mark.long
 def test_each_mend_alone_stands_between_published_and_corrected(
     warehouse: Command, database: Path, tiny: Path
 ) -> None:
@@ -254,6 +255,7 @@ def sized(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, float], None]:
     return sized
 
 
+@pytest.mark.long
 def test_a_sweep_of_many_rows_is_confirmed_before_the_first_write(
     warehouse: Command, database: Path, tiny: Path, sized: Callable[[int, float], None]
 ) -> None:

@@ -123,6 +123,7 @@ def test_a_rank_is_that_of_the_command(reader: Warehouse) -> None:
     assert frame.schema["step_seconds"] == pl.Float64
 
 
+@pytest.mark.long
 def test_a_plan_is_that_of_the_command(reader: Warehouse) -> None:
     run = reader.plan(**FLAGSHIP)
     asked = {**FLAGSHIP, "gpus": FLAGSHIP["num_gpus"], "batch": FLAGSHIP["global_batch_size"]}

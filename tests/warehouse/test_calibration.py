@@ -160,6 +160,7 @@ def test_constants_that_nearly_stand_in_for_each_other_are_told_apart() -> None:
     assert found == pytest.approx([0.37, 0.61], rel=1e-3)
 
 
+@pytest.mark.long
 def test_a_constant_keeps_to_the_range_of_its_sources_and_may_leave_it_when_told(
     calibrated: Callable[..., Calibration],
 ) -> None:

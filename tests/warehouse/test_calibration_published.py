@@ -70,6 +70,7 @@ def test_other_tables_are_predicted_with_the_constants_that_they_share() -> None
     assert recompute.num_rows == frame.height
 
 
+@pytest.mark.long
 def test_rows_that_a_filter_leaves_out_are_predicted_as_others() -> None:
     name = "published_megatron_scaling"
     found = run_calibration(

@@ -61,6 +61,7 @@ def test_cells_that_no_study_asks_for_any_more_go_with_the_next_drop(
     assert count(database, "roofline") == kept
 
 
+@pytest.mark.long
 def test_a_drop_that_was_killed_before_it_shrank_the_file_is_made_up_for_by_the_next(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ def test_rows_of_a_cell_may_come_in_any_order() -> None:
         assert found["step_seconds"][found["cell_id"] == cell].tolist() == sorted(expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("estimator", ["roofline", "training_step"])
 def test_memory_in_the_evaluation_is_that_of_the_view(
     estimator: str, database: Path, tmp_path: Path
@@ -97,6 +98,7 @@ def test_staging_views_of_leading_rows_have_one_place_for_each_relation() -> Non
         assert not relation.real
 
 
+@pytest.mark.long
 def test_ranks_beyond_the_first_are_those_of_all_rows(database: Path, tmp_path: Path) -> None:
     run_study(database, study(tmp_path))
     with open_for_write(database) as connection:

@@ -73,6 +73,7 @@ def cells_of(database: Path, first: int, last: int) -> set[int]:
         return {cell for (cell,) in connection.execute(query).fetchall()}
 
 
+@pytest.mark.long
 def test_a_database_without_damage_is_left_as_it_is(stored: Path, database: Path) -> None:
     before = shutil.copyfile(stored, database).read_bytes()
     with open_as_it_is(database) as connection:
