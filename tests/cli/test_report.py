@@ -84,8 +84,11 @@ def test_the_page_states_the_answer_of_the_plan(
     plan, words = planned[1], text_of(page)
     best = plan["layouts"][0]
     hours = plan["training_seconds"] / 3600
-    assert f"The run takes {hours:,.1f} hours." in words
-    assert f"Cost {round(plan['gpu_hours'] * 2.5):,} USD" in words
+    dollars = f"{round(plan['gpu_hours'] * 2.5):,} USD"
+    assert f"The run takes {hours:,.1f} hours and costs {dollars}." in words
+    assert f"Cost {dollars}" in words
+    assert ", at 2.50 USD/GPU-hour, given" in words
+    assert f"dp{best['data_parallel']}: {best['data_parallel']} replicas" in words
     assert f"Energy {plan['energy_kwh']:,.1f} kWh" in words
     assert f"{100 * best['mfu']:.1f} %" in words
     low, high = (end / 3600 for end in plan["likely_training_seconds"])
@@ -111,6 +114,17 @@ def test_the_marks_of_the_charts_are_the_figures_of_the_plan(
     seconds = {row["part"]: row["seconds"] for row in rows}
     assert seconds["arithmetic"] == pytest.approx(best["compute_seconds"])
     assert sum(seconds.values()) == pytest.approx(best["step_seconds"])
+    # two groups may have equally many steps: each has a bar of its own
+    [bars] = charts["errors"]["light"]["datasets"].values()
+    errors = planned[1]["errors"]
+    assert sorted(bar["error"] for bar in bars) == pytest.approx(
+        sorted(line["time_mean_absolute_relative_error"] for line in errors)
+    )
+    assert len({bar["group"] for bar in bars}) == len(bars)
+    ways = {bar["error"]: bar["way"] for bar in bars}
+    for line in errors:
+        way = "too fast" if line["time_bias"] < 0 else "too slow"
+        assert ways[line["time_mean_absolute_relative_error"]] == way
 
 
 def test_the_page_names_its_command_and_queries(page: str) -> None:
@@ -154,6 +168,25 @@ def test_sliders_begin_at_the_plan(planned: tuple[Path, dict[str, Any], str], pa
     assert values["pue"] == energy["pue"]
     assert values["watts"] == pytest.approx(energy["watts_per_gpu"], rel=0.005)
     assert values["electricity"] == pytest.approx(energy["usd_per_kwh"], rel=0.005)
+
+
+def test_published_runs_of_the_model_say_how_far_the_plan_may_be_off() -> None:
+    runs = [{"planned_share": share} for share in (0.5, None, 0.75)]
+    answer = SimpleNamespace(published_runs=runs, run=SimpleNamespace(goodput=0.9))
+    [line] = content._published_hours(cast("PlanAnswer", answer))
+    assert line.startswith("The plan takes 50 % to 75 % of the GPU-hours")
+    assert line.endswith("the plan has a goodput of 0.9.")
+    none = SimpleNamespace(published_runs=[], run=answer.run)
+    assert content._published_hours(cast("PlanAnswer", none)) == []
+
+
+def test_words_of_a_layout_are_explained() -> None:
+    layout = {"data_parallel": 8, "tensor_parallel": 4, "uses_sequence_parallel": True}
+    layout |= {"context_parallel": 1, "microbatch_size": 1, "zero_stage": 0}
+    assert content.layout_key(layout) == (
+        "dp8: 8 replicas; tp4: tensors split over 4 GPUs; seq: norms split along the sequence; "
+        "micro1: microbatch size 1"
+    )
 
 
 def test_parts_that_take_no_time_are_left_out() -> None:

@@ -78,6 +78,7 @@ class Theme:
             "labelColor": self.ink,
             "labelFontSize": LABEL_SIZE,
             "labelOverlap": "greedy",
+            "labelSeparation": 6,
             # a label that is moved inwards at an end touches its neighbour
             "labelFlush": False,
             "titleColor": self.ink,

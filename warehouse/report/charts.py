@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import polars as pl
 
+from warehouse.plot.parts import change_axis
 from warehouse.plot.theme import DARK, LIGHT, ORANGE
 from warehouse.report.content import parts_of
 
@@ -24,7 +25,7 @@ ROW = 28
 MOST = 12
 """Constants that the chart of them shows."""
 
-LABEL_WIDTH = 150
+LABEL_WIDTH = 190
 """Pixels of a label at most: a phone's page has 360."""
 
 DAY = 86_400
@@ -65,7 +66,7 @@ def parts_chart(answer: PlanAnswer, theme: Theme) -> ChartType:
     x = alt.X("seconds:Q", scale=alt.Scale(domain=[0, 2 * parts_of(answer)[0][1]])).axis(
         title="Seconds of a step", tickCount=5
     )
-    y = alt.Y("part:N", sort=order, title=None).axis(labelLimit=LABEL_WIDTH)
+    y = alt.Y("part:N", sort=order, title=None).axis(_labels())
     bars = alt.Chart(frame).mark_bar(color=theme.blue).encode(x=x, y=y)
     texts = alt.Chart(frame).mark_text(align="left", dx=5, color=theme.ink)
     texts = texts.encode(x=x, y=y, text="label:N")
@@ -94,8 +95,8 @@ def constants_chart(answer: PlanAnswer, theme: Theme) -> ChartType | None:
         alt.Chart(frame)
         .mark_bar(height=15)
         .encode(
-            x=alt.X("change:Q").axis(title="Change of the run's time", format="+.1~%", tickCount=5),
-            y=alt.Y("constant:N", sort=order, title=None).axis(labelLimit=LABEL_WIDTH),
+            x=alt.X("change:Q").axis(change_axis("Change of the run's time", tickCount=5)),
+            y=alt.Y("constant:N", sort=order, title=None).axis(_labels()),
             color=alt.Color("end:N", scale=colours, title=None).legend(orient="top"),
             tooltip=["constant", "end", alt.Tooltip("change:Q", format="+.2%")],
         )
@@ -144,29 +145,45 @@ def errors_chart(answer: PlanAnswer, theme: Theme) -> ChartType | None:
     """Return the mean error of the time by group of published steps; None without any."""
     rows = [
         {
-            "group": f"{_short(line)} ({line['num_rows']})",
+            "group": f"{_group(line)} ({line['num_rows']})",
             "error": line["time_mean_absolute_relative_error"],
+            "way": "too fast" if line["time_bias"] < 0 else "too slow",
         }
         for line in answer.uncertainty.errors
         if line.get("time_mean_absolute_relative_error") is not None
     ]
     if not rows:
         return None
-    frame = pl.DataFrame(rows).group_by("group").agg(pl.col("error").min()).sort("error")
-    y = alt.Y("group:N", sort=frame["group"].to_list(), title=None).axis(labelLimit=LABEL_WIDTH)
+    frame = pl.DataFrame(rows).sort("error", "group")
+    y = alt.Y("group:N", sort=frame["group"].to_list(), title=None).axis(_labels())
     x = alt.X("error:Q", title="Mean error of the time").axis(format="~%", tickCount=5)
+    ways = alt.Scale(domain=["too fast", "too slow"], range=[theme.blue, ORANGE])
     bars = (
         alt.Chart(frame)
-        .mark_bar(color=theme.blue)
-        .encode(x=x, y=y, tooltip=["group", alt.Tooltip("error:Q", format=".1%")])
+        .mark_bar()
+        .encode(
+            x=x,
+            y=y,
+            color=alt.Color("way:N", scale=ways, title=None).legend(orient="top"),
+            tooltip=["group", "way", alt.Tooltip("error:Q", format=".1%")],
+        )
     )
     return _wide(bars, ROW * frame.height)
 
 
-def _short(line: Mapping[str, Any]) -> str:
+def _group(line: Mapping[str, Any]) -> str:
+    """Return the group of published steps; rows of programs without an own estimate say so."""
     group = str(line["published_group"])
-    table = str(line["reference"]).removeprefix("published_")
-    return table.replace("_", " ") if "program" in group else group
+    if "program" not in group:
+        return group
+    table = str(line["reference"]).removeprefix("published_").removeprefix("megatron_")
+    words = table.replace("_", " ")
+    return f"{words}, others" if group.startswith("other") else words
+
+
+def _labels() -> alt.Axis:
+    """Return the axis of names, small enough that a phone shows them whole."""
+    return alt.Axis(labelFontSize=12, labelLimit=LABEL_WIDTH)
 
 
 def _wide(chart: ChartType, height: int) -> ChartType:

@@ -63,6 +63,8 @@ class Content:
     ----------
     title, summary
         The question and the answer in a line each.
+    key
+        The words of the best layout, explained.
     figures
         The answer.
     limits
@@ -85,6 +87,7 @@ class Content:
 
     title: str
     summary: str
+    key: str
     figures: list[Figure]
     limits: list[str]
     near: str
@@ -109,7 +112,8 @@ def content_of(answer: PlanAnswer) -> Content:
     time = in_words("training_seconds", best["training_seconds"])
     return Content(
         title=f"{run.model}: {tokens} on {answer.num_gpus:,} {run.problem['accelerator']}",
-        summary=f"The best layout is {layout}. The run takes {time}.",
+        summary=f"The best layout is {layout}. The run takes {time}{_and_costs(answer)}.",
+        key=layout_key(best),
         figures=_figures(answer),
         limits=_limits(answer),
         near=_near_in_words(answer),
@@ -154,7 +158,9 @@ def _figures(answer: PlanAnswer) -> list[Figure]:
         Figure("Time", in_words("training_seconds", seconds), between("training_seconds", seconds)),
         Figure("Cost", "no price", "none is published: give one with --price")
         if cost is None
-        else Figure("Cost", in_words("cost_usd", cost), between("cost_usd", cost)),
+        else Figure(
+            "Cost", in_words("cost_usd", cost), between("cost_usd", cost) + _price_in_words(answer)
+        ),
     ]
     for label, name in (("Energy", "energy_kwh"), ("CO2e", "kg_co2e")):
         value = energy.get(name)
@@ -164,6 +170,50 @@ def _figures(answer: PlanAnswer) -> list[Figure]:
     if mfu is not None:
         found.append(Figure("Model FLOPs utilization", in_words("mfu", mfu), "of the peak rate"))
     return found
+
+
+def _and_costs(answer: PlanAnswer) -> str:
+    """Return the dollars of the run as the end of a sentence; nothing without a price."""
+    cost = answer.own_count["cost_usd"]
+    return "" if cost is None else f" and costs {in_words('cost_usd', cost)}"
+
+
+def _price_in_words(answer: PlanAnswer) -> str:
+    """Return the price behind the dollars of the answer; nothing if no line has them."""
+    cost = answer.own_count["cost_usd"]
+    line = next((line for line in answer.costs if line["cost_usd"] == cost), None)
+    if line is None:
+        return ""
+    price = in_words("usd_per_gpu_hour", line["usd_per_gpu_hour"])
+    return f", at {price}, {str(line['basis']).replace('_', ' ')}"
+
+
+_WORDS = (
+    ("data_parallel", "{} replicas"),
+    ("tensor_parallel", "tensors split over {} GPUs"),
+    ("tensor_parallel_2", "and over {} of a second axis"),
+    ("context_parallel", "sequences split over {}"),
+    ("expert_parallel", "experts split over {}"),
+    ("expert_tensor_parallel", "tensors of experts split over {}"),
+    ("uses_sequence_parallel", "norms split along the sequence"),
+    ("pipeline_parallel", "{} pipeline stages"),
+    ("virtual_pipeline", "{} chunks of layers a stage"),
+    ("microbatch_size", "microbatch size {}"),
+    ("zero_stage", "ZeRO stage {}"),
+)
+"""Column of a layout -> what its word means, in the order of the words."""
+
+
+def layout_key(layout: Line) -> str:
+    """Return what the words of a layout mean, those alone that it has."""
+    found = []
+    for name, words in _WORDS:
+        value = layout.get(name)
+        if not value or (value == COLUMNS[name].neutral and name != "microbatch_size"):
+            continue
+        short = "seq" if value is True else f"{COLUMNS[name].short}{value}"
+        found.append(f"{short}: {words.format(value)}")
+    return "; ".join(found)
 
 
 def _probability(share: float) -> str:
@@ -209,7 +259,11 @@ def parts_of(answer: PlanAnswer) -> list[tuple[str, float]]:
 def _limits(answer: PlanAnswer) -> list[str]:
     step = answer.best["step_seconds"]
     shares = [f"{name} {_share(seconds / step)}" for name, seconds in parts_of(answer)]
-    lines = [f"Of a step of {step:.4g} s: {', '.join(shares)}."]
+    longest = parts_of(answer)[0][0]
+    lines = [
+        f"{longest[0].upper()}{longest[1:]} takes most of a step. Of {step:.4g} s: "
+        f"{', '.join(shares)}."
+    ]
     second, other, roomier = answer.runner_up, answer.other_kind, answer.roomier
     if second is not None:
         lines.append(f"The runner-up, {layout_in_words(second)}, is {_longer(answer, second)}.")
@@ -292,11 +346,26 @@ def _trust(answer: PlanAnswer) -> list[str]:
             f"On published steps the time is off by {100 * min(known):.1f} % to"
             f" {100 * max(known):.1f} % on average, by group."
         )
+    lines += _published_hours(answer)
     if sure.note:
         lines.append(f"{sure.note[0].upper()}{sure.note[1:]}.")
     if words := whose_prices(answer.costs):
         lines.append(f"{words[0].upper()}{words[1:]}.")
     return lines
+
+
+def _published_hours(answer: PlanAnswer) -> list[str]:
+    """Return the plan's share of the GPU-hours of published runs of its model."""
+    known = [line.get("planned_share") for line in answer.published_runs]
+    shares = sorted(float(share) for share in known if share is not None)
+    if not shares:
+        return []
+    low, high = (f"{100 * share:.0f} %" for share in (shares[0], shares[-1]))
+    return [
+        f"The plan takes {low if low == high else f'{low} to {high}'} of the GPU-hours that "
+        "published runs of this model took for as many tokens. Those may count failures and "
+        f"restarts; the plan has a goodput of {answer.run.goodput:g}."
+    ]
 
 
 def _exceeded_limits(answer: PlanAnswer, slow: float) -> list[str]:
