@@ -44,9 +44,8 @@ def finding(frame: pl.DataFrame) -> str:
 def shown(frame: pl.DataFrame) -> str:
     """Return what the picture shows."""
     first = frame.row(0, named=True)
-    domain = f" in NVLink domains of {first['nvlink_size']}" if first["nvlink_size"] else ""
     return (
-        f"The best layout of {first['model']} on each number of {first['accelerator']}{domain}, "
+        f"The best layout of {first['model']} on each number of {parts.system_of(first)}, "
         f"batches of {first['global_batch_size']:,} sequences; in bold the memory of a GPU and the "
         f"seconds of a step; {parts.estimate_words(frame)}"
     )

@@ -55,9 +55,8 @@ def finding(frame: pl.DataFrame) -> str:
 def shown(frame: pl.DataFrame) -> str:
     """Return what the picture shows."""
     first = frame.row(0, named=True)
-    domain = f" in NVLink domains of {first['nvlink_size']}" if first["nvlink_size"] else ""
     return (
-        f"{first['model']} on {first['num_gpus']:,} {first['accelerator']}{domain}, "
+        f"{first['model']} on {first['num_gpus']:,} {parts.system_of(first)}, "
         f"tensor-parallel degree {first['tensor_parallel']}, the fastest microbatch and placement "
         f"of each; in bold the memory of a GPU and the seconds of a step; a star exceeds "
         f"{first['hbm_bytes'] / 1e9:,.0f} GB; {parts.estimate_words(frame)}"

@@ -86,7 +86,7 @@ def _bars(
     if key is None:
         bars = base.mark_bar(size=22, color=theme.faint)
     else:
-        colours = alt.Scale(domain=sources, range=list(theme.palette[: len(sources)]))
+        colours = parts.hues(sources, theme)
         legend = alt.Legend(title=key, orient="bottom", columns=1)
         base = base.encode(yOffset=alt.YOffset("source:N", sort=sources))
         bars = base.mark_bar().encode(color=alt.Color("source:N", scale=colours, legend=legend))

@@ -61,7 +61,7 @@ def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
             yOffset=lane,
             color=alt.Color(
                 "strategy:N",
-                scale=alt.Scale(domain=strategies, range=list(theme.palette[: len(strategies)])),
+                scale=parts.hues(strategies, theme),
                 title="Strategy",
             ),
             shape=alt.Shape(

@@ -32,7 +32,7 @@ def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
     y = alt.Y("peak_share:Q", scale=scale).axis(title="Share of the peak", format="%", values=ticks)
     colour = alt.Color(
         "number_format:N",
-        scale=alt.Scale(domain=formats, range=list(theme.palette[: len(formats)])),
+        scale=parts.hues(formats, theme),
         legend=alt.Legend(title="Number format", symbolOpacity=1),
     )
     shape = alt.Shape(

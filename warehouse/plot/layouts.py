@@ -102,7 +102,7 @@ def _parts(frame: pl.DataFrame, x: alt.X, axis: str, theme: Theme) -> ChartType:
             ),
             color=alt.Color(
                 "part:N",
-                scale=alt.Scale(domain=names, range=list(theme.palette[: len(names)])),
+                scale=parts.hues(names, theme),
                 title=None,
             ),
             order="rank:Q",

@@ -50,7 +50,7 @@ def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
             y=y,
             color=alt.Color(
                 "accelerator:N",
-                scale=alt.Scale(domain=order, range=list(theme.palette[: len(order)])),
+                scale=parts.hues(order, theme),
                 title="Accelerator",
             ),
             shape=alt.Shape("accelerator:N", scale=alt.Scale(domain=order), title="Accelerator"),

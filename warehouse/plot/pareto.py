@@ -79,9 +79,8 @@ def finding(frame: pl.DataFrame) -> str:
 def shown(frame: pl.DataFrame) -> str:
     """Return what the picture shows."""
     first = frame.row(0, named=True)
-    domain = f" in NVLink domains of {first['nvlink_size']}" if first["nvlink_size"] else ""
     return (
-        f"Layouts of {first['model']} on {first['accelerator']}{domain} that no other beats in "
+        f"Layouts of {first['model']} on {parts.system_of(first)} that no other beats in "
         f"both step time and memory, batches of {first['global_batch_size']:,} sequences; "
         f"{parts.estimate_words(frame)}"
     )

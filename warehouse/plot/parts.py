@@ -14,7 +14,7 @@ import polars as pl
 from warehouse.plot.theme import HEADING_SIZE, LABEL_SIZE, WIDTH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from warehouse.plot.theme import Theme
 
@@ -110,6 +110,17 @@ def listed(words: Iterable[object]) -> str:
     """
     *first, last = map(str, words)
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def system_of(row: Mapping[str, Any]) -> str:
+    """Return the accelerator of a row with the size of its NVLink domain, if it has one."""
+    domain = f" in NVLink domains of {row['nvlink_size']}" if row["nvlink_size"] else ""
+    return f"{row['accelerator']}{domain}"
+
+
+def hues(names: Sequence[str], theme: Theme) -> alt.Scale:
+    """Return the scale of a category: a colour of the palette for each name, in their order."""
+    return alt.Scale(domain=list(names), range=list(theme.palette[: len(names)]))
 
 
 def counts_axis(values: Sequence[int], title: str, every: int = 1) -> alt.Axis:

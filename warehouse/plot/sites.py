@@ -52,7 +52,7 @@ def _panel(frame: pl.DataFrame, title: str, axis: str, theme: Theme) -> ChartTyp
     key = alt.Legend(title=None, orient="bottom", columns=1, labelLimit=SIDE + 40)
     colour = alt.Color(
         "series:N",
-        scale=alt.Scale(domain=order, range=list(theme.palette[: len(order)])),
+        scale=parts.hues(order, theme),
         legend=key,
     )
     shape = alt.Shape("series:N", scale=alt.Scale(domain=order), legend=key)

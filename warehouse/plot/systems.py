@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import polars as pl
 
-from warehouse.plot.parts import listed
+from warehouse.plot.parts import hues, listed
 from warehouse.plot.theme import DASHES, SHAPES
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def lines(
 
 def colour(names: Sequence[str], theme: Theme) -> alt.Color:
     """Return the colours of accelerators, in the order of the legend."""
-    scale = alt.Scale(domain=list(names), range=list(theme.palette[: len(names)]))
+    scale = hues(names, theme)
     return alt.Color("accelerator:N", scale=scale, title="Accelerator")
 
 
