@@ -24,6 +24,7 @@ from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
 from warehouse.evaluate.one import show_configuration
 from warehouse.evaluate.space import cells_of_problem, evaluated
 from warehouse.plan import queries
+from warehouse.plan.evaluated_errors import measured_errors
 from warehouse.plan.queries import QueryCache
 from warehouse.plan.question import PlanRequest, resolve
 
@@ -206,6 +207,24 @@ def test_errors_on_measurements_are_those_of_the_accelerator(
     assert groups == set(steps["published_group"])
     assert "dgxc bf16" in groups
     assert "simumax" not in groups
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "groups"),
+    [
+        ("H100", {"bridge H100 moe bf16", "bridge H100 moe fp8"}),
+        # it has the kernels of H100, and nothing published of its own
+        ("H800", {"bridge H100 moe bf16", "bridge H100 moe fp8"}),
+        # of A100s no mixture is published: the dense models are all there is
+        ("A100 SXM 80GB", {"megascale", "vtrain one node core", "vtrain several nodes"}),
+    ],
+)
+def test_errors_of_a_mixture_are_those_of_mixtures(accelerator: str, groups: set[str]) -> None:
+    request = PlanRequest("training_step", "mixtral_8x7B", accelerator, 1e12, num_gpus=8)
+    errors, _ = measured_errors(resolve(request), packaged_catalog())
+    found = {str(error["published_group"]) for error in errors}
+    assert groups <= found
+    assert all("moe" in group for group in found) == (accelerator != "A100 SXM 80GB")
 
 
 def test_memory_that_was_measured_tells_its_error(

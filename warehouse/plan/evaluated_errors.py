@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from estimators.accelerators import product_of
+from estimators.kernels.products import kernels_of
 from warehouse.calibrate.published import (
     IS_OWN,
     MEASURED,
@@ -119,10 +120,17 @@ def measured_errors(
     """Return the errors on measurements of the run's accelerator, of time and of memory, by group.
 
     The rows are those of table `published_measurement`, evaluated now; refused ones do not count.
+    Those of an accelerator that has none are of the one whose kernels it has. For a mixture of
+    experts they are of mixtures, where there are any.
     """
-    product = product_of(catalog, run.problem["accelerator"])
-    is_alike = (pl.col("reference") == MEASUREMENTS) & (pl.col("accelerator") == product)
-    frame = published_steps().filter(is_alike)
+    accelerator = run.problem["accelerator"]
+    measured = published_steps().filter(pl.col("reference") == MEASUREMENTS)
+    frame = measured.filter(pl.col("accelerator") == product_of(catalog, accelerator))
+    if frame.height == 0:
+        frame = measured.filter(pl.col("accelerator") == kernels_of(catalog, accelerator))
+    if int(run.problem.get("num_experts") or 1) > 1:
+        mixtures = frame.filter(pl.col("num_experts") > 1)
+        frame = mixtures if mixtures.height else frame
     if frame.height == 0:
         return [], []
     relation = run.estimator.relations[0]
