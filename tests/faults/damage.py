@@ -72,6 +72,8 @@ def damaged_log(campaign: Campaign, outcome: Outcome) -> None:
         raise RuntimeError(f"no log was left: {ended}")
     how = hurt(log, random_)
     answer = _expect_words(outcome, forked(lambda: said("status", "--db", database)), how, "status")
+    if how.startswith("cut") and os.listxattr(log) and " was cut: " not in answer.err:
+        outcome.lost.append(f"{how}: passed over in silence: {answer.err[-400:]}")
     if answer.code:
         outcome.is_hit = True
         if f"mv {log} {log}" not in answer.err:

@@ -1,11 +1,14 @@
-"""Databases of former schemas are upgraded in place, and keep facts and measured runs.
+"""Databases of former schemas are upgraded in place, and keep facts, measured runs and profiles.
 
-Each file of `old_databases` is what a former state of the package stored for one study of a cell
-and one measured run, as statements; its name says what that state lacked.
+Each file of `old_databases` is what a former state of the package stored, as statements: a study of
+a cell and, where that state had them, a measured run and a profile. Reference tables and views are
+left out, since the upgrade makes them anew. The name of a file says what that state was the first
+to have, or lacked.
 """
 
 from __future__ import annotations
 
+import lzma
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +17,52 @@ import pytest
 
 from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.file_format import CONFIG
+from warehouse.evaluate.profiles import load_profiles
 
-OLD = sorted((Path(__file__).parent / "old_databases").glob("*.sql"))
-KEPT = ("cell", "problem", "roofline", "training_step", "study", "study_cell", "measurement")
+OLD = sorted((Path(__file__).parent / "old_databases").glob("*.sql.xz"))
+NEEDED = ("cell", "problem", "roofline", "study", "study_cell")
+LATER = ("training_step", "measurement", "calibration", "calibration_row")
+PROFILE = "mine"
+
+COLUMNS = "select column_name from duckdb_columns() where table_name = ? order by column_index"
+
+_LONG = [path for path in OLD if path.name != "first.sql.xz"]
 
 
 def stored(connection: duckdb.DuckDBPyConnection, columns: dict[str, str]) -> dict[str, list[Any]]:
     """Return the rows of the tables that must stay, of these columns."""
     query = "select {} from {} order by all"
-    return {name: connection.execute(query.format(columns[name], name)).fetchall() for name in KEPT}
+    return {
+        table: connection.execute(query.format(names, table)).fetchall()
+        for table, names in columns.items()
+    }
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("statements", OLD, ids=lambda path: path.stem)
-def test_an_upgrade_keeps_facts_and_measurements(statements: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "statements",
+    [pytest.param(path, marks=pytest.mark.long if path in _LONG else ()) for path in OLD],
+    ids=lambda path: path.name.partition(".")[0],
+)
+def test_an_upgrade_keeps_facts_measurements_and_profiles(statements: Path, tmp_path: Path) -> None:
     path = tmp_path / "old.duckdb"
     with duckdb.connect(str(path), config=CONFIG) as connection:
-        connection.execute(statements.read_text("utf-8"))
+        connection.execute(lzma.decompress(statements.read_bytes()).decode())
         columns = {
-            name: ", ".join(row[0] for row in connection.execute(f"describe {name}").fetchall())
-            for name in KEPT
+            table: ", ".join(name for (name,) in connection.execute(COLUMNS, [table]).fetchall())
+            for table in (*NEEDED, *LATER)
         }
+        columns = {table: names for table, names in columns.items() if names}
         before = stored(connection, columns)
-    assert all(before.values())
+    assert all(before[table] for table in NEEDED)
     open_for_write(path).close()
+
     with open_for_read(path) as connection:
         assert stored(connection, columns) == before
-        compared = "select count(*) from measurement_comparison where reference = 'ours'"
-        assert connection.execute(compared).fetchall()[0][0] > 0
+        shown = "select count(*) from configuration where estimator = 'roofline'"
+        assert connection.execute(shown).fetchall() == [(len(before["roofline"]),)]
+        if before.get("measurement"):
+            compared = "select count(*) from measurement_comparison where reference = 'ours'"
+            assert connection.execute(compared).fetchall()[0][0] > 0
+    profiles = {name for name, *_ in before.get("calibration", ())}
+    assert profiles <= {PROFILE}
+    assert load_profiles(path).keys() == profiles

@@ -9,8 +9,10 @@ stores or deletes cells.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
+
+import duckdb
 
 from estimators.registry import all_estimators
 from warehouse.database.current import leading_staging_name, staging_name
@@ -106,8 +108,10 @@ def _search(connection: DuckDBPyConnection, relation: Relation, cells: set[int])
         times.add(*(batch[name].to_numpy(zero_copy_only=False) for name in batch.schema.names))
     with _registered(connection, "leading_times", times.columns()):
         table = quoted(relation.table)
+        # An old table may have columns that the relation no longer has.
+        columns = ", ".join(f"{table}.{quoted(name)}" for name in ("cell_id", *relation.stored))
         connection.execute(
-            f"insert into {quoted(relation.leading_table)} by name select {table}.* from {table} "
+            f"insert into {quoted(relation.leading_table)} by name select {columns} from {table} "
             f"semi join leading_times on {table}.cell_id = leading_times.cell_id "
             f"and {table}.step_seconds = leading_times.step_seconds"
         )
@@ -186,7 +190,8 @@ def _registered(
     try:
         yield
     finally:
-        connection.unregister(name)
+        with suppress(duckdb.Error):  # a transaction that has failed refuses this as well
+            connection.unregister(name)
 
 
 @contextmanager
@@ -202,7 +207,8 @@ def _joins_as_written(connection: DuckDBPyConnection) -> Iterator[None]:
     try:
         yield
     finally:
-        connection.execute(f"set disabled_optimizers = {literal(before or '')}")
+        with suppress(duckdb.Error):  # a transaction that has failed refuses this as well
+            connection.execute(f"set disabled_optimizers = {literal(before or '')}")
 
 
 def rebuild(connection: DuckDBPyConnection) -> int:
