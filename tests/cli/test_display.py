@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.shared import Command, Quickstart
+from warehouse.cli.display import fitted
 
 RANK = ("rank", "--model", "gpt3_1T", "--num-gpus", 4096)
 
@@ -82,3 +83,19 @@ def test_a_narrow_table_keeps_the_layout(
     _, out, _ = warehouse("rank", "--model", "gpt3_1T", "--db", quickstart.database)
     header = out.splitlines()[0].split()
     assert {"GPUs", "rank", "DP", "TP", "PP", "step"} <= set(header)
+
+
+def test_long_lines_are_broken_between_words_for_a_terminal_alone() -> None:
+    text = (
+        "a line of words that go on\n  time       some days and so on\nnext: warehouse rank --db x"
+    )
+    assert fitted(text, None) == text
+    assert fitted(text, 20).splitlines() == [
+        "a line of words that",
+        "go on",
+        "  time       some",
+        "             days",
+        "             and so",
+        "             on",
+        "next: warehouse rank --db x",
+    ]

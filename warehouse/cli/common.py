@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from warehouse.cli.display import HEADLINES, chosen_places, refuse_choice, terminal
+from warehouse.cli.display import (
+    HEADLINES,
+    chosen_places,
+    fitted,
+    refuse_choice,
+    terminal,
+    terminal_width,
+)
 from warehouse.show.formats import Format, count, write
 from warehouse.show.values import json_value
 
@@ -25,7 +32,7 @@ if TYPE_CHECKING:
 
 def say(text: str) -> None:
     """Print to stderr what is not data."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(fitted(text, terminal_width(sys.stderr)) + "\n")
 
 
 def title_line(estimator: str) -> str:

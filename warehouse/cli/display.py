@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from typing import TextIO
 
     from warehouse.show.tables import Terminal
 
@@ -122,13 +124,50 @@ def refuse_choice() -> None:
         )
 
 
-def terminal_width() -> int | None:
-    """Return the width of the terminal that stdout is, None where it is none."""
-    if not sys.stdout.isatty():
+def terminal_width(stream: TextIO | None = None) -> int | None:
+    """Return the width of the terminal that a stream is, None where it is none.
+
+    Parameters
+    ----------
+    stream
+        By default stdout.
+    """
+    if not (stream or sys.stdout).isatty():
         return None
     from shutil import get_terminal_size
 
     return get_terminal_size().columns
+
+
+def fitted(text: str, width: int | None) -> str:
+    """Return lines broken between words so that they fit a terminal.
+
+    Further lines are indented as the words after a label. A line with a command stays whole, for
+    whoever copies it.
+
+    Parameters
+    ----------
+    width
+        Characters of a line; None: nothing is broken.
+    """
+    if width is None or all(len(line) <= width for line in text.splitlines()):
+        return text
+    import textwrap
+
+    lines = []
+    for line in text.splitlines():
+        label = re.match(r" +(\S+ {2,})?", line)
+        indent = " " * len(label.group()) if label else ""
+        broken = textwrap.wrap(
+            line,
+            width,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        is_whole = len(line) <= width or "warehouse " in line
+        lines += [line] if is_whole else broken
+    return "\n".join(lines)
 
 
 def terminal(first: Sequence[str] = ()) -> Terminal | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from warehouse.ask.terms import whose_prices
 from warehouse.cli.common import batch_in_words, domain_in_words, put, put_for_people
+from warehouse.cli.display import fitted, terminal_width
 from warehouse.cli.plan_summary import accuracy_line, layout_line, summary_lines
 from warehouse.plan.answer import NEAR_CAPACITY
 from warehouse.plan.compare import time_in_words
@@ -202,12 +203,14 @@ class _Report:
     def line(self, text: str) -> None:
         """Write a line; in Markdown a paragraph of its own."""
         ends = "\n\n" if self._is_markdown else "\n"
-        sys.stdout.write("".join(f"{each}{ends}" for each in text.splitlines()))
+        shown = text if self._is_markdown else fitted(text, terminal_width())
+        sys.stdout.write("".join(f"{each}{ends}" for each in shown.splitlines()))
 
     def listed(self, lines: Sequence[str]) -> None:
         """Write lines of a list; Markdown needs a mark for each."""
         for line in lines:
-            sys.stdout.write(f"- {line.strip()}\n" if self._is_markdown else f"{line}\n")
+            plain = fitted(line, terminal_width())
+            sys.stdout.write(f"- {line.strip()}\n" if self._is_markdown else f"{plain}\n")
 
     def table(self, rows: Sequence[Line], drop: frozenset[str] = frozenset()) -> None:
         """Write rows in the units and headings of people."""
