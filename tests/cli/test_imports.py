@@ -64,6 +64,7 @@ def test_help_imports_typer_and_no_command() -> None:
     assert not modules & {f"warehouse.cli.{entry.module or entry.name}" for entry in COMMANDS}
 
 
+@pytest.mark.long
 def test_the_help_of_a_command_imports_no_library_but_typer() -> None:
     names = [entry.name for entry in COMMANDS]
     command = [sys.executable, "-c", ASK_EACH, *names]

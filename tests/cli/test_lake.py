@@ -99,6 +99,7 @@ def test_slurm_is_refused_where_there_is_none(
     assert "--engine local" in err
 
 
+@pytest.mark.long
 def test_a_dry_run_says_what_one_shard_would_do(
     warehouse: Command, study: Path, tmp_path: Path
 ) -> None:

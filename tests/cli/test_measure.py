@@ -79,6 +79,7 @@ def test_runs_stand_beside_the_estimate_of_exactly_their_layout(
     assert (second["measured_memory_bytes"], second["memory_relative_error"]) == (None, None)
 
 
+@pytest.mark.long
 def test_the_table_holds_what_was_measured_and_whence(
     measure: Measure, runs: Callable[..., Path]
 ) -> None:

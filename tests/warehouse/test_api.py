@@ -320,6 +320,7 @@ def test_a_plan_stores_the_layouts_that_it_misses(writer: Warehouse) -> None:
     assert again.layouts.equals(run.layouts)
 
 
+@pytest.mark.long
 def test_a_sweep_or_plan_that_is_too_large_is_refused_as_by_the_commands(
     writer: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,6 +136,7 @@ def test_the_columns_of_a_table_macro_are_those_that_it_returns(
     assert told.columns("mfu") == []
 
 
+@pytest.mark.long
 def test_every_column_that_a_table_macro_returns_has_a_meaning(told: Description) -> None:
     for thing in told.things.values():
         if thing.kind == "table macro":

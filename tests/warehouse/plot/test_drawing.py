@@ -55,6 +55,7 @@ def test_a_plot_without_rows_says_which_sweep_fills_it(
     assert PLOTS[name].filled_by[0] in caught.value.hint
 
 
+@pytest.mark.long
 def test_a_filter_without_rows_is_answered_with_what_is_stored(
     quickstarted: duckdb.DuckDBPyConnection,
 ) -> None:
