@@ -72,6 +72,20 @@ def read_number(text: str) -> float | None:
     return float(f"{sign}{whole}{fraction or ''}e{power}")
 
 
+_WITH_UNIT = re.compile(
+    r"[$\u20ac\u00a3]?\s*([0-9][0-9_,.]*(?:e[+-]?[0-9]+)?)\s*([kmbgt]?)"
+    r"(?:b|b/s|flops?|flop/s|w|usd|tokens)?",
+    re.IGNORECASE,
+)
+
+
+def without_unit(text: str) -> str:
+    """Return the number of a text such as ``144GB`` or ``$2.20`` as it is read; else nothing."""
+    match = _WITH_UNIT.fullmatch(text.strip())
+    plain = "" if match is None else "".join(match.groups())
+    return plain if read_number(plain) is not None else ""
+
+
 def kind_in_words(column: Column) -> str:
     """Return the kind of a column in words: "a whole number", "a text" ..."""
     return _WORDS.get(column.kind, f"a {column.kind}")

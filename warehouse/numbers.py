@@ -46,12 +46,14 @@ class Number:
             If the number is outside the limits, infinite or not a number.
         """
         from warehouse.errors import InputError, UsageError
-        from warehouse.limits import read_number
+        from warehouse.limits import read_number, without_unit
 
         text = str(given).strip()
         number = read_number(text)
         hint = "write it as 64, 1_000 or 4k" if self.whole else "write it as 15e12, 15T or 1_000"
         if number is None:
+            plain = without_unit(text)
+            hint = f"write {plain}, without a unit" if plain else hint
             raise UsageError(f"`{self.option}` {text or _EMPTY} is not a number", hint)
         if self.whole and number == number and not float(number).is_integer():
             raise UsageError(f"`{self.option}` {text} is not a whole number", hint)

@@ -338,9 +338,9 @@ def _resolve_system(inputs: Inputs, catalog: Catalog) -> None:
         record, names = _system(catalog, value, systems)
         if record is None:
             known = ", ".join(sorted(catalog.tables.get("accelerator", {})))
-            near = did_you_mean(catalog.nearest("accelerator", value)) or f"known: {known};"
+            listed = f"known: {known}; define others in a study or a file of systems (--catalog)"
+            hint = did_you_mean(catalog.nearest("accelerator", value)) or listed
             reason = "is neither in the `accelerator` nor in the `system` table"
-            hint = f"{near} a study or a file of systems (--catalog) defines others"
             inputs.refuse("accelerator", rows, reason, hint)
             continue
         own = record.get("accelerator", value)

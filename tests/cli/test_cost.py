@@ -320,6 +320,7 @@ def test_a_table_is_in_units_of_people(ask: Any) -> None:
         ("cost --id 12", 3, "is neither a cell nor a problem"),
         ("cost --num-gpus 0", 2, "--num-gpus"),
         ("energy --carbon -1", 3, "`--carbon` -1 must be at least 0"),
+        ("energy --carbon 385", 3, "at most 5\nhint: kg CO2e of a kWh: 0.385 for 385 grams"),
         ("energy --carbon Mars", 3, "is neither a number nor in the `grid_carbon` table"),
         ("energy --carbon Frnace", 3, "hint: known: France"),
         ("energy --carbon 0.1 --carbon -1", 3, "`--carbon` -1 must be at least 0"),

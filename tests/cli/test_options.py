@@ -65,6 +65,8 @@ def test_what_is_not_finite_is_read_to_be_refused_by_name() -> None:
     ("text", "error", "said"),
     [
         ("many", UsageError, "`--tokens` many is not a number\nhint: write it as 15e12, 15T"),
+        ("15TB", UsageError, "`--tokens` 15TB is not a number\nhint: write 15T, without a unit"),
+        ("$2.20", UsageError, "`--tokens` $2.20 is not a number\nhint: write 2.20, without"),
         ("0", InputError, "`--tokens` 0 must be above 0"),
         ("-1", InputError, "`--tokens` -1 must be above 0"),
         ("nan", InputError, "`--tokens` nan must be above 0"),

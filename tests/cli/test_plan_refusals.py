@@ -37,6 +37,21 @@ def test_a_count_without_any_layout_names_its_neighbours(refusal: Refusal) -> No
     assert "hint: ask for 960 or 1,024, or" in error
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--tokens", 15), "`--tokens` 15 is less than the 131,072 tokens of one step"),
+        (("hbm_bytes=144",), "`hbm_bytes` 144 is less than a gigabyte"),
+    ],
+)
+def test_a_number_in_another_unit_is_refused_before_a_row_is_stored(
+    refusal: Refusal, more: tuple[object, ...], said: str
+) -> None:
+    code, error = refusal(*QUESTION, "--gpus", 4, *more)
+    assert code == 2
+    assert said in error
+
+
 def test_the_option_is_named_as_it_was_typed(refusal: Refusal) -> None:
     assert refusal(*QUESTION, "--gpus", 0) == (2, "`--gpus` 0 must be at least 1\n")
     assert refusal(*QUESTION, "--num-gpus=0") == (2, "`--num-gpus` 0 must be at least 1\n")

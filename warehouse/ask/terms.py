@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 LONGEST_CODE = 3
 """Letters of the codes of countries."""
 
+MOST_CARBON = 5.0
+"""Limit of the emissions of electricity [kg CO2e/kWh]. Coal has 0.82 (IPCC AR5, working group 3,
+annex III, median over the life cycle)."""
+
 MOST_VENDORS = 2
 """Vendors of a price that a sentence names; more are counted."""
 
@@ -48,11 +52,15 @@ def carbons(connection: DuckDBPyConnection, texts: Iterable[str] | None) -> list
     InputError
         As `term`.
     """
-    asked = (term(connection, text, "carbon", "grid_carbon", "$value >= 0") for text in texts or ())
+    limits = f"$value >= 0 and $value <= {MOST_CARBON:g}"
+    hint = "kg CO2e of a kWh: 0.385 for 385 grams"
+    asked = (term(connection, text, "carbon", "grid_carbon", limits, hint) for text in texts or ())
     return list(dict.fromkeys(asked))
 
 
-def term(connection: DuckDBPyConnection, text: str, option: str, table: str, limits: str) -> Term:
+def term(
+    connection: DuckDBPyConnection, text: str, option: str, table: str, limits: str, hint: str = ""
+) -> Term:
     """Return the number that a text is, or that a reference table has under this name.
 
     A name is found in any spelling: by its aliases, and without what it has in parentheses where
@@ -62,6 +70,8 @@ def term(connection: DuckDBPyConnection, text: str, option: str, table: str, lim
     ----------
     limits
         SQL condition on `$value` that a number must meet.
+    hint
+        The unit, for a number that does not meet it.
 
     Raises
     ------
@@ -76,7 +86,7 @@ def term(connection: DuckDBPyConnection, text: str, option: str, table: str, lim
         for sign, words in ((">=", "at least"), ("<=", "at most"), (">", "above")):
             limits = limits.replace(f"$value {sign}", words)
         finite = "" if isfinite(value) else "finite, and "
-        raise InputError(f"`--{option}` {text} must be {finite}{limits}")
+        raise InputError(f"`--{option}` {text} must be {finite}{limits}", hint)
     return Term(None, float(value))
 
 

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 MAX_GPUS = 16_384
 """Largest GPU count that is tried unless ``--max-gpus`` says otherwise."""
 
+LEAST_MEMORY = 1e9
+"""Bytes of a GPU below which a plan takes the number for another unit."""
+
 BASES = ("on_demand", "one_year", "three_year", "owned")
 """Bases of a price; the first is the default."""
 
@@ -412,6 +415,7 @@ def resolve(
                 f"no batch is given, and {estimator.name} has no default", "give --batch"
             )
         batch = estimator.default_batch(problem, request.tokens)
+    _refuse_other_units(request.tokens, batch, problem)
     return TrainingRun(
         request,
         terms or CostTerms(),
@@ -424,6 +428,22 @@ def resolve(
         active,
         catalog,
     )
+
+
+def _refuse_other_units(tokens: float, batch: int, problem: Mapping[str, Scalar]) -> None:
+    """Refuse numbers that are only sound in another unit, such as trillions or gigabytes."""
+    of_a_step = batch * int(problem["seq_len"] or 1)
+    if tokens < of_a_step:
+        raise UsageError(
+            f"`--tokens` {tokens:g} is less than the {of_a_step:,} tokens of one step",
+            f"write {tokens:g}T for {tokens:g} trillion",
+        )
+    memory = problem.get("hbm_bytes")
+    if memory is not None and float(memory) < LEAST_MEMORY:
+        raise UsageError(
+            f"`hbm_bytes` {memory:g} is less than a gigabyte",
+            f"write it in bytes: {memory:g}e9 for {memory:g} GB",
+        )
 
 
 @contextmanager
