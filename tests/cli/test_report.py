@@ -182,7 +182,7 @@ def test_published_runs_of_the_model_say_how_far_the_plan_may_be_off() -> None:
 
 def test_words_of_a_layout_are_explained() -> None:
     layout = {"data_parallel": 8, "tensor_parallel": 4, "uses_sequence_parallel": True}
-    layout |= {"context_parallel": 1, "microbatch_size": 1, "zero_stage": 0}
+    layout |= {"context_parallel": 1, "pipeline_parallel": 1, "microbatch_size": 1, "zero_stage": 0}
     assert content.layout_key(layout) == (
         "dp8: 8 replicas; tp4: tensors split over 4 GPUs; seq: norms split along the sequence; "
         "micro1: microbatch size 1"

@@ -209,7 +209,8 @@ def layout_key(layout: Line) -> str:
     found = []
     for name, words in _WORDS:
         value = layout.get(name)
-        if not value or (value == COLUMNS[name].neutral and name != "microbatch_size"):
+        is_count = name in ("microbatch_size", "zero_stage") or value is True
+        if not value or (value == 1 and not is_count):
             continue
         short = "seq" if value is True else f"{COLUMNS[name].short}{value}"
         found.append(f"{short}: {words.format(value)}")
