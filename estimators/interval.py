@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -352,6 +353,16 @@ def fit_probability(memory: Array, capacity: Any, catalog: Catalog) -> Array:
         if deviation <= 0:
             return np.where(room >= 0, 1.0, 0.0)
         return normal_cumulative(room / deviation)
+
+
+def memory_that_fits(probability: float, capacity: float, catalog: Catalog) -> float:
+    """Return the estimated memory for which a device has room with a probability, in bytes.
+
+    It inverts `fit_probability`; without a deviation it is all that the device has.
+    """
+    mean, low, high = interval_term(catalog, "memory_error")
+    deviation = max(high - low, 0.0) / (2 * QUANTILE)
+    return float(capacity * np.exp(-mean - deviation * NormalDist().inv_cdf(probability)))
 
 
 def _hypotenuse(step: Array, parts: Iterable[Array | float]) -> Array:

@@ -82,6 +82,9 @@ REFERENCE = (
     ),
     positive("fp8_flops_per_second", "FLOP/s", "Peak dense FP8 rate; NULL where there is none"),
     positive("fp4_flops_per_second", "FLOP/s", "Peak dense FP4 rate; NULL where there is none"),
+    text(
+        "architecture", "Generation of the GPU's design: products of one share their instructions"
+    ),
     positive(
         "device_bytes",
         "bytes",

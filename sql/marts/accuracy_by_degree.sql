@@ -1,9 +1,9 @@
 -- Mean error by program, tensor-parallel degree, pipeline-parallel degree and microbatch.
 -- Grain: one row per estimator, variant, accelerator, framework, degree and its value
 --
--- Covers all published steps of the programs whose constants are known. A trend along a degree
--- shows that the term that grows with the degree is wrong or missing: no single constant can mend
--- it.
+-- Covers all published steps of the programs whose constants are known; your own runs do not count.
+-- A trend along a degree shows that the term that grows with the degree is wrong or missing: no
+-- single constant can mend it.
 with comparison as (
     select
         estimator,
@@ -15,7 +15,10 @@ with comparison as (
         unnest(['tensor_parallel', 'pipeline_parallel', 'microbatch_size']) as degree,
         unnest([tensor_parallel, pipeline_parallel, microbatch_size]) as degree_value
     from megatron_comparison
-    where is_own_framework and published_step_seconds is not null
+    where
+        is_own_framework
+        and published_step_seconds is not null
+        and reference not in (select measurement.reference from measurement)
 )
 
 select

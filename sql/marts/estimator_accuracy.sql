@@ -8,8 +8,9 @@
 -- the geometric mean of published over predicted. An estimator that is no better than the mean
 -- explains nothing; one that only the factor improves explains the differences but not the level. A
 -- reference with several groups also has a row `all groups`, without a rank correlation, as rates
--- of different groups do not compare. A team's own measurements of mixtures of experts and in 8
--- bits do not count (see published_step). View accuracy_by_group has the best constant of each
+-- of different groups do not compare. A team's own runs are no published steps: their reference is
+-- the name that they were stored under. Those of mixtures and in 8 bits do not count (see
+-- published_step). View accuracy_by_group has the best constant of each
 -- group, the errors of memory and the configurations that are refused.
 with comparison as (
     select

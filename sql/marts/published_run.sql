@@ -2,7 +2,8 @@
 -- Grain: one row per published run or pre-training with known GPU-hours
 --
 -- known_model is the run's model by its name in table model: capitals, spaces and hyphens may
--- differ. GPU-hours without a published figure are GPUs times time. Source:
+-- differ. Number format, recipe and batch (the last one, where it grew) are NULL where no source
+-- says. GPU-hours without a published figure are GPUs times time. Source:
 -- published_training_runs, with a source in every row.
 with named as (
     select
@@ -33,6 +34,9 @@ select
     hours.accelerator,
     hours.num_gpus,
     hours.dataset_tokens,
+    hours.published_precision,
+    hours.number_recipe,
+    hours.global_batch_size,
     hours.all_gpu_hours as gpu_hours,
     hours.all_gpu_hours / hours.dataset_tokens * 1e12 as gpu_hours_per_trillion_tokens,
     hours.source,

@@ -19,6 +19,7 @@ select
 from megatron_comparison
 where
     time_relative_error is not null
+    and reference not in (select measurement.reference from measurement)
     and estimator = $estimator
     and variant = $variant
     and model = $model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,21 @@ import pytest
 
 from tests.cli.planning import QUESTION
 from tests.shared import Command
+from warehouse.cli.plan_summary import record_in_words
+from warehouse.plan.question import PlanRequest, resolve
+from warehouse.plan.track_record import TrackRecord, track_record
 
 Planned = tuple[Path, dict[str, Any], str]
 
 
 def lines_of(out: str) -> dict[str, str]:
-    """Return the lines of the answer by their names."""
+    """Return the lines of the answer by their names, each with those that continue it."""
     block = out.split("The best layout on 8 GPUs\n\n")[1].split("\n\n")[0]
-    return {line[2:11].strip(): line[13:] for line in block.splitlines()}
+    found: dict[str, str] = {}
+    for line in block.splitlines():
+        name = line[2:11].strip() or list(found)[-1]
+        found[name] = f"{found[name]} {line[13:]}" if name in found else line[13:]
+    return found
 
 
 def test_the_answer_comes_before_the_tables_and_has_their_figures(
@@ -27,7 +35,14 @@ def test_the_answer_comes_before_the_tables_and_has_their_figures(
     code, out, _ = warehouse("plan", *QUESTION, "--gpus", 8, "--db", database)
     assert code == 0
     lines = lines_of(out)
-    assert list(lines) == ["layout", "time", "cost", "energy", "memory", "accuracy"]
+    assert list(lines) == ["layout", "time", "assumes", "cost", "energy", "memory", "accuracy"]
+    block = out.split("The best layout on 8 GPUs\n\n")[1].split("\n\n")[0].splitlines()
+    assert max(map(len, block)) <= 100
+    assert len(block) <= 10
+    hours = found["training_seconds"] / 3600 / 0.9
+    assert lines["assumes"] == (
+        f"BF16, batch 64, goodput 1: no lost time (--goodput 0.9 makes it {hours:.1f} hours)"
+    )
     best = found["layouts"][0]
     assert f"tp{best['tensor_parallel']}" in lines["layout"] or best["tensor_parallel"] == 1
     assert f"; {best['step_seconds']:.3g} s a step" in lines["time"]
@@ -40,28 +55,85 @@ def test_the_answer_comes_before_the_tables_and_has_their_figures(
     assert lines["memory"].startswith(f"{best['memory_bytes'] / 1e9:.1f} of ")
 
 
-@pytest.mark.long
-def test_the_worst_group_of_published_steps_is_named(warehouse: Command, planned: Planned) -> None:
+def test_the_accuracy_is_that_of_steps_like_the_plan(warehouse: Command, planned: Planned) -> None:
     _, found, _ = planned
-    own = [line for line in found["errors"] if not line["published_group"].startswith("other")]
-    errors = {
-        line["published_group"]: line["time_mean_absolute_relative_error"]
-        for line in own
-        if not line["published_group"].startswith("its own")
+    # a dense model in 16 bits on an H100: every group of such steps is a line of the errors
+    sixteen = {
+        (line["reference"], line["published_group"]): line
+        for line in found["errors"]
+        if line["published_group"]
+        in ("dgxc bf16", "playbook core", "playbook rest", "torchtitan", "its own programs")
+        and line["reference"]
+        in (
+            "published_measurement",
+            "published_megatron_h100_scaling",
+        )
     }
-    worst = max(errors, key=lambda name: errors[name])
+    record = found["track_record"]
+    assert record["wanted"] == record["found"] == "dense models in 16 bits on Hopper GPUs"
+    # and the three steps of Nemotron-4 15B, which share a line with two of other systems
+    assert record["num_steps"] == sum(line["num_rows"] for line in sixteen.values()) + 3
+    assert record["accelerators"] == ["H100 SXM 80GB"]
+    worst = max(sixteen.values(), key=lambda line: line["time_mean_absolute_relative_error"])
+    assert record["worst_group"] == worst["published_group"]
+    assert record["worst_error"] == pytest.approx(worst["time_mean_absolute_relative_error"])
     out = warehouse("plan", *QUESTION, "--gpus", 8, "--db", planned[0])[1]
-    said = re.fullmatch(
-        r"mean error of the time on ([\d,]+) published steps in (\d+) groups: "
-        r"([\d.]+) % in the middle one, (\d+) % in the worst \((.*)\)",
-        lines_of(out)["accuracy"],
+    assert lines_of(out)["accuracy"] == (
+        f"mean error of the time on {record['num_steps']} published steps of dense models in "
+        f"16 bits on Hopper GPUs (H100 SXM 80GB): {100 * record['mean_error']:.1f} %, "
+        f"{100 * record['middle_error']:.1f} % in the middle of 6 groups, "
+        f"{100 * record['worst_error']:.0f} % in the worst (playbook rest); their intervals hold "
+        f"{100 * record['inside_fraction']:.0f} % of them, and "
+        f"{100 * record['all_inside_fraction']:.0f} % of all {record['num_all']} published times"
     )
-    assert said
-    rows, groups, middle, most, name = said.groups()
-    assert int(rows.replace(",", "")) == sum(line["num_rows"] for line in own)
-    assert int(groups) == len(own)
-    assert (int(most), name) == (round(100 * errors[worst]), worst)
-    assert 0 < float(middle) < int(most)
+
+
+def test_conditions_are_dropped_in_order_and_the_line_says_what_is_lacking() -> None:
+    def said(model: str, accelerator: str, **inputs: Any) -> tuple[TrackRecord, str]:
+        request = PlanRequest("training_step", model, accelerator, 1e12, num_gpus=8, inputs=inputs)
+        record = track_record(resolve(request), no_query)
+        assert record is not None
+        return record, record_in_words(record)
+
+    # published mixtures in 16 bits on Hopper GPUs are five, on H100s
+    record, words = said("deepseek_v3", "H800")
+    assert (record.num_steps, record.accelerators) == (5, ["H100 SXM 80GB"])
+    assert "mixtures of experts in 16 bits on Hopper GPUs (H100 SXM 80GB, none on H800" in words
+    # none in FP4: the number format goes first
+    record, words = said("mixtral_8x7B", "GB200", precision="fp4")
+    assert words.startswith(
+        "no published steps are of mixtures of experts in FP4 on Blackwell GPUs; mean error of the "
+        "time on 33 published steps of mixtures of experts on Blackwell GPUs (GB200 (per GPU)): "
+    )
+    # none on GPUs of that design: then the architecture, and the number format holds again
+    record, words = said("mixtral_8x7B", "MI300X")
+    assert (record.num_like, record.num_steps) == (0, 12)
+    assert "of mixtures of experts in 16 bits (GB200 (per GPU), H100 SXM 80GB, none on MI" in words
+    record, _ = said("mixtral_8x7B", "MI300X", precision="fp8")
+    assert (record.found, record.num_steps) == ("mixtures of experts in FP8", 37)
+
+
+def no_query(query: str) -> list[Any]:
+    raise AssertionError(f"asked: {query}")
+
+
+@pytest.mark.long
+def test_a_layout_that_may_not_fit_is_followed_by_a_safer_one(
+    warehouse: Command, planned: Planned
+) -> None:
+    database, found, _ = planned
+    tight = round(found["layouts"][0]["memory_bytes"] / 0.95)
+    asked = (*QUESTION, "--gpus", 8, f"hbm_bytes={tight}", "--db", database)
+    lines = lines_of(warehouse("plan", *asked)[1])
+    plan = json.loads(warehouse("plan", *asked, "--json")[1])
+    assert plan["room_probability"] < 0.9 <= plan["safer_room_probability"]
+    assert f"; {100 * plan['room_probability']:.0f} % likely to fit" in lines["memory"]
+    safer = plan["safer"]
+    slower = 100 * (safer["step_seconds"] / plan["layouts"][0]["step_seconds"] - 1)
+    assert f"({slower:+.1f} %), {safer['memory_bytes'] / 1e9:.1f} GB, " in lines["safer"]
+    # a layout that is 90 % likely to fit needs no other
+    assert found["room_probability"] >= 0.9
+    assert found["safer"] is None
 
 
 @pytest.mark.long

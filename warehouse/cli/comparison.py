@@ -16,6 +16,8 @@ _GROUP_NAME = """\
 regexp_replace(
     case
         when reference = {measurements} then published_group
+        when reference in (select measurement.reference from measurement)
+            then 'your runs ' || reference
         else regexp_replace(reference, '^published_(megatron|training)_', '')
             || ' ' || published_group
     end,

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any
 from warehouse.ask.terms import whose_prices
 from warehouse.cli.common import batch_in_words, domain_in_words, put, put_for_people
 from warehouse.cli.display import fitted, terminal_width
-from warehouse.cli.plan_summary import accuracy_line, layout_line, summary_lines
-from warehouse.plan.answer import NEAR_CAPACITY
+from warehouse.cli.plan_published import published_lines, published_rows
+from warehouse.cli.plan_summary import (
+    accuracy_lines,
+    layout_line,
+    percent_in_words,
+    summary_lines,
+)
 from warehouse.plan.compare import time_in_words
 from warehouse.plan.queries import STEP_PARTS
 from warehouse.plan.servers import is_sold, server_size
@@ -168,7 +173,7 @@ def put_report(answer: PlanAnswer, top: int, form: Format = Format.TABLE) -> Non
     for line in question_lines(answer.run):
         report.line(line)
     report.heading(f"The best layout on {answer.num_gpus:,} GPUs")
-    report.listed([*summary_lines(answer), accuracy_line(answer)])
+    report.listed([*summary_lines(answer), *accuracy_lines(answer)])
     report.heading(f"The best layouts on {answer.num_gpus:,} GPUs")
     report.table(rows, _LAYOUT_DROPPED | _same(rows, ("strategy", "attention")))
     for line in layout_lines(answer):
@@ -185,7 +190,9 @@ def put_report(answer: PlanAnswer, top: int, form: Format = Format.TABLE) -> Non
     _put_counts(report, answer)
     if answer.published_runs:
         report.heading("Published runs of this model")
-        report.table(answer.published_runs, frozenset({"source", "note"}))
+        report.table(published_rows(answer))
+        for line in published_lines(answer):
+            report.line(line)
     report.heading("Uncertainty")
     _put_uncertainty(report, answer)
 
@@ -209,8 +216,8 @@ class _Report:
     def listed(self, lines: Sequence[str]) -> None:
         """Write lines of a list; Markdown needs a mark for each."""
         for line in lines:
-            plain = fitted(line, terminal_width())
-            sys.stdout.write(f"- {line.strip()}\n" if self._is_markdown else f"{plain}\n")
+            plain = "\n".join(fitted(each, terminal_width()) for each in line.splitlines())
+            sys.stdout.write(f"- {' '.join(line.split())}\n" if self._is_markdown else f"{plain}\n")
 
     def table(self, rows: Sequence[Line], drop: frozenset[str] = frozenset()) -> None:
         """Write rows in the units and headings of people."""
@@ -232,23 +239,14 @@ class _Report:
 
 
 def layout_lines(answer: PlanAnswer) -> Iterator[str]:
-    """Yield time and memory of the best layout, and of a roomier one where it is nearly full."""
-    best, roomier = answer.best, answer.roomier
-    room = answer.uncertainty.room
-    likely = "" if room is None else f" (room for it: {100 * room:.0f} %)"
+    """Yield time and memory of the best layout, and how likely it is that it fits."""
+    best, room = answer.best, answer.uncertainty.room
+    likely = "" if room is None else f"; the chance that it fits is {percent_in_words(room)}"
     yield (
         f"{time_in_words(best)}, {in_words('gpu_hours', best['gpu_hours'])}; "
         f"{_gb(best['memory_bytes'])} of {_gb(best['hbm_bytes'])} used, "
         f"{_gb(best['headroom_bytes'])} free{likely}"
     )
-    if not answer.is_near_capacity:
-        return
-    free = f"with {_gb(NEAR_CAPACITY * best['hbm_bytes'])} free"
-    if roomier is None:
-        yield f"{free}: no layout"
-        return
-    slower = 100 * (roomier["step_seconds"] / best["step_seconds"] - 1)
-    yield f"{free}: {time_in_words(roomier)}, {slower:+.1f} %, {layout_line(answer, roomier)}"
 
 
 def _put_parts(report: _Report, answer: PlanAnswer) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from statistics import median
+from textwrap import fill
 from typing import TYPE_CHECKING
 
-from warehouse.calibrate.references import OTHER, OWN
+from warehouse.plan.accuracy import SAFE, room_probability
+from warehouse.show.formats import count
 from warehouse.show.units import layout_in_words, run_time_in_words, run_times_in_words
 
 if TYPE_CHECKING:
@@ -13,14 +14,24 @@ if TYPE_CHECKING:
     from typing import Any
 
     from warehouse.plan.answer import PlanAnswer
+    from warehouse.plan.track_record import TrackRecord
 
     Line = Mapping[str, Any]
+
+_WIDTH = 100
+"""Columns of a terminal that the answer fits."""
+
+_USUAL_GOODPUT = 0.9
+"""Goodput that large runs report (table `goodput`), to say how much longer a run may take."""
 
 _ERROR = "time_mean_absolute_relative_error"
 
 
 def summary_lines(answer: PlanAnswer) -> list[str]:
-    """Return layout, time, cost, energy and memory of the best layout, a line each."""
+    """Return layout, time, assumptions, cost, energy and memory of the best layout.
+
+    An entry that is too long for a line has several, the further ones indented.
+    """
     best = answer.best
     likely = answer.uncertainty.likely
     steps = best["training_seconds"] / best["step_seconds"]
@@ -37,31 +48,116 @@ def summary_lines(answer: PlanAnswer) -> list[str]:
             f"{run_time_in_words(best['training_seconds'])}{interval}; "
             f"{best['step_seconds']:.3g} s a step{share}",
         ),
+        _line("assumes", _assumed(answer)),
         _line("cost", "; ".join(_costs(answer))),
         _line("energy", "; ".join(_energies(answer))),
     ]
     if best["memory_bytes"] is not None and best["hbm_bytes"] is not None:
         used, room = best["memory_bytes"] / 1e9, best["hbm_bytes"] / 1e9
-        lines.append(_line("memory", f"{used:.1f} of {room:.1f} GB a GPU"))
+        likely_to_fit = _likely_to_fit(answer.uncertainty.room)
+        lines.append(_line("memory", f"{used:.1f} of {room:.1f} GB a GPU{likely_to_fit}"))
+    if answer.spare_wanted is not None:
+        lines.append(_line("safer", _safer(answer, answer.spare_wanted)))
     return lines
 
 
-def accuracy_line(answer: PlanAnswer) -> str:
-    """Return how far the estimator is from published steps: the middle group and the worst.
+def accuracy_lines(answer: PlanAnswer) -> list[str]:
+    """Return how far the estimator is from published steps like the plan's, and from own runs."""
+    found = answer.uncertainty.record
+    own = [own_runs_in_words(line) for line in answer.uncertainty.own_runs]
+    lines = [_line("your runs", words) for words in own]
+    if found is None:
+        return [
+            _line("accuracy", "no published step checks it; `warehouse measure` takes yours"),
+            *lines,
+        ]
+    return [_line("accuracy", record_in_words(found)), *lines]
 
-    Steps of programs that the estimator has no constants of do not count.
-    """
-    lines = [line for line in answer.uncertainty.errors if line["published_group"] != OTHER]
-    errors = [float(line[_ERROR]) for line in lines]
-    if not errors:
-        return _line("accuracy", "no published step checks it; `warehouse measure` takes yours")
-    worst = max(lines, key=lambda line: float(line[_ERROR]))
-    rows = sum(int(line["num_rows"]) for line in lines)
-    return _line(
-        "accuracy",
-        f"mean error of the time on {rows:,} published steps in {len(lines)} groups: "
-        f"{100 * median(errors):.1f} % in the middle one, {100 * max(errors):.0f} % in the worst "
-        f"({_name(worst)})",
+
+def record_in_words(found: TrackRecord) -> str:
+    """Return the errors on the published steps most like a plan, and which steps these are."""
+    lacking = ""
+    if found.found != found.wanted:
+        number = "no" if found.num_like == 0 else f"only {found.num_like}"
+        verb = "is" if found.num_like == 1 else "are"
+        lacking = f"{number} published steps {verb} of {found.wanted}; "
+    unmeasured = f", none on {found.unmeasured}" if found.unmeasured else ""
+    groups = (
+        f", {100 * found.middle_error:.1f} % in the middle of {found.num_groups} groups, "
+        f"{100 * found.worst_error:.0f} % in the worst ({found.worst_group})"
+        if found.num_groups > 1
+        else ""
+    )
+    inside = ""
+    if found.inside_fraction is not None and found.all_inside_fraction is not None:
+        inside = (
+            f"; their intervals hold {100 * found.inside_fraction:.0f} % of them, and "
+            f"{100 * found.all_inside_fraction:.0f} % of all {found.num_all:,} published times"
+        )
+    return (
+        f"{lacking}mean error of the time on {count(found.num_steps, 'published step')} of "
+        f"{found.found} ({', '.join(found.accelerators)}{unmeasured}): "
+        f"{100 * found.mean_error:.1f} %{groups}{inside}"
+    )
+
+
+def own_runs_in_words(line: Line) -> str:
+    """Return the error on a user's runs, and whether the constants were fitted to them."""
+    words = (
+        f"{count(line['num_rows'], 'step')} of {line['reference']}"
+        f"{_of_runs(line)}: mean error {100 * line[_ERROR]:.1f} %"
+    )
+    if line["num_fitted_rows"]:
+        which = "them" if line["num_fitted_rows"] == line["num_rows"] else "some of them"
+        words += f", with profile {line['profile']}, which was fitted to {which}"
+    return words
+
+
+def _of_runs(line: Line) -> str:
+    """Return the models and the accelerators of a user's runs."""
+    return f" ({line['models'] or 'own models'} on {line['accelerators']})"
+
+
+def _assumed(answer: PlanAnswer) -> str:
+    """Return what the time rests on: number format, batch, and the time that is lost."""
+    run = answer.run
+    precision = run.problem.get("precision")
+    words = [] if precision is None else [str(precision).upper()]
+    words.append(f"batch {run.batch:,}")
+    if run.terms.goodput is None:
+        lost = run_time_in_words(answer.best["training_seconds"] / _USUAL_GOODPUT)
+        words.append(f"goodput 1: no lost time (--goodput {_USUAL_GOODPUT:g} makes it {lost})")
+    else:
+        words.append(f"goodput {run.goodput:g}")
+    return ", ".join(words)
+
+
+def _likely_to_fit(room: float | None) -> str:
+    """Return how likely a layout fits in memory, of one that is estimated to fit."""
+    return "" if room is None else f"; {percent_in_words(room)} likely to fit"
+
+
+def percent_in_words(share: float) -> str:
+    """Return a probability in whole percent, but never as certain."""
+    return "over 99 %" if share > 0.994 else f"{100 * share:.0f} %"
+
+
+def _safer(answer: PlanAnswer, spare: float) -> str:
+    """Return the fastest layout that leaves enough memory free, with its time."""
+    safer, room = answer.safer, answer.uncertainty.room
+    least = (
+        f"{100 * spare:.0f} % of the memory free"
+        if room is None
+        else f"{percent_in_words(SAFE)} likely to fit"
+    )
+    if safer is None:
+        return f"no layout on {answer.num_gpus:,} GPUs is {least}"
+    slower = 100 * (safer["step_seconds"] / answer.best["step_seconds"] - 1)
+    own = room_probability(answer.run, safer)
+    how = least if own is None else f"{percent_in_words(own)} likely to fit"
+    return (
+        f"{run_time_in_words(safer['training_seconds'])} ({slower:+.1f} %), "
+        f"{safer['memory_bytes'] / 1e9:.1f} GB, {how}: {layout_line(answer, safer)}"
     )
 
 
@@ -101,12 +197,6 @@ def _energies(answer: PlanAnswer) -> list[str]:
     return found
 
 
-def _name(line: Line) -> str:
-    """Return the name of a group of published steps."""
-    table = str(line["reference"]).removeprefix("published_")
-    return table if line["published_group"] == OWN else line["published_group"]
-
-
 def _amount(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
@@ -116,4 +206,12 @@ def _dollars(amount: float) -> str:
 
 
 def _line(name: str, text: str) -> str:
-    return f"  {name:<9}  {text}"
+    """Return an entry: its name, then its text in lines of at most `_WIDTH` columns."""
+    return fill(
+        text,
+        _WIDTH,
+        initial_indent=f"  {name:<9}  ",
+        subsequent_indent=" " * 13,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -9,20 +9,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from estimators.accelerators import product_of
-from estimators.interval import ENDS, STEP, fit_probability, has_interval
+from estimators.interval import ENDS, STEP, fit_probability, has_interval, memory_that_fits
 from warehouse.ask.explain import explain
 from warehouse.database.cached import cached
 from warehouse.evaluate.inputs import evaluate_intervals, evaluate_rows, resolve_rows
 from warehouse.evaluate.one import show_configuration
-from warehouse.plan.errors import known_errors, memory_errors, stored_errors
+from warehouse.plan.errors import known_errors, memory_errors, own_run_errors, stored_errors
+from warehouse.plan.track_record import track_record
 
 if TYPE_CHECKING:
     from estimators.contract import Catalog
     from warehouse.ask.explain import Explanation
     from warehouse.plan.queries import QueryCache
     from warehouse.plan.question import TrainingRun
+    from warehouse.plan.track_record import TrackRecord
 
 Line = Mapping[str, Any]
+
+
+SAFE = 0.9
+"""Probability of room from which on a layout counts as safe, as of the interval of its time."""
+
+ASSUMED_SPARE = 0.05
+"""Share of the memory that a layout should leave free where the errors of the memory are not
+known: the estimate has no fragmentation and no buffers of libraries. No source gives a figure."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +54,10 @@ class Uncertainty:
         the number of rows compared and published.
     memory
         Errors of the memory, by table of measured runs.
+    own_runs
+        Errors of the time on the user's own runs, by name and profile.
+    record
+        Errors on the published steps that are most like the run; None where none is compared.
     unlike
         Properties of the run that no published step has.
     queries
@@ -60,6 +74,8 @@ class Uncertainty:
     explain_command: str
     errors: Sequence[Line]
     memory: Sequence[Line]
+    own_runs: Sequence[Line]
+    record: TrackRecord | None
     unlike: Sequence[str]
     queries: Mapping[str, str]
     note: str
@@ -84,12 +100,11 @@ def uncertainty(run: TrainingRun, ask: QueryCache, layout: Line, num_gpus: int) 
             likely, extreme = found.likely, found.extreme
     asked = {"accuracy": stored_errors(run), "memory_accuracy": memory_errors(run)}
     errors = known_errors(run, ask)
+    if errors.own_runs:
+        asked["own_runs"] = own_run_errors(run)
     if not errors.is_stored:
         del asked["accuracy"]
-    room = None
-    if "fit_probability" in run.estimator.relations[0].outputs:
-        memory_bytes = np.array([float(layout["memory_bytes"])])
-        room = float(fit_probability(memory_bytes, float(layout["hbm_bytes"]), catalog)[0])
+    room = room_probability(run, layout)
     return Uncertainty(
         room,
         likely,
@@ -97,11 +112,39 @@ def uncertainty(run: TrainingRun, ask: QueryCache, layout: Line, num_gpus: int) 
         command,
         errors.steps,
         errors.memory,
+        errors.own_runs,
+        track_record(run, ask),
         unlike_published(run, catalog),
         asked,
         errors.note,
         found,
     )
+
+
+def room_probability(run: TrainingRun, layout: Line) -> float | None:
+    """Return the probability that a GPU has room for a layout; None where it is not known."""
+    if not _knows_room(run):
+        return None
+    memory_bytes = np.array([float(layout["memory_bytes"])])
+    return float(fit_probability(memory_bytes, float(layout["hbm_bytes"]), run.catalog)[0])
+
+
+def spare_wanted(run: TrainingRun, layout: Line) -> float | None:
+    """Return the share of the memory that a layout should leave free; None where none is known.
+
+    With it, a GPU has room with a probability of `SAFE`. `ASSUMED_SPARE` takes its place where the
+    errors of the memory are not known.
+    """
+    capacity = layout["hbm_bytes"]
+    if layout["memory_bytes"] is None or capacity is None:
+        return None
+    if not _knows_room(run):
+        return ASSUMED_SPARE
+    return max(1 - memory_that_fits(SAFE, 1.0, run.catalog), 0.0)
+
+
+def _knows_room(run: TrainingRun) -> bool:
+    return "fit_probability" in run.estimator.relations[0].outputs
 
 
 def with_intervals(run: TrainingRun, layouts: Sequence[Line], num_gpus: int) -> list[Line]:

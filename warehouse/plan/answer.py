@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from warehouse.plan import queries
-from warehouse.plan.accuracy import Uncertainty, uncertainty, with_intervals
+from warehouse.plan.accuracy import Uncertainty, spare_wanted, uncertainty, with_intervals
 from warehouse.plan.compare import best_counts, compare_counts, why_no_layout_fits
 
 if TYPE_CHECKING:
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from warehouse.plan.search import Sweep
 
 Line = Mapping[str, Any]
-
-NEAR_CAPACITY = 0.05
-"""Share of the memory that a layout should leave free: the estimate has no fragmentation and no
-buffers of libraries. Assumed: no source gives a figure."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +31,10 @@ class PlanAnswer:
         The best layouts on them, best first.
     other_kind
         The best layout that differs from the best in a degree, recomputation or ZeRO stage.
-    roomier
-        The best layout that leaves `NEAR_CAPACITY` of the memory free, where the best one does not.
+    spare_wanted
+        Share of the memory that the best layout should leave free and does not; None where it does.
+    safer
+        The best layout that leaves it free; None where there is none, or the best does.
     counts
         Every GPU count that was tried, with the figures of its best layout and a note.
     within_limits
@@ -54,7 +52,8 @@ class PlanAnswer:
     problem_id: int
     layouts: Sequence[Line]
     other_kind: Line | None
-    roomier: Line | None
+    spare_wanted: float | None
+    safer: Line | None
     counts: Sequence[Line]
     within_limits: frozenset[int]
     costs: Sequence[Line]
@@ -78,17 +77,6 @@ class PlanAnswer:
     def own_count(self) -> Line:
         """The line of `counts` of the GPU count that is taken."""
         return next(line for line in self.counts if line["num_gpus"] == self.num_gpus)
-
-    @property
-    def is_near_capacity(self) -> bool:
-        """Whether the best layout leaves little memory free."""
-        return is_near_capacity(self.best)
-
-
-def is_near_capacity(layout: Line) -> bool:
-    """Return whether a layout leaves less than `NEAR_CAPACITY` of the memory free."""
-    spare, memory = layout["headroom_bytes"], layout["hbm_bytes"]
-    return spare is not None and memory is not None and spare < NEAR_CAPACITY * memory
 
 
 def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top: int) -> PlanAnswer:
@@ -121,14 +109,17 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
     with ask.layouts_of(run, problem):
         best = ask(asked["layouts"])[0]
         asked["other_kind"] = queries.best_layouts(run, problem, 1, unlike=best)
-        if is_near_capacity(best):
-            asked["roomier"] = queries.best_layouts(run, problem, 1, NEAR_CAPACITY)
+        spare = spare_wanted(run, best)
+        if spare is not None and best["headroom_bytes"] >= spare * best["hbm_bytes"]:
+            spare = None
+        if spare is not None:
+            asked["safer"] = queries.best_layouts(run, problem, 1, spare)
         of_counts = ("counts", "least_memory")
         found = {name: ask(query) for name, query in asked.items() if name not in of_counts}
     found |= {name: ask(asked[name]) for name in of_counts}
-    groups = [found.get(name, []) for name in ("layouts", "other_kind", "roomier")]
+    groups = [found.get(name, []) for name in ("layouts", "other_kind", "safer")]
     lines = iter(with_intervals(run, [*chain(*groups)], num_gpus))
-    layouts, other_kind, roomier = (list(islice(lines, len(group))) for group in groups)
+    layouts, other_kind, safer = (list(islice(lines, len(group))) for group in groups)
     sure = uncertainty(run, ask, best, num_gpus)
     return PlanAnswer(
         run,
@@ -136,7 +127,8 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
         problem,
         layouts,
         next(iter(other_kind), None),
-        next(iter(roomier), None),
+        spare,
+        next(iter(safer), None),
         _all_counts(found["counts"], found["least_memory"], last),
         frozenset(line["num_gpus"] for line in kept),
         [{**line, "option": _option_of_price(line)} for line in found["costs"]],

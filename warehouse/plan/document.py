@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from warehouse.plan.accuracy import room_probability
 from warehouse.plan.queries import STEP_PARTS
 from warehouse.show.values import json_value
 
@@ -40,7 +41,8 @@ def document(answer: PlanAnswer, top: int) -> dict[str, Any]:
             "layouts": list(answer.layouts[:top]),
             "runner_up": answer.runner_up,
             "other_kind": answer.other_kind,
-            "roomier": answer.roomier,
+            "safer": answer.safer,
+            "safer_room_probability": answer.safer and room_probability(run, answer.safer),
             "costs": list(answer.costs),
             "energies": list(answer.energies),
             "published_runs": list(answer.published_runs),
@@ -51,6 +53,8 @@ def document(answer: PlanAnswer, top: int) -> dict[str, Any]:
             "extreme_training_seconds": sure.extreme and [steps * end for end in sure.extreme],
             "unlike_published": list(sure.unlike),
             "errors": list(sure.errors),
+            "own_runs": list(sure.own_runs),
+            "track_record": None if sure.record is None else vars(sure.record),
             "room_probability": sure.room,
             "memory_errors": list(sure.memory),
             "errors_note": sure.note or None,

@@ -19,6 +19,7 @@ from estimators.accelerators import product_of
 from warehouse.calibrate.references import MEASUREMENTS, OTHER, OWN
 from warehouse.database.cached import cached
 from warehouse.database.sql_text import literal
+from warehouse.evaluate.profiles import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,6 +42,8 @@ class Errors:
         Whether any of them is that of a table that is stored whole.
     memory
         Errors of the memory, by table of measured runs.
+    own_runs
+        Errors of the time on the user's own runs, by name and profile.
     note
         Tables that are compared in part or not at all, and how to compare them.
     """
@@ -48,6 +51,7 @@ class Errors:
     steps: Sequence[Line]
     is_stored: bool
     memory: Sequence[Line]
+    own_runs: Sequence[Line]
     note: str
 
 
@@ -60,20 +64,23 @@ def known_errors(run: TrainingRun, ask: QueryCache) -> Errors:
         sorted(run.mends),
         product_of(run.catalog, run.problem["accelerator"]),
         run.problem.get("profile"),
+        int(run.problem.get("num_experts") or 1) > 1,
         sorted(state.items()),
     )
-    found = cached("errors", facts, lambda: _found(run, ask, is_measured=state["num_cells"] > 0))
+    found = cached("errors", facts, lambda: _found(run, ask, state))
     return Errors(**found)
 
 
-def _found(run: TrainingRun, ask: QueryCache, *, is_measured: bool) -> dict[str, Any]:
+def _found(run: TrainingRun, ask: QueryCache, state: Line) -> dict[str, Any]:
     """Return the attributes of `Errors`."""
     from warehouse.plan.evaluated_errors import errors_of_steps, measured_errors  # takes polars
 
-    # without a cell that may have a measured configuration neither query finds a row
+    # without a cell that may have a measured configuration no query finds a row
+    is_measured = state["num_cells"] > 0
     stored, memory = (
         ask(query(run)) if is_measured else [] for query in (stored_errors, memory_errors)
     )
+    own = ask(own_run_errors(run)) if is_measured and state["measurements"] else []
     steps, is_stored, note = errors_of_steps(run, stored, run.catalog)
     if run.estimator.takes_published_steps:
         measured, measured_memory = measured_errors(run, run.catalog)
@@ -83,6 +90,7 @@ def _found(run: TrainingRun, ask: QueryCache, *, is_measured: bool) -> dict[str,
         "steps": [dict(line) for line in steps],
         "is_stored": is_stored,
         "memory": [dict(line) for line in memory],
+        "own_runs": [dict(line) for line in own],
         "note": note,
     }
 
@@ -125,8 +133,52 @@ from megatron_comparison
 where
     estimator = {literal(run.estimator.name)} and variant = {literal(run.variant)}
     and reference <> {literal(MEASUREMENTS)}
+    and reference not in (select measurement.reference from measurement)
 group by reference, is_own_framework
 order by reference, published_group"""
+
+
+def own_run_errors(run: TrainingRun) -> str:
+    """Return the query of the errors of the time on the user's own runs, by name and profile.
+
+    The runs are compared with the estimates of the plan's profile, where these are stored; else
+    with those of the published constants. A profile is fitted to a run if a row that it was fitted
+    to has the run's name and time.
+    """
+    profile = str(run.problem.get("profile") or DEFAULT)
+    return f"""\
+with compared as (
+    select
+        *,
+        coalesce(profile, {literal(DEFAULT)}) as constants
+    from measurement_comparison
+    where
+        estimator = {literal(run.estimator.name)} and variant = {literal(run.variant)}
+        and coalesce(profile, {literal(DEFAULT)}) in ({literal(DEFAULT)}, {literal(profile)})
+)
+
+select
+    compared.reference,
+    compared.constants as profile,
+    string_agg(distinct compared.model, ', ' order by compared.model) as models,
+    string_agg(distinct compared.accelerator, ', ' order by compared.accelerator) as accelerators,
+    count(*) as num_rows,
+    avg(abs(compared.time_relative_error)) as time_mean_absolute_relative_error,
+    max(abs(compared.time_relative_error)) as time_max_absolute_relative_error,
+    avg(compared.time_relative_error) as time_bias,
+    count(fitted.published_row) as num_fitted_rows
+from compared
+left join calibration_row as fitted
+    on
+        compared.constants = fitted.profile
+        and compared.measured_row = fitted.published_row
+        and compared.measured_step_seconds = fitted.published_step_seconds
+group by compared.reference, compared.constants
+qualify
+    compared.constants = {literal(profile)}
+    or not bool_or(compared.constants = {literal(profile)})
+        over (partition by compared.reference)
+order by compared.reference"""
 
 
 def memory_errors(run: TrainingRun) -> str:

@@ -265,15 +265,15 @@ def _limits(answer: PlanAnswer) -> list[str]:
         f"{longest[0].upper()}{longest[1:]} takes most of a step. Of {step:.4g} s: "
         f"{', '.join(shares)}."
     ]
-    second, other, roomier = answer.runner_up, answer.other_kind, answer.roomier
+    second, other, safer = answer.runner_up, answer.other_kind, answer.safer
     if second is not None:
         lines.append(f"The runner-up, {layout_in_words(second)}, is {_longer(answer, second)}.")
     if other is not None and other != second:
         words = layout_in_words(other)
         lines.append(f"The best layout of another kind, {words}, is {_longer(answer, other)}.")
-    if roomier is not None:
-        time = in_words("training_seconds", roomier["training_seconds"])
-        words = f"{layout_in_words(roomier)} leaves more free and takes {time}."
+    if safer is not None:
+        time = in_words("training_seconds", safer["training_seconds"])
+        words = f"{layout_in_words(safer)} leaves more free and takes {time}."
         lines.append(f"The memory is nearly full. {words}")
     return lines
 

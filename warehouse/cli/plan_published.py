@@ -1,0 +1,127 @@
+"""Published runs of a plan's model: how far the plan is from each, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from estimators.accelerators import product_behind
+from warehouse.show.units import run_time_in_words, run_times_in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from warehouse.plan.answer import PlanAnswer
+
+    Line = Mapping[str, Any]
+
+
+def published_rows(answer: PlanAnswer) -> list[dict[str, Any]]:
+    """Return the published runs for a table: hours, and days on the plan's GPUs."""
+    return [
+        {
+            **{name: line[name] for name in ("model", "run_kind", "accelerator", "num_gpus")},
+            **{name: line[name] for name in ("dataset_tokens", "gpu_hours")},
+            "planned_gpu_hours": line["planned_gpu_hours"],
+        }
+        for line in answer.published_runs
+    ]
+
+
+def published_lines(answer: PlanAnswer) -> Iterator[str]:
+    """Yield for each published run whether it is inside the interval, and why it differs."""
+    commands = []
+    for line in answer.published_runs:
+        name = f"{line['model']} ({line['run_kind']})"
+        if not _is_same_product(answer, line):
+            yield (
+                f"{name}: other GPUs ({line['accelerator']}) than the plan's, so hours and days do "
+                "not compare"
+            )
+            continue
+        yield f"{name}: {_place(answer, line)}"
+        yield f"{name}: {'; '.join(_reasons(answer, line))}"
+        if (command := _command(answer, line)) and command not in commands:
+            commands.append(command)
+    for command in commands:
+        yield f"plan it with the published settings: {command}"
+
+
+def _is_same_product(answer: PlanAnswer, line: Line) -> bool:
+    """Return whether a run was on the accelerator of the plan, by any name of it."""
+    catalog = answer.run.catalog
+    theirs = catalog.known("accelerator", str(line["accelerator"]))
+    product = product_behind(catalog, answer.run.problem["accelerator"])
+    return theirs is not None and theirs is catalog.known("accelerator", str(product))
+
+
+def _place(answer: PlanAnswer, line: Line) -> str:
+    """Return the days of a run's hours on the plan's GPUs, and whether the interval has them."""
+    plan = answer.best["training_seconds"]
+    seconds = plan / line["planned_share"]
+    words = (
+        f"its GPU-hours are {run_time_in_words(seconds)} on {answer.num_gpus:,} GPUs, the plan "
+        f"{run_time_in_words(plan)}"
+    )
+    likely = answer.uncertainty.likely
+    if likely is None:
+        return words
+    steps = plan / answer.best["step_seconds"]
+    low, high = (end * steps for end in likely)
+    where = "inside" if low <= seconds <= high else "below" if seconds < low else "above"
+    return f"{words}; that is {where} the interval of {run_times_in_words(low, high)}"
+
+
+def _reasons(answer: PlanAnswer, line: Line) -> list[str]:
+    """Return why a run's hours differ from the plan's, as far as its settings are published."""
+    run, best = answer.run, answer.best
+    lost = (
+        "its hours include lost time, the plan none (goodput 1)"
+        if run.goodput == 1
+        else f"the plan has goodput {run.goodput:g}"
+    )
+    precision, batch = line["published_precision"], line["global_batch_size"]
+    own = str(run.problem.get("precision") or "") or None
+    differs = []
+    if precision is not None and own is not None and precision != own:
+        differs.append((precision.upper(), own.upper()))
+    if batch is not None and batch != run.batch:
+        differs.append((f"a batch of {batch:,}", f"{run.batch:,}"))
+    found = [lost]
+    if differs:
+        theirs, ours = (" and ".join(each) for each in zip(*differs, strict=True))
+        found.append(f"it used {theirs}, the plan assumes {ours}")
+    unknown = [
+        name for name, value in (("number format", precision), ("batch", batch)) if value is None
+    ]
+    if unknown:
+        verb = "is" if len(unknown) == 1 else "are"
+        found.append(f"its {' and '.join(unknown)} {verb} not published")
+    if best["mfu"] is not None and precision in (None, own):
+        found.append(
+            f"its hours are {100 * best['mfu'] * line['planned_share']:.0f} % of the peak, the "
+            f"plan's {100 * best['mfu']:.0f} %"
+        )
+    return found
+
+
+def _command(answer: PlanAnswer, line: Line) -> str:
+    """Return the command that plans the run with what is published; empty if it is the plan."""
+    run = answer.run
+    inputs = {k: v for k, v in run.request.inputs.items() if k != "nvlink_size"}
+    known = {
+        name: line[column]
+        for name, column in (("precision", "published_precision"), ("number_recipe",) * 2)
+        if line[column] is not None and name in run.estimator.problem_columns
+    }
+    batch = line["global_batch_size"] or run.batch
+    gpus = line["num_gpus"] or answer.num_gpus
+    same = all(run.problem.get(name) == value for name, value in known.items())
+    if same and batch == run.batch:
+        return ""
+    pairs = {**inputs, **known}
+    words = [
+        f"warehouse plan --model {run.model} --accelerator '{run.problem['accelerator']}'",
+        f"--gpus {gpus} --tokens {line['dataset_tokens'] / 1e12:g}T --batch {batch}",
+        *(f"{name}={value}" for name, value in pairs.items()),
+    ]
+    return " ".join(words)

@@ -1,0 +1,219 @@
+"""How far the estimator was from the published steps that are most like a plan.
+
+Steps are alike if they are of the same kind of model (dense, or a mixture of experts), with
+products in the same number format, on GPUs of the same architecture. Where fewer than `ENOUGH` are,
+conditions are dropped in the order of `_RELAXED`. The user's own runs never count here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from statistics import mean, median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from estimators.accelerators import product_behind, product_of
+from warehouse.database.cached import cached
+from warehouse.database.sql_text import literal
+from warehouse.plan.errors import measured_state
+
+if TYPE_CHECKING:
+    from estimators.contract import Catalog
+    from warehouse.plan.question import TrainingRun
+
+    Line = Mapping[str, Any]
+    Ask = Callable[[str], Sequence[Line]]
+    """Returns the rows of a query."""
+
+ENOUGH = 5
+"""Steps of which a mean error is shown. Assumed: fewer are often one table's neighbouring rows."""
+
+DENSE, MIXTURE = "dense models", "mixtures of experts"
+SIXTEEN_BITS = "16 bits"
+
+_CONDITIONS = ("kind", "architecture", "number_format")
+_RELAXED = (
+    _CONDITIONS,
+    ("kind", "architecture"),
+    ("kind", "number_format"),
+    ("kind",),
+    (),
+)
+"""Conditions that steps must meet, the first of them that enough steps meet."""
+
+
+@dataclass(frozen=True)
+class TrackRecord:
+    """The errors of the time on the published steps that are most like a plan.
+
+    Attributes
+    ----------
+    wanted, found
+        What steps like the plan are of, and what the compared ones are of, in words. They differ
+        where too few steps are like the plan.
+    num_like
+        Published steps that meet every condition.
+    accelerators
+        Those that the compared steps were measured on.
+    unmeasured
+        The accelerator of the plan if no published step is on it, else empty.
+    num_steps, num_groups
+        Compared steps, and the groups of their tables.
+    mean_error, middle_error, worst_error
+        Mean size of the relative error of the time: of all compared steps, of the group in the
+        middle, and of the worst group.
+    worst_group
+        Name of the worst group.
+    inside_fraction
+        Share of the compared times inside the interval of their estimate; None without intervals.
+    num_all, all_inside_fraction
+        Published steps of all kinds with an estimate, and the share of their times inside.
+    """
+
+    wanted: str
+    found: str
+    num_like: int
+    accelerators: Sequence[str]
+    unmeasured: str
+    num_steps: int
+    num_groups: int
+    mean_error: float
+    middle_error: float
+    worst_error: float
+    worst_group: str
+    inside_fraction: float | None
+    num_all: int
+    all_inside_fraction: float | None
+
+
+def track_record(run: TrainingRun, ask: Ask) -> TrackRecord | None:
+    """Return the errors on the published steps most like a run; None where none is compared."""
+    steps = compared_steps(run, ask)
+    catalog = run.catalog
+    lines: list[Line] = [{**step, **kind_of(step, catalog)} for step in steps]
+    # steps of programs that the estimator has no constants of say little of the others
+    own = [line for line in lines if line["is_own_framework"]]
+    if not own:
+        return None
+    wanted = kind_of(run.problem, catalog)
+    product = str(product_of(catalog, run.problem["accelerator"]))
+
+    def alike(names: Sequence[str]) -> list[Line]:
+        return [line for line in own if all(line[name] == wanted[name] for name in names)]
+
+    conditions = next(names for names in _RELAXED if len(alike(names)) >= ENOUGH or not names)
+    kept = sorted(alike(conditions), key=_group)
+    errors = {name: mean(_sizes(group)) for name, group in _grouped(kept)}
+    worst = max(errors, key=lambda name: errors[name])
+    return TrackRecord(
+        _in_words(wanted, _CONDITIONS),
+        _in_words(wanted, conditions),
+        len(alike(_CONDITIONS)),
+        sorted({str(line["accelerator"]) for line in kept}),
+        "" if product in {line["accelerator"] for line in lines} else product,
+        len(kept),
+        len(errors),
+        mean(_sizes(kept)),
+        median(errors.values()),
+        errors[worst],
+        worst,
+        _inside(kept),
+        len(lines),
+        _inside(lines),
+    )
+
+
+def kind_of(values: Mapping[str, Any], catalog: Catalog) -> dict[str, str]:
+    """Return what decides whether steps are alike: kind of model, architecture, number format."""
+    product = product_behind(catalog, values.get("accelerator"))
+    row = catalog.known("accelerator", str(product)) or {}
+    precision = str(values.get("precision") or "")
+    return {
+        "kind": MIXTURE if int(values.get("num_experts") or 1) > 1 else DENSE,
+        "architecture": str(row.get("architecture") or values.get("accelerator")),
+        "number_format": precision.upper() if precision in ("fp8", "fp4") else SIXTEEN_BITS,
+    }
+
+
+def _in_words(kind: Mapping[str, str], names: Sequence[str]) -> str:
+    """Return what steps are of that meet some of the conditions."""
+    words = kind["kind"] if "kind" in names else "models of every kind"
+    if "number_format" in names:
+        words += f" in {kind['number_format']}"
+    if "architecture" in names:
+        words += f" on {kind['architecture']} GPUs"
+    return words
+
+
+def _group(line: Line) -> str:
+    """Return the name of a step's group of its table."""
+    table = str(line["reference"]).removeprefix("published_")
+    return str(line["published_group"]) if table == "measurement" else table
+
+
+def _grouped(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
+    return [(name, list(group)) for name, group in groupby(lines, key=_group)]
+
+
+def _sizes(lines: Sequence[Line]) -> list[float]:
+    return [abs(line["time_relative_error"]) for line in lines]
+
+
+def _inside(lines: Sequence[Line]) -> float | None:
+    known = [line["is_inside_interval"] for line in lines if line["is_inside_interval"] is not None]
+    return mean(map(float, known)) if known else None
+
+
+# ---- the steps ----
+
+
+def compared_steps(run: TrainingRun, ask: Ask) -> list[Line]:
+    """Return every published step that has an estimate, with its error.
+
+    An estimator that takes published steps evaluates all of them, once an installation. Of another
+    those count that are stored.
+    """
+    facts: tuple[object, ...] = (np.__version__, run.estimator.name, sorted(run.mends))
+    if run.estimator.takes_published_steps:
+        make = partial(_evaluated, run)
+    else:
+        [state] = ask(measured_state(run))
+        facts = (*facts, sorted(state.items()))
+        make = partial(_stored, run, ask, has_cells=state["num_cells"] > 0)
+    found: list[Line] = cached("track-record", facts, make)
+    return found
+
+
+def _evaluated(run: TrainingRun) -> list[dict[str, Any]]:
+    from warehouse.plan.compared_steps import evaluated_steps  # takes polars
+
+    return evaluated_steps(run)
+
+
+def _stored(run: TrainingRun, ask: Ask, *, has_cells: bool) -> list[dict[str, Any]]:
+    found = ask(stored_steps(run)) if has_cells else []
+    if not found:
+        return []
+    from warehouse.plan.compared_steps import with_kinds  # takes polars
+
+    return with_kinds(found)
+
+
+def stored_steps(run: TrainingRun) -> str:
+    """Return the query of those published steps that are stored, with their errors."""
+    return f"""\
+select
+    reference,
+    published_row,
+    time_relative_error,
+    is_inside_interval
+from megatron_comparison
+where
+    estimator = {literal(run.estimator.name)} and variant = {literal(run.variant)}
+    and time_relative_error is not null
+    and reference not in (select measurement.reference from measurement)
+order by reference, published_row"""
