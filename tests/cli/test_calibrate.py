@@ -142,7 +142,11 @@ def test_a_name_that_is_taken_is_refused_unless_replaced(
         (["nothing"], 3, "known: published_megatron_scaling"),
         (["missing.csv"], 3, "there is no such file"),
         (["published_megatron_scaling", "--replace"], 2, "`--replace` needs --name"),
-        (["published_megatron_scaling", "--rows", "row=1.7B"], 3, "needs more than 1 rows"),
+        (
+            ["published_megatron_scaling", "--rows", "row=1.7B"],
+            3,
+            "at least 2 rows are needed; given: 1",
+        ),
         (["published_megatron_scaling", "--fit", "nonsense"], 3, "no constant that can be fitted"),
         (["published_training_stage"], 3, "--rows accelerator=..."),
     ],

@@ -7,7 +7,9 @@ import json
 import pytest
 
 from tests.shared import Command, Quickstart
+from warehouse.cli.common import put_for_people
 from warehouse.cli.display import fitted
+from warehouse.show.units import for_people
 
 RANK = ("rank", "--model", "gpt3_1T", "--num-gpus", 4096)
 
@@ -99,3 +101,24 @@ def test_long_lines_are_broken_between_words_for_a_terminal_alone() -> None:
         "             on",
         "next: warehouse rank --db x",
     ]
+
+
+def test_a_terminal_keeps_errors_and_high_ends_before_numbers_of_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def shown(width: int, *columns: str) -> set[str]:
+        monkeypatch.setattr("warehouse.cli.display.terminal_width", lambda *_: width)
+        put_for_people(columns, [[0.5] * len(columns)])
+        heading = capsys.readouterr().out.splitlines()[0]
+        headings, _ = for_people(columns, [[0.5] * len(columns)])
+        return {c for c, h in zip(columns, headings, strict=True) if f" {h} " in f" {heading} "}
+
+    errors = ("time_mean_absolute_relative_error", "time_bias", "time_max_absolute_relative_error")
+    kept = shown(60, "num_rows", "num_published", "figures", *errors)
+    assert kept == set(errors)
+    ends = ("low_step_seconds", "high_step_seconds")
+    assert shown(22, "rank", *ends) == {"rank", "high_step_seconds"}
+    measured = ("estimator", "profile", "model", "measured_step_seconds", "time_relative_error")
+    assert shown(34, *measured) >= {"measured_step_seconds", "time_relative_error"}

@@ -174,6 +174,24 @@ def test_the_report_says_how_far_the_estimates_are(
     assert "time error %" in out
 
 
+def test_a_run_that_does_not_fit_by_its_estimate_is_named(
+    warehouse: Command, measure: Measure, runs: Callable[..., Path]
+) -> None:
+    # 7 G parameters on one GPU: 18 bytes each are 126 GB
+    text = (
+        "run,model,accelerator,num_gpus,global_batch_size,step_seconds\n"
+        "large,llama2_7B,H100,1,8,9\nsmall,gpt3_1.3B,H100,8,64,0.6\n"
+    )
+    file = runs(text)
+    _, _, err = warehouse("measure", file, "--db", measure.database)
+    [line] = [each for each in err.splitlines() if "does not fit" in each]
+    [large, _] = measure(file, "--replace")
+    excess = (large["memory_bytes"] - large["hbm_bytes"]) / 1e9
+    assert (large["fits_memory"], excess > 20) == (False, True)
+    assert line.startswith("training_step: large does not fit by its estimate, ")
+    assert f"the estimate is {excess:,.1f} GB too large or more, or the run differs" in line
+
+
 HEAD = (
     "run,model,accelerator,num_gpus,tensor_parallel,global_batch_size,step_seconds,memory_bytes\n"
 )

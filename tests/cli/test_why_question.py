@@ -110,3 +110,34 @@ def test_no_rounding_is_printed_of_the_best_layout(why: Document, warehouse: Com
     _, out, _ = warehouse("why", *pairs, *own)
     assert "rank 1 of" in out
     assert "e-1" not in out
+
+
+def test_options_of_plan_give_the_same_problem_and_batch(why: Document, warehouse: Command) -> None:
+    layout = ("tensor_parallel=8", "pipeline_parallel=8")
+    options = ("--model", "llama3_70B", "--accelerator", "H100", "--gpus", 1024, "--tokens", "15T")
+    found = why(*options, *layout)
+    assert found["inputs"] == why(*LARGE, *layout[1:], "--tokens", 15e12)["inputs"]
+    _, _, err = warehouse("plan", *options, "--dry-run")
+    batch = found["inputs"]["global_batch_size"]
+    assert f"batch {batch} sequences" in err
+    _, out, _ = warehouse("why", *options, *layout)
+    assert f"batch {batch} sequences (4,194,304 tokens), as `plan` takes for 15 T tokens;" in out
+    assert why(*options, *layout, "--batch", 128)["inputs"]["global_batch_size"] == 128
+    # without tokens it says where they come from
+    _, out, _ = warehouse("why", *LARGE, "pipeline_parallel=8")
+    assert "1.369 T tokens (20 per active parameter, as no --tokens is given)" in out
+    code, _, err = warehouse("why", *options, *layout, "model=llama3_8B")
+    assert code == 3
+    assert "is given twice" in err
+
+
+@pytest.mark.parametrize(
+    ("word", "pair"),
+    [("dp32", "data_parallel=32"), ("pp2", "pipeline_parallel=2"), ("fast", "num_gpus=64")],
+)
+def test_a_word_of_a_layout_is_spelt_out_as_a_pair(
+    warehouse: Command, word: str, pair: str
+) -> None:
+    code, out, err = warehouse("why", *LARGE, word)
+    assert (code, out) == (2, "")
+    assert err.splitlines()[-1] == f"hint: write {pair}"

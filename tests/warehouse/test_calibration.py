@@ -202,11 +202,11 @@ def test_tied_constants_share_a_value(calibrated: Callable[..., Calibration]) ->
 @pytest.mark.parametrize(
     ("asked", "options", "told"),
     [
-        ("gemm_efficiency", {"conditions": ["row=row 1"]}, "needs more than 1 rows"),
+        ("gemm_efficiency", {"conditions": ["row=row 1"]}, "at least 2 rows are needed; given: 1"),
         (
             "gemm_efficiency,tensor_overlap_fraction",
             {"conditions": ["row=row 1,row 2"]},
-            "needs more than 2 rows",
+            "at least 3 rows are needed; given: 2",
         ),
         ("gemm_efficency", {}, "`--fit` gemm_efficency is no constant"),
         ("uses_dropout", {}, "`--fit` uses_dropout is no constant"),

@@ -55,6 +55,8 @@ class LayoutQuery:
         Whether the batch is the estimator's default.
     dataset_tokens
         Tokens of the run that the default batch follows from.
+    is_default_tokens
+        Whether these are `TOKENS_PER_PARAMETER` for each active parameter.
     multiple
         Sequences that the layout takes at once, if the default batch was rounded to a multiple of
         them; else None.
@@ -66,6 +68,7 @@ class LayoutQuery:
     batch: int | None
     is_default_batch: bool = False
     dataset_tokens: float | None = None
+    is_default_tokens: bool = False
     multiple: int | None = None
 
 
@@ -200,7 +203,16 @@ def completed(
     batch = max(round(by_rule / unit), 1) * unit
     texts["global_batch_size"] = str(batch)
     multiple = None if batch == by_rule else unit
-    return LayoutQuery(texts, problem, num_gpus, batch, True, dataset_tokens, multiple)
+    return LayoutQuery(
+        texts,
+        problem,
+        num_gpus,
+        batch,
+        is_default_batch=True,
+        dataset_tokens=dataset_tokens,
+        is_default_tokens=tokens is None,
+        multiple=multiple,
+    )
 
 
 def _problem(

@@ -19,6 +19,7 @@ from estimators.contract import PUBLISHED, Array, Columns
 from warehouse.errors import InputError
 from warehouse.evaluate.inputs import estimated, taken
 from warehouse.evaluate.profiles import Profile
+from warehouse.show.formats import count
 
 if TYPE_CHECKING:
     from estimators.contract import Catalog, Estimator
@@ -258,9 +259,13 @@ def calibrate(steps: Steps, parameters: Sequence[Parameter]) -> Fit:
         raise InputError("no constant is left to fit", "name one with --fit")
     if len(steps) <= len(parameters):
         names = ", ".join(each.name for each in parameters)
+        hint = (
+            "give more rows" if len(parameters) == 1 else "give more rows, or --fit fewer constants"
+        )
         raise InputError(
-            f"fitting {len(parameters)} values ({names}) needs more than {len(steps)} rows",
-            "take more rows, or fewer constants with --fit",
+            f"to fit {count(len(parameters), 'constant')} ({names}), at least "
+            f"{len(parameters) + 1} rows are needed; given: {len(steps)}",
+            hint,
         )
     every = np.arange(len(steps))
     values = fit(steps, parameters)

@@ -17,17 +17,22 @@ if TYPE_CHECKING:
     from warehouse.show.tables import Terminal
 
 HEADLINES = (
-    *("rank_by_time", "rank", "published_group", "published_row", "layout", "step_seconds"),
-    *("training_seconds", "published_training_seconds"),
+    *("rank_by_time", "rank", "published_group", "published_row", "measured_row", "layout"),
+    *("measured_step_seconds", "published_step_seconds", "step_seconds", "time_relative_error"),
+    *("time_mean_absolute_relative_error", "time_bias", "time_max_absolute_relative_error"),
+    *("inside_fraction", "time_median_absolute_relative_error"),
+    *("training_seconds", "published_training_seconds", "high_step_seconds", "low_step_seconds"),
     *("lowest_cost_usd", "cost_usd", "basis", "usd_per_gpu_hour"),
     *("lowest_energy_kwh", "electricity_usd", "lowest_electricity_usd"),
     *("grid", "kg_co2e", "lowest_kg_co2e"),
-    *("relative_error", "time_relative_error", "mean_absolute_relative_error"),
+    *("relative_error", "mean_absolute_relative_error", "bias"),
+    *("max_absolute_relative_error", "memory_relative_error"),
+    *("memory_mean_absolute_relative_error", "memory_bias"),
     *("study", "num_rows", "num_rows_done", "degree", "degree_value"),
     *("model", "accelerator", "num_gpus", "global_batch_size", "seq_len"),
     *("data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel"),
     *("expert_parallel", "zero_stage", "microbatch_size"),
-    *("estimator", "framework", "variant", "bias"),
+    *("estimator", "framework", "variant", "profile"),
     *("mfu", "memory_bytes", "tokens_per_second"),
 )
 """Columns that a narrow terminal keeps, the most important first; the others follow from left to

@@ -31,6 +31,10 @@ _SAID_ONCE = ("variant", "profile", "model", "accelerator", "num_gpus")
 """Columns that a line names if all rows have one value; the table then leaves them out."""
 
 
+_SAID = {"fits_memory", "hbm_bytes"}
+"""Columns that lines say, and the table leaves out."""
+
+
 def measure(
     output: Output,
     file: Annotated[
@@ -116,8 +120,11 @@ def _put(table: Table, output: Output) -> None:
             if len(values[name]) == 1 and None not in values[name]:
                 drop.add(name)
                 say(f"{name} {values[name].pop()}")
-        drop |= {name for name, found in values.items() if found == {None}}
+        drop |= {name for name, found in values.items() if found == {None}} | _SAID
+        if "measured_memory_bytes" in drop:
+            drop.add("compared_memory_bytes")  # with no measured memory
         _say_errors(table)
+        _say_too_large(table)
     put_for_people(columns, rows, output.form, drop=drop)
 
 
@@ -137,3 +144,22 @@ def _say_errors(table: Table) -> None:
                     f"the mean, {max(map(abs, errors)):.1f} % at most, bias "
                     f"{sum(errors) / len(errors):+.1f} %, {count(len(errors), 'run')}"
                 )
+
+
+def _say_too_large(table: Table) -> None:
+    """Say which runs do not fit by their estimate, and what that means: they ran."""
+    columns, rows = table
+    records = [dict(zip(columns, row, strict=True)) for row in rows]
+    for one in records:
+        if one["fits_memory"] is not False:
+            continue
+        excess = one["memory_bytes"] - one["hbm_bytes"]
+        who = one["estimator"]
+        if one["profile"] not in (None, "default"):
+            who += f", profile {one['profile']}"
+        sizes = f"{one['memory_bytes'] / 1e9:,.1f} of {one['hbm_bytes'] / 1e9:,.1f} GB"
+        say(
+            f"{who}: {one['measured_row']} does not fit by its estimate, {sizes}, and yet it ran: "
+            f"the estimate is {excess / 1e9:,.1f} GB too large or more, or the run differs from "
+            "its row, such as in `activation_recompute`, `recompute_modules` or `virtual_pipeline`"
+        )

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from warehouse.ask.terms import whose_prices
+from warehouse.calibrate.references import OWN
 from warehouse.cli.common import batch_in_words, domain_in_words, put, put_for_people
 from warehouse.cli.display import fitted, terminal_width
 from warehouse.cli.plan_published import published_lines, published_rows
@@ -45,8 +46,8 @@ _COUNT_COLUMNS = (
     *("power_watts", "mfu", "memory_bytes"),
 )
 _ERROR_COLUMNS = (
-    *("reference", "published_group", "num_rows", "num_published"),
     *("time_mean_absolute_relative_error", "time_max_absolute_relative_error", "time_bias"),
+    *("num_rows", "num_published"),
 )
 
 
@@ -360,6 +361,7 @@ def _put_uncertainty(report: _Report, answer: PlanAnswer) -> None:
         report.table(
             [
                 {
+                    "published_group": _group_in_words(line),
                     **{name: line[name] for name in _ERROR_COLUMNS},
                     "figures": "stored" if line["is_stored"] else "evaluated now",
                 }
@@ -368,6 +370,14 @@ def _put_uncertainty(report: _Report, answer: PlanAnswer) -> None:
         )
     if sure.note:
         report.line(sure.note)
+
+
+def _group_in_words(line: Line) -> str:
+    """Return a group of published steps: its name, or that of its table."""
+    table = str(line["reference"]).removeprefix("published_")
+    if table == "measurement":
+        return str(line["published_group"])
+    return table if line["published_group"] == OWN else f"{table}, {line['published_group']}"
 
 
 def exceeded_limits(answer: PlanAnswer) -> list[str]:

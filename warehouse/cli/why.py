@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,12 +20,18 @@ from warehouse.cli.common import (
 )
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
+    Accelerator,
     CatalogFile,
     EstimatorName,
+    Framework,
+    GlobalBatchSize,
     Mending,
+    Model,
+    NumGpus,
     Output,
     Profile,
     ReadDatabase,
+    SequenceLength,
     Tokens,
 )
 from warehouse.show.formats import Format, count
@@ -40,11 +47,28 @@ DEFAULT_ESTIMATOR = registry.default("why")
 SHOWN_NEIGHBOURS = 5
 
 
+@dataclass(frozen=True)
+class ProblemOptions:
+    """Options of the problem, as `plan` has them; KEY=VALUE gives the same."""
+
+    model: Model = None
+    accelerator: Accelerator = None
+    num_gpus: NumGpus = None
+    global_batch_size: GlobalBatchSize = None
+    seq_len: SequenceLength = None
+    framework: Framework = None
+
+    def pairs(self) -> list[str]:
+        """Return the options that were given as KEY=VALUE."""
+        return [f"{name}={value}" for name, value in vars(self).items() if value is not None]
+
+
 def why(
     pairs: Annotated[
         list[str],
         typer.Argument(metavar="KEY=VALUE...", help="The layout, as `explain` and `show` take it."),
     ],
+    problem: ProblemOptions,
     mending: Mending,
     output: Output,
     estimator: EstimatorName = DEFAULT_ESTIMATOR,
@@ -60,13 +84,14 @@ def why(
     most (data parallelism follows). If the layout does not fit, it has the excess and the parts of
     the memory. If a rule excludes the layout, it has the rule with the values that it reads.
     Inputs that are not given take defaults, which are shown; the batch is that of `plan`, for
-    --tokens or for 20 tokens per active parameter.
+    --tokens or for 20 tokens per active parameter. --model, --accelerator, --gpus and --batch are
+    those of `plan`, and may be given as KEY=VALUE instead.
     """
     from warehouse.ask.asked import asked_why
 
     chosen = estimator or DEFAULT_ESTIMATOR
     query, found = asked_why(
-        *(db, pairs),
+        *(db, [*problem.pairs(), *pairs]),
         estimator=chosen,
         variant=mending.variant,
         mend=mending.mend,
@@ -116,13 +141,16 @@ def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
 def _rule(query: LayoutQuery) -> str:
     if not query.is_default_batch:
         return ""
+    from warehouse.ask.why import TOKENS_PER_PARAMETER
     from warehouse.show.units import in_words
 
     tokens = in_words("dataset_tokens", query.dataset_tokens or 0)
     words = f", as `plan` takes for {tokens}"
+    if query.is_default_tokens:
+        words += f" ({TOKENS_PER_PARAMETER} per active parameter, as no --tokens is given)"
     if query.multiple is not None:
         words += f", rounded to a multiple of {query.multiple:,}, which the layout takes at once"
-    return f"{words}; global_batch_size= or --tokens gives another"
+    return f"{words}; --batch or --tokens gives another"
 
 
 class _Report:

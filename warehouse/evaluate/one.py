@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from estimators.columns import COLUMNS
 from estimators.contract import Catalog, Columns, Mends, Refusal, RefusedError, Scalar
 from estimators.interval import STEP
 from estimators.names import did_you_mean, nearest_columns
@@ -78,7 +79,7 @@ def read_pairs(
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key.strip():
-            raise UsageError(f"`{pair}` is not of the form key=value", "write num_gpus=64")
+            raise UsageError(f"`{pair}` is not of the form key=value", f"write {_as_pair(pair)}")
         spelt = key.strip().removeprefix("--").replace("-", "_")
         name = estimator.aliases.get(spelt, spelt)
         if name in found:
@@ -93,6 +94,13 @@ def read_pairs(
     if refusals:
         raise RefusedError(refusals)
     return found
+
+
+def _as_pair(word: str) -> str:
+    """Return a word of a layout such as ``dp32`` as key=value; an example if it is none."""
+    short, number = word.rstrip("0123456789"), word[len(word.rstrip("0123456789")) :]
+    name = next((n for n, column in COLUMNS.items() if column.short == short), None)
+    return f"{name}={number}" if name and short and number else "num_gpus=64"
 
 
 def show_configuration(

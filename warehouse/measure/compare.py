@@ -35,8 +35,9 @@ SHOWN = (
     *("measured_step_seconds", "step_seconds", "time_relative_error"),
     *("measured_memory_bytes", "measured_memory_kind", "memory_bytes", "compared_memory_bytes"),
     "memory_relative_error",
+    *("fits_memory", "hbm_bytes"),
 )
-"""Columns of view `measurement_comparison` that a comparison has."""
+"""Columns of view `measurement_comparison` that a comparison has, and the memory of a GPU."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,7 @@ def _narrow(connection: DuckDBPyConnection, name: str) -> None:
 def _compared(connection: DuckDBPyConnection, name: str) -> tuple[tuple[str, ...], list[Row]]:
     query = (
         f"select {', '.join(SHOWN)} from measurement_comparison "
+        "left join (select problem_id, hbm_bytes from problem) using (problem_id) "
         f"where reference = {literal(name)} order by {', '.join(KEY)}, measured_row"
     )
     return SHOWN, list(connection.execute(query).fetchall())
