@@ -132,8 +132,14 @@ def select(
         statement = _sandboxed(connection, sql)
         timed = stack.enter_context(_Stopwatch(connection, limits, bound_process=bound_process))
         statement = timed(lambda: with_values(connection, statement))
-        columns, types = timed(lambda: _header(connection, statement))
-        timed(lambda: connection.execute(_readable(statement, columns, types)))
+        # Run at once: a relation would say its types first, but be planned a second time.
+        timed(lambda: connection.execute(statement))
+        described = connection.description or ()
+        columns = tuple(str(name) for name, *_ in described)
+        types = tuple(str(kind) for _, kind, *_ in described)
+        readable = _readable(statement, columns, types)
+        if readable != statement:
+            timed(lambda: connection.execute(readable))
         # Fetched before the result is returned: most queries that fail do so here.
         block = timed(lambda: connection.fetchmany(_BLOCK_ROWS))
         yield Result(columns, types, _blocks(connection, block, timed))
