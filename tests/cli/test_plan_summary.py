@@ -152,6 +152,12 @@ def test_each_price_and_grid_that_is_given_has_its_figure(
     assert re.fullmatch(
         r"[\d.]+ MWh; [\d.]+ t CO2e on grid France; [\d.]+ t CO2e on grid given", lines["energy"]
     )
+    # two figures, of a year and of none: they are named with both
+    both = warehouse("plan", *QUESTION, "--gpus", 8, *given, "--carbon", "texas", "--db", database)
+    assert "France: annual average, life cycle, 2023" in both[1]
+    assert "Texas (2016): annual average of a US state, 2016" in both[1]
+    assert "figures of different years or kinds do not compare" in both[1]
+    assert "figures of different years or kinds" not in out
     table = out.split("Cost of the best layout\n\n")[1].split("\n\n")[0].splitlines()[2:]
     assert [line.split()[1] for line in table] == ["2.00", "4.00"]
 

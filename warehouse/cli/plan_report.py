@@ -183,8 +183,11 @@ def put_report(answer: PlanAnswer, top: int, form: Format = Format.TABLE) -> Non
     report.table(_with_options(answer.costs, "price_note"), _COST_DROPPED)
     if words := whose_prices(answer.costs):
         report.line(words)
+    report.line("prices of hours include the electricity; of the basis owned it is added")
     report.heading("Energy and carbon of the best layout")
     report.table(_with_options(answer.energies, "power_note"), _COST_DROPPED)
+    for line in grid_lines(answer):
+        report.line(line)
     report.heading("Parts of the step")
     _put_parts(report, answer)
     report.heading("Other GPU counts")
@@ -291,6 +294,17 @@ def bound_by(layout: Line) -> str:
         second = max(rest, key=lambda name: rest[name])
         words += f"; next {second.removesuffix('_seconds')}: {_share(layout, second)} %"
     return words
+
+
+def grid_lines(answer: PlanAnswer) -> list[str]:
+    """Return the year and the kind of each grid's figure, and whether the years differ."""
+    table = answer.run.catalog.tables.get("grid_carbon", {})
+    rows = [row for line in answer.energies if (row := table.get(str(line["grid"])))]
+    words = [f"{row['grid']}: {row['kind']}, {row['year'] or 'no year given'}" for row in rows]
+    lines = [f"carbon of grids, with its kind and year: {'; '.join(words)}"] if words else []
+    if len({(row["kind"], row["year"]) for row in rows}) > 1:
+        lines.append("figures of different years or kinds do not compare")
+    return lines
 
 
 def _put_counts(report: _Report, answer: PlanAnswer) -> None:
