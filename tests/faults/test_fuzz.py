@@ -17,7 +17,7 @@ from hypothesis import given
 from tests.examples import examples
 from tests.faults.fuzz import KINDS, Case, check, is_small
 
-NUMBERS = {"study": 60, "configurations": 50, "runs": 25, "reference": 100, "words": 25}
+NUMBERS = {"study": 60, "configurations": 50, "runs": 25, "reference": 100, "words": 10}
 """Kind of input -> its examples; a run that is taken costs a second."""
 
 
