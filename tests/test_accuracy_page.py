@@ -35,6 +35,7 @@ def test_an_outdated_figure_is_found(database: Path) -> None:
     assert filled(wrong, database, printed) == right != wrong
 
 
+@pytest.mark.long
 def test_the_parts_that_are_left_out_add_up_to_the_step(database: Path) -> None:
     rows = published_rows(database)
     parts = parts_of(rows)

@@ -121,6 +121,7 @@ def test_without_a_name_nothing_is_stored_and_no_database_is_made(
     assert fitted < untuned
 
 
+@pytest.mark.long
 def test_a_name_that_is_taken_is_refused_unless_replaced(
     warehouse: Command, calibrated: Path
 ) -> None:

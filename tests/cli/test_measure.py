@@ -132,6 +132,7 @@ def test_parquet_and_files_without_names_are_taken(
     assert [line["measured_row"] for line in found] == ["row 1", "row 2", "row 3"]
 
 
+@pytest.mark.long
 def test_a_run_with_constants_of_its_own_is_compared_with_them(
     measure: Measure, runs: Callable[..., Path]
 ) -> None:

@@ -189,6 +189,7 @@ num_gpus = 48
 """
 
 
+@pytest.mark.long
 def test_layouts_rank_by_any_column_and_without_a_model_of_memory(
     warehouse: Command, database: Path, tmp_path: Path
 ) -> None:
@@ -408,6 +409,7 @@ def test_where_nothing_was_searched_layouts_are_shown_without_a_rank(
     assert "evaluated alone, without a search: 1 problem" in err
 
 
+@pytest.mark.long
 def test_the_estimator_that_has_rows_of_what_is_asked_answers(
     warehouse: Command, quickstart: Quickstart
 ) -> None:

@@ -58,6 +58,7 @@ def test_the_example_that_is_shown_runs(warehouse: Command, quickstart: Quicksta
         assert len(shown.splitlines()) > 2
 
 
+@pytest.mark.long
 def test_a_macro_shows_its_arguments_and_defaults(
     warehouse: Command, quickstart: Quickstart
 ) -> None:

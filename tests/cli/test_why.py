@@ -28,6 +28,7 @@ def why(warehouse: Command) -> Document:
     return why
 
 
+@pytest.mark.long
 def test_the_rank_is_that_of_the_database(
     why: Document, warehouse: Command, tmp_path: Path
 ) -> None:

@@ -83,6 +83,7 @@ def test_the_shell_of_duckdb_1_refuses_the_same(
         assert hint in error, call
 
 
+@pytest.mark.long
 def test_a_model_that_is_known_and_not_stored_has_no_row(
     stored: duckdb.DuckDBPyConnection,
 ) -> None:
@@ -102,6 +103,7 @@ def test_an_alias_finds_the_accelerator_that_problems_are_stored_under(
         assert stored.execute(query.format(spelling)).fetchall() == expected
 
 
+@pytest.mark.long
 def test_a_model_of_ones_own_is_found_whatever_its_capitals(
     stored: duckdb.DuckDBPyConnection,
 ) -> None:

@@ -135,6 +135,7 @@ def test_a_plan_is_that_of_the_command(reader: Warehouse) -> None:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:left out")
 @pytest.mark.parametrize(("command", "option"), [("cost", "price"), ("energy", "carbon")])
 def test_costs_and_energies_are_those_of_the_command(

@@ -34,6 +34,7 @@ thread.join()
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="its limits are those of glibc")
 def test_columns_that_are_freed_are_not_faulted_in_again() -> None:
     kept, given_back = (

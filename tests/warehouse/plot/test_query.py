@@ -58,6 +58,7 @@ def test_a_query_runs_without_a_filter_and_with_every_one(
         assert set(plot.single) <= set(columns)
 
 
+@pytest.mark.long
 def test_a_filter_reaches_the_scan(quickstarted: duckdb.DuckDBPyConnection) -> None:
     plot = PLOTS["training_days"]
 
