@@ -159,7 +159,8 @@ def test_each_price_and_grid_that_is_given_has_its_figure(
     assert "figures of different years or kinds do not compare" in both[1]
     assert "figures of different years or kinds" not in out
     table = out.split("Cost of the best layout\n\n")[1].split("\n\n")[0].splitlines()[2:]
-    assert [line.split()[1] for line in table] == ["2.00", "4.00"]
+    assert [line.split()[1] for line in table[:2]] == ["2.00", "4.00"]
+    assert table[2:] == ["published prices of rented hours include electricity; owned adds it"]
 
 
 def test_a_budget_is_compared_with_one_price(warehouse: Command, database: Path) -> None:

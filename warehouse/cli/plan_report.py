@@ -183,7 +183,7 @@ def put_report(answer: PlanAnswer, top: int, form: Format = Format.TABLE) -> Non
     report.table(_with_options(answer.costs, "price_note"), _COST_DROPPED)
     if words := whose_prices(answer.costs):
         report.line(words)
-    report.line("prices of hours include the electricity; of the basis owned it is added")
+    report.line("published prices of rented hours include electricity; owned adds it")
     report.heading("Energy and carbon of the best layout")
     report.table(_with_options(answer.energies, "power_note"), _COST_DROPPED)
     for line in grid_lines(answer):
