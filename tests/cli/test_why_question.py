@@ -88,7 +88,7 @@ def test_the_domain_of_a_system_is_as_it_is_sold(why: Document) -> None:
 def test_an_unknown_model_says_how_to_find_one_or_to_give_a_shape(warehouse: Command) -> None:
     code, out, err = warehouse("why", "model=lama3_70B", "num_gpus=8", "accelerator=H100")
     assert (code, out) == (3, "")
-    assert "known: llama3_70B" in err
+    assert "did you mean llama3_70B" in err
     assert 'warehouse sql "select model from model"' in err
 
 

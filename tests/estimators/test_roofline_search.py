@@ -260,7 +260,10 @@ def test_a_space_is_the_product_of_its_values_with_gpu_counts_fastest(catalog: C
         ({"nvlink_size": [0]}, "`nvlink_size` 0 must be at least 1"),
         ({"nvlink_size": [72]}, "`num_gpus` 96 leaves no layout in the whole space"),
         ({"num_gpus": [97]}, "`num_gpus` 97 leaves no layout in the whole space"),
-        ({"model": ["gpt9"]}, '`model` "gpt9" is not in the `model` table\nhint: known: gpt3'),
+        (
+            {"model": ["gpt9"]},
+            '`model` "gpt9" is not in the `model` table\nhint: did you mean gpt3?',
+        ),
         ({"num_heads": [7]}, "`num_heads` 7 does not divide `hidden_size` 12288"),
         ({"hbm_bytes": [-1.0]}, "`hbm_bytes` -1.0 must be at least 1"),
         ({"strategy": ["summa"]}, '`strategy` "summa" is not known'),
