@@ -358,7 +358,14 @@ def fit_probability(memory: Array, capacity: Any, catalog: Catalog) -> Array:
 def memory_that_fits(probability: float, capacity: float, catalog: Catalog) -> float:
     """Return the estimated memory for which a device has room with a probability, in bytes.
 
-    It inverts `fit_probability`; without a deviation it is all that the device has.
+    It inverts `fit_probability`.
+
+    Parameters
+    ----------
+    probability
+        Above 0 and below 1.
+    capacity
+        Memory of the device, in bytes.
     """
     mean, low, high = interval_term(catalog, "memory_error")
     deviation = max(high - low, 0.0) / (2 * QUANTILE)

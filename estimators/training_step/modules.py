@@ -144,7 +144,7 @@ def added(
 
 
 def has_module(values: Values, *modules: str) -> Array:
-    """Return in which rows `recompute_modules` names any of some parts."""
+    """Return whether `recompute_modules` names any of these parts: a flag, or one a row."""
     flags = flags_of(values["recompute_modules"])
     found: Array = np.logical_or.reduce([np.asarray(flags[name]) for name in modules])
     return found

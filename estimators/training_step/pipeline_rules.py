@@ -23,6 +23,7 @@ from estimators.training_step.pipelines import (
     has_text,
     is_placed,
     number,
+    stages_before_output,
 )
 from estimators.training_step.placement import fault
 
@@ -246,24 +247,21 @@ FILLING_RULES = (
 """Rules of how microbatches fill a pipeline."""
 
 STAGES_OF_LOSS = 2.0
-"""Stages that a cast and the loss can take behind the output layer, one each."""
+"""Stages behind the output layer that have work: one casts the logits, the next has the loss."""
 
 
 def _behind_output(values: Values) -> Any:
     """Return the stages behind the one with the output layer, of a program that balances stages.
 
-    A stage takes blocks until its share of the products is exceeded; the cast of the logits and the
-    loss have none, so each goes to the next stage. One more stage is then thought to have the loss.
-    A run of one replica is published in spite of that (a revision that is not known), so layouts
-    with one replica are let pass.
+    The cast of the logits and the loss have no products, so each takes a stage of its own, as far
+    as there are stages. Stages behind these are empty, and `train_step_logs` of nanotron's
+    trainer.py then reads the loss from a stage that has none.
+
+    The rule does not refuse layouts with one replica: a published run has such a layout. Its
+    revision of nanotron is not known.
     """
-    hidden, stages = number(values["hidden_size"]), number(values["pipeline_parallel"], 1.0)
-    layers = np.maximum(number(values["num_layers"], 1.0), 1.0)
-    heads = number(values["num_heads"]) * number(values["head_size"])
-    cost = np.maximum(4 * heads * hidden + 3 * number(values["ffn_hidden_size"]) * hidden, 1.0)
-    each = (layers + number(values["vocab_size"]) * hidden / cost) / np.maximum(stages, 1.0)
-    output = np.minimum(np.ceil(layers / each), stages) - 1
-    return stages - 1 - output
+    stages = np.maximum(number(values["pipeline_parallel"], 1.0), 1.0)
+    return stages - 1 - stages_before_output(values, stages)
 
 
 def _has_group(values: Values) -> Any:

@@ -279,17 +279,35 @@ def _balanced(values: Values, stages: Any) -> tuple[Any, Any]:
     A stage takes layers until its share of the products is exceeded (huggingface/nanotron
     @0e0a27ea src/nanotron/models/base.py build_model, models/llama.py get_block_compute_costs).
     """
-    layers, hidden = values["num_layers"], values["hidden_size"]
-    width = values["num_heads"] * values["head_size"]
-    cost = 4 * width * hidden + 3 * values["ffn_hidden_size"] * hidden
-    # one quotient of whole numbers: a share that is a whole number of layers is exact, and not
-    # exceeded by as many
-    total = layers * cost + values["vocab_size"] * hidden
-    each = total / (stages * cost)
-    # stages before the one that takes the last layer
-    before = np.minimum(np.ceil(layers * stages * cost / total), stages) - 1
+    cost, total = _balanced_products(values)
+    layers, each = values["num_layers"], total / (stages * cost)
+    before = stages_before_output(values, stages)
     taken = np.where(before > 0, np.floor(before * total / (stages * cost)) + 1, 0.0)
     return np.minimum(np.floor(each) + 1, layers), np.maximum(layers - taken, 0.0)
+
+
+def stages_before_output(values: Values, stages: Any) -> Any:
+    """Return the number of stages before the one with the output layer, if balanced.
+
+    One quotient of whole numbers: a share that is a whole number of layers is exact, and that many
+    layers do not exceed it.
+    """
+    cost, total = _balanced_products(values)
+    layers = np.maximum(number(values["num_layers"], 1.0), 1.0)
+    return np.minimum(np.ceil(layers * stages * cost / total), stages) - 1
+
+
+def _balanced_products(values: Values) -> tuple[Any, Any]:
+    """Return the weights that a layer multiplies by, and those of all layers and the output layer.
+
+    Source: huggingface/nanotron @0e0a27ea src/nanotron/models/llama.py get_block_compute_costs. A
+    shape that is not known counts as one weight a layer.
+    """
+    hidden = number(values["hidden_size"])
+    width = number(values["num_heads"]) * number(values["head_size"])
+    cost = np.maximum(4 * width * hidden + 3 * number(values["ffn_hidden_size"]) * hidden, 1.0)
+    layers = np.maximum(number(values["num_layers"], 1.0), 1.0)
+    return cost, layers * cost + number(values["vocab_size"]) * hidden
 
 
 def over_kinds(layers: Mapping[str, Any], figures: Mapping[str, Any]) -> Any:

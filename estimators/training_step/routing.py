@@ -42,6 +42,18 @@ def load_ratio_of(values: Values, layout: Values) -> Any:
 
     Between measured numbers of experts and of ranks the ratio is linear in their logarithms; beyond
     them it is that of the nearest.
+
+    Parameters
+    ----------
+    values
+        `expert_routing` and `num_experts`: one of each, or one a row.
+    layout
+        `expert_parallel`, the ranks that share the experts: one, or one a row.
+
+    Returns
+    -------
+    float or ndarray
+        At least 1, without a unit; 1 where the routing is balanced.
     """
     routing = values["expert_routing"]
     found: Any = 1.0
@@ -55,19 +67,17 @@ def load_ratio_of(values: Values, layout: Values) -> Any:
 
 def _between(table: dict[int, tuple[float, ...]], experts: Any, ranks: Any) -> Any:
     """Return the ratio of a number of experts on a number of ranks."""
-    places = np.log2(np.maximum(np.asarray(ranks, dtype=np.float64), 1.0))
-    by_ranks = np.stack([np.interp(places, range(len(row)), row) for row in table.values()])
+    experts, ranks = (np.asarray(each, dtype=np.float64) for each in (experts, ranks))
+    sizes, places = np.broadcast_arrays(
+        np.log2(np.maximum(experts, 1.0)), np.log2(np.maximum(ranks, 1.0))
+    )
+    by_size = np.stack([np.interp(places, range(len(row)), row) for row in table.values()])
     known = np.log2(np.array(tuple(table), dtype=np.float64))
-    sizes = np.log2(np.maximum(np.asarray(experts, dtype=np.float64), 1.0))
     place = np.interp(sizes, known, range(len(known)))
     low = np.floor(place).astype(np.int64)
     high = np.minimum(low + 1, len(known) - 1)
+    below, above = (
+        np.take_along_axis(by_size, each[np.newaxis], axis=0)[0] for each in (low, high)
+    )
     share = place - low
-    return (1 - share) * _row_of(by_ranks, low) + share * _row_of(by_ranks, high)
-
-
-def _row_of(columns: Any, row: Any) -> Any:
-    """Return one of the rows of a table in each of its columns."""
-    rows, width = np.broadcast_arrays(row, columns[0])
-    flat = columns.reshape(len(columns), -1)
-    return flat[rows.reshape(-1), np.arange(width.size)].reshape(width.shape)
+    return (1 - share) * below + share * above

@@ -150,6 +150,9 @@ def test_rows_with_different_routing_have_ratios_of_their_own() -> None:
     values = {"expert_routing": routing, "num_experts": np.array([8, 8, 256])}
     found = load_ratio_of(values, {"expert_parallel": np.array([4, 4, 64])})
     assert found.tolist() == [2.01, 1.0, 1.49]
+    # one number of ranks for all rows
+    found = load_ratio_of(values, {"expert_parallel": 4})
+    assert found.tolist() == [2.01, 1.0, 1.2]
 
 
 def test_a_power_law_is_a_load_ratio_in_time_and_memory() -> None:

@@ -219,13 +219,15 @@ def _operation_bytes(size: Size, values: Values, layout: Values) -> Any:
 
 
 def further_bytes(size: Size, values: Values) -> Any:
-    """Return the bytes that a layer of further tokens keeps before its layer of the model.
+    """Return the bytes that a layer of further tokens keeps besides its layer of the model.
 
-    The embeddings of the tokens one further, which their norm keeps as its input, and both norms'
-    results, joined, which the projection keeps as its own; behind it the last norm's. The norm of
-    the hidden states keeps what the layer before has. All of it is made again where whole layers
-    are, but for the embeddings (NVIDIA/Megatron-LM @d98e8a64
-    megatron/core/transformer/multi_token_prediction.py, MultiTokenPredictionLayer: enorm, hnorm,
+    For each token and element of the hidden width they are 2 bytes of embeddings, which the first
+    norm reads; the results of two norms, which the projection reads in its number format; and 2
+    bytes each of the last norm's input and result. The norm of the hidden states reads what the
+    layer before keeps. Full recomputation keeps the embeddings alone.
+
+    Source: NVIDIA/Megatron-LM @d98e8a64
+    megatron/core/transformer/multi_token_prediction.py, MultiTokenPredictionLayer (enorm, hnorm,
     eh_proj, final_layernorm).
     """
     again = np.equal(values["activation_recompute"], "full")
@@ -234,5 +236,5 @@ def further_bytes(size: Size, values: Values) -> Any:
 
 
 def with_further(layer: Microbatch, own: Any) -> Microbatch:
-    """Return what a layer of further tokens keeps: as a layer of the model, and `own` bytes."""
+    """Return what a layer of further tokens keeps: what `layer` does, and `own` bytes more."""
     return layer._replace(kept=layer.kept + own)
