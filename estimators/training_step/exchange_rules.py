@@ -1,4 +1,4 @@
-"""The rules of what runs beside the exchange of tokens with experts.
+"""The rules of what runs during the exchange of tokens with experts.
 
 Source: NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/transformer_config.py,
 `__post_init__`, checks of `overlap_moe_expert_parallel_comm` and of `moe_shared_expert_overlap`.
@@ -39,7 +39,7 @@ def _goes_to_all(values: Values) -> Any:
 
 EXCHANGE_RULES = (
     Rule(
-        "tokens that travel behind a microbatch go to some ranks",
+        "an exchange behind a microbatch is not an all-gather",
         "overlaps_expert_comm",
         ("overlaps_expert_comm", "dispatcher"),
         lambda v: ~flag(v["overlaps_expert_comm"]) | ~_goes_to_all(v),
@@ -47,7 +47,7 @@ EXCHANGE_RULES = (
         lambda _row: "use `dispatcher` alltoall or flex, or `overlaps_expert_comm` false",
     ),
     Rule(
-        "tokens that travel behind a microbatch have one further token",
+        "an exchange behind a microbatch has at most one further token",
         "overlaps_expert_comm",
         ("overlaps_expert_comm", "num_mtp_layers"),
         lambda v: ~flag(v["overlaps_expert_comm"]) | (number(v["num_mtp_layers"]) <= 1),
@@ -55,7 +55,7 @@ EXCHANGE_RULES = (
         lambda _row: "use `num_mtp_layers` 1, or `overlaps_expert_comm` false",
     ),
     Rule(
-        "an exchange hides behind one thing",
+        "an exchange hides behind a microbatch or shared experts, not both",
         "overlaps_shared_experts",
         ("overlaps_shared_experts", "overlaps_expert_comm"),
         lambda v: ~flag(v["overlaps_shared_experts"]) | ~flag(v["overlaps_expert_comm"]),
@@ -63,7 +63,7 @@ EXCHANGE_RULES = (
         lambda _row: _NOT_BOTH,
     ),
     Rule(
-        "shared experts run beside an exchange with some ranks",
+        "an exchange behind shared experts is not an all-gather",
         "overlaps_shared_experts",
         ("overlaps_shared_experts", "dispatcher"),
         lambda v: ~flag(v["overlaps_shared_experts"]) | ~_goes_to_all(v),
@@ -71,7 +71,7 @@ EXCHANGE_RULES = (
         lambda _row: "use `dispatcher` alltoall or flex, or `overlaps_shared_experts` false",
     ),
     Rule(
-        "shared experts that overlap are there",
+        "a model that overlaps shared experts has some",
         "overlaps_shared_experts",
         ("overlaps_shared_experts", "shared_ffn_hidden_size"),
         lambda v: ~flag(v["overlaps_shared_experts"]) | np.greater(v["shared_ffn_hidden_size"], 0),
@@ -79,7 +79,7 @@ EXCHANGE_RULES = (
         lambda _row: "leave it out",
     ),
     Rule(
-        "shared experts that overlap are not recomputed",
+        "shared experts that hide an exchange are not recomputed",
         "overlaps_shared_experts",
         ("overlaps_shared_experts", "recompute_modules"),
         lambda v: ~flag(v["overlaps_shared_experts"]) | ~has_module(v, "shared_experts"),

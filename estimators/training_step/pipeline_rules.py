@@ -212,7 +212,7 @@ FILLING_RULES = (
         lambda row: f"use {row['pipeline_parallel']}, or leave it out",
     ),
     Rule(
-        "a pipeline that balances stages is full",
+        "a pipeline that balances stages has enough microbatches",
         "pipeline_parallel",
         ("pipeline_parallel", "balances_stages", *_BATCH),
         lambda v: (
@@ -220,7 +220,7 @@ FILLING_RULES = (
             | (_microbatches(v) >= v["pipeline_parallel"] - 1)
         ),
         lambda row: (
-            f"needs {row['pipeline_parallel'] - 1} microbatches in this program; they are "
+            f"needs at least {row['pipeline_parallel'] - 1} microbatches in this program, not "
             f"{_microbatches(row)}"
         ),
         lambda row: f"use at most {_microbatches(row) + 1}",

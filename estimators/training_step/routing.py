@@ -1,11 +1,11 @@
 """How unevenly tokens choose their experts: balanced, or by a power law.
 
-The fullest rank of experts has `load_ratio_of` times the mean number of tokens. The ratios are
-times of measured kernels: of the fullest rank where the loads of experts follow a power law, over
-those of balanced loads with the same shape. They are medians over all programs, accelerators and
-widths, of shapes with 512 rows an expert and more: with fewer, a kernel takes as long to read its
-weights. Eight in ten of the ratios of 128 experts lie from 0.95 to 1.7 on 8 ranks at an exponent of
-1.01, and from 1.2 to 3.7 on 64 ranks.
+The fullest rank of experts has `load_ratio_of` times the mean number of tokens. A ratio is the time
+of a measured kernel, of the fullest rank where the loads of experts follow a power law, over its
+time with balanced loads. Time is taken as proportional to tokens, so only shapes with at least 512
+rows an expert count: with fewer, a kernel takes as long to read its weights. The ratios are medians
+over all programs, accelerators and widths. For 128 experts, eight in ten of the ratios lie from
+0.95 to 1.7 on 8 ranks at an exponent of 1.01, and from 1.2 to 3.7 on 64 ranks.
 
 Source: ai-dynamo/aiconfigurator @095f58a51 (Apache-2.0), tables of experts on one GPU.
 """
@@ -34,7 +34,10 @@ RATIOS: dict[str, dict[int, tuple[float, ...]]] = {
         512: (1.0, 1.10, 1.20, 1.34, 1.50, 1.62, 1.78, 1.89, 2.07),
     },
 }
-"""Routing -> number of experts -> ratio on 1, 2, 4, 8 ... ranks. Top 2, 1, 8, 8 and 22."""
+"""Routing -> number of experts -> ratio on 1, 2, 4, 8 ... ranks.
+
+The measured kernels send a token to 2 of 8 experts, 1 of 16, 8 of 128, 8 of 256 and 22 of 512.
+"""
 
 
 def load_ratio_of(values: Values, layout: Values) -> Any:

@@ -1,4 +1,4 @@
-"""Long runs of products, condensed: what random weights take over weights that nobody filled."""
+"""Long runs of products: how much longer random weights take than weights that are not filled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(
     }
 
 
-def test_ratios_are_of_products_that_meet_the_limit_with_both_programs() -> None:
+def test_weight_ratios_count_products_that_reach_the_power_limit_in_both_programs() -> None:
     runs = [
         # 2 x 4096^3 = 137 GFLOP: twice as long on one GPU, as long on the other
         *(run("trtllm", 2e-4), run("vllm", 1e-4)),

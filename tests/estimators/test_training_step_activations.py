@@ -171,7 +171,7 @@ def test_tensors_of_the_table_of_simumax(
     assert found["allocated_bytes"] / 2**30 == pytest.approx(measured, rel=0.025)
 
 
-def test_a_layer_of_further_tokens_keeps_embeddings_and_norms_besides() -> None:
+def test_a_layer_of_further_tokens_also_keeps_embeddings_and_norms() -> None:
     # The embeddings that its norm keeps 2 h, both norms' results 4 h, the last norm's input and
     # result 4 h.
     layers, further = {"num_layers": 5}, {"num_layers": 4, "num_mtp_layers": 1}

@@ -44,7 +44,7 @@ def test_a_stage_takes_layers_until_its_share_is_exceeded(
     assert [float(one[0]) for one in even] == [16 / stages, 16 / stages]
 
 
-def test_a_share_of_a_whole_number_of_layers_is_not_exceeded_by_them() -> None:
+def test_a_whole_number_of_layers_does_not_exceed_an_equal_share() -> None:
     # 4 x 4096^2 + 3 x 14336 x 4096 = 243,269,632 weights a layer, the output layer has 131072 x
     # 4096 = 536,870,912. 29 of 32 shares are 29 / 32 x 8,321,499,136 = 31 x 243,269,632: the stage
     # that has the 31st layer has the 32nd as well, and the output layer is alone.

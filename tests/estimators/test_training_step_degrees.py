@@ -84,7 +84,7 @@ def test_split_exchanges_run_beside_the_pieces_of_their_product(rate: float) -> 
     assert layer == pytest.approx(expected, rel=1e-9)
 
 
-def test_exchanges_in_pieces_occupy_their_own_share_of_the_multiprocessors() -> None:
+def test_tensor_exchanges_in_pieces_slow_products_by_their_own_share() -> None:
     # 0.75 x 1,048,576 bytes at 1e11 bytes/s are 7.9e-6 s. Of a pair three exchanges hide three
     # quarters beside their product's pieces, and two hide whole: 4.25 a pair, 8.5 a layer.
     fast = {**SPLIT, "nvlink_bytes_per_second": 1e11, "tensor_overlap_fraction": 1.0}

@@ -155,7 +155,7 @@ def test_rows_with_different_routing_have_ratios_of_their_own() -> None:
     assert found.tolist() == [2.01, 1.0, 1.2]
 
 
-def test_a_power_law_is_a_load_ratio_in_time_and_memory() -> None:
+def test_a_power_law_costs_the_time_and_memory_of_its_load_ratio() -> None:
     # 8 experts on 8 ranks: the fullest has 3.13 times the mean
     row = {**MIXTURE, "dispatcher": "flex"}
     even, law, ratio = step_with(

@@ -112,37 +112,37 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         '"moe" repeats the exchange of tokens, which `overlaps_expert_comm` hides',
     ),
     (
-        "tokens that travel behind a microbatch go to some ranks",
+        "an exchange behind a microbatch is not an all-gather",
         {**MIXED, "overlaps_expert_comm": True, "dispatcher": "allgather"},
         "overlaps_expert_comm",
         "True hides exchanges of `dispatcher` alltoall and flex, not of allgather",
     ),
     (
-        "tokens that travel behind a microbatch have one further token",
+        "an exchange behind a microbatch has at most one further token",
         {**MIXED, "overlaps_expert_comm": True, "num_mtp_layers": 2},
         "overlaps_expert_comm",
         "True needs `num_mtp_layers` 1 at most, not 2",
     ),
     (
-        "an exchange hides behind one thing",
+        "an exchange hides behind a microbatch or shared experts, not both",
         {**MIXED, "overlaps_expert_comm": True, "overlaps_shared_experts": True},
         "overlaps_shared_experts",
         "True hides what `overlaps_expert_comm` hides behind another microbatch",
     ),
     (
-        "shared experts run beside an exchange with some ranks",
+        "an exchange behind shared experts is not an all-gather",
         {**MIXED, "overlaps_shared_experts": True, "dispatcher": "allgather"},
         "overlaps_shared_experts",
         "True hides exchanges of `dispatcher` alltoall and flex, not of allgather",
     ),
     (
-        "shared experts that overlap are there",
+        "a model that overlaps shared experts has some",
         {**MIXED, "overlaps_shared_experts": True, "shared_ffn_hidden_size": 0},
         "overlaps_shared_experts",
         "True needs shared experts, of which the model has none",
     ),
     (
-        "shared experts that overlap are not recomputed",
+        "shared experts that hide an exchange are not recomputed",
         {**MIXED, "overlaps_shared_experts": True, "recompute_modules": "shared_experts"},
         "overlaps_shared_experts",
         "True does not go with `recompute_modules` shared_experts",
@@ -363,10 +363,10 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "none or of 2 or more",
     ),
     (
-        "a pipeline that balances stages is full",
+        "a pipeline that balances stages has enough microbatches",
         {"balances_stages": True, "pipeline_parallel": 4, "num_microbatches": 2},
         "pipeline_parallel",
-        "4 needs 3 microbatches in this program; they are 2",
+        "4 needs at least 3 microbatches in this program, not 2",
     ),
     (
         # the output layer has as many products as 98,304 / (4 x 512 + 3 x 2,048) = 12 layers: one

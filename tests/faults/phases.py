@@ -44,7 +44,7 @@ RUNS = (
 )
 
 SIZES = (2048, 3072, 4096, 6144, 8192)
-"""Of timed products: a profile takes five of a kind."""
+"""Number of timed products: a profile needs five of a kind."""
 
 DATABASE = "warehouse.duckdb"
 COPY = "copy.duckdb"
