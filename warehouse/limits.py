@@ -86,6 +86,14 @@ def without_unit(text: str) -> str:
     return plain if read_number(plain) is not None else ""
 
 
+def plain_number(column: Column, text: object) -> str:
+    """Return a hint that writes a number with a unit or grouped digits plainly; else nothing."""
+    number = read_number(without_unit(str(text)) or "-")
+    if number is None:
+        return ""
+    return f"write {number:.15g}{f', in {column.unit}' if column.unit else ''}"
+
+
 def kind_in_words(column: Column) -> str:
     """Return the kind of a column in words: "a whole number", "a text" ..."""
     return _WORDS.get(column.kind, f"a {column.kind}")

@@ -83,7 +83,7 @@ def record_in_words(found: TrackRecord) -> str:
         lacking = f"{number} published steps {verb} of {found.wanted}; "
     unmeasured = f", none on {found.unmeasured}" if found.unmeasured else ""
     groups = (
-        f", {100 * found.middle_error:.1f} % in the middle of {found.num_groups} groups, "
+        f"; by group {100 * found.middle_error:.1f} % in the middle one of {found.num_groups}, "
         f"{100 * found.worst_error:.0f} % in the worst ({found.worst_group})"
         if found.num_groups > 1
         else ""

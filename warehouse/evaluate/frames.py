@@ -10,7 +10,7 @@ import polars as pl
 from estimators.columns import COLUMNS
 from estimators.contract import Refusal
 from warehouse.evaluate.texts import broken_limits, checked_flags, checked_texts, missing
-from warehouse.limits import kind_in_words
+from warehouse.limits import kind_in_words, plain_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,7 +96,10 @@ def _read_numbers(column: Column, given: pl.Series) -> tuple[Array, list[Refusal
     if numbers.null_count() > given.null_count():
         unread = (given.is_not_null() & numbers.is_null()).arg_true()
         reason = f"must be {kind_in_words(column)}"
-        refusals = [Refusal(column.name, given[i], reason, "", i) for i in unread]
+        refusals = [
+            Refusal(column.name, given[i], reason, plain_number(column, given[i]), i)
+            for i in unread
+        ]
     is_missing = np.zeros(len(numbers), dtype=bool)
     if numbers.null_count():
         is_missing = numbers.is_null().to_numpy().copy()

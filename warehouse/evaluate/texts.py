@@ -11,7 +11,7 @@ import numpy as np
 
 from estimators.contract import Refusal
 from estimators.limits import limits_of
-from warehouse.limits import kind_in_words, without_unit
+from warehouse.limits import kind_in_words, plain_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -101,17 +101,11 @@ def checked_flags(
     return np.array(flags, dtype=object), refusals
 
 
-def _number_hint(column: Column, text: str) -> str:
-    plain = without_unit(text)
-    unit = f", in {column.unit}" if column.unit else ", without a unit"
-    return f"write {plain}{unit}" if plain else ""
-
-
 def _read_numbers(column: Column, texts: Sequence[str | None]) -> tuple[Array, list[Refusal]]:
     numbers = [None if text is None else _number(text) for text in texts]
     reason = f"must be {kind_in_words(column)}"
     refusals = [
-        Refusal(column.name, text, reason, _number_hint(column, text), row)
+        Refusal(column.name, text, reason, plain_number(column, text), row)
         for row, (text, number) in enumerate(zip(texts, numbers, strict=True))
         if text is not None and number is None
     ]

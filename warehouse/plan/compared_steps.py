@@ -34,7 +34,8 @@ def evaluated_steps(run: TrainingRun) -> list[dict[str, Any]]:
 
 def _lines(frame: pl.DataFrame, errors: pl.Series, inside: pl.Series) -> list[dict[str, Any]]:
     kept = frame.select(
-        *("reference", "published_group", IS_OWN, "num_experts", "precision", "accelerator")
+        *("reference", "published_group", IS_OWN, "framework", "num_experts", "precision"),
+        "accelerator",
     ).with_columns(errors.alias("time_relative_error"), inside.alias("is_inside_interval"))
     return kept.to_dicts()
 

@@ -1,8 +1,8 @@
 """How far the estimator was from the published steps that are most like a plan.
 
-Steps are alike if they are of the same kind of model (dense, or a mixture of experts), with
-products in the same number format, on GPUs of the same architecture. Where fewer than `ENOUGH` are,
-conditions are dropped in the order of `_RELAXED`. The user's own runs never count here.
+Steps are alike if the same program ran the same kind of model (dense, or a mixture of experts),
+with products in the same number format, on GPUs of the same architecture. Where fewer than `ENOUGH`
+are, conditions are dropped in the order of `_RELAXED`. The user's own runs never count here.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ ENOUGH = 5
 DENSE, MIXTURE = "dense models", "mixtures of experts"
 SIXTEEN_BITS = "16 bits"
 
-_CONDITIONS = ("kind", "architecture", "number_format")
+_CONDITIONS = ("kind", "architecture", "program", "number_format")
 _RELAXED = (
     _CONDITIONS,
+    ("kind", "architecture", "program"),
+    ("kind", "architecture", "number_format"),
     ("kind", "architecture"),
     ("kind", "number_format"),
     ("kind",),
@@ -103,7 +105,7 @@ def track_record(run: TrainingRun, ask: Ask) -> TrackRecord | None:
     product = str(product_of(catalog, run.problem["accelerator"]))
 
     def alike(names: Sequence[str]) -> list[Line]:
-        return [line for line in own if all(line[name] == wanted[name] for name in names)]
+        return [line for line in own if all(line[n] == wanted[n] for n in names if n in wanted)]
 
     conditions = next(names for names in _RELAXED if len(alike(names)) >= ENOUGH or not names)
     kept = sorted(alike(conditions), key=_group)
@@ -128,11 +130,16 @@ def track_record(run: TrainingRun, ask: Ask) -> TrackRecord | None:
 
 
 def kind_of(values: Mapping[str, Any], catalog: Catalog) -> dict[str, str]:
-    """Return what decides whether steps are alike: kind of model, architecture, number format."""
+    """Return what decides whether steps are alike, by the names of `_CONDITIONS`.
+
+    The program is left out where an estimator has none.
+    """
     product = product_behind(catalog, values.get("accelerator"))
     row = catalog.known("accelerator", str(product)) or {}
     precision = str(values.get("precision") or "")
+    program = values.get("framework")
     return {
+        **({} if program is None else {"program": str(program)}),
         "kind": MIXTURE if int(values.get("num_experts") or 1) > 1 else DENSE,
         "architecture": str(row.get("architecture") or values.get("accelerator")),
         "number_format": precision.upper() if precision in ("fp8", "fp4") else SIXTEEN_BITS,
@@ -144,6 +151,8 @@ def _in_words(kind: Mapping[str, str], names: Sequence[str]) -> str:
     words = kind["kind"] if "kind" in names else "models of every kind"
     if "number_format" in names:
         words += f" in {kind['number_format']}"
+    if "program" in names and "program" in kind:
+        words += f" with {kind['program']}"
     if "architecture" in names:
         words += f" on {kind['architecture']} GPUs"
     return words
