@@ -45,7 +45,7 @@ QUERIES = {
 """Words -> the query; `{problem}` is the id of a problem."""
 
 _LONG = ("all layouts of one problem", "all layouts, `problem_id = (select ...)`")
-"""Queries of so many rows that people take them as frames or files, not as tuples."""
+"""Queries whose results are too long for tuples: people take them as frames or files."""
 
 _BLOCK_ROWS = 10_240
 

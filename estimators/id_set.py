@@ -1,4 +1,4 @@
-"""A set of content ids in eight bytes each: a set of Python has eight times as many."""
+"""A set of content ids in eight bytes each; a set of Python takes eight times as much."""
 
 from __future__ import annotations
 

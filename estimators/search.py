@@ -51,7 +51,7 @@ _ROWS_KEPT = 2_000_000
 cells that differ only in what no layout depends on share one."""
 
 _LEAST_ROWS = 256
-"""Rows whose memory a table takes besides its own."""
+"""Overhead of a cached table, in rows of memory."""
 
 _COUNTS_KEPT = 65_536
 """Numbers of layouts that are remembered."""

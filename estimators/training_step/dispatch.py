@@ -280,10 +280,12 @@ def overlaps(values: Values) -> Any:
 
 
 def hides_behind_shared(values: Values) -> Any:
-    """Return whether shared experts run beside the exchange of tokens with routed ones.
+    """Return whether shared experts run during the exchange of tokens with routed ones.
 
-    Their first product runs beside the exchange there, their second beside that back, on a stream
-    of their own; backward likewise (NVIDIA/Megatron-LM @d98e8a64
-    megatron/core/transformer/moe/shared_experts.py, `--moe-shared-expert-overlap`).
+    They have a CUDA stream for themselves. The first product runs while tokens are sent, the second
+    while results come back. The backward pass does the same.
+
+    Source: NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/shared_experts.py
+    (`--moe-shared-expert-overlap`).
     """
     return np.asarray(values["overlaps_shared_experts"], dtype=bool)

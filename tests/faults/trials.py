@@ -151,7 +151,7 @@ class Campaign:
         return outcome
 
     def full(self, name: str, seed: int) -> Outcome:
-        """Give a command a random amount of disk space; if that was enough, half of it.
+        """Give a command a random amount of disk space, and half as much until it fails.
 
         A command that needs no space at all is not hit.
         """
