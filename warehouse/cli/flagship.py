@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from warehouse.cli.common import fetched, records, say
-from warehouse.cli.plan_summary import layout_line, summary_lines
+from warehouse.cli.plan_summary import summary_lines
 from warehouse.database.sql_text import literal
 from warehouse.show.formats import count
 from warehouse.show.units import run_time_in_words
@@ -142,7 +142,7 @@ def _published_lines(
         for name in ("published_step_seconds", "step_seconds")
     )
     return [
-        f"  published  {layout_line(answer, published)}: {measured} at the measured step; "
+        f"  published  {answer.in_words(published)}: {measured} at the measured step; "
         f"predicted {predicted} ({100 * published['time_relative_error']:+.1f} %)",
         f"  accuracy   {100 * error['error']:.1f} % mean error on the {error['num_rows']} steps of "
         f"its table ({PAPER})",

@@ -12,7 +12,6 @@ from warehouse.cli.display import fitted, terminal_width
 from warehouse.cli.plan_published import published_lines, published_rows
 from warehouse.cli.plan_summary import (
     accuracy_lines,
-    layout_line,
     percent_in_words,
     summary_lines,
 )
@@ -280,7 +279,7 @@ def _put_parts(report: _Report, answer: PlanAnswer) -> None:
     if other:
         report.line(
             f"the best of another kind (degrees, recomputation or ZeRO stage) takes "
-            f"{_longer(other, best)}: {layout_line(answer, other)}"
+            f"{_longer(other, best)}: {answer.in_words(other)}"
         )
 
 

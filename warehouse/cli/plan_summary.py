@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from warehouse.plan.accuracy import SAFE, room_probability
 from warehouse.show.formats import count
-from warehouse.show.units import layout_in_words, run_time_in_words, run_times_in_words
+from warehouse.show.units import run_time_in_words, run_times_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,7 @@ def summary_lines(answer: PlanAnswer) -> list[str]:
     )
     share = "" if best["mfu"] is None else f", {100 * best['mfu']:.0f} % of the peak"
     lines = [
-        _line("layout", layout_line(answer, best)),
+        _line("layout", answer.in_words(best)),
         _line(
             "time",
             f"{run_time_in_words(best['training_seconds'])}{interval}; "
@@ -157,14 +157,8 @@ def _safer(answer: PlanAnswer, spare: float) -> str:
     how = least if own is None else f"{percent_in_words(own)} likely to fit"
     return (
         f"{run_time_in_words(safer['training_seconds'])} ({slower:+.1f} %), "
-        f"{safer['memory_bytes'] / 1e9:.1f} GB, {how}: {layout_line(answer, safer)}"
+        f"{safer['memory_bytes'] / 1e9:.1f} GB, {how}: {answer.in_words(safer)}"
     )
-
-
-def layout_line(answer: PlanAnswer, layout: Line) -> str:
-    """Return a layout in words; its strategy where the estimator has a choice of it."""
-    has_strategy = "strategy" in answer.run.estimator.choice_columns
-    return layout_in_words({n: v for n, v in layout.items() if n != "strategy" or has_strategy})
 
 
 def _costs(answer: PlanAnswer) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from warehouse.plan import queries
 from warehouse.plan.accuracy import Uncertainty, spare_wanted, uncertainty, with_intervals
 from warehouse.plan.compare import best_counts, compare_counts, why_no_layout_fits
+from warehouse.show.units import layout_in_words
 
 if TYPE_CHECKING:
     from warehouse.plan.queries import QueryCache
@@ -77,6 +78,11 @@ class PlanAnswer:
     def own_count(self) -> Line:
         """The line of `counts` of the GPU count that is taken."""
         return next(line for line in self.counts if line["num_gpus"] == self.num_gpus)
+
+    def in_words(self, layout: Line) -> str:
+        """Return a layout in words; its strategy where the estimator has a choice of it."""
+        has_strategy = "strategy" in self.run.estimator.choice_columns
+        return layout_in_words({n: v for n, v in layout.items() if n != "strategy" or has_strategy})
 
 
 def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top: int) -> PlanAnswer:

@@ -13,7 +13,6 @@ from warehouse.show.units import (
     for_people,
     in_words,
     interval_in_words,
-    layout_in_words,
     run_times_in_words,
     telling_columns,
     unless_rounding,
@@ -108,7 +107,7 @@ def content_of(answer: PlanAnswer) -> Content:
     """Return the texts and tables of a plan."""
     run, best = answer.run, answer.best
     tokens = in_words("dataset_tokens", run.request.tokens)
-    layout = layout_in_words(best)
+    layout = answer.in_words(best)
     time = in_words("training_seconds", best["training_seconds"])
     return Content(
         title=f"{run.model}: {tokens} on {answer.num_gpus:,} {run.problem['accelerator']}",
@@ -154,7 +153,7 @@ def _figures(answer: PlanAnswer) -> list[Figure]:
         "no other layout fits" if second is None else f"the runner-up is {_longer(answer, second)}"
     )
     found = [
-        Figure("Layout", layout_in_words(best), runner_up),
+        Figure("Layout", answer.in_words(best), runner_up),
         Figure("Time", in_words("training_seconds", seconds), between("training_seconds", seconds)),
         Figure("Cost", "no price", "none is published: give one with --price")
         if cost is None
@@ -267,13 +266,13 @@ def _limits(answer: PlanAnswer) -> list[str]:
     ]
     second, other, safer = answer.runner_up, answer.other_kind, answer.safer
     if second is not None:
-        lines.append(f"The runner-up, {layout_in_words(second)}, is {_longer(answer, second)}.")
+        lines.append(f"The runner-up, {answer.in_words(second)}, is {_longer(answer, second)}.")
     if other is not None and other != second:
-        words = layout_in_words(other)
+        words = answer.in_words(other)
         lines.append(f"The best layout of another kind, {words}, is {_longer(answer, other)}.")
     if safer is not None:
         time = in_words("training_seconds", safer["training_seconds"])
-        words = f"{layout_in_words(safer)} leaves more free and takes {time}."
+        words = f"{answer.in_words(safer)} leaves more free and takes {time}."
         lines.append(f"The memory is nearly full. {words}")
     return lines
 
@@ -316,7 +315,7 @@ def _layouts(answer: PlanAnswer) -> Table:
     found = _table(rows)
     assert found is not None
     for row, sort, line in zip(found.rows, found.sort, near, strict=True):
-        row.insert(1, layout_in_words(line))
+        row.insert(1, answer.in_words(line))
         sort.insert(1, None)
     return Table(["#", "layout", *found.headings[1:]], found.rows, found.sort)
 
