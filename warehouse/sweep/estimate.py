@@ -90,9 +90,10 @@ class Estimate:
 
     def in_words(self) -> str:
         """Return what the sweep would evaluate, and what that takes, in a line for people."""
-        about = "about " if self.is_sampled else ""
         if not self.missing_rows:
-            return f"{self.study}: all {about}{count(self.size.rows, 'row')} are stored already"
+            of_about = "of about " if self.is_sampled else ""
+            return f"{self.study}: all {of_about}{count(self.size.rows, 'row')} are stored already"
+        about = "about " if self.is_sampled else ""
         cells = count(self.size.missing_cells, "cell")
         rows = f"{about}{count(self.missing_rows, 'row')} of {cells}"
         return f"{self.study}: {rows} to evaluate and store, {cost_in_words(self.cost)}"

@@ -164,10 +164,7 @@ def planned(
 ) -> Asked:
     """Return the cells of a study: listed if they are few, else as a stream.
 
-    Parameters
-    ----------
-    profiles
-        Returns the stored profiles; called only if the study names one.
+    The parameters are those of `plan`.
 
     Raises
     ------
@@ -301,7 +298,7 @@ def _stream(study: Study, catalog: Catalog, profiles: Callable[[], Profiles]) ->
     """Return the cells of a study as a stream, with the cells of a sample.
 
     Every combination is drawn with the same chance, so that the rows of the sample over its share
-    estimate all rows without bias. The same study draws the same sample.
+    estimate all rows. The same study draws the same sample.
 
     Raises
     ------
@@ -313,11 +310,16 @@ def _stream(study: Study, catalog: Catalog, profiles: Callable[[], Profiles]) ->
     # While the database is open for writing, its profiles cannot be read again.
     catalog = with_profiles(study.defined.added_to(catalog), cache(profiles), estimator)
     sizes = [_combinations(_of_cells(estimator, space)) for space in study.spaces]
+    # A draw takes a part of a space: those of which it takes more are drawn less often.
+    weights = [
+        size / max(math.prod(_part_sizes(_of_cells(estimator, space)).values()), 1)
+        for size, space in zip(sizes, study.spaces, strict=True)
+    ]
     random_numbers = random.Random(study.name)
     cells: list[tuple[Cell, int]] = []  # one may be drawn twice, and then counts twice
     drawn = 0
     try:
-        for space in random_numbers.choices(study.spaces, sizes, k=_DRAWS):
+        for space in random_numbers.choices(study.spaces, weights, k=_DRAWS):
             of_cells = _of_cells(estimator, space)
             whole = {name: values for name, values in space.items() if name not in of_cells}
             part = _part(of_cells, random_numbers)
@@ -342,12 +344,18 @@ def _combinations(space: Space) -> int:
     return math.prod(len(values) for values in space.values())
 
 
-def _part(space: Space, random_numbers: random.Random) -> Axes:
-    """Return some values of each axis, so that few combinations remain."""
+def _part_sizes(space: Space) -> dict[str, int]:
+    """Return how many values of each axis a draw takes, so that few combinations remain."""
     sizes = {name: len(values) for name, values in space.items()}
     while math.prod(sizes.values()) > _DRAWN_COMBINATIONS:
         longest = max(sizes, key=lambda name: sizes[name])
         sizes[longest] = -(-sizes[longest] // 2)
+    return sizes
+
+
+def _part(space: Space, random_numbers: random.Random) -> Axes:
+    """Return some values of each axis, drawn at random."""
+    sizes = _part_sizes(space)
     return {
         name: tuple(random_numbers.sample(list(values), sizes[name]))
         for name, values in space.items()
