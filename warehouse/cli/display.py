@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -141,7 +141,11 @@ def terminal_width(stream: TextIO | None = None) -> int | None:
         return None
     from shutil import get_terminal_size
 
-    return get_terminal_size().columns
+    fallback = (80, 24)
+    with suppress(OSError):  # stdout, which Python asks first, may be a file
+        columns, lines = os.get_terminal_size((stream or sys.stdout).fileno())
+        fallback = (columns or fallback[0], lines or fallback[1])
+    return get_terminal_size(fallback).columns
 
 
 def fitted(text: str, width: int | None) -> str:
