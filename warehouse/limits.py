@@ -74,9 +74,10 @@ def read_number(text: str) -> float | None:
 
 _WITH_UNIT = re.compile(
     r"[$\u20ac\u00a3]?\s*([0-9][0-9_,.]*(?:e[+-]?[0-9]+)?)\s*([kmbgt]?)"
-    r"(?:b|b/s|flops?|flop/s|w|usd|tokens)?",
+    r"(?:b|(?-i:B)/s|flops?|flop/s|w|usd|tokens)?",
     re.IGNORECASE,
 )
+"""A number with a unit that the package has as well: Gb/s are bits, and are left out."""
 
 
 def without_unit(text: str) -> str:

@@ -66,6 +66,12 @@ def test_what_is_not_finite_is_read_to_be_refused_by_name() -> None:
     [
         ("many", UsageError, "`--tokens` many is not a number\nhint: write it as 15e12, 15T"),
         ("15TB", UsageError, "`--tokens` 15TB is not a number\nhint: write 15T, without a unit"),
+        # bits: without the unit the number would be eight times too large
+        (
+            "400Gb/s",
+            UsageError,
+            "`--tokens` 400Gb/s is not a number\nhint: write it as 15e12, 15T or 1_000",
+        ),
         ("$2.20", UsageError, "`--tokens` $2.20 is not a number\nhint: write 2.20, without"),
         ("0", InputError, "`--tokens` 0 must be above 0"),
         ("-1", InputError, "`--tokens` -1 must be above 0"),
