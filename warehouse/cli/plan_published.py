@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from estimators.accelerators import product_behind
@@ -55,12 +56,18 @@ def _is_same_product(answer: PlanAnswer, line: Line) -> bool:
 
 
 def _place(answer: PlanAnswer, line: Line) -> str:
-    """Return the days of a run's hours on the plan's GPUs, and whether the interval has them."""
+    """Return the days of a run's hours on the plan's GPUs, and whether the interval has them.
+
+    Hours grow with the tokens: those of a run of other tokens are scaled to the plan's.
+    """
     plan = answer.best["training_seconds"]
     seconds = plan / line["planned_share"]
+    scaled = (
+        "" if line["dataset_tokens"] == answer.run.request.tokens else ", for the plan's tokens,"
+    )
     words = (
-        f"its GPU-hours are {run_time_in_words(seconds)} on {answer.num_gpus:,} GPUs, the plan "
-        f"{run_time_in_words(plan)}"
+        f"its GPU-hours{scaled} are {run_time_in_words(seconds)} on {answer.num_gpus:,} GPUs, the "
+        f"plan {run_time_in_words(plan)}"
     )
     likely = answer.uncertainty.likely
     if likely is None:
@@ -120,8 +127,9 @@ def _command(answer: PlanAnswer, line: Line) -> str:
         return ""
     pairs = {**inputs, **known}
     words = [
-        f"warehouse plan --model {run.model} --accelerator '{run.problem['accelerator']}'",
+        "warehouse plan --model",
+        shlex.join([str(run.model), "--accelerator", str(run.problem["accelerator"])]),
         f"--gpus {gpus} --tokens {line['dataset_tokens'] / 1e12:g}T --batch {batch}",
-        *(f"{name}={value}" for name, value in pairs.items()),
+        *(shlex.quote(f"{name}={value}") for name, value in pairs.items()),
     ]
     return " ".join(words)

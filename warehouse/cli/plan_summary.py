@@ -78,9 +78,10 @@ def record_in_words(found: TrackRecord) -> str:
     """Return the errors on the published steps most like a plan, and which steps these are."""
     lacking = ""
     if found.found != found.wanted:
-        number = "no" if found.num_like == 0 else f"only {found.num_like}"
+        steps = count(found.num_like, "published step")
+        number = f"only {steps}" if found.num_like else "no published steps"
         verb = "is" if found.num_like == 1 else "are"
-        lacking = f"{number} published steps {verb} of {found.wanted}; "
+        lacking = f"{number} {verb} of {found.wanted}; "
     unmeasured = f", none on {found.unmeasured}" if found.unmeasured else ""
     groups = (
         f"; by group {100 * found.middle_error:.1f} % in the middle one of {found.num_groups}, "
@@ -144,17 +145,15 @@ def percent_in_words(share: float) -> str:
 
 def _safer(answer: PlanAnswer, spare: float) -> str:
     """Return the fastest layout that leaves enough memory free, with its time."""
-    safer, room = answer.safer, answer.uncertainty.room
-    least = (
-        f"{100 * spare:.0f} % of the memory free"
-        if room is None
-        else f"{percent_in_words(SAFE)} likely to fit"
-    )
+    safer = answer.safer
+    free = f"{100 * spare:.0f} % of the memory free"
     if safer is None:
-        return f"no layout on {answer.num_gpus:,} GPUs is {least}"
+        is_known = answer.uncertainty.room is not None
+        least = f"is {percent_in_words(SAFE)} likely to fit" if is_known else f"leaves {free}"
+        return f"no layout on {answer.num_gpus:,} GPUs {least}"
     slower = 100 * (safer["step_seconds"] / answer.best["step_seconds"] - 1)
     own = room_probability(answer.run, safer)
-    how = least if own is None else f"{percent_in_words(own)} likely to fit"
+    how = f"at least {free}" if own is None else f"{percent_in_words(own)} likely to fit"
     return (
         f"{run_time_in_words(safer['training_seconds'])} ({slower:+.1f} %), "
         f"{safer['memory_bytes'] / 1e9:.1f} GB, {how}: {answer.in_words(safer)}"
