@@ -244,13 +244,19 @@ def _replace(file: Path, new: Path) -> Path:
 
 
 def _free_name(file: Path) -> Path:
-    """Return a name for the damaged file that is free, or that a killed repair gave to it."""
+    """Return a name that is free, with its log, or that a killed repair gave to these files."""
     number = 1
-    while (kept := file.with_name(f"{file.name}{DAMAGED}{number if number > 1 else ''}")).exists():
-        if kept.samefile(file):
-            break
+    while True:
+        kept = file.with_name(f"{file.name}{DAMAGED}{number if number > 1 else ''}")
+        logs = (path.with_name(f"{path.name}.wal") for path in (kept, file))
+        if _is_free(kept, file) and _is_free(*logs):
+            return kept
         number += 1
-    return kept
+
+
+def _is_free(name: Path, file: Path) -> bool:
+    """Return whether no file has a name but perhaps `file` itself."""
+    return not name.exists() or (file.exists() and name.samefile(file))
 
 
 def _remove(new: Path) -> None:
