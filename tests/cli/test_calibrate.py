@@ -291,6 +291,21 @@ def test_a_profile_for_an_estimator_without_constants_is_refused(
     assert "roofline has no constants to calibrate" in err
 
 
+@pytest.mark.long
+def test_a_plan_with_a_profile_says_that_its_accuracy_is_without_it(
+    warehouse: Command, calibrated: Path, tmp_path: Path
+) -> None:
+    own = shutil.copy(calibrated, tmp_path / "own.duckdb")
+    asked = ("--model", "gpt3_1.3B", "--accelerator", "A100", "--tokens", "1e9", "--gpus", 2)
+    code, out, err = warehouse("plan", *asked, "--profile", "tuned", "--db", own)
+    assert code == 0, err
+    said = "with the default constants, not those of profile tuned"
+    assert said in " ".join(out.split())
+    code, out, err = warehouse("plan", *asked, "--db", own)
+    assert code == 0, err
+    assert "with the default constants" not in " ".join(out.split())
+
+
 def shown(warehouse: Command, *arguments: object) -> Any:
     code, out, err = warehouse("show", "training_step", *CONFIGURATION, *arguments, "--json")
     assert code == 0, err

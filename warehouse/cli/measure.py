@@ -160,6 +160,6 @@ def _say_too_large(table: Table) -> None:
         sizes = f"{one['memory_bytes'] / 1e9:,.1f} of {one['hbm_bytes'] / 1e9:,.1f} GB"
         say(
             f"{who}: {one['measured_row']} does not fit by its estimate, {sizes}, and yet it ran: "
-            f"the estimate is {excess / 1e9:,.1f} GB too large or more, or the run differs from "
+            f"the estimate is at least {excess / 1e9:,.1f} GB too large, or the run differs from "
             "its row, such as in `activation_recompute`, `recompute_modules` or `virtual_pipeline`"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from textwrap import fill
 from typing import TYPE_CHECKING
 
+from warehouse.evaluate.profiles import DEFAULT
 from warehouse.plan.accuracy import SAFE, room_probability
 from warehouse.show.formats import count
 from warehouse.show.units import run_time_in_words, run_times_in_words
@@ -71,7 +72,10 @@ def accuracy_lines(answer: PlanAnswer) -> list[str]:
             _line("accuracy", "no published step checks it; `warehouse measure` takes yours"),
             *lines,
         ]
-    return [_line("accuracy", record_in_words(found)), *lines]
+    profile = answer.run.problem.get("profile")
+    plain = f"; with the default constants, not those of profile {profile}"
+    fitted = "" if profile in (None, DEFAULT) else plain
+    return [_line("accuracy", record_in_words(found) + fitted), *lines]
 
 
 def record_in_words(found: TrackRecord) -> str:
