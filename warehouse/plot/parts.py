@@ -131,6 +131,8 @@ def counts_axis(values: Sequence[int], title: str, every: int = 1) -> alt.Axis:
 def log_ticks(low: float, high: float) -> list[float]:
     """Return ticks of a logarithmic axis: round numbers between two values, some three or more.
 
+    Where no round number lies between them, the values are the ticks.
+
     >>> log_ticks(0.5, 30)
     [0.5, 1.0, 2.0, 5.0, 10.0, 20.0]
     >>> log_ticks(210, 520)
@@ -143,7 +145,7 @@ def log_ticks(low: float, high: float) -> list[float]:
         ticks = [tick for tick in found if low * 0.999 <= tick <= high * 1.001]
         if len(ticks) > 2:
             break
-    return ticks[:: math.ceil(len(ticks) / MOST_TICKS)]
+    return ticks[:: math.ceil(len(ticks) / MOST_TICKS) or 1] or sorted({low, high})
 
 
 def change_axis(title: str, **given: Any) -> alt.Axis:

@@ -542,3 +542,6 @@ def test_ticks_of_logarithmic_axes_are_plain() -> None:
     # a short axis has finer ticks, so that it can be read
     assert parts.log_ticks(210, 520) == [300, 400, 500]
     assert parts.log_ticks(480, 530) == pytest.approx(range(480, 531, 5))
+    # no round number lies between them
+    assert parts.log_ticks(13.37, 13.37) == [13.37]
+    assert parts.log_ticks(13.371, 13.372) == [13.371, 13.372]
