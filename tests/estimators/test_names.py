@@ -21,7 +21,7 @@ ACCELERATORS = ("A100 SXM 80GB", "H100 PCIe 80GB", "H100 SXM 80GB", "H200 SXM 14
         ("megatron_lm_2021", "Megatron-LM 2021"),
     ],
 )
-def test_names_fold_alike_whatever_their_capitals_and_separators(name: str, other: str) -> None:
+def test_capitals_and_separators_do_not_matter(name: str, other: str) -> None:
     assert folded(name) == folded(other)
 
 
@@ -37,7 +37,7 @@ def test_names_fold_alike_whatever_their_capitals_and_separators(name: str, othe
         ("qwen1.5_moe", "qwen15_moe"),
     ],
 )
-def test_names_with_other_numbers_do_not_fold_alike(name: str, other: str) -> None:
+def test_other_numbers_make_other_names(name: str, other: str) -> None:
     assert folded(name) != folded(other)
 
 

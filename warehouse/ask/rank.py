@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from estimators.columns import COLUMNS, LAYOUT_COLUMNS
 from estimators.columns.schedule import SCHEDULE
 from estimators.contract import variant_name
+from estimators.names import did_you_mean
 from warehouse.ask.names import Filters, name_meant, with_known_names
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.current import CURRENT_CELL, EVALUATED
@@ -411,8 +412,7 @@ def _known_column(connection: DuckDBPyConnection, by: str) -> str:
         return meant
     near = get_close_matches(by.lower(), known, n=5, cutoff=0.4) or list(RESULT)
     raise InputError(
-        f"`--by` {by} is not a numeric column of view configuration",
-        f"did you mean {', '.join(near)}?",
+        f"`--by` {by} is not a numeric column of view configuration", did_you_mean(near)
     )
 
 
@@ -501,11 +501,10 @@ def _unknown(
 ) -> InputError:
     near = get_close_matches(str(value), [str(one) for one in known], n=3, cutoff=0.6)
     of = f" with {', '.join(others)}" if others else ""
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
     listed = ", ".join(str(one) for one in known[:20]) + (", ..." if len(known) > 20 else "")
     listed = listed or f"problems without `{name}` only"
     shown = f'"{value}"' if isinstance(value, str) else value
     return InputError(
         f"`{name}` {shown}: no configuration is stored{of}",
-        f"{hint}stored: {listed}; `warehouse sweep` a study for others",
+        f"{did_you_mean(near)} stored: {listed}; `warehouse sweep` a study for others".lstrip(),
     )

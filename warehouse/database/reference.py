@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from estimators.columns import COLUMNS, Column
 from estimators.columns.dtypes import NUMPY_TYPES
 from estimators.contract import Refusal, RefusedError
+from estimators.names import did_you_mean
 from warehouse.database import resources
 from warehouse.database.sql_text import is_name, quoted
 from warehouse.errors import InputError
@@ -229,7 +230,7 @@ def _columns(path: Path, header: list[str]) -> tuple[Column, ...]:
     for place, name in enumerate(header):
         if name not in COLUMNS:
             near = get_close_matches(name, COLUMNS, n=3)
-            hint = f"did you mean {' or '.join(near)}? If not, define" if near else "define"
+            hint = f"{did_you_mean(near)} If not, define" if near else "define"
             reason = "is not in the data dictionary"
             refusals.append(Refusal("column", name, reason, f"{hint} it in estimators/columns"))
         elif name in header[:place]:

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from estimators.contract import Refusal, RefusedError
+from estimators.names import did_you_mean
 from warehouse.errors import InputError
 from warehouse.limits import shown
 
@@ -73,7 +74,7 @@ def read_toml(path: Path, kind: str, needs: str) -> dict[str, Any]:
 def nearest(key: str, known: Sequence[str]) -> str:
     """Return a hint that names the known keys most like `key`, or all of them."""
     near = get_close_matches(key, known, n=3, cutoff=0.6)
-    return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+    return did_you_mean(near) or f"known: {', '.join(known)}"
 
 
 def _read(path: Path, file: str, kind: str) -> str:
