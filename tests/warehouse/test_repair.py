@@ -13,6 +13,7 @@ from tests.shared import Quickstart, Shared, call
 from warehouse.database.connection import open_as_it_is, open_for_write
 from warehouse.database.deep_check import ROW_GROUP, deep_check
 from warehouse.errors import DatabaseError
+from warehouse.sweep import repair as repairs
 from warehouse.sweep.repair import repair, study_of_record
 
 BLOCKS_AT, BLOCK_BYTES = 3 * 4096, 262_144
@@ -158,3 +159,17 @@ def test_a_table_that_nothing_brings_back_is_refused_and_nothing_is_changed(
 
 def test_a_file_of_configurations_is_no_study_that_can_be_evaluated_again() -> None:
     assert study_of_record("evaluate a.csv", "a.csv", TABLE, {"name": "evaluate a.csv"}) is None
+
+
+def test_the_name_of_a_damaged_file_is_free_for_its_log_too(tmp_path: Path) -> None:
+    file = tmp_path / "a.duckdb"
+    file.touch()
+    first, second = (tmp_path / f"a.duckdb{repairs.DAMAGED}{number}" for number in ("", 2))
+    assert repairs._free_name(file) == first
+    log = tmp_path / f"{first.name}.wal"
+    log.write_text("the log of another database")
+    assert repairs._free_name(file) == second
+    # a killed repair had given the file its name already
+    log.unlink()
+    first.hardlink_to(file)
+    assert repairs._free_name(file) == first
