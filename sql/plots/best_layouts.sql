@@ -2,31 +2,25 @@
 -- Grain: one row per estimator, variant, model, batch, system and number of GPUs
 with point as (
     select
-        best_of_cell.estimator,
-        best_of_cell.variant,
-        problem_group.model,
-        problem_group.global_batch_size,
-        problem_group.accelerator,
-        problem_group.nvlink_size,
-        problem_group.num_gpus,
-        any_value(problem.hbm_bytes) as hbm_bytes,
-        min(struct_pack(best := best_of_cell.best, layout := best_of_cell.best_layout)) as fastest
-    from best_of_cell
-    inner join problem_group on best_of_cell.problem_id = problem_group.problem_id
-    inner join problem on best_of_cell.problem_id = problem.problem_id
+        estimator,
+        variant,
+        model,
+        global_batch_size,
+        accelerator,
+        nvlink_size,
+        num_gpus,
+        hbm_bytes,
+        min(struct_pack(best := best, layout := best_layout)) as fastest
+    from best_of_search
     where
-        best_of_cell.best is not null
-        and best_of_cell.coverage.kept = '{}'
-        and problem_group.num_gpus is not null
-        and coalesce(problem_group.system_changes, '') = ''
-        and coalesce(problem_group.assumptions, '') = ''
-        and best_of_cell.estimator = $estimator
-        and best_of_cell.variant = $variant
-        and best_of_cell.coverage.strategy = $strategy
-        and problem_group.model = $model
-        and problem_group.global_batch_size = $global_batch_size
-        and problem_group.accelerator = $accelerator
-        and problem_group.nvlink_size = $nvlink_size
+        true
+        and estimator = $estimator
+        and variant = $variant
+        and strategy = $strategy
+        and model = $model
+        and global_batch_size = $global_batch_size
+        and accelerator = $accelerator
+        and nvlink_size = $nvlink_size
     group by all
 )
 
