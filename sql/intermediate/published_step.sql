@@ -138,7 +138,8 @@ measured as (
         uses_glu,
         num_kv_heads,
         context_parallel,
-        case when pipeline_parallel = 1 then 1 end as virtual_pipeline,
+        coalesce(virtual_pipeline, case when pipeline_parallel = 1 then 1 end)
+            as virtual_pipeline,
         activation_recompute,
         uses_sequence_parallel,
         zero_stage,
