@@ -320,7 +320,8 @@ def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Ga
     parts, window = passes(
         *(work.by_kind, work.layer, work.words, added, values, splits.split, splits.simple)
     )
-    others = held(work.stored, held_at(values, splits.split, splits.simple), splits.split)
+    flight = held_at(values, splits.split, splits.simple)
+    others = held(work.stored, flight, work.layer, values, splits.split)
     sharding = Sharding(values, splits, counts, shares, most, others, sum(parts.values()), window)
     parts["library_bytes"] = take(library_bytes(values, splits.spread), splits.to_share)
     parts["layer_joules"] = layer_joules(work.layer, work.words, values, splits.split)

@@ -61,7 +61,8 @@ CORE_LAUNCHES = 1.0
 """Kernels of the core of fused attention forward, which selective recomputation repeats."""
 
 QUEUE = 1024.0
-"""Launches that the host can be ahead of the GPU. Assumed: no document of CUDA says so."""
+"""Launches that the host can be ahead of the GPU: some 1,000 were measured for a stream
+(forums.developer.nvidia.com/t/68937, stackoverflow.com/q/53970187). No document of CUDA says so."""
 
 
 class Host(NamedTuple):
@@ -69,8 +70,8 @@ class Host(NamedTuple):
 
     Attributes
     ----------
-    launches
-        Of both passes.
+    launches, forward_launches
+        Of both passes, and of the forward pass.
     experts
         Seconds of the forward pass that follow the host's wait for the experts' numbers of tokens.
     """
@@ -78,6 +79,7 @@ class Host(NamedTuple):
     forward: Any
     backward: Any
     launches: Any
+    forward_launches: Any
     experts: Any = 0.0
 
     @property
@@ -105,6 +107,7 @@ def host_of(size: Any, values: Values, layout: Values) -> Host:
         np.maximum(once * forward, least),
         np.maximum(once * backward, least),
         forward + backward,
+        forward,
         once * experts,
     )
 

@@ -24,8 +24,8 @@ class Spent(NamedTuple):
         Of both passes, and of the forward pass.
     waits, launched
         That the GPU waits for the host if each pass is alone; that the host launches.
-    launches
-        Number of both passes.
+    launches, forward_launches
+        Number of both passes, and of the forward pass.
     clock, joules
         As of `layer.Layer`.
     sent_bytes
@@ -42,6 +42,7 @@ class Spent(NamedTuple):
     waits: Any
     launched: Any
     launches: Any
+    forward_launches: Any
     clock: Any
     joules: Any
     sent_bytes: Any
@@ -67,6 +68,7 @@ def spent_on(layer: Layer, size: Size, values: Values, layout: Values) -> Spent:
         waits,
         layer.host.seconds,
         layer.host.launches,
+        layer.host.forward_launches,
         layer.clock,
         layer.joules,
         volume / tensor,

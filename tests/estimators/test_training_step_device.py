@@ -42,6 +42,7 @@ def test_freed_logits_leave_holes() -> None:
 
 def test_results_wait_for_an_exchange_if_the_host_is_ahead() -> None:
     # 4 bytes of all tokens of the group and of each of four layers, though a rank has a half.
+    # One microbatch has no backward pass before its memory is at its peak.
     shape = {**STATES, "microbatch_size": B, "tensor_parallel": 2}
     shape |= {"uses_sequence_parallel": True, "waiting_exchange_bytes": 4.0}
     assert step(shape)["unused_bytes"] == close(4 * 4 * SBH)
@@ -51,6 +52,29 @@ def test_results_wait_for_an_exchange_if_the_host_is_ahead() -> None:
     # Buffers of exchanges are given out, once for all layers.
     plain, buffers = steps(shape, {**shape, "exchange_buffer_bytes": 4.0})
     assert buffers["activations_bytes"] - plain["activations_bytes"] == close(4 * SBH)
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "microbatches", "passes"),
+    [
+        # 24 of the 1,024 launches are the loss. 1,000 are ten of a layer's forward passes, and
+        # there are four; the 600 left are three backward passes of the microbatch before.
+        (100.0, 200.0, 2, 4 + 3),
+        (100.0, 200.0, 1, 4),
+        # few launches: both passes of all layers, once
+        (10.0, 20.0, 5, 4 + 4),
+        # many: not all forward passes
+        (500.0, 200.0, 5, 2),
+    ],
+)
+def test_a_queue_of_launches_bounds_what_waits(
+    forward: float, backward: float, microbatches: int, passes: int
+) -> None:
+    shape = {**STATES, "microbatch_size": B, "tensor_parallel": 2, "uses_sequence_parallel": True}
+    shape |= {"num_microbatches": microbatches, "waiting_exchange_bytes": 4.0}
+    # a layer has four and six collectives besides
+    shape |= {"forward_launches": forward - 4, "backward_launches": backward - 6}
+    assert step(shape, vocabulary_launches=48.0)["unused_bytes"] == close(passes * 4 * SBH)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ import numpy as np
 from estimators.contract import Array, Values
 from estimators.factored import take
 from estimators.training_step.memory.activations import Microbatch
+from estimators.training_step.memory.queue import queued_passes
 from estimators.training_step.pipelines import Held, over_kinds
+from estimators.training_step.spent import Spent
 
 PARTS = (
     *("weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes"),
@@ -23,7 +25,9 @@ BESIDES = ("unused_bytes", "library_bytes")
 """Parts of what a device holds besides; `framework_bytes` is the same in all layouts."""
 
 
-def held(each: Mapping[str, Microbatch], flight: Held, layout: Values) -> list[dict[str, Any]]:
+def held(
+    each: Mapping[str, Microbatch], flight: Held, layer: Spent, values: Values, layout: Values
+) -> list[dict[str, Any]]:
     """Return activations, logits and what waits besides, of the ranks that may need most memory.
 
     The peak of one microbatch's logits comes before the backward pass of a rank, the peak of a
@@ -35,10 +39,11 @@ def held(each: Mapping[str, Microbatch], flight: Held, layout: Values) -> list[d
         Kind of layer -> the bytes of one microbatch in a layer of it.
     flight
         As of `pipelines.held_at`; its first rank has the embedding.
+    layer
+        As of `queue.queued_passes`.
     """
     ends = next(iter(each.values()))
     kept_of = {name: one.kept for name, one in each.items()}
-    waiting_of = {name: one.waiting for name, one in each.items()}
     waits = np.any(ends.waiting)
     found = []
     for number in range(len(flight.chunks)):
@@ -53,10 +58,9 @@ def held(each: Mapping[str, Microbatch], flight: Held, layout: Values) -> list[d
             inputs = flight.chunks[number] / layout["virtual_pipeline"]
             activations = activations + inputs * ends.entry
         besides = flight.outputs[number] * ends.logit_holes
-        if waits:
-            # the host waits for transfers of a pipeline, and so for the exchanges before them
-            alone = np.where(layout["pipeline_parallel"] > 1, 0.0, over_kinds(layers, waiting_of))
-            besides = besides + alone
+        if waits and number == 0:
+            queued = queued_passes(layer, values, layout)
+            besides = besides + queued * ends.waiting
         found.append({"activations_bytes": activations, "logits_bytes": logits, "besides": besides})
     return found
 

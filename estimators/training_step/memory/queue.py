@@ -1,0 +1,51 @@
+"""Passes of layers whose exchanges the GPU has yet to run when one stage's memory is at its peak.
+
+The allocator gives the memory of an exchange's results to others when the exchange has run, not
+when the host has freed them (PyTorch c10/cuda/CUDACachingAllocator.cpp `recordStream`, called by
+torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp). Until then each launched pass holds its own.
+
+The host is ahead of the GPU by `host.QUEUE` launches at most. The estimate has all of them: what
+is reserved is the largest of all steps, and the first ones are slow on the GPU. A host that sends
+to another stage waits for the GPU (huggingface/nanotron @2411b022
+src/nanotron/parallel/pipeline_parallel/p2p.py `_send_meta` copies to the GPU from pageable memory),
+so stages of a pipeline have none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from estimators.contract import Values
+from estimators.training_step.host import QUEUE
+from estimators.training_step.pipelines import microbatches_of
+from estimators.training_step.spent import Spent
+
+
+def queued_passes(layer: Spent, values: Values, layout: Values) -> Any:
+    """Return the passes of a layer that are in the queue after the last forward pass of a step.
+
+    The queue ends with the output layer and the loss. The forward passes of all layers come before
+    them, and the backward passes of the microbatch before. Where layers are few the microbatches
+    before these are left out.
+
+    Parameters
+    ----------
+    layer
+        One microbatch of an average layer.
+
+    Returns
+    -------
+    float or ndarray
+        At most twice the layers, without a unit; 0 in a pipeline.
+    """
+    layers = values["num_layers"] * 1.0
+    backward = np.maximum(layer.launches - layer.forward_launches, 1.0)
+    # the output layer and the loss forward are about half of the vocabulary's launches
+    room = np.maximum(QUEUE - values["vocabulary_launches"] / 2, 0.0)
+    forwards = np.minimum(layers, room / np.maximum(layer.forward_launches, 1.0))
+    before = np.where(microbatches_of(values, layout) > 1, layers, 0.0)
+    left = np.maximum(room - forwards * layer.forward_launches, 0.0)
+    passes = forwards + np.minimum(before, left / backward)
+    return np.where(layout["pipeline_parallel"] > 1, 0.0, passes)
