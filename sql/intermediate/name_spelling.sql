@@ -2,7 +2,20 @@
 -- Grain: one row per kind of name, spelling and name
 --
 -- Where a spelling has several rows of a kind, the least spelling_place wins: a name that problems
--- are stored under wins over an alias in other tables.
+-- are stored under wins over an alias in other tables. The system of a publication is its product
+-- where problems of the product alone are stored.
+with stored_product as (
+    select
+        priced_as.accelerator,
+        priced_as.priced_as
+    from priced_as
+    left join problem on problem.accelerator in (priced_as.accelerator, priced_as.priced_as)
+    group by all
+    having
+        bool_or(problem.accelerator = priced_as.priced_as)
+        and not bool_or(problem.accelerator = priced_as.accelerator)
+)
+
 select
     'model' as name_kind,
     model as spelling,
@@ -34,10 +47,11 @@ where accelerator is not null
 union
 select
     'accelerator' as name_kind,
-    accelerator as spelling,
-    accelerator as known_name,
+    system.accelerator as spelling,
+    coalesce(stored_product.priced_as, system.accelerator) as known_name,
     2 as spelling_place
 from system
+left join stored_product on system.accelerator = stored_product.accelerator
 union
 select
     'accelerator' as name_kind,

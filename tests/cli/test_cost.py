@@ -135,6 +135,13 @@ def test_a_name_is_found_in_any_capitals_and_with_or_without_hyphens(ask: Any) -
     assert ask("cost", *spelt, "--tokens", "1e12")[1] == found != []
 
 
+def test_a_bare_name_finds_the_runs_of_its_product(ask: Any) -> None:
+    _, rows, _ = ask("cost", "--model", "70B parameters", "--accelerator", "A100")
+    assert {row["accelerator"] for row in rows} == {"A100 SXM 80GB"}
+    _, rows, _ = ask("cost", "--accelerator", "A100", "--tokens", "1T")
+    assert {row["accelerator"] for row in rows} == {"A100"}, "a stored name comes first"
+
+
 @pytest.mark.long
 def test_what_was_never_published_is_not_invented(ask: Any) -> None:
     _, rows, _ = ask("cost", "--model", "70B parameters", "--accelerator", "H800")

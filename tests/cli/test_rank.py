@@ -409,6 +409,23 @@ def test_where_nothing_was_searched_layouts_are_shown_without_a_rank(
     assert "evaluated alone, without a search: 1 problem" in err
 
 
+def test_a_bare_name_finds_the_product_that_it_was_swept_as(
+    warehouse: Command, swept: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "in.csv"
+    file.write_text(f"{GIVEN}\n{ONE.format(seq_len=1024).replace('H100 SXM 80GB', 'B200')}\n")
+    stored = ("--out", tmp_path / "out.csv", "--into-db", "--db", swept)
+    assert warehouse("evaluate", "training_step", file, *stored)[0] == 0
+    ranked = ("rank", "--accelerator", "b200", "--json", "--db", swept)
+    for chosen in (("--model", "small"), ("--estimator", "training_step")):
+        rows = json.loads(warehouse(*ranked, *chosen)[1])
+        assert {row["accelerator"] for row in rows} == {"B200 SXM 180GB"}
+    systems = {row["accelerator"] for row in json.loads(warehouse(*ranked)[1])}
+    assert systems == {"B200"}, "a name that is stored as it was given comes first"
+    best = ("explain", "model=small", "accelerator=B200", "--best", "--json", "--db", swept)
+    assert json.loads(warehouse(*best)[1])["inputs"]["accelerator"] == "B200 SXM 180GB"
+
+
 @pytest.mark.long
 def test_the_estimator_that_has_rows_of_what_is_asked_answers(
     warehouse: Command, quickstart: Quickstart

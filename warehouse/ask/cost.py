@@ -300,7 +300,7 @@ def _known_filters(connection: DuckDBPyConnection, runs: RunQuery) -> dict[str, 
                 f"`--id` {runs.identity} is neither a cell nor a problem with a run",
                 "`warehouse rank --format json` shows ids",
             )
-    filters = {}
+    filters: dict[str, str] = {}
     for name, value in runs.filters.items():
         known = _stored(connection, name)
         if meant := name_meant(value, known, {}):
@@ -322,7 +322,20 @@ def _known_filters(connection: DuckDBPyConnection, runs: RunQuery) -> dict[str, 
         near = get_close_matches(value, known, 3, 0.5) or known[:20]
         listed = "; ".join(near) or "nothing; `warehouse sweep cluster_budget` stores some"
         raise InputError(f'`--{name}` "{value}": no such run is stored', f"stored: {listed}")
+    if "accelerator" in filters and not _has_run(connection, filters):
+        # the system of a publication has runs, but these filters leave runs of its product alone
+        others = {name: value for name, value in filters.items() if name != "accelerator"}
+        product = _priced_as(connection, filters["accelerator"])
+        if product is not None and _has_run(connection, {**others, "priced_as": product}):
+            return {**others, "priced_as": product}
     return filters
+
+
+def _has_run(connection: DuckDBPyConnection, filters: Mapping[str, str]) -> bool:
+    """Return whether a stored run passes all filters."""
+    where = " and ".join(f"{name} = ?" for name in filters)
+    query = f"select 1 from estimated_run where {where} limit 1"
+    return connection.execute(query, list(filters.values())).fetchone() is not None
 
 
 def _priced_as(connection: DuckDBPyConnection, name: str) -> str | None:

@@ -348,7 +348,8 @@ def best_configuration(
         for name, value in values.items()
         if isinstance(value, str) and name in estimator.problem_columns
     }
-    values |= with_known_names(connection, texts)
+    known = with_known_names(connection, {**texts, "estimator": estimator.name})
+    values |= {name: known[name] for name in texts}
     where = " and ".join(f"{quoted(name)} = cast(? as {types[name]})" for name in values)
     names = [name for name in input_names(estimator, relation) if name in types]
     memory = " + ".join(quoted(part) for part in estimator.memory_parts)

@@ -57,6 +57,8 @@ def with_known_names(connection: DuckDBPyConnection, filters: Filters) -> Filter
     """Return filters on problems with each name as it is stored.
 
     A name that no stored problem has stays, an alias as the name behind it; the caller refuses it.
+    The name of a publication's system is that of its product (table ``priced_as``) where only the
+    product has problems that pass all filters: estimators of products store a bare ``B200`` so.
     """
     found = dict(filters)
     for column, asked in filters.items():
@@ -68,4 +70,27 @@ def with_known_names(connection: DuckDBPyConnection, filters: Filters) -> Filter
         if asked not in known:
             others = spellings(connection, column)
             found[column] = name_meant(asked, known, others) or others.get(asked, asked)
-    return found
+    product = product_of_system(connection, found.get("accelerator"))
+    if product is None or _is_stored(connection, found):
+        return found
+    of_product = {**found, "accelerator": product}
+    return of_product if _is_stored(connection, of_product) else found
+
+
+def product_of_system(connection: DuckDBPyConnection, accelerator: str | int | None) -> str | None:
+    """Return the product that a publication's system is; None where the name is no such system."""
+    if accelerator is None:
+        return None
+    query = "select accelerator, priced_as from priced_as"
+    products = dict(connection.execute(query).fetchall())
+    name = name_meant(str(accelerator), products, {})
+    return None if name is None else products[name]
+
+
+def _is_stored(connection: DuckDBPyConnection, filters: Filters) -> bool:
+    """Return whether a stored problem passes all filters."""
+    where = " and ".join(f"{quoted(name)} = ?" for name in filters)
+    query = (
+        f"select 1 from current_cell inner join problem using (problem_id) where {where} limit 1"
+    )
+    return connection.execute(query, list(filters.values())).fetchone() is not None

@@ -144,7 +144,9 @@ def _answering(
     connection: DuckDBPyConnection, asked: Filters, estimator: str | None, variant: str | None
 ) -> _Asked:
     """Return the filters with the estimator that answers: the first that has a problem of them."""
-    known = with_known_names(connection, asked)
+    of_estimator = {} if estimator is None else {"estimator": summary_of(estimator).name}
+    known = with_known_names(connection, {**of_estimator, **asked})
+    known = {name: known[name] for name in asked}
     estimators = by_precedence() if estimator is None else [summary_of(estimator)]
     stored = _stored(connection, ("estimator", "variant", *known))
     errors: list[WarehouseError] = []
