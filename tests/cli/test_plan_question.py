@@ -289,8 +289,47 @@ def test_what_takes_the_place_of_a_default_is_told(warehouse: Command, tmp_path:
     options = (*RUN, "--model", "gpt3_1.3B", *given, "uses_sequence_parallel=true")
     code, _, err = warehouse("plan", *options, "--dry-run", "--db", tmp_path / "none.duckdb")
     assert code == 0
-    assert ("in place of the defaults: precision fp16, nvlink_bytes_per_second 9e+11\n") in err
+    assert ("in place of the defaults: precision fp16, nvlink_bytes_per_second 900 GB/s\n") in err
     assert "every layout has uses_sequence_parallel true\n" in err
+
+
+def test_what_a_changed_accelerator_keeps_is_said(warehouse: Command, database: Path) -> None:
+    asked = ("plan", *RUN, "--model", "gpt3_1.3B", "--dry-run", "--db", database)
+    assert "taken over" not in warehouse(*asked)[2]
+    given = ("matrix_flops_per_second=1.4e15", "nvlink_bytes_per_second=900e9")
+    err = warehouse(*asked, *given)[2]
+    assert (
+        "taken over from H100 SXM 80GB: 85.5 GB of memory, memory bandwidth 3,350 GB/s, network "
+        "50 GB/s one way, power limit 700 watts\n"
+    ) in err
+    assert "`nvlink_bytes_per_second` 900 GB/s is twice that of H100 SXM 80GB" in err
+    far = ("hbm_bytes=144e12", "nvlink_bytes_per_second=4.5e9")
+    err = warehouse(*asked, *far)[2]
+    assert "`hbm_bytes` 144,000.0 GB is 375 times the largest known, 384.0 GB (B200-next)" in err
+    assert "`nvlink_bytes_per_second` 4.5 GB/s is less than a tenth of the smallest known" in err
+
+
+def test_defaults_of_an_own_shape_are_marked(warehouse: Command, database: Path) -> None:
+    bare = [pair for pair in PAIRS if not pair.startswith(("ffn_hidden_size", "vocab_size"))]
+    asked = ("plan", *RUN, "--dry-run", "--db", database, *bare)
+    err = warehouse(*asked)[2]
+    assert "feed-forward 8,192 (default), " in err
+    assert "without embedding and output layer (vocab_size=... adds them)" in err
+    err = warehouse(*asked, "ffn_hidden_size=6000", "vocab_size=50000")[2]
+    assert "feed-forward 6,000, " in err
+    assert "vocabulary 50,000;" in err
+
+
+@pytest.mark.parametrize(
+    "asked", [("plan", *RUN, "--model", "gpt3_1.3B"), ("cost", "--tokens", "1T")]
+)
+def test_a_price_far_above_all_published_ones_is_refused(
+    warehouse: Command, planned: tuple[Path, dict[str, Any]], asked: tuple[object, ...]
+) -> None:
+    code, out, err = warehouse(*asked, "--price", 220, "--db", planned[0])
+    assert (code, out) == (3, "")
+    assert "`--price` 220 is more than 10 times the dearest published price" in err
+    assert "18.00 USD (GB300 NVL72, Oracle Cloud)" in err
 
 
 @pytest.mark.long

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warehouse.ask.cost import FILTERS, RunQuery, costs, energies
+from warehouse.ask.plausible import check_prices
 from warehouse.ask.terms import carbons, number_or_name
 from warehouse.errors import UsageError
 
@@ -130,9 +131,11 @@ def asked_costs(
     UsageError
         As `check_years`.
     InputError
-        If no run is left, no run has a price of that year, or a term is not known.
+        If no run is left, no run has a price of that year, a term is not known, or a price is far
+        above all published ones.
     """
     check_years(prices, year, all_years=all_years)
+    check_prices(connection, prices)
     query = options.query(connection, "given_price", list(dict.fromkeys(prices)) or [None])
     return costs(connection, query, year, all_years)
 

@@ -10,7 +10,7 @@ from estimators.contract import RefusedError, Scalar
 from warehouse.database.catalog import packaged_catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from estimators.contract import Catalog, Estimator
 
@@ -19,6 +19,43 @@ CUSTOM_MODEL = "custom model"
 
 CUSTOM_SYSTEM = "custom system"
 """Name, in reports, of a system that is given by its rates alone."""
+
+_ATTRIBUTES = {
+    "matrix_flops_per_second": "{} of matrix products",
+    "hbm_bytes": "{} of memory",
+    "hbm_bytes_per_second": "memory bandwidth {}",
+    "nvlink_bytes_per_second": "NVLink {} one way",
+    "network_bytes_per_second": "network {} one way",
+    "power_limit_watts": "power limit {}",
+}
+"""Attributes of an accelerator that decide a step -> how a line has each."""
+
+
+def taken_over(values: Mapping[str, Scalar], given: Collection[str]) -> str | None:
+    """Return what a changed accelerator keeps of the one that it is based on, in words.
+
+    Parameters
+    ----------
+    values
+        The problem, resolved.
+    given
+        Names of the columns that the user gave.
+
+    Returns
+    -------
+    str or None
+        None where no attribute of a named accelerator was given.
+    """
+    from warehouse.show.units import in_words
+
+    if values.get("accelerator") is None or not any(name in given for name in _ATTRIBUTES):
+        return None
+    kept = [
+        words.format(in_words(name, values[name]))
+        for name, words in _ATTRIBUTES.items()
+        if name not in given and values.get(name) is not None
+    ]
+    return f"taken over from {values['accelerator']}: {', '.join(kept)}" if kept else None
 
 
 def with_model_hint(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from warehouse.ask.defaults import taken_over
+from warehouse.ask.plausible import questioned_attributes
 from warehouse.ask.terms import whose_prices
 from warehouse.calibrate.references import OWN
 from warehouse.cli.common import batch_in_words, domain_in_words, put, put_for_people
@@ -24,7 +26,7 @@ from warehouse.show.units import in_words, run_times_in_words, unless_rounding
 from warehouse.show.values import Figure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from estimators.contract import Scalar
     from warehouse.plan.answer import PlanAnswer
@@ -58,7 +60,7 @@ def question_lines(run: TrainingRun) -> list[str]:
     request, values = run.request, run.problem
     domain = f" in {domain_in_words(values)}" if values.get("nvlink_size") is not None else ""
     lines = [
-        f"{run.model}: {_shape_in_words(values)}{_parameters(run)}",
+        f"{run.model}: {_shape_in_words(values, _defaults(run))}{_parameters(run)}",
         f"{in_words('dataset_tokens', request.tokens)} on {values['accelerator']}{domain}, goodput "
         f"{run.goodput:g}{_limits(run)}",
         batch_in_words(run.batch, values) + _batch_rule(run),
@@ -70,6 +72,9 @@ def question_lines(run: TrainingRun) -> list[str]:
     changed = {name: value for name, value in request.inputs.items() if name not in said}
     if changed:
         lines.append(f"in place of the defaults: {_pairs_in_words(changed)}")
+    if kept := taken_over(values, request.inputs):
+        lines.append(kept)
+    lines += questioned_attributes(run.catalog, values, request.inputs)
     if run.assumed:
         lines.append(f"assumed, as no source says: {_pairs_in_words(run.assumed)}")
     if request.held:
@@ -84,13 +89,21 @@ def stage_rows(stages: Sequence[Stage]) -> list[tuple[int, str]]:
     return [(number, explain_stage(stage)) for number, stage in enumerate(stages, start=1)]
 
 
-def _shape_in_words(values: Mapping[str, Scalar]) -> str:
-    """Return the shape of a model, as far as its estimator reads it."""
+def _defaults(run: TrainingRun) -> frozenset[str]:
+    """Return the columns of a shape that neither the user nor a table of models gives."""
+    if run.catalog.known("model", str(run.problem.get("model"))) is not None:
+        return frozenset()
+    return frozenset(run.estimator.shape_columns).difference(run.request.inputs)
+
+
+def _shape_in_words(values: Mapping[str, Scalar], defaults: Collection[str]) -> str:
+    """Return the shape of a model, as far as its estimator reads it; `defaults` are marked."""
     heads, keys = values.get("num_heads"), values.get("num_kv_heads")
     words = [f"{values['num_layers']} layers of {values['hidden_size']:,}"]
     if values.get("ffn_hidden_size") is not None:
         gated = " gated" if values.get("uses_glu") else ""
-        words.append(f"feed-forward {values['ffn_hidden_size']:,}{gated}")
+        mark = " (default)" if "ffn_hidden_size" in defaults else ""
+        words.append(f"feed-forward {values['ffn_hidden_size']:,}{gated}{mark}")
     if heads is not None:
         words.append(f"{heads} heads" + (f" ({keys} of keys)" if keys not in (None, heads) else ""))
     if int(values.get("num_experts") or 1) > 1:
@@ -105,6 +118,8 @@ def _shape_in_words(values: Mapping[str, Scalar]) -> str:
     words.append(f"sequences of {values['seq_len']:,}")
     if values.get("vocab_size") is not None:
         words.append(f"vocabulary {values['vocab_size']:,.0f}")
+    elif "vocab_size" in defaults:
+        words.append("without embedding and output layer (vocab_size=... adds them)")
     return ", ".join(words)
 
 
@@ -151,13 +166,13 @@ def _batch_rule(run: TrainingRun) -> str:
 
 
 def _pairs_in_words(pairs: Mapping[str, Scalar]) -> str:
-    return ", ".join(f"{name} {_value(value)}" for name, value in pairs.items())
+    return ", ".join(f"{name} {_value(name, value)}" for name, value in pairs.items())
 
 
-def _value(value: Scalar) -> str:
+def _value(name: str, value: Scalar) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
+    return in_words(name, value) if isinstance(value, float) else str(value)
 
 
 # ---- the report ----

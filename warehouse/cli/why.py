@@ -111,7 +111,9 @@ def why(
 
 def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
     """Return the problem, the batch with its origin, and the layout, a line each."""
-    from warehouse.ask.defaults import CUSTOM_MODEL, CUSTOM_SYSTEM
+    from warehouse.ask.defaults import CUSTOM_MODEL, CUSTOM_SYSTEM, taken_over
+    from warehouse.ask.plausible import questioned_attributes
+    from warehouse.database.catalog import packaged_catalog
     from warehouse.show.units import layout_in_words
 
     shown = found.shown
@@ -132,6 +134,8 @@ def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
         batch = int(shown.problem["global_batch_size"] or 0)
     if batch is not None:
         lines.append(batch_in_words(batch, values) + _rule(query))
+    if kept := taken_over(values, query.given):
+        lines += [kept, *questioned_attributes(packaged_catalog(), values, query.given)]
     if shown is not None:
         choices = {name: shown.problem[name] for name in shown.estimator.choice_columns}
         lines.append(f"layout {layout_in_words({**shown.layout, **choices})}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from estimators import registry
 from estimators.contract import PUBLISHED, RefusedError, Scalar, variant_name
 from warehouse.ask.defaults import CUSTOM_MODEL, sold_domain, with_model_hint
+from warehouse.ask.plausible import check_prices
 from warehouse.ask.terms import Term, carbons, number_or_name
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read
@@ -356,6 +357,7 @@ def read_terms(options: PlanOptions, reference: DuckDBPyConnection) -> CostTerms
     InputError
         If a text is neither a sound number nor a name in its table.
     """
+    check_prices(reference, options.price or ())
     return CostTerms(
         options.basis or BASES[0],
         number_or_name(

@@ -1,0 +1,99 @@
+"""Numbers that are far from every known one: most are in another unit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warehouse.errors import InputError
+from warehouse.show.units import in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from duckdb import DuckDBPyConnection
+
+    from estimators.contract import Catalog, Scalar
+
+FAR = 10
+"""Times the largest known value, or parts of the smallest, from which a number is questioned."""
+
+_TABLES = {
+    "matrix_flops_per_second": "bf16_flops_per_second",
+    "hbm_bytes": "hbm_bytes",
+    "hbm_bytes_per_second": "hbm_bytes_per_second",
+    "nvlink_bytes_per_second": "nvlink_bytes_per_second",
+    "network_bytes_per_second": "nic_bytes_per_second",
+    "power_limit_watts": "tdp_watts",
+}
+"""Attribute of a system -> its column in the table of accelerators."""
+
+_BOTH_WAYS = "nvlink_bytes_per_second"
+"""The attribute that data sheets state as the sum of both directions."""
+
+
+def questioned_attributes(
+    catalog: Catalog, values: Mapping[str, Scalar], given: Iterable[str]
+) -> Iterator[str]:
+    """Yield a line for each attribute that was given and is far from all known accelerators.
+
+    Parameters
+    ----------
+    values
+        The problem, resolved: base units.
+    given
+        Names of the columns that the user gave.
+    """
+    for name in given:
+        value = values.get(name)
+        if name not in _TABLES or value is None:
+            continue
+        number, known = float(value), _known(catalog, name)
+        largest, least = max(known, key=known.__getitem__), min(known, key=known.__getitem__)
+        said, unit = f"`{name}` {in_words(name, number)}", "the number is in base units"
+        if number > FAR * known[largest]:
+            times = number / known[largest]
+            most = in_words(name, known[largest])
+            yield f"{said} is {times:,.3g} times the largest known, {most} ({largest}): {unit}"
+        elif number < known[least] / FAR:
+            yield (
+                f"{said} is less than a tenth of the smallest known, "
+                f"{in_words(name, known[least])} ({least}): {unit}"
+            )
+        own = known.get(str(values.get("accelerator")))
+        if name == _BOTH_WAYS and own is not None and abs(number / own - 2) < 0.01:
+            yield (
+                f"{said} is twice that of {values['accelerator']}: this column counts one "
+                "direction, data sheets the sum of both"
+            )
+
+
+def _known(catalog: Catalog, name: str) -> dict[str, float]:
+    """Return the known values of an attribute by accelerator, those of products first."""
+    found: dict[str, float] = {}
+    for table, column in (("accelerator", _TABLES[name]), ("system", name)):
+        for accelerator, row in catalog.tables[table].items():
+            if (value := row.get(column)) is not None:
+                found.setdefault(accelerator, float(value))
+    return found
+
+
+def check_prices(connection: DuckDBPyConnection, prices: Iterable[float]) -> None:
+    """Refuse prices of an hour that are more than `FAR` times the dearest published one.
+
+    Raises
+    ------
+    InputError
+        If there is one; the error names the published price.
+    """
+    for price in prices:
+        query = (
+            "select on_demand_usd_per_gpu_hour, hardware, vendor from gpu_hour_price "
+            "where on_demand_usd_per_gpu_hour is not null order by all desc limit 1"
+        )
+        (most, hardware, vendor) = connection.execute(query).fetchall()[0]
+        if price > FAR * most:
+            raise InputError(
+                f"`--price` {price:g} is more than {FAR} times the dearest published price of an "
+                f"hour of one GPU, {most:.2f} USD ({hardware}, {vendor})",
+                "give USD of one GPU, not of a server, and not in cents",
+            )
