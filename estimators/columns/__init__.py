@@ -11,7 +11,7 @@ from estimators.columns.cluster import CLUSTER
 from estimators.columns.column import Column, Kind
 from estimators.columns.costs import COST_VIEWS, COSTS
 from estimators.columns.dataflow import DATAFLOW
-from estimators.columns.experts import EXPERT_DEFAULT, EXPERTS
+from estimators.columns.experts import EXPERT_DEFAULT, EXPERT_LOAD, EXPERTS
 from estimators.columns.forms import Form
 from estimators.columns.interval import INTERVAL
 from estimators.columns.layout import LAYOUT, RESULTS
@@ -41,7 +41,7 @@ GROUPS: dict[str, tuple[Column, ...]] = {
     "Linear layer and run optimizer": OPTIMIZER,
     "Cluster": CLUSTER,
     "Shape of a decoder": SHAPE_DETAILS,
-    "Experts": (*EXPERTS, *EXPERT_DEFAULT),
+    "Experts": (*EXPERTS, *EXPERT_DEFAULT, *EXPERT_LOAD),
     "Training step": TRAINING_STEP,
     "Equations of Megatron": MEGATRON_FLOPS,
     "Prices, power and places": COSTS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from estimators.columns.column import Column, text
+from estimators.columns.column import Column, count, positive, text
 from estimators.columns.forms import BYTES_OF_ELEMENT
 
 DISPATCHERS = ("alltoall", "allgather", "flex")
@@ -73,3 +73,11 @@ EXPERT_DEFAULT = (
     Column("before_release", "float", "", "First release that differs", minimum=15, maximum=99),
 )
 """Columns of the table of defaults."""
+
+EXPERT_LOAD = (
+    text("expert_load", "Key of a load: routing, number of experts and of their ranks, @ between"),
+    positive("lowest_load_ratio", "", "`expert_load_ratio` that a tenth of the kernels is below"),
+    positive("highest_load_ratio", "", "`expert_load_ratio` that a tenth of the kernels is above"),
+    count("num_kernels", "Measured kernels that a figure is the median of"),
+)
+"""Columns of the table of measured loads."""

@@ -26,7 +26,7 @@ from estimators.training_step import network
 from estimators.training_step.formats import are_fused, by_recipe
 from estimators.training_step.network import Group
 from estimators.training_step.products import stream_seconds
-from estimators.training_step.routing import load_ratio_of
+from estimators.training_step.routing import BALANCED
 
 RESULT_BYTES = 2.0
 """Bytes of an element of a result, and of every gradient: they are summed in 16 bits."""
@@ -55,7 +55,9 @@ def load_ratio(values: Values, layout: Values) -> Any:
     """
     most = values["num_experts"] / values["experts_per_token"]
     most = np.minimum(most, layout["expert_parallel"])
-    ratio = np.maximum(values["expert_load_ratio"], load_ratio_of(values, layout))
+    ratio = values["expert_load_ratio"]
+    if np.any(np.not_equal(values["expert_routing"], BALANCED)):
+        ratio = np.maximum(ratio, values["expert_loads"].ratio(values, layout))
     return np.minimum(ratio, most)
 
 

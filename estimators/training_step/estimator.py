@@ -57,6 +57,7 @@ from estimators.training_step.memory.stages import PARTS as MEMORY
 from estimators.training_step.modules import flags_of
 from estimators.training_step.pipelines import held_at, ranks_at
 from estimators.training_step.products import of_format
+from estimators.training_step.routing import MeasuredLoads
 from estimators.training_step.rules import (
     LAYER_RULES,
     LAYOUT_RULES,
@@ -245,6 +246,7 @@ class TrainingStep(SearchedEstimator):
         # rates are those of heads as wide as queries and keys
         keys = values["qk_head_size"] + values["qk_rotary_size"]
         values["attention_rates"] = MeasuredAttention(catalog, {**values, "head_size": keys})
+        values["expert_loads"] = MeasuredLoads(catalog)
         is_cell = np.ndim(values["seq_len"]) == 0
         with np.errstate(all="ignore"):
             found = _figures(values, layouts, is_cell=is_cell)

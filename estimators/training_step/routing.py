@@ -1,13 +1,8 @@
 """How unevenly tokens choose their experts: balanced, or by a power law.
 
-The fullest rank of experts has `load_ratio_of` times the mean number of tokens. A ratio is the time
-of a measured kernel, of the fullest rank where the loads of experts follow a power law, over its
-time with balanced loads. Time is taken as proportional to tokens, so only shapes with at least 512
-rows an expert count: with fewer, a kernel takes as long to read its weights. The ratios are medians
-over all programs, accelerators and widths. For 128 experts, eight in ten of the ratios lie from
-0.95 to 1.7 on 8 ranks at an exponent of 1.01, and from 1.2 to 3.7 on 64 ranks.
-
-Source: ai-dynamo/aiconfigurator @095f58a51 (Apache-2.0), tables of experts on one GPU.
+Reference table `expert_load` has the tokens of the fullest rank of experts over the mean, by power
+law, number of experts and number of ranks, from measured kernels. Eight in ten of the kernels lie
+between `lowest_load_ratio` and `highest_load_ratio`.
 """
 
 from __future__ import annotations
@@ -16,67 +11,68 @@ from typing import Any
 
 import numpy as np
 
-from estimators.contract import Values
+from estimators.contract import Array, Catalog, Values
 
-RATIOS: dict[str, dict[int, tuple[float, ...]]] = {
-    "power_law_1.01": {
-        8: (1.0, 1.31, 1.97, 3.13),
-        16: (1.0, 1.39, 1.80, 2.25, 2.93),
-        128: (1.0, 1.13, 1.25, 1.39, 1.56, 1.71, 1.80),
-        256: (1.0, 1.11, 1.20, 1.31, 1.40, 1.46, 1.49, 1.53),
-        512: (1.0, 1.06, 1.13, 1.21, 1.29, 1.37, 1.45, 1.50, 1.60),
-    },
-    "power_law_1.2": {
-        8: (1.0, 1.34, 2.01, 3.24),
-        16: (1.0, 1.50, 2.09, 2.62, 3.75),
-        128: (1.0, 1.17, 1.35, 1.57, 1.83, 2.08, 2.36, 2.43),
-        256: (1.0, 1.17, 1.31, 1.50, 1.67, 1.77, 1.89, 1.92, 1.96),
-        512: (1.0, 1.10, 1.20, 1.34, 1.50, 1.62, 1.78, 1.89, 2.07),
-    },
-}
-"""Routing -> number of experts -> ratio on 1, 2, 4, 8 ... ranks.
+TABLE = "expert_load"
 
-The measured kernels send a token to 2 of 8 experts, 1 of 16, 8 of 128, 8 of 256 and 22 of 512.
-"""
+BALANCED = "balanced"
+"""The value of `expert_routing` with which each rank of experts has the mean."""
 
 
-def load_ratio_of(values: Values, layout: Values) -> Any:
-    """Return the tokens of the fullest rank of experts over the mean, by `expert_routing`.
-
-    Between measured numbers of experts and of ranks the ratio is linear in their logarithms; beyond
-    them it is that of the nearest.
+class MeasuredLoads:
+    """The loads of the fullest rank of experts, by routing.
 
     Parameters
     ----------
-    values
-        `expert_routing` and `num_experts`: one of each, or one a row.
-    layout
-        `expert_parallel`, the ranks that share the experts: one, or one a row.
-
-    Returns
-    -------
-    float or ndarray
-        At least 1, without a unit; 1 where the routing is balanced.
+    catalog
+        Has table `expert_load`.
     """
-    routing = values["expert_routing"]
-    found: Any = 1.0
-    for name, table in RATIOS.items():
-        chosen = np.equal(routing, name)
-        if np.any(chosen):
-            ratio = _between(table, values["num_experts"], layout["expert_parallel"])
-            found = np.where(chosen, ratio, found)
-    return found
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def ratio(self, values: Values, layout: Values) -> Any:
+        """Return the tokens of the fullest rank of experts over the mean, by `expert_routing`.
+
+        Between measured numbers of experts and of ranks the ratio is linear in their logarithms;
+        beyond them it is that of the nearest. One rank has all tokens.
+
+        Parameters
+        ----------
+        values
+            `expert_routing` and `num_experts`: one of each, or one a row.
+        layout
+            `expert_parallel`, the ranks that share the experts: one, or one a row.
+
+        Returns
+        -------
+        float or ndarray
+            At least 1, without a unit; 1 where the routing is balanced.
+        """
+        routing = np.asarray(values["expert_routing"], dtype=object)
+        laws = self._of_laws()
+        found: Any = np.float64(1.0)
+        for name in sorted({*routing.ravel()} - {BALANCED}):
+            ratio = _between(laws[name], values["num_experts"], layout["expert_parallel"])
+            found = np.where(np.equal(routing, name), ratio, found)
+        return found
+
+    def _of_laws(self) -> dict[str, dict[int, dict[int, float]]]:
+        """Return routing -> number of experts -> number of ranks -> ratio."""
+        laws: dict[str, dict[int, dict[int, float]]] = {}
+        for row in self._catalog.tables[TABLE].values():
+            experts, ranks = int(row["num_experts"] or 0), int(row["expert_parallel"] or 0)
+            law = laws.setdefault(str(row["expert_routing"]), {})
+            law.setdefault(experts, {})[ranks] = float(row["expert_load_ratio"] or 1.0)
+        return laws
 
 
-def _between(table: dict[int, tuple[float, ...]], experts: Any, ranks: Any) -> Any:
+def _between(curves: dict[int, dict[int, float]], experts: Any, ranks: Any) -> Any:
     """Return the ratio of a number of experts on a number of ranks."""
-    experts, ranks = (np.asarray(each, dtype=np.float64) for each in (experts, ranks))
-    sizes, places = np.broadcast_arrays(
-        np.log2(np.maximum(experts, 1.0)), np.log2(np.maximum(ranks, 1.0))
-    )
-    by_size = np.stack([np.interp(places, range(len(row)), row) for row in table.values()])
-    known = np.log2(np.array(tuple(table), dtype=np.float64))
-    place = np.interp(sizes, known, range(len(known)))
+    sizes, places = np.broadcast_arrays(*(_log(each) for each in (experts, ranks)))
+    known = sorted(curves)
+    by_size = np.stack([_curve(curves[each], places) for each in known])
+    place = np.interp(sizes, _log(known), range(len(known)))
     low = np.floor(place).astype(np.int64)
     high = np.minimum(low + 1, len(known) - 1)
     below, above = (
@@ -84,3 +80,14 @@ def _between(table: dict[int, tuple[float, ...]], experts: Any, ranks: Any) -> A
     )
     share = place - low
     return (1 - share) * below + share * above
+
+
+def _curve(ratios: dict[int, float], places: Array) -> Array:
+    """Return the ratios at logarithms of numbers of ranks."""
+    known = {1: 1.0, **ratios}
+    ranks = sorted(known)
+    return np.asarray(np.interp(places, _log(ranks), [known[each] for each in ranks]))
+
+
+def _log(numbers: Any) -> Array:
+    return np.log2(np.maximum(np.asarray(numbers, dtype=np.float64), 1.0))

@@ -6,13 +6,18 @@ import itertools
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
+from benchmarks.condense_routing import SHAPE, condensed
+from estimators.columns.experts import ROUTINGS
+from estimators.contract import Catalog
 from estimators.training_step import dispatch, network
 from estimators.training_step.network import Group
-from estimators.training_step.routing import load_ratio_of
-from tests.estimators.training_step_cases import step, step_with
+from estimators.training_step.routing import MeasuredLoads
+from tests.estimators.training_step_cases import CATALOG, step, step_with, steps
 from tests.estimators.training_step_figures import close
+from warehouse.database.catalog import packaged_catalog
 
 DEEPSEEK = {
     "num_experts": 256,
@@ -118,55 +123,111 @@ def test_the_fullest_rank_has_more_tokens_and_more_work() -> None:
     assert uneven["gemm_seconds"] > even["gemm_seconds"]
 
 
+LOADS = Catalog(
+    {
+        **CATALOG.tables,
+        "expert_load": {
+            f"{routing}@{experts}@{ranks}": {
+                "expert_routing": routing,
+                "num_experts": experts,
+                "expert_parallel": ranks,
+                "expert_load_ratio": ratio,
+            }
+            for routing, experts, ranks, ratio in (
+                ("power_law_1.01", 16, 2, 1.5),
+                ("power_law_1.01", 16, 4, 2.0),
+                ("power_law_1.01", 16, 16, 3.0),
+                ("power_law_1.01", 64, 2, 1.25),
+                ("power_law_1.01", 64, 4, 1.5),
+                ("power_law_1.2", 16, 2, 2.5),
+            )
+        },
+    }
+)
+
+
 @pytest.mark.parametrize(
     ("routing", "experts", "ranks", "ratio"),
     [
-        ("balanced", 128, 8, 1.0),
-        ("power_law_1.01", 128, 8, 1.39),
-        ("power_law_1.2", 128, 8, 1.57),
-        ("power_law_1.01", 128, 1, 1.0),
-        # half way between 8 and 16 ranks in their logarithm: (1.39 + 1.56) / 2
-        ("power_law_1.01", 128, 8 * 2**0.5, 1.475),
-        # half way between 128 and 512 experts: those of 256
-        ("power_law_1.2", 256, 32, 1.77),
-        # a third of the way from 16 to 128 experts: (2 x 2.25 + 1.39) / 3
-        ("power_law_1.01", 32, 8, (2 * 2.25 + 1.39) / 3),
+        ("balanced", 16, 2, 1.0),
+        ("power_law_1.01", 16, 2, 1.5),
+        ("power_law_1.2", 16, 2, 2.5),
+        # one rank has all tokens
+        ("power_law_1.01", 16, 1, 1.0),
+        # half way between 4 and 16 ranks in their logarithm
+        ("power_law_1.01", 16, 8, 2.5),
+        # half way between 16 and 64 experts: (2 + 1.5) / 2
+        ("power_law_1.01", 32, 4, 1.75),
         # beyond what was measured: as the nearest
-        ("power_law_1.01", 4, 4, 1.97),
-        ("power_law_1.2", 1024, 512, 2.07),
+        ("power_law_1.01", 4, 4, 2.0),
+        ("power_law_1.01", 256, 64, 1.5),
+        ("power_law_1.2", 256, 64, 2.5),
     ],
 )
 def test_a_power_law_fills_the_fullest_rank_as_measured(
-    routing: str, experts: int, ranks: float, ratio: float
+    routing: str, experts: int, ranks: int, ratio: float
 ) -> None:
-    found = load_ratio_of(
-        {"expert_routing": routing, "num_experts": experts}, {"expert_parallel": ranks}
-    )
+    values = {"expert_routing": routing, "num_experts": experts}
+    found = MeasuredLoads(LOADS).ratio(values, {"expert_parallel": ranks})
     assert found == pytest.approx(ratio)
 
 
 def test_rows_with_different_routing_have_ratios_of_their_own() -> None:
     routing = np.array(["power_law_1.2", "balanced", "power_law_1.01"], dtype=object)
-    values = {"expert_routing": routing, "num_experts": np.array([8, 8, 256])}
-    found = load_ratio_of(values, {"expert_parallel": np.array([4, 4, 64])})
-    assert found.tolist() == [2.01, 1.0, 1.49]
+    values = {"expert_routing": routing, "num_experts": np.array([16, 16, 64])}
+    loads = MeasuredLoads(LOADS)
+    found = loads.ratio(values, {"expert_parallel": np.array([2, 2, 4])})
+    assert found.tolist() == [2.5, 1.0, 1.5]
     # one number of ranks for all rows
-    found = load_ratio_of(values, {"expert_parallel": 4})
-    assert found.tolist() == [2.01, 1.0, 1.2]
+    assert loads.ratio(values, {"expert_parallel": 2}).tolist() == [2.5, 1.0, 1.25]
+
+
+def test_every_law_that_a_problem_takes_has_measured_loads() -> None:
+    loads, values = MeasuredLoads(packaged_catalog()), {"num_experts": 128}
+    given = [
+        float(loads.ratio({**values, "expert_routing": name}, {"expert_parallel": 64}))
+        for name in ROUTINGS
+    ]
+    assert given == [1.0, 1.803, 2.356]
+
+
+def test_loads_are_medians_of_kernels_with_enough_rows() -> None:
+    # 8 experts and 2 a token: 512 rows an expert are 2,048 tokens
+    kernels = pl.DataFrame(
+        [
+            {**kernel, "num_experts": 8, "experts_per_token": per_token, "routing": routing}
+            | {"expert_parallel": ranks, "seconds": seconds, "num_tokens": tokens, "kernel": number}
+            for kernel in [dict.fromkeys(SHAPE, 1)]
+            for number, per_token, ranks, tokens, ratio in (
+                *((1, 2, 2, 2048, 1.5), (2, 2, 2, 2048, 1.25), (3, 2, 2, 2048, 2.0)),
+                # fewer rows, and experts a token with fewer kernels
+                *((4, 2, 2, 1024, 9.0), (5, 4, 2, 2048, 7.0)),
+                # a lower median on more ranks
+                (6, 2, 4, 2048, 1.25),
+            )
+            for routing, seconds in (("balanced", 1.0), ("power_law_1.2", ratio))
+        ]
+    ).with_columns(hidden_size=pl.col("kernel"))
+    found = condensed(kernels)
+    assert found["expert_load"].to_list() == ["power_law_1.2@8@2", "power_law_1.2@8@4"]
+    assert found["expert_load_ratio"].to_list() == [1.5, 1.5]
+    assert found["num_kernels"].to_list() == [3, 1]
+    # measured on fewer than half as many ranks
+    assert condensed(kernels.filter(pl.col("expert_parallel") < 4)).is_empty()
 
 
 def test_a_power_law_costs_the_time_and_memory_of_its_load_ratio() -> None:
-    # 8 experts on 8 ranks: the fullest has 3.13 times the mean
+    # 8 experts on 8 ranks: those of 16 on 8, 2.5 times the mean
     row = {**MIXTURE, "dispatcher": "flex"}
-    even, law, ratio = step_with(
-        row, {}, {"expert_routing": "power_law_1.01"}, {"expert_load_ratio": 3.13}
-    )
-    assert law == ratio
-    assert law["expert_comm_seconds"] == close(3.13 * even["expert_comm_seconds"])
-    assert law["activations_bytes"] > even["activations_bytes"]
+    law = {**row, "expert_routing": "power_law_1.01"}
+    even, uneven, ratio = steps(row, law, {**row, "expert_load_ratio": 2.5}, catalog=LOADS)
+    assert uneven == ratio
+    assert uneven["expert_comm_seconds"] == close(2.5 * even["expert_comm_seconds"])
+    assert uneven["activations_bytes"] > even["activations_bytes"]
     # a ratio that is given counts where it is more
-    [more] = step_with(row, {"expert_routing": "power_law_1.01", "expert_load_ratio": 4.0})
-    [given] = step_with(row, {"expert_load_ratio": 4.0})
+    more, given = steps(
+        {**law, "expert_load_ratio": 4.0}, {**row, "expert_load_ratio": 4.0}, catalog=LOADS
+    )
     assert more == given
 
 

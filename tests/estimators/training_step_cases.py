@@ -229,9 +229,9 @@ def evaluate(rows: Sequence[Row], catalog: Catalog = CATALOG) -> Found:
     return estimate(resolved, catalog)
 
 
-def steps(*rows: Row) -> list[dict[str, Any]]:
+def steps(*rows: Row, catalog: Catalog = CATALOG) -> list[dict[str, Any]]:
     """Return the results of rows on the ideal machine, but for what they say."""
-    found = evaluate([{**IDEAL, **row} for row in rows])
+    found = evaluate([{**IDEAL, **row} for row in rows], catalog)
     return [{name: column[i].item() for name, column in found.items()} for i in range(len(rows))]
 
 

@@ -37,6 +37,8 @@ REFERENCE_TABLES = {
     "erratum": "Faults of the sources and their mends. One row per erratum",
     "expert_default": "How programs exchange the tokens of experts, and what they recompute. "
     "One row per framework, and accelerator and model where it differs there",
+    "expert_load": "How much more than the mean the fullest rank of experts has, from measured "
+    "kernels. One row per routing, number of experts and number of ranks",
     "facility_pue": "Energy of data centres over that of their computers. One row per facility",
     "framework": "Training programs and their defaults. One row per framework",
     "framework_alias": "Other names of training programs. One row per name",
