@@ -193,8 +193,11 @@ class Relation:
     derived
         Results that `evaluate` computes and the staging view derives from stored columns.
     runs, plain
-        Stored columns that repeat from row to row, and those that do not compress. Storage tries
-        compressions of all others.
+        Stored columns that repeat from row to row, and those that are kept as they are, because
+        every query reads them.
+    few_digits, many_digits
+        Stored reals that are whole numbers or have few digits, and those with all digits, which
+        differ from row to row. Storage tries compressions of columns that none of these names.
     real
         Columns that the dictionary has as whole numbers and this relation as real ones: degrees
         of parallelism that a model takes as continuous.
@@ -217,6 +220,8 @@ class Relation:
     derived: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
     plain: tuple[str, ...] = ()
+    few_digits: tuple[str, ...] = ()
+    many_digits: tuple[str, ...] = ()
     real: frozenset[str] = frozenset()
     stored_in: str = ""
     keeps_leading: bool = False

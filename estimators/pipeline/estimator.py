@@ -26,13 +26,13 @@ RELATION = Relation(
     keys=given.KEYS,
     measures=(
         "step_seconds",
-        "bubble_seconds",
         "steady_compute_seconds",
         "steady_network_seconds",
         "gradient_reduction_seconds",
-        "matmul_seconds",
     ),
     derived=(
+        "bubble_seconds",
+        "matmul_seconds",
         "parameters",
         "active_parameters",
         "tokens",
@@ -52,7 +52,11 @@ RELATION = Relation(
         "flops_per_expert",
         "training_seconds",
     ),
-    runs=(*given.DEGREES, "virtual_pipeline", "gradient_reduction_seconds"),
+    runs=(
+        *(*given.DEGREES, "virtual_pipeline"),
+        *("steady_compute_seconds", "steady_network_seconds", "gradient_reduction_seconds"),
+    ),
+    plain=("step_seconds",),
 )
 
 

@@ -57,7 +57,6 @@ RELATION = Relation(
     derived=("bubble_seconds", "gradients_bytes", "memory_bytes", "fits_memory"),
     runs=(
         *ROW_COLUMNS,
-        "nvlink_tensor_parallel_2",
         "nvlink_context_parallel",
         "compute_seconds",
         "memory_seconds",
@@ -67,7 +66,8 @@ RELATION = Relation(
         "optimizer_bytes",
         "activations_bytes",
     ),
-    plain=("step_seconds", "pipeline_comm_seconds", "data_comm_seconds"),
+    plain=("step_seconds",),
+    many_digits=("pipeline_comm_seconds", "data_comm_seconds"),
 )
 
 LAYER_VALUES = (*(n for n in given.SYSTEM if n != "hbm_bytes"), "activation_recompute")

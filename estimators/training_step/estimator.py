@@ -91,13 +91,15 @@ RELATION = Relation(
     ),
     derived=("bubble_seconds", *MEMORY_SUMS, "fits_memory", *UTILIZATION, *POWER),
     runs=(
-        *LAYER_KEYS,
+        *(*LAYER_KEYS, "pipeline_parallel", "data_parallel"),
         *("gemm_seconds", "attention_seconds", "elementwise_seconds", "vocabulary_seconds"),
         *("recompute_seconds", "host_seconds", "accumulation_seconds"),
         *("tensor_comm_seconds", "context_comm_seconds", "expert_comm_seconds", "logits_bytes"),
-        *("library_bytes", "layer_joules"),
+        *("pipeline_comm_seconds", "activations_bytes", "library_bytes", "layer_joules"),
     ),
-    plain=("step_seconds", "data_comm_seconds", "optimizer_seconds"),
+    plain=("step_seconds",),
+    few_digits=("weights_bytes", "gradients_bytes", "optimizer_bytes"),
+    many_digits=("data_comm_seconds", "optimizer_seconds"),
     spellings=SPELLINGS,
 )
 

@@ -18,7 +18,11 @@ counted as (
         expert_parameters * num_experts as parameters,
         expert_parameters * experts_per_token as active_parameters,
         num_steps * batch_tokens as tokens,
-        6 * expert_parameters * experts_per_token * batch_tokens as step_flops
+        6 * expert_parameters * experts_per_token * batch_tokens as step_flops,
+        case
+            when source_version = 'readme' then steady_compute_seconds
+            else greatest(steady_compute_seconds, steady_network_seconds)
+        end as steady_seconds
     from sized
 )
 
@@ -75,7 +79,11 @@ select
         when source_version = 'readme' then 0
         else greatest(steady_network_seconds - steady_compute_seconds, 0)
     end as tensor_comm_seconds,
-    bubble_seconds,
+    -- not stored, as the rest of the step gives it
+    case
+        when pipeline_parallel = 1 then 0
+        else greatest(step_seconds - steady_seconds - gradient_reduction_seconds, 0)
+    end as bubble_seconds,
     gradient_reduction_seconds as data_comm_seconds,
     num_steps * step_seconds as training_seconds,
     step_flops,

@@ -240,6 +240,8 @@ def fact_ddl(relation: Relation) -> str:
     """
     known = {"cell_id": "rle"}
     known |= dict.fromkeys(relation.runs, "rle") | dict.fromkeys(relation.plain, "uncompressed")
+    known |= dict.fromkeys(relation.few_digits, "alp")
+    known |= dict.fromkeys(relation.many_digits, "alprd")
     columns = []
     for name in ("cell_id", *relation.stored):
         compression = f" using compression {known[name]}" if name in known else ""
