@@ -2,7 +2,8 @@
 
 A row of a file scales the constants of one or several kinds: of its format, of its pass, of its
 shape. Kinds are fitted in their order; each takes the rows of which it is the last kind, and what
-the kinds before it leave.
+the kinds before it leave. The time of a collective is a sum instead: a fixed cost, hops and bytes
+have a constant each, and all are fitted at once.
 """
 
 from __future__ import annotations
@@ -25,11 +26,23 @@ class TimedKind:
         The kind in words.
     is_scaled
         Which rows the constant scales.
+    share
+        Where times are sums: what the kind takes of the seconds that the estimator reads, 0 to 1.
+    is_cost
+        Whether the constant is in seconds, so that the time is in proportion to it.
+    base
+        Constant whose ratio this one is: its kind's factor is taken out; empty where it is none.
+    highest
+        Value that the constant cannot exceed.
     """
 
     constant: str
     name: str
     is_scaled: Array
+    share: Array | None = None
+    is_cost: bool = False
+    base: str = ""
+    highest: float = float("inf")
 
 
 @dataclass(frozen=True)

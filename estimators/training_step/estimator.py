@@ -172,7 +172,7 @@ class TrainingStep(SearchedEstimator):
 
     @property
     def timed_kernels(self) -> tuple[TimedKernels, ...]:
-        """Files of products and of attention."""
+        """Files of products, of attention and of collectives."""
         return timings.files(self._system)
 
     def _system(self, accelerator: str, catalog: Catalog) -> dict[str, Any]:

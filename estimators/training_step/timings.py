@@ -1,4 +1,4 @@
-"""Products and attention as they were timed on a machine, against those that a step reads.
+"""Kernels as they were timed on a machine, against those that a step reads.
 
 Kernels timed alone for milliseconds ran at full clock. Those of a long loop ran at the clock that
 the power limit left, and a step has a clock of its own: so the clock of the loop is taken out here
@@ -19,6 +19,7 @@ from estimators.kernels.products import FORMULA, PEAKS, measured_accelerators
 from estimators.timings import SECONDS, Compared, TimedInput, TimedKernels, TimedKind
 from estimators.training_step import power
 from estimators.training_step.attention import attention_core
+from estimators.training_step.collectives import COLLECTIVES, compare_collectives
 from estimators.training_step.products import (
     FACTORS,
     PASSES,
@@ -93,9 +94,13 @@ def files(system: System) -> tuple[TimedKernels, ...]:
         values["attention_rates"] = MeasuredAttention(catalog, values)
         return compare_attention(columns, values, sustained)
 
+    def collectives(columns: Columns, name: str, catalog: Catalog, _sustained: bool) -> Compared:
+        return compare_collectives(columns, system(name, catalog))
+
     return (
         TimedKernels("products", PRODUCTS, products),
         TimedKernels("attention", ATTENTION, attention),
+        TimedKernels("collectives", COLLECTIVES, collectives),
     )
 
 

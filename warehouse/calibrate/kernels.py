@@ -1,8 +1,7 @@
 """Fit the constants of kernels to timings of a machine: one factor for each kind of kernel.
 
-A factor is the median over the rows of a kind of measured over estimated seconds, after the
-factors of the kinds before it. Nothing is fitted to steps. Each tenth of the rows is also
-predicted by the factors of the others.
+Module `factors` finds them. Nothing is fitted to steps. Each tenth of the rows is also predicted by
+the factors of the others.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from estimators.accelerators import product_of
 from estimators.columns import COLUMNS
 from estimators.contract import Array, Catalog, RefusedError
 from estimators.limits import limits_of
+from warehouse.calibrate.factors import LEAST_ROWS, factors_of, predicted, rows_of, values_of
 from warehouse.calibrate.fit import Errors
 from warehouse.calibrate.timings import Timings, read_timings
 from warehouse.database.catalog import packaged_catalog
@@ -26,10 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from estimators.contract import Estimator
-    from estimators.timings import Compared, TimedKind
-
-LEAST_ROWS = 5
-"""Rows below which a kind keeps its constant: the median of fewer is one row's luck."""
+    from estimators.timings import Compared
 
 FOLDS = 10
 """Parts of the rows, each of which the others predict."""
@@ -50,7 +47,7 @@ class Kind:
     default, value
         The constant before and after.
     num_rows
-        Rows of which this is the last kind.
+        Rows that the factor is fitted to.
     factor, quartiles
         Seconds over those estimated, after the factors of the kinds before; and the middle half of
         the rows. 1 where there are too few rows.
@@ -58,6 +55,8 @@ class Kind:
         Least and largest value of the constant without a tenth of the rows.
     errors
         Estimate -> its errors on these rows; empty where there are too few.
+    is_cost
+        Whether the constant is in seconds and not a rate.
     """
 
     name: str
@@ -70,6 +69,7 @@ class Kind:
     quartiles: tuple[float, float]
     left_out: tuple[float, float]
     errors: Mapping[str, Errors] = field(default_factory=dict)
+    is_cost: bool = False
 
     @property
     def is_fitted(self) -> bool:
@@ -79,8 +79,10 @@ class Kind:
     @property
     def bounds(self) -> tuple[float, float]:
         """The constant at the quartiles of the kind's rows."""
-        slow, fast = self.quartiles[1], self.quartiles[0]
-        return self.default / slow, self.default / fast
+        fast, slow = (end / self.factor for end in self.quartiles)
+        if self.is_cost:
+            return self.value * fast, self.value * slow
+        return self.value / slow, self.value / fast
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,8 @@ class KernelCalibration:
     ----------
     files
         The files, as the user named them.
-    num_rows
-        Rows of all files.
+    num_rows, num_used
+        Rows of all files, and those of them that were used.
     errors
         Estimate -> its errors on all rows that were used.
     left_out
@@ -104,6 +106,7 @@ class KernelCalibration:
     files: tuple[str, ...]
     is_sustained: bool
     num_rows: int
+    num_used: int
     kinds: tuple[Kind, ...]
     errors: Mapping[str, Errors]
     left_out: Mapping[str, int]
@@ -177,6 +180,7 @@ def calibrate_kernels(
         tuple(map(str, paths)),
         is_sustained,
         sum(each.num_rows for each in read),
+        sum(len(own) for own in logs["fitted"]),
         tuple(kinds),
         {name: errors_of_logs(np.concatenate(own)) for name, own in logs.items()},
         left_out,
@@ -195,42 +199,6 @@ def _why(left_out: Mapping[str, int]) -> str:
     return "; ".join(f"{count} rows {reason}" for reason, count in left_out.items())
 
 
-def factors_of(
-    logs: Array, kinds: Sequence[TimedKind], least_rows: Sequence[int] | None = None
-) -> Array:
-    """Return the logarithm of each kind's factor; 0 where it has too few rows.
-
-    Parameters
-    ----------
-    logs
-        Logarithms of measured over estimated seconds; NaN: a row that is not used.
-    least_rows
-        Rows that each kind needs, by default `LEAST_ROWS`.
-    """
-    least = [LEAST_ROWS] * len(kinds) if least_rows is None else least_rows
-    found = np.zeros(len(kinds))
-    for place, last in enumerate(_last_of(logs, kinds)):
-        if last.sum() >= least[place]:
-            found[place] = np.median((logs - predicted(found, kinds))[last])
-    return found
-
-
-def predicted(factors: Array, kinds: Sequence[TimedKind]) -> Array:
-    """Return the logarithm of each row's factor: those of its kinds together."""
-    scaled = np.array([kind.is_scaled for kind in kinds], dtype=np.float64)
-    return np.asarray(factors @ scaled)
-
-
-def _last_of(logs: Array, kinds: Sequence[TimedKind]) -> list[Array]:
-    """Return for each kind the rows of which it is the last."""
-    free = np.isfinite(logs)
-    found = []
-    for kind in reversed(kinds):
-        found.append(free & kind.is_scaled)
-        free = free & ~kind.is_scaled
-    return found[::-1]
-
-
 def _fit(
     compared: Compared, timings: Timings, catalog: Catalog
 ) -> tuple[list[Kind], dict[str, Array]]:
@@ -242,7 +210,7 @@ def _fit(
     factors = factors_of(logs, kinds)
     folds = np.arange(len(logs)) % FOLDS
     # the kinds with a factor are the same without a tenth of the rows
-    rows = [int(last.sum()) for last in _last_of(logs, kinds)]
+    rows = [int(last.sum()) for last in rows_of(logs, kinds)]
     least = [1 if number >= LEAST_ROWS else number + 1 for number in rows]
     without = np.array(
         [factors_of(np.where(folds == fold, np.nan, logs), kinds, least) for fold in range(FOLDS)]
@@ -254,26 +222,29 @@ def _fit(
         "left_out": apart[folds, np.arange(len(logs))] - logs,
     }
     product = product_of(catalog, timings.accelerator)
+    defaults = [compared.defaults[kind.constant] for kind in kinds]
+    values = values_of(factors, kinds, defaults)
+    own_values = np.array([values_of(each, kinds, defaults) for each in without])
     found = []
-    for place, last in enumerate(_last_of(logs, kinds)):
+    for place, last in enumerate(rows_of(logs, kinds)):
         kind = kinds[place]
-        default = compared.defaults[kind.constant]
         rest = logs - predicted(factors, kinds) + factors[place]
         is_fitted = last.sum() >= LEAST_ROWS
         low, high = np.exp(np.quantile(rest[last], (0.25, 0.75))) if is_fitted else (1.0, 1.0)
-        own = without[:, place]
+        own = own_values[:, place]
         found.append(
             Kind(
                 kind.name,
                 kind.constant,
                 f"{kind.constant}@{product}",
-                default,
-                default / float(np.exp(factors[place])),
+                defaults[place],
+                float(values[place]),
                 int(last.sum()),
                 float(np.exp(factors[place])),
                 (float(low), float(high)),
-                (default / float(np.exp(own.max())), default / float(np.exp(own.min()))),
+                (float(own.min()), float(own.max())),
                 {n: errors_of_logs(e[last]) for n, e in estimates.items()} if is_fitted else {},
+                kind.is_cost,
             )
         )
         _refuse_far(found[-1], timings)
@@ -294,7 +265,7 @@ def _refuse_far(kind: Kind, timings: Timings) -> None:
         if limit.is_broken(kind.value):
             raise InputError(
                 f"{timings.path}: {kind.name}: {kind.num_rows} rows take {kind.factor:.3g} times "
-                f"as long as the measured kernels of {timings.accelerator}; `{kind.constant}` "
+                f"as long as those measured on {timings.accelerator}; `{kind.constant}` "
                 f"{kind.value:.3g} {limit.reason}",
                 "are the times in seconds, and the sizes those of one GPU?",
             )

@@ -97,7 +97,7 @@ class TimedOptions:
             metavar="FILE",
             readable=False,
             help="Instead of REFERENCE: a .csv or .parquet file of kernels that were timed on a "
-            "machine, such as products. May be repeated.",
+            "machine: products, attention or collectives. May be repeated.",
         ),
     ] = None
     accelerator: Accelerator = None
@@ -139,7 +139,9 @@ def calibrate(
     With --kernels nothing is fitted to steps. Each kind of kernels, by number format, pass and
     shape, takes as much longer as the median of its rows. A file of products has columns num_rows,
     num_columns, inner_size and seconds. It may have number_format, layout (TN forward, NN gradient
-    of an input, NT gradient of a weight) and accelerator.
+    of an input, NT gradient of a weight) and accelerator. Files of attention have stage, seq_len,
+    num_heads and head_size, those of collectives in a node have collective, num_gpus and
+    message_bytes, both with seconds.
     """
     from warehouse.calibrate.run import find_estimator
     from warehouse.errors import UsageError
@@ -260,8 +262,7 @@ def _put_kernels(found: KernelCalibration, name: str | None, output: Output) -> 
     from warehouse.calibrate.store import error_lines, kernel_constants, kind_lines
 
     constants = kernel_constants(found)
-    num_used = sum(kind.num_rows for kind in found.kinds)
-    errors = error_lines(found.errors, num_used)
+    errors = error_lines(found.errors, found.num_used)
     if output.is_json:
         document = {
             "profile": name,
@@ -269,6 +270,7 @@ def _put_kernels(found: KernelCalibration, name: str | None, output: Output) -> 
             "accelerator": found.accelerator,
             "is_sustained": found.is_sustained,
             "num_rows": found.num_rows,
+            "num_used": found.num_used,
             "kinds": kind_lines(found),
             "constants": constants,
             "errors": errors,
@@ -282,7 +284,7 @@ def _put_kernels(found: KernelCalibration, name: str | None, output: Output) -> 
         return
     put = partial(_section, output.form)
     how = "timed in long loops" if found.is_sustained else "timed at full clock"
-    rows = f"{count(num_used, 'row')} of {found.num_rows:,}"
+    rows = f"{count(found.num_used, 'row')} of {found.num_rows:,}"
     put(f"{found.accelerator}: {rows} of {found.reference}, {how}", _rounded(kind_lines(found)))
     put("Error of the kernels' time; left out: each tenth by the other rows", errors)
     if found.left_out:
@@ -291,11 +293,18 @@ def _put_kernels(found: KernelCalibration, name: str | None, output: Output) -> 
 
 
 def _rounded(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return records whose real numbers have three decimals, as many as factors deserve."""
+    """Return records whose real numbers have three decimals, or small ones three digits."""
     return [
-        {key: round(value, 3) if isinstance(value, float) else value for key, value in one.items()}
+        {
+            key: _shortened(value) if isinstance(value, float) else value
+            for key, value in one.items()
+        }
         for one in records
     ]
+
+
+def _shortened(value: float) -> float:
+    return round(value, 3) if abs(value) >= 0.01 else float(f"{value:.3g}")
 
 
 def _put(found: Calibration, name: str | None, output: Output) -> None:

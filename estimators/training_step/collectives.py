@@ -1,0 +1,107 @@
+"""Collectives of NCCL in a node as they were timed on a machine, against those of a step.
+
+The time of a collective is a sum: its fixed cost, a latency for each hop, and the bytes that each
+GPU sends over its links. Each part has a constant of its own (module `network`):
+
+- an all-gather or reduce-scatter of n GPUs has n - 1 hops and (n - 1) / n of the message,
+- an all-reduce has twice both,
+- an all-to-all has one hop and (n - 1) / n of the message.
+
+Pairs of GPUs gather at a rate of their own. Messages are counted as NVIDIA/nccl-tests does
+(doc/PERFORMANCE.md): the whole buffer, gathered or not yet scattered.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from estimators.contract import Columns, Values
+from estimators.timings import SECONDS, Compared, TimedInput, TimedKind
+from estimators.training_step import network
+from estimators.training_step.network import Group
+
+GATHER, REDUCE, EXCHANGE = "gather", "all_reduce", "alltoall"
+
+SPELLINGS = {
+    **dict.fromkeys(("all_gather", "allgather", "reduce_scatter", "reducescatter"), GATHER),
+    **dict.fromkeys(("all_reduce", "allreduce"), REDUCE),
+    **dict.fromkeys(("alltoall", "all_to_all", "all2all"), EXCHANGE),
+}
+"""Names of collectives -> those that take the same time."""
+
+COLLECTIVES = (
+    TimedInput("collective", choices=SPELLINGS),
+    TimedInput("num_gpus", limits=(2, 2**20)),
+    TimedInput("message_bytes", limits=(1, 2**40)),
+    SECONDS,
+)
+
+RATIOS = {"pair_ring_share": 1.0, "all_reduce_ratio": 2.0}
+"""Constant that is a ratio to the rate of gathers -> its highest value."""
+
+FASTEST = 1.02
+"""Rate of a gathering over that of the links above which a time is a mistake. An all-reduce may be
+faster: switches add up (NVLS)."""
+
+
+def compare_collectives(columns: Columns, values: Values) -> Compared:
+    """Compare collectives inside a node with those of a step.
+
+    Parameters
+    ----------
+    columns
+        Those of `COLLECTIVES`.
+    values
+        Of a system.
+    """
+    sort, seconds = columns["collective"], columns["seconds"]
+    gpus = np.asarray(columns["num_gpus"], dtype=np.float64)
+    message = np.asarray(columns["message_bytes"], dtype=np.float64)
+    gathers, reduces, exchanges = (np.equal(sort, name) for name in (GATHER, REDUCE, EXCHANGE))
+    group = Group(gpus, values["nvlink_size"])
+    sent = np.where(reduces, 2.0, 1.0) * (gpus - 1) / gpus * message
+    ratio = np.where(reduces, values["all_reduce_ratio"], 1.0)
+    link = values["nvlink_bytes_per_second"]
+    rate = np.where(
+        exchanges, link * values["alltoall_efficiency"], network.bandwidth(group, values, ratio)
+    )
+    hops = np.where(exchanges, 1.0, np.where(reduces, 2.0, 1.0) * (gpus - 1))
+    latency = hops * values["nvlink_latency_seconds"]
+    every = np.ones(len(seconds), dtype=bool)
+    moving = sent / rate
+    is_pair = gathers & np.equal(gpus, 2)
+    parts: tuple[tuple[str, str, Any, Any], ...] = (
+        ("collective_seconds", "fixed cost of collectives", every, values["collective_seconds"]),
+        ("nvlink_latency_seconds", "hops of collectives", every, latency),
+        ("nvlink_efficiency", "bytes of gathers and scatters", gathers & ~is_pair, moving),
+        ("pair_ring_share", "bytes between two GPUs", is_pair, moving),
+        ("all_reduce_ratio", "bytes of all-reduces", reduces, moving),
+        ("alltoall_efficiency", "bytes of all-to-alls", exchanges, moving),
+    )
+    read = sum(np.where(own, part, 0.0) for _, _, own, part in parts)
+    kinds = tuple(
+        TimedKind(
+            constant,
+            name,
+            own,
+            np.where(own, part, 0.0) / read,
+            is_cost=constant.endswith("_seconds"),
+            base="nvlink_efficiency" if constant in RATIOS else "",
+            highest=RATIOS.get(constant, np.inf),
+        )
+        for constant, name, own, part in parts
+    )
+    is_wide = gpus > values["nvlink_size"]
+    left_out = {
+        "of more GPUs than NVLink joins": is_wide,
+        "faster than the links": ~is_wide & ~reduces & (sent / seconds > FASTEST * link),
+    }
+    is_out = np.logical_or.reduce([*left_out.values()])
+    return Compared(
+        np.where(is_out, np.nan, seconds / read),
+        kinds,
+        {reason: rows for reason, rows in left_out.items() if rows.any()},
+        {kind.constant: float(values[kind.constant]) for kind in kinds},
+    )

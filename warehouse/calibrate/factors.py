@@ -1,0 +1,116 @@
+"""Factors of kinds of kernels: how many times as long as estimated each kind takes.
+
+The kinds of a product multiply: a factor is the median of its rows, after those of the kinds before
+it. The parts of a collective add up: their factors are those with the least squares of the relative
+errors, ``sum over rows of (sum over parts of factor x part / measured - 1) ^ 2``. Of all solutions
+that are as good it is the one nearest to 1, so that messages of one size leave nothing to chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from estimators.contract import Array
+
+if TYPE_CHECKING:
+    from estimators.timings import TimedKind
+
+LEAST_ROWS = 5
+"""Rows below which a kind keeps its constant: the median of fewer is one row's luck."""
+
+LEAST_FACTOR = 0.02
+"""Least factor of a part of a sum. Below it the times say nothing of the part, and it keeps its
+constant."""
+
+
+def factors_of(
+    logs: Array, kinds: Sequence[TimedKind], least_rows: Sequence[int] | None = None
+) -> Array:
+    """Return the logarithm of each kind's factor; 0 where it has too few rows.
+
+    Parameters
+    ----------
+    logs
+        Logarithms of measured over estimated seconds; NaN: a row that is not used.
+    least_rows
+        Rows that each kind needs, by default `LEAST_ROWS`.
+    """
+    least = [LEAST_ROWS] * len(kinds) if least_rows is None else least_rows
+    rows = rows_of(logs, kinds)
+    is_fitted = np.array([own.sum() >= n for own, n in zip(rows, least, strict=True)], dtype=bool)
+    if are_sums(kinds):
+        return _of_sums(logs, kinds, is_fitted)
+    found = np.zeros(len(kinds))
+    for place in np.flatnonzero(is_fitted).tolist():
+        found[place] = np.median((logs - predicted(found, kinds))[rows[place]])
+    return found
+
+
+def _of_sums(logs: Array, kinds: Sequence[TimedKind], is_fitted: Array) -> Array:
+    """Return the logarithms of the factors of parts that add up."""
+    is_used = np.isfinite(logs)
+    # the share of each part in the measured seconds of a row
+    parts = _shares(kinds)[:, is_used] / np.exp(logs[is_used])
+    factors = np.ones(len(kinds))
+    is_free = is_fitted.copy()
+    while is_free.any() and is_used.any():
+        missing = 1.0 - parts.sum(axis=0)
+        changes, *_ = np.linalg.lstsq(parts[is_free].T, missing, rcond=1e-6)
+        factors[:] = 1.0
+        factors[is_free] += changes
+        if factors.min() >= LEAST_FACTOR:
+            break
+        is_free[factors.argmin()] = False
+        factors[:] = 1.0
+    return np.asarray(np.log(factors))
+
+
+def predicted(factors: Array, kinds: Sequence[TimedKind]) -> Array:
+    """Return the logarithm of each row's factor: those of its kinds together."""
+    if are_sums(kinds):
+        return np.asarray(np.log(np.exp(factors) @ _shares(kinds)))
+    scaled = np.array([kind.is_scaled for kind in kinds], dtype=np.float64)
+    return np.asarray(factors @ scaled)
+
+
+def rows_of(logs: Array, kinds: Sequence[TimedKind]) -> list[Array]:
+    """Return for each kind the rows that its factor is fitted to.
+
+    They are those of which it is the last kind; where times are sums, all that have the part.
+    """
+    free = np.isfinite(logs)
+    if are_sums(kinds):
+        return [free & kind.is_scaled for kind in kinds]
+    found = []
+    for kind in reversed(kinds):
+        found.append(free & kind.is_scaled)
+        free = free & ~kind.is_scaled
+    return found[::-1]
+
+
+def values_of(factors: Array, kinds: Sequence[TimedKind], defaults: Sequence[float]) -> Array:
+    """Return the constants that give the kinds these factors.
+
+    Parameters
+    ----------
+    factors
+        Logarithms, one a kind.
+    """
+    own = {kind.constant: factor for kind, factor in zip(kinds, factors.tolist(), strict=True)}
+    values = [
+        default * np.exp(factor if kind.is_cost else own.get(kind.base, 0.0) - factor)
+        for kind, factor, default in zip(kinds, factors.tolist(), defaults, strict=True)
+    ]
+    return np.minimum(values, [kind.highest for kind in kinds])
+
+
+def are_sums(kinds: Sequence[TimedKind]) -> bool:
+    """Return whether the times of kernels are sums of those of their kinds."""
+    return any(kind.share is not None for kind in kinds)
+
+
+def _shares(kinds: Sequence[TimedKind]) -> Array:
+    return np.array([kind.share for kind in kinds], dtype=np.float64)
