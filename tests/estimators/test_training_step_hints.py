@@ -259,6 +259,7 @@ ROW = {
     "microbatch_group": 4,
     "num_mtp_layers": 0,
     "recompute_modules": "mlp",
+    "activation_recompute": "full",
     "overlaps_expert_comm": True,
     "dispatcher": "flex",
     "overlaps_shared_experts": True,

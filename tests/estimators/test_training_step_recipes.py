@@ -27,6 +27,8 @@ def resolved(row: dict[str, Any]) -> dict[str, Any]:
         ({"model": "qwen3_30B_A3B"}, "flex", False, 0.37),
         ({"model": "gpt_oss_120B"}, "alltoall", True, 0.37),
         ({"model": "gpt_oss_120B", "dispatcher": "flex"}, "flex", True, 0.37),
+        # what is repeated cannot hide
+        ({"model": "gpt_oss_120B", "activation_recompute": "full"}, "alltoall", False, 0.37),
         ({"model": "gpt_oss_120B", "accelerator": "H100 SXM 80GB"}, "alltoall", False, 0.37),
         ({"model": "deepseek_v3", "accelerator": "H800 SXM 80GB"}, "flex", True, 1.0),
         (
