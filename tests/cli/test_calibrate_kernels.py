@@ -117,9 +117,9 @@ def test_a_kind_of_shapes_takes_what_format_and_pass_leave(
 
 
 def test_the_clock_of_a_long_loop_is_taken_out(warehouse: Command, tmp_path: Path) -> None:
-    # the balance of power at a clock of 0.9: (700 - 126) W x s = 9.1e-13 J x FLOPs x (0.9 / 0.86)^2
+    # the balance of power at a clock of 0.9: (700 - 126) W x s = 8.6e-13 J x FLOPs x (0.9 / 0.86)^2
     flops = 2.0 * 8192**3
-    seconds = 9.1e-13 * flops * (0.9 / 0.86) ** 2 / (700 - 126)
+    seconds = 8.6e-13 * flops * (0.9 / 0.86) ** 2 / (700 - 126)
     path = written(tmp_path / "t.csv", [f"bf16,8192,8192,8192,{seconds!r},TN"] * 5)
     given = ("--kernels", path, "--accelerator", H100, "--json")
     short, long = (
