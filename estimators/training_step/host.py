@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.contract import Values
+from estimators.training_step.formats import by_recipe
 from estimators.training_step.latent import LAUNCHES as LATENT_LAUNCHES
+from estimators.training_step.small_parts import OPERATION
 from estimators.training_step.small_parts import launches as small_launches
 
 SPLIT_COLLECTIVES = (4.0, 6.0)
@@ -47,10 +49,19 @@ The router, counts and splits are captured with attention (scopes `attn`, `moe_r
 EXPERT_PRODUCTS = (2.0, 4.0)
 """Products of an expert, forward and backward."""
 
-EXPERT_CASTS = (6.0, 6.0)
-"""Kernels that cast an expert's share of the inputs of two products to FP8, or of their gradients:
-largest value, scale, cast (NVIDIA/TransformerEngine @d0067d0d
-transformer_engine/pytorch/csrc/extensions/cast.cpp, tensor by tensor)."""
+EXPERT_CASTS = (0.0, 0.0, 8.0, 2.0, 2.0, 6.0)
+"""Kernels of a pass that cast an expert's share of the inputs of two products, or of their
+gradients, by `formats.RECIPES`. With the scale of a tensor: clear the largest value, find it,
+scale, cast; with delayed scales one kernel casts the shares of all experts; with scales of blocks
+one a share (NVIDIA/TransformerEngine v2.9 transformer_engine/pytorch/csrc/extensions/cast.cpp
+`multi_tensor_quantize_impl`, quantizer.cpp `quantize_impl`, common/recipe/current_scaling.cu). Of
+NVFP4 as of the older code: +-4."""
+
+EXPERT_TENSORS = (0.0, 2.0, 2.0, 2.0, 2.0, 2.0)
+"""Quantized tensors of an expert that the host makes in a pass, by `formats.RECIPES`. Each is an
+object of Python with three allocations, or with four views where one allocation is of all experts
+(cast.cpp `split_quantize`, `bulk_allocate_mxfp8_tensors`, quantizer.cpp
+`Float8CurrentScalingQuantizer::create_tensor`). Each costs the host an `OPERATION`."""
 
 EXPERT_LAUNCH = 1 / 9
 """Cost of an expert's kernel over that of a layer's other launch. One call in C++ launches those
@@ -150,9 +161,10 @@ def _launches(way: int, size: Any, values: Values, layout: Values) -> tuple[Any,
     outside, inside = small_launches(way, size, values)
     dense = dense + outside
     # experts that work on a number of tokens that varies cannot be captured
-    own = EXPERT_PRODUCTS[way] + np.where(values["low_format"] > 0, EXPERT_CASTS[way], 0.0)
+    own = EXPERT_LAUNCH * (EXPERT_PRODUCTS[way] + by_recipe(EXPERT_CASTS, values))
+    own = own + OPERATION * by_recipe(EXPERT_TENSORS, values)
     captured = values["uses_cuda_graphs"]
-    tokens = sparse * (TOKEN_LAUNCHES[way] + EXPERT_LAUNCH * own * size.experts) + inside
+    tokens = sparse * (TOKEN_LAUNCHES[way] + own * size.experts) + inside
     before = np.where(captured, 1.0, dense + sparse * (ROUTING[way] - TOKEN_LAUNCHES[way]))
     left = np.where(values["captures_whole_steps"], 0.0, 1.0)
     return left * (before + tokens), left * tokens

@@ -83,10 +83,19 @@ def test_a_mixture_launches_routing_and_its_experts() -> None:
     assert spread == close((50 + 36 + 22 + 2 * (2 + 4) / 9) * 1e-3)
 
 
-def test_the_experts_inputs_are_cast_one_by_one() -> None:
-    # six kernels each way for each of eight experts, at a ninth; 10 and 11 of the layer
-    casts = host(**MIXTURE, precision="fp8") - host(**MIXTURE)
-    assert casts == close((10 + 11 + 8 * (6 + 6) / 9) * 1e-3)
+@pytest.mark.parametrize(
+    ("recipe", "kernels"),
+    [
+        # clear, find, scale and cast of two products; one cast of each; one cast of all experts
+        *(("tensorwise", 8), ("blockwise", 2), ("delayed", 0)),
+    ],
+)
+def test_the_experts_inputs_are_cast_one_by_one(recipe: str, kernels: int) -> None:
+    # kernels at a ninth and two tensors at a sixth, each way for each of eight experts; 10 and 11
+    # of the layer
+    low = host(**MIXTURE, precision="fp8", number_recipe=recipe)
+    casts = 10 + 11 + 2 * 8 * (kernels / 9 + 2 / 6)
+    assert low - host(**MIXTURE) == close(casts * 1e-3)
 
 
 def test_a_mixture_waits_in_each_pass() -> None:
