@@ -281,7 +281,7 @@ nullif(
         'etp' || nullif(layout.expert_tensor_parallel, 1),
         case when layout.uses_sequence_parallel then 'seq' end,
         'pp' || layout.pipeline_parallel,
-        'chunks' || nullif(layout.virtual_pipeline, 1),
+        'vp' || nullif(layout.virtual_pipeline, 1),
         'group' || layout.microbatch_group,
         'schedule ' || nullif(layout.schedule, '1f1b'),
         'stages ' || layout.pipeline_layout,

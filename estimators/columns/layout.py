@@ -91,9 +91,9 @@ LAYOUT = (
     count("pipeline_parallel", "Pipeline stages", heading="PP", short="pp", in_layout=True),
     _degree(
         "virtual_pipeline",
-        "Interleaved model chunks per stage (1: plain 1F1B)",
+        "Virtual pipeline: model chunks that a stage interleaves (1: plain 1F1B)",
         "VP",
-        "chunks",
+        "vp",
         MEGATRON,
     ),
     Column(

@@ -38,7 +38,7 @@ OTHER_NAMES: dict[str, tuple[str, ...]] = {
     "context_parallel": ("cp", "context_parallel_size"),
     "expert_parallel": ("ep", "expert_model_parallel_size"),
     "expert_tensor_parallel": ("etp", "expert_tensor_parallel_size"),
-    "virtual_pipeline": ("vp", "vpp", "virtual_pipeline_model_parallel_size", "interleaving"),
+    "virtual_pipeline": ("chunks", "vpp", "virtual_pipeline_model_parallel_size", "interleaving"),
     "microbatch_size": ("mbs", "micro_batch_size", "train_micro_batch_size_per_gpu"),
     "num_microbatches": ("gradient_accumulation_steps", "accumulation_steps"),
     "uses_sequence_parallel": ("sequence_parallel", "sp"),

@@ -21,7 +21,7 @@ with cell as (
                             or coverage['activation_recompute'] <> 'none'
                             then coverage['activation_recompute']
                     end,
-                    'chunks ' || nullif(coverage['virtual_pipeline'], 1),
+                    'vp ' || nullif(coverage['virtual_pipeline'], 1),
                     'schedule ' || nullif(coverage['schedule'], '1f1b'),
                     'stages ' || coverage['pipeline_layout'],
                     'first ' || coverage['layers_in_first_stage'],

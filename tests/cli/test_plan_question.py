@@ -320,6 +320,24 @@ def test_defaults_of_an_own_shape_are_marked(warehouse: Command, database: Path)
     assert "vocabulary 50,000;" in err
 
 
+def test_a_question_is_stored_under_what_was_asked(planned: tuple[Path, dict[str, Any]]) -> None:
+    with duckdb.connect(str(planned[0]), read_only=True) as connection:
+        ((name,),) = connection.execute("from study select study").fetchall()
+    assert name.startswith("plan 24 layers of 2048 on 2,4,8 x H100 SXM 80GB ")
+
+
+def test_the_number_format_is_an_option(warehouse: Command, database: Path) -> None:
+    asked = ("plan", *RUN, "--model", "gpt3_1.3B", "--dry-run", "--db", database)
+    assert warehouse(*asked, "--precision", "fp8") == warehouse(*asked, "precision=fp8")
+    assert "in place of the defaults: precision fp8" in warehouse(*asked, "--precision", "fp8")[2]
+    code, _, err = warehouse(*asked, "--precision", "fp9")
+    assert code == 3
+    assert "fp9" in err
+    why = ("why", "--model", "gpt3_1.3B", "--accelerator", "H100", "--gpus", 4, "--json")
+    shown = json.loads(warehouse(*why, "tensor_parallel=2", "--precision", "fp8")[1])
+    assert shown["inputs"]["precision"] == "fp8"
+
+
 @pytest.mark.parametrize(
     "asked", [("plan", *RUN, "--model", "gpt3_1.3B"), ("cost", "--tokens", "1T")]
 )

@@ -74,7 +74,8 @@ def test_json_has_the_same_figures(warehouse: Command, quickstart: Quickstart) -
     planned, *swept = sorted(
         (study["study"] for study in found["studies"]), key=lambda name: not name.startswith("plan")
     )
-    assert planned.startswith("plan megatron_1.7B on 16,32,64 x A100 SXM 80GB ")
+    named = "plan megatron_1.7B on 16,32,64 x A100 SXM 80GB, framework megatron_lm_2021 "
+    assert planned.startswith(named)
     assert swept == [
         *("gpt3_1T_1d", "megatron", "megatron_flops_published", "published_measurement"),
         *("roofline_published", "training_step_published"),
@@ -141,3 +142,40 @@ def test_the_progress_file_of_a_killed_sweep_is_not_believed(
     code, _, err = warehouse("status", "--db", swept)
     assert code == 0
     assert "no sweep is running" in err
+
+
+def test_one_study_is_shown_with_its_values(warehouse: Command, quickstart: Quickstart) -> None:
+    code, out, err = warehouse("status", "Megatron", "--json", "--db", quickstart.database)
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    with duckdb.connect(str(quickstart.database), read_only=True) as connection:
+        cells, rows = connection.execute(
+            "select count(*), sum(num_rows) from cell semi join "
+            "(from study_cell where study = 'megatron') using (cell_id)"
+        ).fetchall()[0]
+    assert (found["study"], found["num_cells_done"], found["num_rows"]) == ("megatron", cells, rows)
+    assert found["estimator_versions"]
+    assert found["definition"]["estimator"] == found["estimator"] == "roofline"
+    out = warehouse("status", "megatron", "--db", quickstart.database)[1]
+    assert f"num rows                {rows:,}" in out
+    code, _, err = warehouse("status", "megatronn", "--db", quickstart.database)
+    assert code == 3
+    assert "hint: did you mean megatron" in err
+
+
+def test_a_question_of_a_plan_goes_by_its_digits(
+    warehouse: Command, quickstart: Quickstart, tmp_path: Path
+) -> None:
+    path = shutil.copyfile(quickstart.database, tmp_path / "w.duckdb")
+    with duckdb.connect(str(path), read_only=True) as connection:
+        query = "select study from study where starts_with(study, 'plan ')"
+        ((name,),) = connection.execute(query).fetchall()
+    digits = name.split()[-1]
+    asked = ("--json", "--db", path)
+    assert json.loads(warehouse("status", digits, *asked)[1])["study"] == name
+    ranked = json.loads(warehouse("rank", "--study", digits, *asked)[1])
+    assert {row["model"] for row in ranked} == {"megatron_1.7B"}
+    costs = json.loads(warehouse("cost", "--study", digits, "--tokens", "1T", *asked)[1])
+    assert {row["model"] for row in costs} == {"megatron_1.7B"}
+    assert "dropped plan " in warehouse("drop", digits, "--db", path)[2]
+    assert warehouse("status", digits, "--db", path)[0] == 3

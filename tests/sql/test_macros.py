@@ -170,7 +170,7 @@ PLAIN_LAYOUT = {"data_parallel": 4, "tensor_parallel": 8, "pipeline_parallel": 2
         ),
         (
             PLAIN_LAYOUT | {"context_parallel": 2, "expert_parallel": 8, "virtual_pipeline": 3},
-            "dp4 tp8 cp2 ep8 pp2 chunks3",
+            "dp4 tp8 cp2 ep8 pp2 vp3",
         ),
         # a degree of sequence parallelism, and the tensor-parallel group splitting sequences
         (PLAIN_LAYOUT | {"sequence_parallel": 16}, "dp4 tp8 sp16 pp2"),
@@ -200,7 +200,7 @@ PLAIN_LAYOUT = {"data_parallel": 4, "tensor_parallel": 8, "pipeline_parallel": 2
             PLAIN_LAYOUT
             | {"virtual_pipeline": 2, "microbatch_group": 4, "microbatch_size": 1}
             | {"layers_in_first_stage": 3, "layers_in_last_stage": 5, "counts_loss": True},
-            "dp4 tp8 pp2 chunks2 group4 first3 last5 counts loss micro1",
+            "dp4 tp8 pp2 vp2 group4 first3 last5 counts loss micro1",
         ),
         (
             PLAIN_LAYOUT

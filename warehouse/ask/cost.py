@@ -13,6 +13,7 @@ from warehouse.database.kept import keep_view
 from warehouse.database.narrow import narrow_to_stored_best
 from warehouse.database.summaries import summary_of
 from warehouse.errors import InputError
+from warehouse.studies.stored import problems_of_study, stored_study
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -73,6 +74,8 @@ class RunQuery:
         the rows of each.
     seq_len
         Keep runs of sequences of this number of tokens.
+    study
+        Keep runs of the problems of this stored study.
     """
 
     filters: Mapping[str, str]
@@ -83,6 +86,7 @@ class RunQuery:
     goodput: float | None
     overrides: Sequence[Mapping[str, float | None]]
     seq_len: int | None = None
+    study: str | None = None
 
 
 @dataclass(frozen=True)
@@ -222,7 +226,7 @@ def _run_table(
         If there is none.
     """
     narrow_to_stored_best(connection)
-    keep_runs(connection, _problems_of_length(connection, runs.seq_len))
+    keep_runs(connection, _asked_problems(connection, runs))
     filters = _known_filters(connection, runs)
     kept = {"only_id": runs.identity, "only_num_gpus": runs.num_gpus}
     rows: list[Row] = []
@@ -238,6 +242,25 @@ def _run_table(
     if not rows:
         _refuse_nothing(runs, left_out)
     return RunTable(tuple(columns), rows, left_out)
+
+
+def _asked_problems(connection: DuckDBPyConnection, runs: RunQuery) -> list[int]:
+    """Return the problems that a length of sequences and a study leave; none: all are wanted.
+
+    Raises
+    ------
+    InputError
+        If they leave none.
+    """
+    found = _problems_of_length(connection, runs.seq_len)
+    if runs.study is None:
+        return found
+    name = stored_study(connection, runs.study, "--study")
+    of_study = problems_of_study(connection, name)
+    kept = [problem for problem in of_study if runs.seq_len is None or problem in found]
+    if not kept:
+        raise InputError(f'`--study` "{name}": it has no such run', "leave a filter out")
+    return kept
 
 
 def _problems_of_length(connection: DuckDBPyConnection, seq_len: int | None) -> list[int]:

@@ -33,6 +33,8 @@ class CostOptions:
         Keep runs on this number of GPUs.
     seq_len
         Keep runs of sequences of this number of tokens.
+    study
+        Keep runs of the problems of this stored study.
     tokens
         Tokens of every run; None: each run's own.
     goodput, pue
@@ -55,6 +57,7 @@ class CostOptions:
     electricity_price: float | None = None
     pue: str | None = None
     watts: float | None = None
+    study: str | None = None
 
     def query(
         self, connection: DuckDBPyConnection, name: str, values: Sequence[float | None]
@@ -93,6 +96,7 @@ class CostOptions:
                 for value in values
             ],
             self.seq_len,
+            self.study,
         )
 
 

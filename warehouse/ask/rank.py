@@ -20,6 +20,7 @@ from warehouse.database.narrow import narrow_to, narrow_to_used_parts
 from warehouse.database.sql_text import quoted
 from warehouse.database.summaries import Summary, by_precedence, summaries, summary_of
 from warehouse.errors import InputError, UsageError, WarehouseError
+from warehouse.studies.stored import stored_study
 from warehouse.studies.variants import mends_of_options
 
 if TYPE_CHECKING:
@@ -140,8 +141,43 @@ class _Asked(NamedTuple):
     problems: set[int]
 
 
+class _OfStudy(NamedTuple):
+    """A stored study: its problems, its estimator, and its variant where it has one alone."""
+
+    name: str
+    problems: frozenset[int]
+    estimator: str
+    variant: str | None
+
+
+def _of_study(connection: DuckDBPyConnection, asked: str) -> _OfStudy:
+    """Return the stored study of a name.
+
+    Raises
+    ------
+    InputError
+        If there is none, or it has no cell.
+    """
+    name = stored_study(connection, asked, "--study")
+    query = (
+        "select distinct problem_id, estimator, variant from study_cell "
+        "inner join cell using (cell_id) where study = ?"
+    )
+    cells = connection.execute(query, [name]).fetchall()
+    if not cells:
+        hint = "`warehouse sweep` it first"
+        raise InputError(f'`--study` "{name}": none of its cells is stored', hint)
+    problems, estimators, variants = ({*values} for values in zip(*cells, strict=True))
+    only = variants.pop() if len(variants) == 1 else None
+    return _OfStudy(name, frozenset(problems), estimators.pop(), only)
+
+
 def _answering(
-    connection: DuckDBPyConnection, asked: Filters, estimator: str | None, variant: str | None
+    connection: DuckDBPyConnection,
+    asked: Filters,
+    estimator: str | None,
+    variant: str | None,
+    study: _OfStudy | None,
 ) -> _Asked:
     """Return the filters with the estimator that answers: the first that has a problem of them."""
     of_estimator = {} if estimator is None else {"estimator": summary_of(estimator).name}
@@ -149,6 +185,8 @@ def _answering(
     known = {name: known[name] for name in asked}
     estimators = by_precedence() if estimator is None else [summary_of(estimator)]
     stored = _stored(connection, ("estimator", "variant", *known))
+    if study is not None:
+        stored = [row for row in stored if row["problem_id"] in study.problems]
     errors: list[WarehouseError] = []
     for each in estimators:
         try:
@@ -183,6 +221,7 @@ def asked_ranking(
     variant: str | None = None,
     top: int | None = None,
     by: str = TIME,
+    study: str | None = None,
 ) -> tuple[Filters, Ranking]:
     """Return the filters with the estimator that answers, and the best layouts of each problem.
 
@@ -198,6 +237,9 @@ def asked_ranking(
         Layouts of each problem; by default ten of one problem, or the best one of several.
     by
         A numeric column of `configuration`, the best value first.
+    study
+        Name of a stored study: keep its problems alone. Its estimator answers, and its variant
+        where it has one alone.
 
     Raises
     ------
@@ -207,7 +249,11 @@ def asked_ranking(
         If no estimator has the variant.
     """
     keep_view(connection, CURRENT_CELL)
-    found = _answering(connection, asked, estimator, variant)
+    of_study = None if study is None else _of_study(connection, study)
+    if of_study is not None:
+        estimator = estimator or of_study.estimator
+        variant = variant or of_study.variant
+    found = _answering(connection, asked, estimator, variant, of_study)
     relations = summary_of(str(found.filters["estimator"])).relations
     narrow_to(connection, relations)
     narrow_to_used_parts(connection, relations)
@@ -227,6 +273,7 @@ def _ranking(
     else:
         by = _known_column(connection, by)
         rank, ranked = "rank", _ranked_by(connection, filters, by, depth)
+    ranked = {problem: layouts for problem, layouts in ranked.items() if problem in stored}
     if alone.cells:
         ranked = {
             problem: _of_searches(layouts, rank, top, alone.cells)

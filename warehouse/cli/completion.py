@@ -51,6 +51,13 @@ def variants(incomplete: str) -> list[str]:
     return _begun(incomplete, ("corrected", "published", *_first_column("erratum")))
 
 
+def precisions(incomplete: str) -> list[str]:
+    """Complete a number format."""
+    from estimators.columns import COLUMNS
+
+    return _begun(incomplete, COLUMNS["precision"].choices)
+
+
 def relations(incomplete: str) -> list[str]:
     """Complete a view, a macro with arguments or a reference table."""
     from warehouse.database.resources import reference_directory, sql_directory

@@ -20,6 +20,7 @@ from warehouse.cli.options import (
     Prices,
     ReadDatabase,
     SequenceLength,
+    StudyName,
     Tokens,
     Top,
     Variant,
@@ -71,6 +72,7 @@ class RunFilters:
     num_gpus: NumGpus = None
     seq_len: SequenceLength = None
     tokens: Tokens = None
+    study: StudyName = None
 
 
 def cost(

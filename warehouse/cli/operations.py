@@ -66,7 +66,10 @@ class LayoutOptions:
         int | None, whole_option("--pipeline-parallel", "Pipeline stages.")
     ] = None
     virtual_pipeline: Annotated[
-        int | None, whole_option("--virtual-pipeline", "Interleaved chunks of a stage.")
+        int | None,
+        whole_option(
+            "--virtual-pipeline", "Virtual pipeline (VP): chunks that a stage interleaves."
+        ),
     ] = None
     microbatch_size: Annotated[
         int | None, whole_option("--microbatch-size", "Sequences of a microbatch.")

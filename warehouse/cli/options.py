@@ -212,6 +212,20 @@ Framework = Annotated[
         complete=completion.of_tables("framework"),
     ),
 ]
+StudyName = Annotated[
+    str | None,
+    text_option("--study", "NAME", "Only this stored study; `warehouse status` lists them."),
+]
+Precision = Annotated[
+    str | None,
+    text_option(
+        "--precision",
+        "FORMAT",
+        "Number format of the matrix products: bf16, fp16, fp8 or fp4.",
+        show_default="bf16, or that of --framework",
+        complete=completion.precisions,
+    ),
+]
 Strategy = Annotated[
     str | None,
     text_option("--strategy", "NAME", "The strategy of tensor parallelism, such as tensor_1d."),

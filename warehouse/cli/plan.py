@@ -26,6 +26,7 @@ from warehouse.cli.options import (
     NvlinkSize,
     Output,
     PowerTerms,
+    Precision,
     Prices,
     Profile,
     SequenceLength,
@@ -63,6 +64,7 @@ class RunOptions:
     batch: GlobalBatchSize = None
     seq_len: SequenceLength = None
     framework: Framework = None
+    precision: Precision = None
     nvlink_size: NvlinkSize = None
     profile: Profile = None
     catalog: CatalogFile = None

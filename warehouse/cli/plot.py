@@ -15,10 +15,10 @@ from warehouse.cli.options import (
     Database,
     EstimatorName,
     ProblemFilters,
+    StudyName,
     Tokens,
     Variant,
     given,
-    text_option,
 )
 
 
@@ -28,7 +28,7 @@ class PlotFilters(ProblemFilters):
 
     estimator: EstimatorName = None
     variant: Variant = None
-    study: Annotated[str | None, text_option("--study", "NAME", "Rows of this study alone.")] = None
+    study: StudyName = None
     tokens: Tokens = None
 
 

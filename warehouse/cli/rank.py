@@ -14,6 +14,7 @@ from warehouse.cli.options import (
     Output,
     ProblemFilters,
     ReadDatabase,
+    StudyName,
     Top,
     Variant,
     given,
@@ -34,6 +35,7 @@ def rank(
     *,
     problem: ProblemFilters,
     num_clusters: NumClusters = None,
+    study: StudyName = None,
     estimator: EstimatorName = None,
     variant: Variant = None,
     by: Annotated[
@@ -50,7 +52,8 @@ def rank(
     batch. Filters that leave one problem show its 10 fastest layouts; filters that leave several
     show the fastest of each. --top sets how many layouts of each problem are shown. With --strategy
     layouts are ranked within that strategy. An estimator without a model of memory excludes no
-    layout. Without --estimator the most detailed one that has rows of what is asked answers.
+    layout. --study keeps the problems of one study; other stored layouts of them compete as well.
+    Without --estimator the most detailed one that has rows of what is asked answers.
 
     Only layouts that a search found have a rank. A layout that was asked for alone, in a file of
     configurations or of measurements, has none; it is shown where no search is stored.
@@ -68,7 +71,13 @@ def rank(
     }
     with open_for_read(db) as connection:
         filters, ranking = asked_ranking(
-            connection, asked, estimator=estimator, variant=variant, top=top, by=by
+            connection,
+            asked,
+            estimator=estimator,
+            variant=variant,
+            top=top,
+            by=by,
+            study=study,
         )
     say(title_line(str(filters["estimator"])))
     _say_scope(ranking, filters, by)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from warehouse.cli.common import (
     Section,
     fetched,
+    put,
     put_document,
     put_for_people,
     put_sections,
@@ -17,12 +20,17 @@ from warehouse.cli.options import DEFAULT_DATABASE, Output, WatchedDatabase
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from warehouse.cli.common import Table
 
 _SUPERSEDED = "superseded_rows"
 """Rows that a newer version of their estimator replaced: views do not show them."""
+
+_TIMES = ("created_at", "evaluated_at")
+_SHOWN = 8
+"""Values of a column of a study that are shown."""
 
 _STUDIES = f"""\
 select study_progress.*,
@@ -42,7 +50,35 @@ group by all
 order by all"""
 
 
-def status(*, output: Output, db: WatchedDatabase = DEFAULT_DATABASE) -> None:
+_ONE = """\
+select study, estimator, study_file, created_at, max(cell.evaluated_at) as evaluated_at,
+    study.num_cells, count(cell.cell_id) as num_cells_done,
+    count(cell.cell_id) filter (where cell.num_rows = 0) as num_cells_without_rows,
+    coalesce(sum(cell.num_rows), 0)::bigint as num_rows,
+    coalesce(sum(cell.num_rows) filter (where cell.is_superseded), 0)::bigint as superseded_rows,
+    list(distinct cell.estimator_version order by cell.estimator_version) as estimator_versions,
+    list(distinct cell.variant order by cell.variant) as variants,
+    definition
+from study
+left join study_cell using (study)
+left join (select * exclude (estimator) from cell) as cell using (cell_id)
+where study = ?
+group by all"""
+
+
+def status(
+    study: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[STUDY]",
+            help="Show this stored study: its cells, rows and values. A question of `plan` may go "
+            "by the six digits at the end of its name.",
+        ),
+    ] = None,
+    *,
+    output: Output,
+    db: WatchedDatabase = DEFAULT_DATABASE,
+) -> None:
     """Show what is stored, and how far a running sweep is.
 
     Lists studies, rows by table and the size of the file. While a sweep holds the database, the
@@ -52,6 +88,9 @@ def status(*, output: Output, db: WatchedDatabase = DEFAULT_DATABASE) -> None:
     from warehouse.errors import DatabaseError
     from warehouse.sweep.progress import read_progress
 
+    if study is not None:
+        _put_study(db, study, output)
+        return
     try:
         _put_stored(db, output)  # a database that can be read is held by no sweep
     except DatabaseError:
@@ -94,6 +133,48 @@ def _put_stored(db: Path, output: Output) -> None:
                 for table in (studies, relations)
             ]
             put_sections(sections, output.form)
+
+
+def _put_study(db: Path, asked: str, output: Output) -> None:
+    """Print one stored study: a line for each figure, or an object of base units."""
+    import json
+
+    from warehouse.database.connection import open_for_read, rows_as_dicts
+    from warehouse.show.units import in_words
+    from warehouse.show.values import json_value
+    from warehouse.studies.stored import stored_study
+
+    with open_for_read(db) as connection:
+        name = stored_study(connection, asked)
+        found = rows_as_dicts(connection, _ONE, [name])[0]
+    definition = json.loads(found["definition"])
+    spaces = definition.get("spaces", [])
+    with output.opened():
+        if output.is_json:
+            put_document(json_value({**found, "definition": definition}))
+            return
+        rows = [
+            (
+                column.replace("_", " "),
+                ", ".join(map(str, value)) if isinstance(value, list) else in_words("", value),
+            )
+            for column, value in found.items()
+            if column not in ("definition", *_TIMES)
+        ]
+        times = {n.replace("_", " "): found[n] for n in _TIMES if found[n] is not None}
+        rows += [(words, f"{time:%Y-%m-%d %H:%M} UTC") for words, time in times.items()]
+        rows += [(column, values) for space in spaces[:1] for column, values in _values_of(space)]
+        if len(spaces) > 1:
+            rows.append(("further spaces", f"{len(spaces) - 1:,}"))
+        put(("of the study", "value"), [rows], output.form)
+
+
+def _values_of(space: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, str]]:
+    """Yield the columns of a search space, each with its first values."""
+    for column, values in space.items():
+        words = [str(value) for value in values]
+        more = f" ... ({len(words)} values)" if len(words) > _SHOWN else ""
+        yield column, ", ".join(words[:_SHOWN]) + more
 
 
 def _has_superseded(table: Table) -> bool:

@@ -29,6 +29,7 @@ from warehouse.cli.options import (
     Model,
     NumGpus,
     Output,
+    Precision,
     Profile,
     ReadDatabase,
     SequenceLength,
@@ -57,6 +58,7 @@ class ProblemOptions:
     global_batch_size: GlobalBatchSize = None
     seq_len: SequenceLength = None
     framework: Framework = None
+    precision: Precision = None
 
     def pairs(self) -> list[str]:
         """Return the options that were given as KEY=VALUE."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from estimators.columns import COLUMNS
+from estimators.columns.other_names import OTHER_NAMES
 from estimators.contract import Catalog, Columns, Mends, Refusal, RefusedError, Scalar
 from estimators.interval import STEP
 from estimators.names import did_you_mean, nearest_columns
@@ -99,7 +100,14 @@ def read_pairs(
 def _as_pair(word: str) -> str:
     """Return a word of a layout such as ``dp32`` as key=value; an example if it is none."""
     short, number = word.rstrip("0123456789"), word[len(word.rstrip("0123456789")) :]
-    name = next((n for n, column in COLUMNS.items() if column.short == short), None)
+    name = next(
+        (
+            n
+            for n, column in COLUMNS.items()
+            if column.short == short or short in OTHER_NAMES.get(n, ())
+        ),
+        None,
+    )
     return f"{name}={number}" if name and short and number else "num_gpus=64"
 
 

@@ -45,6 +45,11 @@ _OPTION_OF = {
 }
 """Columns that an option sets, with the option."""
 
+_INPUT_OPTIONS = (
+    *("model", "accelerator", "seq_len", "framework", "precision", "nvlink_size", "profile"),
+)
+"""Columns of the problem that an option of the same name or a pair gives."""
+
 
 @dataclass(frozen=True)
 class PlanOptions:
@@ -72,6 +77,7 @@ class PlanOptions:
     accelerator: str | None = None
     seq_len: int | None = None
     framework: str | None = None
+    precision: str | None = None
     nvlink_size: int | None = None
     profile: str | None = None
     gpus: int | None = None
@@ -327,7 +333,7 @@ def _values(estimator: Estimator, options: PlanOptions) -> dict[str, Scalar]:
     for name, option in _OPTION_OF.items():
         if name in texts:
             raise UsageError(f"`{name}={texts[name]}` is set by an option", f"give {option}")
-    for name in ("model", "accelerator", "seq_len", "framework", "nvlink_size", "profile"):
+    for name in _INPUT_OPTIONS:
         value, option = getattr(options, name), "--" + name.replace("_", "-")
         if value is None:
             continue

@@ -165,6 +165,10 @@ def plan_sweep(run: TrainingRun, counts: Sequence[int], connection: DuckDBPyConn
     return Sweep(study, found, len(missing), sum(missing))
 
 
+_NAMED = 2
+"""Inputs of a question that its name has; others are dots."""
+
+
 def study_of(run: TrainingRun, counts: Sequence[int]) -> Study:
     """Return the study of every layout on some GPU counts."""
     request, problem, estimator = run.request, run.problem, run.estimator
@@ -181,8 +185,8 @@ def study_of(run: TrainingRun, counts: Sequence[int]) -> Study:
     digest = content_id(estimator.name, sorted(run.mends), space, *([defined] if defined else []))
     digest %= 16**6
     name = (
-        f"plan {problem['model'] or 'of a shape'} on {_counts_in_words(counts)} x "
-        f"{problem['accelerator']} {digest:06x}"
+        f"plan {problem['model'] or _shape_in_words(problem)} on {_counts_in_words(counts)} x "
+        f"{problem['accelerator']}{_changed_in_words(run)} {digest:06x}"
     )
     definition: dict[str, Any] = {
         "name": name,
@@ -194,6 +198,25 @@ def study_of(run: TrainingRun, counts: Sequence[int]) -> Study:
     }
     mends = (run.mends,)
     return Study(name, estimator.name, mends, (space,), definition, "plan", request.defined)
+
+
+def _shape_in_words(problem: Mapping[str, Scalar]) -> str:
+    """Return a model without a name by the size of its layers."""
+    return f"{problem['num_layers']} layers of {problem['hidden_size']}"
+
+
+def _changed_in_words(run: TrainingRun) -> str:
+    """Return the first inputs that a question gives besides the shape of its model."""
+    given = {**run.request.inputs, **run.request.held}
+    said = {"nvlink_size", *run.estimator.shape_columns}
+    names = [name for name in given if name not in said]
+    words = [
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {str(value).lower()}"
+        for name, value in given.items()
+        if name in names[:_NAMED]
+    ]
+    more = ["..."] if len(names) > _NAMED else []
+    return "".join(f", {word}" for word in (*words, *more))
 
 
 def _counts_in_words(counts: Sequence[int]) -> str:

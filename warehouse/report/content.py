@@ -196,7 +196,7 @@ _WORDS = (
     ("expert_tensor_parallel", "tensors of experts split over {}"),
     ("uses_sequence_parallel", "norms split along the sequence"),
     ("pipeline_parallel", "{} pipeline stages"),
-    ("virtual_pipeline", "{} chunks of layers a stage"),
+    ("virtual_pipeline", "virtual pipeline: {} chunks of layers a stage"),
     ("microbatch_size", "microbatch size {}"),
     ("zero_stage", "ZeRO stage {}"),
 )

@@ -19,6 +19,7 @@ from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.sink import delete_cells, registered, store_cells, transaction
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import DEFAULT
+from warehouse.studies.stored import study_meant
 from warehouse.studies.study import Study
 
 if TYPE_CHECKING:
@@ -181,6 +182,8 @@ class DropReport:
 def drop_study(database: Path, name: str) -> DropReport:
     """Remove a study and every cell that no other study asks for, and shrink the file.
 
+    The name is found as `study_meant` finds it.
+
     Cells that a study no longer asks for, since it was edited or its estimator got another
     version, go as well. A name that is not stored is refused before anything is written.
 
@@ -190,6 +193,8 @@ def drop_study(database: Path, name: str) -> DropReport:
         If there is no study of that name, or measurements need what it evaluated.
     """
     with open_for_read(database) as connection:
+        studies = [row[0] for row in connection.execute("from study select study").fetchall()]
+        name = study_meant(name, studies) or name
         _refuse_to_drop(connection, name, database)
     before = database.stat().st_size
     with open_for_write(database) as connection:

@@ -1,0 +1,64 @@
+"""Studies that a database has, by the names that people give them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from estimators.names import did_you_mean, folded
+from warehouse.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from duckdb import DuckDBPyConnection
+
+
+def study_meant(asked: str, names: Sequence[str]) -> str | None:
+    """Return the study that a name means; None if there is none, or several.
+
+    Names may differ in capitals, spaces, hyphens and underscores. Questions of `plan` may go by the
+    six digits at the end of their names.
+    """
+    if asked in names:
+        return asked
+    for alike in (
+        [name for name in names if folded(name) == folded(asked)],
+        [name for name in names if name.startswith("plan ") and name.split()[-1] == asked.lower()],
+    ):
+        if len(alike) == 1:
+            return alike[0]
+    return None
+
+
+def stored_study(connection: DuckDBPyConnection, asked: str, option: str = "study") -> str:
+    """Return the name of the stored study that `asked` means, as `study_meant`.
+
+    Parameters
+    ----------
+    option
+        The option or argument, as an error names it.
+
+    Raises
+    ------
+    InputError
+        If there is none; the hint has the nearest names, or all.
+    """
+    from difflib import get_close_matches
+
+    rows = connection.execute("select study from study order by study").fetchall()
+    names = [name for (name,) in rows]
+    found = study_meant(asked, names)
+    if found is None:
+        near = did_you_mean(get_close_matches(asked, names, n=3, cutoff=0.6))
+        known = f"stored: {'; '.join(names[:20]) or 'none'}{'; ...' if len(names) > 20 else ''}"
+        raise InputError(f'`{option}` "{asked}": no study of that name is stored', near or known)
+    return found
+
+
+def problems_of_study(connection: DuckDBPyConnection, study: str) -> list[int]:
+    """Return the ids of the problems that a study asks for, in order."""
+    query = (
+        "select distinct problem_id from study_cell inner join cell using (cell_id) "
+        "where study = ? order by problem_id"
+    )
+    return [problem for (problem,) in connection.execute(query, [study]).fetchall()]
