@@ -18,7 +18,7 @@ from warehouse.database.empty import in_memory
 from warehouse.database.lineage import readers_of, without
 from warehouse.database.meanings import LAYERS
 from warehouse.database.reference import read_table
-from warehouse.database.views import CONFIGURATION_SOURCE, CURRENT, LEADING
+from warehouse.database.views import CONFIGURATION_SOURCE, CURRENT, LEADING, NEAR_SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -73,8 +73,8 @@ that it rests on.
 
 A line goes from a table or view to its reader; broken lines stay within a layer. The picture omits
 macros, tables that no view reads, and the views `current_*`, each of which is one table of results
-with columns of `problem` and `cell`. A view `leading_*` is drawn as the view that it is a copy of.
-Opened by itself it is twice as wide, and the pointer highlights all lines of a box.
+with columns of `problem` and `cell`. A view `leading_*` or `near_*` is drawn as the view that it is
+made from. Opened by itself it is twice as wide, and the pointer highlights all lines of a box.
 """
 
 _LAYERS_SHOWN = ("marts", "functions", "intermediate", "staging", CURRENT)
@@ -152,6 +152,7 @@ def lineage_picture() -> str:
     hidden = {thing.name for thing in told.things.values() if thing.layer in (CURRENT, "macros")}
     # a view of leading rows is shown as the view that it is made from
     made = {n: n.removeprefix(LEADING) for n in hidden if n.startswith(LEADING)}
+    made[NEAR_SOURCE] = CONFIGURATION_SOURCE
     shown = {
         name: tuple(dict.fromkeys(made.get(each, each) for each in reads))
         for name, reads in told.reads.items()

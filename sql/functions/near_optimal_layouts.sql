@@ -13,37 +13,48 @@ create or replace macro near_optimal_layouts(percent) as table
                     || ': must be a number of at least 0'
                 )
             end as largest_ratio
+    ),
+
+    -- one of both: DuckDB does not read the other
+    candidate as (
+        select *
+        from near_configuration_source
+        where coalesce(cast(percent as double) <= 5, true)
+        union all by name
+        select *
+        from configuration_source
+        where cast(percent as double) > 5
     )
 
     select
-        configuration_source.cell_id,
-        configuration_source.problem_id,
-        configuration_source.estimator,
-        configuration_source.estimator_version,
-        configuration_source.variant,
+        candidate.cell_id,
+        candidate.problem_id,
+        candidate.estimator,
+        candidate.estimator_version,
+        candidate.variant,
         best_of_problem.is_whole_space,
 
-        configuration_source.model,
-        configuration_source.accelerator,
-        configuration_source.nvlink_size,
-        configuration_source.num_gpus,
-        configuration_source.global_batch_size,
+        candidate.model,
+        candidate.accelerator,
+        candidate.nvlink_size,
+        candidate.num_gpus,
+        candidate.global_batch_size,
 
-        unnest(layout_of(configuration_source)) as layout,
+        unnest(layout_of(candidate)) as layout,
 
-        configuration_source.step_seconds,
-        configuration_source.memory_bytes,
+        candidate.step_seconds,
+        candidate.memory_bytes,
         best_of_problem.best.step_seconds as best_step_seconds,
-        configuration_source.step_seconds / best_step_seconds as ratio_to_best
-    from configuration_source
+        candidate.step_seconds / best_step_seconds as ratio_to_best
+    from candidate
     inner join best_of_problem
         on
-            configuration_source.problem_id = best_of_problem.problem_id
-            and configuration_source.estimator = best_of_problem.estimator
-            and configuration_source.estimator_version = best_of_problem.estimator_version
-            and configuration_source.variant = best_of_problem.variant
+            candidate.problem_id = best_of_problem.problem_id
+            and candidate.estimator = best_of_problem.estimator
+            and candidate.estimator_version = best_of_problem.estimator_version
+            and candidate.variant = best_of_problem.variant
     cross join argument
     where
-        configuration_source.fits_memory is distinct from false
-        and configuration_source.step_seconds
+        candidate.fits_memory is distinct from false
+        and candidate.step_seconds
         <= best_of_problem.best.step_seconds * argument.largest_ratio;

@@ -4,7 +4,25 @@
 -- A degree whose lowest and highest value are the same leaves no choice. Strategies and
 -- recomputations are listed. is_whole_space is false where only some layouts were evaluated.
 -- near_optimal_layouts(percent) takes other percentages and has the layouts themselves.
-with near as (
+--
+-- Layouts within 5 % of the best of their cell are among its leading rows.
+with near_layout as (
+    select
+        near_configuration_source.*,
+        best_of_problem.is_whole_space
+    from near_configuration_source
+    inner join best_of_problem
+        on
+            near_configuration_source.problem_id = best_of_problem.problem_id
+            and near_configuration_source.estimator = best_of_problem.estimator
+            and near_configuration_source.estimator_version = best_of_problem.estimator_version
+            and near_configuration_source.variant = best_of_problem.variant
+    where
+        near_configuration_source.fits_memory is distinct from false
+        and near_configuration_source.step_seconds <= best_of_problem.best.step_seconds * 1.05
+),
+
+near as (
     select
         problem_id,
         estimator,
@@ -57,7 +75,7 @@ with near as (
         max(virtual_pipeline) as highest_virtual_pipeline,
         min(microbatch_size) as lowest_microbatch_size,
         max(microbatch_size) as highest_microbatch_size
-    from near_optimal_layouts(5)
+    from near_layout
     group by
         problem_id,
         estimator,

@@ -48,6 +48,19 @@ def test_leading_rows_are_the_fastest_and_those_as_fast_as_the_last_of_them() ->
     assert leading.leading(step, memory).tolist() == list(range(len(step)))
 
 
+def test_rows_within_five_percent_of_the_fastest_lead_where_memory_is_known() -> None:
+    # 105 s are near, 105.0001 s are not; all need the same memory
+    step = np.concatenate([np.linspace(100.0, 105.0, 40), np.linspace(105.0001, 300.0, 500)])
+    found = leading.leading(step, np.full(len(step), 7.0))
+    assert found.tolist() == list(range(40))
+    assert leading.leading(step, None).tolist() == list(range(TOP))
+    times = LeadingTimes([1])
+    for part in (slice(200, 540), slice(0, 200)):  # the first piece has near rows of its own
+        size = len(step[part])
+        times.add(np.ones(size, int), step[part], np.full(size, 7.0), np.ones(size, bool))
+    assert times.columns()["step_seconds"].tolist() == step[:40].tolist()
+
+
 def test_rows_of_a_cell_may_come_in_any_order() -> None:
     random = np.random.default_rng(2)
     step, memory = random.random(4000), random.random(4000)
@@ -124,6 +137,8 @@ def test_ranks_and_fronts_hardly_read_another_row(database: Path, tmp_path: Path
         " (select min(problem_id) from problem)",
         "from strategy_rank where rank_in_strategy between 2 and 5",
         "from configuration_pareto where problem_id in (select problem_id from problem)",
+        "from near_optimal",
+        "from near_optimal_layouts(5) where num_gpus > 1",
     )
     with open_for_write(database) as connection:
         [(rows,)] = connection.execute("select count(*) from roofline").fetchall()

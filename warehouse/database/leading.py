@@ -1,7 +1,8 @@
 """Finds the leading rows of cells while their evaluation is in memory.
 
-The leading rows of a cell are its fastest ones that fit in memory, and those that no other row
-beats in both time and memory. Queries of ranks and fronts read these few and no others.
+The leading rows of a cell are its fastest ones that fit in memory, those that take hardly longer,
+and those that no other row beats in both time and memory. Queries of ranks, fronts and near-optimal
+layouts read these few and no others.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
 TOP = 10
 """Fastest rows of a cell that are kept; the views of ranks have this number, too."""
+
+NEAR_RATIO = 1.05
+"""Rows that take at most this times the least time of their cell are kept; the views of
+near-optimal layouts have this number, too. Without memory none are kept (`Relation.keeps_near`)."""
 
 MEMORY, FITS = "memory_bytes", "fits_memory"
 
@@ -179,13 +184,15 @@ def leading(step_seconds: Array, memory_bytes: Array | None) -> Array:
     Returns
     -------
     array of int
-        The `TOP` fastest rows with all that are as fast as the last of them, and the `front`.
+        The `TOP` fastest rows with all that are as fast as the last of them. With memory also those
+        within `NEAR_RATIO` of the fastest, and the `front`.
     """
     if len(step_seconds) <= TOP:
         return np.arange(len(step_seconds))
-    place = np.flatnonzero(step_seconds <= _bound(step_seconds))
+    near = 0.0 if memory_bytes is None else float(step_seconds.min()) * NEAR_RATIO
+    place = np.flatnonzero(step_seconds <= max(_bound(step_seconds), near))
     fastest = step_seconds[place]
-    found: Array = place[fastest <= np.partition(fastest, TOP - 1)[TOP - 1]]
+    found: Array = place[fastest <= max(np.partition(fastest, TOP - 1)[TOP - 1], near)]
     if memory_bytes is not None:
         found = np.union1d(found, front(step_seconds, memory_bytes))
     return found

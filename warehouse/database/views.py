@@ -20,8 +20,10 @@ from warehouse.database.current import (
     current_view_name,
     current_view_sql,
     fact_count_sql,
+    leading_staging_name,
     leading_view_name,
     leading_view_sql,
+    staging_name,
 )
 from warehouse.database.lineage import Token, names_in, tokens
 from warehouse.database.meanings import OTHER_COLUMNS
@@ -44,6 +46,8 @@ CONFIGURATION_SOURCE = "configuration_source"
 _CONFIGURATION = "one row per configuration"
 LEADING = "leading_"
 """Begins the names of views over leading rows."""
+NEAR_SOURCE = f"near_{CONFIGURATION_SOURCE}"
+"""View of few configurations that has all near-optimal ones."""
 _FILES_OF_LEADING = ("configuration_flops", "configuration")
 """Files whose views are also made over the leading rows, in order."""
 
@@ -202,9 +206,10 @@ def _generated() -> list[View]:
 
 
 def _leading(estimator: Estimator, relation: Relation) -> View:
+    near = ", those that take up to 5 % longer" if relation.keeps_near else ""
     comment = (
         f"Leading rows of {current_view_name(relation)}: of each cell the fastest that fit in "
-        f"memory, and those that no other beats in time and memory. Grain: {relation.grain}"
+        f"memory{near}, and those that no other beats in time and memory. Grain: {relation.grain}"
     )
     return View(leading_view_name(relation), comment, leading_view_sql(estimator, relation))
 
@@ -240,7 +245,23 @@ def _leading_staging(staging: list[SqlFile], union: list[View]) -> list[View]:
         if file.grain.rstrip(".") == _CONFIGURATION and names_in(file.sql).relations & set(names)
     ]
     names = {copy.name.removeprefix(LEADING): copy.name for copy in copies}
-    return copies + [_leading_copy(view, names) for view in union]
+    near = {
+        staging_name(relation): leading_staging_name(relation)
+        for estimator in all_estimators()
+        for relation in estimator.relations
+        if relation.keeps_near
+    }
+    leading = [_leading_copy(view, names) for view in union]
+    return [*copies, *leading, *(_near_source(view, near) for view in union)]
+
+
+def _near_source(union: View, names: dict[str, str]) -> View:
+    """Return the union with leading rows where they have all near-optimal layouts."""
+    comment = (
+        "Configurations of every estimator, at least the leading rows of each cell and all that "
+        f"fit in memory and take up to 5 % longer than the fastest. Grain: {_CONFIGURATION}"
+    )
+    return View(NEAR_SOURCE, comment, _renamed(union.sql, names))
 
 
 def _leading_configuration(files: list[SqlFile]) -> list[View]:
@@ -259,12 +280,15 @@ def _leading_configuration(files: list[SqlFile]) -> list[View]:
 
 def _leading_copy(view: View, names: dict[str, str]) -> View:
     """Return a view that reads leading rows where `view` reads all: `names` has both names."""
-    sql = view.sql
-    for name, leading in names.items():
-        sql = re.sub(rf"\b{name}\b", leading, sql)
     what, _, grain = view.comment.partition(" Grain: ")
     comment = f"{what.rstrip('.')}: leading rows of each cell alone. Grain: {grain}"
-    return View(LEADING + view.name, comment, sql)
+    return View(LEADING + view.name, comment, _renamed(view.sql, names))
+
+
+def _renamed(sql: str, names: dict[str, str]) -> str:
+    for name, other in names.items():
+        sql = re.sub(rf"\b{name}\b", other, sql)
+    return sql
 
 
 def _configuration_source(staging: list[SqlFile]) -> list[View]:
