@@ -179,7 +179,7 @@ def test_a_file_of_ones_own_is_a_reference(warehouse: Command, tmp_path: Path) -
 @pytest.mark.long
 def test_the_output_in_the_documentation_is_what_the_commands_write() -> None:
     page = refresh_calibration.PAGE.read_text(encoding="utf-8")
-    assert len(refresh_calibration.BLOCK.findall(page)) == 3
+    assert len(refresh_calibration.BLOCK.findall(page)) == 4
     hint = "run `python -m benchmarks.refresh_calibration`, and read what the page says about it"
     assert refresh_calibration.with_blocks(page) == page, hint
 

@@ -117,6 +117,36 @@ def test_a_profile_of_collectives_slows_a_step_by_their_time(
     assert same == pytest.approx(products, rel=0.02)
 
 
+def test_a_share_ends_at_one_in_its_value_and_in_its_range(
+    warehouse: Command, database: Path, tmp_path: Path
+) -> None:
+    # two GPUs as fast as eight and faster: 0.73 / 0.6 would be more than all
+    rows = [f"all_gather,8,{size},{gather(8, size)!r}" for size in (*SIZES, 2**22, 2**26)]
+    rows += [
+        f"all_gather,2,{size},{gather(2, size, 1, 1, moved)!r}"
+        for size in SIZES
+        for moved in (0.55, 0.6, 0.65)
+    ]
+    timings = written(tmp_path / "collectives.csv", rows)
+    given = ("--kernels", timings, "--accelerator", "H100", "--name", "ours", "--db", database)
+    assert warehouse("calibrate", *given)[0] == 0
+    query = (
+        "select fitted_constant_value, lower_bound, upper_bound from calibration "
+        "where constant = 'pair_ring_share'"
+    )
+    with duckdb.connect(str(database), read_only=True) as connection:
+        [(value, lowest, highest)] = connection.execute(query).fetchall()
+    assert (value, highest) == (1.0, 1.0)
+    assert 0.9 < lowest < 1
+    # a step takes the range: no end of it is refused
+    step = ("model=llama3_8B", f"accelerator={H100}", "num_gpus=8", "tensor_parallel=2")
+    code, out, err = warehouse(
+        *("explain", *step, "global_batch_size=8", "--profile", "ours", "--db", database, "--json")
+    )
+    assert code == 0, err
+    assert "pair_ring_share" in {one["name"] for one in json.loads(out)["constants"]}
+
+
 def test_messages_of_one_size_are_predicted_though_parts_cannot_be_told_apart(
     warehouse: Command, tmp_path: Path
 ) -> None:

@@ -78,11 +78,12 @@ class Kind:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The constant at the quartiles of the kind's rows."""
+        """The constant at the quartiles of the rows, up to the most that its column holds."""
         fast, slow = (end / self.factor for end in self.quartiles)
         if self.is_cost:
             return self.value * fast, self.value * slow
-        return self.value / slow, self.value / fast
+        most = COLUMNS[self.constant].maximum
+        return self.value / slow, min(self.value / fast, np.inf if most is None else most)
 
 
 @dataclass(frozen=True)
