@@ -20,12 +20,11 @@ from itertools import count
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from estimators.contract import Catalog
 from warehouse.database.pieces import BATCH_ROWS, CHUNK_ROWS, column_types
-from warehouse.database.record_batches import schema_of
+from warehouse.database.record_batches import Lease, leased_array, schema_of
 from warehouse.errors import WarehouseError
 from warehouse.sweep.shared_memory import Slots, anonymous_file, slot_bytes
 from warehouse.sweep.worker import Done, Part, Setting, Task
@@ -33,7 +32,7 @@ from warehouse.sweep.worker import Done, Part, Setting, Task
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from estimators.contract import Array, Cell, Estimator, Relation
+    from estimators.contract import Cell, Estimator, Relation
     from warehouse.database.leading import Leading, LeadingRows
 
 _TASK_ROWS = CHUNK_ROWS
@@ -107,13 +106,6 @@ class _Worker:
         self.process.kill()
         self.process.wait()
         self.connection.close()
-
-
-class _Lease:
-    """Keeps the columns of a slot while Arrow's batch of them is in use."""
-
-    def __init__(self, columns: dict[str, Array]) -> None:
-        self.columns = columns
 
 
 class Workers:
@@ -285,29 +277,19 @@ class Workers:
         unknown = self._unknown.pop(place, set())
         columns = {n: c[:size] for n, c in self._memory.columns(relation, slot).items()}
         num_read = self._setting.num_slots - len(self._free) - len(self._slots)
-        lease = None
-        if num_read <= self._setting.num_slots - _SPAN:
-            lease = _Lease(columns)
+        is_copied = num_read > self._setting.num_slots - _SPAN
+        if is_copied:
+            columns = {name: column.copy() for name, column in columns.items()}
+        lease = Lease(columns)
+        if is_copied:
+            self._free.append(slot)
+        else:
             weakref.finalize(lease, self._free.append, slot)
         arrays = [
-            _array(columns[field.name], field.type, lease, has_gaps=field.name in unknown)
+            leased_array(columns[field.name], field.type, lease, has_gaps=field.name in unknown)
             for field in schema_of(relation)
         ]
-        if lease is None:
-            self._free.append(slot)
         return pa.RecordBatch.from_arrays(arrays, schema=schema_of(relation))
-
-
-def _array(values: Array, kind: pa.DataType, lease: _Lease | None, *, has_gaps: bool) -> pa.Array:
-    """Return an Arrow array over the same memory, a copy without a lease; NaN becomes NULL."""
-    if values.dtype == np.bool_:
-        return pa.array(values, type=kind)  # Arrow has bits: a copy at any rate
-    mask = np.isnan(values) if has_gaps else None
-    if lease is None:
-        return pa.array(values.copy(), type=kind, mask=mask)
-    gaps = None if mask is None else pa.array(~mask).buffers()[1]
-    memory = pa.foreign_buffer(values.ctypes.data, values.nbytes, lease)
-    return pa.Array.from_buffers(kind, len(values), [gaps, memory])
 
 
 def can_share(relation: Relation) -> bool:
