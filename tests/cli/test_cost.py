@@ -263,6 +263,28 @@ def test_each_price_and_each_carbon_is_a_row(ask: Any) -> None:
     assert rows[1]["kg_co2e_per_kwh"] == 0.2
 
 
+def test_the_kind_and_the_year_of_each_grid_are_said(ask: Any) -> None:
+    asked = ("energy", "--model", "70B parameters", "--accelerator", "H100 SXM 80GB")
+    err = ask(*asked, "--carbon", "france", "--carbon", "texas")[2]
+    assert (
+        "carbon of grids, with its kind and year: France: annual average, life cycle, 2023; "
+        "Texas (2016): annual average of a US state, 2016\n"
+        "figures of different years or kinds do not compare\n"
+    ) in err
+    err = ask(*asked, "--carbon", "france")[2]
+    assert "France: annual average, life cycle, 2023\n" in err
+    assert "do not compare" not in err
+    assert "carbon of grids" not in ask(*asked, "--carbon", 0.2)[2]
+
+
+def test_the_strategy_is_said_only_where_an_estimator_has_several(ask: Any) -> None:
+    asked = ("cost", "--estimator", "roofline", "--tokens", "1T")
+    assert all(row["best_layout"].startswith("tensor_1d dp") for row in ask(*asked)[1])
+    out = ask(*asked, "--wide", json_rows=False)[1]
+    assert "tensor_1d" not in out
+    assert "  dp" in out
+
+
 def test_without_a_grid_those_of_published_runs_are_shown(ask: Any) -> None:
     asked = ("--model", "70B parameters", "--accelerator", "H100 SXM 80GB")
     _, rows, _ = ask("energy", *asked)

@@ -171,3 +171,20 @@ def test_a_budget_is_compared_with_one_price(warehouse: Command, database: Path)
     code, out, err = warehouse("plan", *QUESTION, *prices, "--db", database)
     assert (code, out) == (2, "")
     assert "`--budget-usd` is compared with one price" in err
+
+
+def test_a_count_that_is_not_sold_is_followed_by_a_faster_one_that_is(
+    warehouse: Command, planned_database: Path
+) -> None:
+    asked = ("plan", *QUESTION, "--db", planned_database)
+    out = warehouse(*asked, "--gpus", 7)[1]
+    seconds = {
+        line["num_gpus"]: line["training_seconds"]
+        for line in json.loads(warehouse(*asked, "--gpus", 7, "--json")[1])["counts"]
+    }
+    words = " ".join(out.split("  GPUs       ")[1].split("  time  ")[0].split())
+    less = 100 * (1 - seconds[8] / seconds[7])
+    assert words.startswith("7 GPUs are part of a server of 8, but no power of two; ")
+    assert f"8 GPUs take {less:.1f} % less time and " in words
+    assert words.endswith("% fewer GPU-hours: --gpus 8")
+    assert "  GPUs       " not in warehouse(*asked, "--gpus", 8)[1]

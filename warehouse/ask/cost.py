@@ -91,11 +91,18 @@ class RunQuery:
 
 @dataclass(frozen=True)
 class RunTable:
-    """Rows of a table macro, and the number of runs left out for each reason."""
+    """Rows of a table macro, and the number of runs left out for each reason.
+
+    Attributes
+    ----------
+    grids
+        Name, kind and year of the carbon of each grid that the rows have.
+    """
 
     columns: tuple[str, ...]
     rows: Sequence[Row]
     left_out: Mapping[str, int]
+    grids: Sequence[tuple[str, str, int | None]] = ()
 
 
 def costs(
@@ -145,7 +152,15 @@ def energies(
     rows: list[Row] = sorted(
         found.rows, key=lambda row: [(row[k] is not None, row[k]) for k in keys]
     )
-    return RunTable(found.columns, rows, found.left_out)
+    names = dict.fromkeys(row[place["grid"]] for row in rows)
+    known = {
+        grid: (grid, kind, year)
+        for grid, kind, year in connection.execute(
+            "select grid, kind, year from grid_carbon"
+        ).fetchall()
+    }
+    shown = [known[name] for name in names if name in known]
+    return RunTable(found.columns, rows, found.left_out, shown)
 
 
 def keep_runs(connection: DuckDBPyConnection, problems: Collection[int] = ()) -> None:

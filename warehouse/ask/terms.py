@@ -118,6 +118,22 @@ def _short_names(names: Collection[str]) -> dict[str, str]:
     return {alias: name for name, alias in short.items() if counted[alias] == 1 and alias != name}
 
 
+def grids_in_words(grids: Iterable[tuple[object, object, object]]) -> list[str]:
+    """Return the kind and the year of the carbon of each grid, and whether they differ.
+
+    Parameters
+    ----------
+    grids
+        Name, kind and year of rows of table ``grid_carbon``.
+    """
+    rows = list(grids)
+    words = [f"{grid}: {kind}, {year or 'no year given'}" for grid, kind, year in rows]
+    lines = [f"carbon of grids, with its kind and year: {'; '.join(words)}"] if words else []
+    if len({(kind, year) for _, kind, year in rows}) > 1:
+        lines.append("figures of different years or kinds do not compare")
+    return lines
+
+
 def whose_prices(lines: Iterable[Mapping[str, Any]]) -> str:
     """Return whose prices the rents of one accelerator are; empty if all are of the same vendors.
 

@@ -29,12 +29,16 @@ from warehouse.numbers import Number
 from warehouse.show.formats import Format, count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from warehouse.ask.cost import RunTable
+    from warehouse.show.values import Row
 
 DEFAULT_TOP = 60
 """Lines of a table unless --top says otherwise; other formats always have all."""
+
+DEFAULT_STRATEGY = "tensor_1d"
+"""The strategy that needs no word where an estimator has no other."""
 
 _COMMON = (
     *("estimator", "variant", "model", "seq_len", "accelerator", "dataset_tokens", "basis"),
@@ -171,14 +175,35 @@ def _put(table: RunTable, output: Output, top: int | None) -> None:
         if len(rows) > shown:
             say(f"{shown:,} of {count(len(rows), 'line')} shown; --top N shows more")
             rows = rows[:shown]
+    if is_table:
+        rows = _without_needless_strategy(table.columns, rows)
     drop = {*_needless(table, values), *same}
     with output.opened():
         put_for_people(table.columns, rows, output.form, drop=drop)
 
 
+def _without_needless_strategy(columns: Sequence[str], rows: Sequence[Row]) -> Sequence[Row]:
+    """Return rows whose layouts leave out the strategy where those of their estimator share it."""
+    name, layout = columns.index("estimator"), columns.index("best_layout")
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        found.setdefault(row[name], set()).add(str(row[layout] or "").partition(" ")[0])
+    shared = {each for each, words in found.items() if words <= {DEFAULT_STRATEGY}}
+    return [
+        [
+            value.removeprefix(f"{DEFAULT_STRATEGY} ") if at == layout else value
+            for at, value in enumerate(row)
+        ]
+        if row[name] in shared
+        else row
+        for row in rows
+    ]
+
+
 def _say_notes(table: RunTable, *, with_titles: bool) -> None:
     """Say whose figures these are, which are lower bounds, and which runs are left out."""
     from warehouse.ask.cost import WITHOUT_TOKENS
+    from warehouse.ask.terms import grids_in_words
 
     flags = _bounds(table)
     names = dict.fromkeys(name for name, _ in flags)
@@ -188,7 +213,7 @@ def _say_notes(table: RunTable, *, with_titles: bool) -> None:
         if (name, True) in flags:
             which = "some" if (name, False) in flags else "all"
             say(f"lower bounds: {which} hours, dollars and energies of {name}")
-    for line in _vendors_that_differ(table):
+    for line in (*_vendors_that_differ(table), *grids_in_words(table.grids)):
         say(line)
     for reason, number in table.left_out.items():
         hint = "; give --tokens" if reason == WITHOUT_TOKENS else ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from warehouse.ask.defaults import taken_over
 from warehouse.ask.plausible import questioned_attributes
-from warehouse.ask.terms import whose_prices
+from warehouse.ask.terms import grids_in_words, whose_prices
 from warehouse.calibrate.references import OWN
 from warehouse.cli.common import batch_in_words, domain_in_words, put, put_for_people
 from warehouse.cli.display import fitted, terminal_width
@@ -16,10 +16,10 @@ from warehouse.cli.plan_summary import (
     accuracy_lines,
     percent_in_words,
     summary_lines,
+    unsold_count_lines,
 )
 from warehouse.plan.compare import time_in_words
 from warehouse.plan.queries import STEP_PARTS
-from warehouse.plan.servers import is_sold, server_size
 from warehouse.plan.stages import explain_stage
 from warehouse.show.formats import Format, count
 from warehouse.show.units import in_words, run_times_in_words, unless_rounding
@@ -314,11 +314,7 @@ def grid_lines(answer: PlanAnswer) -> list[str]:
     """Return the year and the kind of each grid's figure, and whether the years differ."""
     table = answer.run.catalog.tables.get("grid_carbon", {})
     rows = [row for line in answer.energies if (row := table.get(str(line["grid"])))]
-    words = [f"{row['grid']}: {row['kind']}, {row['year'] or 'no year given'}" for row in rows]
-    lines = [f"carbon of grids, with its kind and year: {'; '.join(words)}"] if words else []
-    if len({(row["kind"], row["year"]) for row in rows}) > 1:
-        lines.append("figures of different years or kinds do not compare")
-    return lines
+    return grids_in_words((row["grid"], row["kind"], row["year"]) for row in rows)
 
 
 def _put_counts(report: _Report, answer: PlanAnswer) -> None:
@@ -345,29 +341,6 @@ def _put_counts(report: _Report, answer: PlanAnswer) -> None:
         )
     for text in unsold_count_lines(answer):
         report.line(text)
-
-
-def unsold_count_lines(answer: PlanAnswer) -> list[str]:
-    """Return how a count that is not sold compares with the next one that is."""
-    server, own = server_size(answer.run), answer.own_count
-    if is_sold(answer.num_gpus, server):
-        return []
-    why = (
-        f"not whole servers of {server}"
-        if answer.num_gpus > server
-        else f"part of a server of {server}, but no power of two"
-    )
-    lines = [f"{answer.num_gpus:,} GPUs are {why}"]
-    for line in answer.counts:
-        if line["num_gpus"] > answer.num_gpus and not line["note"]:
-            less = 100 * (line["training_seconds"] / own["training_seconds"] - 1)
-            more = 100 * (line["gpu_hours"] / own["gpu_hours"] - 1)
-            lines.append(
-                f"{line['num_gpus']:,} GPUs take {less:+.1f} % time and {more:+.1f} % GPU-hours: "
-                f"--gpus {line['num_gpus']}"
-            )
-            break
-    return lines
 
 
 def _put_uncertainty(report: _Report, answer: PlanAnswer) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from warehouse.evaluate.profiles import DEFAULT
 from warehouse.plan.accuracy import SAFE, room_probability
+from warehouse.plan.servers import is_sold, server_size
 from warehouse.show.formats import count
 from warehouse.show.units import run_time_in_words, run_times_in_words
 
@@ -44,6 +45,7 @@ def summary_lines(answer: PlanAnswer) -> list[str]:
     share = "" if best["mfu"] is None else f", {100 * best['mfu']:.0f} % of the peak"
     lines = [
         _line("layout", answer.in_words(best)),
+        *_other_count(answer),
         _line(
             "time",
             f"{run_time_in_words(best['training_seconds'])}{interval}; "
@@ -60,6 +62,45 @@ def summary_lines(answer: PlanAnswer) -> list[str]:
     if answer.spare_wanted is not None:
         lines.append(_line("safer", _safer(answer, answer.spare_wanted)))
     return lines
+
+
+def _other_count(answer: PlanAnswer) -> list[str]:
+    """Return the entry of a count that is faster and sold, where the plan's count is not sold."""
+    own = answer.own_count["training_seconds"]
+    faster = any(
+        line["num_gpus"] > answer.num_gpus and not line["note"] and line["training_seconds"] < own
+        for line in answer.counts
+    )
+    lines = unsold_count_lines(answer)
+    return [_line("GPUs", "; ".join(lines))] if faster and len(lines) > 1 else []
+
+
+def unsold_count_lines(answer: PlanAnswer) -> list[str]:
+    """Return how a count that is not sold compares with the next one that is."""
+    server, own = server_size(answer.run), answer.own_count
+    if is_sold(answer.num_gpus, server):
+        return []
+    why = (
+        f"not whole servers of {server}"
+        if answer.num_gpus > server
+        else f"part of a server of {server}, but no power of two"
+    )
+    lines = [f"{answer.num_gpus:,} GPUs are {why}"]
+    for line in answer.counts:
+        if line["num_gpus"] > answer.num_gpus and not line["note"]:
+            time = line["training_seconds"] / own["training_seconds"] - 1
+            hours = line["gpu_hours"] / own["gpu_hours"] - 1
+            lines.append(
+                f"{line['num_gpus']:,} GPUs take {_difference(time, 'less')} time and "
+                f"{_difference(hours, 'fewer')} GPU-hours: --gpus {line['num_gpus']}"
+            )
+            break
+    return lines
+
+
+def _difference(share: float, less: str) -> str:
+    """Return a relative difference in words; `less` is the word of a negative one."""
+    return f"{100 * abs(share):.1f} % {less if share < 0 else 'more'}"
 
 
 def accuracy_lines(answer: PlanAnswer) -> list[str]:
