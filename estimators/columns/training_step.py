@@ -448,6 +448,12 @@ CONSTANTS = (
         "Whether the kernels of a layer are launched together, as a captured CUDA graph",
     ),
     Column(
+        "captures_attention",
+        "bool",
+        "",
+        "Whether the CUDA graph of a mixture's layer holds attention, not the router alone",
+    ),
+    Column(
         "captures_whole_steps",
         "bool",
         "",

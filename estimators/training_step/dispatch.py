@@ -269,15 +269,10 @@ def sum_seconds(parameters: Any, values: Values) -> Any:
 def overlaps(values: Values) -> Any:
     """Return the share of the exchanges that may run beside the arithmetic of another microbatch.
 
-    A program that can do so does it where not all of a layer is recomputed, and where not all ranks
-    get all tokens (NVIDIA/Megatron-LM @d98e8a64
-    megatron/core/transformer/transformer_config.py, checks of
-    `overlap_moe_expert_parallel_comm`). Passes of two microbatches that run side by side leave much
-    of it bare: `overlapped_expert_fraction` is what was measured.
+    Module `exchange_rules` says where a program can do so. Passes of two microbatches that run side
+    by side leave much of it bare: `overlapped_expert_fraction` is what was measured.
     """
     can = np.asarray(values["overlaps_expert_comm"], dtype=bool)
-    can = can & np.not_equal(values["dispatcher"], "allgather")
-    can = can & np.not_equal(values["activation_recompute"], "full")
     return np.where(can, values["overlapped_expert_fraction"], values["expert_overlap_fraction"])
 
 

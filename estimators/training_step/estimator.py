@@ -291,6 +291,7 @@ FLAGS = (
     *("uses_dropout", "fuses_elementwise", "reduces_all_gradients"),
     *("waits_for_sharded_gradients", "keeps_gathered_weights", "aligns_exchanges"),
     *("splits_tensor_exchanges", "starts_with_own_shard", "uses_cuda_graphs"),
+    "captures_attention",
     "regathers_for_recompute",
     "recomputes_operations",
     "copies_grouped_queries",

@@ -33,7 +33,8 @@ WHOLE_COLLECTIVES = (2.0, 2.0)
 CASTS = (10.0, 11.0)
 """Kernels that cast to FP8, transpose and find largest values: of the inputs, weights and
 gradients of four products, forward and backward, +-2 (NVIDIA/TransformerEngine @d0067d0d
-transformer_engine/pytorch/module: a quantizer for each operand)."""
+transformer_engine/pytorch/module: a quantizer for each operand). A mixture's layer has two of the
+four, those of attention; latents add three."""
 
 ROUTING = (36.0, 22.0)
 """Kernels that a mixture adds, forward and backward: 12 of the router and its loss, 11 of counts
@@ -111,7 +112,7 @@ def host_of(size: Any, values: Values, layout: Values) -> Host:
     selective = np.where(values["recomputes_operations"], forward, CORE_LAUNCHES)
     again = np.where(np.equal(recompute, "selective"), selective, again)
     # a graph of the backward pass holds what is recomputed
-    again = np.where(values["uses_cuda_graphs"], 0.0, again)
+    again = np.where(_captures_layer(values), 0.0, again)
     once, least = values["host_seconds_per_launch"], values["host_seconds_per_layer"]
     backward = backward + again
     return Host(
@@ -157,17 +158,28 @@ def _launches(way: int, size: Any, values: Values, layout: Values) -> tuple[Any,
     dense = values[("forward_launches", "backward_launches")[way]]
     dense = dense + np.where(layout["tensor_parallel"] > 1, collectives, 0.0)
     dense = dense + np.where(size.key_latent > 0, LATENT_LAUNCHES[way], 0.0)
-    dense = dense + np.where(values["low_format"] > 0, CASTS[way], 0.0)
+    products = 4.0 - 2.0 * sparse + np.where(size.key_latent > 0, 3.0, 0.0)
+    dense = dense + np.where(values["low_format"] > 0, CASTS[way] / 4 * products, 0.0)
     outside, inside = small_launches(way, size, values)
     dense = dense + outside
     # experts that work on a number of tokens that varies cannot be captured
     own = EXPERT_LAUNCH * (EXPERT_PRODUCTS[way] + by_recipe(EXPERT_CASTS, values))
     own = own + OPERATION * by_recipe(EXPERT_TENSORS, values)
-    captured = values["uses_cuda_graphs"]
+    routing = sparse * (ROUTING[way] - TOKEN_LAUNCHES[way])
     tokens = sparse * (TOKEN_LAUNCHES[way] + own * size.experts) + inside
-    before = np.where(captured, 1.0, dense + sparse * (ROUTING[way] - TOKEN_LAUNCHES[way]))
+    routing = np.where(values["uses_cuda_graphs"], sparse, routing)
+    before = np.where(_captures_layer(values), 1.0, dense + routing)
     left = np.where(values["captures_whole_steps"], 0.0, 1.0)
     return left * (before + tokens), left * tokens
+
+
+def _captures_layer(values: Values) -> Any:
+    """Return where a graph holds a layer, or attention and router of a mixture's.
+
+    Some recipes capture the router alone, with counts and splits.
+    """
+    holds = np.asarray(values["captures_attention"], dtype=bool) | (values["sparse_share"] == 0)
+    return np.asarray(values["uses_cuda_graphs"], dtype=bool) & holds
 
 
 def saved_seconds(layer: Any, work: Any, layers: Any, values: Values) -> Any:

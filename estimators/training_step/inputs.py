@@ -160,7 +160,8 @@ OF_EXPERTS = ("dispatcher", "overlaps_expert_comm")
 """Inputs whose defaults are rows of the table of experts' exchanges."""
 
 OF_RECIPES = (
-    *("overlapped_expert_fraction", "uses_cuda_graphs", "captures_whole_steps"),
+    *("overlapped_expert_fraction", "uses_cuda_graphs", "captures_attention"),
+    *("captures_whole_steps",),
     *("quantizes_output_layer", "attention_program", "recompute_modules"),
 )
 """Inputs with another default that such a row may set."""

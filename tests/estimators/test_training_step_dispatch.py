@@ -267,10 +267,6 @@ def test_tokens_hide_behind_the_arithmetic_of_another_microbatch() -> None:
     work = shown["gemm_seconds"] + shown["attention_seconds"]
     assert 0 < work < shown["expert_comm_seconds"]
     assert hidden["expert_comm_seconds"] == close(shown["expert_comm_seconds"] - work)
-    # where all is recomputed nothing is hidden
-    full = {**slow, "activation_recompute": "full"}
-    found = step(full, overlaps_expert_comm=True)
-    assert found["expert_comm_seconds"] == step(full)["expert_comm_seconds"]
     fast = {**slow, "nvlink_bytes_per_second": 1e14}
     assert step(fast, overlaps_expert_comm=True)["expert_comm_seconds"] == 0
 

@@ -92,9 +92,9 @@ def test_a_mixture_launches_routing_and_its_experts() -> None:
 )
 def test_the_experts_inputs_are_cast_one_by_one(recipe: str, kernels: int) -> None:
     # kernels at a ninth and two tensors at a sixth, each way for each of eight experts; 10 and 11
-    # of the layer
+    # of a layer's four products, of which a mixture's has two
     low = host(**MIXTURE, precision="fp8", number_recipe=recipe)
-    casts = 10 + 11 + 2 * 8 * (kernels / 9 + 2 / 6)
+    casts = (10 + 11) / 2 + 2 * 8 * (kernels / 9 + 2 / 6)
     assert low - host(**MIXTURE) == close(casts * 1e-3)
 
 
@@ -133,6 +133,17 @@ def test_a_graph_is_one_launch_but_for_the_experts() -> None:
     assert host(**graphs, activation_recompute="full", precision="fp8") == close(2e-3)
     # the router is captured, too; kernels that move tokens are not
     assert host(**MIXTURE, **graphs) == close((2 + 16 + 16 + 8 * (2 + 4) / 9) * 1e-3)
+
+
+def test_a_graph_of_the_router_leaves_attention_to_launch() -> None:
+    # 50 launches of the layer, and one graph a pass in place of the other 20 and 6 of routing
+    router = {"uses_cuda_graphs": True, "captures_attention": False}
+    own = 16 + 16 + 8 * (2 + 4) / 9
+    assert host(**MIXTURE, **router) == close((50 + 2 + own) * 1e-3)
+    again = host(**MIXTURE, **router, activation_recompute="full")
+    assert again > host(**MIXTURE, **router)
+    # a dense layer has no router
+    assert host(**router) == close(2e-3)
 
 
 def test_transfers_are_part_of_what_the_gpu_does() -> None:

@@ -123,6 +123,7 @@ IDEAL: dict[str, Any] = {
     "vocabulary_launches": 0.0,
     "optimizer_launches": 0.0,
     "uses_cuda_graphs": False,
+    "captures_attention": True,
     "captures_whole_steps": False,
     "recomputes_operations": False,
     "balances_stages": False,
