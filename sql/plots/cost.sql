@@ -29,7 +29,19 @@ with price as (
 ),
 
 energy as (
-    select *
+    select
+        estimator,
+        variant,
+        model,
+        seq_len,
+        accelerator,
+        num_gpus,
+        dataset_tokens,
+        unnest(['energy', 'grid']) as kind,
+        unnest([power_basis, grid]) as source,
+        unnest([lowest_energy_kwh, lowest_kg_co2e]) as quantity,
+        training_seconds,
+        cast(null as integer) as year
     from training_energy_for($tokens, only_num_gpus := $num_gpus)
     where
         lowest_energy_kwh is not null
@@ -46,34 +58,7 @@ select *
 from price
 union all
 -- the power of a run does not depend on its grid
-select distinct
-    estimator,
-    variant,
-    model,
-    seq_len,
-    accelerator,
-    num_gpus,
-    dataset_tokens,
-    'energy' as kind,
-    power_basis as source,
-    lowest_energy_kwh as quantity,
-    training_seconds,
-    cast(null as integer) as year
+select distinct *
 from energy
-union all
-select
-    estimator,
-    variant,
-    model,
-    seq_len,
-    accelerator,
-    num_gpus,
-    dataset_tokens,
-    'grid' as kind,
-    grid as source,
-    lowest_kg_co2e as quantity,
-    training_seconds,
-    cast(null as integer) as year
-from energy
-where lowest_kg_co2e is not null
+where quantity is not null
 order by all
