@@ -28,6 +28,7 @@ from warehouse.database.sink import MOST_CELLS, DuckDBSink, Sink, commit_groups,
 from warehouse.database.snapshot import Snapshots
 from warehouse.evaluate.profiles import load_profiles
 from warehouse.sweep.cores import default_workers, usable_cores
+from warehouse.sweep.memory import bound_memory
 from warehouse.sweep.planned import Asked, OnChecked, Plan, Sized, Stream, planned
 from warehouse.sweep.progress import Progress, ProgressFile
 from warehouse.sweep.rates import LEAST_ROWS, Rate, remember_rate, used_bytes
@@ -148,6 +149,7 @@ def run_study(
     if isinstance(asked, Stream):
         asked.check(on_checked)
     with Snapshots(database) as snapshots, open_for_write(database) as connection:
+        bound_memory(connection)
         sink = DuckDBSink(connection)
         stored = {} if force else sink.stored_among([cell.id for cell, _ in asked.counted.cells])
         size = asked.size(stored)
