@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from benchmarks import pages
+from tests.shells import in_shell
 from warehouse.cli.main import run
 
 Command = Callable[..., tuple[int, str, str]]
@@ -106,18 +107,16 @@ def arguments_of(command: str) -> list[str] | None:
 
 
 def printed(command: str, place: Path, database: Path | None = None) -> str:
-    """Return what a page shows of a command, which runs in this process if it needs no shell."""
-    arguments = arguments_of(command)
-    if arguments is None:
-        return pages.printed(command, place, database)
+    """Return what a page shows of a command; the program itself runs in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         patch.delenv("WAREHOUSE_DB", raising=False)
         if database is not None:
             patch.setenv("WAREHOUSE_DB", str(database))
-        code, out, err = call(*arguments)
-    assert code == 0, f"{command}\n{err}"
-    return pages.shown(out, err)
+        arguments = arguments_of(command)
+        done = in_shell(command, call) if arguments is None else call(*arguments)
+    assert done[0] == 0, f"{command}\n{done[2]}"
+    return pages.shown(*done[1:])
 
 
 def run_program(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
