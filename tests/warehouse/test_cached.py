@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from estimators import registry
+from estimators.contract import Catalog
+from warehouse.calibrate.published import published_intervals, published_steps
 from warehouse.database.cached import cached
+from warehouse.database.catalog import packaged_catalog
 from warehouse.database.summaries import summaries
+from warehouse.evaluate.inputs import resolve_rows
 
 
 @pytest.fixture
@@ -98,3 +104,24 @@ def test_summaries_are_of_the_estimators(directory: Path) -> None:
             assert summary.mends == estimator.mends
             assert summary.relations == tuple(each.name for each in estimator.relations)
     assert list(directory.iterdir())
+
+
+def test_intervals_of_published_steps_are_kept_for_the_packaged_catalog_alone(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training_step, catalog = registry.get("training_step"), packaged_catalog()
+    relation, steps = training_step.relations[0], published_steps().head(3)
+    mends = frozenset(training_step.mends)
+    own = replace(catalog, aliases={})
+    make = Maker({"low_step_seconds": np.array([0.1, 1 / 3, 2.0])})
+    monkeypatch.setattr("warehouse.calibrate.published.evaluate_intervals", lambda _: make())
+
+    def found(catalog: Catalog) -> list[float]:
+        resolved = resolve_rows(training_step, relation, steps, catalog, mends)
+        return list(published_intervals(resolved)["low_step_seconds"])
+
+    assert [found(catalog) for _ in range(2)] == [[0.1, 1 / 3, 2.0]] * 2
+    assert make.number == 1
+    assert [found(own) for _ in range(2)] == [[0.1, 1 / 3, 2.0]] * 2
+    assert make.number == 3
+    assert len(list(directory.glob("published-intervals-*"))) == 1

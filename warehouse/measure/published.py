@@ -17,12 +17,12 @@ import numpy as np
 
 from estimators.contract import Problem, variant_name
 from estimators.inputs import records
-from warehouse.calibrate.published import ROW, published_steps
+from warehouse.calibrate.published import ROW, published_intervals, published_steps
 from warehouse.calibrate.references import MEASUREMENTS
 from warehouse.database.sink import arrow_table, registered, transaction
 from warehouse.database.tables import PUBLISHED_ESTIMATE_TABLE
 from warehouse.evaluate.cells import cells_of
-from warehouse.evaluate.inputs import evaluate_intervals, evaluate_rows, resolve_rows
+from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
 from warehouse.sweep.record import store_batch
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _completed(resolved: Resolved, is_own: Array) -> list[dict[str, Any]]:
     for place, row in enumerate(good):
         if is_own[row]:
             found[row] |= {"problem_id": Problem(problems[place]).id, **layouts[place]}
-    for name, ends in evaluate_intervals(resolved).items():
+    for name, ends in published_intervals(resolved).items():
         for row, end in zip(good, ends.tolist(), strict=True):
             found[row][name] = end
     return found

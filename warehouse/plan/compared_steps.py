@@ -6,10 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from estimators.interval import ENDS, has_interval
-from warehouse.calibrate.published import IS_OWN, MEASURED, ROW, published_steps
+from estimators.interval import ENDS
+from warehouse.calibrate.published import (
+    IS_OWN,
+    MEASURED,
+    ROW,
+    published_intervals,
+    published_steps,
+)
 from warehouse.database.catalog import packaged_catalog
-from warehouse.evaluate.inputs import evaluate_intervals, evaluate_rows, resolve_rows
+from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,17 +25,20 @@ if TYPE_CHECKING:
 
 def evaluated_steps(run: TrainingRun) -> list[dict[str, Any]]:
     """Return every published step that the estimator admits, with its error; stores nothing."""
+    steps = published_steps()
     relation = run.estimator.relations[0]
-    timed = published_steps().filter(pl.col(MEASURED).is_not_null())
-    resolved = resolve_rows(run.estimator, relation, timed, packaged_catalog(), run.mends)
-    seconds = evaluate_rows(resolved, ["step_seconds"])["step_seconds"]
-    frame = timed.filter(pl.Series(resolved.is_good))
+    resolved = resolve_rows(run.estimator, relation, steps, packaged_catalog(), run.mends)
+    frame = steps.filter(pl.Series(resolved.is_good))
     measured = frame[MEASURED].cast(pl.Float64).to_numpy()
+    seconds = evaluate_rows(resolved, ["step_seconds"])["step_seconds"]
+    ends = published_intervals(resolved)
     inside = pl.Series([None] * frame.height, dtype=pl.Boolean)
-    if has_interval(run.estimator, relation):
-        low, high = (evaluate_intervals(resolved)[name] for name in ENDS)
+    if ends:
+        low, high = (ends[name] for name in ENDS)
         inside = pl.Series((low <= measured) & (measured <= high))
-    return _lines(frame, pl.Series(seconds / measured - 1), inside)
+    is_timed = frame[MEASURED].is_not_null()
+    errors = pl.Series(seconds / measured - 1)
+    return _lines(frame.filter(is_timed), errors.filter(is_timed), inside.filter(is_timed))
 
 
 def _lines(frame: pl.DataFrame, errors: pl.Series, inside: pl.Series) -> list[dict[str, Any]]:
