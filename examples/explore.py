@@ -157,10 +157,10 @@ def _(published, system):
                 100,
                 0.01,
                 value=round(published["price"] or 2, 2),
-                label="USD per GPU-hour"
+                label="USD/GPU-hour"
                 + (" (no published price)" if published["price"] is None else ""),
             ),
-            "billion_tokens": mo.ui.number(1, 100_000, 1, value=1000, label="Tokens (billions)"),
+            "billion_tokens": mo.ui.number(1, 100_000, 1, value=1000, label="Billion tokens"),
             "goodput": mo.ui.slider(0.5, 1, 0.01, value=0.9, label="Goodput", show_value=True),
             "pue": mo.ui.slider(
                 1, 2, 0.01, value=round(published["pue"], 2), label="PUE", show_value=True
@@ -168,7 +168,7 @@ def _(published, system):
             "electricity_price": mo.ui.slider(
                 *(0, 0.4, 0.005),
                 value=round(published["electricity_price"] / 0.005) * 0.005,
-                label="USD per kWh",
+                label="USD/kWh",
                 show_value=True,
             ),
             "mfu_percent": mo.ui.range_slider(
@@ -187,6 +187,7 @@ def _(published, system):
 
 @app.cell
 def _(controls):
+    # Natural widths: each label stays on the line of its control.
     mo.hstack(
         [
             mo.vstack([controls[name] for name in names])
@@ -196,8 +197,9 @@ def _(controls):
                 ("mfu_percent", "num_gpus"),
             )
         ],
-        widths=[4, 3, 3],
+        justify="start",
         gap=2,
+        wrap=True,
     )
     return
 
@@ -304,7 +306,13 @@ def _(runs):
             "DP x TP x PP"
         ),
     )
-    mo.ui.table(shown, selection=None, show_column_summaries=False, show_data_types=False)
+    mo.ui.table(
+        shown,
+        selection=None,
+        page_size=20,
+        show_column_summaries=False,
+        show_data_types=False,
+    )
     return (shown,)
 
 
