@@ -46,7 +46,7 @@ format: dev ## Format Python and SQL, and correct style
 docs: dev ## Generate the references of columns, errata and lineage
 	@$(python) -m docs.build.pages docs
 
-site: ## Build docs/ as a site in site/ that is read and searched without a server
+site: dev ## Build docs/ as a site in site/ that is read and searched without a server
 	@.ci/environment docs
 	@NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build --strict --quiet
 	@echo "site/index.html"
