@@ -25,6 +25,7 @@ from tests.faults.phases import (
 )
 from tests.faults.processes import Ended, Running, Said, forked, said, value_of
 from tests.faults.state import State, faults_of, leftovers, stored_cells
+from warehouse.database.connection import open_for_write
 
 _JITTER_SECONDS = 0.01
 """A kill waits for up to this time after its moment: writing takes no processor time."""
@@ -281,7 +282,7 @@ class Campaign:
         def run_again() -> list[Any]:
             answer = phase.run(place, self.inputs, lambda _: None)
             if answer[0]:  # it found its work done; the next command that writes tidies up
-                said("init", "--db", database)
+                open_for_write(database).close()
             return [answer, whole_state(place)]
 
         try:
