@@ -117,4 +117,6 @@ def distinct(columns: Mapping[str, Array], names: Sequence[str]) -> tuple[dict[s
 
 def stacked(tables: Sequence[Any], size: int) -> Array:
     """Return tables of `size` rows, or numbers that are the same in all of them, in one."""
-    return np.concatenate([np.broadcast_to(each, size) for each in tables])
+    return np.concatenate(
+        [each if np.shape(each) == (size,) else np.broadcast_to(each, size) for each in tables]
+    )
