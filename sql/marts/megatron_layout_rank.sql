@@ -52,6 +52,8 @@ evaluated as (
             and published.estimator_version = measured_cell.estimator_version
             and published.variant = measured_cell.variant
     inner join configuration on measured_cell.cell_id = configuration.cell_id
+    -- always true: DuckDB 2 would keep all rows in memory, once for this and for the comparison
+    where length(configuration.variant) > 0
 ),
 
 counted as (

@@ -42,6 +42,8 @@ with run as (
             = published.published_flops_per_second_per_gpu
     where
         published.reference = 'published_megatron_training_time'
+        -- follows from the join, and keeps estimators without that column from being read
+        and candidate.achieved_flops_per_second_per_gpu is not null
         and candidate.achieved_flops_per_second_per_gpu
         is distinct from candidate.matrix_flops_per_second
     -- several problems differ in what the equations do not read

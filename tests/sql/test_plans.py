@@ -19,6 +19,7 @@ MARTS = {
     "megatron_layout_rank": ("megatron_comparison", "megatron_layout_rank", "estimator_accuracy"),
     "measurement_comparison": ("measurement_comparison",),
     "estimator_disagreement": ("estimator_disagreement",),
+    "training_time_at_published_rate": ("training_time_at_published_rate",),
 }
 
 
