@@ -426,6 +426,14 @@ def test_a_bare_name_finds_the_product_that_it_was_swept_as(
     assert json.loads(warehouse(*best)[1])["inputs"]["accelerator"] == "B200 SXM 180GB"
 
 
+def test_a_known_name_of_which_nothing_is_stored_is_not_called_misspelt(
+    warehouse: Command, steps: Path
+) -> None:
+    asked = ("rank", "--db", steps, "--accelerator")
+    assert "did you mean" not in warehouse(*asked, "H200 SXM 141GB")[2]
+    assert "did you mean H100 SXM 80GB?" in warehouse(*asked, "H100 SXM 81GB")[2]
+
+
 @pytest.mark.long
 def test_the_estimator_that_has_rows_of_what_is_asked_answers(
     warehouse: Command, quickstart: Quickstart

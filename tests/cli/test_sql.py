@@ -153,3 +153,19 @@ def test_an_interrupt_ends_a_query(quickstart: Quickstart) -> None:
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=600)
     assert (running.returncode, out, err) == (130, "", "interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("query", "hint"),
+    [
+        ("select hardware from configuration", "did you mean accelerator?"),
+        ("select c.gpus from configuration as c", "did you mean num_gpus?"),
+        ("select model from training_step", "other tables have `model`;"),
+    ],
+)
+def test_an_unknown_column_says_which_may_be_meant_and_where_to_look(
+    warehouse: Command, quickstart: Quickstart, query: str, hint: str
+) -> None:
+    code, out, err = warehouse("sql", query, "--db", quickstart.database)
+    assert (code, out) == (3, "")
+    assert f"hint: {hint} `warehouse schema VIEW` lists the columns of a view\n" in err

@@ -545,10 +545,20 @@ def _passing(stored: Sequence[Record], filters: Filters) -> set[int]:
     return {row["problem_id"] for row in stored}
 
 
+def _is_known(name: str, value: str | int) -> bool:
+    """Return whether a value is a name that the package knows, though nothing of it is stored."""
+    from warehouse.database.catalog import packaged_catalog
+
+    table = {"model": "model", "accelerator": "accelerator"}.get(name)
+    return table is not None and packaged_catalog().known(table, str(value)) is not None
+
+
 def _unknown(
     name: str, value: str | int, known: Sequence[Any], others: Sequence[str]
 ) -> InputError:
     near = get_close_matches(str(value), [str(one) for one in known], n=3, cutoff=0.6)
+    if _is_known(name, value):  # rightly spelt
+        near = []
     of = f" with {', '.join(others)}" if others else ""
     listed = ", ".join(str(one) for one in known[:20]) + (", ..." if len(known) > 20 else "")
     listed = listed or f"problems without `{name}` only"

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _Value = TypeVar("_Value")
 
 _BLOCK_ROWS = 10_000
+_NO_COLUMN = re.compile(r'Referenced column "(\w+)" not found|does not have a column named "(\w+)"')
 _GRACE_SECONDS = 5.0
 _HEADROOM_BYTES = 1 << 30  # stacks of threads, the interpreter, rows on their way out
 _FRAGMENTATION = 2  # a sort that spills maps up to half as much again as DuckDB counts
@@ -318,7 +319,24 @@ def explained(database: Path, limits: Limits | None = None, target: str = "") ->
     except duckdb.Error as error:
         if _CORRUPT in str(error):  # it has no class of its own
             raise database_error(error, database) from None
-        raise InputError(str(error)) from None
+        raise InputError(str(error), _column_hint(str(error))) from None
+
+
+def _column_hint(said: str) -> str:
+    """Return the columns that an unknown one may mean, and where to look; nothing if all exist."""
+    found = _NO_COLUMN.search(said)
+    if found is None:
+        return ""
+    from estimators.columns import COLUMNS
+    from estimators.columns.other_names import OTHER_NAMES
+    from estimators.names import did_you_mean, nearest_columns
+
+    word = found[1] or found[2]
+    where = "`warehouse schema VIEW` lists the columns of a view"
+    has_other_name = any(word.lower() in names for names in OTHER_NAMES.values())
+    if word in COLUMNS and not has_other_name:
+        return f"other tables have `{word}`; {where}"
+    return f"{did_you_mean(nearest_columns(word, COLUMNS.keys() - {word}))} {where}".lstrip()
 
 
 def _too_long(limits: Limits) -> InputError:
