@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from docs.build.lineage_picture import Box, picture
 from estimators.columns import GROUPS
 from warehouse.database import resources
+from warehouse.database.current import LEADING
 from warehouse.database.describe import Description
 from warehouse.database.empty import in_memory
 from warehouse.database.lineage import readers_of, without
 from warehouse.database.meanings import LAYERS
 from warehouse.database.reference import read_table
-from warehouse.database.views import CONFIGURATION_SOURCE, CURRENT, LEADING, NEAR_SOURCE
+from warehouse.database.views import CONFIGURATION_SOURCE, CURRENT, NEAR_SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from warehouse.calibrate.references import MEASUREMENTS
 from warehouse.cli.plan_published import published_lines
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read, rows_as_dicts
+from warehouse.database.narrow import narrow_to
 from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
 from warehouse.evaluate.one import show_configuration
 from warehouse.evaluate.space import cells_of_problem, evaluated
@@ -380,6 +382,38 @@ def test_the_candidates_of_a_problem_are_read_once(planned: tuple[Path, dict[str
         assert rows_as_dicts(connection, asked[0]) == before[0]
         [[_, plan]] = connection.execute(f"explain {asked[0]}").fetchall()
         assert "main.training_step" in plan
+
+
+@pytest.mark.parametrize("held", [{}, {"tensor_parallel": 1}])
+@pytest.mark.parametrize("headroom", [pytest.param(0.0, marks=pytest.mark.long), 70.5e9])
+def test_few_candidates_give_the_answers_of_all(
+    planned: tuple[Path, dict[str, Any]], headroom: float, held: dict[str, int]
+) -> None:
+    request = PlanRequest("training_step", MODEL, "H100 SXM 80GB", 2e10, num_gpus=4, batch=8)
+    run = resolve(replace(request, headroom_bytes=headroom, held=held))
+    with open_for_read(planned[0]) as connection:
+        narrow_to(connection, ["training_step"])
+        [[problem]] = connection.execute(
+            "select problem_id from problem where num_gpus = 4 and global_batch_size = 8"
+        ).fetchall()
+        ask = QueryCache(connection)
+        best = queries.best_layouts(run, problem, 3)
+        other = queries.best_layouts(run, problem, 1, unlike=ask(best)[0])
+        safer = queries.best_layouts(run, problem, 1, 0.9)
+        of_runs = [queries.counts(run, [problem], queries.GpuRates()), queries.costs(run, problem)]
+        of_layouts = [best, other, safer]
+        counted = f"select count(*) from configuration_flops where problem_id = {problem}"
+        for query in (*of_runs, *of_layouts):
+            assert ask(query)
+        everything = rows_as_dicts(connection, counted)
+        with ask.fastest_of(run, [problem]):
+            assert [ask.rows_now(query) for query in of_runs] == [*map(ask, of_runs)]
+            slowest = queries.slowest_needed(run, ask, problem, 3, lambda _: 0.9)
+            assert (slowest is None) == bool(held)
+        with ask.layouts_of(run, problem, slowest):
+            assert [ask.rows_now(query) for query in of_layouts] == [*map(ask, of_layouts)]
+            [few], [every] = rows_as_dicts(connection, counted)[0].values(), everything[0].values()
+            assert few < every or held
 
 
 # ---- errors on published steps ----

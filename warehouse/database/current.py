@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from estimators.contract import Estimator, Relation
 
 CURRENT_CELL = "current_cell"
+LEADING = "leading_"
+"""Begins the names of views over leading rows."""
 EVALUATED = "rows"
 """What `kept` of a cell names where its layouts were given, in a file: no search found them."""
 FACT_COUNT = "fact_count"
@@ -128,7 +130,7 @@ inner join problem on {CURRENT_CELL}.problem_id = problem.problem_id"""
 
 def leading_view_name(relation: Relation) -> str:
     """Return the name of the view over a relation's leading rows."""
-    return f"leading_{relation.name}"
+    return f"{LEADING}{relation.name}"
 
 
 def staging_name(relation: Relation) -> str:
@@ -138,7 +140,7 @@ def staging_name(relation: Relation) -> str:
 
 def leading_staging_name(relation: Relation) -> str:
     """Return the name of the staging view over a relation's leading rows."""
-    return f"leading_{staging_name(relation)}"
+    return f"{LEADING}{staging_name(relation)}"
 
 
 def leading_view_sql(estimator: Estimator, relation: Relation) -> str:

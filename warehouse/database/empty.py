@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import duckdb
 
 from warehouse import settings
-from warehouse.database.file_format import CONFIG, STORAGE_VERSION
+from warehouse.database.file_format import CONFIG, PLANNING, STORAGE_VERSION
 from warehouse.database.source import source_hash
 from warehouse.database.sql_text import literal
 
@@ -60,7 +60,7 @@ def in_memory() -> duckdb.DuckDBPyConnection:
     """
     cached = _cached()
     if cached is not None:
-        connection = duckdb.connect()
+        connection = duckdb.connect(config={**PLANNING})
         try:
             connection.execute(f"attach {literal(str(cached))} as prepared (read_only)")
             connection.execute("copy from database prepared to memory")
@@ -71,7 +71,7 @@ def in_memory() -> duckdb.DuckDBPyConnection:
             return connection
     from warehouse.database.schema import prepare
 
-    connection = duckdb.connect()
+    connection = duckdb.connect(config={**PLANNING})
     prepare(connection)
     return connection
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from warehouse.database.cached import cached
 from warehouse.database.current import (
+    LEADING,
     current_view_name,
     first_siblings_sql,
     later_siblings_sql,
@@ -62,7 +63,7 @@ def narrowed(connection: DuckDBPyConnection, relations: Collection[str]) -> Iter
 
     The statements are made anew: while a database is brought up to date, its meta table lags.
     """
-    from warehouse.database.views import CONFIGURATION_SOURCE, LEADING
+    from warehouse.database.views import CONFIGURATION_SOURCE
 
     statements = _statements(connection, relations)
     for statement in statements:
@@ -74,7 +75,7 @@ def narrowed(connection: DuckDBPyConnection, relations: Collection[str]) -> Iter
 
 def _statements(connection: DuckDBPyConnection, relations: Collection[str]) -> list[str]:
     """Return the statements that create the temporary views."""
-    from warehouse.database.views import CONFIGURATION_SOURCE, LEADING
+    from warehouse.database.views import CONFIGURATION_SOURCE
 
     stored = connection.execute(
         "select view_name, sql from duckdb_views() where not internal and not temporary and "

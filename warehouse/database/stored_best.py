@@ -203,7 +203,8 @@ def _joins_as_written(connection: DuckDBPyConnection) -> Iterator[None]:
     as slow.
     """
     [(before,)] = connection.execute("select current_setting('disabled_optimizers')").fetchall()
-    connection.execute("set disabled_optimizers = 'join_order,build_side_probe_side'")
+    disabled = ",".join([*filter(None, [before]), "join_order", "build_side_probe_side"])
+    connection.execute(f"set disabled_optimizers = {literal(disabled)}")
     try:
         yield
     finally:

@@ -16,6 +16,7 @@ from warehouse.database import resources
 from warehouse.database.current import (
     CURRENT_CELL,
     FACT_COUNT,
+    LEADING,
     current_cell_sql,
     current_view_name,
     current_view_sql,
@@ -44,8 +45,6 @@ FUNCTIONS = "functions"
 CURRENT = "current"
 CONFIGURATION_SOURCE = "configuration_source"
 _CONFIGURATION = "one row per configuration"
-LEADING = "leading_"
-"""Begins the names of views over leading rows."""
 NEAR_SOURCE = f"near_{CONFIGURATION_SOURCE}"
 """View of few configurations that has all near-optimal ones."""
 _FILES_OF_LEADING = ("configuration_flops", "configuration")

@@ -104,25 +104,33 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
     kept = best_counts(run, compare_counts(run, ask, last))
     num_gpus = run.request.num_gpus or int(kept[0]["num_gpus"])
     problem = last.problems[num_gpus]
-    asked = {
-        "layouts": queries.best_layouts(run, problem, max(top, 2)),
-        "costs": queries.costs(run, problem),
-        "energies": queries.energies(run, problem),
-        "counts": queries.counts(run, last.problems.values(), queries.gpu_rates(run, ask, problem)),
-        "published_runs": queries.published_runs(run, problem),
-        "least_memory": queries.least_memory(run, last.problems.values()),
-    }
-    with ask.layouts_of(run, problem):
-        best = ask(asked["layouts"])[0]
+    problems, wanted = list(last.problems.values()), max(top, 2)
+    with ask.fastest_of(run, problems):
+        asked = {
+            "layouts": queries.best_layouts(run, problem, wanted),
+            "costs": queries.costs(run, problem),
+            "energies": queries.energies(run, problem),
+            "counts": queries.counts(run, problems, queries.gpu_rates(run, ask, problem)),
+            "published_runs": queries.published_runs(run, problem),
+            "least_memory": queries.least_memory(run, problems),
+        }
+        of_runs = ("costs", "energies", "published_runs", "counts")
+        found = {name: ask(asked[name]) for name in of_runs}
+        slowest = queries.slowest_needed(
+            run, ask, problem, wanted, lambda layout: _spare_lacking(run, layout)
+        )
+    with ask.layouts_of(run, problem, slowest):
+        found["layouts"] = ask(asked["layouts"])
+        best = found["layouts"][0]
         asked["other_kind"] = queries.best_layouts(run, problem, 1, unlike=best)
-        spare = spare_wanted(run, best)
-        if spare is not None and best["headroom_bytes"] >= spare * best["hbm_bytes"]:
-            spare = None
+        found["other_kind"] = ask(asked["other_kind"])
+        spare = _spare_lacking(run, best)
         if spare is not None:
             asked["safer"] = queries.best_layouts(run, problem, 1, spare)
-        of_counts = ("counts", "least_memory")
-        found = {name: ask(query) for name, query in asked.items() if name not in of_counts}
-    found |= {name: ask(asked[name]) for name in of_counts}
+            found["safer"] = ask(asked["safer"])
+    # asked alone where a count has no layout that fits: it reads all layouts
+    has_all = len(found["counts"]) == len(last.problems)
+    found["least_memory"] = [] if has_all else ask(asked["least_memory"])
     groups = [found.get(name, []) for name in ("layouts", "other_kind", "safer")]
     lines = iter(with_intervals(run, [*chain(*groups)], num_gpus))
     layouts, other_kind, safer = (list(islice(lines, len(group))) for group in groups)
@@ -150,6 +158,14 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
         sweeps,
         {**asked, **sure.queries},
     )
+
+
+def _spare_lacking(run: TrainingRun, layout: Line) -> float | None:
+    """Return the share of the memory that a layout should leave free; None where it does."""
+    spare = spare_wanted(run, layout)
+    if spare is not None and layout["headroom_bytes"] >= spare * layout["hbm_bytes"]:
+        return None
+    return spare
 
 
 def _option_of_price(line: Line) -> str | None:

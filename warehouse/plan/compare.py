@@ -56,18 +56,17 @@ def compare_counts(run: TrainingRun, ask: QueryCache, sweep: Sweep) -> Compariso
     InputError
         If no layout fits, or none on the count that is asked for.
     """
-    problems, wanted = sweep.problems, run.request.num_gpus
-    if wanted is None:
-        bare = ask(queries.counts(run, problems.values(), GpuRates()))
-        if not bare:
-            raise nothing_fits(run, ask, sweep, bare)
-        problem = bare[0]["problem_id"]
-    else:
-        problem = problems[wanted]
-    ask.keep_runs(list(problems.values()))
-    rates = queries.gpu_rates(run, ask, problem)
-    lines = ask(queries.counts(run, problems.values(), rates))
-    if wanted is not None and wanted not in {line["num_gpus"] for line in lines}:
+    problems, wanted = list(sweep.problems.values()), run.request.num_gpus
+    with ask.fastest_of(run, problems):
+        lines, rates = [], GpuRates()
+        problem = None if wanted is None else sweep.problems[wanted]
+        if problem is None and (lines := ask(queries.counts(run, problems, rates))):
+            problem = lines[0]["problem_id"]
+        if problem is not None:
+            ask.keep_runs(problems)
+            rates = queries.gpu_rates(run, ask, problem)
+            lines = ask(queries.counts(run, problems, rates))
+    if not lines or (wanted is not None and wanted not in {line["num_gpus"] for line in lines}):
         raise nothing_fits(run, ask, sweep, lines)
     return Comparison(lines, rates)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from estimators.columns import LAYOUT_COLUMNS
 from warehouse.ask.cost import keep_runs
 from warehouse.database.connection import rows_as_dicts
+from warehouse.database.current import LEADING
 from warehouse.database.sql_text import literal
 
 if TYPE_CHECKING:
@@ -75,34 +76,64 @@ class QueryCache:
     def __init__(self, connection: DuckDBPyConnection) -> None:
         self._connection = connection
         self._rows: dict[str, list[Line]] = {}
-        self._kept: dict[int, str] = {}
+        self._tables: dict[str, str] = {}
 
     def __call__(self, query: str) -> list[Line]:
         """Return the rows of a query."""
         if query not in self._rows:
-            self._rows[query] = list(rows_as_dicts(self._connection, query))
+            self._rows[query] = self.rows_now(query)
         return self._rows[query]
+
+    def rows_now(self, query: str) -> list[Line]:
+        """Return the rows that a query has within a block, where it may have others outside."""
+        return list(rows_as_dicts(self._connection, query))
 
     def keep_runs(self, problems: Collection[int]) -> None:
         """Find the runs of some problems once: the queries of cost and energy ask for no others."""
         keep_runs(self._connection, problems)
 
     @contextmanager
-    def layouts_of(self, run: TrainingRun, problem: int) -> Iterator[None]:
+    def fastest_of(self, run: TrainingRun, problems: Iterable[int]) -> Iterator[None]:
+        """Have queries in this block see few candidates: the fastest of each problem is among them.
+
+        They are the leading rows, with which the fastest within any headroom is found. Where
+        columns are held they are all candidates, without the columns of a layout.
+        """
+        if _has_leading(run):
+            found = _candidate_rows(run, problems, _columns_read(run), LEADING)
+        else:
+            found = _candidate_rows(run, problems, _columns_of_runs(run))
+        with self._in_place(found):
+            yield
+
+    @contextmanager
+    def layouts_of(
+        self, run: TrainingRun, problem: int, slowest: float | None = None
+    ) -> Iterator[None]:
         """Have queries in this block see the candidates of one problem alone, found once.
 
-        DuckDB takes longer to plan view `configuration_flops` than to read one problem of it. A
-        temporary table with the columns of a plan takes its place.
+        Parameters
+        ----------
+        slowest
+            Time of a step up to which candidates are seen [s]; None: all are.
         """
-        if problem not in self._kept:
-            self._kept[problem] = f"layout_of_{problem}"
-            self._connection.execute(
-                f"create temp table {self._kept[problem]} as "
-                f"select {', '.join(_columns_read(run))} from configuration_flops "
-                f"where {_candidates(run, [problem])} and fits_memory is distinct from false"
-            )
+        found = _candidate_rows(run, [problem], _columns_read(run))
+        if slowest is not None:
+            found += f" and step_seconds <= {_double(slowest)}"
+        with self._in_place(found):
+            yield
+
+    @contextmanager
+    def _in_place(self, found: str) -> Iterator[None]:
+        """Have the rows of a query take the place of view `configuration_flops`.
+
+        DuckDB takes longer to plan the view than to read one problem of it.
+        """
+        if found not in self._tables:
+            self._tables[found] = f"candidate_{len(self._tables)}"
+            self._connection.execute(f"create temp table {self._tables[found]} as {found}")
         self._connection.execute(
-            f"create temp view configuration_flops as from {self._kept[problem]}"
+            f"create temp view configuration_flops as from {self._tables[found]}"
         )
         try:
             yield
@@ -299,6 +330,33 @@ where known_model = {literal(run.model)}
 order by published_run.gpu_hours, model"""
 
 
+def slowest_needed(
+    run: TrainingRun, ask: QueryCache, problem: int, top: int, spare: Callable[[Line], float | None]
+) -> float | None:
+    """Return a time of a step within which all layouts of an answer are; None: not known.
+
+    Leading rows have layouts that are as good as an answer asks. The answer has those or faster
+    ones, which the leading rows may lack. Call it in a block of `QueryCache.fastest_of`.
+
+    Parameters
+    ----------
+    top
+        Layouts of the answer.
+    spare
+        Share of the memory that a layout should leave free; None: no safer one is asked for.
+    """
+    if not _has_leading(run):
+        return None
+    found = ask.rows_now(best_layouts(run, problem, top))
+    others = ask.rows_now(best_layouts(run, problem, 1, unlike=found[0])) if found else []
+    if len(found) < top or not others:
+        return None
+    wanted = spare(found[0])
+    # Without a safer one among leading rows there is none: they have the least memory.
+    safer = [] if wanted is None else ask.rows_now(best_layouts(run, problem, 1, wanted))
+    return max(float(line["step_seconds"]) for line in (*found, *others, *safer))
+
+
 PRICE_OF = """\
 select usd_per_gpu_hour
 from gpu_hour_rate
@@ -371,19 +429,40 @@ with best as (
 """
 
 
-def _columns_read(run: TrainingRun) -> Iterable[str]:
-    """Return the columns of `configuration_flops` that queries about one problem read."""
+def _has_leading(run: TrainingRun) -> bool:
+    """Return whether the fastest candidates of a problem are leading rows.
+
+    Leading rows lead all layouts: the fastest with held columns need not be among them.
+    """
+    return not run.request.held and all(each.keeps_leading for each in run.estimator.relations)
+
+
+def _candidate_rows(
+    run: TrainingRun, problems: Iterable[int], columns: Iterable[str], begin: str = ""
+) -> str:
+    """Return the query of the candidates that fit; `begin` begins the name of their view."""
+    return (
+        f"select {', '.join(columns)} from {begin}configuration_flops "
+        f"where {_candidates(run, problems)} and fits_memory is distinct from false"
+    )
+
+
+def _columns_of_runs(run: TrainingRun) -> Iterable[str]:
+    """Return the columns of `configuration_flops` that queries about the time of runs read."""
     return dict.fromkeys(
         (
             *("problem_id", "estimator", "variant", "num_gpus", "global_batch_size"),
             *("step_tokens", "step_seconds", "training_seconds", "model_flops", "slot_watts"),
             *("peak_flops_per_second", "matrix_flops_per_second"),
             *("memory_bytes", "hbm_bytes", "fits_memory"),
-            *LAYOUT_COLUMNS,
-            *STEP_PARTS,
             *run.request.held,
         )
     )
+
+
+def _columns_read(run: TrainingRun) -> Iterable[str]:
+    """Return the columns of `configuration_flops` that queries about one problem read."""
+    return dict.fromkeys((*_columns_of_runs(run), *LAYOUT_COLUMNS, *STEP_PARTS))
 
 
 def _macro(name: str, run: TrainingRun, problem: int, given: Mapping[str, float | None]) -> str:
@@ -409,11 +488,13 @@ def _value(value: Scalar) -> str:
 
 
 def gpu_rates(run: TrainingRun, ask: QueryCache, problem: int) -> GpuRates:
-    """Return price and power as the views of costs have them for the runs of a problem."""
+    """Return price and power as the views of costs have them for the runs of a problem.
+
+    Call it in a block of `QueryCache.fastest_of`.
+    """
     basis = "given" if run.terms.price is not None else run.terms.basis
-    with ask.layouts_of(run, problem):
-        prices = ask(costs(run, problem))
-        powers = ask(energies(run, problem))
+    prices = ask(costs(run, problem))
+    powers = ask(energies(run, problem))
     price = next((line["usd_per_gpu_hour"] for line in prices if line["basis"] == basis), None)
     watts = powers[0]["watts_per_gpu"] if powers else None
     if watts is None:
