@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from warehouse.database.connection import rows_as_dicts
 from warehouse.database.current import CURRENT_CELL, EVALUATED
 from warehouse.database.kept import keep_view
 from warehouse.database.narrow import narrow_to, narrow_to_used_parts
+from warehouse.database.resources import reference_directory
 from warehouse.database.sql_text import quoted
 from warehouse.database.summaries import Summary, by_precedence, summaries, summary_of
 from warehouse.errors import InputError, UsageError, WarehouseError
@@ -547,10 +549,11 @@ def _passing(stored: Sequence[Record], filters: Filters) -> set[int]:
 
 def _is_known(name: str, value: str | int) -> bool:
     """Return whether a value is a name that the package knows, though nothing of it is stored."""
-    from warehouse.database.catalog import packaged_catalog
-
-    table = {"model": "model", "accelerator": "accelerator"}.get(name)
-    return table is not None and packaged_catalog().known(table, str(value)) is not None
+    if name not in ("model", "accelerator"):
+        return False
+    # read as text: the catalog needs numpy, which a ranking does without
+    with (reference_directory() / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return str(value) in {row[0] for row in csv.reader(file) if row}
 
 
 def _unknown(
