@@ -80,6 +80,12 @@ def test_a_query_imports_duckdb_and_neither_arrays_nor_estimators(empty_warehous
     assert packages <= {*COMMAND_LINE, "duckdb", "_duckdb"}
 
 
+def test_a_new_database_is_made_without_arrays(empty_warehouse: Path, tmp_path: Path) -> None:
+    assert empty_warehouse.exists()  # so that the cache has what a new one is copied from
+    packages, _ = imported("init", "--db", tmp_path / "new.duckdb")
+    assert packages <= {*COMMAND_LINE, "duckdb", "_duckdb"}
+
+
 @pytest.mark.parametrize(
     "arguments",
     [("rank", "--model", "gpt3_1T"), ("cost", "--tokens", "1e12"), ("energy", "--tokens", "1e12")],

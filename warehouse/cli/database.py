@@ -30,11 +30,12 @@ def bring_up_to_date(db: Path, *, anew: bool = False) -> None:
         Whether reference tables and views of this version are made again.
     """
     from warehouse.database.connection import open_for_write
-    from warehouse.database.schema import prepare
 
     existed = db.exists()
     with open_for_write(db) as connection:
         if existed and anew:
+            from warehouse.database.schema import prepare  # a new database starts without numpy
+
             prepare(connection, force=True)
         tables, views = (
             connection.execute(f"select count(*) from {kind} where not internal").fetchall()[0][0]
