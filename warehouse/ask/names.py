@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from estimators.names import folded
+from warehouse.database.resources import reference_directory
 from warehouse.database.sql_text import quoted
 
 if TYPE_CHECKING:
@@ -94,3 +96,12 @@ def _is_stored(connection: DuckDBPyConnection, filters: Filters) -> bool:
         f"select 1 from current_cell inner join problem using (problem_id) where {where} limit 1"
     )
     return connection.execute(query, list(filters.values())).fetchone() is not None
+
+
+def is_known_name(name: str, value: str | int) -> bool:
+    """Return whether a value is a name that the package knows, though nothing of it is stored."""
+    if name not in ("model", "accelerator"):
+        return False
+    # read as text: the catalog needs numpy, which a ranking does without
+    with (reference_directory() / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return str(value) in {row[0] for row in csv.reader(file) if row}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,16 +12,15 @@ from estimators.columns import COLUMNS, LAYOUT_COLUMNS
 from estimators.columns.schedule import SCHEDULE
 from estimators.contract import variant_name
 from estimators.names import did_you_mean
-from warehouse.ask.names import Filters, name_meant, with_known_names
+from warehouse.ask.asked_study import AskedStudy, asked_study
+from warehouse.ask.names import Filters, is_known_name, name_meant, with_known_names
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.current import CURRENT_CELL, EVALUATED
 from warehouse.database.kept import keep_view
 from warehouse.database.narrow import narrow_to, narrow_to_used_parts
-from warehouse.database.resources import reference_directory
 from warehouse.database.sql_text import quoted
 from warehouse.database.summaries import Summary, by_precedence, summaries, summary_of
 from warehouse.errors import InputError, UsageError, WarehouseError
-from warehouse.studies.stored import stored_study
 from warehouse.studies.variants import mends_of_options
 
 if TYPE_CHECKING:
@@ -143,43 +141,12 @@ class _Asked(NamedTuple):
     problems: set[int]
 
 
-class _OfStudy(NamedTuple):
-    """A stored study: its problems, its estimator, and its variant where it has one alone."""
-
-    name: str
-    problems: frozenset[int]
-    estimator: str
-    variant: str | None
-
-
-def _of_study(connection: DuckDBPyConnection, asked: str) -> _OfStudy:
-    """Return the stored study of a name.
-
-    Raises
-    ------
-    InputError
-        If there is none, or it has no cell.
-    """
-    name = stored_study(connection, asked, "--study")
-    query = (
-        "select distinct problem_id, estimator, variant from study_cell "
-        "inner join cell using (cell_id) where study = ?"
-    )
-    cells = connection.execute(query, [name]).fetchall()
-    if not cells:
-        hint = "`warehouse sweep` it first"
-        raise InputError(f'`--study` "{name}": none of its cells is stored', hint)
-    problems, estimators, variants = ({*values} for values in zip(*cells, strict=True))
-    only = variants.pop() if len(variants) == 1 else None
-    return _OfStudy(name, frozenset(problems), estimators.pop(), only)
-
-
 def _answering(
     connection: DuckDBPyConnection,
     asked: Filters,
     estimator: str | None,
     variant: str | None,
-    study: _OfStudy | None,
+    study: AskedStudy | None,
 ) -> _Asked:
     """Return the filters with the estimator that answers: the first that has a problem of them."""
     of_estimator = {} if estimator is None else {"estimator": summary_of(estimator).name}
@@ -251,7 +218,7 @@ def asked_ranking(
         If no estimator has the variant.
     """
     keep_view(connection, CURRENT_CELL)
-    of_study = None if study is None else _of_study(connection, study)
+    of_study = None if study is None else asked_study(connection, study)
     if of_study is not None:
         estimator = estimator or of_study.estimator
         variant = variant or of_study.variant
@@ -547,20 +514,11 @@ def _passing(stored: Sequence[Record], filters: Filters) -> set[int]:
     return {row["problem_id"] for row in stored}
 
 
-def _is_known(name: str, value: str | int) -> bool:
-    """Return whether a value is a name that the package knows, though nothing of it is stored."""
-    if name not in ("model", "accelerator"):
-        return False
-    # read as text: the catalog needs numpy, which a ranking does without
-    with (reference_directory() / f"{name}.csv").open(encoding="utf-8", newline="") as file:
-        return str(value) in {row[0] for row in csv.reader(file) if row}
-
-
 def _unknown(
     name: str, value: str | int, known: Sequence[Any], others: Sequence[str]
 ) -> InputError:
     near = get_close_matches(str(value), [str(one) for one in known], n=3, cutoff=0.6)
-    if _is_known(name, value):  # rightly spelt
+    if is_known_name(name, value):  # rightly spelt
         near = []
     of = f" with {', '.join(others)}" if others else ""
     listed = ", ".join(str(one) for one in known[:20]) + (", ..." if len(known) > 20 else "")
