@@ -27,7 +27,7 @@ TOY_SQL = Path(__file__).parent / "toy_sql"
 # An example may take any time: a busy machine is no fault. Every run draws the same examples, so
 # that a run that fails can be repeated, and few of them: the next run would repeat them.
 # `--hypothesis-profile=random` looks for new ones.
-settings.register_profile("all", deadline=None, derandomize=True, max_examples=EXAMPLES // 2)
+settings.register_profile("all", deadline=None, derandomize=True, max_examples=EXAMPLES // 3)
 settings.register_profile("short", deadline=None, derandomize=True, max_examples=EXAMPLES // 5)
 settings.register_profile("random", deadline=None, max_examples=EXAMPLES)
 settings.load_profile("all")

@@ -373,7 +373,7 @@ def _has_run(connection: DuckDBPyConnection, filters: Mapping[str, str]) -> bool
     """Return whether a stored run passes all filters."""
     where = " and ".join(f"{name} = ?" for name in filters)
     query = f"select 1 from estimated_run where {where} limit 1"
-    return connection.execute(query, list(filters.values())).fetchone() is not None
+    return connection.execute(query, list(filters.values())).fetchall() != []
 
 
 def _priced_as(connection: DuckDBPyConnection, name: str) -> str | None:

@@ -358,12 +358,13 @@ def best_configuration(
         f"select {', '.join(quoted(name) for name in names)}, {fits} from {quoted(view)} "
         f"where {where or 'true'} order by {fits} desc, step_seconds limit 1"
     )
-    found = connection.execute(query, list(values.values())).fetchone()
-    if found is None:
+    rows = connection.execute(query, list(values.values())).fetchall()
+    if not rows:
         raise InputError(
             f"no stored configuration of {estimator.name} has these values",
             "store some with `warehouse sweep`, or leave --best out and give the layout",
         )
+    [found] = rows
     if not found[-1]:
         raise InputError("no stored layout with these values fits in memory", "ask for more GPUs")
     return {

@@ -95,7 +95,7 @@ def _is_stored(connection: DuckDBPyConnection, filters: Filters) -> bool:
     query = (
         f"select 1 from current_cell inner join problem using (problem_id) where {where} limit 1"
     )
-    return connection.execute(query, list(filters.values())).fetchone() is not None
+    return connection.execute(query, list(filters.values())).fetchall() != []
 
 
 def is_known_name(name: str, value: str | int) -> bool:

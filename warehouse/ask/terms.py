@@ -81,8 +81,8 @@ def term(
     value = read_number(text)
     if value is None:
         return _named(connection, text, option, table)
-    sound = isfinite(value) and connection.execute(f"select {limits}", {"value": value}).fetchone()
-    if not sound or not sound[0]:
+    sound = isfinite(value) and connection.execute(f"select {limits}", {"value": value}).fetchall()
+    if not sound or not sound[0][0]:
         for sign, words in ((">=", "at least"), ("<=", "at most"), (">", "above")):
             limits = limits.replace(f"$value {sign}", words)
         finite = "" if isfinite(value) else "finite, and "

@@ -33,7 +33,7 @@ def refuse_name(connection: DuckDBPyConnection, name: str, *, replace: bool) -> 
             f"`--name` {name!r} cannot name a profile",
             f"choose another name; {DEFAULT} is table step_constant without changes",
         )
-    stored = connection.execute("select 1 from calibration where profile = ?", [name]).fetchone()
+    stored = connection.execute("select 1 from calibration where profile = ?", [name]).fetchall()
     if stored and not replace:
         raise InputError(
             f"`--name` {name}: there is a profile of that name",

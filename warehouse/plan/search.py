@@ -262,8 +262,8 @@ def check_limits(run: TrainingRun, reference: DuckDBPyConnection) -> float | Non
     name = str(run.problem["accelerator"])
 
     def first(query: str, *values: Any) -> float | None:
-        row = reference.execute(query, list(values)).fetchone()
-        return None if row is None else row[0]
+        rows = reference.execute(query, list(values)).fetchall()
+        return rows[0][0] if rows else None
 
     watts = terms.watts or _idle_watts(run.problem) or first(queries.POWER_OF, name)
     pue = terms.pue or first(queries.PUE)
