@@ -41,6 +41,7 @@ from estimators.search import SearchedEstimator
 from estimators.timings import TimedKernels
 from estimators.training_step import formats, power, shapes, timings
 from estimators.training_step import inputs as given
+from estimators.training_step.exchange_rules import hides_exchange
 from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.further import with_further_tokens
 from estimators.training_step.kinds import Kind, average, kinds_of
@@ -272,6 +273,7 @@ def with_derived(values: Values) -> dict[str, Any]:
         **values,
         **numbers,
         **flags,
+        "overlaps_expert_comm": hides_exchange(values)[()],
         "vocab_size": np.nan_to_num(_numbers(values.get("vocab_size"))),
         "again": flags_of(values.get("recompute_modules")),
         "fp8_peak": _numbers(values.get("fp8_flops_per_second")),
@@ -296,7 +298,6 @@ FLAGS = (
     "recomputes_operations",
     "copies_grouped_queries",
     "balances_stages",
-    "overlaps_expert_comm",
     "overlaps_shared_experts",
 )
 """Values that are flags."""

@@ -2,9 +2,11 @@
 
 Source: NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/transformer_config.py,
 `__post_init__`, checks of `overlap_moe_expert_parallel_comm` and of `moe_shared_expert_overlap`.
-Two of its checks are not here. Where one rank has all experts, no exchange is there to hide. A
+Three of its checks are not here. Where one rank has all experts, no exchange is there to hide. A
 pipeline has to be interleaved: a search by a recipe that overlaps would have no pipeline of a model
-whose layers fill no chunks, though the program runs it without the overlap.
+whose layers fill no chunks, though the program runs it without the overlap. With full recomputation
+nothing overlaps (`hides_exchange`): a search compares it with the other recomputations, all under
+one value of `overlaps_expert_comm`.
 """
 
 from __future__ import annotations
@@ -18,10 +20,7 @@ from estimators.rules import Rule
 from estimators.training_step.modules import has_module
 from estimators.training_step.pipelines import flag, number
 
-OVERLAPS_WITH = (
-    *("dispatcher", "num_mtp_layers", "recompute_modules"),
-    *("overlaps_shared_experts", "activation_recompute"),
-)
+OVERLAPS_WITH = ("dispatcher", "num_mtp_layers", "recompute_modules", "overlaps_shared_experts")
 """Columns that say whether an exchange can hide behind another microbatch."""
 
 _NOT_BOTH = "use one of them"
@@ -32,9 +31,17 @@ def can_overlap(values: Values) -> Array:
     able = np.not_equal(values["dispatcher"], "allgather")
     able = able & (number(values["num_mtp_layers"]) <= 1)
     able = able & ~has_module(values, "moe")
-    able = able & np.not_equal(values["activation_recompute"], "full")
     found: Array = np.asarray(able & ~flag(values["overlaps_shared_experts"]))
     return found
+
+
+def hides_exchange(values: Values) -> Array:
+    """Return in which rows an exchange hides behind another microbatch: `overlaps_expert_comm`.
+
+    Full recomputation repeats the exchange with its layer: then the program does not overlap.
+    """
+    repeats = np.equal(values["activation_recompute"], "full")
+    return np.asarray(flag(values["overlaps_expert_comm"]) & ~repeats)
 
 
 def _goes_to_all(values: Values) -> Any:
@@ -57,14 +64,6 @@ EXCHANGE_RULES = (
         lambda v: ~flag(v["overlaps_expert_comm"]) | (number(v["num_mtp_layers"]) <= 1),
         lambda row: f"needs `num_mtp_layers` 1 at most, not {row['num_mtp_layers']}",
         lambda _row: "use `num_mtp_layers` 1, or `overlaps_expert_comm` false",
-    ),
-    Rule(
-        "an exchange behind a microbatch is not repeated with its layer",
-        "overlaps_expert_comm",
-        ("overlaps_expert_comm", "activation_recompute"),
-        lambda v: ~flag(v["overlaps_expert_comm"]) | ~np.equal(v["activation_recompute"], "full"),
-        lambda _row: "does not go with `activation_recompute` full, which repeats the exchange",
-        lambda _row: "use `activation_recompute` selective or none, or leave it out",
     ),
     Rule(
         "an exchange hides behind a microbatch or shared experts, not both",

@@ -259,7 +259,6 @@ ROW = {
     "microbatch_group": 4,
     "num_mtp_layers": 0,
     "recompute_modules": "mlp",
-    "activation_recompute": "full",
     "overlaps_expert_comm": True,
     "dispatcher": "flex",
     "overlaps_shared_experts": True,

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.estimators.training_step_cases import resolve
+from estimators.training_step.estimator import TRAINING_STEP
+from tests.estimators.training_step_cases import IDEAL, MOE, resolve, steps
 from warehouse.database.catalog import packaged_catalog
 
 CATALOG = packaged_catalog()
@@ -27,8 +28,6 @@ def resolved(row: dict[str, Any]) -> dict[str, Any]:
         ({"model": "qwen3_30B_A3B"}, "flex", False, 0.37),
         ({"model": "gpt_oss_120B"}, "alltoall", True, 0.37),
         ({"model": "gpt_oss_120B", "dispatcher": "flex"}, "flex", True, 0.37),
-        # what is repeated cannot hide
-        ({"model": "gpt_oss_120B", "activation_recompute": "full"}, "alltoall", False, 0.37),
         ({"model": "gpt_oss_120B", "accelerator": "H100 SXM 80GB"}, "alltoall", False, 0.37),
         ({"model": "deepseek_v3", "accelerator": "H800 SXM 80GB"}, "flex", True, 1.0),
         (
@@ -48,6 +47,47 @@ def test_defaults_are_those_of_the_recipe(
     assert found["dispatcher"] == dispatcher
     assert found["overlaps_expert_comm"] == overlaps
     assert found["overlapped_expert_fraction"] == hidden
+
+
+def test_a_recipe_gives_one_problem_whatever_is_recomputed() -> None:
+    """A search has a cell for each recomputation, and ranks the layouts of one problem."""
+    cases = [key for key in CATALOG.tables["expert_default"] if " until " not in key]
+    names = ("framework", "accelerator", "model", "number_recipe")
+    rows = [
+        {
+            **dict(zip(names, case.split("@"), strict=False)),
+            "num_gpus": 64,
+            "activation_recompute": recompute,
+        }
+        for case in cases
+        if case.count("@") > 1
+        for recompute in ("none", "selective", "full")
+    ]
+    found, refusals = resolve(rows, CATALOG)
+    assert not refusals
+    assert len(set(found["overlaps_expert_comm"].tolist())) == 2
+    for name in sorted(found.keys() & {*TRAINING_STEP.problem_columns}):
+        none, selective, full = (found[name][row::3].tolist() for row in range(3))
+        assert str(none) == str(selective) == str(full), name
+
+
+def test_nothing_hides_behind_a_microbatch_with_full_recomputation() -> None:
+    mixture = {**MOE, "vocab_size": 512, "num_gpus": 16, "global_batch_size": 64}
+    mixture |= {
+        "expert_parallel": 4,
+        "expert_overlap_fraction": 0.0,
+        "nvlink_bytes_per_second": 1e11,
+    }
+    hides = {"overlaps_expert_comm": True, "overlapped_expert_fraction": 1.0}
+    full, same, none, less = steps(
+        *(
+            {**IDEAL, **mixture, "activation_recompute": recompute, **change}
+            for recompute in ("full", "none")
+            for change in ({}, hides)
+        )
+    )
+    assert full == same
+    assert less["step_seconds"] < none["step_seconds"]
 
 
 def test_a_shape_without_a_name_has_the_defaults_of_its_model() -> None:

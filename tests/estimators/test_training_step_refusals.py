@@ -124,12 +124,6 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "True needs `num_mtp_layers` 1 at most, not 2",
     ),
     (
-        "an exchange behind a microbatch is not repeated with its layer",
-        {**MIXED, "overlaps_expert_comm": True, "activation_recompute": "full"},
-        "overlaps_expert_comm",
-        "True does not go with `activation_recompute` full, which repeats the exchange",
-    ),
-    (
         "an exchange hides behind a microbatch or shared experts, not both",
         {**MIXED, "overlaps_expert_comm": True, "overlaps_shared_experts": True},
         "overlaps_shared_experts",
