@@ -43,7 +43,7 @@ RATIOS = {"pair_ring_share": 1.0, "all_reduce_ratio": 2.0}
 
 FASTEST = 1.02
 """Rate of a gathering over that of the links above which a time is a mistake. An all-reduce may be
-faster: switches add up (NVLS)."""
+twice as fast: where switches add up, a GPU sends its part once (NVLS)."""
 
 
 def compare_collectives(columns: Columns, values: Values) -> Compared:
@@ -94,9 +94,10 @@ def compare_collectives(columns: Columns, values: Values) -> Compared:
         for constant, name, own, part in parts
     )
     is_wide = gpus > values["nvlink_size"]
+    fastest = np.where(reduces, 2.0, 1.0) * FASTEST
     left_out = {
         "of more GPUs than NVLink joins": is_wide,
-        "faster than the links": ~is_wide & ~reduces & (sent / seconds > FASTEST * link),
+        "faster than the links": ~is_wide & (sent / seconds > fastest * link),
     }
     is_out = np.logical_or.reduce([*left_out.values()])
     return Compared(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import polars as pl
 import pytest
 
 from tests.shared import Command
@@ -186,6 +187,8 @@ def test_collectives_over_nodes_and_above_the_rate_of_the_links_are_left_out(
 ) -> None:
     rows = [f"all_gather,8,{size},{gather(8, size)!r}" for size in (*SIZES, 2**22, 2**26)]
     rows += [f"all_gather,16,{2**26},0.001", f"all_to_all,8,{2**26},1e-5"]
+    # switches that add up make an all-reduce at most twice as fast
+    rows += [f"all_reduce,8,{2**30},{1.75 * 2**30 / (rate * LINK)!r}" for rate in (1.9, 2.1)]
     timings = written(tmp_path / "collectives.csv", rows)
     code, out, err = warehouse(
         "calibrate", "--kernels", timings, "--accelerator", "H100", "--format", "json"
@@ -193,7 +196,7 @@ def test_collectives_over_nodes_and_above_the_rate_of_the_links_are_left_out(
     assert code == 0, err
     assert json.loads(out)["left_out"] == {
         "of more GPUs than NVLink joins": 1,
-        "faster than the links": 1,
+        "faster than the links": 2,
     }
 
 
@@ -208,9 +211,53 @@ def test_an_unknown_collective_is_refused_by_file_and_row(
     assert "hint: use all_gather" in err
 
 
-def test_times_in_another_unit_are_refused(warehouse: Command, tmp_path: Path) -> None:
+def test_a_ratio_of_too_few_rows_stays_and_moves_no_other_part(
+    warehouse: Command, tmp_path: Path
+) -> None:
     rows = [
-        f"all_gather,{gpus},{size},{1e6 * gather(gpus, size)!r}"
+        f"all_gather,{gpus},{size},{gather(gpus, size, 1, 1, 2)!r}"
+        for gpus in (4, 8)
+        for size in SIZES
+    ]
+    # one all-reduce, which the ratio of H100 would put at another time
+    rows += [f"all_reduce,8,{2**28},{gather(8, 2**28, 1, 2, 2)!r}"]
+    timings = written(tmp_path / "collectives.csv", rows)
+    given = ("--kernels", timings, "--accelerator", "H100", "--format", "json")
+    code, out, err = warehouse("calibrate", *given)
+    assert code == 0, err
+    kinds = kinds_of(out)
+    for name in ("bytes between two GPUs", "bytes of all-reduces"):
+        assert kinds[name]["times_as_long"] is None
+        assert kinds[name]["fitted"] == pytest.approx(kinds[name]["default"])
+    assert kinds["bytes of gathers and scatters"]["fitted"] == pytest.approx(EFFICIENCY / 2)
+    # its time at the rate of gathers and the ratio 1.09: 2 / 1.09 of that of a gather
+    errors = json.loads(out)["errors"]
+    assert errors[1]["max_absolute_relative_error"] == pytest.approx(2 / 1.09 - 1, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        (pl.lit("2026-01-01").str.to_date().alias("num_gpus"), "is a column of type Date;"),
+        (pl.concat_list("seconds").alias("seconds"), "is a column of type List(Float64);"),
+    ],
+)
+def test_a_column_of_no_numbers_is_refused_once(
+    warehouse: Command, tmp_path: Path, column: pl.Expr, reason: str
+) -> None:
+    rows = {"collective": ["all_gather"] * 6, "num_gpus": [8] * 6, "message_bytes": [2**26] * 6}
+    frame = pl.DataFrame({**rows, "seconds": [0.001] * 6}).with_columns(column)
+    frame.write_parquet(tmp_path / "collectives.parquet")
+    given = ("--kernels", tmp_path / "collectives.parquet", "--accelerator", "H100")
+    code, _, err = warehouse("calibrate", *given)
+    assert code == 3
+    assert err.count(reason) == 1
+
+
+@pytest.mark.parametrize("unit", [1e3, 1e6])
+def test_times_in_another_unit_are_refused(warehouse: Command, tmp_path: Path, unit: float) -> None:
+    rows = [
+        f"all_gather,{gpus},{size},{unit * gather(gpus, size)!r}"
         for gpus in (4, 8)
         for size in SIZES
     ]

@@ -50,10 +50,17 @@ def factors_of(
 
 
 def _of_sums(logs: Array, kinds: Sequence[TimedKind], is_fitted: Array) -> Array:
-    """Return the logarithms of the factors of parts that add up."""
+    """Return the logarithms of the factors of parts that add up.
+
+    Rows with a part that has too few of them are left out, if others remain. Such a part keeps its
+    constant: where that is a ratio, its factor is that of its base.
+    """
     is_used = np.isfinite(logs)
+    shares = _shares(kinds)
+    is_whole = is_used & ~(shares[~is_fitted] > 0).any(axis=0)
+    is_used = is_whole if is_whole.any() else is_used
     # the share of each part in the measured seconds of a row
-    parts = _shares(kinds)[:, is_used] / np.exp(logs[is_used])
+    parts = shares[:, is_used] / np.exp(logs[is_used])
     factors = np.ones(len(kinds))
     is_free = is_fitted.copy()
     while is_free.any() and is_used.any():
@@ -65,6 +72,10 @@ def _of_sums(logs: Array, kinds: Sequence[TimedKind], is_fitted: Array) -> Array
             break
         is_free[factors.argmin()] = False
         factors[:] = 1.0
+    places = {kind.constant: place for place, kind in enumerate(kinds)}
+    for place in np.flatnonzero(~is_fitted).tolist():
+        if kinds[place].base:
+            factors[place] = factors[places[kinds[place].base]]
     return np.asarray(np.log(factors))
 
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from estimators.contract import Estimator
     from estimators.timings import Compared
 
+LARGEST_FACTOR = 100.0
+"""Factor above which the times are taken to be in another unit: milliseconds make 1,000."""
+
 FOLDS = 10
 """Parts of the rows, each of which the others predict."""
 
@@ -173,7 +176,7 @@ def calibrate_kernels(
     if not any(kind.is_fitted for kind in kinds):
         raise InputError(
             f"{', '.join(map(str, paths))}: no kind of kernels has {LEAST_ROWS} rows to use",
-            _why(left_out) or f"add rows: each kind is the median of {LEAST_ROWS} rows or more",
+            _why(left_out) or f"add rows: each kind takes {LEAST_ROWS} or more",
         )
     return KernelCalibration(
         estimator,
@@ -261,15 +264,16 @@ def errors_of_logs(logs: Array) -> Errors:
 
 
 def _refuse_far(kind: Kind, timings: Timings) -> None:
-    """Raise if a constant leaves the limits of its column: a unit is wrong."""
-    for limit in limits_of(COLUMNS[kind.constant]):
-        if limit.is_broken(kind.value):
-            raise InputError(
-                f"{timings.path}: {kind.name}: {kind.num_rows} rows take {kind.factor:.3g} times "
-                f"as long as those measured on {timings.accelerator}; `{kind.constant}` "
-                f"{kind.value:.3g} {limit.reason}",
-                "are the times in seconds, and the sizes those of one GPU?",
-            )
+    """Raise if a constant leaves the limits of its column, or is far away: a unit is wrong."""
+    broken = [each for each in limits_of(COLUMNS[kind.constant]) if each.is_broken(kind.value)]
+    if broken or kind.factor > LARGEST_FACTOR:
+        times = f"{kind.factor:,.0f}" if kind.factor >= LARGEST_FACTOR else f"{kind.factor:.3g}"
+        why = f"; `{kind.constant}` {kind.value:.3g} {broken[0].reason}" if broken else ""
+        raise InputError(
+            f"{timings.path}: {kind.name}: {kind.num_rows} rows take {times} times "
+            f"as long as those measured on {timings.accelerator}{why}",
+            "are the times in seconds, and the sizes those of one GPU?",
+        )
 
 
 def _notes(kinds: Sequence[Kind]) -> tuple[str, ...]:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 ACCELERATOR = "accelerator"
 
+_TEXTS = (pl.String, pl.Categorical, pl.Enum)
+"""Types of columns of texts."""
+
 
 @dataclass(frozen=True)
 class Timings:
@@ -143,6 +146,10 @@ def _read(one: TimedInput, frame: pl.DataFrame) -> tuple[Array, list[Refusal]]:
             return np.full(height, np.nan), _missing(one, range(height))
         return np.full(height, one.default, object if one.choices else np.float64), []
     series = frame[one.name]
+    if series.dtype not in _TEXTS and not series.dtype.is_numeric():
+        kind = "a text" if one.choices else "a number"
+        reason = f"is a column of type {series.dtype}; it must hold {kind} in each row"
+        return np.full(height, np.nan), [Refusal(one.name, str(series.to_list()[0]), reason)]
     return _texts(one, series) if one.choices else _numbers(one, series)
 
 
@@ -162,12 +169,9 @@ def _texts(one: TimedInput, series: pl.Series) -> tuple[Array, list[Refusal]]:
 
 
 def _numbers(one: TimedInput, series: pl.Series) -> tuple[Array, list[Refusal]]:
-    given = stripped(series) if series.dtype in (pl.String, pl.Categorical) else series
+    given = stripped(series) if series.dtype in _TEXTS else series
     is_given = given.is_not_null().to_numpy()
-    try:
-        numbers = given.cast(pl.Float64, strict=False)
-    except pl.exceptions.PolarsError:
-        numbers = pl.Series([None] * len(given), dtype=pl.Float64)
+    numbers = given.cast(pl.Float64, strict=False)
     values = numbers.fill_null(np.nan).to_numpy().copy()
     least, most = one.limits
     kind = "a whole number" if one.is_whole else "a number"
@@ -175,7 +179,7 @@ def _numbers(one: TimedInput, series: pl.Series) -> tuple[Array, list[Refusal]]:
         is_sound = (values >= least) & (values <= most)
         if one.is_whole:
             is_sound &= values == np.floor(values)
-    reason = f"must be {kind} from {least:g} to {most:g}"
+    reason = f"must be {kind} from {least:,.13g} to {most:,.13g}"
     refusals = [
         Refusal(one.name, given[row], reason, "", row)
         for row in np.flatnonzero(is_given & ~is_sound).tolist()
