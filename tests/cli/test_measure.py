@@ -371,6 +371,11 @@ def test_a_run_takes_the_constants_of_the_profile_that_it_names(
     plain, _ = both
     assert tuned["profile"] == "mine"
     assert tuned["step_seconds"] != pytest.approx(plain["step_seconds"], rel=1e-3)
+    again = ("measure", runs(f"{head}{row}\n"), "--name", "plain", "--replace")
+    code, _, err = warehouse(*again, "--db", measure.database)
+    assert code == 0, err
+    assert err.count("training_step: error of time") == 1
+    assert err.count("training_step, profile mine: error of time") == 1
     code, _, err = warehouse("measure", runs(f"{head}{row}other\n"), "--db", measure.database)
     assert code == 3
     assert 'line 2: `profile` "other" is not a stored profile' in err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +23,8 @@ from warehouse.cli.options import (
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from warehouse.cli.common import Table
 
 DEFAULT_ESTIMATOR = registry.default("measure")
@@ -129,21 +131,32 @@ def _put(table: Table, output: Output) -> None:
 
 
 def _say_errors(table: Table) -> None:
-    """Say the errors of each estimator: their mean and largest size, and their mean."""
+    """Say the errors of each estimator, variant and profile: mean and largest size, and mean."""
     from warehouse.measure.compare import KEY
 
     records = [dict(zip(table[0], row, strict=True)) for row in table[1]]
-    for (estimator, *_), group in groupby(records, lambda one: tuple(one[name] for name in KEY)):
+    for _, group in groupby(records, lambda one: tuple(one[name] for name in KEY)):
         own = list(group)
+        who = _estimated_by(own[0], records)
         for what in ("time", "memory"):
             errors = [one[f"{what}_relative_error"] for one in own]
             errors = [100 * error for error in errors if error is not None]
             if errors:
                 say(
-                    f"{estimator}: error of {what} {sum(map(abs, errors)) / len(errors):.1f} % in "
+                    f"{who}: error of {what} {sum(map(abs, errors)) / len(errors):.1f} % in "
                     f"the mean, {max(map(abs, errors)):.1f} % at most, bias "
                     f"{sum(errors) / len(errors):+.1f} %, {count(len(errors), 'run')}"
                 )
+
+
+def _estimated_by(one: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
+    """Return the estimator of a record, and the variant and profile that tell it from others."""
+    who = str(one["estimator"])
+    if len({other["variant"] for other in records}) > 1:
+        who += f", variant {one['variant']}"
+    if one["profile"] not in (None, "default"):
+        who += f", profile {one['profile']}"
+    return who
 
 
 def _say_too_large(table: Table) -> None:
@@ -154,9 +167,7 @@ def _say_too_large(table: Table) -> None:
         if one["fits_memory"] is not False:
             continue
         excess = one["memory_bytes"] - one["hbm_bytes"]
-        who = one["estimator"]
-        if one["profile"] not in (None, "default"):
-            who += f", profile {one['profile']}"
+        who = _estimated_by(one, records)
         sizes = f"{one['memory_bytes'] / 1e9:,.1f} of {one['hbm_bytes'] / 1e9:,.1f} GB"
         say(
             f"{who}: {one['measured_row']} does not fit by its estimate, {sizes}, and yet it ran: "
