@@ -54,11 +54,13 @@ def test_rows_within_five_percent_of_the_fastest_lead_where_memory_is_known() ->
     found = leading.leading(step, np.full(len(step), 7.0))
     assert found.tolist() == list(range(40))
     assert leading.leading(step, None).tolist() == list(range(TOP))
-    times = LeadingTimes([1])
-    for part in (slice(200, 540), slice(0, 200)):  # the first piece has near rows of its own
-        size = len(step[part])
-        times.add(np.ones(size, int), step[part], np.full(size, 7.0), np.ones(size, bool))
-    assert times.columns()["step_seconds"].tolist() == step[:40].tolist()
+    for memory, kept in ((7.0, 40), (0.0, TOP)):
+        times = LeadingTimes([1])
+        # the first piece has near rows of its own, and both others have some of the first 40
+        for part in (slice(200, 540), slice(20, 200), slice(0, 20)):
+            size = len(step[part])
+            times.add(np.ones(size, int), step[part], np.full(size, memory), np.ones(size, bool))
+        assert times.columns()["step_seconds"].tolist() == step[:kept].tolist()
 
 
 def test_rows_of_a_cell_may_come_in_any_order() -> None:

@@ -149,8 +149,7 @@ class LeadingTimes:
             place = start + np.flatnonzero(fits[start:end])
             self.found[cell] = _more(self.found.get(cell), end - start, len(place))
             if len(place):
-                memory = memory_bytes[place]
-                place = place[leading(step_seconds[place], memory if memory.any() else None)]
+                place = place[_leading_places(step_seconds[place], memory_bytes[place])]
                 kept = self._kept.setdefault(cell, [])
                 kept.append((step_seconds[place], memory_bytes[place]))
 
@@ -159,7 +158,7 @@ class LeadingTimes:
         cells, times = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
         for cell, pieces in self._kept.items():
             step, memory = (np.concatenate(part) for part in zip(*pieces, strict=True))
-            times.append(np.unique(step[leading(step, memory)]))
+            times.append(np.unique(step[_leading_places(step, memory)]))
             cells.append(np.full(len(times[-1]), cell))
         return {"cell_id": np.concatenate(cells), "step_seconds": np.concatenate(times)}
 
@@ -196,6 +195,11 @@ def leading(step_seconds: Array, memory_bytes: Array | None) -> Array:
     if memory_bytes is not None:
         found = np.union1d(found, front(step_seconds, memory_bytes))
     return found
+
+
+def _leading_places(step_seconds: Array, memory_bytes: Array) -> Array:
+    """Return the places of the leading rows; memory is 0 where there is no model of it."""
+    return leading(step_seconds, memory_bytes if memory_bytes.any() else None)
 
 
 def _bound(step_seconds: Array) -> float:
