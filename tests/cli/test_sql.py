@@ -161,6 +161,10 @@ def test_an_interrupt_ends_a_query(quickstart: Quickstart) -> None:
         ("select hardware from configuration", "did you mean accelerator?"),
         ("select c.gpus from configuration as c", "did you mean num_gpus?"),
         ("select model from training_step", "other tables have `model`;"),
+        (
+            'select "step_second " from study',
+            "did you mean step_seconds, low_step_seconds or high_step_seconds?",
+        ),
     ],
 )
 def test_an_unknown_column_says_which_may_be_meant_and_where_to_look(

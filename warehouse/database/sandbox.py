@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _Value = TypeVar("_Value")
 
 _BLOCK_ROWS = 10_000
-_NO_COLUMN = re.compile(r'Referenced column "(\w+)" not found|does not have a column named "(\w+)"')
+_NO_COLUMN = re.compile(r'(?:Referenced column|does not have a column named) "([^"]+)"')
 _GRACE_SECONDS = 5.0
 _HEADROOM_BYTES = 1 << 30  # stacks of threads, the interpreter, rows on their way out
 _FRAGMENTATION = 2  # a sort that spills maps up to half as much again as DuckDB counts
@@ -331,7 +331,7 @@ def _column_hint(said: str) -> str:
     from estimators.columns.other_names import OTHER_NAMES
     from estimators.names import did_you_mean, nearest_columns
 
-    word = found[1] or found[2]
+    word = found[1]
     where = "`warehouse schema VIEW` lists the columns of a view"
     has_other_name = any(word.lower() in names for names in OTHER_NAMES.values())
     if word in COLUMNS and not has_other_name:
