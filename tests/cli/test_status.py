@@ -177,5 +177,22 @@ def test_a_question_of_a_plan_goes_by_its_digits(
     assert {row["model"] for row in ranked} == {"megatron_1.7B"}
     costs = json.loads(warehouse("cost", "--study", digits, "--tokens", "1T", *asked)[1])
     assert {row["model"] for row in costs} == {"megatron_1.7B"}
+    code, _, err = warehouse("rank", "--study", digits, "--model", "llama3_8B", "--db", path)
+    assert code == 3
+    assert f"no configuration is stored with study {name}, estimator training_step" in err
+    with duckdb.connect(str(path)) as connection:
+        # as an older package named the same question
+        other = (f"plan {digits}", '{"spaces": [{"hbm_bytes": [80e9, 141e9]}]}')
+        query = "select * replace (? as study, ? as definition) from study where study = ?"
+        connection.execute(f"insert into study {query}", [*other, name])
+    shown = warehouse("status", other[0], "--db", path)[1]
+    assert "hbm_bytes               80.0 GB, 141.0 GB" in shown
+    code, _, err = warehouse("drop", digits, "--db", path)
+    assert (code, err) == (
+        3,
+        f'error: `study` "{digits}": 2 stored studies go by it\n'
+        f"hint: give the whole name: {name}; plan {digits}\n",
+    )
+    assert "dropped plan " in warehouse("drop", f"plan {digits}", "--db", path)[2]
     assert "dropped plan " in warehouse("drop", digits, "--db", path)[2]
     assert warehouse("status", digits, "--db", path)[0] == 3

@@ -160,13 +160,13 @@ def _answering(
     for each in estimators:
         try:
             named = _named(each, variant)
-            problems = _passing(stored, {**named, **known})
+            problems = _passing(stored, {**named, **known}, study)
         except (InputError, UsageError) as error:
             errors.append(error)
         else:
             return _Asked({**named, **asked}, {**named, **known}, problems)
     if estimator is None:
-        _passing(stored, known)
+        _passing(stored, known, study)
     raise min(errors, key=lambda error: isinstance(error, UsageError))
 
 
@@ -496,8 +496,10 @@ def _stored(connection: DuckDBPyConnection, names: Iterable[str]) -> list[Record
     return stored
 
 
-def _passing(stored: Sequence[Record], filters: Filters) -> set[int]:
-    """Return the problems among `stored` that pass the filters.
+def _passing(
+    stored: Sequence[Record], filters: Filters, study: AskedStudy | None = None
+) -> set[int]:
+    """Return the problems among `stored`, those of `study` alone, that pass the filters.
 
     Raises
     ------
@@ -508,6 +510,7 @@ def _passing(stored: Sequence[Record], filters: Filters) -> set[int]:
         left = [row for row in stored if row[name] == value]
         if not left:
             others = [f"{n} {v}" for n, v in list(filters.items())[:place]]
+            others = others if study is None else [f"study {study.name}", *others]
             known = sorted({row[name] for row in stored if row[name] is not None})
             raise _unknown(name, value, known, others)
         stored = left

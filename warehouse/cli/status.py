@@ -170,11 +170,13 @@ def _put_study(db: Path, asked: str, output: Output) -> None:
 
 
 def _values_of(space: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, str]]:
-    """Yield the columns of a search space, each with its first values."""
+    """Yield the columns of a search space, each with its first values in their unit."""
+    from warehouse.show.units import in_words
+
     for column, values in space.items():
-        words = [str(value) for value in values]
-        more = f" ... ({len(words)} values)" if len(words) > _SHOWN else ""
-        yield column, ", ".join(words[:_SHOWN]) + more
+        words = [in_words(column, v) if isinstance(v, float) else str(v) for v in values[:_SHOWN]]
+        more = f" ... ({len(values)} values)" if len(values) > _SHOWN else ""
+        yield column, ", ".join(words) + more
 
 
 def _has_superseded(table: Table) -> bool:

@@ -13,21 +13,28 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 
-def study_meant(asked: str, names: Sequence[str]) -> str | None:
-    """Return the study that a name means; None if there is none, or several.
+def study_meant(asked: str, names: Sequence[str], option: str = "study") -> str | None:
+    """Return the study that a name means; None if there is none.
 
     Names may differ in capitals, spaces, hyphens and underscores. Questions of `plan` may go by the
     six digits at the end of their names.
+
+    Raises
+    ------
+    InputError
+        If it may mean several.
     """
     if asked in names:
         return asked
-    for alike in (
-        [name for name in names if folded(name) == folded(asked)],
-        [name for name in names if name.startswith("plan ") and name.split()[-1] == asked.lower()],
-    ):
-        if len(alike) == 1:
-            return alike[0]
-    return None
+    found = [name for name in names if folded(name) == folded(asked)] or [
+        name for name in names if name.startswith("plan ") and name.split()[-1] == asked.lower()
+    ]
+    if len(found) > 1:
+        raise InputError(
+            f'`{option}` "{asked}": {len(found)} stored studies go by it',
+            f"give the whole name: {'; '.join(found)}",
+        )
+    return found[0] if found else None
 
 
 def stored_study(connection: DuckDBPyConnection, asked: str, option: str = "study") -> str:
@@ -41,13 +48,13 @@ def stored_study(connection: DuckDBPyConnection, asked: str, option: str = "stud
     Raises
     ------
     InputError
-        If there is none; the hint has the nearest names, or all.
+        If there is none, or several; the hint has the nearest names, or all.
     """
     from difflib import get_close_matches
 
     rows = connection.execute("select study from study order by study").fetchall()
     names = [name for (name,) in rows]
-    found = study_meant(asked, names)
+    found = study_meant(asked, names, option)
     if found is None:
         near = did_you_mean(get_close_matches(asked, names, n=3, cutoff=0.6))
         known = f"stored: {'; '.join(names[:20]) or 'none'}{'; ...' if len(names) > 20 else ''}"

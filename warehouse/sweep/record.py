@@ -190,7 +190,7 @@ def drop_study(database: Path, name: str) -> DropReport:
     Raises
     ------
     InputError
-        If there is no study of that name, or measurements need what it evaluated.
+        If there is no study of that name or several, or measurements need what it evaluated.
     """
     with open_for_read(database) as connection:
         studies = [row[0] for row in connection.execute("from study select study").fetchall()]
