@@ -3,7 +3,8 @@
 --
 -- Memory excludes only what an estimator knows not to fit. The partition names columns that follow
 -- from problem_id: they change no rank, but a filter on them reaches the tables below the ranking.
--- layout_order breaks ties, as in best_of_cell.
+-- layout_order breaks ties within a cell, as in best_of_cell; strategy and cell_id those of several
+-- cells, as in best_of_problem. They are one row: DuckDB finds the first by one key, unsorted.
 --
 -- The first ten are among the leading rows of their cells. A condition on the rank leaves one of
 -- the two parts: DuckDB does not read the other.
@@ -21,7 +22,7 @@ with leading_rank as (
                 nvlink_size,
                 num_gpus,
                 global_batch_size
-            order by layout_order(leading_configuration)
+            order by row(layout_order(leading_configuration), strategy, cell_id)
         ) as rank_by_time
     from leading_configuration
     where fits_memory is distinct from false
@@ -41,7 +42,7 @@ full_rank as (
                 nvlink_size,
                 num_gpus,
                 global_batch_size
-            order by layout_order(configuration)
+            order by row(layout_order(configuration), strategy, cell_id)
         ) as rank_by_time
     from configuration
     where fits_memory is distinct from false

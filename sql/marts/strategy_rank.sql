@@ -21,7 +21,7 @@ with leading_rank as (
                 num_gpus,
                 global_batch_size,
                 strategy
-            order by layout_order(leading_configuration)
+            order by row(layout_order(leading_configuration), cell_id)
         ) as rank_in_strategy
     from leading_configuration
     where fits_memory is distinct from false
@@ -42,7 +42,7 @@ full_rank as (
                 num_gpus,
                 global_batch_size,
                 strategy
-            order by layout_order(configuration)
+            order by row(layout_order(configuration), cell_id)
         ) as rank_in_strategy
     from configuration
     where fits_memory is distinct from false

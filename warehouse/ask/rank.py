@@ -306,8 +306,8 @@ def _ranked_by(
     for layout in rows_as_dicts(
         connection,
         f"select {columns}, row_number() over (partition by problem_id order by {quoted(by)} "
-        f"{order}, layout_order(configuration)) as rank from configuration where {where} "
-        f"and fits_memory is distinct from false and {quoted(by)} is not null "
+        f"{order}, layout_order(configuration), strategy, cell_id) as rank from configuration "
+        f"where {where} and fits_memory is distinct from false and {quoted(by)} is not null "
         "qualify rank <= ? order by rank",
         [*filters.values(), top],
     ):
