@@ -21,7 +21,7 @@ def test_the_command_writes_the_file_and_says_what_it_shows(
         *("--out", out, "--show-sql", "--db", quickstart.database),
     )
     assert code == 0, said
-    assert "and problem_group.model = 'gpt3_1T'" in sql
+    assert "and model = 'gpt3_1T'" in sql
     assert said.splitlines()[0] == "variant corrected; also stored: published"
     assert said.splitlines()[1].startswith(f"{out}: 16,384 B200 train gpt3_1T in ")
     assert ElementTree.parse(out).getroot().tag.endswith("svg")

@@ -196,7 +196,9 @@ def test_choices_left_open_are_told_with_their_range(comparison: dict[str, Any])
         "published_training_stage",
     }
     for row in open_ones:
-        assert (row["microbatch_size"], row["virtual_pipeline"]) == (1, 1)
+        # the interleaving of Llama 3 is known, its microbatch is not
+        chunks = 8 if row["published_row"].startswith("Llama 3 405B") else 1
+        assert (row["microbatch_size"], row["virtual_pipeline"]) == (1, chunks)
         if row["lowest_step_seconds"] is not None:
             assert row["lowest_step_seconds"] <= row["highest_step_seconds"]
 
