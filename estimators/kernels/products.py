@@ -189,6 +189,10 @@ class MeasuredProducts:
         if product is None:
             return np.nan
         rows, columns, depth, batch = (_taken(size, own) for size in sizes)
+        if product.follows_waves:
+            # fewer rows or columns than were measured leave tiles in part empty
+            least_rows, least_columns, _ = product.surface.least
+            rows, columns = np.maximum(rows, least_rows), np.maximum(columns, least_columns)
         peak = _taken(values[PEAKS[place]], own)
         bandwidth = _taken(values["hbm_bytes_per_second"], own)
         roof = roof_seconds(rows, columns, depth, BYTES[number_format], peak, bandwidth)

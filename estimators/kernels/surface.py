@@ -52,6 +52,11 @@ class Surface:
         return np.exp(corners[0])
 
     @cached_property
+    def least(self) -> tuple[float, ...]:
+        """Smallest size of each axis: whole numbers."""
+        return tuple(float(np.rint(np.exp(axis[0]))) for axis in self.axes)
+
+    @cached_property
     def offsets(self) -> tuple[int, ...]:
         """Distance of each corner of a box from its lowest, in elements; the last axis fastest."""
         strides = np.cumprod([1, *reversed(self.logs.shape[1:])])[::-1]

@@ -187,6 +187,24 @@ def test_where_kernels_follow_waves_a_wave_that_is_not_full_costs_time() -> None
     assert edge == pytest.approx(2 * 1152 * 2**20 / 5e11)
 
 
+def test_fewer_rows_never_take_longer_on_a100() -> None:
+    known = packaged_catalog()
+    chip = known.tables["accelerator"]["A100 SXM 80GB"]
+    values = {
+        **VALUES,
+        "matrix_flops_per_second": chip["bf16_flops_per_second"],
+        "num_sms": 108,
+        "hbm_bytes_per_second": chip["hbm_bytes_per_second"],
+        "small_tile_efficiency": 0.7,
+    }
+    rows = np.array([8.0, 16.0, 64.0, 128.0, 256.0])
+    found = MeasuredProducts(known, "A100 SXM 80GB").seconds(
+        rows, 3072.0, 4096.0, 1.0, values, low=False
+    )
+    assert (np.diff(found) >= 0).all()
+    assert found[0] < 1e-4
+
+
 def test_no_product_is_shorter_than_the_shortest_measured() -> None:
     assert seconds(catalog(), 1.0, 1.0, 1.0) == pytest.approx(2**31 / 5e11)
 
