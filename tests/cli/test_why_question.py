@@ -141,3 +141,18 @@ def test_a_word_of_a_layout_is_spelt_out_as_a_pair(
     code, out, err = warehouse("why", *LARGE, word)
     assert (code, out) == (2, "")
     assert err.splitlines()[-1] == f"hint: write {pair}"
+
+
+def test_a_rate_of_an_own_system_in_another_unit_is_questioned(warehouse: Command) -> None:
+    rates = ("vector_flops_per_second=78e12", "hbm_bytes=80e9", "hbm_bytes_per_second=2e12")
+    links = ("nvlink_bytes_per_second=3e11", "network_bytes_per_second=25e9", "nics_per_gpu=1")
+    rest = ("nvlink_efficiency=0.7", "network_efficiency=0.7", "flops_efficiency=0.8")
+    waits = ("nvlink_latency_seconds=1e-6", "network_latency_seconds=1e-6", "launch_seconds=1e-6")
+    layout = ("--model", "gpt3_175B", "num_gpus=64", "nvlink_size=8", "tensor_parallel=8")
+    given = (*layout, *rates, *links, *rest, *waits, "matrix_flops_per_second=312")
+    code, out, _ = warehouse("why", "--estimator", "roofline", *given)
+    assert code == 0
+    assert (
+        "`matrix_flops_per_second` 312 is less than a tenth of the smallest known, 125.0 TFLOP/s "
+        "(V100 SXM2): the number is in base units\n"
+    ) in out

@@ -56,7 +56,7 @@ def questioned_attributes(
             yield f"{said} is {times:,.3g} times the largest known, {most} ({largest}): {unit}"
         elif number < known[least] / FAR:
             yield (
-                f"{said} is less than a tenth of the smallest known, "
+                f"`{name}` {number:g} is less than a tenth of the smallest known, "
                 f"{in_words(name, known[least])} ({least}): {unit}"
             )
         own = known.get(str(values.get("accelerator")))
