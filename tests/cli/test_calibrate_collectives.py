@@ -28,7 +28,7 @@ def share(gpus: int) -> float:
 
 
 def gather(gpus: int, size: int, fixed: float = 1, hop: float = 1, moved: float = 1) -> float:
-    """Return the seconds of a gather whose parts take so many times as long as those of H100."""
+    """Return the seconds of a gather: each part of H100's time is multiplied by its factor."""
     rate = LINK * EFFICIENCY * share(gpus)
     sent = (gpus - 1) / gpus * size
     return fixed * FIXED + hop * (gpus - 1) * HOP + moved * sent / rate

@@ -49,7 +49,7 @@ def test_defaults_are_those_of_the_recipe(
     assert found["overlapped_expert_fraction"] == hidden
 
 
-def test_a_recipe_gives_one_problem_whatever_is_recomputed() -> None:
+def test_all_recomputations_of_a_recipe_are_one_problem() -> None:
     """A search has a cell for each recomputation, and ranks the layouts of one problem."""
     cases = [key for key in CATALOG.tables["expert_default"] if " until " not in key]
     names = ("framework", "accelerator", "model", "number_recipe")

@@ -9,11 +9,11 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from warehouse.ask.names import name_meant, spellings
+from warehouse.ask.study_filter import study_filter
 from warehouse.database.kept import keep_view
 from warehouse.database.narrow import narrow_to_stored_best
 from warehouse.database.summaries import summary_of
 from warehouse.errors import InputError
-from warehouse.studies.stored import problems_of_study, stored_study
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -270,12 +270,11 @@ def _asked_problems(connection: DuckDBPyConnection, runs: RunQuery) -> list[int]
     found = _problems_of_length(connection, runs.seq_len)
     if runs.study is None:
         return found
-    name = stored_study(connection, runs.study, "--study")
-    of_study = problems_of_study(connection, name)
-    kept = [problem for problem in of_study if runs.seq_len is None or problem in found]
+    study = study_filter(connection, runs.study)
+    kept = study.problems if runs.seq_len is None else study.problems.intersection(found)
     if not kept:
-        raise InputError(f'`--study` "{name}": it has no such run', "leave a filter out")
-    return kept
+        raise InputError(f'`--study` "{study.name}": it has no such run', "leave a filter out")
+    return sorted(kept)
 
 
 def _problems_of_length(connection: DuckDBPyConnection, seq_len: int | None) -> list[int]:

@@ -85,12 +85,15 @@ def check_prices(connection: DuckDBPyConnection, prices: Iterable[float]) -> Non
     InputError
         If there is one; the error names the published price.
     """
-    for price in prices:
-        query = (
-            "select on_demand_usd_per_gpu_hour, hardware, vendor from gpu_hour_price "
-            "where on_demand_usd_per_gpu_hour is not null order by all desc limit 1"
-        )
-        (most, hardware, vendor) = connection.execute(query).fetchall()[0]
+    asked = list(prices)
+    if not asked:
+        return
+    query = (
+        "select on_demand_usd_per_gpu_hour, hardware, vendor from gpu_hour_price "
+        "where on_demand_usd_per_gpu_hour is not null order by all desc limit 1"
+    )
+    [(most, hardware, vendor)] = connection.execute(query).fetchall()
+    for price in asked:
         if price > FAR * most:
             raise InputError(
                 f"`--price` {price:g} is more than {FAR} times the dearest published price of an "

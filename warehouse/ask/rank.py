@@ -12,8 +12,8 @@ from estimators.columns import COLUMNS, LAYOUT_COLUMNS
 from estimators.columns.schedule import SCHEDULE
 from estimators.contract import variant_name
 from estimators.names import did_you_mean
-from warehouse.ask.asked_study import AskedStudy, asked_study
 from warehouse.ask.names import Filters, is_known_name, name_meant, with_known_names
+from warehouse.ask.study_filter import StudyFilter, study_filter
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.current import CURRENT_CELL, EVALUATED
 from warehouse.database.kept import keep_view
@@ -146,7 +146,7 @@ def _answering(
     asked: Filters,
     estimator: str | None,
     variant: str | None,
-    study: AskedStudy | None,
+    study: StudyFilter | None,
 ) -> _Asked:
     """Return the filters with the estimator that answers: the first that has a problem of them."""
     of_estimator = {} if estimator is None else {"estimator": summary_of(estimator).name}
@@ -218,7 +218,7 @@ def asked_ranking(
         If no estimator has the variant.
     """
     keep_view(connection, CURRENT_CELL)
-    of_study = None if study is None else asked_study(connection, study)
+    of_study = None if study is None else study_filter(connection, study)
     if of_study is not None:
         estimator = estimator or of_study.estimator
         variant = variant or of_study.variant
@@ -497,7 +497,7 @@ def _stored(connection: DuckDBPyConnection, names: Iterable[str]) -> list[Record
 
 
 def _passing(
-    stored: Sequence[Record], filters: Filters, study: AskedStudy | None = None
+    stored: Sequence[Record], filters: Filters, study: StudyFilter | None = None
 ) -> set[int]:
     """Return the problems among `stored`, those of `study` alone, that pass the filters.
 

@@ -60,12 +60,3 @@ def stored_study(connection: DuckDBPyConnection, asked: str, option: str = "stud
         known = f"stored: {'; '.join(names[:20]) or 'none'}{'; ...' if len(names) > 20 else ''}"
         raise InputError(f'`{option}` "{asked}": no study of that name is stored', near or known)
     return found
-
-
-def problems_of_study(connection: DuckDBPyConnection, study: str) -> list[int]:
-    """Return the ids of the problems that a study asks for, in order."""
-    query = (
-        "select distinct problem_id from study_cell inner join cell using (cell_id) "
-        "where study = ? order by problem_id"
-    )
-    return [problem for (problem,) in connection.execute(query, [study]).fetchall()]

@@ -1,4 +1,4 @@
-"""A stored study whose problems alone are asked about."""
+"""`--study`: only the problems of one stored study."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 
-class AskedStudy(NamedTuple):
+class StudyFilter(NamedTuple):
     """A stored study: its problems, its estimator, and its variant where it has one alone."""
 
     name: str
@@ -20,8 +20,8 @@ class AskedStudy(NamedTuple):
     variant: str | None
 
 
-def asked_study(connection: DuckDBPyConnection, asked: str) -> AskedStudy:
-    """Return the stored study of a name.
+def study_filter(connection: DuckDBPyConnection, asked: str) -> StudyFilter:
+    """Return the problems of the stored study that a name means.
 
     Raises
     ------
@@ -39,4 +39,4 @@ def asked_study(connection: DuckDBPyConnection, asked: str) -> AskedStudy:
         raise InputError(f'`--study` "{name}": none of its cells is stored', hint)
     problems, estimators, variants = ({*values} for values in zip(*cells, strict=True))
     only = variants.pop() if len(variants) == 1 else None
-    return AskedStudy(name, frozenset(problems), estimators.pop(), only)
+    return StudyFilter(name, frozenset(problems), estimators.pop(), only)
