@@ -101,7 +101,7 @@ def test_the_fastest_stored_layout_is_explained(warehouse: Command, tmp_path: Pa
     study = tmp_path / "study.toml"
     study.write_text(
         'name = "one"\nestimator = "training_step"\n[space]\nmodel = "llama3_8B"\n'
-        'accelerator = "H100 SXM 80GB"\nnum_gpus = 16\nglobal_batch_size = 64\n'
+        'accelerator = "H100 SXM 80GB"\nnum_gpus = [16, 32]\nglobal_batch_size = 64\n'
     )
     database = tmp_path / "w.duckdb"
     assert warehouse("sweep", study, "--db", database)[0] == 0
@@ -121,13 +121,21 @@ def test_the_fastest_stored_layout_is_explained(warehouse: Command, tmp_path: Pa
     code, known, _ = warehouse("explain", "model=llama3_8B", "num_gpus=16", *pinned)
     constants = {one["name"]: one for one in json.loads(known)["constants"]}
     assert constants["hbm_efficiency"]["source"] == "given"
-    query = "select min(step_seconds) as least from configuration_rank where rank_by_time = 1"
+    query = "select step_seconds as least from configuration_rank where rank_by_time = 1"
+    query += " and num_gpus = 16"
     code, least, _ = warehouse("sql", query, "--format", "json", "--db", database)
     assert json.loads(out)["step_seconds"] == pytest.approx(json.loads(least)[0]["least"])
     spelt = warehouse(
         "explain", "model=LLAMA3 8b", "num_gpus=16", "--best", "--json", "--db", database
     )
     assert spelt == (0, out, "")
+    code, out, err = warehouse("explain", "model=llama3_8B", "--best", "--db", database)
+    assert (code, "stored problems differ in num_gpus; this one has" in err) == (0, True)
+    assert "num_gpus 32" in err
+    code, out, err = warehouse(
+        "explain", "model=llama3_8B", "num_gpus=16", "--best", "--db", database
+    )
+    assert (code, "stored problems differ" in err) == (0, False)
     code, out, err = warehouse("explain", "model=gpt3", "--best", "--db", database)
     assert (code, out) == (3, "")
     assert "no stored configuration" in err

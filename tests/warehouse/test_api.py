@@ -123,6 +123,19 @@ def test_a_rank_is_that_of_the_command(reader: Warehouse) -> None:
     assert frame.schema["step_seconds"] == pl.Float64
 
 
+@pytest.mark.filterwarnings("ignore:left out")
+def test_a_study_keeps_its_problems_alone(reader: Warehouse) -> None:
+    name = reader.sql("select study from study where estimator = 'roofline' order by all")[0, 0]
+    ranked = reader.rank(study=name, top=1)
+    rows = document("rank", "--study", name, "--top", 1, "--db", reader.path)
+    assert ranked.drop("estimator", "variant").to_dicts() == rows
+    costs = reader.cost(study=name, tokens="300G", price=2.0)
+    assert costs["estimator"].unique().to_list() == ["roofline"]
+    assert reader.cost(tokens="300G", price=2.0)["estimator"].n_unique() > 1
+    energies = reader.energy(study=name, tokens="300G", carbon=0.1)
+    assert energies["estimator"].unique().to_list() == ["roofline"]
+
+
 @pytest.mark.long
 def test_a_plan_is_that_of_the_command(reader: Warehouse) -> None:
     run = reader.plan(**FLAGSHIP)

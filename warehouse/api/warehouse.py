@@ -198,6 +198,7 @@ class Warehouse(DatabaseFile):
         num_clusters: int | None = None,
         global_batch_size: int | None = None,
         strategy: str | None = None,
+        study: str | None = None,
         estimator: str | None = None,
         variant: str | None = None,
         by: str = "step_seconds",
@@ -213,8 +214,10 @@ class Warehouse(DatabaseFile):
         model, accelerator, num_gpus, nvlink_size, num_clusters, global_batch_size, strategy
             Values that a problem must have; names in any spelling. With a strategy layouts are
             ranked within it.
+        study
+            Name of a stored study: only its problems. Other stored layouts of them compete as well.
         estimator
-            Its name; None: the most detailed one that has rows of what is asked.
+            Its name; None: the study's, or the most detailed one that has rows of what is asked.
         variant
             ``published``, ``corrected`` or errata such as ``R2,R4``; None: corrected, or published
             where the estimator has no mends.
@@ -254,7 +257,13 @@ class Warehouse(DatabaseFile):
         top = given_values(top=top).get("top")
         with self._reading() as connection:
             filters, found = asked_ranking(
-                connection, asked, estimator=estimator, variant=variant, top=top, by=by
+                connection,
+                asked,
+                estimator=estimator,
+                variant=variant,
+                top=top,
+                by=by,
+                study=study,
             )
         frame = frame_of_rows(found.columns, found.rows)
         named = [pl.lit(filters[name]).alias(name) for name in ("estimator", "variant")]
@@ -271,6 +280,7 @@ class Warehouse(DatabaseFile):
         estimator: str | None = None,
         variant: str | None = None,
         identity: int | None = None,
+        study: str | None = None,
         price: float | Sequence[float] | None = None,
         year: int | None = None,
         all_years: bool = False,
@@ -289,6 +299,8 @@ class Warehouse(DatabaseFile):
             Tokens of every run, such as 15e12 or "15T"; None: each run's own.
         identity
             Id of a cell or of a problem: only its runs.
+        study
+            Name of a stored study: only the runs of its problems.
         price
             USD of an hour of one GPU, instead of published prices; of several the rows of each.
         year, all_years
@@ -331,6 +343,7 @@ class Warehouse(DatabaseFile):
             estimator=estimator,
             variant=variant,
             identity=identity,
+            study=study,
             electricity_price=electricity_price,
             watts=watts,
         )
@@ -350,6 +363,7 @@ class Warehouse(DatabaseFile):
         estimator: str | None = None,
         variant: str | None = None,
         identity: int | None = None,
+        study: str | None = None,
         carbon: float | str | Sequence[float | str] | None = None,
         all_powers: bool = False,
         goodput: float | str | None = None,
@@ -361,7 +375,7 @@ class Warehouse(DatabaseFile):
 
         Parameters
         ----------
-        model, accelerator, num_gpus, seq_len, tokens, estimator, variant, identity
+        model, accelerator, num_gpus, seq_len, tokens, estimator, variant, identity, study
             As `cost` takes them.
         carbon
             kg CO2e of a kWh, or a grid of table grid_carbon by any of its names; of several the
@@ -402,6 +416,7 @@ class Warehouse(DatabaseFile):
             estimator=estimator,
             variant=variant,
             identity=identity,
+            study=study,
             electricity_price=electricity_price,
             watts=watts,
         )

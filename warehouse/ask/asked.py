@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from estimators import registry
 from estimators.contract import RefusedError
 from warehouse.ask.defaults import with_model_hint
-from warehouse.ask.explain import best_configuration, explain, require_formulas
+from warehouse.ask.explain import (
+    best_configuration,
+    differing_columns,
+    explain,
+    require_formulas,
+)
+from warehouse.ask.rank import PROBLEM_NAMES, QUESTION
 from warehouse.ask.why import completed, diagnose, require_layouts
 from warehouse.database.connection import open_for_read
 from warehouse.evaluate.one import read_pairs, show_configuration
@@ -109,14 +116,17 @@ def asked_explanation(
     mends = mends_of_options(chosen, variant, mend)
     if profile is not None:
         given.setdefault("profile", profile)
-    configuration = given
+    configuration: Mapping[str, str] = given
+    differing: tuple[str, ...] = ()
     if best:
         with open_for_read(database) as connection:
             configuration = best_configuration(connection, chosen, given)
+            names = (*PROBLEM_NAMES, *QUESTION)
+            differing = differing_columns(connection, chosen, given, names)
     known = profiled_catalog(database, chosen, profile, _defined(database, configuration, catalog))
     # stored constants that equal the defaults are defaults: only what the user gives is certain
     shown = show_configuration(chosen, relation, configuration, mends, known, given)
-    return explain(shown, known, given)
+    return replace(explain(shown, known, given), differing=differing)
 
 
 def _defined(

@@ -27,6 +27,7 @@ from estimators.interval import (
 )
 from estimators.limits import limits_of
 from warehouse.ask.names import with_known_names
+from warehouse.database.current import CURRENT_CELL
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError, require_capability
 from warehouse.evaluate.inputs import input_names
@@ -110,6 +111,8 @@ class Explanation:
         Interval of the step's seconds; see `estimators.interval`.
     extreme
         Step seconds with every constant at its fast end, and at its slow end.
+    differing
+        Columns in which the stored problems differ that the layout is the fastest of.
     """
 
     shown: Shown
@@ -118,6 +121,7 @@ class Explanation:
     sensitivities: tuple[Sensitivity, ...]
     likely: tuple[float, float]
     extreme: tuple[float, float]
+    differing: tuple[str, ...] = ()
 
     @property
     def changes(self) -> list[Change]:
@@ -340,23 +344,15 @@ def best_configuration(
     """
     relation = estimator.relations[0]
     view = f"current_{relation.name}"
-    described = connection.execute(f"describe {quoted(view)}").fetchall()
-    types = {str(row[0]): str(row[1]) for row in described}
-    values = read_values(relation, {name: given[name] for name in given if name in types})
-    texts = {
-        name: value
-        for name, value in values.items()
-        if isinstance(value, str) and name in estimator.problem_columns
-    }
-    known = with_known_names(connection, {**texts, "estimator": estimator.name})
-    values |= {name: known[name] for name in texts}
-    where = " and ".join(f"{quoted(name)} = cast(? as {types[name]})" for name in values)
+    types = _types(connection, view)
+    values = _stored_values(connection, estimator, given, types)
+    where = _where(values, types)
     names = [name for name in input_names(estimator, relation) if name in types]
     memory = " + ".join(quoted(part) for part in estimator.memory_parts)
     fits = f"{memory} <= hbm_bytes" if memory else "true"
     query = (
         f"select {', '.join(quoted(name) for name in names)}, {fits} from {quoted(view)} "
-        f"where {where or 'true'} order by {fits} desc, step_seconds limit 1"
+        f"where {where} order by {fits} desc, step_seconds limit 1"
     )
     rows = connection.execute(query, list(values.values())).fetchall()
     if not rows:
@@ -372,3 +368,58 @@ def best_configuration(
         for name, value in zip(names, found, strict=False)
         if value is not None
     }
+
+
+def differing_columns(
+    connection: DuckDBPyConnection,
+    estimator: Estimator,
+    given: Mapping[str, str],
+    names: Sequence[str],
+) -> tuple[str, ...]:
+    """Return those of `names` in which the stored problems with the given values differ.
+
+    Raises
+    ------
+    RefusedError
+        If a column cannot hold a value.
+    """
+    types = _types(connection, "problem")
+    values = _stored_values(connection, estimator, given, types)
+    names = [name for name in names if name in estimator.problem_columns]
+    counts = ", ".join(f"count(distinct {quoted(name)})" for name in names)
+    query = (
+        f"select {counts} from problem where {_where(values, types)} and problem_id in"
+        f" (select problem_id from {CURRENT_CELL} where estimator = ?)"
+    )
+    [found] = connection.execute(query, [*values.values(), estimator.name]).fetchall()
+    return tuple(name for name, number in zip(names, found, strict=True) if number > 1)
+
+
+def _types(connection: DuckDBPyConnection, table: str) -> dict[str, str]:
+    described = connection.execute(f"describe {quoted(table)}").fetchall()
+    return {str(row[0]): str(row[1]) for row in described}
+
+
+def _stored_values(
+    connection: DuckDBPyConnection,
+    estimator: Estimator,
+    given: Mapping[str, str],
+    types: Mapping[str, str],
+) -> dict[str, Scalar]:
+    """Return the given values of the columns in `types`, names as they are stored."""
+    values = read_values(
+        estimator.relations[0], {name: given[name] for name in given if name in types}
+    )
+    texts = {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, str) and name in estimator.problem_columns
+    }
+    known = with_known_names(connection, {**texts, "estimator": estimator.name})
+    return {**values, **{name: known[name] for name in texts}}
+
+
+def _where(values: Mapping[str, Scalar], types: Mapping[str, str]) -> str:
+    """Return a condition with a parameter for each value."""
+    conditions = [f"{quoted(name)} = cast(? as {types[name]})" for name in values]
+    return " and ".join(conditions) or "true"

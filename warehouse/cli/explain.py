@@ -103,6 +103,9 @@ def _headline(found: Explanation) -> list[str]:
         f"step {found.step_seconds:.4g} s; {likely} s nine times in ten, by independent errors of "
         f"the constants; {extreme} s with all of them at one end",
         ", ".join(figures),
+        f"stored problems differ in {', '.join(found.differing)}; this one has the shortest step"
+        if found.differing
+        else "",
     ]
     return [line for line in lines if line]
 
