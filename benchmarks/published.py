@@ -100,6 +100,10 @@ CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
         "copies of queries that share a key (`copies_grouped_queries` false)",
         {"copies_grouped_queries": False},
     ),
+    (
+        "products that run in two waves beside NCCL (`overlap_slowdown` 1)",
+        {"overlap_slowdown": 1.0},
+    ),
 )
 """Part of the model that version 1 did not have -> the inputs without it."""
 

@@ -239,6 +239,14 @@ CONSTANTS = (
     ),
     latency("collective_seconds", "Fixed cost of a collective operation, besides its hops"),
     fraction("communication_sm_fraction", "Share of the multiprocessors that transfers occupy"),
+    Column(
+        "overlap_slowdown",
+        "float",
+        "",
+        "Seconds of products beside an exchange of NCCL over those alone, at least",
+        minimum=1,
+        maximum=10,
+    ),
     fraction(
         "tensor_exchange_sm_fraction",
         "Share of the multiprocessors that tensor exchanges occupy where they travel in pieces",

@@ -16,9 +16,10 @@ FORMULAS: dict[str, Formula] = {
     "gemm_seconds": Formula(
         "microbatches x layers x ((sum over products of [max(2 M N K / (peak x gemm_efficiency x "
         "tiles x K / (K + gemm_half_depth)), bytes / memory) + launch_seconds]) / clock + "
-        "communication_sm_fraction x hidden); products: forward and both gradients; tiles: share "
-        "of full tiles and waves; hidden: seconds of transfers behind them, those of tensor "
-        "exchanges in pieces times tensor_exchange_sm_fraction instead; where `kernels` names an "
+        "lost x hidden); products: forward and both gradients; tiles: share "
+        "of full tiles and waves; hidden: seconds of transfers behind them; lost: "
+        "communication_sm_fraction, of tensor exchanges in pieces tensor_exchange_sm_fraction, of "
+        "other tensor exchanges at least 1 - 1 / overlap_slowdown; where `kernels` names an "
         "accelerator each product takes its time in table matrix_product_rate over "
         "product_rate_factor instead; experts: a product each",
         "NVIDIA Matrix Multiplication Background User's Guide; roofline; "
@@ -127,8 +128,8 @@ FORMULAS: dict[str, Formula] = {
         "arXiv 2104.04473 sections 2.2 and 4.1; agrees with a simulation of the schedule",
     ),
     "data_comm_seconds": Formula(
-        "reduces x gradients + gathers x weights + copies - (1 - communication_sm_fraction) x "
-        "hidden + tied + 3 (collective_seconds + 2 hops); gradients: an all-reduce over the "
+        "reduces x gradients + gathers x weights + copies - (1 - lost) x hidden + "
+        "tied + 3 (collective_seconds + 2 hops); gradients: an all-reduce over the "
         "replicas (ZeRO 0), or a reduce-scatter, for each microbatch from ZeRO 2 on; weights: an "
         "all-gather a step (ZeRO 1, 2), two a microbatch (ZeRO 3; fewer where a program keeps "
         "them); copies: of shards by the host; hidden: transfers that may overlap and fit behind "
@@ -136,9 +137,11 @@ FORMULAS: dict[str, Formula] = {
         "last chunk's: at least 1 / chunks; what is before it fits behind (chunks - 1) x "
         "min(stages, microbatches) backward passes of a chunk), the first bucket of weights, and "
         "of ZeRO 3 a layer a pass; tied: a shared embedding's gradients between first and last "
-        "stage; hops: of an all-reduce over all GPUs, of norms and of the norm of the gradients",
+        "stage; hops: of an all-reduce over all GPUs, of norms and of the norm of the gradients; "
+        "lost: max(communication_sm_fraction, 1 - 1 / overlap_slowdown)",
         "arXiv 1910.02054 section 7; Megatron-LM @d98e8a64 megatron/core/pipeline_parallel/"
-        "schedules.py lines 1219 to 1456; PyTorch FSDP Notes; nanotron @0e0a27ea trainer.py",
+        "schedules.py lines 1219 to 1456; PyTorch FSDP Notes; nanotron @0e0a27ea trainer.py; "
+        "pytorch/pytorch issue 143988",
     ),
     "bubble_seconds": Formula(
         "(stages - 1) x stage / chunks; stage: seconds of a microbatch in one before the last; "

@@ -153,3 +153,17 @@ def neighbour_seconds(group: Group, volume: Any, values: Values) -> Any:
         is_inside, values["nvlink_latency_seconds"], values["network_latency_seconds"]
     )
     return np.where(group.size > 1, volume / rate + latency, 0.0)
+
+
+def lost_share(values: Values) -> Any:
+    """Return the seconds that products lose to a second of NCCL's transfers beside them.
+
+    Transfers take multiprocessors. Products whose blocks have their tiles beforehand, one block a
+    multiprocessor, run the blocks without one in a second wave: all of them take up to twice as
+    long (`overlap_slowdown`), however few multiprocessors are taken.
+
+    Source: pytorch/pytorch issue 143988 and pull request 144974; NVIDIA CUTLASS documentation,
+    Blackwell Cluster Launch Control (static and dynamic scheduler).
+    """
+    waves = 1.0 - 1.0 / values["overlap_slowdown"]
+    return np.maximum(values["communication_sm_fraction"], waves)

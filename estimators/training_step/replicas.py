@@ -159,7 +159,7 @@ def units(share: Share, group: Mapping[str, Group], values: Values) -> Units:
 def exchange_seconds(zero_stage: int, exchange: Exchange, values: Values, window: Window) -> Any:
     """Return the seconds that a step waits for its replicas under ZeRO stage 0, 1 or 2.
 
-    Hidden transfers occupy multiprocessors: the time that arithmetic loses to them is included.
+    Hidden transfers slow arithmetic (`network.lost_share`): the time that it loses is included.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def exchange_seconds(zero_stage: int, exchange: Exchange, values: Values, window
     after = exchange.scattered if zero_stage else exchange.reduced
     if zero_stage == 1:
         after = np.where(values["reduces_all_gradients"], exchange.reduced, after)
-    taken = 1 - values["communication_sm_fraction"]
+    gained = 1 - network.lost_share(values)
     overlap = values["gradient_overlap_fraction"]
     if zero_stage:
         overlap = np.where(values["waits_for_sharded_gradients"], 0.0, overlap)
@@ -177,13 +177,13 @@ def exchange_seconds(zero_stage: int, exchange: Exchange, values: Values, window
         # for each microbatch, beside its own backward pass
         last = np.maximum(exchange.call, exchange.embedding)
         hidden = np.minimum(overlap * after * (1 - last), window.backward * (1 - exchange.call))
-        waits = window.microbatches * (after - taken * hidden)
+        waits = window.microbatches * (after - gained * hidden)
     else:
-        waits = after - taken * _behind_backward(overlap, after, exchange, values, window)
+        waits = after - gained * _behind_backward(overlap, after, exchange, values, window)
     if zero_stage == 0:
         return waits
     hidden = _behind_forward(exchange, values, window)
-    return waits + exchange.gathered + exchange.copied - taken * hidden
+    return waits + exchange.gathered + exchange.copied - gained * hidden
 
 
 def _behind_backward(
@@ -258,8 +258,8 @@ def unit_seconds(each: Units, values: Values, window: Window) -> Any:
         + each.vocabulary_scattered
     )
     times = np.where(once > 0, 1.0, window.microbatches)
-    taken = 1 - values["communication_sm_fraction"]
-    return times * (whole - taken * (layers - 1) * behind)
+    gained = 1 - network.lost_share(values)
+    return times * (whole - gained * (layers - 1) * behind)
 
 
 def _both(

@@ -235,7 +235,8 @@ def waits(
     exchange = transfers.expert._asdict()
     taken, found = values["communication_sm_fraction"], {}
     # pieces travel through copy engines and a few multiprocessors, not through NCCL's kernels
-    by_pieces = np.where(transfers.pieces > 0, values["tensor_exchange_sm_fraction"], taken)
+    by_nccl = network.lost_share(values)
+    by_pieces = np.where(transfers.pieces > 0, values["tensor_exchange_sm_fraction"], by_nccl)
     # tokens of one microbatch travel beside arithmetic of the other pass of another one, as far as
     # that hides no other transfer
     work = {

@@ -98,6 +98,12 @@ def test_tensor_exchanges_in_pieces_slow_products_by_their_own_share() -> None:
     free, taken = step_with(whole, {}, occupied)
     slowed = taken["gemm_seconds"] - free["gemm_seconds"]
     assert slowed == pytest.approx(4 * 0.5 * 4 * exchange)
+    # Products that take 1.6 times as long beside NCCL lose 1 - 1 / 1.6 of it, those in pieces none.
+    waves = {"overlap_slowdown": 1.6}
+    for given, lost in ((whole, 0.375), (split, 0.0)):
+        free, taken = step_with(given, {}, waves)
+        slowed = taken["gemm_seconds"] - free["gemm_seconds"]
+        assert slowed == pytest.approx(4 * lost * 4 * exchange)
 
 
 def _whole(rate: float) -> float:

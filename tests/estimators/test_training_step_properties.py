@@ -273,6 +273,16 @@ def test_transfers_that_take_fewer_multiprocessors_never_make_a_step_slower(
     assert_never_more(after["step_seconds"], before["step_seconds"], layouts)
 
 
+@examples(20)
+@given(problem=PROBLEM, slow=st.floats(1, 2), share=st.floats(0, 1))
+def test_products_that_lose_less_to_transfers_never_make_a_step_slower(
+    problem: Problem, slow: float, share: float
+) -> None:
+    slower = {**problem, **SHOWN, "overlap_slowdown": slow}
+    layouts, before, after = both(slower, overlap_slowdown=1 + share * (slow - 1))
+    assert_never_more(after["step_seconds"], before["step_seconds"], layouts)
+
+
 @examples(40)
 @given(problem=PROBLEM, name=st.sampled_from([*KEPT]), factor=st.floats(0, 1))
 def test_smaller_copies_never_take_more_memory_and_change_no_time(

@@ -66,6 +66,7 @@ IDEAL: dict[str, Any] = {
     "flash_backward_efficiency": 1.0,
     "collective_seconds": 0.0,
     "communication_sm_fraction": 0.0,
+    "overlap_slowdown": 1.0,
     "tensor_exchange_sm_fraction": 0.0,
     "gradient_overlap_fraction": 0.0,
     "parameter_overlap_fraction": 0.0,
