@@ -49,8 +49,8 @@ RECORD = (
         "sibling",
         "int",
         "",
-        "Place of a cell among its siblings, the cells that answer the same question: the whole "
-        "space first",
+        "Place of a cell among its siblings, the cells in force that answer the same question: "
+        "the whole space first. NULL: a newer version replaces the cell, and views do not show it",
         storage="BIGINT",
         minimum=1,
     ),

@@ -5,10 +5,10 @@
 with in_force as (
     select stored_best.*
     from stored_best
-    semi join cell_state
+    semi join current_cell
         on
-            stored_best.cell_id = cell_state.cell_id
-            and stored_best.sibling_record = cell_state.sibling_record
+            stored_best.cell_id = current_cell.cell_id
+            and stored_best.sibling_record = current_cell.sibling_record
 ),
 
 layouts as (

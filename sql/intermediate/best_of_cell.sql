@@ -7,10 +7,10 @@
 with found as (
     select stored_best.*
     from stored_best
-    inner join cell_state
+    inner join current_cell
         on
-            stored_best.cell_id = cell_state.cell_id
-            and stored_best.sibling_record = cell_state.sibling_record
+            stored_best.cell_id = current_cell.cell_id
+            and stored_best.sibling_record = current_cell.sibling_record
     union all by name
     select *
     from unstored_best

@@ -5,13 +5,13 @@
 -- not show layouts of earlier siblings. Usually no cell is left, and no row is read.
 with unstored as (
     select
-        cell_state.cell_id,
-        cell_state.sibling_record
-    from cell_state
+        current_cell.cell_id,
+        current_cell.sibling_record
+    from current_cell
     anti join stored_best
         on
-            cell_state.cell_id = stored_best.cell_id
-            and cell_state.sibling_record = stored_best.sibling_record
+            current_cell.cell_id = stored_best.cell_id
+            and current_cell.sibling_record = stored_best.sibling_record
 ),
 
 layouts as (

@@ -106,6 +106,7 @@ def clock_going_back(campaign: Campaign, outcome: Outcome) -> None:
 def _stale(database: Path) -> int:
     with open_as_it_is(database) as connection:
         query = (
-            "select count(*) from cell_state anti join stored_best using (cell_id, sibling_record)"
+            "select count(*) from current_cell"
+            " anti join stored_best using (cell_id, sibling_record)"
         )
         return int(connection.execute(query).fetchall()[0][0])

@@ -14,6 +14,7 @@ import duckdb
 import pytest
 
 from warehouse.database.connection import open_for_read, open_for_write
+from warehouse.database.in_force import mark
 
 SHELL = Path(sys.executable).parent / "duckdb"
 COLUMNS = (
@@ -54,6 +55,7 @@ def ranked_file(empty_warehouse: Path, tmp_path_factory: pytest.TempPathFactory)
     shutil.copyfile(empty_warehouse, path)
     with open_for_write(path) as connection:
         connection.execute(PROBLEMS)
+        mark(connection)
     return path
 
 
@@ -100,12 +102,13 @@ def test_the_shell_of_duckdb_1_ranks_the_same(
 
 
 def rows_in_windows(connection: duckdb.DuckDBPyConnection, query: str) -> int:
-    """Return the most rows that one window of the query has to sort, counted while it runs."""
+    """Return the most rows that a window of the query has to sort, counted while it runs."""
     plan = connection.execute(f"explain (analyze, format json) {query}").fetchall()[0][1]
     nodes: list[dict[str, Any]] = json.loads(plan)["operator"]
     for node in nodes:  # grows while it is walked
         nodes.extend(node.get("children", []))
-    return max(int(node["intermediate_rows"]) for node in nodes if "WINDOW" in node["type"])
+    windows = [node for node in nodes if "WINDOW" in node["type"]]
+    return max((int(node["intermediate_rows"]) for node in windows), default=0)
 
 
 RANKS = "select rank_by_time from configuration_rank"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import duckdb
 import pytest
 
+from warehouse.database.in_force import mark
+
 
 @pytest.mark.parametrize(
     ("call", "told"),
@@ -46,6 +48,7 @@ def test_an_argument_out_of_its_limits_is_told(
         "insert into cluster_compute_row (cell_id, global_batch_tokens, mfu, num_steps, num_gpus,"
         " training_seconds) values (1, 1e6, 0.5, 10, 8, 100)"
     )
+    mark(scratch)
     with pytest.raises(duckdb.Error, match="must be") as caught:
         scratch.execute(f"from {call}").fetchall()
     assert told in str(caught.value)

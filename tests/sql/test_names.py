@@ -11,6 +11,7 @@ import duckdb
 import pytest
 
 from tests.sql.test_sql_cases import CASES, fill
+from warehouse.database.in_force import mark
 
 SHELL = Path(sys.executable).parent / "duckdb"
 KINDS = "names no model or accelerator or problem or cell that is stored or known"
@@ -48,6 +49,7 @@ def filled(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     """Store the problems and layouts of the case `compare`."""
     for table in ("problem", "cell", "roofline", "pipeline"):
         fill(connection, table, CASES / "compare" / f"{table}.csv")
+    mark(connection)
     return connection
 
 

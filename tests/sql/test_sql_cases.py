@@ -4,7 +4,8 @@ A case is a directory of this one, named after the view or check: a CSV for each
 `expected.csv` with the rows it must give in the columns that matter, and `notes.md` with the
 arithmetic where it is not obvious; `arguments.txt` has those of a table macro. Each further call of
 a macro over the same tables is a pair `arguments_<call>.txt`, `expected_<call>.csv`. Tables without
-a CSV are as in a new warehouse. A new case needs no Python.
+a CSV are as in a new warehouse. The cells in force are marked as a command that stores cells does,
+unless `cell.csv` has the marks. A new case needs no Python.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from estimators.registry import all_estimators
 from tests.shared import Shared
 from warehouse.database import resources
 from warehouse.database.connection import open_for_read
+from warehouse.database.in_force import MARKS, mark_sql
 from warehouse.database.sql_text import literal
 from warehouse.database.views import LAYERS, checks
 
@@ -90,6 +92,9 @@ def case_sql(connection: duckdb.DuckDBPyConnection, name: str) -> tuple[str, str
     paths = sorted((CASES / view).glob("*.csv"))
     tables = [path for path in paths if not path.stem.startswith("expected")]
     filled = "".join(filling(connection, path.stem, path) for path in tables)
+    cells = CASES / view / "cell.csv"
+    if cells in tables and not {*MARKS} <= {*read(cells)[0]}:
+        filled += f"{mark_sql(all_estimators())};\n"
     columns = ", ".join(read(expected)[0])
     texts = {check.name: f"({check.sql})" for check in CHECKS}
     call = f"{view}({arguments.read_text().strip()})" if arguments.exists() else view

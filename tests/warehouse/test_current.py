@@ -14,6 +14,7 @@ import pytest
 
 from tests.toy_estimator import TOY
 from warehouse.database.empty import in_memory
+from warehouse.database.in_force import mark
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ def store(connection: duckdb.DuckDBPyConnection, *cells: Stored) -> None:
                 "? as tensor_parallel, ? as step_seconds",
                 [[cell.cell_id, *row] for row in cell.rows],
             )
+    mark(connection)
 
 
 def seen(
@@ -233,6 +235,7 @@ def test_no_siblings_cost_no_second_scan_and_filters_reach_the_tables(
         f"insert into toy by name select range // {size} as cell_id, range % {size} as "
         f"data_parallel, random() as step_seconds from range({num_cells * size})"
     )
+    mark(connection)
 
     scanned = fact_scans(connection, "select min(step_seconds) from current_toy")
     assert num_cells * size <= sum(rows for rows, _ in scanned) < 1.1 * num_cells * size

@@ -89,7 +89,7 @@ def assert_right(database: Path, *, and_ranks: bool = False) -> list[Any]:
         table, view = stored(connection), shown(connection)
         rows, ranks = leading(connection), ranked(connection) if and_ranks else []
         assert connection.execute("from unstored_best").fetchall() == []
-        cells = connection.execute("select cell_id from cell_state order by 1").fetchall()
+        cells = connection.execute("select cell_id from current_cell order by 1").fetchall()
         assert [row[0] for row in table] == [row[0] for row in cells]
         connection.begin()
         connection.execute("delete from stored_best")

@@ -18,6 +18,7 @@ import pytest
 
 from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.file_format import CONFIG
+from warehouse.database.in_force import mark
 from warehouse.database.sql_text import literal
 from warehouse.evaluate.profiles import load_profiles
 
@@ -143,5 +144,6 @@ def test_an_upgrade_keeps_facts_measurements_and_profiles(
             names = connection.execute(f"{kept} and table_name = ?", [table]).fetchall()
             listed = ", ".join(name for (name,) in names)
             connection.execute(f"insert into {table} by name select {listed} from old.{table}")
+        mark(connection)
         assert_views_show(connection, before)
     assert_profiles_load(path, before)

@@ -13,6 +13,7 @@ from estimators.contract import Relation
 from tests.toy_estimator import CONFIGURATIONS, PART_ROWS, TOY
 from tests.warehouse.schema_cases import columns_of
 from warehouse.database.connection import open_for_write
+from warehouse.database.in_force import mark
 from warehouse.database.tables import fact_ddl
 
 
@@ -25,7 +26,7 @@ def test_the_tables_are_the_union_of_what_estimators_declare(
 
     for table, record, declared in (
         ("problem", 1, "problem_columns"),
-        ("cell", 11, "choice_columns"),
+        ("cell", 15, "choice_columns"),
     ):
         names = list(columns_of(warehouse_connection, table))[record:]
         assert names == list(dict.fromkeys(n for e in estimators for n in getattr(e, declared)))
@@ -149,6 +150,7 @@ def test_a_new_estimator_takes_a_module_an_entry_its_columns_and_a_staging_view(
             "insert into toy by name select 2 as cell_id, 4 as data_parallel, "
             "1 as tensor_parallel, 0.5 as step_seconds, 10 as weights_bytes"
         )
+        mark(opened)
         for view in ("configuration_source", "configuration"):
             seen = f"select estimator, num_gpus, data_parallel, step_seconds from {view}"
             assert opened.execute(seen).fetchall() == [("toy", 4, 4, 0.5)]

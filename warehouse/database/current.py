@@ -1,11 +1,7 @@
 """SQL of the `current_*` views: stored rows with the columns of their cell and problem.
 
-The views show cells in force: those of the newest estimator version that has the whole space, and
-those of later versions that have a part of it. Cells of a problem that a newer version asks with
-other defaults are out of force (`superseded`). Several cells in force can cover the same problem
-and choices: the whole search, a study that fixes a degree, an evaluated file. They are *siblings*,
-ordered by newer version, whole space, id. The views show each layout once, from its first sibling.
-Without siblings this costs one scan.
+The views show cells in force (`in_force`). Several of these can cover the same problem and choices;
+the views show each layout once, from its first sibling. Without siblings this costs one scan.
 """
 
 from __future__ import annotations
@@ -13,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from warehouse.database.in_force import SUPERSEDED
 from warehouse.database.sql_text import literal, quoted
-from warehouse.database.superseded import SUPERSEDED
 
 if TYPE_CHECKING:
     from estimators.contract import Estimator, Relation
@@ -26,13 +22,10 @@ EVALUATED = "rows"
 """What `kept` of a cell names where its layouts were given, in a file: no search found them."""
 FACT_COUNT = "fact_count"
 
-OWN_RECORD = f"{CURRENT_CELL}.cell_id || ' ' || epoch_us({CURRENT_CELL}.evaluated_at)"
-"""`sibling_record` of a first sibling, as view cell_state has it."""
-
 _KNOWN = f"""\
 stored_best
     on {CURRENT_CELL}.cell_id = stored_best.cell_id
-    and stored_best.sibling_record = {OWN_RECORD}
+    and stored_best.sibling_record = {CURRENT_CELL}.sibling_record
     and {CURRENT_CELL}.sibling = 1"""
 """Rows of table ``stored_best`` of cells whose leading rows are stored."""
 
@@ -45,29 +38,9 @@ def current_view_name(relation: Relation) -> str:
     return f"current_{relation.name}"
 
 
-def current_cell_sql(estimators: Sequence[Estimator]) -> str:
+def current_cell_sql() -> str:
     """Return the SELECT of the cells in force, with the position of each among its siblings."""
-    choices = dict.fromkeys(name for e in estimators for name in e.choice_columns)
-    question = ", ".join(
-        quoted(name) for name in ("estimator", "relation", "problem_id", "variant", *choices)
-    )
-    return f"""\
-select
-    newest.*,
-    row_number() over (
-        siblings order by estimator_version desc, kept <> '{{}}', cell_id
-    ) as sibling,
-    count(*) over siblings as num_siblings,
-    min(cell_id) over siblings as first_sibling
-from (
-    select * exclude ({SUPERSEDED})
-    from cell
-    where {SUPERSEDED} is distinct from true
-    qualify estimator_version >= coalesce(
-        max(estimator_version) filter (where kept = '{{}}') over (partition by {question}), 0
-    )
-) as newest
-window siblings as (partition by {question})"""
+    return f"select * exclude ({SUPERSEDED}) from cell where sibling is not null"
 
 
 def current_view_sql(estimator: Estimator, relation: Relation) -> str:

@@ -38,7 +38,7 @@ _MADE_FROM = "select key, value from warehouse_meta where key in ('tables', 'vie
 
 _UNSTORED = """\
 select exists(
-    from cell_state
+    from current_cell
     anti join stored_best using (cell_id, sibling_record)
 )"""
 

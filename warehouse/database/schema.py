@@ -18,7 +18,7 @@ import warehouse
 from estimators.columns import COLUMNS
 from estimators.contract import content_id
 from estimators.registry import all_estimators
-from warehouse.database import stored_best, views
+from warehouse.database import in_force, stored_best, views
 from warehouse.database.create_views import content_hashes, create_views
 from warehouse.database.meanings import meaning_of, reference_comment
 from warehouse.database.meta import (
@@ -110,7 +110,10 @@ def prepare(
         if force or stored.get("tables") != wanted["tables"]:
             _migrate(connection)
         _load_references(connection, {} if force else stored, wanted, reference)
-        if stored_best.SOURCE in create_views(connection, sql, unchanged):
+        created = create_views(connection, sql, unchanged)
+        if in_force.CELL_ORDER in created:
+            in_force.mark(connection)
+        if stored_best.SOURCE in created:
             stored_best.rebuild(connection)
         meta = {**wanted, **_names(sql), _HASHES: json.dumps(hashes)}
         _write_meta(connection, {**meta, STAMP: stamp_of(meta)} if is_packaged else meta)

@@ -1,6 +1,6 @@
 """Caches of each cell's fastest layout and of its leading rows; a stale cache is slow, never wrong.
 
-`refresh` also marks the cells that newer ones supersede, which the caches leave out.
+`refresh` also marks the cells in force and their siblings, which the caches rest on.
 
 Views take the rows of table `stored_best`, and of the tables of leading rows, whose cell has not
 changed since, and search the layouts of all other cells. Call `refresh` in each transaction that
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from estimators.registry import all_estimators
-from warehouse.database.current import leading_staging_name, staging_name
+from warehouse.database.current import CURRENT_CELL, leading_staging_name, staging_name
+from warehouse.database.in_force import mark
 from warehouse.database.leading import FITS, MEMORY, LeadingTimes
 from warehouse.database.narrow import narrowed
 from warehouse.database.sql_text import literal, quoted
-from warehouse.database.superseded import mark
 from warehouse.database.tables import STORED_BEST
 
 if TYPE_CHECKING:
@@ -35,9 +35,6 @@ TABLE = STORED_BEST.name
 
 SOURCE = "unstored_best"
 """View of the cells in force whose row is missing or stale, with their fastest layout."""
-
-STATE = "cell_state"
-"""View of the state that a row of the cache depends on."""
 
 _BATCH_ROWS = 1_000_000
 """Rows that a search takes at once: enough to keep both sides busy."""
@@ -59,10 +56,10 @@ def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) 
     mark(connection)
     connection.execute(
         f"delete from {TABLE} where (cell_id, sibling_record) not in "
-        f"(select (cell_id, sibling_record) from {STATE})"
+        f"(select (cell_id, sibling_record) from {CURRENT_CELL})"
     )
     missing = connection.execute(
-        f"select cell_id, relation, sibling from current_cell anti join {TABLE} using (cell_id)"
+        f"select cell_id, relation, sibling from {CURRENT_CELL} anti join {TABLE} using (cell_id)"
     ).fetchall()
     relations = [r for e in all_estimators() for r in e.relations if r.keeps_leading]
     for relation in relations:
@@ -129,8 +126,8 @@ def _store(connection: DuckDBPyConnection, relation: Relation, found: Mapping[in
     }
     with _registered(connection, "counted_cells", counts):
         connection.execute(
-            f"insert into {TABLE} by name select counted_cells.*, {STATE}.sibling_record "
-            f"from counted_cells inner join {STATE} using (cell_id)"
+            f"insert into {TABLE} by name select counted_cells.*, {CURRENT_CELL}.sibling_record "
+            f"from counted_cells inner join {CURRENT_CELL} using (cell_id)"
         )
     best = [name for name in STORED_BEST.columns if name not in _RECORD]
     assigned = ", ".join(f"{name} = found.best.{name}" for name in best)
@@ -158,8 +155,7 @@ def _layouts(staging: str) -> str:
 def _search_others(connection: DuckDBPyConnection) -> None:
     """Find and store the best of all cells that the cache still lacks."""
     cells = connection.execute(
-        f"select cell_id, relation from {STATE} inner join cell using (cell_id) "
-        f"anti join {TABLE} using (cell_id)"
+        f"select cell_id, relation from {CURRENT_CELL} anti join {TABLE} using (cell_id)"
     ).fetchall()
     if not cells:
         return
@@ -172,7 +168,7 @@ def _search_others(connection: DuckDBPyConnection) -> None:
     # A row without a layout: cells of other grains are not searched again.
     connection.execute(
         f"insert into {TABLE} by name select cell_id, sibling_record, 0 as num_layouts,"
-        f" 0 as num_fitting_layouts from {STATE} anti join {TABLE} using (cell_id)"
+        f" 0 as num_fitting_layouts from {CURRENT_CELL} anti join {TABLE} using (cell_id)"
     )
 
 

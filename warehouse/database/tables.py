@@ -9,6 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from estimators.columns import COLUMNS, LAYOUT_COLUMNS, Column
+from warehouse.database.in_force import MARKS
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
 
@@ -152,7 +153,7 @@ def core_tables(estimators: Sequence[Estimator]) -> list[Table]:
             "cell",
             "Stored cells: one problem under one set of choices, by one version of an estimator. "
             "One row per cell whose rows are stored",
-            (*CELL_RECORD, "is_superseded", *choices),
+            (*CELL_RECORD, *MARKS, *choices),
             key="cell_id",
             required=CELL_RECORD[1:],
         ),

@@ -26,6 +26,7 @@ from warehouse.database.current import (
     leading_view_sql,
     staging_name,
 )
+from warehouse.database.in_force import CELL_ORDER, order_sql
 from warehouse.database.lineage import Token, names_in, tokens
 from warehouse.database.meanings import OTHER_COLUMNS
 from warehouse.database.sql_text import is_name, quoted
@@ -186,9 +187,14 @@ def _arguments(text: str, words: list[Token]) -> tuple[Argument, ...]:
 def _generated() -> list[View]:
     estimators = all_estimators()
     cells = "Cells of the newest version of their estimator. Grain: one row per cell"
+    order = (
+        "Which cells are in force, and their order among siblings, found from all cells; table "
+        "cell has it stored. Grain: one row per cell"
+    )
     counts = "Rows of each cell in the fact tables. Grain: one row per relation and cell"
     found = [
-        View(CURRENT_CELL, cells, current_cell_sql(estimators)),
+        View(CELL_ORDER, order, order_sql(estimators)),
+        View(CURRENT_CELL, cells, current_cell_sql()),
         View(FACT_COUNT, counts, fact_count_sql(estimators)),
     ]
     for estimator in estimators:
