@@ -5,8 +5,9 @@
 -- a sweep do not. Where a publication does not say the microbatch or the interleaving, the estimate
 -- is that of one sequence a microbatch without interleaving, or of the least that was evaluated.
 -- num_choices, lowest_step_seconds and highest_step_seconds give the range of the other choices
--- that fit in memory. A row of table published_measurement has the estimate that was made of it, as
--- table published_estimate says, with the rates and constants that its source names; one without a
+-- that fit in memory; the interval of the default is wider by them, as nobody knows which was run.
+-- A row of table published_measurement has the estimate that was made of it, as table
+-- published_estimate says, with the rates and constants that its source names; one without a
 -- published time has no errors of rate and time. Of several NVLink placements the fastest counts.
 -- The relative error is of the rate: positive where the estimate is too fast. error_beyond_rounding
 -- is 0 where the rounding of the published figure explains the error. An estimator without layouts
@@ -214,8 +215,12 @@ default_choice as (
 with_interval as (
     select
         default_choice.*,
-        completed.low_step_seconds,
+        completed.low_step_seconds
+        * least(default_choice.lowest_step_seconds / default_choice.step_seconds, 1)
+            as low_step_seconds,
         completed.high_step_seconds
+        * greatest(default_choice.highest_step_seconds / default_choice.step_seconds, 1)
+            as high_step_seconds
     from default_choice
     left join published_estimate as completed
         on
