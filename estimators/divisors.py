@@ -56,10 +56,22 @@ class Children(NamedTuple):
 def each_divisor(numbers: Array) -> Children:
     """Expand a table by one row for every divisor, ascending, of the row's number."""
     distinct, which = np.unique(numbers, return_inverse=True)
-    lists = [divisors(int(number)) for number in distinct]
-    counts = np.array([len(found) for found in lists], dtype=np.int64)
+    counts, flat, following = _divisors_of_each(tuple(distinct.tolist()))
     parent, place = expand(counts[which])
-    flat = np.concatenate(lists) if lists else np.empty(0, dtype=np.int64)
-    following = np.concatenate([np.append(found[1:], _NONE_LARGER) for found in lists] or [flat])
     at = starts(counts)[which[parent]] + place
     return Children(parent, flat[at], following[at])
+
+
+@lru_cache(maxsize=4096)
+def _divisors_of_each(numbers: tuple[int, ...]) -> tuple[Array, Array, Array]:
+    """Return how many divisors each number has, the divisors, and the next larger one of each.
+
+    Tables of layouts repeat the same few sets of numbers.
+    """
+    lists = [divisors(int(number)) for number in numbers]
+    none = np.empty(0, dtype=np.int64)
+    return (
+        np.array([len(found) for found in lists], dtype=np.int64),
+        np.concatenate([none, *lists]),
+        np.concatenate([none, *(np.append(found[1:], _NONE_LARGER) for found in lists)]),
+    )

@@ -42,8 +42,8 @@ def product(problem: Numbers, keep: Mapping[str, Scalar], mends: Mends) -> Produ
     mends
         R4 (exact splits), R9 (maximal placements) and R11 (whole panels) act here.
     """
-    splits = _splits(problem, keep, mends)
-    rows, row_split, panel_place = _rows(problem, keep, splits, mends)
+    of_rows = tuple((name, value) for name, value in problem.items() if name != "nvlink_size")
+    splits, rows, row_split, panel_place = _splits_and_rows(of_rows, tuple(keep.items()), mends)
     places, place_split = _placements(problem, keep, splits, mends)
 
     # Splits without a row or without a placement have no layout.
@@ -77,6 +77,19 @@ def product(problem: Numbers, keep: Mapping[str, Scalar], mends: Mends) -> Produ
 
 def _second(columns: Columns) -> Array:
     return columns["tensor_parallel_2"] * columns["context_parallel"]
+
+
+@lru_cache(maxsize=64)
+def _splits_and_rows(
+    problem: tuple[tuple[str, Scalar], ...], keep: tuple[tuple[str, Scalar], ...], mends: Mends
+) -> tuple[dict[str, Array], dict[str, Array], Array, Array]:
+    """Return the splits of a problem and their rows: those of all sizes of a domain are the same.
+
+    Between cells that differ in that size are those of all numbers of GPUs.
+    """
+    known, kept = dict(problem), dict(keep)
+    splits = _splits(known, kept, mends)
+    return splits, *_rows(known, kept, splits, mends)
 
 
 def _splits(problem: Numbers, keep: Mapping[str, Scalar], mends: Mends) -> dict[str, Array]:
