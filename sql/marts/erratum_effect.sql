@@ -35,20 +35,62 @@ paired as (
     where published.variant = 'published' and mended.variant <> 'published'
 ),
 
--- the published winner's own row under the mend
-same_layout as (
+-- the published winner's own row under the mend; most are among the leading rows of the mended cell
+leading_layout as materialized (
     select
         paired.cell_id,
-        configuration_source.step_seconds,
-        configuration_source.memory_bytes,
-        configuration_source.fits_memory
-    from configuration_source
+        leading_configuration_source.step_seconds,
+        leading_configuration_source.memory_bytes,
+        leading_configuration_source.fits_memory
+    from leading_configuration_source
     inner join paired
         on
-            configuration_source.cell_id = paired.cell_id
-            and layout_of(configuration_source)
+            leading_configuration_source.cell_id = paired.cell_id
+            and layout_of(leading_configuration_source)
             is not distinct from layout_of(paired.published_best)
-    where configuration_source.variant <> 'published'
+    where leading_configuration_source.variant <> 'published'
+),
+
+unfound as materialized (
+    select
+        paired.cell_id,
+        paired.published_best
+    from paired
+    anti join leading_layout on paired.cell_id = leading_layout.cell_id
+    where paired.published_best is not null
+),
+
+-- All rows of few cells: DuckDB filters a scan by a join that compares one column alone. The second
+-- condition is always true: without it DuckDB 2 would read all rows once for this and for cells
+-- that have no stored leading rows.
+other_layout as (
+    select
+        configuration_source.cell_id,
+        configuration_source.step_seconds,
+        configuration_source.memory_bytes,
+        configuration_source.fits_memory,
+        layout_of(configuration_source) as whole_layout
+    from configuration_source
+    semi join unfound on configuration_source.cell_id = unfound.cell_id
+    where
+        configuration_source.variant <> 'published'
+        and length(configuration_source.variant) > 0
+),
+
+same_layout as (
+    select *
+    from leading_layout
+    union all
+    select
+        other_layout.cell_id,
+        other_layout.step_seconds,
+        other_layout.memory_bytes,
+        other_layout.fits_memory
+    from other_layout
+    inner join unfound
+        on
+            other_layout.cell_id = unfound.cell_id
+            and other_layout.whole_layout is not distinct from layout_of(unfound.published_best)
 ),
 
 compared as (

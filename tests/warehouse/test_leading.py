@@ -153,3 +153,26 @@ def test_ranks_and_fronts_hardly_read_another_row(database: Path, tmp_path: Path
         connection.execute("delete from stored_best")
         for query in queries:
             assert rows_read(connection, query)["roofline"] >= rows / 2
+
+
+@pytest.mark.long
+def test_the_effect_of_mends_reads_cells_whose_leading_rows_lack_a_published_winner(
+    database: Path, tmp_path: Path
+) -> None:
+    for variant in ('variant = "published"', 'mends = ["R2"]'):
+        path = tmp_path / "large.toml"
+        path.write_text(f"{variant}\n{LARGE}")
+        run_study(database, load_study(path))
+    with open_for_write(database) as connection:
+        [(rows,)] = connection.execute("select count(*) from roofline").fetchall()
+        effects = "from erratum_effect order by all"
+        found = connection.execute(effects).fetchall()
+        assert found != []
+        assert rows_read(connection, effects).get("roofline", 0) < rows / 4
+        # no mended cell has leading rows: each published winner is looked up among all layouts
+        connection.execute(
+            "delete from roofline_leading where cell_id in"
+            " (select cell_id from cell where variant <> 'published')"
+        )
+        assert rows_read(connection, effects)["roofline"] >= rows / 2
+        assert connection.execute(effects).fetchall() == found
