@@ -278,15 +278,19 @@ def test_a_variant_without_a_layout_does_not_stop_the_other(database: Path, tmp_
 
 @pytest.mark.long
 def test_a_choice_that_comes_later_leaves_stored_cells_alone(
-    database: Path, tmp_path: Path
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_study(database, study(tmp_path, num_gpus="[8, 16]"))
-    shown = rows(database, "configuration_rank")
+    asked = "from (select * exclude (attention), attention from cell) order by cell_id"
     with duckdb.connect(str(database)) as connection:  # as an older package left it
+        before = connection.execute(asked).fetchall()
         connection.execute("alter table cell drop column attention")
         connection.execute("update warehouse_meta set value = 'older' where key = 'tables'")
+    # views of an upgraded file are made in test_old_schemas: they take seconds
+    monkeypatch.setattr("warehouse.database.schema.create_views", lambda *_: [])
     assert run_study(database, study(tmp_path, num_gpus="[8, 16]")).cells == 0
-    assert sorted(rows(database, "configuration_rank")) == sorted(shown)
+    with duckdb.connect(str(database)) as connection:
+        assert connection.execute(asked).fetchall() == before
 
 
 @pytest.mark.long
