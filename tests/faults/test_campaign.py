@@ -28,12 +28,12 @@ def campaign(out: Path, *arguments: object) -> list[dict[str, Any]]:
 
 @pytest.mark.long
 def test_a_killed_shard_loses_no_finished_cell(tmp_path: Path) -> None:
-    trials = campaign(tmp_path / "out", "--trials", 3, "--seed", 1, "--phase", "shard")
-    assert [trial["lost"] for trial in trials] == [[], [], []]
+    trials = campaign(tmp_path / "out", "--trials", 2, "--seed", 1, "--phase", "shard")
+    assert [trial["lost"] for trial in trials] == [[], []]
     assert all(trial["is_hit"] for trial in trials)
 
 
 @pytest.mark.long
-def test_killed_sweeps_lose_no_committed_group(tmp_path: Path) -> None:
-    trials = campaign(tmp_path / "out", "--trials", 2, "--seed", 1, "--phase", "sweep,drop")
-    assert all(trial["is_hit"] and not trial["lost"] for trial in trials)
+def test_a_killed_sweep_loses_no_committed_group(tmp_path: Path) -> None:
+    [trial] = campaign(tmp_path / "out", "--trials", 1, "--seed", 1, "--phase", "sweep")
+    assert trial["is_hit"] and not trial["lost"]

@@ -17,7 +17,6 @@ from warehouse.database.in_force import mark
         ("training_run_for(1e12, assumed_goodput := 0)", "`assumed_goodput` 0: must be above 0"),
         ("training_cost_for(1e12, assumed_goodput := 2)", "`assumed_goodput` 2: must be above 0"),
         ("training_energy_for(1e12, assumed_goodput := 2)", "`assumed_goodput` 2: must be above"),
-        ("training_cost_for(1e12, given_price := -3)", "`given_price` -3: must be a number above"),
         ("training_cost_for(1e12, given_price := 0)", "`given_price` 0: must be a number above 0"),
         ("training_cost_for(1e12, given_pue := 0.1)", "`given_pue` 0.1: must be from 1 to 10"),
         ("training_cost_for(1e12, given_watts := -1)", "`given_watts` -1: must be a number above"),

@@ -39,7 +39,7 @@ def study(directory: Path, name: str, num_gpus: str) -> Study:
 
 
 def large(directory: Path) -> Study:
-    return study(directory, "large", "{powers_of_two = [3, 13]}")
+    return study(directory, "large", "{powers_of_two = [3, 12]}")
 
 
 def count(database: Path, table: str) -> int:

@@ -63,7 +63,7 @@ def rows(database: Path, table: str = "roofline") -> list[tuple[Any, ...]]:
 
 
 def records(database: Path) -> list[tuple[Any, ...]]:
-    query = "select * exclude (evaluated_at) from cell order by cell_id"
+    query = "select * exclude (evaluated_at, sibling_record) from cell order by cell_id"
     with duckdb.connect(str(database), read_only=True) as connection:
         return connection.execute(query).fetchall()
 
