@@ -3,13 +3,15 @@
 --
 -- Table step_constant holds constants for an accelerator and a framework, for a framework, for an
 -- accelerator, or for all: a problem should have the first of these. Table recipe_constant has
--- those that a recipe of number formats sets. An accelerator's rates and sizes are found by any of
--- its names. Problems without a framework have no constants.
+-- those that a recipe of number formats sets, recipe_default those that the recipe of a model sets.
+-- Dense models capture no graphs unless such a recipe does. An accelerator's rates and sizes are
+-- found by any of its names. Problems without a framework have no constants.
 with asked as (
     select
         problem.problem_id,
         problem.framework,
         problem.number_recipe,
+        problem.num_experts,
         coalesce(accelerator_spelling.accelerator, problem.accelerator) as accelerator
     from problem
     left join accelerator_spelling on problem.accelerator = accelerator_spelling.spelling
@@ -85,12 +87,33 @@ given as (
         given_value
     from number_of_problem
     unpivot (given_value for constant_name in (columns(* exclude (problem_id))))
+),
+
+number_of_recipe as (
+    select
+        problem_id,
+        cast(columns(* exclude (problem_id, expert_default, recompute_modules)) as double)
+    from recipe_default
+),
+
+of_recipe as (
+    select
+        problem_id,
+        constant_name,
+        recipe_value
+    from number_of_recipe
+    unpivot (recipe_value for constant_name in (columns(* exclude (problem_id))))
 )
 
 select
     asked.problem_id,
     wanted.constant_name,
-    coalesce(recipe_constant.constant_value, wanted.expected_value) as expected_value,
+    coalesce(
+        of_recipe.recipe_value,
+        case when wanted.constant_name = 'uses_cuda_graphs' and asked.num_experts <= 1 then 0 end,
+        recipe_constant.constant_value,
+        wanted.expected_value
+    ) as expected_value,
     given.given_value
 from asked
 inner join wanted
@@ -104,6 +127,15 @@ left join recipe_constant
         asked.framework = recipe_constant.framework
         and asked.number_recipe = recipe_constant.number_recipe
         and wanted.constant_name = recipe_constant.constant
+left join of_recipe
+    on
+        asked.problem_id = of_recipe.problem_id
+        and wanted.constant_name = of_recipe.constant_name
 where
-    coalesce(recipe_constant.constant_value, wanted.expected_value)
+    coalesce(
+        of_recipe.recipe_value,
+        case when wanted.constant_name = 'uses_cuda_graphs' and asked.num_experts <= 1 then 0 end,
+        recipe_constant.constant_value,
+        wanted.expected_value
+    )
     is distinct from given.given_value

@@ -2,7 +2,7 @@
 -- Grain: one row per problem
 --
 -- They are the program, the profile of constants, the number format, a simulator's arithmetic and
--- constants that differ from table step_constant. NULL where all are defaults. An accelerator's
+-- constants that differ from the tables. NULL where all are defaults. An accelerator's
 -- constants are its defaults, and a profile's constants are covered by its name, so that problems
 -- on several systems assume the same. problem_system has the rates and sizes that differ from the
 -- accelerator's.
@@ -45,7 +45,9 @@ select
             'framework ' || nullif(problem.framework, 'megatron_core'),
             'profile ' || nullif(problem.profile, 'default'),
             'precision ' || nullif(problem.precision, 'bf16'),
-            'recompute_modules ' || nullif(problem.recompute_modules, 'none'),
+            'recompute_modules ' || nullif(
+                problem.recompute_modules, coalesce(recipe_default.recompute_modules, 'none')
+            ),
             'bytes_per_element ' || nullif(problem.bytes_per_element, 2),
             -- of the simulator of pipelines, whose rates are of 8 bits
             'precision_bits '
@@ -77,3 +79,4 @@ select
     ) as assumptions
 from problem
 left join constant_of_problem on problem.problem_id = constant_of_problem.problem_id
+left join recipe_default on problem.problem_id = recipe_default.problem_id

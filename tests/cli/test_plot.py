@@ -25,6 +25,9 @@ def test_the_command_writes_the_file_and_says_what_it_shows(
     assert said.splitlines()[0] == "variant corrected; also stored: published"
     assert said.splitlines()[1].startswith(f"{out}: 16,384 B200 train gpt3_1T in ")
     assert ElementTree.parse(out).getroot().tag.endswith("svg")
+    code, rows, error = warehouse("sql", sql, "--format", "csv", "--db", quickstart.database)
+    assert (code, error) == (0, "")
+    assert "gpt3_1T" in rows
 
 
 def test_the_list_names_every_plot_and_what_fills_it(warehouse: Command) -> None:

@@ -41,6 +41,15 @@ def test_each_format_writes_the_same_rows(warehouse: Command, quickstart: Quicks
     ]
 
 
+@pytest.mark.parametrize("comment", ["-- what it shows", "--\n-- what it shows"])
+def test_a_query_may_begin_with_a_comment(
+    warehouse: Command, quickstart: Quickstart, comment: str
+) -> None:
+    query = f"{comment}\nselect 1 as x"
+    done = warehouse("sql", query, "--db", quickstart.database, "--format", "csv")
+    assert done == (0, "x\n1\n", "")
+
+
 @pytest.mark.long
 def test_a_dash_reads_the_query_from_stdin(program: Program, quickstart: Quickstart) -> None:
     arguments = ("sql", "-", "--format", "csv", "--db", quickstart.database)

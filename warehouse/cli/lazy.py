@@ -61,6 +61,8 @@ class _PlainCommand(TyperCommand):
         self, info_name: str | None, args: list[str], parent: Context | None = None, **extra: Any
     ) -> Context:
         """Return the context; errors name an option as the user wrote it."""
+        # no option is a comment of SQL, with which a query may begin
+        args = [f"\n{word}" if word.startswith(("-- ", "--\n")) else word for word in args]
         typed = {word.partition("=")[0] for word in args}  # before parsing takes the words away
         try:
             return super().make_context(info_name, args, parent, **extra)
