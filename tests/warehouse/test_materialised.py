@@ -260,14 +260,23 @@ def test_operations_and_budgets_have_no_best_layout_and_are_looked_at_once(
 
 
 @pytest.mark.long
-def test_estimators_disagree_on_what_both_were_asked(database: Path, tmp_path: Path) -> None:
+def test_cells_of_several_estimators_are_found_in_one_go_and_compared(
+    database: Path, tmp_path: Path
+) -> None:
     product = "A100 SXM 80GB"
     run_study(database, study(tmp_path, num_gpus="[8]", accelerator=product))
     # the paper's A100 has another bandwidth: it is not asked the same
     run_study(database, study(tmp_path, "paper", "[8]", accelerator="A100"))
     other = study(tmp_path, "steps", "[8]", estimator="training_step", accelerator=product)
     run_study(database, other)
+    assert_right(database, and_ranks=True)
     with open_for_write(database) as connection:
+        before = stored(connection)
+        assert stored_best.rebuild(connection) == len(before)
+        assert stored(connection) == before
+        several = connection.execute(
+            "select distinct estimator from best_of_cell order by 1"
+        ).fetchall()
         found = connection.execute(
             "select distinct estimator, other_estimator, variant, model, accelerator, num_gpus"
             " from estimator_disagreement"
@@ -276,27 +285,12 @@ def test_estimators_disagree_on_what_both_were_asked(database: Path, tmp_path: P
         ratios = connection.execute(
             "select min(step_ratio), max(step_ratio), count(*) from estimator_disagreement"
         ).fetchall()
+    assert several == [("roofline",), ("training_step",)]
     assert found == [("roofline", "training_step", "corrected", "gpt3_13B", "A100 SXM 80GB", 8)]
     assert pairs == [(1,)]
     [(low, high, count)] = ratios
     assert count > 10
     assert 0.2 < low < high < 5
-
-
-@pytest.mark.long
-def test_cells_of_several_estimators_are_found_in_one_go(database: Path, tmp_path: Path) -> None:
-    run_study(database, study(tmp_path, num_gpus="[8]"))
-    other = study(tmp_path, "steps", "[8]", estimator="training_step", accelerator="A100 SXM 80GB")
-    run_study(database, other)
-    with open_for_write(database) as connection:
-        before = stored(connection)
-        assert stored_best.rebuild(connection) == len(before)
-        assert stored(connection) == before
-        found = connection.execute(
-            "select distinct estimator from best_of_cell order by 1"
-        ).fetchall()
-    assert found == [("roofline",), ("training_step",)]
-    assert_right(database, and_ranks=True)
 
 
 def test_finding_the_best_leaves_the_optimizer_as_it_was(database: Path, tmp_path: Path) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from functools import cache
 
 import duckdb
 import pytest
 
 from estimators.contract import Scalar
+from tests.shared import Quickstart
+from warehouse.database.connection import open_for_read
 from warehouse.errors import InputError, UsageError
-from warehouse.plot.draw import draw
+from warehouse.plot.draw import Drawing, draw
 from warehouse.plot.files import content_of
 from warehouse.plot.registry import PLOTS
 from warehouse.plot.theme import DARK, LIGHT
@@ -26,14 +30,26 @@ UNFILLED = ("strategies", "errata", "network_bandwidth")
 """Plots of which an empty warehouse has no row."""
 
 
+@pytest.fixture(scope="module")
+def drawings(quickstart: Quickstart) -> Callable[[str], Drawing]:
+    """Draws a plot of `DRAWN`, once."""
+
+    @cache
+    def drawn(name: str) -> Drawing:
+        with open_for_read(quickstart.database) as connection:
+            return draw(connection, name, DRAWN[name])
+
+    return drawn
+
+
 @pytest.mark.parametrize(
     "name",
     ["training_days", *(pytest.param(n, marks=pytest.mark.long) for n in list(DRAWN)[1:])],
 )
 def test_a_plot_draws_from_a_small_database(
-    name: str, quickstarted: duckdb.DuckDBPyConnection
+    name: str, quickstarted: duckdb.DuckDBPyConnection, drawings: Callable[[str], Drawing]
 ) -> None:
-    drawing = draw(quickstarted, name, DRAWN[name])
+    drawing = drawings(name)
     assert drawing.frame.height > 2
     for column in PLOTS[name].single:
         assert drawing.frame[column].n_unique() == 1
@@ -71,9 +87,9 @@ def test_a_filter_without_rows_is_answered_with_what_is_stored(
 
 @pytest.mark.long
 def test_a_png_is_a_picture_of_two_pixels_a_pixel(
-    quickstarted: duckdb.DuckDBPyConnection,
+    drawings: Callable[[str], Drawing],
 ) -> None:
-    chart = draw(quickstarted, "training_days", DRAWN["training_days"]).chart
+    chart = drawings("training_days").chart
     content = content_of(chart, ".png")
     svg = content_of(chart, ".svg").decode()
     assert content[:8] == b"\x89PNG\r\n\x1a\n"
@@ -87,9 +103,9 @@ def test_a_png_is_a_picture_of_two_pixels_a_pixel(
 
 @pytest.mark.long
 def test_a_page_holds_what_it_needs_and_fetches_nothing(
-    quickstarted: duckdb.DuckDBPyConnection,
+    drawings: Callable[[str], Drawing],
 ) -> None:
-    page = content_of(draw(quickstarted, "best_layouts", DRAWN["best_layouts"]).chart, ".html")
+    page = content_of(drawings("best_layouts").chart, ".html")
     text = page.decode()
     assert 500_000 < len(page) < 3_000_000
     assert text.count("</script>") == 2  # Vega once, and the chart
