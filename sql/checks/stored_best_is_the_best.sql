@@ -1,7 +1,7 @@
--- Rows of table stored_best that contradict the layouts of their cell.
+-- Rows of table stored_best that contradict the layouts of their cell, and cells without a row.
 --
 -- Every column is compared: a row of another layout, of no layout, or a second row is a fault like
--- a wrong time.
+-- a wrong time. So is a row from before the last evaluation of the cell, which no view reads.
 with in_force as (
     select stored_best.*
     from stored_best
@@ -59,6 +59,16 @@ where
     or in_force.step_seconds is distinct from layouts.step_seconds
     or astray.cell_id is not null
 qualify row_number() over (partition by in_force.cell_id order by in_force.step_seconds) = 1
+union all
+select
+    layouts.cell_id,
+    null as num_layouts,
+    layouts.num_layouts as num_layouts_found,
+    null as step_seconds,
+    layouts.step_seconds as step_seconds_found,
+    false as is_no_layout
+from layouts
+anti join in_force on layouts.cell_id = in_force.cell_id
 union all
 -- a cell without layouts that fit, twice
 select

@@ -2,27 +2,16 @@
 -- Grain: one row per cell whose rows are configurations
 --
 -- NULL where no layout fits; an estimator without a model of memory excludes none. layout_order
--- breaks ties, so that two variants of a cell choose alike. Layouts found when the cell was stored
--- are read from stored_best; others are found here.
-with found as (
-    select stored_best.*
-    from stored_best
-    inner join current_cell
-        on
-            stored_best.cell_id = current_cell.cell_id
-            and stored_best.sibling_record = current_cell.sibling_record
-    union all by name
-    select *
-    from unstored_best
-),
-
-layouts as (
+-- breaks ties, so that two variants of a cell choose alike. stored_best has the layouts, found in
+-- the transaction that stored the cell: a search here would take most of the time to plan views.
+with layouts as (
     select
         cell_id,
+        sibling_record,
         num_layouts,
         num_fitting_layouts,
-        case when num_fitting_layouts > 0 then evaluated_layout(found) end as best
-    from found
+        case when num_fitting_layouts > 0 then evaluated_layout(stored_best) end as best
+    from stored_best
 )
 
 select
@@ -54,6 +43,9 @@ select
     coalesce(layouts.num_fitting_layouts, 0) as num_fitting_layouts,
     layouts.best
 from current_cell
-left join layouts on current_cell.cell_id = layouts.cell_id
+left join layouts
+    on
+        current_cell.cell_id = layouts.cell_id
+        and current_cell.sibling_record = layouts.sibling_record
 -- a cell of another grain has rows, but no configurations
 where layouts.num_layouts > 0 or current_cell.num_rows = 0

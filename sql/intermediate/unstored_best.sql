@@ -2,7 +2,8 @@
 -- Grain: one row per cell that has layouts
 --
 -- A cell is up to date while its record and those of its earlier siblings are the same: a cell does
--- not show layouts of earlier siblings. Usually no cell is left, and no row is read.
+-- not show layouts of earlier siblings. Commands that store cells fill the table from here, so that
+-- usually no cell is left.
 with unstored as (
     select
         current_cell.cell_id,

@@ -10,8 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from tests.sql.test_sql_cases import CASES, fill
-from warehouse.database.in_force import mark
+from tests.sql.test_sql_cases import CASES, complete, fill
 
 SHELL = Path(sys.executable).parent / "duckdb"
 KINDS = "names no model or accelerator or problem or cell that is stored or known"
@@ -51,7 +50,7 @@ def filled(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     """Store the problems and layouts of the case `compare`."""
     for table in ("problem", "cell", "roofline", "pipeline"):
         fill(connection, table, CASES / "compare" / f"{table}.csv")
-    mark(connection)
+    complete(connection)
     return connection
 
 

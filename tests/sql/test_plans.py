@@ -11,9 +11,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.sql.test_sql_cases import CASES, fill
+from tests.sql.test_sql_cases import CASES, complete, fill
 from warehouse.database.connection import open_for_read, open_for_write
-from warehouse.database.in_force import mark
 
 NUM_CELLS, CELL_ROWS = 300, 2000
 MARTS = {
@@ -65,7 +64,7 @@ def connection(
                 1 as activations_bytes
             from cell, range({CELL_ROWS}) where cell_id >= 1000 order by cell_id, range;
         """)
-        mark(opened)
+        complete(opened)
     # as any question finds it: the statistics of a table that was just filled mislead DuckDB
     with open_for_read(path) as opened:
         yield opened

@@ -4,8 +4,9 @@ A case is a directory of this one, named after the view or check: a CSV for each
 `expected.csv` with the rows it must give in the columns that matter, and `notes.md` with the
 arithmetic where it is not obvious; `arguments.txt` has those of a table macro. Each further call of
 a macro over the same tables is a pair `arguments_<call>.txt`, `expected_<call>.csv`. Tables without
-a CSV are as in a new warehouse. The cells in force are marked as a command that stores cells does,
-unless `cell.csv` has the marks. A new case needs no Python.
+a CSV are as in a new warehouse. Cells are completed as by a command that stores them, unless the
+case has that itself: marks of those in force, their leading rows, their best layouts. A new case
+needs no Python.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import shutil
 import subprocess
 import sys
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -92,13 +94,35 @@ def case_sql(connection: duckdb.DuckDBPyConnection, name: str) -> tuple[str, str
     paths = sorted((CASES / view).glob("*.csv"))
     tables = [path for path in paths if not path.stem.startswith("expected")]
     filled = "".join(filling(connection, path.stem, path) for path in tables)
-    cells = CASES / view / "cell.csv"
-    if cells in tables and not {*MARKS} <= {*read(cells)[0]}:
+    given = {path.stem: read(path)[0] for path in tables}
+    if "cell" in given and not {*MARKS} <= {*given["cell"]}:
         filled += f"{mark_sql(all_estimators())};\n"
+    if "stored_best" not in given and "best_of_cell" in words_under(view):
+        filled += BEST
     columns = ", ".join(read(expected)[0])
     texts = {check.name: f"({check.sql})" for check in CHECKS}
     call = f"{view}({arguments.read_text().strip()})" if arguments.exists() else view
     return filled, f"select {columns} from {texts.get(view, call)}"
+
+
+def leading_rows() -> str:
+    """Return the SQL that makes every row a leading one of its cell."""
+    found = ""
+    for relation in (relation for each in all_estimators() for relation in each.relations):
+        if relation.keeps_leading:
+            columns = ", ".join(("cell_id", *relation.stored))
+            rows = f"select {columns} from current_{relation.name}"
+            found += f"insert into {relation.leading_table} by name {rows};\n"
+    return found
+
+
+BEST = f"{leading_rows()}insert into stored_best by name from unstored_best;\n"
+"""SQL that fills what views read of marked cells; a command finds it in less time."""
+
+
+def complete(connection: duckdb.DuckDBPyConnection) -> None:
+    """Mark cells that were filled in, and find their leading rows and best layouts."""
+    connection.execute(f"{mark_sql(all_estimators())};\n{BEST}")
 
 
 def prepared(connection: duckdb.DuckDBPyConnection, name: str) -> str:
@@ -167,16 +191,32 @@ def test_it_gives_the_rows_worked_out_by_hand(
     assert_same_rows([[as_text(value) for value in row] for row in found], name)
 
 
-def last_views() -> list[str]:
-    """Return the views and checks that no other reads: the shell runs all others with them."""
+@cache
+def words_of() -> dict[str, set[str]]:
+    """Return each view and check with the words of its text; they hold what it reads."""
     paths = [
         path
         for layer in (*LAYERS, "checks")
         for path in resources.sql_directory().glob(f"{layer}/*.sql")
     ]
-    words = {
+    return {
         path.stem: set(WORD.findall(COMMENT.sub("", path.read_text("utf-8")))) for path in paths
     }
+
+
+def words_under(name: str) -> set[str]:
+    """Return the words of a view or check and of all views under it."""
+    found: set[str] = set()
+    waiting = {name}
+    while waiting:
+        found |= waiting
+        waiting = {word for each in waiting for word in words_of().get(each, ())} - found
+    return found
+
+
+def last_views() -> list[str]:
+    """Return the views and checks that no other reads: the shell runs all others with them."""
+    words = words_of()
     read = {word for name, found in words.items() for word in found - {name}}
     return [name for name in FIRST if name not in read]
 

@@ -151,8 +151,7 @@ def test_ranks_and_fronts_hardly_read_another_row(database: Path, tmp_path: Path
             assert read["roofline_leading"] > 0
         # all rows of a cell that the cache lacks
         connection.execute("delete from stored_best")
-        for query in (queries[0], queries[4]):
-            assert rows_read(connection, query)["roofline"] >= rows / 2
+        assert rows_read(connection, queries[0])["roofline"] >= rows / 2
 
 
 @pytest.mark.long

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from warehouse.ask.names import name_meant, spellings
 from warehouse.ask.study_filter import study_filter
 from warehouse.database.kept import keep_view
-from warehouse.database.narrow import narrow_to_stored_best
 from warehouse.database.summaries import summary_of
 from warehouse.errors import InputError
 
@@ -240,7 +239,6 @@ def _run_table(
     InputError
         If there is none.
     """
-    narrow_to_stored_best(connection)
     keep_runs(connection, _asked_problems(connection, runs))
     filters = _known_filters(connection, runs)
     kept = {"only_id": runs.identity, "only_num_gpus": runs.num_gpus}

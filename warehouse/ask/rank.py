@@ -15,8 +15,7 @@ from estimators.names import did_you_mean
 from warehouse.ask.names import Filters, is_known_name, name_meant, with_known_names
 from warehouse.ask.study_filter import StudyFilter, study_filter
 from warehouse.database.connection import rows_as_dicts
-from warehouse.database.current import CURRENT_CELL, EVALUATED
-from warehouse.database.kept import keep_view
+from warehouse.database.current import EVALUATED
 from warehouse.database.narrow import narrow_to, narrow_to_used_parts
 from warehouse.database.sql_text import quoted
 from warehouse.database.summaries import Summary, by_precedence, summaries, summary_of
@@ -217,7 +216,6 @@ def asked_ranking(
     UsageError
         If no estimator has the variant.
     """
-    keep_view(connection, CURRENT_CELL)
     of_study = None if study is None else study_filter(connection, study)
     if of_study is not None:
         estimator = estimator or of_study.estimator

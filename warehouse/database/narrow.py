@@ -36,12 +36,6 @@ order by table_name, column_index"""
 
 _MADE_FROM = "select key, value from warehouse_meta where key in ('tables', 'views') order by key"
 
-_UNSTORED = """\
-select exists(
-    from current_cell
-    anti join stored_best using (cell_id, sibling_record)
-)"""
-
 
 def narrow_to(connection: DuckDBPyConnection, relations: Collection[str]) -> None:
     """Have the later queries on a connection see the configurations of some relations only.
@@ -107,8 +101,7 @@ def narrow_to_used_parts(connection: DuckDBPyConnection, relations: Collection[s
     """Have the later queries on a connection read the parts of views that have rows.
 
     Rows of later siblings and cells without stored leading rows have a part of their own, whose
-    plan takes as long as that of all others. Call it after `narrow_to`; it finds the cells fast
-    where they are kept (`keep_view`).
+    plan takes as long as that of all others. Call it after `narrow_to`.
     """
     for others, view in cached("parts", sorted(relations), lambda: _parts(relations)):
         if connection.execute(f"select exists({others})").fetchall() == [(False,)]:
@@ -136,15 +129,6 @@ def _parts(relations: Collection[str]) -> list[tuple[str, str]]:
 def _view(name: str, sql: str) -> str:
     """Return the statement of a temporary view, bound where it is used: few queries do."""
     return f"create or replace temp view {quoted(name)} with (defer_binding) as {sql}"
-
-
-def narrow_to_stored_best(connection: DuckDBPyConnection) -> None:
-    """Have the later queries on a connection read the best layouts of cells where they are stored.
-
-    An empty table takes the place of view `unstored_best`, unless a cell in force needs it.
-    """
-    if connection.execute(_UNSTORED).fetchall() == [(False,)]:
-        connection.execute("create or replace temp table unstored_best as from stored_best limit 0")
 
 
 def _branches(union: str, relation: str, sql: str) -> list[str]:

@@ -1,10 +1,9 @@
-"""Caches of each cell's fastest layout and of its leading rows; a stale cache is slow, never wrong.
+"""Tables of each cell's fastest layout and of its leading rows.
 
-`refresh` also marks the cells in force and their siblings, which the caches rest on.
-
-Views take the rows of table `stored_best`, and of the tables of leading rows, whose cell has not
-changed since, and search the layouts of all other cells. Call `refresh` in each transaction that
-stores or deletes cells.
+`refresh` fills them, and marks the cells in force and their siblings. Call it in each transaction
+that stores or deletes cells: views search no layout themselves. A row whose cell has changed since
+is not shown, and `warehouse validate` names its cell. Of a cell without leading rows the views of
+leading rows show all.
 """
 
 from __future__ import annotations

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warehouse.database.connection import open_for_read
-from warehouse.database.current import CURRENT_CELL
-from warehouse.database.kept import keep_view
-from warehouse.database.narrow import narrow_to, narrow_to_stored_best, narrow_to_used_parts
+from warehouse.database.narrow import narrow_to, narrow_to_used_parts
 from warehouse.evaluate.profiles import load_profiles
 from warehouse.plan.answer import PlanAnswer, read_answer
 from warehouse.plan.compare import compare_counts, refined_counts
@@ -191,11 +189,9 @@ def _refined(run: TrainingRun, sweep: Sweep, database: Path) -> list[Stage]:
 
 
 def _narrow_to_run(connection: DuckDBPyConnection, run: TrainingRun) -> None:
-    keep_view(connection, CURRENT_CELL)
     relations = [relation.name for relation in run.estimator.relations]
     narrow_to(connection, relations)
     narrow_to_used_parts(connection, relations)
-    narrow_to_stored_best(connection)
 
 
 def explain_stage(stage: Stage) -> str:
