@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 MOST_OF_THE_TIME = 0.05
 """Share of a sweep's time that its snapshots may take: a large file is published less often."""
 
+FIRST_SECONDS = 0.25
+"""Seconds that the first snapshot may take, about those of 300 MB: a sweep that ends within five
+seconds publishes none."""
+
 SPARE_BYTES = 1 << 30
 """Disk space that a snapshot leaves free."""
 
@@ -44,7 +48,7 @@ class Snapshots:
     def __init__(self, database: Path) -> None:
         self._database = database
         self._file: BinaryIO | None = None
-        self._not_before = 0.0
+        self._not_before = time.monotonic() + FIRST_SECONDS / MOST_OF_THE_TIME
 
     def __enter__(self) -> Self:
         return self
