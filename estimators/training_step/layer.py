@@ -147,12 +147,8 @@ class Layer:
         return sum(self.forward.values())
 
 
-def layer_of(values: Values, layout: Values) -> Layer:
-    """Return the seconds of an average layer: of a mixture, over its dense layers too.
-
-    Products and attention slow down to the clock that the power limit admits; transfers hide
-    behind the slowed arithmetic.
-    """
+def at_full_clock(values: Values, layout: Values) -> FullClock:
+    """Return the work of an average layer: of a mixture, over its dense layers too."""
     size = size_of(values, layout)
     work = Work(
         _distinct_products(size, values, layout),
@@ -163,7 +159,17 @@ def layer_of(values: Values, layout: Values) -> Layer:
         modules.stream_parts(size, values, layout),
     )
     layer = _at_clock(1.0, work, values)
-    load = power.load_of(layer, power.flops_of(size, values, layout), values)
+    return FullClock(
+        work, layer, power.load_of(layer, power.flops_of(size, values, layout), values)
+    )
+
+
+def layer_of(full: FullClock, values: Values) -> Layer:
+    """Return the seconds of a layer at the clock that the power limit admits.
+
+    Products and attention slow down to it; transfers hide behind the slowed arithmetic.
+    """
+    work, layer, load = full
     clocks = power.clocks_of(load, values)
     if np.any(clocks.slowest < 1.0):
         layer = _at_clock(clocks.slowest, work, values)
@@ -184,6 +190,14 @@ class Work(NamedTuple):
     transfers: Transfers
     host: Host
     parts: dict[str, Any]
+
+
+class FullClock(NamedTuple):
+    """A layer's work, its seconds at full clock, and what they take of the power limit."""
+
+    work: Work
+    layer: Layer
+    load: power.Load
 
 
 def _at_clock(clock: Any, work: Work, values: Values) -> Layer:
