@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-import duckdb
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
@@ -385,31 +384,3 @@ def test_the_lock_has_hashes_of_everything_that_is_asked_for_and_names_no_index(
     for wanted in (*project["dependencies"], *project["optional-dependencies"]["dev"]):
         requirement = Requirement(wanted)
         assert locked[requirement.name] in requirement.specifier, "run `make lock`"
-
-
-@pytest.mark.long
-def test_the_installed_wheel_has_all_its_modules_and_builds_a_database_from_its_own_files(
-    unpacked_wheel: Path, tmp_path: Path
-) -> None:
-    code = """if True:
-        import importlib, os, pkgutil, sys
-        sys.path.remove("")  # the current directory may be the source tree
-        from warehouse.database import resources
-        from warehouse.cli.main import run
-        for directory in (
-            resources.sql_directory(),
-            resources.reference_directory(),
-            resources.studies_directory(),
-        ):
-            assert directory.is_relative_to(os.environ["PYTHONPATH"]), directory
-        for package in map(importlib.import_module, ("estimators", "warehouse")):
-            for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-                importlib.import_module(module.name)
-        assert not {"benchmarks", "docs", "tests"}.intersection(sys.modules)
-        assert run() == 0
-    """
-    database = tmp_path / "warehouse.duckdb"
-    run_python(code, "init", "--db", str(database), PYTHONPATH=str(unpacked_wheel))
-    with duckdb.connect(database, read_only=True) as connection:
-        found = connection.execute("select count(*) from configuration").fetchone()
-    assert found == (0,)

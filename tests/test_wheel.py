@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from tests.shared import Quickstart
 from warehouse.cli.commands import COMMANDS
 
-RUNS = "model,accelerator,num_gpus,global_batch_size,step_seconds\ngpt3_1.3B,H100,8,64,2.0\n"
+RUNS = """\
+model,accelerator,num_gpus,global_batch_size,step_seconds
+gpt3_1.3B,H100,8,64,2.0
+gpt3_1.3B,H100,16,64,1.5
+"""
 LAYOUT = ("model=llama3_8B", "accelerator=H100", "num_gpus=8", "tensor_parallel=8")
 OF_RUN = ("--model", "megatron_1.7B")
 ON_GPUS = ("--tokens", "300G", "--accelerator", "A100", "--gpus", "8")
 
 LINES: tuple[tuple[str, ...], ...] = (
     ("config",),
-    ("init",),
+    ("init", "--db", "new.duckdb"),
     ("quickstart", "--small"),
     ("sweep", "megatron"),
     ("status",),
@@ -37,15 +43,15 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("why", *LAYOUT),
     ("measure", "runs.csv"),
     ("evaluate", "training_step", "runs.csv", "--out", "results.csv"),
-    ("calibrate", "published_megatron_recompute", "--name", "tuned"),
+    ("calibrate", "runs.csv", "--fit", "host_seconds_per_launch", "--name", "tuned"),
     ("profiles",),
     ("sql", "select count(*) from cell"),
     ("schema", "configuration_rank"),
     ("export", "--facts", "facts"),
     ("import", "facts"),
-    ("sweep", "gpt3_1T_1d", "--lake", "lake", "--shard", "1/1"),
+    ("sweep", "roofline_published", "--lake", "lake", "--shard", "1/1"),
     ("collect", "lake"),
-    ("drop", "gpt3_1T_1d"),
+    ("drop", "roofline_published"),
     ("backup", "copy.duckdb"),
     ("compact",),
     ("repair",),
@@ -53,13 +59,25 @@ LINES: tuple[tuple[str, ...], ...] = (
 )
 
 SCRIPT = """
-import json, sys
+import importlib, json, pkgutil, sys
 from pathlib import Path
-import warehouse
+from unittest import mock
+sys.path.remove("")  # the current directory may be the source tree
 from warehouse.cli.main import run
-assert Path(warehouse.__file__).is_relative_to(sys.argv[1]), warehouse.__file__
-codes = [run(line) for line in json.loads(sys.argv[2])]
+from warehouse.database import resources
+
+for directory in ("sql", "reference", "studies", "examples"):
+    found = getattr(resources, f"{directory}_directory")()
+    assert found.is_relative_to(sys.argv[1]), found
+with mock.patch("warehouse.calibrate.published.evaluate_intervals", None):
+    codes = [run(line) for line in json.loads(sys.argv[2])[:3]]
+codes += [run(line) for line in json.loads(sys.argv[2])[3:]]
 Path("codes.json").write_text(json.dumps(codes))
+for package in map(importlib.import_module, ("estimators", "warehouse")):
+    assert Path(package.__file__).is_relative_to(sys.argv[1]), package.__file__
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
+assert not {"benchmarks", "docs", "tests"}.intersection(sys.modules)
 """
 
 
@@ -94,3 +112,14 @@ def test_every_command_of_the_wheel_runs_outside_of_the_clone(
     # an installed package has one database for the user, wherever a command is run
     assert f"{own} is up to date" in done.stderr
     assert not (tmp_path / "db").exists()
+    # a second quickstart evaluates nothing, and shows the same; the file may grow
+    assert done.stderr.count("nothing to do") >= 6
+    first, shown = (re.sub(r"\(\d+ MB\)", "", text) for text in (quickstart.out, done.stdout))
+    assert (
+        first.replace(f" --db {quickstart.database}", "").replace(
+            str(quickstart.database), str(own)
+        )
+        in shown
+    )
+    with duckdb.connect(tmp_path / "new.duckdb", read_only=True) as connection:
+        assert connection.execute("select count(*) from configuration").fetchall() == [(0,)]

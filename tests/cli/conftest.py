@@ -87,6 +87,25 @@ def tiny(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def tiny_swept(shared: Shared, empty_warehouse: Path) -> Path:
+    """A database of the two cells of the tiny study, to read or to copy."""
+
+    def make(place: Path) -> None:
+        path = shutil.copyfile(empty_warehouse, place / "warehouse.duckdb")
+        (place / "tiny.toml").write_text(TINY_STUDY, encoding="utf-8")
+        code, _, err = call("sweep", place / "tiny.toml", "--db", path)
+        assert code == 0, err
+
+    return shared("tiny", make) / "warehouse.duckdb"
+
+
+@pytest.fixture
+def tiny_database(tiny_swept: Path, tmp_path: Path) -> Path:
+    """A copy of that database, to be written to."""
+    return Path(shutil.copyfile(tiny_swept, tmp_path / "tiny.duckdb"))
+
+
+@pytest.fixture(scope="session")
 def planned(shared: Shared, empty_warehouse: Path) -> tuple[Path, dict[str, Any], str]:
     """A database that has a plan for 8 GPUs, and the plan."""
 

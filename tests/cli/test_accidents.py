@@ -161,10 +161,10 @@ def test_a_signal_that_the_caller_ignores_stays_ignored(
 
 
 def test_a_slow_check_can_be_interrupted(
-    warehouse: Command, swept: Path, monkeypatch: pytest.MonkeyPatch
+    warehouse: Command, empty_warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("warehouse.cli.validate.run_checks", stopped_by(signal.SIGINT))
-    assert warehouse("validate", "--db", swept) == (130, "", "interrupted\n")
+    assert warehouse("validate", "--db", empty_warehouse) == (130, "", "interrupted\n")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -243,26 +243,28 @@ def test_a_database_with_bad_blocks_exits_5_in_every_command(program: Program, s
         "alter table warehouse_meta rename key to name",
     ],
 )
-def test_a_damaged_table_of_versions_exits_5(warehouse: Command, swept: Path, change: str) -> None:
-    with duckdb.connect(str(swept)) as connection:
+def test_a_damaged_table_of_versions_exits_5(
+    warehouse: Command, tiny_database: Path, change: str
+) -> None:
+    with duckdb.connect(str(tiny_database)) as connection:
         connection.execute(change)
     for command in (["status"], ["init"]):
-        code, out, err = warehouse(*command, "--db", swept)
+        code, out, err = warehouse(*command, "--db", tiny_database)
         assert (code, out) == (5, "")
-        assert err.startswith(f"error: {swept}: ")
+        assert err.startswith(f"error: {tiny_database}: ")
 
 
-def test_init_brings_a_missing_view_back(warehouse: Command, swept: Path) -> None:
-    with duckdb.connect(str(swept)) as connection:
+def test_init_brings_a_missing_view_back(warehouse: Command, tiny_database: Path) -> None:
+    with duckdb.connect(str(tiny_database)) as connection:
         connection.execute("drop view configuration_rank")
         connection.execute("drop table erratum")
         rows = connection.execute("select count(*) from roofline").fetchall()
-    code, _, err = warehouse("rank", "--db", swept)
+    code, _, err = warehouse("rank", "--db", tiny_database)
     assert code == 5
     assert "`warehouse init`" in err
-    assert warehouse("init", "--db", swept)[0] == 0
-    assert warehouse("rank", "--db", swept)[0] == 0
-    with duckdb.connect(str(swept)) as connection:
+    assert warehouse("init", "--db", tiny_database)[0] == 0
+    assert warehouse("rank", "--db", tiny_database)[0] == 0
+    with duckdb.connect(str(tiny_database)) as connection:
         assert connection.execute("select count(*) from roofline").fetchall() == rows
         assert connection.execute("select count(*) > 0 from erratum").fetchall() == [(True,)]
 

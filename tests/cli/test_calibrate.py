@@ -161,17 +161,24 @@ def test_what_cannot_be_calibrated_is_refused_in_words(
     assert "Traceback" not in err
 
 
-def test_a_file_of_ones_own_is_a_reference(warehouse: Command, tmp_path: Path) -> None:
-    path = tmp_path / "own.csv"
+@pytest.fixture(scope="module")
+def own_fit(tmp_path_factory: pytest.TempPathFactory) -> tuple[tuple[object, ...], str]:
+    """A fit of one constant to three rows of a file: the command, and its document."""
+    path = tmp_path_factory.mktemp("fit") / "own.csv"
     names = [pair.partition("=")[0] for pair in CONFIGURATION]
     values = [pair.partition("=")[2] for pair in CONFIGURATION]
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow([*names, "step_seconds"])
         writer.writerows([*values, seconds] for seconds in (1.09, 1.1, 1.11))
-    code, out, _ = warehouse("calibrate", path, "--fit", "product_rate_factor", "--json")
-    assert code == 0
-    found = json.loads(out)
+    command = ("calibrate", path, "--fit", "product_rate_factor")
+    code, out, err = call(*command, "--json")
+    assert code == 0, err
+    return command, out
+
+
+def test_a_file_of_ones_own_is_a_reference(own_fit: tuple[tuple[object, ...], str]) -> None:
+    found = json.loads(own_fit[1])
     assert [row["published_row"] for row in found["rows"]] == ["row 1", "row 2", "row 3"]
     assert found["rows"][1]["published_step_seconds"] == 1.1
 
@@ -397,35 +404,30 @@ def test_estimators_without_constants_are_refused_with_those_that_have_some(
         assert not database.exists()
 
 
-@pytest.fixture(scope="module")
-def short() -> tuple[int, str, str]:
-    """What a fit of one constant prints."""
-    done = call(*SHORT, "--json")
-    assert done[0] == 0, done[2]
-    return done
-
-
 @pytest.mark.long
 def test_the_same_call_gives_the_same_figures(
-    warehouse: Command, short: tuple[int, str, str]
+    warehouse: Command, own_fit: tuple[tuple[object, ...], str]
 ) -> None:
     """Once with the default estimator named."""
-    assert warehouse(*SHORT, "--json", "--estimator", "training_step") == short
+    command, document = own_fit
+    done = warehouse(*command, "--json", "--estimator", "training_step")
+    assert done[:2] == (0, document)
 
 
 @pytest.mark.long
 def test_a_calibration_is_written_to_a_file_in_each_format(
-    warehouse: Command, tmp_path: Path, short: tuple[int, str, str]
+    warehouse: Command, tmp_path: Path, own_fit: tuple[tuple[object, ...], str]
 ) -> None:
+    command, printed = own_fit
     for ending in ("csv", "md"):
         out = tmp_path / f"fit.{ending}"
-        code, said, err = warehouse(*SHORT, "--out", out)
+        code, said, err = warehouse(*command, "--out", out)
         assert (code, said) == (0, ""), err
-    document = json.loads(short[1])
+    document = json.loads(printed)
     [constant] = csv.DictReader((tmp_path / "fit.csv").read_text().splitlines())
     expected = document["constants"][0]
     assert constant["step_constant"] == "product_rate_factor@A100 SXM 80GB"
     assert float(constant["fitted_constant_value"]) == expected["fitted_constant_value"]
     written = (tmp_path / "fit.md").read_text()
-    assert "\n## Constants fitted to 10 rows of published_megatron_scaling\n" in written
+    assert "\n## Constants fitted to 3 rows of " in written
     assert "\n## Row by row\n" in written

@@ -10,8 +10,6 @@ import pytest
 from estimators.registry import ESTIMATORS, get, with_capability
 from tests.shared import Command
 
-pytestmark = pytest.mark.usefixtures("toy")
-
 NAMES = (*ESTIMATORS, "toy")
 CAPABILITIES = {"why": "can_plan", "explain": "formulas", "operations": "operations"}
 QUESTION = {
@@ -25,8 +23,10 @@ QUESTION = {
 @pytest.mark.parametrize("estimator", NAMES)
 @pytest.mark.long
 def test_an_estimator_is_taken_or_refused_with_those_that_can(
-    warehouse: Command, command: str, estimator: str
+    warehouse: Command, request: pytest.FixtureRequest, command: str, estimator: str
 ) -> None:
+    if estimator == "toy":
+        request.getfixturevalue("toy")
     capability = CAPABILITIES[command]
     can = bool(getattr(get(estimator), capability))
     pairs = QUESTION[estimator] if can else ("num_gpus=8",)
@@ -41,6 +41,7 @@ def test_an_estimator_is_taken_or_refused_with_those_that_can(
     assert hint == f"hint: use {' or '.join(with_capability(capability))}"
 
 
+@pytest.mark.usefixtures("toy")
 def test_a_toy_layout_is_ranked_by_hand(warehouse: Command) -> None:
     """8 GPUs as d x t, with and without recomputation; one replica has nothing to exchange."""
     question = ("why", *QUESTION["toy"], "global_batch_size=8", "activation_recompute=none")
@@ -59,6 +60,7 @@ def test_a_toy_layout_is_ranked_by_hand(warehouse: Command) -> None:
     assert math.fsum(found["memory"].values()) == pytest.approx(found["results"]["memory_bytes"])
 
 
+@pytest.mark.usefixtures("toy")
 def test_a_rule_of_the_toy_estimator_is_named(warehouse: Command) -> None:
     question = ("why", *QUESTION["toy"], "global_batch_size=8", "data_parallel=3")
     code, out, _ = warehouse(*question, "--estimator", "toy", "--json")
@@ -70,6 +72,7 @@ def test_a_rule_of_the_toy_estimator_is_named(warehouse: Command) -> None:
     assert rules["degrees multiply to the GPUs"]["hint"] == "use 12"
 
 
+@pytest.mark.usefixtures("toy")
 def test_the_rates_of_the_toy_estimator_have_elasticities(warehouse: Command) -> None:
     question = ("explain", *QUESTION["toy"], "global_batch_size=8", "--estimator", "toy")
     code, out, _ = warehouse(*question, "--json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from pathlib import Path
 
 import duckdb
@@ -10,7 +11,7 @@ import polars as pl
 import pytest
 
 from estimators.registry import ESTIMATORS, get
-from tests.shared import Command
+from tests.shared import Command, Shared, call
 from warehouse.cli.main import run
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
@@ -189,17 +190,18 @@ LEAST = {
 """Estimator -> header and row of the least that it can be told."""
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.long
 def test_the_least_that_an_estimator_takes_is_stored_and_every_view_has_it(
-    evaluate: Command, name: str
+    evaluate: Command,
 ) -> None:
-    Path("in.csv").write_text("\n".join(LEAST[name]) + "\n")
-    stored = evaluate(name, "in.csv", "--out", "out.csv", "--into-db", "--db", "w.duckdb")
-    assert stored[0] == 0, stored
+    for name in ESTIMATORS:
+        Path("in.csv").write_text("\n".join(LEAST[name]) + "\n")
+        stored = evaluate(name, "in.csv", "--out", "out.csv", "--into-db", "--db", "w.duckdb")
+        assert stored[0] == 0, stored
     with duckdb.connect("w.duckdb", read_only=True) as connection:
-        relation = get(name).relations[0].name
-        assert len(connection.execute(f"from current_{relation}").fetchall()) == 1
+        for name in ESTIMATORS:
+            relation = get(name).relations[0].name
+            assert len(connection.execute(f"from current_{relation}").fetchall()) == 1
         for view in ("configuration", "configuration_rank"):
             connection.execute(f"from {view}").fetchall()
 
@@ -221,17 +223,32 @@ STORED = {
 """Estimator -> the space of a study whose rows are not what the defaults say."""
 
 
-@pytest.mark.parametrize("name", STORED)
+@pytest.fixture(params=STORED)
+def name(request: pytest.FixtureRequest) -> str:
+    """Name an estimator."""
+    return str(request.param)
+
+
+@pytest.fixture
+def stored(name: str, shared: Shared, empty_warehouse: Path) -> Path:
+    """A database with the study of the estimator, to read."""
+
+    def make(place: Path) -> None:
+        shutil.copyfile(empty_warehouse, place / "w.duckdb")
+        study = f'name = "one"\nestimator = "{name}"\n[space]\n{STORED[name]}'
+        (place / "one.toml").write_text(study)
+        code, _, err = call("sweep", place / "one.toml", "--db", place / "w.duckdb")
+        assert code == 0, err
+
+    return shared(f"stored {name}", make) / "w.duckdb"
+
+
 @pytest.mark.long
 def test_stored_rows_evaluated_again_give_the_same_figures(
-    evaluate: Command, capsys: pytest.CaptureFixture[str], name: str
+    evaluate: Command, capsys: pytest.CaptureFixture[str], name: str, stored: Path
 ) -> None:
-    given = f'name = "one"\nestimator = "{name}"\n[space]\n{STORED[name]}'
-    Path("one.toml").write_text(given)
-    assert run(["sweep", "one.toml", "--db", "w.duckdb"]) == 0
-    capsys.readouterr()
     query = f"from current_{name} limit 300"
-    assert run(["sql", query, "--format", "csv", "--db", "w.duckdb"]) == 0
+    assert run(["sql", query, "--format", "csv", "--db", str(stored)]) == 0
     Path("configs.csv").write_text(capsys.readouterr().out)
     code, _, err = evaluate(name, "configs.csv", "--out", "out.csv")
     assert (code, "warning" in err) == (0, False)
@@ -245,13 +262,9 @@ def test_stored_rows_evaluated_again_give_the_same_figures(
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["roofline", "dataflow", "run_optimizer", "pipeline"])
 def test_rows_of_another_view_are_told_where_to_come_from(
-    evaluate: Command, capsys: pytest.CaptureFixture[str], name: str
+    evaluate: Command, capsys: pytest.CaptureFixture[str], name: str, stored: Path
 ) -> None:
-    given = f'name = "one"\nestimator = "{name}"\n[space]\n{STORED[name]}'
-    Path("one.toml").write_text(given)
-    assert run(["sweep", "one.toml", "--db", "w.duckdb"]) == 0
-    capsys.readouterr()
-    assert run(["sql", "from configuration", "--format", "csv", "--db", "w.duckdb"]) == 0
+    assert run(["sql", "from configuration", "--format", "csv", "--db", str(stored)]) == 0
     Path("configs.csv").write_text(capsys.readouterr().out)
     err = evaluate(name, "configs.csv", "--out", "out.csv", "--keep-valid")[2]
     told = f"warning: configs.csv: take stored rows from view current_{name}, which `"

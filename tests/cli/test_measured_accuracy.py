@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.shared import Command, Document
+from tests.shared import Document, Shared, call
 
 pytestmark = pytest.mark.long
 
@@ -21,47 +21,47 @@ FACTORS = {"slow": 1.25, "fast": 0.8}
 """Name of a run -> measured over estimated time of its step."""
 
 
-@pytest.fixture
-def ask(warehouse: Command, empty_warehouse: Path, tmp_path: Path) -> Document:
-    """Call a command with a database of the test's own; return what it prints as data."""
-    path = tmp_path / "measured.duckdb"
-    shutil.copyfile(empty_warehouse, path)
-
-    def ask(*arguments: object, form: tuple[str, ...] = ("--format", "json")) -> Any:
-        code, out, err = warehouse(*arguments, *form, "--db", path)
-        assert code == 0, err
-        return json.loads(out)
-
-    return ask
+def document(*arguments: object) -> Any:
+    """Call a command that must succeed; return what it prints as data."""
+    code, out, err = call(*arguments, "--format", "json")
+    assert code == 0, err
+    return json.loads(out)
 
 
-@pytest.fixture
-def estimated(warehouse: Command) -> dict[str, float]:
+@pytest.fixture(scope="module")
+def estimated() -> dict[str, float]:
     """Return the estimated seconds of a step of each run, of `show`, which knows no database."""
     found = {}
     for run, degree in LAYOUTS.items():
         problem = (f"model={MODEL}", "accelerator=H100", f"num_gpus={GPUS}")
         pairs = (*problem, f"tensor_parallel={degree}", f"global_batch_size={BATCH}")
-        code, out, err = warehouse("show", "training_step", *pairs, "--json")
-        assert code == 0, err
-        told = json.loads(out)
+        told = document("show", "training_step", *pairs)
         found[run] = told.get("results", told)["step_seconds"]
     return found
 
 
-@pytest.fixture
-def measured(ask: Document, estimated: dict[str, float], tmp_path: Path) -> dict[str, float]:
-    """Measure both runs as `FACTORS` has them; return the seconds of each."""
-    seconds = {run: FACTORS[run] * estimated[run] for run in LAYOUTS}
-    lines = ["run,model,accelerator,num_gpus,tensor_parallel,global_batch_size,step_seconds"]
-    lines += [
-        f"{run},{MODEL},H100,{GPUS},{degree},{BATCH},{seconds[run]!r}"
-        for run, degree in LAYOUTS.items()
-    ]
-    file = tmp_path / "ours.csv"
-    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    ask("measure", file)
-    return seconds
+@pytest.fixture(scope="module")
+def measured(estimated: dict[str, float]) -> dict[str, float]:
+    """The measured seconds of both runs, as `FACTORS` has them."""
+    return {run: FACTORS[run] * estimated[run] for run in LAYOUTS}
+
+
+@pytest.fixture(scope="module")
+def ask(measured: dict[str, float], shared: Shared, empty_warehouse: Path) -> Document:
+    """Call a command with a database of both runs; return what it prints as data."""
+
+    def make(place: Path) -> None:
+        shutil.copyfile(empty_warehouse, place / "measured.duckdb")
+        lines = ["run,model,accelerator,num_gpus,tensor_parallel,global_batch_size,step_seconds"]
+        lines += [
+            f"{run},{MODEL},H100,{GPUS},{degree},{BATCH},{measured[run]!r}"
+            for run, degree in LAYOUTS.items()
+        ]
+        (place / "ours.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        document("measure", place / "ours.csv", "--db", place / "measured.duckdb")
+
+    path = shared("measured accuracy", make) / "measured.duckdb"
+    return lambda *arguments: document(*arguments, "--db", path)
 
 
 def test_a_measured_step_is_compared_as_a_published_one(
@@ -126,7 +126,7 @@ def test_the_accuracy_over_all_of_them_is_beside_what_baselines_reach(
 
 
 def test_a_measured_mixture_of_experts_is_not_held_against_dense_flops(
-    ask: Document, tmp_path: Path
+    empty_warehouse: Path, tmp_path: Path
 ) -> None:
     # equation 3 counts dense layers: such a run is in measurement_comparison alone
     file = tmp_path / "mixture.csv"
@@ -134,9 +134,15 @@ def test_a_measured_mixture_of_experts_is_not_held_against_dense_flops(
         "run,model,accelerator,num_gpus,num_experts,experts_per_token,global_batch_size,"
         "step_seconds\nsparse,gpt3_1.3B,H100,8,4,1,64,0.5\ndense,gpt3_1.3B,H100,8,1,1,64,0.5\n"
     )
-    ask("measure", file)
+    database = shutil.copyfile(empty_warehouse, tmp_path / "mixture.duckdb")
+    document("measure", file, "--db", database)
     compared = {
-        view: [line["name"] for line in ask("sql", f"select {name} as name from {view} order by 1")]
+        view: [
+            line["name"]
+            for line in document(
+                "sql", f"select {name} as name from {view} order by 1", "--db", database
+            )
+        ]
         for view, name in (
             ("measurement_comparison", "measured_row"),
             ("megatron_comparison", "published_row"),

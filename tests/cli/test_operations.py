@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,10 +41,9 @@ def operations(warehouse: Command) -> Callable[..., tuple[int, Any, str]]:
 
 
 @pytest.fixture
-def stored(warehouse: Command, database: Path, tiny: Path) -> Path:
+def stored(tiny_database: Path) -> Path:
     """A database with two cells of one dimension, on 32 and on 64 GPUs."""
-    assert warehouse("sweep", tiny, "--db", database)[0] == 0
-    return database
+    return tiny_database
 
 
 def query(database: Path, text: str) -> list[Any]:
@@ -115,22 +115,25 @@ def test_any_other_column_may_be_set(operations: Callable[..., tuple[int, Any, s
     assert {row["binding_resource"] for row in slow[:4]} == {"memory"}
 
 
-@pytest.mark.parametrize(
-    ("strategy", "attention", "num_rows"),
-    [
-        ("tensor_1d", "unfused_recompute", 19),
-        ("summa_2d", "summa", 19),
-        ("context_2d", "unfused", 19),
-        ("context_2d", "flash", 16),
-    ],
-)
 @pytest.mark.long
 def test_every_strategy_and_attention_has_its_operations(
-    operations: Callable[..., tuple[int, Any, str]], strategy: str, attention: str, num_rows: int
+    operations: Callable[..., tuple[int, Any, str]], tmp_path: Path
 ) -> None:
-    code, rows, _ = operations(*ONE, "--strategy", strategy, "--attention", attention)
-    assert code == 0
-    assert len(rows) == num_rows
+    expected = {
+        ("tensor_1d", "unfused_recompute"): 19,
+        ("summa_2d", "summa"): 19,
+        ("context_2d", "unfused"): 19,
+        ("context_2d", "flash"): 16,
+    }
+    configs = tmp_path / "some.csv"
+    rows = (f"gpt3,H200,8,64,64,8,2,{','.join(kind)}\n" for kind in expected)
+    configs.write_text(
+        "model,accelerator,nvlink_size,num_gpus,global_batch_size,tensor_parallel,"
+        f"pipeline_parallel,strategy,attention\n{''.join(rows)}"
+    )
+    code, found, err = operations("--config", configs)
+    assert code == 0, err
+    assert Counter((row["strategy"], row["attention"]) for row in found) == expected
 
 
 def test_a_file_gives_every_row_or_the_one_that_is_named(
@@ -149,11 +152,15 @@ def test_a_file_gives_every_row_or_the_one_that_is_named(
 
 
 @pytest.mark.long
-def test_best_is_the_fastest_layout_of_each_problem(
-    operations: Callable[..., tuple[int, Any, str]], stored: Path
+def test_best_is_the_fastest_layout_of_each_problem_and_nothing_is_written_unless_asked(
+    operations: Callable[..., tuple[int, Any, str]], stored: Path, tmp_path: Path
 ) -> None:
+    before = stored.read_bytes()
     code, rows, _ = operations("--best", "--db", stored)
     assert code == 0
+    operations(*ONE, "--db", tmp_path / "none.duckdb")
+    assert stored.read_bytes() == before
+    assert not (tmp_path / "none.duckdb").exists()
     best = query(
         stored,
         "select num_gpus, step_seconds, tensor_parallel, nvlink_data_parallel"
@@ -164,17 +171,6 @@ def test_best_is_the_fastest_layout_of_each_problem(
     assert len(rows) == 32
     one = operations("--best", "--num-gpus", 64, "--db", stored)[1]
     assert one == rows[16:]
-
-
-@pytest.mark.long
-def test_nothing_is_written_unless_asked(
-    operations: Callable[..., tuple[int, Any, str]], stored: Path, tmp_path: Path
-) -> None:
-    before = stored.read_bytes()
-    operations("--best", "--db", stored)
-    operations(*ONE, "--db", tmp_path / "none.duckdb")
-    assert stored.read_bytes() == before
-    assert not (tmp_path / "none.duckdb").exists()
 
 
 @pytest.mark.long

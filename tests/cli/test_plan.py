@@ -22,6 +22,7 @@ from warehouse.evaluate.one import show_configuration
 from warehouse.evaluate.space import cells_of_problem, evaluated
 
 SHELL = Path(sys.executable).parent / "duckdb"
+END = "-- end of an answer"
 
 # of the reference tables: the price of the last year
 USD_PER_GPU_HOUR = 4.5
@@ -178,24 +179,24 @@ def test_every_query_runs_in_the_shell_and_gives_the_figures(
     planned: tuple[Path, dict[str, Any], str],
 ) -> None:
     path, found, _ = planned
-    for name, query in found["queries"].items():
-        if name == "accuracy":
-            continue
-        done = subprocess.run(
-            [SHELL, "-readonly", "-json", "-bail", path],
-            input=f"{query};",
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        rows = json.loads(done.stdout)
-        if name == "layouts":
-            assert rows[0]["step_seconds"] == pytest.approx(found["layouts"][0]["step_seconds"])
-            assert rows[0]["gpu_hours"] == pytest.approx(found["gpu_hours"])
-        if name == "counts":
-            assert rows[1]["cost_usd"] == pytest.approx(found["cost_usd"])
-            assert rows[1]["power_watts"] == pytest.approx(found["power_watts"])
+    queries = {name: query for name, query in found["queries"].items() if name != "accuracy"}
+    done = subprocess.run(
+        [SHELL, "-readonly", "-json", "-bail", path],
+        input="".join(f"{query};\n.print {END}\n" for query in queries.values()),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    *printed, rest = done.stdout.split(f"{END}\n")
+    assert rest == ""
+    answers = dict(zip(queries, map(json.loads, printed), strict=True))
+    rows = answers["layouts"]
+    assert rows[0]["step_seconds"] == pytest.approx(found["layouts"][0]["step_seconds"])
+    assert rows[0]["gpu_hours"] == pytest.approx(found["gpu_hours"])
+    rows = answers["counts"]
+    assert rows[1]["cost_usd"] == pytest.approx(found["cost_usd"])
+    assert rows[1]["power_watts"] == pytest.approx(found["power_watts"])
 
 
 def test_the_interval_holds_the_answer_and_the_extreme_one_is_wider(

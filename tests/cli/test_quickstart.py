@@ -100,25 +100,12 @@ def test_the_suggested_commands_run(
     shown = re.findall(r"^\$ warehouse (plan [^|\n=]*)$", PLANNING.read_text("utf-8"), re.MULTILINE)
     pairs = [parts for line in shown if len(parts := shlex.split(line)) % 2]
     assert questions(plan) in [questions(parts) for parts in pairs]
-    # the test of the examples runs it, on the same database
+    # tests/cli/test_validate.py runs it, on the same database
     [example] = [entry.example for entry in COMMANDS if entry.name == "validate"]
     assert ["warehouse", *validate] == example.split()
     code, out, err = warehouse(*rank, "--db", swept)
     assert code == 0, err
     assert len(out.splitlines()) > 1
-
-
-@pytest.mark.long
-def test_a_second_run_evaluates_nothing_and_shows_the_same(
-    warehouse: Command, quickstart: Quickstart, swept: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr("warehouse.calibrate.published.evaluate_intervals")
-    code, out, err = warehouse("quickstart", "--small", "--db", swept)
-    assert code == 0
-    assert err.count("nothing to do") == 6
-    # the file may grow
-    first, again = (re.sub(r"\(\d+ MB\)", "", text) for text in (quickstart.out, out))
-    assert again == first.replace(str(quickstart.database), str(swept))
 
 
 @pytest.mark.long
