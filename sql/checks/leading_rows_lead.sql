@@ -5,7 +5,7 @@
 with leading_cell as (
     select
         cell_id,
-        min(step_seconds, 10) as fastest_seconds,
+        min(step_seconds, 20) as fastest_seconds,
         min(memory_bytes) as lowest_memory_bytes
     from leading_configuration_source
     where fits_memory is distinct from false
@@ -27,7 +27,7 @@ leading_near as (
 found as (
     select
         configuration_source.cell_id,
-        min(configuration_source.step_seconds, 10) as fastest_seconds,
+        min(configuration_source.step_seconds, 20) as fastest_seconds,
         min(configuration_source.memory_bytes) as lowest_memory_bytes,
         count(*) filter (
             where

@@ -6,7 +6,7 @@
 -- layout_order breaks ties within a cell, as in best_of_cell; strategy and cell_id those of several
 -- cells, as in best_of_problem. They are one row: DuckDB finds the first by one key, unsorted.
 --
--- The first ten are among the leading rows of their cells. A condition on the rank leaves one of
+-- The first twenty are among the leading rows of their cells. A condition on the rank leaves one of
 -- the two parts: DuckDB does not read the other.
 with leading_rank as (
     select
@@ -50,8 +50,8 @@ full_rank as (
 
 select *
 from leading_rank
-where rank_by_time <= 10
+where rank_by_time <= 20
 union all
 select *
 from full_rank
-where rank_by_time > 10
+where rank_by_time > 20

@@ -4,7 +4,7 @@
 -- configuration_rank has the ranks over all strategies. Two ranks in one view would make DuckDB
 -- sort all rows with all of their columns.
 --
--- The first ten are among the leading rows of their cells. A condition on the rank leaves one of
+-- The first twenty are among the leading rows of their cells. A condition on the rank leaves one of
 -- the two parts: DuckDB does not read the other.
 with leading_rank as (
     select
@@ -50,8 +50,8 @@ full_rank as (
 
 select *
 from leading_rank
-where rank_in_strategy <= 10
+where rank_in_strategy <= 20
 union all
 select *
 from full_rank
-where rank_in_strategy > 10
+where rank_in_strategy > 20

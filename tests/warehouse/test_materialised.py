@@ -76,7 +76,7 @@ def ranked(connection: duckdb.DuckDBPyConnection) -> list[list[Any]]:
     """Return the ranks and fronts that views show, in order."""
     queries = (
         "from configuration_rank where rank_by_time <= 10",
-        "from configuration_rank where rank_by_time between 9 and 12",
+        "from configuration_rank where rank_by_time between 19 and 22",
         "from strategy_rank where rank_in_strategy = 1",
         "from problem_front",
     )

@@ -15,7 +15,7 @@ import numpy as np
 if TYPE_CHECKING:
     from estimators.contract import Array, Cell, Relation
 
-TOP = 10
+TOP = 20
 """Fastest rows of a cell that are kept; the views of ranks have this number, too."""
 
 NEAR_RATIO = 1.05
