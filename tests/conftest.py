@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Draw fewer examples where the long tests are left out, and give DuckDB one thread.
 
     Workers of the run share the cores; a second thread makes a small query cost more, not less.
-    `make test-all` runs the same tests with all threads.
+    `make test-all` gives all threads to the tests whose tables are large enough to share.
     """
     if "not long" not in config.getoption("markexpr"):
         return
