@@ -109,6 +109,19 @@ def test_the_suggested_commands_run(
 
 
 @pytest.mark.long
+def test_a_second_run_evaluates_nothing_and_shows_the_same(
+    warehouse: Command, quickstart: Quickstart, swept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("warehouse.calibrate.published.evaluate_intervals")
+    code, out, err = warehouse("quickstart", "--small", "--db", swept)
+    assert code == 0
+    assert err.count("nothing to do") == 6
+    # the file may grow
+    first, again = (re.sub(r"\(\d+ MB\)", "", text) for text in (quickstart.out, out))
+    assert again == first.replace(str(quickstart.database), str(swept))
+
+
+@pytest.mark.long
 def test_the_whole_grid_of_the_paper_is_stored(
     whole_quickstart: Quickstart, shared: Shared
 ) -> None:
