@@ -45,7 +45,7 @@ from estimators.training_step.exchange_rules import hides_exchange
 from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.further import with_further_tokens
 from estimators.training_step.kinds import Kind, average, kinds_of
-from estimators.training_step.layer import LAYER_KEYS, at_full_clock, layer_of, size_of
+from estimators.training_step.layer import LAYER_KEYS, layer_of, size_of
 from estimators.training_step.memory.activations import (
     Microbatch,
     further_bytes,
@@ -56,7 +56,7 @@ from estimators.training_step.memory.device import library_bytes
 from estimators.training_step.memory.stages import BESIDES, held
 from estimators.training_step.memory.stages import PARTS as MEMORY
 from estimators.training_step.modules import flags_of
-from estimators.training_step.pipelines import held_at, is_mixture, ranks_at
+from estimators.training_step.pipelines import held_at, ranks_at
 from estimators.training_step.products import of_format
 from estimators.training_step.routing import MeasuredLoads
 from estimators.training_step.rules import (
@@ -68,7 +68,6 @@ from estimators.training_step.rules import (
 )
 from estimators.training_step.search import AXES, DEPENDS_ON
 from estimators.training_step.sharding import Sharding
-from estimators.training_step.shared_layers import SharedLayers
 from estimators.training_step.shares import added_of, fullest, stage_shares
 from estimators.training_step.spellings import SPELLINGS
 from estimators.training_step.spent import Spent, spent_on
@@ -245,7 +244,7 @@ class TrainingStep(SearchedEstimator):
         for each run of them. In a batch each row has its own layer.
         """
         del mends
-        given_values, values = values, with_derived(values)
+        values = with_derived(values)
         values["products"] = MeasuredProducts(catalog, values["kernels"])
         # rates are those of heads as wide as queries and keys
         keys = values["qk_head_size"] + values["qk_rotary_size"]
@@ -253,12 +252,7 @@ class TrainingStep(SearchedEstimator):
         values["expert_loads"] = MeasuredLoads(catalog)
         is_cell = np.ndim(values["seq_len"]) == 0
         with np.errstate(all="ignore"):
-            found = _figures(
-                values,
-                layouts,
-                SharedLayers(given_values, catalog) if is_cell and not is_mixture(values) else None,
-                is_cell=is_cell,
-            )
+            found = _figures(values, layouts, is_cell=is_cell)
             if not set(wanted).isdisjoint(_FITS):
                 found |= _in_all(found, values)
             if not set(wanted).isdisjoint({*relation.derived} - {*_FITS}):
@@ -314,17 +308,15 @@ def _numbers(value: Any) -> Any:
     return np.asarray(np.nan if value is None else value, dtype=np.float64)[()]
 
 
-def _figures(
-    values: Values, layouts: Columns, shared: SharedLayers | None, *, is_cell: bool
-) -> dict[str, Gathered]:
-    """Return every stored result by name; `shared` is None where cells share no layers.
+def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Gathered]:
+    """Return every stored result by name.
 
     Figures of a layer, of a split and of a GPU's share of the parameters are computed once for
     each, as `splits.Splits` has them.
     """
     splits = splits_of(values, layouts, is_cell=is_cell)
     kinds = kinds_of(values)
-    work = _work_of(values, kinds, splits, shared)
+    work = _work_of(values, kinds, splits)
     counts = {kind.name: parameters(kind.values) for kind in kinds}
     if np.any(values["num_mtp_layers"]):
         counts["mtp"] = mtp_parameters(values)
@@ -365,22 +357,11 @@ class Work(NamedTuple):
     stored: dict[str, Microbatch]
 
 
-def _work_of(
-    values: Values, kinds: Sequence[Kind], splits: Splits, shared: SharedLayers | None
-) -> Work:
+def _work_of(values: Values, kinds: Sequence[Kind], splits: Splits) -> Work:
     """Return what a microbatch costs; a layer is computed once for all splits around it."""
     table, to_layer = splits.table, splits.to_layer
-    if shared is None:
-        work = [at_full_clock(kind.values, table) for kind in kinds]
-    else:
-        table, place = shared.table(splits.table)
-        to_layer = to_layer if place is None else take(place, to_layer)
-        work = [shared.once(kind.values, table, at_full_clock) for kind in kinds]
     size = size_of(values, table)
-    spent = [
-        spent_on(layer_of(full, kind.values), size, kind.values, table)
-        for full, kind in zip(work, kinds, strict=True)
-    ]
+    spent = [spent_on(layer_of(kind.values, table), size, kind.values, table) for kind in kinds]
     an_average: Spent = average(kinds, spent)
     vocabulary = vocabulary_of(size, values, table, an_average.clock)
     vocabulary = with_further_tokens(vocabulary, kinds, spent, size, values, table)

@@ -147,8 +147,12 @@ class Layer:
         return sum(self.forward.values())
 
 
-def at_full_clock(values: Values, layout: Values) -> FullClock:
-    """Return the work of an average layer: of a mixture, over its dense layers too."""
+def layer_of(values: Values, layout: Values) -> Layer:
+    """Return the seconds of an average layer: of a mixture, over its dense layers too.
+
+    Products and attention slow down to the clock that the power limit admits; transfers hide
+    behind the slowed arithmetic.
+    """
     size = size_of(values, layout)
     work = Work(
         _distinct_products(size, values, layout),
@@ -159,17 +163,7 @@ def at_full_clock(values: Values, layout: Values) -> FullClock:
         modules.stream_parts(size, values, layout),
     )
     layer = _at_clock(1.0, work, values)
-    return FullClock(
-        work, layer, power.load_of(layer, power.flops_of(size, values, layout), values)
-    )
-
-
-def layer_of(full: FullClock, values: Values) -> Layer:
-    """Return the seconds of a layer at the clock that the power limit admits.
-
-    Products and attention slow down to it; transfers hide behind the slowed arithmetic.
-    """
-    work, layer, load = full
+    load = power.load_of(layer, power.flops_of(size, values, layout), values)
     clocks = power.clocks_of(load, values)
     if np.any(clocks.slowest < 1.0):
         layer = _at_clock(clocks.slowest, work, values)
@@ -190,14 +184,6 @@ class Work(NamedTuple):
     transfers: Transfers
     host: Host
     parts: dict[str, Any]
-
-
-class FullClock(NamedTuple):
-    """A layer's work, its seconds at full clock, and what they take of the power limit."""
-
-    work: Work
-    layer: Layer
-    load: power.Load
 
 
 def _at_clock(clock: Any, work: Work, values: Values) -> Layer:
