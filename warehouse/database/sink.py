@@ -14,7 +14,6 @@ from estimators.columns import COLUMNS
 from estimators.contract import Cell, Columns, Estimator, Relation, variant_name
 from estimators.registry import all_estimators
 from warehouse.database import stored_best
-from warehouse.database.ingest_memory import IngestMemory
 from warehouse.database.leading import LeadingRows
 from warehouse.database.log_length import note_log_length
 from warehouse.database.pieces import given
@@ -56,7 +55,6 @@ class DuckDBSink:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
-        self._memory = IngestMemory(connection)
 
     def stored(self) -> set[int]:
         """Return the ids of the cells that are stored."""
@@ -85,8 +83,7 @@ class DuckDBSink:
             if replace:
                 delete_cells(self._connection, [cell.id for cell, _ in cells])
             try:
-                with self._memory.little(relation):
-                    self._insert(relation.table, reader)
+                self._insert(relation.table, reader)
             except duckdb.Error:
                 if source.error is not None:  # the evaluation failed, not DuckDB
                     raise source.error from None
