@@ -52,13 +52,15 @@ def study(directory: Path, estimator: str = "roofline", **changes: str) -> Study
 
 
 def stored(database: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """Return the rows of the tables that a sweep fills, without the times of evaluation."""
+    """Return the rows of the tables that a sweep fills, without the times of evaluation.
+
+    Rows of cells are in the order of the file. Leading rows have none: a search finds them later.
+    """
     later = "columns(lambda c: c not in ('evaluated_at', 'sibling_record'))"
     with duckdb.connect(str(database), read_only=True) as connection:
         found = {t: connection.execute(f"select {later} from {t}").fetchall() for t in OF_A_SWEEP}
     return {
-        name: rows if name.startswith("roofline") else sorted(rows, key=repr)
-        for name, rows in found.items()
+        name: rows if name == "roofline" else sorted(rows, key=repr) for name, rows in found.items()
     }
 
 
