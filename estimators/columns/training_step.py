@@ -243,7 +243,7 @@ CONSTANTS = (
         "overlap_slowdown",
         "float",
         "",
-        "Seconds of products beside an exchange of NCCL over those alone, at least",
+        "How many times as long products take beside transfers of NCCL, at least",
         minimum=1,
         maximum=10,
     ),
