@@ -15,6 +15,7 @@ import pytest
 
 from tests.shared import Quickstart
 from warehouse.cli.commands import COMMANDS
+from warehouse.database.source import package_hash
 
 RUNS = """\
 model,accelerator,num_gpus,global_batch_size,step_seconds
@@ -68,8 +69,10 @@ from warehouse.database import resources
 for directory in ("sql", "reference", "studies", "examples"):
     found = getattr(resources, f"{directory}_directory")()
     assert found.is_relative_to(sys.argv[1]), found
+from warehouse.database.source import package_hash
+
 codes = [run(line) for line in json.loads(sys.argv[2])]
-Path("codes.json").write_text(json.dumps(codes))
+Path("codes.json").write_text(json.dumps([package_hash(), codes]))
 for package in map(importlib.import_module, ("estimators", "warehouse")):
     assert Path(package.__file__).is_relative_to(sys.argv[1]), package.__file__
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -103,7 +106,8 @@ def test_every_command_of_the_wheel_runs_outside_of_the_clone(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    codes = json.loads((tmp_path / "codes.json").read_text("utf-8"))
+    source, codes = json.loads((tmp_path / "codes.json").read_text("utf-8"))
+    assert source == package_hash()  # one cache serves the clone and the wheel
     failed = [" ".join(line) for line, code in zip(LINES, codes, strict=True) if code]
     assert not failed, done.stderr
     # an installed package has one database for the user, wherever a command is run

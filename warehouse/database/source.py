@@ -24,6 +24,10 @@ _CODE = ("estimators", "warehouse/database")
 
 _ENDINGS = (".py", ".sql", ".csv", ".parquet")
 
+_SKIPPED = {"__pycache__", "resources"}
+"""Directories that do not count. The wheel has SQL and tables in `resources`, a clone has them
+elsewhere: they are read from where they are."""
+
 
 class _File(NamedTuple):
     """A file, and what changes when its content does."""
@@ -67,7 +71,7 @@ def _files(directory: str, name: str) -> Iterator[_File]:
     with os.scandir(directory) as entries:
         found = sorted(entries, key=lambda entry: entry.name)
     for entry in found:
-        if entry.name == "__pycache__":
+        if entry.name in _SKIPPED and entry.is_dir():
             continue
         if entry.is_dir():
             yield from _files(entry.path, f"{name}/{entry.name}")
