@@ -131,6 +131,9 @@ def test_the_fastest_stored_layout_is_explained(warehouse: Command, tmp_path: Pa
     assert spelt == (0, out, "")
     code, out, err = warehouse("explain", "model=llama3_8B", "--best", "--db", database)
     assert (code, "stored problems differ in num_gpus; this one has" in err) == (0, True)
+    assert best["differing_columns"] == []
+    code, out, _ = warehouse("explain", "model=llama3_8B", "--best", "--json", "--db", database)
+    assert json.loads(out)["differing_columns"] == ["num_gpus"]
     assert "num_gpus 32" in err
     code, out, err = warehouse(
         "explain", "model=llama3_8B", "num_gpus=16", "--best", "--db", database

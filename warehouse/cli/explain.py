@@ -163,6 +163,7 @@ def _document(found: Explanation) -> dict[str, Any]:
         "step_seconds": found.step_seconds,
         "likely_step_seconds": found.likely,
         "extreme_step_seconds": found.extreme,
+        "differing_columns": list(found.differing),
         "parts": [
             {
                 "part": part.name,
