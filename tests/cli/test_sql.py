@@ -41,13 +41,15 @@ def test_each_format_writes_the_same_rows(warehouse: Command, quickstart: Quicks
     ]
 
 
-@pytest.mark.parametrize("comment", ["-- what it shows", "--\n-- what it shows"])
+@pytest.mark.parametrize("comment", ["-- what it shows", "--\n-- what it shows", "--what"])
 def test_a_query_may_begin_with_a_comment(
     warehouse: Command, quickstart: Quickstart, comment: str
 ) -> None:
     query = f"{comment}\nselect 1 as x"
     done = warehouse("sql", query, "--db", quickstart.database, "--format", "csv")
     assert done == (0, "x\n1\n", "")
+    code, _, err = warehouse("sql", f"{comment}\nselct 1", "--db", quickstart.database)
+    assert (code, f"LINE {comment.count(chr(10)) + 2}: selct" in err) == (3, True)
 
 
 @pytest.mark.long

@@ -61,8 +61,7 @@ class _PlainCommand(TyperCommand):
         self, info_name: str | None, args: list[str], parent: Context | None = None, **extra: Any
     ) -> Context:
         """Return the context; errors name an option as the user wrote it."""
-        # no option is a comment of SQL, with which a query may begin
-        args = [f"\n{word}" if word.startswith(("-- ", "--\n")) else word for word in args]
+        args = [f" {word}" if _is_comment(word) else word for word in args]
         typed = {word.partition("=")[0] for word in args}  # before parsing takes the words away
         try:
             return super().make_context(info_name, args, parent, **extra)
@@ -76,3 +75,8 @@ class _PlainCommand(TyperCommand):
 
     def get_params(self, ctx: Context) -> list[Parameter]:
         return read_plainly(super().get_params(ctx))
+
+
+def _is_comment(word: str) -> bool:
+    """Return whether a word is a comment of SQL, with which a query may begin, and no option."""
+    return word.startswith("-- ") or (word.startswith("--") and "\n" in word.partition("=")[0])
