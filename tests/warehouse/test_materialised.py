@@ -13,6 +13,7 @@ import pytest
 
 from warehouse.database import stored_best
 from warehouse.database.connection import open_for_read, open_for_write
+from warehouse.database.in_force import CELL_ORDER
 from warehouse.database.leading import LeadingRows
 from warehouse.database.schema import prepare
 from warehouse.database.stored_best import SOURCE
@@ -192,6 +193,12 @@ def test_what_is_missing_or_old_is_found_by_the_check_and_made_again_by_init(
         assert connection.execute(check.sql).fetchall() == []
         connection.execute("update stored_best set step_seconds = 1e-9")
         stored_best.rebuild(connection)
+        assert stored(connection) == whole
+        # as if the order were another now, so that a cell comes into force
+        connection.execute("delete from stored_best")
+        connection.execute("update cell set sibling = null, sibling_record = null")
+        forget_view(connection, CELL_ORDER)
+        assert prepare(connection)
         assert stored(connection) == whole
 
 

@@ -111,10 +111,10 @@ def prepare(
             _migrate(connection)
         _load_references(connection, {} if force else stored, wanted, reference)
         created = create_views(connection, sql, unchanged)
-        if in_force.CELL_ORDER in created:
-            in_force.mark(connection)
         if stored_best.SOURCE in created:
             stored_best.rebuild(connection)
+        elif in_force.CELL_ORDER in created:
+            stored_best.refresh(connection)
         meta = {**wanted, **_names(sql), _HASHES: json.dumps(hashes)}
         _write_meta(connection, {**meta, STAMP: stamp_of(meta)} if is_packaged else meta)
     return True

@@ -184,11 +184,16 @@ def fact_table(estimator: Estimator, relation: Relation) -> Table:
 
 
 def leading_table(estimator: Estimator, relation: Relation) -> Table:
-    """Return the table that holds the leading rows of a relation once more."""
+    """Return the table that holds the leading rows of a relation once more.
+
+    Its meaning has the number of rows: another number makes the rows of stored cells again.
+    """
+    from warehouse.database.leading import TOP  # here: numpy takes longer than most commands
+
     near = ", those that take up to 5 % longer" if relation.keeps_near else ""
     meaning = (
-        f"Leading rows of each cell of {relation.name} that has no earlier sibling: the fastest "
-        f"that fit in memory{near}, and those that no other beats in time and memory. "
+        f"Leading rows of each cell of {relation.name} that has no earlier sibling: the {TOP} "
+        f"fastest that fit in memory{near}, and those that no other beats in time and memory. "
         f"{relation.grain[:1].upper()}{relation.grain[1:]}"
     )
     return replace(fact_table(estimator, relation), name=relation.leading_table, meaning=meaning)
