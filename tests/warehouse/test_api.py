@@ -188,6 +188,15 @@ def test_an_explanation_is_that_of_the_command(reader: Warehouse) -> None:
     assert found.parts.to_dicts() == told["parts"]
     assert found.constants.to_dicts() == told["constants"]
     assert list(found.likely_step_seconds) == told["likely_step_seconds"]
+    assert list(found.differing_columns) == told["differing_columns"] == []
+
+
+def test_the_best_layout_says_in_what_the_stored_problems_differ(reader: Warehouse) -> None:
+    query = """select model, count(distinct num_gpus) from configuration
+        where estimator = 'training_step' group by model order by 2 desc limit 1"""
+    [(model, counts)] = reader.sql(query).iter_rows()
+    found = reader.explain(best=True, model=model)
+    assert ("num_gpus" in found.differing_columns) == (counts > 1), counts
 
 
 def test_a_frame_is_evaluated_as_a_file_is(reader: Warehouse, tmp_path: Path) -> None:

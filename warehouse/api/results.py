@@ -210,6 +210,8 @@ class StepExplanation:
     constants
         Each constant with its range, the elasticity of the step, the step at both ends of the range
         and the source; the one whose range moves the step most comes first.
+    differing_columns
+        Columns in which the stored problems differ that the layout is the fastest of.
     """
 
     step_seconds: float
@@ -219,6 +221,7 @@ class StepExplanation:
     results: Mapping[str, Scalar] = field(repr=False)
     parts: pl.DataFrame = field(repr=False)
     constants: pl.DataFrame = field(repr=False)
+    differing_columns: tuple[str, ...] = field(repr=False)
 
 
 def step_explanation(found: Explanation) -> StepExplanation:
@@ -235,4 +238,5 @@ def step_explanation(found: Explanation) -> StepExplanation:
             [(p.name, p.seconds, p.share, p.formula.text, p.formula.source) for p in found.parts],
         ),
         constants=frame_of_records(map(vars, found.sensitivities), _CONSTANTS),
+        differing_columns=found.differing,
     )
