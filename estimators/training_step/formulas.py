@@ -128,16 +128,17 @@ FORMULAS: dict[str, Formula] = {
         "arXiv 2104.04473 sections 2.2 and 4.1; agrees with a simulation of the schedule",
     ),
     "data_comm_seconds": Formula(
-        "reduces x gradients + gathers x weights + copies - (1 - lost) x hidden + "
+        "reduces x gradients + gathers x weights + copies - saved + "
         "tied + 3 (collective_seconds + 2 hops); gradients: an all-reduce over the "
         "replicas (ZeRO 0), or a reduce-scatter, for each microbatch from ZeRO 2 on; weights: an "
         "all-gather a step (ZeRO 1, 2), two a microbatch (ZeRO 3; fewer where a program keeps "
-        "them); copies: of shards by the host; hidden: transfers that may overlap and fit behind "
-        "the passes. Not hidden are the last bucket of gradients (of an interleaved pipeline the "
-        "last chunk's: at least 1 / chunks; what is before it fits behind (chunks - 1) x "
-        "min(stages, microbatches) backward passes of a chunk), the first bucket of weights, and "
-        "of ZeRO 3 a layer a pass; tied: a shared embedding's gradients between first and last "
-        "stage; hops: of an all-reduce over all GPUs, of norms and of the norm of the gradients; "
+        "them); copies: of shards by the host; saved: (1 - lost) of the transfers that may "
+        "overlap, at most the passes beside them. Not hidden are the last bucket of gradients (of "
+        "an interleaved pipeline the last chunk's: at least 1 / chunks; what is before it is "
+        "beside (chunks - 1) x min(stages, microbatches) backward passes of a chunk), the first "
+        "bucket of weights, and of ZeRO 3 a layer a pass; tied: a shared embedding's gradients "
+        "between first and last stage; hops: of an all-reduce over all GPUs, of norms and of the "
+        "norm of the gradients; "
         "lost: max(communication_sm_fraction, 1 - 1 / overlap_slowdown)",
         "arXiv 1910.02054 section 7; Megatron-LM @d98e8a64 megatron/core/pipeline_parallel/"
         "schedules.py lines 1219 to 1456; PyTorch FSDP Notes; nanotron @0e0a27ea trainer.py; "

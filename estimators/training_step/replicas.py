@@ -159,7 +159,9 @@ def units(share: Share, group: Mapping[str, Group], values: Values) -> Units:
 def exchange_seconds(zero_stage: int, exchange: Exchange, values: Values, window: Window) -> Any:
     """Return the seconds that a step waits for its replicas under ZeRO stage 0, 1 or 2.
 
-    Hidden transfers slow arithmetic (`network.lost_share`): the time that it loses is included.
+    A second of hidden transfers slows arithmetic (`network.lost_share`) and saves the rest of it,
+    `gained`. Arithmetic that is slowed has room for longer transfers: all that they save is at most
+    the seconds that it takes alone.
 
     Parameters
     ----------
@@ -170,26 +172,26 @@ def exchange_seconds(zero_stage: int, exchange: Exchange, values: Values, window
     if zero_stage == 1:
         after = np.where(values["reduces_all_gradients"], exchange.reduced, after)
     gained = 1 - network.lost_share(values)
-    overlap = values["gradient_overlap_fraction"]
+    overlap = gained * values["gradient_overlap_fraction"]
     if zero_stage:
         overlap = np.where(values["waits_for_sharded_gradients"], 0.0, overlap)
     if zero_stage == 2:
         # for each microbatch, beside its own backward pass
         last = np.maximum(exchange.call, exchange.embedding)
-        hidden = np.minimum(overlap * after * (1 - last), window.backward * (1 - exchange.call))
-        waits = window.microbatches * (after - gained * hidden)
+        saved = np.minimum(overlap * after * (1 - last), window.backward * (1 - exchange.call))
+        waits = window.microbatches * (after - saved)
     else:
-        waits = after - gained * _behind_backward(overlap, after, exchange, values, window)
+        waits = after - _behind_backward(overlap, after, exchange, values, window)
     if zero_stage == 0:
         return waits
-    hidden = _behind_forward(exchange, values, window)
-    return waits + exchange.gathered + exchange.copied - gained * hidden
+    saved = _behind_forward(gained, exchange, values, window)
+    return waits + exchange.gathered + exchange.copied - saved
 
 
 def _behind_backward(
     overlap: Any, after: Any, exchange: Exchange, values: Values, window: Window
 ) -> Any:
-    """Return the seconds of one exchange of gradients that hide behind the last backward passes.
+    """Return the seconds that one exchange of gradients saves behind the last backward passes.
 
     One chunk: bucket by bucket, but for the last bucket, which has the embedding. The first
     stage of a pipeline ends last. Several: a chunk's gradients after the chunk's last backward
@@ -209,24 +211,24 @@ def _behind_backward(
     return np.minimum(overlap * after * (1 - last), window.backward * (grouped + within))
 
 
-def _behind_forward(exchange: Exchange, values: Values, window: Window) -> Any:
-    """Return the seconds of one gathering of weights that hide behind the first forward passes.
+def _behind_forward(gained: Any, exchange: Exchange, values: Values, window: Window) -> Any:
+    """Return the seconds that one gathering of weights saves behind the first forward passes.
 
     The first bucket, which has the embedding, has nothing to hide behind; the first chunk is
     gathered bucket by bucket beside its own first pass, each other chunk beside the passes of a
     group of microbatches through those before it (schedules.py, lines 1219 to 1221 and 1341 to
     1353).
     """
-    chunks, gathered = window.chunks, exchange.gathered
+    chunks, gathered = window.chunks, gained * exchange.gathered
     first = np.maximum(exchange.call, exchange.embedding)
     others = (1 - exchange.embedding) * (1 - 1 / chunks) * gathered
     one = window.forward / chunks
-    hidden = np.minimum(
+    saved = np.minimum(
         values["parameter_overlap_fraction"] * gathered * (1 - first),
         others + one * (1 - exchange.call),
     )
     grouped = np.minimum(window.stages, window.microbatches) * (chunks - 1) * one
-    return np.where(chunks > 1, np.minimum(hidden, grouped), hidden)
+    return np.where(chunks > 1, np.minimum(saved, grouped), saved)
 
 
 def unit_seconds(each: Units, values: Values, window: Window) -> Any:
@@ -245,10 +247,11 @@ def unit_seconds(each: Units, values: Values, window: Window) -> Any:
     layers, gathered, scattered = each.layers, each.gathered, each.scattered
     keeps = np.where(values["keeps_gathered_weights"], 1.0, 0.0)
     once = np.where(window.stages > 1, keeps, 0.0)
-    ahead = values["parameter_overlap_fraction"] * gathered
-    behind = np.minimum(ahead, window.layer_forward)
-    backward = values["gradient_overlap_fraction"] * scattered + (1 - once) * ahead
-    behind = behind + np.minimum(backward, window.layer_backward)
+    gained = 1 - network.lost_share(values)
+    ahead = gained * values["parameter_overlap_fraction"] * gathered
+    saved = np.minimum(ahead, window.layer_forward)
+    backward = gained * values["gradient_overlap_fraction"] * scattered + (1 - once) * ahead
+    saved = saved + np.minimum(backward, window.layer_backward)
     again = np.equal(values["activation_recompute"], "full") & values["regathers_for_recompute"]
     gathers = layers + (1 - once) * (layers - keeps) + np.where(again, layers, 0.0)
     whole = (
@@ -258,8 +261,7 @@ def unit_seconds(each: Units, values: Values, window: Window) -> Any:
         + each.vocabulary_scattered
     )
     times = np.where(once > 0, 1.0, window.microbatches)
-    gained = 1 - network.lost_share(values)
-    return times * (whole - gained * (layers - 1) * behind)
+    return times * (whole - (layers - 1) * saved)
 
 
 def _both(

@@ -92,9 +92,11 @@ def test_what_hides_is_limited_by_the_pass_beside_it(zero: int, times: float) ->
     # below 2 exchange once, beside the last backward pass; stages 2 and 3 beside each of three.
     # The first of five buckets is ready when a fifth of the pass is over; of four layers, three
     # have the scattering of another beside them.
-    rows = [{}, {"gradient_overlap_fraction": 1.0, "exchange_buckets": 100.0}]
+    # Products that take 1.6 times as long beside an exchange of 0.3 s are still hidden by it.
+    overlaps = {"gradient_overlap_fraction": 1.0, "exchange_buckets": 100.0}
+    rows = [{}, overlaps, {**overlaps, "overlap_slowdown": 1.6}]
     base = {**REPLICAS, "vocab_size": 1, "zero_stage": zero, "num_microbatches": 3}
-    shown, hidden = step_with(base, *rows)
+    shown, hidden, slowed = step_with(base, *rows)
     # Passes of a layer: products 1 to 2, core 1 to 2.5.
     weights = 512 * 1024 + 512 * 512 + 3 * 512 * 1024
     forward = 2 * 1024 * weights / 1e12
@@ -102,6 +104,7 @@ def test_what_hides_is_limited_by_the_pass_beside_it(zero: int, times: float) ->
     # One word takes a tile of 128 columns: its output layer is a 300th of the pass.
     behind = shown["data_comm_seconds"] - hidden["data_comm_seconds"]
     assert behind == pytest.approx(times * backward, rel=0.01)
+    assert slowed["data_comm_seconds"] == close(hidden["data_comm_seconds"])
 
 
 LAYERS_ONLY = {**REPLICAS, "vocab_size": None, "zero_stage": 1, "microbatch_size": 1}
