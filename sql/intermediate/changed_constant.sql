@@ -103,39 +103,39 @@ of_recipe as (
         recipe_value
     from number_of_recipe
     unpivot (recipe_value for constant_name in (columns(* exclude (problem_id))))
+),
+
+compared as (
+    select
+        asked.problem_id,
+        wanted.constant_name,
+        coalesce(
+            of_recipe.recipe_value,
+            case
+                when wanted.constant_name = 'uses_cuda_graphs' and asked.num_experts <= 1 then 0
+            end,
+            recipe_constant.constant_value,
+            wanted.expected_value
+        ) as expected_value,
+        given.given_value
+    from asked
+    inner join wanted
+        on
+            asked.framework = wanted.framework
+            and asked.accelerator is not distinct from wanted.accelerator
+    left join given
+        on asked.problem_id = given.problem_id and wanted.constant_name = given.constant_name
+    left join recipe_constant
+        on
+            asked.framework = recipe_constant.framework
+            and asked.number_recipe = recipe_constant.number_recipe
+            and wanted.constant_name = recipe_constant.constant
+    left join of_recipe
+        on
+            asked.problem_id = of_recipe.problem_id
+            and wanted.constant_name = of_recipe.constant_name
 )
 
-select
-    asked.problem_id,
-    wanted.constant_name,
-    coalesce(
-        of_recipe.recipe_value,
-        case when wanted.constant_name = 'uses_cuda_graphs' and asked.num_experts <= 1 then 0 end,
-        recipe_constant.constant_value,
-        wanted.expected_value
-    ) as expected_value,
-    given.given_value
-from asked
-inner join wanted
-    on
-        asked.framework = wanted.framework
-        and asked.accelerator is not distinct from wanted.accelerator
-left join given
-    on asked.problem_id = given.problem_id and wanted.constant_name = given.constant_name
-left join recipe_constant
-    on
-        asked.framework = recipe_constant.framework
-        and asked.number_recipe = recipe_constant.number_recipe
-        and wanted.constant_name = recipe_constant.constant
-left join of_recipe
-    on
-        asked.problem_id = of_recipe.problem_id
-        and wanted.constant_name = of_recipe.constant_name
-where
-    coalesce(
-        of_recipe.recipe_value,
-        case when wanted.constant_name = 'uses_cuda_graphs' and asked.num_experts <= 1 then 0 end,
-        recipe_constant.constant_value,
-        wanted.expected_value
-    )
-    is distinct from given.given_value
+select *
+from compared
+where expected_value is distinct from given_value

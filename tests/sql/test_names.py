@@ -106,7 +106,7 @@ def test_an_alias_finds_the_accelerator_that_problems_are_stored_under(
 
 
 @pytest.mark.long
-def test_a_stored_name_is_found_whatever_its_capitals_unless_they_tell_it_from_another(
+def test_capitals_of_a_stored_name_count_only_where_two_names_differ_in_them(
     stored: duckdb.DuckDBPyConnection,
 ) -> None:
     query = "select distinct model from best('{}', null)"

@@ -8,12 +8,8 @@ from typing import TYPE_CHECKING
 from estimators import registry
 from estimators.contract import RefusedError
 from warehouse.ask.defaults import with_model_hint
-from warehouse.ask.explain import (
-    best_configuration,
-    differing_columns,
-    explain,
-    require_formulas,
-)
+from warehouse.ask.explain import explain, require_formulas
+from warehouse.ask.fastest_stored import best_configuration, differing_columns
 from warehouse.ask.rank import PROBLEM_NAMES, QUESTION
 from warehouse.ask.why import completed, diagnose, require_layouts
 from warehouse.database.connection import open_for_read

@@ -8,7 +8,8 @@ import altair as alt
 import polars as pl
 
 from estimators import registry
-from warehouse.ask.explain import best_configuration, explain, require_formulas
+from warehouse.ask.explain import explain, require_formulas
+from warehouse.ask.fastest_stored import best_configuration
 from warehouse.database.catalog import load_catalog
 from warehouse.evaluate.one import show_configuration
 from warehouse.plot import parts

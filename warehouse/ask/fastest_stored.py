@@ -1,0 +1,114 @@
+"""The fastest stored layout with some values, and how the problems differ that it is taken from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warehouse.ask.names import with_known_names
+from warehouse.database.current import CURRENT_CELL
+from warehouse.database.sql_text import quoted
+from warehouse.errors import InputError
+from warehouse.evaluate.inputs import input_names
+from warehouse.evaluate.one import read_values
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from duckdb import DuckDBPyConnection
+
+    from estimators.contract import Estimator, Scalar
+
+
+def best_configuration(
+    connection: DuckDBPyConnection, estimator: Estimator, given: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the fastest stored layout that fits and has the given values, every input as text.
+
+    Raises
+    ------
+    InputError
+        If no stored layout has these values, or none of them fits in memory.
+    RefusedError
+        If a column cannot hold a value.
+    """
+    relation = estimator.relations[0]
+    view = f"current_{relation.name}"
+    types = _types(connection, view)
+    values = _stored_values(connection, estimator, given, types)
+    where = _where(values, types)
+    names = [name for name in input_names(estimator, relation) if name in types]
+    memory = " + ".join(quoted(part) for part in estimator.memory_parts)
+    fits = f"{memory} <= hbm_bytes" if memory else "true"
+    query = (
+        f"select {', '.join(quoted(name) for name in names)}, {fits} from {quoted(view)} "
+        f"where {where} order by {fits} desc, step_seconds limit 1"
+    )
+    rows = connection.execute(query, list(values.values())).fetchall()
+    if not rows:
+        raise InputError(
+            f"no stored configuration of {estimator.name} has these values",
+            "store some with `warehouse sweep`, or leave --best out and give the layout",
+        )
+    [found] = rows
+    if not found[-1]:
+        raise InputError("no stored layout with these values fits in memory", "ask for more GPUs")
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in zip(names, found, strict=False)
+        if value is not None
+    }
+
+
+def differing_columns(
+    connection: DuckDBPyConnection,
+    estimator: Estimator,
+    given: Mapping[str, str],
+    names: Sequence[str],
+) -> tuple[str, ...]:
+    """Return those of `names` in which the stored problems with the given values differ.
+
+    Raises
+    ------
+    RefusedError
+        If a column cannot hold a value.
+    """
+    types = _types(connection, "problem")
+    values = _stored_values(connection, estimator, given, types)
+    names = [name for name in names if name in estimator.problem_columns]
+    counts = ", ".join(f"count(distinct {quoted(name)})" for name in names)
+    query = (
+        f"select {counts} from problem where {_where(values, types)} and problem_id in"
+        f" (select problem_id from {CURRENT_CELL} where estimator = ?)"
+    )
+    [found] = connection.execute(query, [*values.values(), estimator.name]).fetchall()
+    return tuple(name for name, number in zip(names, found, strict=True) if number > 1)
+
+
+def _types(connection: DuckDBPyConnection, table: str) -> dict[str, str]:
+    described = connection.execute(f"describe {quoted(table)}").fetchall()
+    return {str(row[0]): str(row[1]) for row in described}
+
+
+def _stored_values(
+    connection: DuckDBPyConnection,
+    estimator: Estimator,
+    given: Mapping[str, str],
+    types: Mapping[str, str],
+) -> dict[str, Scalar]:
+    """Return the given values of the columns in `types`, names as they are stored."""
+    values = read_values(
+        estimator.relations[0], {name: given[name] for name in given if name in types}
+    )
+    texts = {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, str) and name in estimator.problem_columns
+    }
+    known = with_known_names(connection, {**texts, "estimator": estimator.name})
+    return {**values, **{name: known[name] for name in texts}}
+
+
+def _where(values: Mapping[str, Scalar], types: Mapping[str, str]) -> str:
+    """Return a condition with a parameter for each value."""
+    conditions = [f"{quoted(name)} = cast(? as {types[name]})" for name in values]
+    return " and ".join(conditions) or "true"
