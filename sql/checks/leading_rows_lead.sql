@@ -1,7 +1,8 @@
 -- Cells whose leading rows lack a fast layout that fits, a near-optimal one, or the smallest one.
 --
 -- Ranks, fronts and near-optimal layouts are read from the leading rows alone. Estimators without a
--- model of memory have no near-optimal ones there.
+-- model of memory have no near-optimal ones there. A layout of an earlier sibling does not lead a
+-- cell: ranks would count it twice.
 with leading_cell as (
     select
         cell_id,
@@ -41,17 +42,17 @@ found as (
 )
 
 select
-    found.cell_id,
+    coalesce(found.cell_id, leading_cell.cell_id) as cell_id,
     leading_cell.fastest_seconds,
     found.fastest_seconds as fastest_seconds_found,
     leading_cell.lowest_memory_bytes,
     found.lowest_memory_bytes as lowest_memory_bytes_found,
     coalesce(leading_near.num_near_layouts, 0) as num_near_layouts,
-    found.num_near_layouts as num_near_layouts_found
+    coalesce(found.num_near_layouts, 0) as num_near_layouts_found
 from found
-left join leading_cell on found.cell_id = leading_cell.cell_id
-left join leading_near on found.cell_id = leading_near.cell_id
+full join leading_cell on found.cell_id = leading_cell.cell_id
+left join leading_near on leading_cell.cell_id = leading_near.cell_id
 where
     leading_cell.fastest_seconds is distinct from found.fastest_seconds
     or leading_cell.lowest_memory_bytes is distinct from found.lowest_memory_bytes
-    or coalesce(leading_near.num_near_layouts, 0) <> found.num_near_layouts
+    or coalesce(leading_near.num_near_layouts, 0) <> coalesce(found.num_near_layouts, 0)

@@ -13,8 +13,8 @@ from typing import Any
 import duckdb
 import pytest
 
+from tests.sql.test_sql_cases import complete
 from warehouse.database.connection import open_for_read, open_for_write
-from warehouse.database.in_force import mark
 
 SHELL = Path(sys.executable).parent / "duckdb"
 COLUMNS = (
@@ -55,7 +55,7 @@ def ranked_file(empty_warehouse: Path, tmp_path_factory: pytest.TempPathFactory)
     shutil.copyfile(empty_warehouse, path)
     with open_for_write(path) as connection:
         connection.execute(PROBLEMS)
-        mark(connection)
+        complete(connection)
     return path
 
 

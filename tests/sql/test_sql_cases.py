@@ -29,6 +29,7 @@ from estimators.registry import all_estimators
 from tests.shared import Shared
 from warehouse.database import resources
 from warehouse.database.connection import open_for_read
+from warehouse.database.current import LEADING
 from warehouse.database.in_force import MARKS, mark_sql
 from warehouse.database.sql_text import literal
 from warehouse.database.views import LAYERS, checks
@@ -97,7 +98,8 @@ def case_sql(connection: duckdb.DuckDBPyConnection, name: str) -> tuple[str, str
     given = {path.stem: read(path)[0] for path in tables}
     if "cell" in given and not {*MARKS} <= {*given["cell"]}:
         filled += f"{mark_sql(all_estimators())};\n"
-    if "stored_best" not in given and "best_of_cell" in words_under(view):
+    filled_by_commands = re.compile(f"best_of_cell|{LEADING}.*|near_.*")
+    if "stored_best" not in given and any(map(filled_by_commands.fullmatch, words_under(view))):
         filled += BEST
     columns = ", ".join(read(expected)[0])
     texts = {check.name: f"({check.sql})" for check in CHECKS}

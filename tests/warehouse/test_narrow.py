@@ -93,7 +93,7 @@ def test_parts_without_cells_are_not_read(stored: duckdb.DuckDBPyConnection) -> 
     narrow_to_used_parts(stored, relations)
     assert [rows(stored, view)["roofline"] for view in views] == before
     fewer = [explained(stored, f"from {view}").count("main.roofline ") for view in views]
-    assert (min(scans), fewer) == (3, [1, 0])
+    assert (scans, fewer) == ([3, 0], [1, 0])
 
 
 @pytest.mark.long
@@ -107,14 +107,13 @@ def test_parts_with_cells_are_kept(stored: duckdb.DuckDBPyConnection, name: str)
 
 
 @pytest.mark.long
-def test_a_cell_without_leading_rows_and_a_sibling_keep_their_parts(
+def test_a_sibling_keeps_its_part(
     stored: duckdb.DuckDBPyConnection,
 ) -> None:
     relations = summary_of("roofline").relations
     cell = "select * replace ({}) from current_cell where relation = 'roofline'"
     stored.execute(f"create temp table current_cell as {cell.format('2 as sibling')}")
-    before = rows(stored, "leading_configuration")["roofline"]
+    before = rows(stored, "configuration")["roofline"]
     narrow_to(stored, relations)
     narrow_to_used_parts(stored, relations)
-    assert rows(stored, "leading_configuration")["roofline"] == before
-    assert explained(stored, "from leading_configuration").count("main.roofline ") > 0
+    assert rows(stored, "configuration")["roofline"] == before

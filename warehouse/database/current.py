@@ -22,13 +22,6 @@ EVALUATED = "rows"
 """What `kept` of a cell names where its layouts were given, in a file: no search found them."""
 FACT_COUNT = "fact_count"
 
-_KNOWN = f"""\
-stored_best
-    on {CURRENT_CELL}.cell_id = stored_best.cell_id
-    and stored_best.sibling_record = {CURRENT_CELL}.sibling_record
-    and {CURRENT_CELL}.sibling = 1"""
-"""Rows of table ``stored_best`` of cells whose leading rows are stored."""
-
 _SHOWN = ("cell_id", "problem_id", "estimator", "estimator_version", "mends", "variant", "kept")
 """Columns of a cell's record that the views show with its choices."""
 
@@ -85,9 +78,9 @@ def later_siblings_sql(relation: Relation) -> str:
     where {CURRENT_CELL}.relation = {literal(relation.name)} and {CURRENT_CELL}.sibling > 1"""
 
 
-def _rows_sql(estimator: Estimator, relation: Relation) -> str:
-    """Return the SELECT of stored rows joined with their cell and problem."""
-    table = quoted(relation.table)
+def _rows_sql(estimator: Estimator, relation: Relation, stored_in: str = "") -> str:
+    """Return the SELECT of stored rows, by default of all, joined with their cell and problem."""
+    table = quoted(stored_in or relation.table)
     columns = [
         *(f"{CURRENT_CELL}.{quoted(name)}" for name in _SHOWN),
         *(f"problem.{quoted(name)}" for name in estimator.problem_columns),
@@ -119,48 +112,11 @@ def leading_staging_name(relation: Relation) -> str:
 def leading_view_sql(estimator: Estimator, relation: Relation) -> str:
     """Return the SELECT of a relation's leading rows with the columns of their cell and problem.
 
-    A cell without leading rows in its table has all of its rows here: a later sibling, and a cell
-    whose record is not the one that table ``stored_best`` was made from. Usually none is left, and
-    no other row is read.
+    Siblings need no part of their own: each layout leads in its first sibling at most.
     """
     return f"""\
-{stored_leading_sql(estimator, relation)}
-union all
-select {current_view_name(relation)}.*
-from {current_view_name(relation)}
-semi join (
-{without_leading_sql(relation)}
-) as unknown
-    on {current_view_name(relation)}.cell_id = unknown.cell_id"""
-
-
-def stored_leading_sql(estimator: Estimator, relation: Relation) -> str:
-    """Return the SELECT of the stored leading rows of a relation: all, if no cell lacks its own."""
-    table = quoted(relation.leading_table)
-    columns = ", ".join(
-        [
-            *(f"{CURRENT_CELL}.{quoted(name)}" for name in _SHOWN),
-            *(f"problem.{quoted(name)}" for name in estimator.problem_columns),
-            *(f"{CURRENT_CELL}.{quoted(name)}" for name in estimator.choice_columns),
-            *(f"{table}.{quoted(name)}" for name in relation.stored),
-        ]
-    )
-    return f"""\
-select {columns}
-from {table}
-inner join {CURRENT_CELL} on {table}.cell_id = {CURRENT_CELL}.cell_id
-inner join problem on {CURRENT_CELL}.problem_id = problem.problem_id
-semi join {_KNOWN}
+{_rows_sql(estimator, relation, relation.leading_table)}
 where {CURRENT_CELL}.relation = {literal(relation.name)}"""
-
-
-def without_leading_sql(relation: Relation) -> str:
-    """Return the SELECT of the ids of a relation's cells in force without stored leading rows."""
-    return f"""\
-    select {CURRENT_CELL}.cell_id
-    from {CURRENT_CELL}
-    anti join {_KNOWN}
-    where {CURRENT_CELL}.relation = {literal(relation.name)}"""
 
 
 def fact_count_sql(estimators: Sequence[Estimator]) -> str:

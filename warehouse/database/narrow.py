@@ -17,9 +17,6 @@ from warehouse.database.current import (
     current_view_name,
     first_siblings_sql,
     later_siblings_sql,
-    leading_view_name,
-    stored_leading_sql,
-    without_leading_sql,
 )
 from warehouse.database.sql_text import quoted
 
@@ -100,8 +97,8 @@ def _statements(connection: DuckDBPyConnection, relations: Collection[str]) -> l
 def narrow_to_used_parts(connection: DuckDBPyConnection, relations: Collection[str]) -> None:
     """Have the later queries on a connection read the parts of views that have rows.
 
-    Rows of later siblings and cells without stored leading rows have a part of their own, whose
-    plan takes as long as that of all others. Call it after `narrow_to`.
+    Rows of later siblings have a part of their own, whose plan takes as long as that of all others.
+    Call it after `narrow_to`.
     """
     for others, view in cached("parts", sorted(relations), lambda: _parts(relations)):
         if connection.execute(f"select exists({others})").fetchall() == [(False,)]:
@@ -119,10 +116,6 @@ def _parts(relations: Collection[str]) -> list[tuple[str, str]]:
                 continue
             sql = first_siblings_sql(estimator, relation)
             found.append((later_siblings_sql(relation), _view(current_view_name(relation), sql)))
-            if relation.keeps_leading:
-                sql = stored_leading_sql(estimator, relation)
-                view = _view(leading_view_name(relation), sql)
-                found.append((without_leading_sql(relation), view))
     return found
 
 

@@ -1,9 +1,9 @@
 """Tables of each cell's fastest layout and of its leading rows.
 
 `refresh` fills them, and marks the cells in force and their siblings. Call it in each transaction
-that stores or deletes cells: views search no layout themselves. A row whose cell has changed since
-is not shown, and `warehouse validate` names its cell. Of a cell without leading rows the views of
-leading rows show all.
+that stores or deletes cells: views search no layout themselves, and `warehouse validate` names
+cells whose rows are missing or wrong. The rows of a cell depend on those of its earlier siblings:
+they are made again when the record of either changes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from estimators.registry import all_estimators
-from warehouse.database.current import CURRENT_CELL, leading_staging_name, staging_name
+from warehouse.database.current import (
+    CURRENT_CELL,
+    current_view_name,
+    leading_staging_name,
+    staging_name,
+)
 from warehouse.database.in_force import mark
 from warehouse.database.leading import FITS, MEMORY, LeadingTimes
 from warehouse.database.narrow import narrowed
@@ -68,13 +73,16 @@ def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) 
         )
     with _joins_as_written(connection):
         for relation in relations:
-            first = {cell for cell, name, place in missing if (name, place) == (relation.name, 1)}
+            places = {cell: place for cell, name, place in missing if name == relation.name}
+            first = {cell for cell, place in places.items() if place == 1}
             known = leading if leading is not None and leading.relation == relation else None
             if known:
                 _take(connection, known, first)
-                first -= known.found.keys()
-            if first:
-                _search(connection, relation, first)
+            taken = known.found.keys() & first if known else set()
+            _search(connection, relation, first - taken, quoted(relation.table))
+            # Layouts of earlier siblings are not theirs: what leads among all may not be shown.
+            later = places.keys() - first
+            _search(connection, relation, later, quoted(current_view_name(relation)))
         _search_others(connection)
     return len(missing)
 
@@ -92,8 +100,18 @@ def _take(connection: DuckDBPyConnection, leading: LeadingRows, cells: set[int])
     _store(connection, leading.relation, found)
 
 
-def _search(connection: DuckDBPyConnection, relation: Relation, cells: set[int]) -> None:
-    """Find and store the leading rows of stored cells, none of which has an earlier sibling."""
+def _search(
+    connection: DuckDBPyConnection, relation: Relation, cells: set[int], table: str
+) -> None:
+    """Find and store the leading rows of stored cells.
+
+    Parameters
+    ----------
+    table
+        Has the rows of these cells that views show: the table of the relation, or its view.
+    """
+    if not cells:
+        return
     times = LeadingTimes(cells)
     shown = connection.sql(
         f"select cell_id, step_seconds, coalesce({MEMORY}, 0) as {MEMORY}, "
@@ -102,8 +120,17 @@ def _search(connection: DuckDBPyConnection, relation: Relation, cells: set[int])
     )
     for batch in shown.to_arrow_reader(_BATCH_ROWS):
         times.add(*(batch[name].to_numpy(zero_copy_only=False) for name in batch.schema.names))
-    with _registered(connection, "leading_times", times.columns()):
-        table = quoted(relation.table)
+    found = times.columns()
+    if len(found["cell_id"]):
+        _insert_rows(connection, relation, table, found)
+    _store(connection, relation, times.found)
+
+
+def _insert_rows(
+    connection: DuckDBPyConnection, relation: Relation, table: str, times: Mapping[str, Any]
+) -> None:
+    """Store the rows of a table, or of its view, that have the times of leading rows."""
+    with _registered(connection, "leading_times", times):
         # An old table may have columns that the relation no longer has.
         columns = ", ".join(f"{table}.{quoted(name)}" for name in ("cell_id", *relation.stored))
         connection.execute(
@@ -111,7 +138,6 @@ def _search(connection: DuckDBPyConnection, relation: Relation, cells: set[int])
             f"semi join leading_times on {table}.cell_id = leading_times.cell_id "
             f"and {table}.step_seconds = leading_times.step_seconds"
         )
-    _store(connection, relation, times.found)
 
 
 def _store(connection: DuckDBPyConnection, relation: Relation, found: Mapping[int, Found]) -> None:

@@ -192,8 +192,9 @@ def leading_table(estimator: Estimator, relation: Relation) -> Table:
 
     near = ", those that take up to 5 % longer" if relation.keeps_near else ""
     meaning = (
-        f"Leading rows of each cell of {relation.name} that has no earlier sibling: the {TOP} "
-        f"fastest that fit in memory{near}, and those that no other beats in time and memory. "
+        f"Leading rows of each cell of {relation.name} in force, among the layouts that no earlier "
+        f"sibling has: the {TOP} fastest that fit in memory{near}, and those that no other beats "
+        "in time and memory. "
         f"{relation.grain[:1].upper()}{relation.grain[1:]}"
     )
     return replace(fact_table(estimator, relation), name=relation.leading_table, meaning=meaning)
