@@ -106,7 +106,8 @@ class BaseSearch(ABC):
     def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
         """Yield a cell for each problem, choice and kept value; see `contract.Search`.
 
-        Problem values vary fastest: cells that follow one another share a strategy.
+        Problem values vary fastest: cells that follow one another share a strategy. Only the
+        estimator's `searched_fastest` vary faster.
 
         Raises
         ------
@@ -158,7 +159,8 @@ class BaseSearch(ABC):
         """Return the values of problems and choices of a space: their combinations are resolved."""
         of = self.estimator
         space = {**of.searched_by_default, **space}
-        names = (*of.choice_columns, *of.problem_columns, *of.space_inputs)
+        slow = (name for name in of.choice_columns if name not in of.searched_fastest)
+        names = (*slow, *of.problem_columns, *of.space_inputs, *of.searched_fastest)
         return {name: space[name] for name in names if name in space}
 
     def _kept_values(self, space: Space) -> dict[str, Sequence[Scalar]]:
@@ -457,6 +459,9 @@ class SearchedEstimator(BaseEstimator):
 
     independent: frozenset[str] = frozenset()
     """Problem columns and choices that no layout depends on."""
+
+    searched_fastest: tuple[str, ...] = ()
+    """Choices that vary fastest: the evaluation of cells that differ in them alone shares work."""
 
     def __init__(self) -> None:
         self.search = self.make_search()

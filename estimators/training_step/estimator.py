@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -26,8 +26,6 @@ from estimators.decoder import (
     layer_parameters,
     least_flops,
     model_flops,
-    mtp_parameters,
-    parameters,
 )
 from estimators.enumeration import Axis
 from estimators.factored import Gathered, take
@@ -44,8 +42,8 @@ from estimators.training_step import inputs as given
 from estimators.training_step.exchange_rules import hides_exchange
 from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.further import with_further_tokens
-from estimators.training_step.kinds import Kind, average, kinds_of
-from estimators.training_step.layer import LAYER_KEYS, layer_of, size_of
+from estimators.training_step.kinds import average, kinds_of
+from estimators.training_step.layer import LAYER_KEYS, layer_of
 from estimators.training_step.memory.activations import (
     Microbatch,
     further_bytes,
@@ -56,7 +54,6 @@ from estimators.training_step.memory.device import library_bytes
 from estimators.training_step.memory.stages import BESIDES, held
 from estimators.training_step.memory.stages import PARTS as MEMORY
 from estimators.training_step.modules import flags_of
-from estimators.training_step.pipelines import held_at, ranks_at
 from estimators.training_step.products import of_format
 from estimators.training_step.routing import MeasuredLoads
 from estimators.training_step.rules import (
@@ -68,10 +65,9 @@ from estimators.training_step.rules import (
 )
 from estimators.training_step.search import AXES, DEPENDS_ON
 from estimators.training_step.sharding import Sharding
-from estimators.training_step.shares import added_of, fullest, stage_shares
+from estimators.training_step.shared import CHANGES, Latest, Shared, shared_of
 from estimators.training_step.spellings import SPELLINGS
 from estimators.training_step.spent import Spent, spent_on
-from estimators.training_step.splits import Splits, splits_of
 from estimators.training_step.step import TIMES, layer_joules, passes
 from estimators.training_step.vocabulary import Vocabulary, vocabulary_of
 
@@ -138,7 +134,12 @@ class TrainingStep(SearchedEstimator):
         {"activation_recompute": ("none", "selective", "full")}
     )
     searched_by_default = searched_choices
+    searched_fastest = (CHANGES,)
     takes_published_steps = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._latest = Latest()
 
     @property
     def space_inputs(self) -> tuple[str, ...]:
@@ -244,20 +245,33 @@ class TrainingStep(SearchedEstimator):
         for each run of them. In a batch each row has its own layer.
         """
         del mends
-        values = with_derived(values)
-        values["products"] = MeasuredProducts(catalog, values["kernels"])
-        # rates are those of heads as wide as queries and keys
-        keys = values["qk_head_size"] + values["qk_rotary_size"]
-        values["attention_rates"] = MeasuredAttention(catalog, {**values, "head_size": keys})
-        values["expert_loads"] = MeasuredLoads(catalog)
         is_cell = np.ndim(values["seq_len"]) == 0
+
+        def compute() -> Shared:
+            derived = _with_kernels(with_derived(values), catalog)
+            return shared_of(derived, layouts, is_cell=is_cell)
+
         with np.errstate(all="ignore"):
-            found = _figures(values, layouts, is_cell=is_cell)
+            shared = self._latest.of(values, layouts, catalog, compute) if is_cell else compute()
+            values = {**shared.values, CHANGES: values[CHANGES]}
+            found = _figures(shared, values, layouts)
             if not set(wanted).isdisjoint(_FITS):
                 found |= _in_all(found, values)
             if not set(wanted).isdisjoint({*relation.derived} - {*_FITS}):
                 found |= _derived(found, values, catalog)
         return found
+
+
+def _with_kernels(values: dict[str, Any], catalog: Catalog) -> dict[str, Any]:
+    """Return derived values with measured kernels."""
+    # rates are those of heads as wide as queries and keys
+    keys = values["qk_head_size"] + values["qk_rotary_size"]
+    return {
+        **values,
+        "products": MeasuredProducts(catalog, values["kernels"]),
+        "attention_rates": MeasuredAttention(catalog, {**values, "head_size": keys}),
+        "expert_loads": MeasuredLoads(catalog),
+    }
 
 
 def with_derived(values: Values) -> dict[str, Any]:
@@ -308,27 +322,15 @@ def _numbers(value: Any) -> Any:
     return np.asarray(np.nan if value is None else value, dtype=np.float64)[()]
 
 
-def _figures(values: Values, layouts: Columns, *, is_cell: bool) -> dict[str, Gathered]:
-    """Return every stored result by name.
-
-    Figures of a layer, of a split and of a GPU's share of the parameters are computed once for
-    each, as `splits.Splits` has them.
-    """
-    splits = splits_of(values, layouts, is_cell=is_cell)
-    kinds = kinds_of(values)
-    work = _work_of(values, kinds, splits)
-    counts = {kind.name: parameters(kind.values) for kind in kinds}
-    if np.any(values["num_mtp_layers"]):
-        counts["mtp"] = mtp_parameters(values)
-    shares = stage_shares(ranks_at(values, splits.spread), counts, values, splits.spread)
-    most = fullest(shares)
-    added = added_of(counts, most, values, splits.spread).take(splits.to_share)
+def _figures(shared: Shared, values: Values, layouts: Columns) -> dict[str, Gathered]:
+    """Return every stored result by name, under the recomputation of `values`."""
+    splits, replicas = shared.splits, shared.replicas
+    work = _work_of(shared, values)
     parts, window = passes(
-        *(work.by_kind, work.layer, work.words, added, values, splits.split, splits.simple)
+        *(work.by_kind, work.layer, work.words, shared.added, values, splits.split, splits.simple)
     )
-    flight = held_at(values, splits.split, splits.simple)
-    others = held(work.stored, flight, work.layer, values, splits.split)
-    sharding = Sharding(values, splits, counts, shares, most, others, sum(parts.values()), window)
+    others = held(work.stored, shared.flight, work.layer, values, splits.split)
+    sharding = Sharding(replicas, values, others, sum(parts.values()), window)
     parts["library_bytes"] = take(library_bytes(values, splits.spread), splits.to_share)
     parts["layer_joules"] = layer_joules(work.layer, work.words, values, splits.split)
     parts["relative_clock"] = work.layer.clock
@@ -357,13 +359,16 @@ class Work(NamedTuple):
     stored: dict[str, Microbatch]
 
 
-def _work_of(values: Values, kinds: Sequence[Kind], splits: Splits) -> Work:
+def _work_of(shared: Shared, values: Values) -> Work:
     """Return what a microbatch costs; a layer is computed once for all splits around it."""
-    table, to_layer = splits.table, splits.to_layer
-    size = size_of(values, table)
-    spent = [spent_on(layer_of(kind.values, table), size, kind.values, table) for kind in kinds]
+    table, to_layer, size = shared.splits.table, shared.splits.to_layer, shared.size
+    kinds = kinds_of(values)
+    layers = [layer_of(shared.work[kind.name], kind.values, table) for kind in kinds]
+    spent = [
+        spent_on(layer, size, kind.values, table) for layer, kind in zip(layers, kinds, strict=True)
+    ]
     an_average: Spent = average(kinds, spent)
-    vocabulary = vocabulary_of(size, values, table, an_average.clock)
+    vocabulary = vocabulary_of(shared.words, values, an_average.clock)
     vocabulary = with_further_tokens(vocabulary, kinds, spent, size, values, table)
     layer = an_average.take(to_layer)
     by_kind = {kinds[0].name: layer}

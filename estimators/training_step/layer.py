@@ -17,7 +17,7 @@ from estimators.training_step import dispatch, elementwise, modules, power
 from estimators.training_step.attention import Core, attention_core
 from estimators.training_step.host import Host, forward_wait, host_of
 from estimators.training_step.latent import head_products, latent_products
-from estimators.training_step.products import PASSES, Product, seconds_of, stream_seconds
+from estimators.training_step.products import PASSES, Product, seconds_of
 from estimators.training_step.transfers import Transfers, pieces_of, shards_of, transfers_of, waits
 
 LAYER_KEYS = (
@@ -147,46 +147,66 @@ class Layer:
         return sum(self.forward.values())
 
 
-def layer_of(values: Values, layout: Values) -> Layer:
-    """Return the seconds of an average layer: of a mixture, over its dense layers too.
-
-    Products and attention slow down to the clock that the power limit admits; transfers hide
-    behind the slowed arithmetic.
-    """
-    size = size_of(values, layout)
-    work = Work(
-        _distinct_products(size, values, layout),
-        attention_core(size, values, layout),
-        elementwise.layer_seconds(size, values, layout),
-        transfers_of(size, values, layout),
-        host_of(size, values, layout),
-        modules.stream_parts(size, values, layout),
-    )
-    layer = _at_clock(1.0, work, values)
-    load = power.load_of(layer, power.flops_of(size, values, layout), values)
-    clocks = power.clocks_of(load, values)
-    if np.any(clocks.slowest < 1.0):
-        layer = _at_clock(clocks.slowest, work, values)
-    joules = power.joules_of(load, clocks.middle, values)
-    return replace(layer, clock=clocks.slowest, joules=joules)
-
-
 class Work(NamedTuple):
-    """Seconds of a layer's work at full clock.
+    """Seconds of a layer's work at full clock, whatever of it is recomputed.
 
-    Products by pass, attention, streaming kernels, transfers, and launches of the host; streaming
-    kernels of the parts that are recomputed one by one.
+    Attributes
+    ----------
+    size
+        One GPU's part of the layer.
+    products
+        Of the products, by pass.
+    parts
+        Of the streaming kernels of the parts that are recomputed one by one.
+    flops
+        FLOPs of the forward pass.
     """
 
+    size: Size
     products: dict[str, Any]
     core: Core
     streams: elementwise.Ways
     transfers: Transfers
-    host: Host
     parts: dict[str, Any]
+    flops: power.Flops
 
 
-def _at_clock(clock: Any, work: Work, values: Values) -> Layer:
+def work_of(values: Values, layout: Values) -> Work:
+    """Return the work of an average layer at full clock."""
+    size = size_of(values, layout)
+    return Work(
+        size,
+        _distinct_products(size, values, layout),
+        attention_core(size, values, layout),
+        elementwise.layer_seconds(size, values, layout),
+        transfers_of(size, values, layout),
+        modules.stream_parts(size, values, layout),
+        power.flops_of(size, values, layout),
+    )
+
+
+def layer_of(work: Work, values: Values, layout: Values) -> Layer:
+    """Return the seconds of an average layer: of a mixture, over its dense layers too.
+
+    Products and attention slow down to the clock that the power limit admits; transfers hide
+    behind the slowed arithmetic.
+
+    Parameters
+    ----------
+    work
+        As of `work_of`; `values` may recompute otherwise.
+    """
+    host = host_of(work.size, values, layout)
+    layer = _at_clock(1.0, work, host, values)
+    load = power.load_of(layer, work.flops, values)
+    clocks = power.clocks_of(load, values)
+    if np.any(clocks.slowest < 1.0):
+        layer = _at_clock(clocks.slowest, work, host, values)
+    joules = power.joules_of(load, clocks.middle, values)
+    return replace(layer, clock=clocks.slowest, joules=joules)
+
+
+def _at_clock(clock: Any, work: Work, host: Host, values: Values) -> Layer:
     """Return the layer with its products and its attention at a clock."""
     products = {name: seconds / clock for name, seconds in work.products.items()}
     core, streams = Core(*(seconds / clock for seconds in work.core)), work.streams
@@ -206,7 +226,6 @@ def _at_clock(clock: Any, work: Work, values: Values) -> Layer:
     recompute = _again(values, forward, core.again, products["operations"])
     if modules.any_again(values):
         recompute = modules.added(recompute, forward, core.again, products, work.parts, values)
-    host = work.host
     spent = sum(backward.values()) + sum(recompute.values())
     expert_work = products["experts"] + streams.experts + forward["expert_comm"]
     forward["host"] = forward_wait(host, sum(forward.values()), expert_work, values)
@@ -364,4 +383,7 @@ def _feed_forward(tokens: Any, width: Any, size: Size, batch: Any, share: Any) -
     ]
 
 
-__all__ = ["LAYER_KEYS", "Layer", "Size", "layer_of", "size_of", "stream_seconds"]
+__all__ = [
+    *("LAYER_KEYS", "Layer", "Size", "Work"),
+    *("layer_of", "size_of", "stream_seconds", "work_of"),
+]

@@ -16,6 +16,7 @@ from estimators.training_step.memory.state import gathered_bytes, sharded
 from estimators.training_step.replicas import (
     Exchange,
     Units,
+    Window,
     end_seconds,
     exchange_seconds,
     exchanges,
@@ -45,8 +46,8 @@ class Stage(NamedTuple):
     rank: Array
 
 
-class Sharding:
-    """The state of the pipelines' ranks, and what sharding it over replicas costs.
+class Replicas:
+    """What sharding the state of the pipelines' ranks costs, whatever is recomputed.
 
     Parameters
     ----------
@@ -54,12 +55,6 @@ class Sharding:
         Kind of layer -> its parameters.
     shares, most
         Parameters of each rank that may need most memory, and of the fullest.
-    others
-        Memory of these ranks that is no state.
-    whole
-        Seconds of a step without the exchange and the optimizer, of each split.
-    window
-        Seconds of arithmetic that an exchange may hide in.
     """
 
     def __init__(
@@ -69,63 +64,132 @@ class Sharding:
         counts: Mapping[str, Any],
         shares: Sequence[Any],
         most: Any,
+    ) -> None:
+        self.splits = splits
+        self._values, self._counts = values, counts
+        self._shares, self._most = shares, most
+        self._group = network.groups(values, splits.spread)
+        self._last_of_all = take(end_seconds(values, splits.spread), splits.to_share)
+        self._may_differ = sharding_differs(values)
+        self._in_buckets: dict[bool, Exchange] = {}
+        self._units: Units | None = None
+        self._states: dict[int, State] = {}
+
+    @property
+    def num_shares(self) -> int:
+        """Number of shares of the parameters."""
+        return int(np.size(self._most.dense))
+
+    def exchange_seconds(self, zero: int, values: Values, window: Window) -> Any:
+        """Return the seconds of the exchange that are not hidden, of each split.
+
+        Parameters
+        ----------
+        window
+            Seconds of arithmetic that an exchange may hide in.
+        """
+        if zero == 3:
+            return unit_seconds(self._of_units(), values, window) + self._last_of_all
+        found = self._of_buckets(is_sharded=zero > 0 and self._may_differ)
+        return exchange_seconds(zero, found, values, window) + self._last_of_all
+
+    def _of_units(self) -> Units:
+        if self._units is None:
+            found = units(self._most, self._group, self._values)
+            self._units = Units(*(take(part, self.splits.to_share) for part in found))
+        return self._units
+
+    def _of_buckets(self, *, is_sharded: bool) -> Exchange:
+        if is_sharded not in self._in_buckets:
+            found = exchanges(self._most, self._group, self._values, is_sharded=is_sharded)
+            own = Exchange(*(take(part, self.splits.to_share) for part in found))
+            self._in_buckets[is_sharded] = own
+        return self._in_buckets[is_sharded]
+
+    def state(self, zero: int) -> State:
+        """Return the state under a ZeRO stage."""
+        if zero not in self._states:
+            values, spread, to_share = self._values, self.splits.spread, self.splits.to_share
+            optimizer = optimizer_seconds(zero, self._most, values, spread)
+            parts = [
+                {
+                    **sharded(zero, each, values, spread),
+                    "gathered_bytes": gathered_bytes(zero, self._counts, each, values, spread),
+                }
+                for each in self._shares
+            ]
+            whole = [take(sum(each.values()), to_share) for each in parts]
+            self._states[zero] = State(optimizer, take(optimizer, to_share), parts, whole)
+        return self._states[zero]
+
+
+class State(NamedTuple):
+    """Optimizer and state of pipelines under one ZeRO stage.
+
+    Attributes
+    ----------
+    optimizer, optimizer_of_split
+        Seconds of the optimizer, one element a share and one a split.
+    parts
+        Bytes of each rank that may need most memory, one element a share.
+    whole
+        Their sums, one element a split.
+    """
+
+    optimizer: Any
+    optimizer_of_split: Any
+    parts: list[dict[str, Any]]
+    whole: list[Any]
+
+
+class Sharding:
+    """The figures that depend on the ZeRO stage.
+
+    Parameters
+    ----------
+    others
+        Memory of the ranks that may need most, without their state.
+    whole
+        Seconds of a step without the exchange and the optimizer, of each split.
+    window
+        Seconds of arithmetic that an exchange may hide in.
+    """
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        values: Values,
         others: Sequence[dict[str, Any]],
         whole: Any,
-        window: Any,
+        window: Window,
     ) -> None:
-        self.values, self.splits, self.counts = values, splits, counts
-        self.shares, self.most, self.others = shares, most, others
+        self.replicas, self.values, self.others = replicas, values, others
         self.whole, self.window = whole, window
-        self.group = network.groups(values, splits.spread)
-        self.last_of_all = take(end_seconds(values, splits.spread), splits.to_share)
         self.by_rank = {name: np.stack([each[name] for each in others]) for name in others[0]}
-        self.in_buckets: dict[bool, Exchange] = {}
-        self.may_differ = sharding_differs(values)
 
     def figures(self, zero: Array) -> dict[str, Gathered]:
         """Return the figures of each row: `zero` has its ZeRO stage."""
-        splits = self.splits
-        return _by_stage(zero, self._at, splits.to_split, splits.to_share, np.size(self.most.dense))
-
-    def _exchanged(self, zero: int) -> Any:
-        """Return the seconds of the exchange that are not hidden, of each split."""
-        values, to_share = self.values, self.splits.to_share
-        if zero == 3:
-            found = units(self.most, self.group, values)
-            each = Units(*(take(part, to_share) for part in found))
-            return unit_seconds(each, values, self.window)
-        is_sharded = zero > 0 and self.may_differ
-        if is_sharded not in self.in_buckets:
-            buckets = exchanges(self.most, self.group, values, is_sharded=is_sharded)
-            self.in_buckets[is_sharded] = Exchange(*(take(part, to_share) for part in buckets))
-        return exchange_seconds(zero, self.in_buckets[is_sharded], values, self.window)
+        splits = self.replicas.splits
+        return _by_stage(zero, self._at, splits.to_split, splits.to_share, self.replicas.num_shares)
 
     def _at(self, zero: int) -> Stage:
         """Return the figures under one ZeRO stage, of the rank that needs most memory then."""
-        values, spread, to_share = self.values, self.splits.spread, self.splits.to_share
-        exchange = self._exchanged(zero) + self.last_of_all
-        optimizer = optimizer_seconds(zero, self.most, values, spread)
-        state = [
-            {
-                **sharded(zero, each, values, spread),
-                "gathered_bytes": gathered_bytes(zero, self.counts, each, values, spread),
-            }
-            for each in self.shares
-        ]
-        rank, needed = needs_most(state, self.others, to_share)
+        exchange = self.replicas.exchange_seconds(zero, self.values, self.window)
+        state = self.replicas.state(zero)
+        rank, needed = needs_most(state.whole, self.others)
         place = rank * np.size(rank) + np.arange(np.size(rank))
         of_fullest = {name: figure.take(place) for name, figure in self.by_rank.items()}
         besides = of_fullest.pop("besides")
         return Stage(
             {
-                "step_seconds": self.whole + exchange + take(optimizer, to_share),
+                "step_seconds": self.whole + exchange + state.optimizer_of_split,
                 "data_comm_seconds": exchange,
-                "unused_bytes": unused_bytes(needed, besides, values),
+                "unused_bytes": unused_bytes(needed, besides, self.values),
                 **of_fullest,
             },
             {
-                "optimizer_seconds": [optimizer] * len(state),
-                **{name: [each[name] for each in state] for name in state[0]},
+                "optimizer_seconds": [state.optimizer] * len(state.parts),
+                **{name: [each[name] for each in state.parts] for name in state.parts[0]},
             },
             rank,
         )

@@ -32,16 +32,51 @@ class Vocabulary(NamedTuple):
     joules: Any
 
 
-def vocabulary_of(size: Any, values: Values, layout: Values, clock: Any = 1.0) -> Vocabulary:
+class Words(NamedTuple):
+    """What both passes take at full clock.
+
+    Attributes
+    ----------
+    embedding, embedding_comm, output_comm
+        As of `Vocabulary`.
+    products, loss, norm
+        Seconds of the output layer.
+    flops
+        Of its products.
+    known
+        1 where the vocabulary is known, else 0.
+    """
+
+    embedding: Any
+    embedding_comm: Any
+    products: Any
+    loss: Any
+    norm: Any
+    output_comm: Any
+    flops: Any
+    known: Any
+
+
+def vocabulary_of(words: Words, values: Values, clock: Any = 1.0) -> Vocabulary:
     """Return the seconds and the energy of both passes.
 
     Parameters
     ----------
-    size
-        As of `layer.size_of`.
     clock
         That of the layers, as of `power.clocks_of`: products slow down with it.
     """
+    streams = words.loss + words.norm + words.embedding
+    return Vocabulary(
+        words.known * words.embedding,
+        words.embedding_comm,
+        words.known * (1 / clock * words.products + words.loss + words.norm),
+        words.output_comm,
+        words.known * power.vocabulary_joules(words.flops, streams, clock, values),
+    )
+
+
+def words_of(size: Any, values: Values, layout: Values) -> Words:
+    """Return what both passes take at full clock; `size` as of `layer.size_of`."""
     tensor = layout["tensor_parallel"]
     group = Group(tensor, values["nvlink_size"])
     columns = np.maximum(values["vocab_size"], 1) / tensor
@@ -53,7 +88,6 @@ def vocabulary_of(size: Any, values: Values, layout: Values, clock: Any = 1.0) -
     forward, inputs, weights = _of_output(ways, values)
     # the gradient of the weights is added to a buffer, as that of a layer's
     weights = values["accumulating_product_ratio"] * weights
-    products = 1 / clock * (forward + inputs + weights)
     logits = size.tokens * columns
     casts = output_cast_bytes(size.tokens, size.hidden, logits, values)
     loss = stream_seconds(values["loss_traffic_bytes"] * logits + casts, values, 12.0)
@@ -75,15 +109,17 @@ def vocabulary_of(size: Any, values: Values, layout: Values, clock: Any = 1.0) -
     # maximum, sum and target of the loss are reduced over the group in 32 bits
     small = 3 * network.reduce_seconds(group, 4.0 * size.tokens, values)
     flops = 3 * 2.0 * size.tokens * columns * size.hidden
-    joules = power.vocabulary_joules(flops, loss + norm + embedding, clock, values)
     known = np.where(values["vocab_size"] > 0, 1.0, 0.0)
     twice = np.where(splits, 2.0, 1.0)
-    return Vocabulary(
-        known * embedding,
+    return Words(
+        embedding,
         known * twice * once,
-        known * (products + loss + norm),
+        forward + inputs + weights,
+        loss,
+        norm,
         known * (once * twice + small),
-        known * joules,
+        flops,
+        known,
     )
 
 

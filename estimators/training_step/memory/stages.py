@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Array, Values
-from estimators.factored import take
 from estimators.training_step.memory.activations import Microbatch
 from estimators.training_step.memory.queue import queued_passes
 from estimators.training_step.pipelines import Held, over_kinds
@@ -65,21 +64,16 @@ def held(
     return found
 
 
-def needs_most(
-    state: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]], to_share: Array | None
-) -> tuple[Array, Any]:
+def needs_most(state: Sequence[Any], others: Sequence[dict[str, Any]]) -> tuple[Array, Any]:
     """Return the place of the rank that needs most, of several the first; and what it needs.
 
     Parameters
     ----------
     state, others
-        Of each rank, bytes of weights, gradients and optimizer with what is gathered, one element
-        a share of the parameters; other bytes, one a split.
-    to_share
-        Each split's share; None: a split each.
+        Of each rank, bytes of weights, gradients and optimizer with what is gathered; other bytes.
     """
     needed = [
-        take(sum(each.values()), to_share) + other["activations_bytes"] + other["logits_bytes"]
+        each + other["activations_bytes"] + other["logits_bytes"]
         for each, other in zip(state, others, strict=True)
     ]
     most, place = needed[0], np.zeros(np.shape(needed[0]), dtype=np.int64)
