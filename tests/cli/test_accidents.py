@@ -68,7 +68,7 @@ def test_what_duckdb_raises_anywhere_exits_5_and_names_the_file(
     def fail(*_: object) -> None:
         raise duckdb.FatalException("FATAL Error: Failed to create checkpoint\nand a long trace")
 
-    monkeypatch.setattr("warehouse.database.connection.open_for_write", fail)
+    monkeypatch.setattr("warehouse.database.new_file.create_missing", fail)
     code, out, err = warehouse("init", "--db", database)
     assert (code, out) == (5, "")
     said = f"error: {database}: DuckDB failed: FATAL Error: Failed to create checkpoint\nhint: "

@@ -146,7 +146,7 @@ def test_an_error_becomes_its_message_and_exit_code(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("warehouse.database.connection.open_for_write", fail)
+    monkeypatch.setattr("warehouse.database.new_file.create_missing", fail)
     assert warehouse("init") == (code, "", "error: wrong\nhint: right\n")
 
 
@@ -164,7 +164,7 @@ def test_a_fault_of_the_program_is_not_hidden(
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("warehouse.database.connection.open_for_write", fail)
+    monkeypatch.setattr("warehouse.database.new_file.create_missing", fail)
     with pytest.raises(ZeroDivisionError):
         warehouse("init")
 
@@ -175,7 +175,7 @@ def test_an_interrupt_exits_130_with_a_word(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("warehouse.database.connection.open_for_write", interrupted)
+    monkeypatch.setattr("warehouse.database.new_file.create_missing", interrupted)
     assert warehouse("init") == (130, "", "interrupted\n")
 
 

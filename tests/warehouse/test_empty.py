@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import duckdb
 import pytest
@@ -16,9 +17,11 @@ from estimators import registry
 from estimators.registry import ESTIMATORS
 from tests.warehouse.small_package import SMALL_VIEW
 from warehouse import settings
-from warehouse.database import empty, schema, source
+from warehouse.database import empty, file_format, schema, source
 from warehouse.database.connection import open_for_write
-from warehouse.database.empty import in_memory
+from warehouse.database.empty import contents_of, in_memory
+from warehouse.database.meta import is_stamped
+from warehouse.database.new_file import create_missing
 from warehouse.database.schema import is_current, prepare
 from warehouse.errors import InputError
 
@@ -139,6 +142,62 @@ def change(what: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(registry, "ESTIMATORS", found)
         case "duckdb":
             monkeypatch.setattr(duckdb, "__version__", "99.0")
+
+
+def test_the_version_of_duckdb_is_known_before_it_is_imported() -> None:
+    code = """if True:
+        import sys
+        from warehouse.database.file_format import duckdb_version
+        before = duckdb_version()
+        assert "duckdb" not in sys.modules
+        import duckdb
+        print([before, duckdb_version()] == [duckdb.__version__] * 2)
+    """
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "True\n"
+
+
+def test_an_installation_that_names_no_one_version_is_asked_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("duckdb-1.0.dist-info", "duckdb-2.0.dist-info", "duckdb"):
+        (tmp_path / name).mkdir()
+    spec = SimpleNamespace(origin=str(tmp_path / "duckdb" / "__init__.py"))
+    monkeypatch.setattr(file_format, "find_spec", lambda _: spec)
+    monkeypatch.setattr(sys, "modules", {n: m for n, m in sys.modules.items() if n != "duckdb"})
+    monkeypatch.setitem(sys.modules, "_duckdb", duckdb)
+    assert file_format.duckdb_version() == duckdb.__version__
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_copy_has_as_many_tables_and_views_as_its_name_says(tmp_path: Path) -> None:
+    assert create_missing(tmp_path / "made.duckdb") is not None  # the cache was empty
+    found = create_missing(tmp_path / "copied.duckdb")
+    with open_for_write(tmp_path / "copied.duckdb") as connection:
+        assert contents_of(connection) == found
+        assert is_stamped(connection)  # opening it changed nothing
+    assert create_missing(tmp_path / "copied.duckdb") is None
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_database_that_another_process_put_there_first_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(source: Path, target: Path) -> None:
+        shutil.copyfile(source, target)
+        raise FileExistsError(errno.EEXIST, "File exists")
+
+    monkeypatch.setattr(os, "link", late)
+    assert create_missing(tmp_path / "new.duckdb") is None
+    assert rows_of_model(tmp_path / "new.duckdb") == [("a", 8)]
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_new_database_next_to_files_of_an_earlier_one_is_opened(tmp_path: Path) -> None:
+    (tmp_path / "new.duckdb.snapshot").write_text("")
+    assert create_missing(tmp_path / "new.duckdb") is None
+    assert rows_of_model(tmp_path / "new.duckdb") == [("a", 8)]
+    assert not (tmp_path / "new.duckdb.snapshot").exists()
 
 
 @pytest.mark.parametrize("what", ["view", "reference table", "code", "estimator", "duckdb"])

@@ -29,20 +29,22 @@ def bring_up_to_date(db: Path, *, anew: bool = False) -> None:
     anew
         Whether reference tables and views of this version are made again.
     """
-    from warehouse.database.connection import open_for_write
+    from warehouse.database.new_file import create_missing
 
     existed = db.exists()
-    with open_for_write(db) as connection:
-        if existed and anew:
-            from warehouse.database.schema import prepare  # a new database starts without numpy
+    found = create_missing(db)
+    if found is None:
+        from warehouse.database.connection import open_for_write
+        from warehouse.database.empty import contents_of
 
-            prepare(connection, force=True)
-        tables, views = (
-            connection.execute(f"select count(*) from {kind} where not internal").fetchall()[0][0]
-            for kind in ("duckdb_tables()", "duckdb_views()")
-        )
+        with open_for_write(db) as connection:
+            if existed and anew:
+                from warehouse.database.schema import prepare  # a new database starts without numpy
+
+                prepare(connection, force=True)
+            found = contents_of(connection)
     done = "is up to date" if existed else "created"
-    say(f"{db} {done}: {count(tables, 'table')}, {count(views, 'view')}")
+    say(f"{db} {done}: {count(found.num_tables, 'table')}, {count(found.num_views, 'view')}")
 
 
 def drop(

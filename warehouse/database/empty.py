@@ -3,6 +3,10 @@
 Making one takes seconds, copying one takes milliseconds. So one is made, kept in a cache directory,
 and every new database starts as a copy of it. The cache is optional: a directory that cannot be
 read or written is not used, and a damaged file in it is replaced.
+
+The name of a kept file has all that a copy needs: a hash of everything that it is made from, how
+many tables and views it has, and the digest of its bytes. So nothing opens it, and DuckDB is
+imported only where a database is made or read.
 """
 
 from __future__ import annotations
@@ -12,15 +16,18 @@ import os
 import shutil
 import time
 from contextlib import suppress
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
-import duckdb
+from typing import TYPE_CHECKING, NamedTuple
 
 from warehouse import settings
-from warehouse.database.file_format import CONFIG, PLANNING, STORAGE_VERSION
+from warehouse.database.file_format import CONFIG, PLANNING, STORAGE_VERSION, duckdb_version
 from warehouse.database.source import source_hash
 from warehouse.database.sql_text import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from duckdb import DuckDBPyConnection
 
 _KEPT_FILES = 4
 """The most recently used stay: several versions of the package may share a cache."""
@@ -29,28 +36,51 @@ _ABANDONED_SECONDS = 3600
 """A database takes seconds to make; one that is older belongs to a process that was killed."""
 
 
-def create(path: Path) -> None:
-    """Write an empty database to `path`.
+class Contents(NamedTuple):
+    """How much a database without results has."""
 
-    Without a cache the file has no tables yet: `warehouse.database.schema.prepare` makes them.
+    num_tables: int
+    num_views: int
+
+
+class _Kept(NamedTuple):
+    """A file of the cache, and what its name says."""
+
+    path: Path
+    contents: Contents
+    digest: str
+
+
+def create(path: Path) -> Contents | None:
+    """Write an empty database to `path`, and return what it has.
+
+    Without a cache the file has no tables yet, and None is returned:
+    `warehouse.database.schema.prepare` makes them.
 
     Raises
     ------
+    InputError
+        If a reference table or a file of sql/ is faulty.
     OSError, duckdb.Error
         If the file cannot be written.
     """
-    cached = _cached()
-    if cached is not None:
+    with suppress(OSError):  # whatever failed, the checked file is copied or the error comes again
+        for kept in _named(settings.cache(), _key()):
+            if _is_copied(kept, path):
+                return kept.contents
+    checked = _cached()
+    if checked is not None:
         with suppress(FileNotFoundError):  # another process removed it in the meantime
-            shutil.copyfile(cached, path)
-            if _digest(path) == _digest_in_name(cached):
-                _write_through(path)
-                return
+            if _is_copied(checked, path):
+                return checked.contents
     path.unlink(missing_ok=True)
+    import duckdb
+
     duckdb.connect(str(path), config=CONFIG).close()
+    return None
 
 
-def in_memory() -> duckdb.DuckDBPyConnection:
+def in_memory() -> DuckDBPyConnection:
     """Return an empty database in memory; use it with `with`.
 
     Raises
@@ -58,11 +88,13 @@ def in_memory() -> duckdb.DuckDBPyConnection:
     InputError
         If a reference table or a file of sql/ is faulty.
     """
+    import duckdb
+
     cached = _cached()
     if cached is not None:
         connection = duckdb.connect(config={**PLANNING})
         try:
-            connection.execute(f"attach {literal(str(cached))} as prepared (read_only)")
+            connection.execute(f"attach {literal(str(cached.path))} as prepared (read_only)")
             connection.execute("copy from database prepared to memory")
             connection.execute("detach prepared")
         except duckdb.Error:
@@ -76,7 +108,7 @@ def in_memory() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def _cached() -> Path | None:
+def _cached() -> _Kept | None:
     """Return an intact file of the cache that is up to date, made if need be; None if none can be.
 
     Raises
@@ -90,41 +122,89 @@ def _cached() -> Path | None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         key = _key()
-        return _found(directory, key) or _made(directory, key)
+        found = _found(directory, key)
+    except OSError:
+        return None
+    if found is not None:
+        return found
+    import duckdb
+
+    try:
+        return _made(directory, key)
     except (OSError, duckdb.Error):
         return None
 
 
 def _key() -> str:
     """Return a hash of everything that an empty database is made from."""
-    content = f"{duckdb.__version__} {STORAGE_VERSION} {source_hash()}"
+    content = f"{duckdb_version()} {STORAGE_VERSION} {source_hash()}"
     return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
 
-def _found(directory: Path, key: str) -> Path | None:
-    for path in sorted(directory.glob(f"empty-{key}-*.duckdb")):
-        if _digest(path) == _digest_in_name(path):
-            with suppress(OSError):  # a directory that may only be read
-                os.utime(path)
-            return path
+def _named(directory: Path | None, key: str) -> Iterator[_Kept]:
+    """Yield the files of the cache that a name says to be up to date; their bytes are not read."""
+    paths = [] if directory is None else directory.glob(f"empty-{key}-*-*-*.duckdb")
+    for path in sorted(paths):
+        *_, tables, views, digest = path.stem.split("-")
+        if tables.isdecimal() and views.isdecimal():
+            yield _Kept(path, Contents(int(tables), int(views)), digest)
+
+
+def _found(directory: Path, key: str) -> _Kept | None:
+    for kept in _named(directory, key):
+        if _digest(kept.path) == kept.digest:
+            _note_use(kept.path)
+            return kept
         with suppress(OSError):
-            path.unlink()
+            kept.path.unlink()
     return None
 
 
-def _made(directory: Path, key: str) -> Path:
+def _made(directory: Path, key: str) -> _Kept:
     """Make an empty database; it appears whole under its name, or not at all."""
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    import duckdb
+
     from warehouse.database.schema import prepare
 
     with TemporaryDirectory(prefix="new-", dir=directory) as temporary:
         new = Path(temporary) / "empty.duckdb"
         with duckdb.connect(str(new), config=CONFIG) as connection:
             prepare(connection)
+            contents = contents_of(connection)
             connection.execute("checkpoint")  # closing would not say that the disk is full
-        path = directory / f"empty-{key}-{_digest(new)}.duckdb"
+        digest = _digest(new)
+        name = f"empty-{key}-{contents.num_tables}-{contents.num_views}-{digest}.duckdb"
+        path = directory / name
         new.replace(path)
     _remove_old(directory)
-    return path
+    return _Kept(path, contents, digest)
+
+
+def contents_of(connection: DuckDBPyConnection) -> Contents:
+    """Return how much a database has."""
+    tables, views = (
+        connection.execute(f"select count(*) from {kind} where not internal").fetchall()[0][0]
+        for kind in ("duckdb_tables()", "duckdb_views()")
+    )
+    return Contents(tables, views)
+
+
+def _is_copied(kept: _Kept, path: Path) -> bool:
+    """Copy a file of the cache to `path`, and return whether the copy is what the name says."""
+    shutil.copyfile(kept.path, path)
+    if _digest(path) != kept.digest:
+        return False
+    _note_use(kept.path)
+    _write_through(path)
+    return True
+
+
+def _note_use(path: Path) -> None:
+    with suppress(OSError):  # a directory that may only be read
+        os.utime(path)
 
 
 def _remove_old(directory: Path) -> None:
@@ -148,10 +228,6 @@ def _last_used(path: Path) -> float:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:32]
-
-
-def _digest_in_name(path: Path) -> str:
-    return path.stem.rpartition("-")[2]
 
 
 def _write_through(path: Path) -> None:

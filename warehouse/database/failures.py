@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from pathlib import Path
 
 import duckdb
 
 from warehouse.database.holders import holders_in_words
+from warehouse.database.log_failures import aside, log_error
+from warehouse.database.paths import ANOTHER
 from warehouse.errors import DatabaseError, InputError, LockedError
-
-ANOTHER = "name another file with --db"
 
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large")
 _HOLDER = re.compile(r"PID (\d+)")
@@ -67,7 +66,7 @@ def database_error(
         return _not_permitted(said, path)
     if found := _LOG.search(said):
         log = found["log"] or f"{path.resolve()}.wal"
-        return _log_error(path, Path(log), found["reason"] or found["bare"])
+        return log_error(path, Path(log), found["reason"] or found["bare"])
     if "Cannot open file" in said:
         return DatabaseError(
             f"{path}: cannot be opened: {first}",
@@ -102,7 +101,7 @@ def damaged(path: Path, reason: str, *, is_opening: bool) -> DatabaseError:
     if is_opening:
         return DatabaseError(
             f"{path}: is damaged: {reason}",
-            f"{_aside(path, 'damaged')} and put a backup in its place; keep the damaged file if "
+            f"{aside(path, 'damaged')} and put a backup in its place; keep the damaged file if "
             "it has measured runs or profiles that no backup has",
         )
     return DatabaseError(
@@ -112,42 +111,12 @@ def damaged(path: Path, reason: str, *, is_opening: bool) -> DatabaseError:
     )
 
 
-def foreign_log(path: Path, log: Path) -> DatabaseError:
-    """Return the error of a file in place of the WAL that DuckDB would overwrite unread."""
-    return _log_error(path, log, "it does not begin as a log of DuckDB does")
-
-
 def _locked(said: str, path: Path) -> LockedError:
     holder = _HOLDER.search(said)
     return LockedError(
         f"{path}: is in use by {holders_in_words(path, int(holder[1]) if holder else None)}",
         "wait for it with --wait SECONDS, read the state that a running sweep published with "
         f"--snapshot, or {ANOTHER}; `warehouse status` shows the progress of a sweep",
-    )
-
-
-def _log_error(path: Path, log: Path, reason: str) -> DatabaseError:
-    """Return the error of a WAL that cannot be taken into its database."""
-    opens = "the database then opens as of its last checkpoint, without what was committed since"
-    if "newer version" in reason:
-        return DatabaseError(
-            f"{path}: is older than its log {log}: it was copied without it, or before it",
-            "copy both again while no process has the database open, or use `warehouse backup`; "
-            f"without the newer database, {_aside(log, 'kept')}: {opens}",
-        )
-    if "older version" in reason:
-        return DatabaseError(
-            f"{path}: is newer than its log {log}: the log was copied without it, or is left over",
-            f"{_aside(log, 'kept')}: the newer database has what its own log held",
-        )
-    if "does not match database" in reason:
-        return DatabaseError(
-            f"{path}: its log {log} belongs to another database, or its head is damaged",
-            f"put its own log there, or {_aside(log, 'kept')}: {opens}",
-        )
-    return DatabaseError(
-        f"{path}: its log {log} is damaged: {reason}",
-        f"{_aside(log, 'damaged')} and run the command again: {opens}; keep the moved file",
     )
 
 
@@ -162,8 +131,3 @@ def _not_permitted(said: str, path: Path) -> DatabaseError:
         f"{path}: may not be {'read' if is_unreadable else 'written'} by this user",
         f"change its permissions, or those of its directory, or {ANOTHER}",
     )
-
-
-def _aside(file: Path, ending: str) -> str:
-    """Return the command that moves a file aside."""
-    return f"move it aside (`mv {shlex.quote(str(file))} {shlex.quote(f'{file}.{ending}')}`)"

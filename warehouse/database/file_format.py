@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 STORAGE_VERSION = "v1.5.0"
@@ -20,3 +24,21 @@ CONFIG: dict[str, Any] = {"storage_compatibility_version": STORAGE_VERSION, **PL
 if hasattr(os, "sched_getaffinity"):
     # DuckDB counts the machine's cores; this process may use fewer.
     CONFIG["threads"] = len(os.sched_getaffinity(0))
+
+_METADATA = re.compile(r"duckdb-(?P<version>[^-]+)\.dist-info")
+
+
+def duckdb_version() -> str:
+    """Return the version of DuckDB; where it is not imported yet, as its installation says it.
+
+    An import, or `importlib.metadata`, would take longer than all else that a new database needs.
+    """
+    spec = None if "duckdb" in sys.modules else find_spec("duckdb")
+    if spec is not None and spec.origin:
+        installed = (path.name for path in Path(spec.origin).parents[1].iterdir())
+        found = [match["version"] for name in installed if (match := _METADATA.fullmatch(name))]
+        if len(found) == 1:
+            return str(found[0])
+    import duckdb
+
+    return str(duckdb.__version__)
