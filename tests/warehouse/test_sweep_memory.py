@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from warehouse.studies.study import load_study
 from warehouse.sweep import memory, runner
+
+IN_USE = "select sum(memory_usage_bytes)::bigint from duckdb_memory()"
+
+
+def limit_of(connection: duckdb.DuckDBPyConnection) -> int:
+    limit = "select parse_formatted_bytes(current_setting('memory_limit'))"
+    return int(connection.execute(limit).fetchall()[0][0])
 
 
 @pytest.mark.parametrize(
@@ -47,3 +57,61 @@ def test_a_sweep_stores_its_rows_in_little_memory(
     report = runner.run_study(tmp_path / "small.duckdb", load_study(file))
     assert report.rows > 1000
     assert limits == ["61.0 MiB"]
+
+
+def test_written_blocks_are_given_back_while_rows_are_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 40 MB that one statement stores a part is in memory, and the limit stays."""
+    monkeypatch.setattr(memory, "WORKING_BYTES", 5_000_000)
+    monkeypatch.setattr(memory, "BATCHES_BETWEEN", 8)
+    monkeypatch.setattr(memory, "THREAD_BYTES", 0)
+    values = np.random.default_rng(1).random(122_880)
+    batch = pa.record_batch({"a": values})
+    in_use: list[int] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for _ in range(40):
+            in_use.extend(other.execute(IN_USE).fetchall()[0])
+            yield batch
+
+    with duckdb.connect(tmp_path / "some.duckdb", config={"threads": 1}) as connection:
+        connection.execute("set memory_limit = '100MB'")
+        connection.execute("create table stored_rows (a double using compression uncompressed)")
+        for given in (memory.giving_back, lambda _connection, rows: rows):
+            in_use.clear()
+            other = connection.cursor()
+            rows = given(connection, batches())
+            reader = pa.RecordBatchReader.from_batches(batch.schema, rows)
+            connection.register("incoming", reader)
+            connection.execute("insert into stored_rows select * from incoming")
+            connection.unregister("incoming")
+            if given is memory.giving_back:
+                assert max(in_use) < 20_000_000
+            else:  # each batch has 1 MB
+                assert max(in_use) > 40_000_000
+        assert connection.execute("select count(*) from stored_rows").fetchall() == [
+            (80 * 122_880,)
+        ]
+        assert limit_of(connection) == pytest.approx(100_000_000, rel=0.01)
+
+
+def test_a_lower_limit_gives_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("the limit is set")
+
+    with duckdb.connect() as connection:
+        connection.execute("set memory_limit = '100MB'")
+        monkeypatch.setattr(memory, "_set_limit", refuse)
+        assert list(memory.giving_back(connection, iter(range(20)))) == list(range(20))
+
+
+def test_the_limit_is_set_again_if_more_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "WORKING_BYTES", 1_000)
+    monkeypatch.setattr(memory, "BATCHES_BETWEEN", 8)
+    with duckdb.connect() as connection:
+        connection.execute("set memory_limit = '200MB'")
+        connection.execute("set temp_directory = ''")
+        connection.execute("create table stored_rows as select range from range(1_000_000)")
+        assert list(memory.giving_back(connection, iter(range(8)))) == list(range(8))
+        assert limit_of(connection) == pytest.approx(200_000_000, rel=0.01)

@@ -28,7 +28,7 @@ from warehouse.database.sink import MOST_CELLS, DuckDBSink, Sink, commit_groups,
 from warehouse.database.snapshot import Snapshots
 from warehouse.evaluate.profiles import load_profiles
 from warehouse.sweep.cores import default_workers, usable_cores
-from warehouse.sweep.memory import bound_memory
+from warehouse.sweep.memory import bound_memory, giving_back
 from warehouse.sweep.planned import Asked, OnChecked, Plan, Sized, Stream, planned
 from warehouse.sweep.progress import Progress, ProgressFile
 from warehouse.sweep.rates import LEAST_ROWS, Rate, remember_rate, used_bytes
@@ -338,7 +338,7 @@ def _sweep(
                     missing.record()
                     sink.store(
                         *(asked.estimator, relation, group),
-                        batches(leading),
+                        giving_back(connection, batches(leading)),
                         leading,
                         replace=replace,
                     )
