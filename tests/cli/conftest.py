@@ -17,6 +17,7 @@ from tests.cli.planning import QUESTION
 from tests.shared import Command, Program, Quickstart, Refusal, Shared, call
 from warehouse.cli.main import run
 from warehouse.database.file_format import CONFIG
+from warehouse.plan import stages
 
 PROGRAM = (sys.executable, "-m", "warehouse.cli.main")
 
@@ -115,6 +116,34 @@ def tiny_swept(shared: Shared, empty_warehouse: Path) -> Path:
 def tiny_database(tiny_swept: Path, tmp_path: Path) -> Path:
     """A copy of that database, to be written to."""
     return Path(shutil.copyfile(tiny_swept, tmp_path / "tiny.duckdb"))
+
+
+@pytest.fixture(scope="session")
+def answers() -> dict[object, Any]:
+    """Answers of plans, by question and database."""
+    return {}
+
+
+@pytest.fixture
+def same_answers(answers: dict[object, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answer a question about the same stored rows once; it may be printed in several formats.
+
+    A file that was written to since has another time, and is asked again.
+    """
+    answered = stages.run_stages
+
+    def run_stages(run: Any, wanted: Any, database: Path, *more: Any) -> Any:
+        def key() -> object:
+            file = database.stat() if database.exists() else None
+            asked = repr((run.request, run.terms, wanted[-1]))
+            return asked, database, file and (file.st_size, file.st_mtime_ns)
+
+        if (before := key()) not in answers:
+            answers[before] = answer = answered(run, wanted, database, *more)
+            answers[key()] = answer
+        return answers[before]
+
+    monkeypatch.setattr(stages, "run_stages", run_stages)
 
 
 @pytest.fixture(scope="session")

@@ -18,10 +18,12 @@ import pytest
 from estimators import registry
 from estimators.contract import PUBLISHED
 from estimators.interval import fit_probability, memory_that_fits
+from tests.cli.planning import errors_of
 from tests.shared import Command, Document, Shared, call
 from warehouse.calibrate.published import published_steps
 from warehouse.calibrate.references import MEASUREMENTS
 from warehouse.cli.plan_published import published_lines
+from warehouse.cli.plan_report import put_report
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read, rows_as_dicts
 from warehouse.database.narrow import narrow_to
@@ -31,9 +33,10 @@ from warehouse.evaluate.space import cells_of_problem, evaluated
 from warehouse.plan import queries
 from warehouse.plan.evaluated_errors import measured_errors
 from warehouse.plan.queries import QueryCache
-from warehouse.plan.question import PlanRequest, resolve
+from warehouse.plan.question import PlanRequest, RunLimits, resolve
+from warehouse.show.formats import Format
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("same_answers")]
 
 MODEL = "gpt3_1.3B"
 RUN = ("--model", MODEL, "--accelerator", "H100 SXM 80GB", "--tokens", 2e10, "--batch", 8)
@@ -235,68 +238,78 @@ def test_errors_of_a_mixture_are_those_of_mixtures(accelerator: str, groups: set
     assert all("moe" in group for group in found) == (accelerator != "A100 SXM 80GB")
 
 
-def test_memory_that_was_measured_tells_its_error(
-    warehouse: Command, database: Path, tmp_path: Path, plan: Document, report: Callable[..., str]
-) -> None:
+@pytest.fixture(scope="module")
+def measured(shared: Shared, planned: tuple[Path, dict[str, Any]]) -> Path:
+    """That database with three runs, whose estimates are off by known shares."""
     pairs = (f"model={MODEL}", "accelerator=H100", "num_gpus=8", "global_batch_size=64")
-    lines = [
-        "model,accelerator,num_gpus,global_batch_size,tensor_parallel,step_seconds,memory_bytes"
-    ]
-    # the estimate is a quarter above the one, a tenth below the other; the third says nothing
-    for degree, factor in ((1, 1.25), (2, 0.9), (4, None)):
-        _, out, _ = warehouse(
-            "show", "training_step", *pairs, f"tensor_parallel={degree}", "--json"
-        )
-        memory = json.loads(out)["results"]["memory_bytes"]
-        told = "" if factor is None else repr(memory / factor)
-        lines.append(f"{MODEL},H100,8,64,{degree},1.0,{told}")
-    file = tmp_path / "ours.csv"
-    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    assert warehouse("measure", file, "--db", database)[0] == 0
-    [line] = [e for e in plan(*GPUS)["memory_errors"] if e["reference"] == "ours"]
+    head = "run,model,accelerator,num_gpus,global_batch_size,tensor_parallel"
+    lines = [f"{head},step_seconds,memory_bytes"]
+    # the estimate of the time is a quarter too long, a fifth too short, right; that of the memory
+    # a quarter above the one, a tenth below the other; the third run has none
+    shares = {1: (1.25, 1.25), 2: (0.8, 0.9), 4: (1, None)}
+
+    def make(place: Path) -> None:
+        for degree, (slower, larger) in shares.items():
+            _, out, _ = call("show", "training_step", *pairs, f"tensor_parallel={degree}", "--json")
+            found = json.loads(out)["results"]
+            memory = "" if larger is None else repr(found["memory_bytes"] / larger)
+            step = repr(found["step_seconds"] / slower)
+            lines.append(f"r{degree},{MODEL},H100,8,64,{degree},{step},{memory}")
+        (place / "ours.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        path = shutil.copyfile(planned[0], place / "warehouse.duckdb")
+        code, _, err = call("measure", place / "ours.csv", "--db", path)
+        assert code == 0, err
+
+    return shared("planned_measured", make) / "warehouse.duckdb"
+
+
+@pytest.fixture
+def of_measured(warehouse: Command, measured: Path) -> tuple[dict[str, Any], str]:
+    """The plan with those runs, and what people read."""
+    asked = ("plan", *RUN, *GPUS, "--db", measured)
+    document, report = (warehouse(*asked, *form) for form in (["--json"], []))
+    assert document[0] == report[0] == 0
+    return json.loads(document[1]), report[1]
+
+
+def test_memory_that_was_measured_tells_its_error(
+    of_measured: tuple[dict[str, Any], str],
+) -> None:
+    found, report = of_measured
+    [line] = [e for e in found["memory_errors"] if e["reference"] == "ours"]
     assert line["num_rows"] == 2
     assert line["memory_mean_absolute_relative_error"] == pytest.approx((0.25 + 0.1) / 2)
     assert line["memory_max_absolute_relative_error"] == pytest.approx(0.25)
     assert line["memory_bias"] == pytest.approx((0.25 - 0.1) / 2)
-    out = report(*GPUS)
     assert (
         "memory on 2 runs of ours (+: too large): mean |error| 17.5 %, max 25.0 %, bias +7.5 %"
-    ) in out
-    assert "no published figure" not in out
+    ) in report
+    assert "no published figure" not in report
 
 
 def test_own_runs_are_no_published_steps(
-    warehouse: Command, database: Path, tmp_path: Path, plan: Document, report: Callable[..., str]
+    planned: tuple[Path, dict[str, Any]],
+    of_measured: tuple[dict[str, Any], str],
+    measured: Path,
+    database: Path,
+    report: Callable[..., str],
 ) -> None:
-    before = plan(*GPUS)
-    _, out, _ = warehouse(
-        *("show", "training_step", f"model={MODEL}", "accelerator=H100", "num_gpus=8"),
-        *("global_batch_size=64", "--json"),
-    )
-    step = json.loads(out)["results"]["step_seconds"]
-    file = tmp_path / "ours.csv"
-    # estimated a quarter too long, and a fifth too short
-    file.write_text(
-        "run,model,accelerator,num_gpus,global_batch_size,step_seconds\n"
-        f"a,{MODEL},H100,8,64,{step / 1.25!r}\nb,{MODEL},H100,8,64,{step / 0.8!r}\n",
-        encoding="utf-8",
-    )
-    assert warehouse("measure", file, "--db", database)[0] == 0
-    after = plan(*GPUS)
+    _, before = planned
+    after, said = of_measured
     assert after["track_record"] == before["track_record"]
     assert after["errors"] == before["errors"]
     [line] = after["own_runs"]
-    assert (line["reference"], line["num_rows"], line["num_fitted_rows"]) == ("ours", 2, 0)
-    assert line["time_mean_absolute_relative_error"] == pytest.approx((0.25 + 0.2) / 2)
-    words = f"2 steps of ours ({MODEL} on H100 SXM 80GB): mean error 22.5 %"
-    said = report(*GPUS)
+    assert (line["reference"], line["num_rows"], line["num_fitted_rows"]) == ("ours", 3, 0)
+    assert line["time_mean_absolute_relative_error"] == pytest.approx((0.25 + 0.2 + 0) / 3)
+    words = f"3 steps of ours ({MODEL} on H100 SXM 80GB): mean error 15.0 %"
     assert f"  your runs  {words}\n" in said
     # once a profile was fitted to one of them, the line says so
+    shutil.copyfile(measured, database)
     with duckdb.connect(str(database)) as connection:
         connection.execute(
             "insert into calibration_row by name select 'default' as profile, 'ours.csv' as "
             "reference, measured_row as published_row, measured_step_seconds as "
-            "published_step_seconds from measurement where measured_row = 'a'"
+            "published_step_seconds from measurement where measured_row = 'r1'"
         )
         connection.execute(
             "insert into calibration by name select 'default' as profile, 'ours.csv' as reference, "
@@ -384,8 +397,7 @@ def test_the_candidates_of_a_problem_are_read_once(planned: tuple[Path, dict[str
         assert "main.training_step" in plan
 
 
-@pytest.mark.parametrize("held", [{}, {"tensor_parallel": 1}])
-@pytest.mark.parametrize("headroom", [pytest.param(0.0, marks=pytest.mark.long), 70.5e9])
+@pytest.mark.parametrize(("headroom", "held"), [(70.5e9, {}), (0.0, {"tensor_parallel": 1})])
 def test_few_candidates_give_the_answers_of_all(
     planned: tuple[Path, dict[str, Any]], headroom: float, held: dict[str, int]
 ) -> None:
@@ -433,6 +445,7 @@ def test_the_lines_and_their_figures_are_the_same_whatever_is_stored(
     now = by_group(planned[1])
     assert warehouse("sweep", "training_step_published", "--db", database)[0] == 0
     found = plan(*GPUS)
+    assert "megatron_comparison" in found["queries"]["accuracy"]
     stored = by_group(found)
     assert now.keys() == stored.keys()
     assert {line["is_stored"] for line in now.values()} == {False}
@@ -456,10 +469,10 @@ def test_the_lines_and_their_figures_are_the_same_whatever_is_stored(
 
 
 def test_errors_are_found_once(
-    plan: Document, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    planned: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WAREHOUSE_CACHE", str(tmp_path / "cache"))
-    first = plan(*GPUS)
+    first = errors_of(planned[0])
 
     def found_again(*_: object) -> None:
         raise AssertionError("the errors are found again")
@@ -471,27 +484,25 @@ def test_errors_are_found_once(
         "errors.memory_errors",
     ):
         monkeypatch.setattr(f"warehouse.plan.{name}", found_again)
-    assert plan(*GPUS) == first
-    assert first["errors"]
+    assert errors_of(planned[0]) == first
+    assert [dict(line) for line in first.steps] == planned[1]["errors"]
 
 
 def test_of_the_roofline_every_table_is_told_and_the_partial_ones_are_named(
-    warehouse: Command, database: Path, plan: Document
+    warehouse: Command, database: Path
 ) -> None:
-    roofline = (*GPUS, "--estimator", "roofline")
-    assert plan(*roofline)["errors"] == []
+    assert errors_of(database, "roofline").steps == []
     assert warehouse("sweep", "roofline_published", "--db", database)[0] == 0
-    found = plan(*roofline)
-    rows = {key[0]: (e["num_rows"], e["num_published"]) for key, e in by_group(found).items()}
+    found = errors_of(database, "roofline")
+    rows = {e["reference"]: (e["num_rows"], e["num_published"]) for e in found.steps}
     # full recomputation is one of two groups, PTD-P one of two schemes
     assert rows["published_megatron_recompute"] == (4, 8)
     assert rows["published_megatron_training_time"] == (6, 12)
     assert rows["published_megatron_h100_scaling"] == (9, 9)
-    note = found["errors_note"]
-    assert "in part only: published_megatron_recompute (4 of 8 rows)" in note
-    assert "published_megatron_training_time (6 of 12 rows)" in note
-    assert "not compared with published_megatron_scaling, published_training_stage" in note
-    assert "`warehouse sweep megatron`" in note
+    assert "in part only: published_megatron_recompute (4 of 8 rows)" in found.note
+    assert "published_megatron_training_time (6 of 12 rows)" in found.note
+    assert "not compared with published_megatron_scaling, published_training_stage" in found.note
+    assert "`warehouse sweep megatron`" in found.note
 
 
 def test_what_no_published_step_is_like_is_said() -> None:
@@ -519,17 +530,20 @@ def test_what_no_published_step_is_like_is_said() -> None:
 
 
 def test_a_budget_that_the_slow_end_exceeds_is_warned_of(
-    plan: Document, report: Callable[..., str]
+    plan: Document,
+    report: Callable[..., str],
+    answers: dict[object, Any],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    limits = ("--max-gpus", 8, "--price", 2)
-    base = plan("--gpus", 8, "--price", 2)
-    slow = base["likely_training_seconds"][1] / base["training_seconds"]
-    within = report("--budget-usd", 1.01 * slow * base["cost_usd"], *limits)
-    assert "more than --budget-usd" not in within
-    budget = 0.99 * slow * base["cost_usd"]
-    warned = report("--budget-usd", budget, *limits)
-    told = f"costs {slow * base['cost_usd']:,.0f} USD, more than --budget-usd {budget:,.0f}"
-    assert f"the slow end of the first interval {told}" in warned
+    limits = ("--max-gpus", 8, "--price", 2, "--budget-usd", "1M")
+    found = plan(*limits)
+    assert "more than --budget-usd" not in report(*limits)
+    slow = found["likely_training_seconds"][1] / found["training_seconds"] * found["cost_usd"]
+    answer = list(answers.values())[-1]
+    request = replace(answer.run.request, limits=RunLimits(budget_usd=0.99 * slow))
+    put_report(replace(answer, run=replace(answer.run, request=request)), 3, Format.TABLE)
+    told = f"costs {slow:,.0f} USD, more than --budget-usd {0.99 * slow:,.0f}"
+    assert f"the slow end of the first interval {told}" in capsys.readouterr().out
 
 
 # ---- other layouts, other prices ----

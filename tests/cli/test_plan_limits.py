@@ -9,8 +9,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.cli.planning import PUE, QUESTION, WATTS
+from estimators.contract import Scalar
+from tests.cli.planning import ACCELERATOR, MODEL, PUE, QUESTION, TOKENS, WATTS
 from tests.shared import Command, Refusal
+from warehouse.plan.compare import refined_counts
+from warehouse.plan.question import PlanRequest, RunLimits, resolve
 
 pytestmark = pytest.mark.long
 
@@ -62,18 +65,6 @@ def test_with_so_many_megawatts_no_more_gpus_are_taken_than_they_feed(
     assert {line["num_gpus"] for line in found["counts"]} >= {8, 10, 12, 14, 16}
 
 
-def test_several_limits_hold_together(
-    plan: Callable[..., tuple[Any, str]], planned: Planned
-) -> None:
-    base = planned[1]
-    days = base["training_seconds"] / 86400
-    power = ("--watts", WATTS, "--max-mw", 8.5 * WATTS * PUE / 1e6)
-    limits = ("--days", days * 1.01, *power)
-    found, _ = plan(*limits, "--budget-usd", 2 * base["cost_usd"])
-    assert found["num_gpus"] <= 8
-    assert found["training_seconds"] <= days * 1.01 * 86400
-
-
 def test_limits_that_only_a_count_between_two_powers_keeps_are_not_refused(
     plan: Callable[..., tuple[Any, str]],
 ) -> None:
@@ -84,8 +75,10 @@ def test_limits_that_only_a_count_between_two_powers_keeps_are_not_refused(
     between, _ = plan("--gpus", 12, *free)
     days = between["training_seconds"] * 1.001 / 86400
     limits = ("--days", days, "--watts", WATTS, "--max-mw", 12.5 * WATTS * PUE / 1e6)
-    found, _ = plan(*free, *limits)
+    found, _ = plan(*free, *limits, "--budget-usd", 1.01 * between["cost_usd"])
     assert found["num_gpus"] == 12
+    assert found["training_seconds"] <= days * 86400
+    assert found["cost_usd"] <= 1.01 * between["cost_usd"]
     powers = [line for line in found["counts"] if line["num_gpus"].bit_count() == 1]
     assert {8, 16} <= {line["num_gpus"] for line in powers}
     fed = 12.5 * WATTS * PUE
@@ -121,7 +114,7 @@ def test_a_budget_below_the_peak_rate_is_refused_before_a_sweep(
 
 
 def test_a_budget_that_no_layout_keeps_names_the_cheapest(refusal: Refusal) -> None:
-    code, error = refusal(*QUESTION, "--budget-usd", 140, "--max-gpus", 8, "--price", 3.29)
+    code, error = refusal(*QUESTION, "--budget-usd", 140, "--max-gpus", 2, "--price", 3.29)
     assert code == 3
     assert "no GPU count that was tried meets every limit" in error
     assert "`--budget-usd` 140: the cheapest costs" in error
@@ -149,10 +142,17 @@ def test_a_power_that_feeds_no_gpu_is_refused(refusal: Refusal) -> None:
     assert "--max-mw feeds 0.3" in error
 
 
-def test_counts_that_are_not_sold_are_tried_only_when_they_are_asked_for(
-    plan: Callable[..., tuple[Any, str]],
-) -> None:
-    found, _ = plan("--watts", WATTS, "--max-mw", 15.9 * WATTS * PUE / 1e6)
-    assert {line["num_gpus"] for line in found["counts"]} == {1, 2, 4, 8, 16}
-    found, _ = plan("--gpus", 12)
-    assert [line["num_gpus"] for line in found["counts"]] == [8, 12, 16]
+def test_counts_that_are_not_sold_are_tried_only_when_they_are_asked_for(planned: Planned) -> None:
+    """`test_three_gpus_are_planned_if_a_layout_divides_by_three` asks for one."""
+    lines = planned[1]["counts"]
+    tried = [line["num_gpus"] for line in lines]
+    assert tried == [4, 8, 16]
+    limits = RunLimits(max_mw=1.9 * lines[1]["power_watts"] / 1e6)  # 16 GPUs draw more
+    inputs: dict[int, dict[str, Scalar]] = {8: {}, 2: {"nvlink_size": 2}}
+    more = {}
+    for server, given in inputs.items():
+        request = PlanRequest(
+            "training_step", MODEL, ACCELERATOR, TOKENS, limits=limits, inputs=given, batch=64
+        )
+        more[server] = refined_counts(resolve(request), tried, lines)
+    assert more == {8: [], 2: [10, 12, 14]}

@@ -92,22 +92,21 @@ def test_a_shape_is_planned_as_the_model_of_that_shape(
 
 
 @pytest.mark.long
-def test_a_name_beside_a_whole_shape_is_its_label(plan: Document) -> None:
-    found = plan(*RUN, *PAIRS, "--model", "mine")
-    assert found["question"]["model"] == "mine"
-
-
-@pytest.mark.long
 def test_a_shape_changes_a_model_that_is_named(plan: Document) -> None:
-    found = plan(*RUN, "--model", "gpt3_1.3B", "num_layers=12")
+    found = plan(*RUN, "--model", "gpt3_1.3B", "num_layers=12", "--basis", "owned")
     assert found["question"]["shape"]["num_layers"] == 12
     assert found["question"]["shape"]["hidden_size"] == 2048
+    assert found["cost_basis"] == found["question"]["basis"] == "owned"
 
 
 @pytest.mark.long
-def test_the_roofline_takes_a_shape_as_well(plan: Document) -> None:
-    found = plan(*RUN, *PAIRS, "--estimator", "roofline")
+def test_the_roofline_takes_a_shape_as_well(plan: Document, database: Path) -> None:
+    found = plan(*RUN, *PAIRS, "--estimator", "roofline", "nvlink_size=4")
     assert found["question"]["shape"]["num_layers"] == 24
+    assert found["question"]["nvlink_size"] == 4
+    with duckdb.connect(str(database), read_only=True) as connection:
+        query = "select count(*) from problem where nvlink_size = 4"
+        assert connection.execute(query).fetchall() == [(3,)]
     assert found["layouts"][0]["memory_bytes"] < 80e9
 
 
@@ -162,13 +161,6 @@ def test_layouts_are_held_to_what_is_named_even_where_all_are_stored(
 
 
 @pytest.mark.long
-def test_an_attribute_of_the_system_is_taken_in_place_of_the_accelerators(plan: Document) -> None:
-    found = plan(*RUN, *PAIRS, "hbm_bytes=40e9")
-    assert found["question"]["inputs"]["hbm_bytes"] == 40e9
-    assert found["layouts"][0]["hbm_bytes"] == 40e9
-
-
-@pytest.mark.long
 def test_a_value_that_no_layout_can_have_is_told_by_its_rule(refusal: Refusal) -> None:
     code, error = refusal(*RUN, *PAIRS, "tensor_parallel=3")
     assert code == 3
@@ -201,15 +193,6 @@ def test_a_wrong_pair_is_refused(
     assert said in error
 
 
-@pytest.mark.long
-def test_an_accelerator_is_needed_and_may_be_a_pair(refusal: Refusal, plan: Document) -> None:
-    code, error = refusal("--tokens", 1e9, "--gpus", 4, "--model", "gpt3_1.3B")
-    assert code == 2
-    assert "give --accelerator" in error
-    options = ("--tokens", 2e10, "--batch", 8, "--gpus", 4)
-    assert plan(*options, *PAIRS, "accelerator=H100")["question"]["accelerator"] == ACCELERATOR
-
-
 # ---- numbers of GPUs without a layout ----
 
 
@@ -233,27 +216,6 @@ def test_a_number_of_gpus_without_a_layout_is_refused_before_anything_is_stored(
 
 
 # ---- the question ----
-
-
-@pytest.mark.long
-def test_the_question_stands_above_the_answer(warehouse: Command, database: Path) -> None:
-    options = (*RUN, "--model", "mine", *PAIRS, "--goodput", 0.9, "tensor_parallel=2")
-    code, out, err = warehouse("plan", *options, "--headroom-gb", 2, "--db", database)
-    assert code == 0, err
-    question, _, answer = out.partition("\n\n")
-    assert answer.startswith("The best layout on 4 GPUs")
-    # 24 layers of 12 x 2048^2 weights, 1.208 G, and 36,864 biases and norms, 0.9 M
-    assert question.splitlines() == [
-        "mine: 24 layers of 2,048, feed-forward 8,192, 16 heads, sequences of 2,048, vocabulary "
-        "50,257; 1.209 G parameters in its layers",
-        "20 B tokens on H100 SXM 80GB in NVLink domains of 8, goodput 0.9",
-        "batch 8 sequences (16,384 tokens)",
-        "estimator training_step, framework megatron_core",
-        "every layout has tensor_parallel 2",
-        "every layout leaves 2 GB of memory free",
-    ]
-    for line in question.splitlines():
-        assert line not in err
 
 
 @pytest.mark.parametrize(
@@ -350,23 +312,6 @@ def test_a_price_far_above_all_published_ones_is_refused(
     assert "18.00 USD (GB300 NVL72, Oracle Cloud)" in err
 
 
-@pytest.mark.long
-def test_the_document_has_the_terms_of_the_question(plan: Document) -> None:
-    terms = ("--price", 2, "--pue", 1.5, "--watts", 900, "--carbon", 0.1, "--goodput", 0.8)
-    found = plan(*RUN, *PAIRS, *terms, "--electricity-price", 0.07)
-    question = found["question"]
-    assert found["cost_basis"] == question["basis"] == "given"
-    assert question["usd_per_gpu_hour"] == 2
-    assert question["pue"] == 1.5
-    assert question["watts_per_gpu"] == 900
-    assert question["kg_co2e_per_kwh"] == [0.1]
-    assert question["usd_per_kwh"] == 0.07
-    assert question["goodput"] == 0.8
-    assert question["nvlink_size"] == 8
-    other = plan(*RUN, *PAIRS, "--basis", "owned")
-    assert other["cost_basis"] == other["question"]["basis"] == "owned"
-
-
 @pytest.mark.parametrize(
     ("accelerator", "given", "size"),
     [
@@ -377,21 +322,93 @@ def test_the_document_has_the_terms_of_the_question(plan: Document) -> None:
         ("B200", ("nvlink_size=2",), 2),
     ],
 )
-@pytest.mark.long
 def test_a_domain_is_as_the_accelerator_is_sold(
     warehouse: Command, tmp_path: Path, accelerator: str, given: tuple[int | str, ...], size: int
 ) -> None:
     run = ("--model", "gpt3_1.3B", "--accelerator", accelerator, "--tokens", 2e10, "--batch", 8)
-    options = (*run, "--gpus", 8, "--estimator", "roofline", *given)
-    path = tmp_path / "domains.duckdb"
-    code, out, err = warehouse("plan", *options, "--json", "--db", path)
+    options = (*run, "--gpus", 8, "--estimator", "roofline", *given, "--dry-run")
+    code, _, err = warehouse("plan", *options, "--db", tmp_path / "none.duckdb")
     assert code == 0, err
-    found = json.loads(out)
-    assert found["question"]["nvlink_size"] == size
-    with duckdb.connect(str(path), read_only=True) as connection:
-        assert connection.execute("select distinct nvlink_size from problem").fetchall() == [
-            (size,)
-        ]
+    assert f"20 B tokens on {accelerator} in NVLink domains of {size}, goodput 1\n" in err
+
+
+def test_an_accelerator_is_needed(refusal: Refusal) -> None:
+    code, error = refusal("--tokens", 1e9, "--gpus", 4, "--model", "gpt3_1.3B")
+    assert code == 2
+    assert "give --accelerator" in error
+
+
+# ---- a question with every term ----
+
+MINE = (
+    *("--tokens", 2e10, "--batch", 8, "--gpus", 4, "--model", "mine", *PAIRS, "accelerator=H100"),
+    *("hbm_bytes=40e9", "tensor_parallel=2", "--headroom-gb", 2, "--price", 2, "--pue", 1.5),
+    *("--watts", 900, "--carbon", 0.1, "--goodput", 0.8, "--electricity-price", 0.07),
+)
+
+
+@pytest.fixture(scope="module")
+def of_mine(planned: tuple[Path, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of that database for its plan."""
+    return Path(shutil.copyfile(planned[0], tmp_path_factory.mktemp("mine") / "warehouse.duckdb"))
+
+
+@pytest.fixture
+def mine(
+    request: pytest.FixtureRequest, warehouse: Command, of_mine: Path
+) -> tuple[Any, tuple[str, str]]:
+    """The plan of a named shape with every term: its document, and what people read."""
+    request.getfixturevalue("same_answers")
+    asked = ("plan", *MINE, "--db", of_mine)
+    code, document, err = warehouse(*asked, "--json")
+    assert code == 0, err
+    return json.loads(document), warehouse(*asked)[1:]
+
+
+@pytest.mark.long
+def test_names_and_attributes_may_be_pairs(mine: tuple[Any, tuple[str, str]]) -> None:
+    found, _ = mine
+    question = found["question"]
+    assert question["model"] == "mine"  # beside a whole shape it is a label
+    assert question["accelerator"] == ACCELERATOR
+    # in place of the accelerator's
+    assert question["inputs"]["hbm_bytes"] == found["layouts"][0]["hbm_bytes"] == 40e9
+
+
+@pytest.mark.long
+def test_the_question_stands_above_the_answer(mine: tuple[Any, tuple[str, str]]) -> None:
+    _, (out, err) = mine
+    question, _, answer = out.partition("\n\n")
+    assert answer.startswith("The best layout on 4 GPUs")
+    # 24 layers of 12 x 2048^2 weights, 1.208 G, and 36,864 biases and norms, 0.9 M
+    assert question.splitlines() == [
+        "mine: 24 layers of 2,048, feed-forward 8,192, 16 heads, sequences of 2,048, vocabulary "
+        "50,257; 1.209 G parameters in its layers",
+        "20 B tokens on H100 SXM 80GB in NVLink domains of 8, goodput 0.8",
+        "batch 8 sequences (16,384 tokens)",
+        "estimator training_step, framework megatron_core",
+        "in place of the defaults: hbm_bytes 40.0 GB",
+        "taken over from H100 SXM 80GB: 989.5 TFLOP/s of matrix products, memory bandwidth 3,350 "
+        "GB/s, NVLink 450 GB/s one way, network 50 GB/s one way, power limit 700 watts",
+        "every layout has tensor_parallel 2",
+        "every layout leaves 2 GB of memory free",
+    ]
+    for line in question.splitlines():
+        assert line not in err
+
+
+@pytest.mark.long
+def test_the_document_has_the_terms_of_the_question(mine: tuple[Any, tuple[str, str]]) -> None:
+    found, _ = mine
+    question = found["question"]
+    assert found["cost_basis"] == question["basis"] == "given"
+    assert question["usd_per_gpu_hour"] == 2
+    assert question["pue"] == 1.5
+    assert question["watts_per_gpu"] == 900
+    assert question["kg_co2e_per_kwh"] == [0.1]
+    assert question["usd_per_kwh"] == 0.07
+    assert question["goodput"] == 0.8
+    assert question["nvlink_size"] == 8
 
 
 def test_what_is_assumed_of_a_model_is_said(warehouse: Command, database: Path) -> None:

@@ -69,6 +69,7 @@ def test_three_gpus_are_planned_if_a_layout_divides_by_three(
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("same_answers")
 def test_where_no_price_was_published_the_option_that_gives_it_is_named(
     warehouse: Command, planned_database: Path
 ) -> None:

@@ -15,6 +15,8 @@ from warehouse.cli.plan_summary import record_in_words
 from warehouse.plan.question import PlanRequest, resolve
 from warehouse.plan.track_record import TrackRecord, track_record
 
+pytestmark = pytest.mark.usefixtures("same_answers")
+
 Planned = tuple[Path, dict[str, Any], str]
 
 
@@ -122,11 +124,11 @@ def no_query(query: str) -> list[Any]:
 
 @pytest.mark.long
 def test_a_layout_that_may_not_fit_is_followed_by_a_safer_one(
-    warehouse: Command, planned: Planned
+    warehouse: Command, planned: Planned, planned_database: Path
 ) -> None:
-    database, found, _ = planned
+    _, found, _ = planned
     tight = round(found["layouts"][0]["memory_bytes"] / 0.95)
-    asked = (*QUESTION, "--gpus", 8, f"hbm_bytes={tight}", "--db", database)
+    asked = (*QUESTION, "--gpus", 8, f"hbm_bytes={tight}", "--db", planned_database)
     lines = lines_of(warehouse("plan", *asked)[1])
     plan = json.loads(warehouse("plan", *asked, "--json")[1])
     assert plan["room_probability"] < 0.9 <= plan["safer_room_probability"]
@@ -174,7 +176,7 @@ def test_a_budget_is_compared_with_one_price(warehouse: Command, database: Path)
 
 
 def test_a_count_that_is_not_sold_is_followed_by_a_faster_one_that_is(
-    warehouse: Command, planned_database: Path
+    warehouse: Command, planned: Planned, planned_database: Path
 ) -> None:
     asked = ("plan", *QUESTION, "--db", planned_database)
     out = warehouse(*asked, "--gpus", 7)[1]
@@ -187,4 +189,5 @@ def test_a_count_that_is_not_sold_is_followed_by_a_faster_one_that_is(
     assert words.startswith("7 GPUs are part of a server of 8, but no power of two; ")
     assert f"8 GPUs take {less:.1f} % less time and " in words
     assert words.endswith("% fewer GPU-hours: --gpus 8")
-    assert "  GPUs       " not in warehouse(*asked, "--gpus", 8)[1]
+    sold = warehouse("plan", *QUESTION, "--gpus", 8, "--db", planned[0])[1]
+    assert "  GPUs       " not in sold
