@@ -139,9 +139,9 @@ class Pipeline(SearchedEstimator):
         wanted: Collection[str],
         catalog: Catalog,
     ) -> Mapping[str, Any]:
-        """Return every result."""
-        del relation, wanted, catalog
-        return figures(values, layouts, mends)
+        """Return stored results, and those that are wanted."""
+        del relation, catalog
+        return figures(values, layouts, mends, wanted)
 
 
 PIPELINE: SearchedEstimator = Pipeline()
