@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Array, Values
+from estimators.distinct import distinct
 from estimators.divisors import divisors
 from estimators.rules import Rule, divides, divides_number
 
@@ -68,7 +69,7 @@ def smallest_efficient(values: Values) -> Array:
     )
     found = np.full(batch.shape, np.inf)
     usable = np.isfinite(batch) & (batch >= 1) & (batch < 2**31) & np.isfinite(least)
-    for number in np.unique(batch[usable]):
+    for number in distinct(batch[usable]):
         rows = usable & (batch == number)
         known = divisors(int(number))
         place = np.searchsorted(known, least[rows])

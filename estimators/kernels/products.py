@@ -13,6 +13,7 @@ import numpy as np
 
 from estimators.accelerators import product_behind
 from estimators.contract import Array, Catalog, Record, Values
+from estimators.distinct import distinct
 from estimators.kernels.surface import Surface, surface_of
 from estimators.kernels.tiles import tile_share
 
@@ -174,7 +175,7 @@ class MeasuredProducts:
         found = []
         for name in self._surfaces:
             of_name = np.equal(self.kernels, name)
-            for each in np.unique(place).tolist():
+            for each in distinct(place).tolist():
                 rows = np.flatnonzero(of_name & np.equal(place, each))
                 if len(rows):
                     found.append((name, each, rows))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.contract import Array, Columns, Mends, Scalar
+from estimators.distinct import distinct
 from estimators.divisors import divisors, each_divisor, expand, starts
 from estimators.roofline.layouts import PLACEMENT_COLUMNS, ROW_COLUMNS, Product
 from estimators.roofline.rules import row_rules, split_rules
@@ -47,7 +48,7 @@ def product(problem: Numbers, keep: Mapping[str, Scalar], mends: Mends) -> Produ
     places, place_split = _placements(problem, keep, splits, mends)
 
     # Splits without a row or without a placement have no layout.
-    shared = np.intersect1d(row_split, place_split)
+    shared = np.intersect1d(distinct(row_split), distinct(place_split), assume_unique=True)
     with_place, with_row = np.isin(row_split, shared), np.isin(place_split, shared)
     rows, places = _filtered(rows, with_place), _filtered(places, with_row)
     row_split, place_split = row_split[with_place], place_split[with_row]

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.contract import Array, Values
+from estimators.distinct import distinct
 from estimators.training_step.critical_path import WORK, chains_of, longest, stage_work
 from estimators.training_step.event_simulation import alternates, simulated
 from estimators.training_step.pipelines import (
@@ -166,7 +167,7 @@ def _case_pace(
     if case.chunks > 1 and (case.layout or case.first or case.last):
         turns = alternates(case, both)
         if turns.any():
-            for each_count in np.unique(count[turns]):
+            for each_count in distinct(count[turns]):
                 rows = np.flatnonzero(turns & (count == each_count))
                 whole[rows] = simulated(case, int(each_count), group, both[:, rows], ahead)
     return slowest, whole - count * most

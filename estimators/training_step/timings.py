@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.contract import Array, Catalog, Columns, Refusal, RefusedError, Values
+from estimators.distinct import distinct
 from estimators.kernels.attention import BACKWARD_PRODUCTS, MeasuredAttention
 from estimators.kernels.products import FORMATS as PLACES
 from estimators.kernels.products import FORMULA, PEAKS, measured_accelerators
@@ -165,7 +166,7 @@ def compare_products(columns: Columns, values: Values, is_sustained: bool) -> Co
 
 
 def _groups(columns: Columns, place: Array) -> Iterator[tuple[int, str, Array]]:
-    for each in np.unique(place).tolist():
+    for each in distinct(place).tolist():
         for way in PASSES:
             own = (place == each) & np.equal(columns["layout"], way)
             if own.any():

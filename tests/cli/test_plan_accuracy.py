@@ -383,9 +383,12 @@ def test_the_candidates_of_a_problem_are_read_once(planned: tuple[Path, dict[str
             queries.energies(run, problem),
             queries.published_runs(run, problem),
         ]
+        of_views = [rows_as_dicts(connection, query) for query in asked]
         ask = QueryCache(connection)
-        ask.keep_runs([problem])
+        ask.keep_runs(run, [problem])
         before = [ask(query) for query in asked]
+        assert before == of_views
+        assert [len(rows) > 0 for rows in before] == [True, True, True, False]
         with ask.layouts_of(run, problem):
             connection.execute("pragma explain_output = 'optimized_only'")
             for query, rows in zip(asked, before, strict=True):

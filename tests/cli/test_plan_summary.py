@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.cli.planning import QUESTION
 from tests.shared import Command
 from warehouse.cli.plan_summary import record_in_words
+from warehouse.plan.queries import QueryCache
 from warehouse.plan.question import PlanRequest, resolve
 from warehouse.plan.track_record import TrackRecord, track_record
 
@@ -95,7 +96,7 @@ def test_the_accuracy_is_that_of_steps_like_the_plan(warehouse: Command, planned
 def test_conditions_are_dropped_in_order_and_the_line_says_what_is_lacking() -> None:
     def said(model: str, accelerator: str, **inputs: Any) -> tuple[TrackRecord, str]:
         request = PlanRequest("training_step", model, accelerator, 1e12, num_gpus=8, inputs=inputs)
-        record = track_record(resolve(request), no_query)
+        record = track_record(resolve(request), cast(QueryCache, no_query))
         assert record is not None
         return record, record_in_words(record)
 

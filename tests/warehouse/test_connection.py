@@ -9,6 +9,7 @@ import sys
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -17,7 +18,7 @@ import warehouse
 from tests.sql.test_sql_cases import VIEWS
 from warehouse.database import empty, source
 from warehouse.database.access import Access, accessing
-from warehouse.database.connection import open_for_read, open_for_write
+from warehouse.database.connection import kept_open, open_for_read, open_for_write
 from warehouse.database.failures import database_error
 from warehouse.database.file_format import CONFIG
 from warehouse.database.meta import is_stamped
@@ -421,3 +422,49 @@ def test_a_log_that_was_cut_is_said_once_and_a_whole_one_is_not(made: Path, tmp_
     assert warning.startswith(f"warning: {path}: its log {log} was cut: it lacks 5 bytes")
     assert "\nhint: if you have the whole log, put it there" in warning
     assert not log.exists()
+
+
+def test_readers_of_a_database_that_is_kept_open_share_it(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    connect = duckdb.connect
+
+    def counted(path: str, **options: Any) -> duckdb.DuckDBPyConnection:
+        opened.append(Path(path).name)
+        return connect(path, **options)
+
+    monkeypatch.setattr(duckdb, "connect", counted)
+    with kept_open(made):
+        assert opened == []
+        with open_for_read(made) as first:
+            first.execute("create temp table mine as select 1 as one")
+        with open_for_read(made) as second, pytest.raises(duckdb.CatalogException):
+            second.execute("from mine")
+        assert opened == [made.name]
+        with open_for_write(made) as writer:  # a database that readers have open refuses writers
+            writer.execute(
+                "insert into study by name select 'new' as study, 'e' as estimator, "
+                "'{}' as definition"
+            )
+        with open_for_read(made) as third:
+            assert third.execute("select study from study").fetchall() == [("new",)]
+        assert opened == [made.name] * 3
+        with open_for_write(tmp_path / "other.duckdb"):
+            pass
+    with open_for_write(made):
+        pass
+    assert opened[3:] == ["other.duckdb", made.name]
+
+
+def test_a_package_is_looked_at_once_in_a_block(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(source, "_CODE", (str(tmp_path),))
+    (tmp_path / "one.py").write_text("ONE = 1")
+    before = source.source_hash()
+    with source.seen_once():
+        assert source.source_hash() == before
+        (tmp_path / "two.py").write_text("TWO = 2")
+        assert source.source_hash() == before
+    assert source.source_hash() != before

@@ -10,7 +10,8 @@ import pytest
 from estimators.registry import ESTIMATORS
 from tests.shared import Quickstart
 from warehouse.database.connection import open_for_read
-from warehouse.database.narrow import narrow_to, narrow_to_used_parts
+from warehouse.database.kept import replaced
+from warehouse.database.narrow import leave_out_others, narrow_to, narrow_to_used_parts
 from warehouse.database.summaries import summary_of
 
 
@@ -117,3 +118,37 @@ def test_a_sibling_keeps_its_part(
     narrow_to(stored, relations)
     narrow_to_used_parts(stored, relations)
     assert rows(stored, "configuration")["roofline"] == before
+
+
+def test_a_view_finds_no_rows_of_other_estimators(stored: duckdb.DuckDBPyConnection) -> None:
+    stored.execute("create temp table mine as from estimated_run where estimator = 'roofline'")
+    leave_out_others(stored, "estimated_run", summary_of("roofline").relations)
+    assert emptied(stored) == ["stg_cluster_compute"]
+    assert stored.execute("select count(*) from mine").fetchall() != [(0,)]
+    query = "from estimated_run where estimator = 'roofline' except all from mine"
+    assert stored.execute(query).fetchall() == []
+
+
+def test_a_view_keeps_the_staging_views_of_its_own_relations(
+    stored: duckdb.DuckDBPyConnection,
+) -> None:
+    leave_out_others(stored, "estimated_run", ["cluster_compute"])
+    assert emptied(stored) == []
+
+
+def emptied(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """The views that others without rows take the place of."""
+    query = "select view_name, sql from duckdb_views() where temporary and not internal"
+    return [name for name, sql in connection.execute(query).fetchall() if "WHERE false" in sql]
+
+
+def test_a_query_takes_the_place_of_a_view_in_a_block(stored: duckdb.DuckDBPyConnection) -> None:
+    query = "select count(*), count(assumptions) from problem_assumption"
+    before = stored.execute(query).fetchall()
+    other = {"problem_assumption": "select 1 as problem_id, 'none' as assumptions"}
+    with replaced(stored, other):
+        assert stored.execute(query).fetchall() == [(1, 1)]
+        assert stored.execute("select assumptions from estimated_run").fetchall() == []
+    with pytest.raises(ValueError, match="stop"), replaced(stored, other):
+        raise ValueError("stop")
+    assert stored.execute(query).fetchall() == before

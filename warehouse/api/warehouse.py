@@ -25,6 +25,7 @@ from warehouse.api.tables import frame_of_rows
 from warehouse.ask.asked import asked_explanation, asked_why
 from warehouse.ask.cost_terms import asked_costs, asked_energies
 from warehouse.ask.rank import asked_ranking
+from warehouse.database.connection import kept_open
 from warehouse.database.describe import Description
 from warehouse.database.sandbox import explained
 from warehouse.database.sql_text import quoted
@@ -728,7 +729,7 @@ class Warehouse(DatabaseFile):
             carbon=[str(each) for each in several(carbon)],
             **numbers,
         )
-        with self._explained():
+        with self._explained(), kept_open(self.path):
             run, stages = asked_stages(options, self.path, top)
             store = partial(self._store, allow_large=allow_large)
             return planned_run(run_stages(run, stages, self.path, store), top)

@@ -25,6 +25,9 @@ FILTERS = ("estimator", "variant", "model", "accelerator")
 WITHOUT_TOKENS = "the tokens of the run are not known"
 """The `run_note` of a run that lacks nothing but `--tokens`."""
 
+RUNS = "estimated_run"
+"""The view of runs, which the macros of runs, costs and energy read."""
+
 RUN_COLUMNS = (
     *("estimator", "variant", "model", "model_shape", "seq_len", "accelerator", "system_changes"),
     *("assumptions", "dataset_tokens", "is_lower_bound", "num_runs"),
@@ -165,15 +168,13 @@ def energies(
 def keep_runs(connection: DuckDBPyConnection, problems: Collection[int] = ()) -> None:
     """Find the stored runs once for all later queries on this connection.
 
-    The macros of runs, costs and energy read view `estimated_run`.
-
     Parameters
     ----------
     problems
         Ids of the problems whose runs are asked for; by default all.
     """
     ids = f"problem_id in ({', '.join(map(str, problems))})" if problems else ""
-    keep_view(connection, "estimated_run", ids)
+    keep_view(connection, RUNS, ids)
 
 
 def _latest(rows: Sequence[Row], place: Mapping[str, int]) -> list[Row]:

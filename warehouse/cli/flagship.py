@@ -93,6 +93,7 @@ def flagship_lines(database: Path, *, small: bool) -> list[str]:
 
 def _planned(flagship: Flagship, database: Path) -> PlanAnswer:
     from estimators import registry
+    from warehouse.database.connection import kept_open
     from warehouse.plan.question import PlanOptions
     from warehouse.plan.stages import asked_stages, run_stages
 
@@ -105,8 +106,9 @@ def _planned(flagship: Flagship, database: Path) -> PlanAnswer:
         gpus=flagship.num_gpus,
         batch=flagship.global_batch_size,
     )
-    run, stages = asked_stages(options, database)
-    return run_stages(run, stages, database, _store)
+    with kept_open(database):
+        run, stages = asked_stages(options, database)
+        return run_stages(run, stages, database, _store)
 
 
 def _store(sweep: Sweep, database: Path) -> None:

@@ -602,11 +602,13 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
+        from warehouse.database.source import seen_once
+
         _refuse_overwriting(values)
         wait, snapshot = values.pop("wait", None), values.pop("snapshot", False)
         for name, (kind, members) in groups.items():
             values[name] = kind(**{member: values.pop(member) for member in members})
-        with accessing(_access(opened, wait, snapshot=snapshot)):
+        with accessing(_access(opened, wait, snapshot=snapshot)), seen_once():
             command(**values)
 
     # typer reads these two; by `__wrapped__` it would find the command itself.

@@ -163,11 +163,13 @@ def plan(
     Sequences are as long as the model's, NVLink domains as large as the accelerator is sold, and
     the batch follows from the tokens and the model, unless they are given.
     """
+    from warehouse.database.connection import kept_open
     from warehouse.plan.question import PlanOptions
 
     asked = {**vars(run), **vars(limits), **vars(terms), **vars(price)}
     options = PlanOptions(estimator=estimator or DEFAULT_ESTIMATOR, pairs=pairs or [], **asked)
-    _answer(options, shown, output, db)
+    with kept_open(db):
+        _answer(options, shown, output, db)
 
 
 def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path) -> None:

@@ -50,6 +50,7 @@ def report(
     assumptions, sources, and the command and queries that made it. It needs no network. Needs the
     extra `plots`.
     """
+    from warehouse.database.connection import kept_open
     from warehouse.errors import UsageError
     from warehouse.files import check_target, written_whole
     from warehouse.plan.question import PlanOptions
@@ -65,8 +66,9 @@ def report(
 
     asked = {**vars(run), **vars(limits), **vars(terms), **vars(price)}
     options = PlanOptions(estimator=estimator or DEFAULT_ESTIMATOR, pairs=pairs or [], **asked)
-    question, stages = asked_stages(options, db, LAYOUTS)
-    answer = run_stages(question, stages, db, partial(store_and_say, is_confirmed=yes))
+    with kept_open(db):
+        question, stages = asked_stages(options, db, LAYOUTS)
+        answer = run_stages(question, stages, db, partial(store_and_say, is_confirmed=yes))
     page = page_of(answer, shlex.join(["warehouse", *sys.argv[1:]]))
     with written_whole(out) as file:
         file.write_text(page, encoding="utf-8")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +21,41 @@ from warehouse.database.paths import ANOTHER, file_of, is_database
 from warehouse.errors import DatabaseError, LockedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _POLL_SECONDS = 0.1
+
+
+@dataclass
+class _Kept:
+    """A database that stays open for reading, once a reader has opened it."""
+
+    path: Path
+    connection: duckdb.DuckDBPyConnection | None = None
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+
+_KEPT: ContextVar[_Kept | None] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def kept_open(path: Path) -> Iterator[None]:
+    """Have readers of a database share one opening until the block ends.
+
+    DuckDB reads every view when it opens a file. Each reader has a connection of its own, whose
+    temporary objects end with it. Close all of them before a writer opens the database.
+    """
+    kept = _Kept(Path(path))
+    token = _KEPT.set(kept)
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
+        kept.close()
 
 
 def open_for_write(path: Path) -> duckdb.DuckDBPyConnection:
@@ -37,6 +72,9 @@ def open_for_write(path: Path) -> duckdb.DuckDBPyConnection:
         If a reference table or a file of sql/ is faulty.
     """
     path = Path(path)
+    kept = _KEPT.get()
+    if kept is not None:
+        kept.close()
     create_missing(path)
     connection = _connect(path, read_only=False)
     try:
@@ -67,6 +105,15 @@ def open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
         `open_for_write`.
     """
     path = Path(path)
+    kept = _KEPT.get()
+    if kept is None or kept.path != path:
+        return _open_for_read(path)
+    if kept.connection is None:
+        kept.connection = _open_for_read(path)
+    return kept.connection.cursor()
+
+
+def _open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
     try:
         connection = open_as_it_is(path)
     except LockedError as error:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from estimators.distinct import distinct
+
 if TYPE_CHECKING:
     from estimators.contract import Array, Cell, Relation
 
@@ -158,7 +160,7 @@ class LeadingTimes:
         cells, times = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
         for cell, pieces in self._kept.items():
             step, memory = (np.concatenate(part) for part in zip(*pieces, strict=True))
-            times.append(np.unique(step[_leading_places(step, memory)]))
+            times.append(distinct(step[_leading_places(step, memory)]))
             cells.append(np.full(len(times[-1]), cell))
         return {"cell_id": np.concatenate(cells), "step_seconds": np.concatenate(times)}
 
@@ -193,7 +195,7 @@ def leading(step_seconds: Array, memory_bytes: Array | None) -> Array:
     fastest = step_seconds[place]
     found: Array = place[fastest <= max(np.partition(fastest, TOP - 1)[TOP - 1], near)]
     if memory_bytes is not None:
-        found = np.union1d(found, front(step_seconds, memory_bytes))
+        found = distinct(np.concatenate((found, front(step_seconds, memory_bytes))))
     return found
 
 

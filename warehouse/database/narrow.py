@@ -94,6 +94,28 @@ def _statements(connection: DuckDBPyConnection, relations: Collection[str]) -> l
     ]
 
 
+def leave_out_others(connection: DuckDBPyConnection, view: str, relations: Collection[str]) -> None:
+    """Have a view find no row in the staging views that it names itself, but those of relations."""
+    for statement in cached(
+        "others",
+        (view, sorted(relations), connection.execute(_MADE_FROM).fetchall()),
+        lambda: _others(connection, view, relations),
+    ):
+        connection.execute(statement)
+
+
+def _others(connection: DuckDBPyConnection, view: str, relations: Collection[str]) -> list[str]:
+    """Return the statements that create views without rows."""
+    query = "select sql from duckdb_views() where not temporary and view_name = ?"
+    [(sql,)] = connection.execute(query, [view]).fetchall()
+    own = {f"stg_{relation}" for relation in relations}
+    names = sorted({*re.findall(r"\bstg_\w+", sql)} - own)
+    columns: dict[str, dict[str, str]] = {}
+    for name, column, kind in connection.execute(_COLUMNS, [names]).fetchall():
+        columns.setdefault(name, {})[column] = kind
+    return [_view(name, f"select {_selected(columns[name], {})} where false") for name in columns]
+
+
 def narrow_to_used_parts(connection: DuckDBPyConnection, relations: Collection[str]) -> None:
     """Have the later queries on a connection read the parts of views that have rows.
 

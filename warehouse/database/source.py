@@ -7,6 +7,8 @@ Files are read, nothing is imported: the hash takes milliseconds, where the fing
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -29,6 +31,10 @@ _SKIPPED = {"__pycache__", "resources"}
 elsewhere: they are read from where they are."""
 
 
+_SEEN: ContextVar[dict[str, tuple[_File, ...]] | None] = ContextVar("seen", default=None)
+"""Directory -> its files, as a block saw them; None outside of such blocks."""
+
+
 class _File(NamedTuple):
     """A file, and what changes when its content does."""
 
@@ -39,10 +45,19 @@ class _File(NamedTuple):
     inode: int
 
 
+@contextmanager
+def seen_once() -> Iterator[None]:
+    """Look at each file once until the block ends: a package does not change under a command."""
+    token = _SEEN.set({})
+    try:
+        yield
+    finally:
+        _SEEN.reset(token)
+
+
 def package_hash() -> str:
     """Return the hash of every module, and of everything that a database is made from."""
-    place = _PACKAGES / "warehouse"
-    return f"{source_hash()} {_hash(tuple(_files(str(place), place.name)), ())}"
+    return f"{source_hash()} {_hash(_files_in(_PACKAGES / 'warehouse'), ())}"
 
 
 def source_hash() -> str:
@@ -52,7 +67,7 @@ def source_hash() -> str:
         resources.sql_directory(),
         resources.reference_directory(),
     ]
-    files = [file for place in directories for file in _files(str(place), place.name)]
+    files = [file for place in directories for file in _files_in(place)]
     return _hash(tuple(files), tuple(registry.ESTIMATORS.items()))
 
 
@@ -64,6 +79,15 @@ def _hash(files: tuple[_File, ...], registered: tuple[tuple[str, str], ...]) -> 
         result.update(f"{file.name} {len(content)}\n".encode())
         result.update(content)
     return result.hexdigest()
+
+
+def _files_in(place: Path) -> tuple[_File, ...]:
+    seen = _SEEN.get()
+    if seen is None:
+        return tuple(_files(str(place), place.name))
+    if str(place) not in seen:
+        seen[str(place)] = tuple(_files(str(place), place.name))
+    return seen[str(place)]
 
 
 def _files(directory: str, name: str) -> Iterator[_File]:

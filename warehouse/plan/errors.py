@@ -57,7 +57,7 @@ class Errors:
 
 def known_errors(run: TrainingRun, ask: QueryCache) -> Errors:
     """Return the errors of the run's estimator and variant; evaluates those that are not stored."""
-    [state] = ask(measured_state(run))
+    state = state_of_measured(run, ask)
     facts = (
         np.__version__,
         run.estimator.name,
@@ -93,6 +93,35 @@ def _found(run: TrainingRun, ask: QueryCache, state: Line) -> dict[str, Any]:
         "own_runs": [dict(line) for line in own],
         "note": note,
     }
+
+
+def state_of_measured(run: TrainingRun, ask: QueryCache) -> Line:
+    """Return the state that stored errors follow from."""
+    # with measurements of a user's own the published steps are those of the database
+    if ask("select exists(from measurement) as is_measured")[0]["is_measured"]:
+        [state] = ask(measured_state(run))
+        return state
+    published = cached("steps", (), lambda: [list(line.values()) for line in ask(_PUBLISHED)])
+    rows = ", ".join(f"({', '.join(map(_value, row))})" for row in published)
+    # DuckDB takes longer to plan the view of published steps than everything else
+    with ask.replaced({"published_step": f"from (values {rows}) as step ({_NAMES})"}):
+        [state] = ask(measured_state(run))
+    return state
+
+
+_NAMES = "reference, num_layers, hidden_size, accelerator, num_gpus, global_batch_size"
+_PUBLISHED = f"""\
+select distinct {_NAMES}
+from published_step
+where reference <> {literal(MEASUREMENTS)}
+order by all"""
+"""The columns of published steps that view `measured_cell` reads."""
+
+
+def _value(value: str | int | None) -> str:
+    if value is None:
+        return "null"
+    return literal(value) if isinstance(value, str) else str(value)
 
 
 def measured_state(run: TrainingRun) -> str:

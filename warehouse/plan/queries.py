@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from estimators.columns import LAYOUT_COLUMNS
-from warehouse.ask.cost import keep_runs
+from warehouse.ask.cost import RUNS, keep_runs
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.current import LEADING
+from warehouse.database.kept import replaced
+from warehouse.database.narrow import leave_out_others
 from warehouse.database.sql_text import literal
 
 if TYPE_CHECKING:
@@ -48,6 +50,18 @@ _ORDER = tuple(
     dict.fromkeys(("step_seconds", "memory_bytes", "data_parallel", "tensor_parallel", *_DISTINCT))
 )
 """Best layouts first; the last columns order ties, the same on every run."""
+
+
+_SAME_FOR_A_PROBLEM = {
+    view: f"select problem_id, {', '.join(f'cast(null as varchar) as {name}' for name in names)} "
+    "from problem"
+    for view, names in {
+        "problem_model": ("model", "model_shape"),
+        "problem_assumption": ("assumptions",),
+    }.items()
+}
+"""Views of a problem whose texts no query of a plan shows; to find them takes a third of its time
+for costs."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +102,22 @@ class QueryCache:
         """Return the rows that a query has within a block, where it may have others outside."""
         return list(rows_as_dicts(self._connection, query))
 
-    def keep_runs(self, problems: Collection[int]) -> None:
-        """Find the runs of some problems once: the queries of cost and energy ask for no others."""
-        keep_runs(self._connection, problems)
+    def keep_runs(self, run: TrainingRun, problems: Collection[int]) -> None:
+        """Find the runs of some problems once: the queries of cost and energy ask for no others.
+
+        They ask for one problem at a time, whose runs have one model and the same assumptions, and
+        show neither.
+        """
+        relations = [relation.name for relation in run.estimator.relations]
+        leave_out_others(self._connection, RUNS, relations)
+        with replaced(self._connection, _SAME_FOR_A_PROBLEM):
+            keep_runs(self._connection, problems)
+
+    @contextmanager
+    def replaced(self, views: Mapping[str, str]) -> Iterator[None]:
+        """Have queries take the place of views until the block ends."""
+        with replaced(self._connection, views):
+            yield
 
     @contextmanager
     def fastest_of(self, run: TrainingRun, problems: Iterable[int]) -> Iterator[None]:

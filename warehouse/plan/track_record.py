@@ -7,7 +7,7 @@ are, conditions are dropped in the order of `_RELAXED`. The user's own runs neve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -19,15 +19,14 @@ import numpy as np
 from estimators.accelerators import product_behind, product_of
 from warehouse.database.cached import cached
 from warehouse.database.sql_text import literal
-from warehouse.plan.errors import measured_state
+from warehouse.plan.errors import state_of_measured
 
 if TYPE_CHECKING:
     from estimators.contract import Catalog
+    from warehouse.plan.queries import QueryCache
     from warehouse.plan.question import TrainingRun
 
     Line = Mapping[str, Any]
-    Ask = Callable[[str], Sequence[Line]]
-    """Returns the rows of a query."""
 
 ENOUGH = 5
 """Steps of which a mean error is shown. Assumed: fewer are often one table's neighbouring rows."""
@@ -92,7 +91,7 @@ class TrackRecord:
     all_inside_fraction: float | None
 
 
-def track_record(run: TrainingRun, ask: Ask) -> TrackRecord | None:
+def track_record(run: TrainingRun, ask: QueryCache) -> TrackRecord | None:
     """Return the errors on the published steps most like a run; None where none is compared."""
     steps = compared_steps(run, ask)
     catalog = run.catalog
@@ -180,7 +179,7 @@ def _inside(lines: Sequence[Line]) -> float | None:
 # ---- the steps ----
 
 
-def compared_steps(run: TrainingRun, ask: Ask) -> list[Line]:
+def compared_steps(run: TrainingRun, ask: QueryCache) -> list[Line]:
     """Return every published step that has an estimate, with its error.
 
     An estimator that takes published steps evaluates all of them, once an installation. Of another
@@ -190,7 +189,7 @@ def compared_steps(run: TrainingRun, ask: Ask) -> list[Line]:
     if run.estimator.takes_published_steps:
         make = partial(_evaluated, run)
     else:
-        [state] = ask(measured_state(run))
+        state = state_of_measured(run, ask)
         facts = (*facts, sorted(state.items()))
         make = partial(_stored, run, ask, has_cells=state["num_cells"] > 0)
     found: list[Line] = cached("track-record", facts, make)
@@ -203,7 +202,7 @@ def _evaluated(run: TrainingRun) -> list[dict[str, Any]]:
     return evaluated_steps(run)
 
 
-def _stored(run: TrainingRun, ask: Ask, *, has_cells: bool) -> list[dict[str, Any]]:
+def _stored(run: TrainingRun, ask: QueryCache, *, has_cells: bool) -> list[dict[str, Any]]:
     found = ask(stored_steps(run)) if has_cells else []
     if not found:
         return []
