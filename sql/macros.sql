@@ -98,6 +98,11 @@ model_flops / (step_seconds * num_gpus * peak_flops_per_second);
 create or replace macro optimizer_training_seconds(training_flops, step_seconds) as
 20 * sqrt(training_flops / 120) / (4194304 * pow(training_flops / 1e25, 1 / 6)) * step_seconds;
 
+-- A number of 63 bits that stands for a text: equal for equal texts, in every release of DuckDB.
+-- Example: select text_id('num_layers 96, hidden_size 12288') as id
+create or replace macro text_id(identified_text) as
+cast(md5_number_lower(identified_text) >> 1 as bigint);
+
 -- Whether an erratum is among the mends of a row, its ids with commas between.
 -- Example: select variant, has_mend(mends, 'R2') as mends_r2 from cell group by all
 create or replace macro has_mend(mends, erratum) as

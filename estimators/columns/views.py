@@ -259,6 +259,8 @@ VIEWS = (
     ),
     Column("num_cells_done", "int", "cells", "Cells of the study that are stored", minimum=0),
     Column("num_rows_done", "int", "rows", "Rows of the study that are stored", minimum=0),
+    count("num_changed_constants", "Constants and rates that differ from the reference tables"),
+    count("num_changed_step_constants", "Constants that differ from table step_constant"),
     text("sibling_record", "Cells whose rows decide what a cell shows: ids, times of evaluation"),
     *(
         identifier(f"{name}_id", f"Problems that {meaning}")

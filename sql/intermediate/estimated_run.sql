@@ -72,19 +72,17 @@ run as (
 described as (
     select
         run.*,
-        problem_model.model,
-        problem_model.model_shape,
-        problem_system.is_published_system,
-        problem_system.system_changes,
-        problem_assumption.assumptions,
+        problem_group.model,
+        problem_group.model_shape,
+        problem_group.is_published_system,
+        problem_group.system_changes,
+        problem_group.assumptions,
         hash(run.estimator, run.variant, problem_conditions.conditions, run.choices) as run_id,
-        case when problem_system.is_published_system then accelerator_spelling.accelerator end
+        case when problem_group.is_published_system then accelerator_spelling.accelerator end
             as priced_as
     from run
     inner join problem_conditions on run.problem_id = problem_conditions.problem_id
-    inner join problem_model on run.problem_id = problem_model.problem_id
-    inner join problem_system on run.problem_id = problem_system.problem_id
-    inner join problem_assumption on run.problem_id = problem_assumption.problem_id
+    inner join problem_group on run.problem_id = problem_group.problem_id
     left join accelerator_spelling on run.accelerator = accelerator_spelling.spelling
 )
 

@@ -21,7 +21,7 @@ select
     model as spelling,
     model as known_name,
     1 as spelling_place
-from problem_model
+from problem_group
 union
 select
     'model' as name_kind,

@@ -5,7 +5,7 @@
 -- constants that differ from the tables. NULL where all are defaults. An accelerator's
 -- constants are its defaults, and a profile's constants are covered by its name, so that problems
 -- on several systems assume the same. problem_system has the rates and sizes that differ from the
--- accelerator's.
+-- accelerator's. The counts are of all constants and rates that differ, a profile's included.
 with own_of_profile as (
     select distinct
         profile,
@@ -15,25 +15,38 @@ with own_of_profile as (
     from calibration
 ),
 
+name_of_step_constant as (
+    select distinct constant as constant_name
+    from step_constant
+),
+
 constant_of_problem as (
     select
         changed_constant.problem_id,
+        count(*) as num_changed_constants,
+        count(name_of_step_constant.constant_name) as num_changed_step_constants,
         string_agg(
             changed_constant.constant_name
             || ' '
             || regexp_replace(cast(changed_constant.given_value as varchar), '\.0$', ''),
             ', ' order by changed_constant.constant_name
+        ) filter (
+            where
+            own_of_profile.profile is null
+            and (
+                changed_constant.constant_name = 'num_sms'
+                or name_of_step_constant.constant_name is not null
+            )
         ) as changes
     from changed_constant
     inner join problem on changed_constant.problem_id = problem.problem_id
-    anti join own_of_profile
+    left join name_of_step_constant
+        on changed_constant.constant_name = name_of_step_constant.constant_name
+    left join own_of_profile
         on
             problem.profile = own_of_profile.profile
             and changed_constant.constant_name = own_of_profile.constant_name
             and changed_constant.given_value = own_of_profile.given_value
-    where
-        changed_constant.constant_name = 'num_sms'
-        or changed_constant.constant_name in (select step_constant.constant from step_constant)
     group by changed_constant.problem_id
 )
 
@@ -76,7 +89,9 @@ select
             constant_of_problem.changes
         ),
         ''
-    ) as assumptions
+    ) as assumptions,
+    coalesce(constant_of_problem.num_changed_constants, 0) as num_changed_constants,
+    coalesce(constant_of_problem.num_changed_step_constants, 0) as num_changed_step_constants
 from problem
 left join constant_of_problem on problem.problem_id = constant_of_problem.problem_id
 left join recipe_default on problem.problem_id = recipe_default.problem_id

@@ -61,11 +61,7 @@ with asked as (
     where
         problem_group.is_published_system
         and coalesce(problem.profile, 'default') = 'default'
-        and problem.problem_id not in (
-            select changed_constant.problem_id
-            from changed_constant
-            inner join step_constant on changed_constant.constant_name = step_constant.constant
-        )
+        and problem_group.num_changed_step_constants = 0
 )
 
 select

@@ -32,8 +32,8 @@ select
     gpu_power.watts_per_gpu,
     facility_pue.pue
 from problem
-inner join problem_system
-    on problem.problem_id = problem_system.problem_id and problem_system.is_published_system
+inner join problem_group
+    on problem.problem_id = problem_group.problem_id and problem_group.is_published_system
 inner join accelerator_spelling on problem.accelerator = accelerator_spelling.spelling
 left join last_rate on accelerator_spelling.accelerator = last_rate.accelerator
 left join gpu_power

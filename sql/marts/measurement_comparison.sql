@@ -9,10 +9,10 @@
 with candidate as (
     select
         configuration.*,
-        problem_system.is_published_system
+        problem_group.is_published_system
     from configuration
     semi join measured_cell on configuration.cell_id = measured_cell.cell_id
-    inner join problem_system on configuration.problem_id = problem_system.problem_id
+    inner join problem_group on configuration.problem_id = problem_group.problem_id
     where
         coalesce(configuration.strategy, 'tensor_1d') = 'tensor_1d'
         and coalesce(configuration.tensor_parallel_2, 1) = 1
@@ -64,7 +64,9 @@ matched as (
         and (
             coalesce(candidate.profile, 'default') <> 'default'
             or candidate.problem_id not in (
-                select changed_constant.problem_id from changed_constant
+                select problem_group.problem_id
+                from problem_group
+                where problem_group.num_changed_constants > 0
             )
         )
 ),

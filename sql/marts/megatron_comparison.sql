@@ -167,7 +167,9 @@ estimate as (
                         and candidate.zero_stage = published.zero_stage
                         and candidate.uses_sequence_parallel = published.uses_sequence_parallel
                         and candidate.problem_id not in (
-                            select changed_constant.problem_id from changed_constant
+                            select problem_group.problem_id
+                            from problem_group
+                            where problem_group.num_changed_constants > 0
                         )
                 end
         end

@@ -84,6 +84,10 @@ def half_stored(connection: duckdb.DuckDBPyConnection) -> list[str]:
             "select study from study left join study_cell using (study) group by study, num_cells"
             " having count(study_cell.cell_id) <> num_cells"
         ),
+        "problems without what follows from them, or the reverse": (
+            "select problem_id from stored_problem full join problem using (problem_id)"
+            " where stored_problem.problem_id is null or problem.problem_id is null"
+        ),
         **{
             f"leading rows of {relation.name} without a cell": (
                 f"select cell_id from {quoted(relation.leading_table)}"

@@ -98,6 +98,8 @@ def case_sql(connection: duckdb.DuckDBPyConnection, name: str) -> tuple[str, str
     given = {path.stem: read(path)[0] for path in tables}
     if "cell" in given and not {*MARKS} <= {*given["cell"]}:
         filled += f"{mark_sql(all_estimators())};\n"
+    if "stored_problem" not in given and "problem_group" in words_under(view):
+        filled += PROBLEMS
     filled_by_commands = re.compile(f"best_of_cell|{LEADING}.*|near_.*")
     if "stored_best" not in given and any(map(filled_by_commands.fullmatch, words_under(view))):
         filled += BEST
@@ -118,13 +120,16 @@ def leading_rows() -> str:
     return found
 
 
+PROBLEMS = "insert into stored_problem by name from found_problem;\n"
+"""SQL that fills what views read of problems."""
+
 BEST = f"{leading_rows()}insert into stored_best by name from unstored_best;\n"
 """SQL that fills what views read of marked cells; a command finds it in less time."""
 
 
 def complete(connection: duckdb.DuckDBPyConnection) -> None:
-    """Mark cells that were filled in, and find their leading rows and best layouts."""
-    connection.execute(f"{mark_sql(all_estimators())};\n{BEST}")
+    """Mark cells that were filled in, and find what is stored of them and of their problems."""
+    connection.execute(f"{mark_sql(all_estimators())};\n{PROBLEMS}{BEST}")
 
 
 def prepared(connection: duckdb.DuckDBPyConnection, name: str) -> str:

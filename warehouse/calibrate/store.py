@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from warehouse.calibrate.fit import errors_of
+from warehouse.database import stored_problem
 from warehouse.database.sink import registered, transaction
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import DEFAULT
@@ -75,6 +76,7 @@ def _replace(
                 continue
             with registered(connection, "incoming_records", pa.Table.from_pylist(records)):
                 connection.execute(f"insert into {table} by name select * from incoming_records")
+        stored_problem.refresh(connection, [name])
 
 
 class Dropped(NamedTuple):
@@ -111,6 +113,7 @@ def drop_profile(connection: DuckDBPyConnection, name: str) -> Dropped:
     with transaction(connection):
         for table in TABLES:
             connection.execute(f"delete from {table} where profile = ?", [name])
+        stored_problem.refresh(connection, [name])
     [(rows, studies)] = connection.execute(
         """
         with evaluated as (

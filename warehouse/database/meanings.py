@@ -113,6 +113,7 @@ OTHER_COLUMNS = (
 
 ARGUMENTS = {
     "argument_name": "Name of an argument, for the error",
+    "identified_text": "Text that the number stands for",
     "asked": "The name or id that was given",
     "asked_model": "A model, by any of its names",
     "asked_num_gpus": "Number of GPUs; NULL: all that were evaluated",

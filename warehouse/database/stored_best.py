@@ -1,9 +1,9 @@
 """Tables of each cell's fastest layout and of its leading rows.
 
-`refresh` fills them, and marks the cells in force and their siblings. Call it in each transaction
-that stores or deletes cells: views search no layout themselves, and `warehouse validate` names
-cells whose rows are missing or wrong. The rows of a cell depend on those of its earlier siblings:
-they are made again when the record of either changes.
+`refresh` fills them, marks the cells in force and their siblings, and fills the table of problems
+(`stored_problem`). Call it in each transaction that stores or deletes cells: views search no layout
+themselves, and `warehouse validate` names cells whose rows are missing or wrong. The rows of a cell
+depend on those of its earlier siblings: they are made again when the record of either changes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from estimators.registry import all_estimators
+from warehouse.database import stored_problem
 from warehouse.database.current import (
     CURRENT_CELL,
     current_view_name,
@@ -58,6 +59,7 @@ def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) 
         The leading rows of the cells that were just evaluated. Those of others are searched.
     """
     mark(connection)
+    stored_problem.refresh(connection)
     connection.execute(
         f"delete from {TABLE} where (cell_id, sibling_record) not in "
         f"(select (cell_id, sibling_record) from {CURRENT_CELL})"

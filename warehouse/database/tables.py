@@ -99,6 +99,21 @@ STORED_BEST = Table(
 )
 """`warehouse.database.stored_best` keeps it up to date."""
 
+STORED_PROBLEM = Table(
+    "stored_problem",
+    "Facts that follow from a problem and the reference tables, kept so that views need not find "
+    "them; view problem_group shows them. One row per problem",
+    (
+        *("problem_id", "model", "model_shape", "is_published_system", "system_changes"),
+        *("assumptions", "num_changed_constants", "num_changed_step_constants"),
+        *("scaling_id", "capacity_id", "workload_id"),
+    ),
+)
+"""`warehouse.database.stored_problem` keeps it up to date."""
+
+DERIVED = (STORED_BEST.name, STORED_PROBLEM.name)
+"""Tables of all estimators that follow from others."""
+
 MEASUREMENT_TABLE = Table(
     "measurement",
     "Steps that a team measured itself, each with its layout as the estimator completed it. "
@@ -174,6 +189,7 @@ def core_tables(estimators: Sequence[Estimator]) -> list[Table]:
         MEASUREMENT_TABLE,
         PUBLISHED_ESTIMATE_TABLE,
         STORED_BEST,
+        STORED_PROBLEM,
     ]
 
 

@@ -21,7 +21,7 @@ from warehouse.database.meta import is_stamped
 from warehouse.database.schema import is_current
 from warehouse.database.sink import transaction
 from warehouse.database.sql_text import literal, quoted
-from warehouse.database.tables import PUBLISHED_ESTIMATE_TABLE, STORED_BEST, all_tables
+from warehouse.database.tables import DERIVED, PUBLISHED_ESTIMATE_TABLE, all_tables
 from warehouse.errors import DatabaseError
 from warehouse.studies.definitions import SECTIONS, Definitions
 from warehouse.studies.study import Study
@@ -112,7 +112,7 @@ def _derived() -> set[str]:
     """Return the tables that follow from others: `stored_best.refresh` fills them."""
     relations = [relation for each in all_estimators() for relation in each.relations]
     leading = {relation.leading_table for relation in relations if relation.keeps_leading}
-    return {STORED_BEST.name, *leading}
+    return {*DERIVED, *leading}
 
 
 def _own_tables() -> dict[str, Table]:

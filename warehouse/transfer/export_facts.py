@@ -16,7 +16,7 @@ from estimators.registry import all_estimators
 from warehouse.database.connection import open_for_read
 from warehouse.database.meta import reference_names
 from warehouse.database.sql_text import literal, quoted
-from warehouse.database.tables import STORED_BEST, core_tables
+from warehouse.database.tables import DERIVED, core_tables
 from warehouse.errors import InputError
 from warehouse.files import partial_path, remove_abandoned
 from warehouse.transfer.folder import (
@@ -37,8 +37,8 @@ PARQUET = "format parquet, compression zstd"
 
 
 def kept_tables() -> list[str]:
-    """Return the tables of a folder: all shared tables but the cache of best layouts."""
-    return [t.name for t in core_tables(all_estimators()) if t.name != STORED_BEST.name]
+    """Return the tables of a folder: all shared tables but those that follow from others."""
+    return [t.name for t in core_tables(all_estimators()) if t.name not in DERIVED]
 
 
 @dataclass(frozen=True)

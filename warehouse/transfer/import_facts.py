@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from estimators.registry import all_estimators
-from warehouse.database import stored_best
+from warehouse.database import stored_best, stored_problem
 from warehouse.database.connection import open_for_write
 from warehouse.database.schema import fill_choices
 from warehouse.database.sink import transaction
@@ -138,6 +138,7 @@ def _take(connection: DuckDBPyConnection, folder: Path, files: Collection[str]) 
     _insert(connection, "published_estimate", "anti join published_estimate using (estimator)")
     for estimator in all_estimators():
         fill_choices(connection, estimator)
+    stored_problem.refresh(connection, named["calibration"])
     stored_best.refresh(connection)
     [(cells, rows, known)] = connection.execute(
         "select count(*), coalesce(sum(num_rows), 0)::bigint,"

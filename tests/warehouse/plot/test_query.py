@@ -68,7 +68,7 @@ def test_a_filter_reaches_the_scan(quickstarted: duckdb.DuckDBPyConnection) -> N
         return rows_read(quickstarted, with_values(plot.sql, {**plot.defaults, **values}))
 
     everything = read()
-    assert read(accelerator="A100 SXM 80GB")["problem"] < everything["problem"] - 100
+    assert read(accelerator="no system").get("problem", 0) == 0 < everything["problem"]
     # the best layouts are stored: no layout of a study is read
     assert "stored_best" in everything
     assert "roofline" not in everything

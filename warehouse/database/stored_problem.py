@@ -1,0 +1,62 @@
+"""Table of what follows from each problem and the reference tables: names, changes, groups.
+
+View `SOURCE` finds it; planning that view takes longer than most queries run. `refresh` fills the
+table in each transaction that stores or deletes problems, `rebuild` where the view or a reference
+table has changed. Facts of a problem with a profile also follow from its constants: the
+transaction that changes a profile calls `refresh` with its name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warehouse.database.sql_text import literal, quoted
+from warehouse.database.tables import STORED_PROBLEM
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from duckdb import DuckDBPyConnection
+
+TABLE = STORED_PROBLEM.name
+
+SOURCE = "found_problem"
+"""View of the rows as they should be."""
+
+_PROBLEM = "problem"
+
+_SOURCE_EXISTS = f"select 1 from duckdb_views() where view_name = {literal(SOURCE)}"
+
+
+def refresh(connection: DuckDBPyConnection, profiles: Collection[str] = ()) -> None:
+    """Bring the table up to date; call it in the transaction that changed problems.
+
+    Parameters
+    ----------
+    profiles
+        Profiles that were stored, changed or dropped.
+    """
+    connection.execute(
+        f"delete from {TABLE} where problem_id not in (select problem_id from {_PROBLEM})"
+    )
+    if profiles:
+        connection.execute(
+            f"delete from {TABLE} where problem_id in (select problem_id from {_PROBLEM}"
+            " where profile in (select unnest(?)))",
+            [list(profiles)],
+        )
+    missing = f"select * from {_PROBLEM} anti join {TABLE} using (problem_id)"
+    if connection.execute(f"select exists({missing})").fetchall() == [(False,)]:
+        return
+    if not connection.execute(_SOURCE_EXISTS).fetchall():  # views of another directory
+        return
+    # DuckDB finds temporary tables first: the views below `SOURCE` see the missing problems alone.
+    connection.execute(f"create temp table {quoted(_PROBLEM)} as {missing}")
+    connection.execute(f"insert into {TABLE} by name from {SOURCE}")
+    connection.execute(f"drop table temp.{quoted(_PROBLEM)}")
+
+
+def rebuild(connection: DuckDBPyConnection) -> None:
+    """Fill the table from nothing: its view or a reference table has changed."""
+    connection.execute(f"delete from {TABLE}")
+    refresh(connection)
