@@ -129,7 +129,7 @@ def test_without_a_snapshot_the_reader_is_told_when_there_will_be_one(
 def test_snapshots_take_a_twentieth_of_the_time(
     database: Path, empty_warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first is made after 5 seconds; one that takes 2 seconds is followed by none for 40."""
+    """The first is made after 10 seconds; one that takes 2 seconds is followed by none for 40."""
     database.write_bytes(empty_warehouse.read_bytes())
     now = [100.0]
     monkeypatch.setattr("warehouse.database.snapshot.time.monotonic", lambda: now[0])
@@ -142,7 +142,7 @@ def test_snapshots_take_a_twentieth_of_the_time(
     monkeypatch.setattr(Snapshots, "_copy", slow)
     with Snapshots(database) as snapshots, open_for_write(database) as connection:
         made = []
-        for time in (100.0, 104.9, 105.0, 107.0, 144.9, 145.0, 150.0):
+        for time in (100.0, 109.9, 110.0, 112.0, 149.9, 150.0, 155.0):
             now[0] = time
             made.append(snapshots.publish(connection))
     assert made == [False, False, True, False, False, True, False]

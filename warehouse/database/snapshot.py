@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 MOST_OF_THE_TIME = 0.05
 """Share of a sweep's time that its snapshots may take: a large file is published less often."""
 
-FIRST_SECONDS = 0.25
-"""Seconds that the first snapshot may take, about those of 300 MB: a sweep that ends within five
+FIRST_SECONDS = 0.5
+"""Seconds that the first snapshot may take, about those of 600 MB: a sweep that ends within ten
 seconds publishes none."""
 
 SPARE_BYTES = 1 << 30

@@ -367,9 +367,12 @@ def _evaluated(
             pieces = searched(estimator, relation, [cell for cell, _ in group], catalog)
             yield group, partial(record_batches, relation, pieces, tracker.add_rows)
 
-    from warehouse.sweep.workers import Workers, can_share  # here: a plan may store nothing
+    if workers == 1:
+        yield alone
+        return
+    from warehouse.sweep.workers import Workers, can_share  # here: one process needs none
 
-    if workers == 1 or not can_share(relation):
+    if not can_share(relation):
         yield alone
         return
     with Workers(
