@@ -212,3 +212,25 @@ def test_the_database_may_be_named_by_the_environment(
     other = shutil.copyfile(swept, tmp_path / "other.duckdb")
     monkeypatch.setenv("WAREHOUSE_DB", str(tmp_path / "none.duckdb"))
     assert warehouse("sql", "select 7 as x", "--format", "csv", "--db", other)[0] == 0
+
+
+@pytest.mark.parametrize("thread", ["", "threading.Timer(0.1, print, ['of a thread']).start()"])
+def test_a_program_ends_with_the_code_of_its_command_and_loses_nothing(thread: str) -> None:
+    code = f"""if True:
+        import atexit, sys, threading
+        from warehouse.cli.main import main
+        atexit.register(print, "at the end")
+        {thread}
+        sys.argv = ["warehouse", "nonsense"]
+        print("before")
+        main()
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stdout.split("\n") == [
+        "before",
+        *(["of a thread"] if thread else []),
+        "at the end",
+        "",
+    ]
+    assert "nonsense" in done.stderr
