@@ -1,4 +1,7 @@
-"""What all commands have in common: help, streams, exit codes, start-up time."""
+"""What all commands have in common: help, streams, exit codes, start-up time.
+
+tests/test_wheel.py runs the example of each.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from estimators.registry import ESTIMATORS
-from tests.shared import Command, Program, Quickstart, printed
+from tests.shared import Command, Program, Quickstart
 from warehouse import __version__
 from warehouse.cli.commands import COMMANDS
 from warehouse.cli.options import DEFAULT_DATABASE
@@ -57,23 +60,6 @@ def test_the_examples_of_validate_and_calibrate_are_what_their_own_tests_run() -
     assert EXAMPLES["validate"] == "warehouse validate"
     calibrate = "warehouse calibrate published_megatron_recompute --name megatron_2022"
     assert EXAMPLES["calibrate"] == calibrate
-
-
-# `explore` serves a page until it is interrupted; test_explore.py has the process that it starts.
-ELSEWHERE = {"quickstart", "validate", "calibrate", "explore"}
-
-
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in ELSEWHERE])
-@pytest.mark.long
-def test_the_example_of_a_command_runs_as_it_stands(name: str, swept: Path, tmp_path: Path) -> None:
-    place = tmp_path / "elsewhere"
-    place.mkdir()
-    # to bring all rows of the quickstart up to date takes many seconds, and a new file none
-    database = tmp_path / "new.duckdb" if name == "init" else swept
-    for line in EXAMPLES[name].splitlines():
-        printed(line, place, database)
-    assert database.exists()
-    assert not (place / DEFAULT_DATABASE).exists()
 
 
 @pytest.mark.parametrize(

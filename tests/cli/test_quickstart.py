@@ -1,4 +1,7 @@
-"""`warehouse quickstart`: the main job, on the real studies."""
+"""`warehouse quickstart`: the main job, on the real studies.
+
+tests/test_wheel.py runs it a second time: that evaluates nothing, and shows the same.
+"""
 
 from __future__ import annotations
 
@@ -106,19 +109,6 @@ def test_the_suggested_commands_run(
     code, out, err = warehouse(*rank, "--db", swept)
     assert code == 0, err
     assert len(out.splitlines()) > 1
-
-
-@pytest.mark.long
-def test_a_second_run_evaluates_nothing_and_shows_the_same(
-    warehouse: Command, quickstart: Quickstart, swept: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr("warehouse.calibrate.published.evaluate_intervals")
-    code, out, err = warehouse("quickstart", "--small", "--db", swept)
-    assert code == 0
-    assert err.count("nothing to do") == 6
-    # the file may grow
-    first, again = (re.sub(r"\(\d+ MB\)", "", text) for text in (quickstart.out, out))
-    assert again == first.replace(str(quickstart.database), str(swept))
 
 
 @pytest.mark.long
