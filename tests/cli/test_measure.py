@@ -15,7 +15,7 @@ import duckdb
 import polars as pl
 import pytest
 
-from tests.shared import Command, Program
+from tests.shared import Command, Program, Shared, call
 
 RUNS = """\
 run,model,accelerator,num_gpus,tensor_parallel,pipeline_parallel,global_batch_size,step_seconds,memory_bytes,source,note
@@ -55,15 +55,47 @@ def measure(warehouse: Command, empty_warehouse: Path, tmp_path: Path) -> Measur
     return Measure(Path(shutil.copyfile(empty_warehouse, tmp_path / "measured.duckdb")), warehouse)
 
 
+@pytest.fixture(scope="module")
+def ours(shared: Shared, empty_warehouse: Path) -> tuple[Path, str, str]:
+    """A database with the runs under the name of ours, the printed comparison, what was said."""
+
+    def make(place: Path) -> None:
+        (place / "runs.csv").write_text(RUNS, encoding="utf-8")
+        path = shutil.copyfile(empty_warehouse, place / "warehouse.duckdb")
+        options = ("--name", "ours", "--db", path)
+        done = call("measure", place / "runs.csv", *options)
+        (place / "done.json").write_text(json.dumps(done), encoding="utf-8")
+
+    place = shared("measured as ours", make)
+    code, out, err = json.loads((place / "done.json").read_text(encoding="utf-8"))
+    assert code == 0, err
+    return place / "warehouse.duckdb", out, err
+
+
+@pytest.fixture
+def measured(measure: Measure, ours: tuple[Path, str, str]) -> Measure:
+    """A database of the test's own that has those runs."""
+    shutil.copyfile(ours[0], measure.database)
+    return measure
+
+
+def compared(path: Path, name: str) -> list[dict[str, Any]]:
+    """Return the stored comparison of the runs of that name."""
+    query = f"from measurement_comparison where reference = '{name}' order by measured_row, profile"
+    with duckdb.connect(str(path), read_only=True) as connection:
+        found: list[dict[str, Any]] = connection.sql(query).pl().to_dicts()
+    return found
+
+
 def stored(path: Path, query: str) -> list[Any]:
     with duckdb.connect(str(path), read_only=True) as connection:
         return connection.execute(query).fetchall()
 
 
 def test_runs_stand_beside_the_estimate_of_exactly_their_layout(
-    measure: Measure, runs: Callable[..., Path], warehouse: Command
+    ours: tuple[Path, str, str], warehouse: Command
 ) -> None:
-    found = measure(runs())
+    found = compared(ours[0], "ours")
     assert [line["measured_row"] for line in found] == ["a", "b", "c"]
     first, second, _ = found
     # of `show`, asked by itself
@@ -79,57 +111,57 @@ def test_runs_stand_beside_the_estimate_of_exactly_their_layout(
     assert (second["measured_memory_bytes"], second["memory_relative_error"]) == (None, None)
 
 
-@pytest.mark.long
 def test_the_table_holds_what_was_measured_and_whence(
-    measure: Measure, runs: Callable[..., Path]
+    ours: tuple[Path, str, str],
 ) -> None:
-    file = runs()
-    measure(file, "--name", "ours")
+    database, file = ours[0], str(ours[0].parent / "runs.csv")
     rows = stored(
-        measure.database,
+        database,
         "select reference, measured_row, measurement_file, measured_step_seconds, "
         "measured_memory_bytes, source, note, zero_stage, framework from measurement order by all",
     )
     assert rows == [
-        ("ours", "a", str(file), 0.5, 30e9, "log 17", "first", 1, "megatron_core"),
-        ("ours", "b", str(file), 0.6, None, None, None, 1, "megatron_core"),
-        ("ours", "c", str(file), 0.7, 20e9, None, "slow", 1, "megatron_core"),
+        ("ours", "a", file, 0.5, 30e9, "log 17", "first", 1, "megatron_core"),
+        ("ours", "b", file, 0.6, None, None, None, 1, "megatron_core"),
+        ("ours", "c", file, 0.7, 20e9, None, "slow", 1, "megatron_core"),
     ]
     # their problems are stored ones, and their estimates belong to a study
     assert stored(
-        measure.database,
-        "select count(*) from measurement inner join problem using (problem_id)",
+        database, "select count(*) from measurement inner join problem using (problem_id)"
     ) == [(3,)]
-    assert stored(measure.database, "select count(*) from study_cell") == [(2,)]
+    assert stored(database, "select count(*) from study_cell") == [(2,)]
 
 
 @pytest.mark.long
 def test_the_same_file_twice_is_refused_or_replaces(
-    measure: Measure, runs: Callable[..., Path], warehouse: Command
+    measured: Measure, runs: Callable[..., Path], warehouse: Command
 ) -> None:
-    file = runs()
-    measure(file)
-    code, out, err = warehouse("measure", file, "--db", measure.database)
+    file = runs(name="ours.csv")
+    code, out, err = warehouse("measure", file, "--db", measured.database)
     assert (code, out) == (3, "")
-    assert "`--name` runs: runs of that name are stored already (3)" in err
+    assert "`--name` ours: runs of that name are stored already (3)" in err
     assert "--replace" in err
-    again = measure(runs(RUNS.replace("0.5,", "0.25,")), "--replace")
+    again = measured(runs(RUNS.replace("0.5,", "0.25,"), "ours.csv"), "--replace")
     assert len(again) == 3
     assert stored(
-        measure.database, "select measured_step_seconds from measurement where measured_row = 'a'"
+        measured.database, "select measured_step_seconds from measurement where measured_row = 'a'"
     ) == [(0.25,)]
-    other = measure(file, "--name", "second")
+    other = measured(file, "--name", "second")
     assert len(other) == 3
-    assert stored(measure.database, "select count(*) from measurement") == [(6,)]
+    assert stored(measured.database, "select count(*) from measurement") == [(6,)]
 
 
-def test_parquet_and_files_without_names_are_taken(
-    measure: Measure, tmp_path: Path, runs: Callable[..., Path]
+@pytest.mark.long
+def test_parquet_and_files_without_names_are_taken_and_compared_in_a_file(
+    measure: Measure, tmp_path: Path, runs: Callable[..., Path], warehouse: Command
 ) -> None:
-    path = tmp_path / "runs.parquet"
+    path, target = tmp_path / "runs.parquet", tmp_path / "compared.csv"
     pl.read_csv(runs()).drop("run", "note").write_parquet(path)
-    found = measure(path)
-    assert [line["measured_row"] for line in found] == ["row 1", "row 2", "row 3"]
+    code, said, err = warehouse("measure", path, "--out", target, "--db", measure.database)
+    assert (code, said) == (0, ""), err
+    written = pl.read_csv(target)
+    assert written["measured_row"].to_list() == ["row 1", "row 2", "row 3"]
+    assert written["measured_step_seconds"].to_list() == [0.5, 0.6, 0.7]
 
 
 @pytest.mark.long
@@ -144,17 +176,16 @@ def test_a_run_with_constants_of_its_own_is_compared_with_them(
 
 @pytest.mark.long
 def test_another_estimator_joins_by_its_shape(
-    measure: Measure, runs: Callable[..., Path], warehouse: Command, tmp_path: Path
+    measured: Measure, warehouse: Command, tmp_path: Path
 ) -> None:
-    measure(runs())
     study = tmp_path / "roofline.toml"
     study.write_text(
         'name = "same"\nestimator = "roofline"\nvariant = "both"\n[space]\nmodel = "gpt3_1.3B"\n'
         'accelerator = "H100 SXM 80GB"\nnvlink_size = 8\nnum_gpus = 8\nglobal_batch_size = 64\n'
     )
-    assert warehouse("sweep", study, "--db", measure.database)[0] == 0
+    assert warehouse("sweep", study, "--db", measured.database)[0] == 0
     found = stored(
-        measure.database,
+        measured.database,
         "select estimator, variant, count(*) from measurement_comparison group by all order by all",
     )
     assert found == [
@@ -164,11 +195,8 @@ def test_another_estimator_joins_by_its_shape(
     ]
 
 
-def test_the_report_says_how_far_the_estimates_are(
-    warehouse: Command, measure: Measure, runs: Callable[..., Path]
-) -> None:
-    code, out, err = warehouse("measure", runs(), "--db", measure.database)
-    assert code == 0
+def test_the_report_says_how_far_the_estimates_are(ours: tuple[Path, str, str]) -> None:
+    _, out, err = ours
     assert "3 runs stored" in err
     assert "error of time" in err
     assert "error of memory" in err
@@ -183,12 +211,15 @@ def test_a_run_that_does_not_fit_by_its_estimate_is_named(
         "run,model,accelerator,num_gpus,global_batch_size,step_seconds\n"
         "large,llama2_7B,H100,1,8,9\nsmall,gpt3_1.3B,H100,8,64,0.6\n"
     )
-    file = runs(text)
-    _, _, err = warehouse("measure", file, "--db", measure.database)
+    _, _, err = warehouse("measure", runs(text), "--db", measure.database)
     [line] = [each for each in err.splitlines() if "does not fit" in each]
-    [large, _] = measure(file, "--replace")
-    excess = (large["memory_bytes"] - large["hbm_bytes"]) / 1e9
-    assert (large["fits_memory"], excess > 20) == (False, True)
+    [large, _] = compared(measure.database, "runs")
+    [(hbm_bytes, fits_memory)] = stored(
+        measure.database,
+        "select hbm_bytes, fits_memory from configuration where model = 'llama2_7B'",
+    )
+    excess = (large["memory_bytes"] - hbm_bytes) / 1e9
+    assert (fits_memory, excess > 20) == (False, True)
     assert line.startswith("training_step: large does not fit by its estimate, ")
     assert f"the estimate is at least {excess:,.1f} GB too large, or the run differs" in line
 
@@ -226,15 +257,19 @@ HEAD = (
     ],
 )
 def test_a_faulty_row_refuses_the_whole_file(
-    warehouse: Command, measure: Measure, runs: Callable[..., Path], rows: str, said: str
+    warehouse: Command,
+    measure: Measure,
+    runs: Callable[..., Path],
+    empty_warehouse: Path,
+    rows: str,
+    said: str,
 ) -> None:
     file = runs(HEAD + rows)
     code, out, err = warehouse("measure", file, "--db", measure.database)
     assert (code, out) == (3, "")
     assert f"{file}" in err
     assert said in err
-    assert stored(measure.database, "select count(*) from measurement") == [(0,)]
-    assert stored(measure.database, "select count(*) from cell") == [(0,)]
+    assert measure.database.read_bytes() == empty_warehouse.read_bytes()
 
 
 def test_all_faults_are_told_with_their_hints(
@@ -366,31 +401,19 @@ def test_a_run_takes_the_constants_of_the_profile_that_it_names(
     head = "model,accelerator,num_gpus,global_batch_size,step_seconds,profile\n"
     row = "gpt3_1.3B,A100 SXM 80GB,8,64,2,"
     [tuned] = measure(runs(f"{head}{row}mine\n"), "--name", "tuned")
-    both = measure(runs(f"{head}{row}\n"), "--name", "plain")  # the profile's estimate is there
+    plain_run = ("measure", runs(f"{head}{row}\n"), "--name", "plain")
+    code, _, err = warehouse(*plain_run, "--db", measure.database)
+    assert code == 0, err
+    both = compared(measure.database, "plain")  # the profile's estimate is there
     assert [line["profile"] for line in both] == ["default", "mine"]
     plain, _ = both
     assert tuned["profile"] == "mine"
     assert tuned["step_seconds"] != pytest.approx(plain["step_seconds"], rel=1e-3)
-    again = ("measure", runs(f"{head}{row}\n"), "--name", "plain", "--replace")
-    code, _, err = warehouse(*again, "--db", measure.database)
-    assert code == 0, err
     assert err.count("training_step: error of time") == 1
     assert err.count("training_step, profile mine: error of time") == 1
     code, _, err = warehouse("measure", runs(f"{head}{row}other\n"), "--db", measure.database)
     assert code == 3
     assert 'line 2: `profile` "other" is not a stored profile' in err
-
-
-@pytest.mark.long
-def test_the_comparison_is_written_to_a_file(
-    measure: Measure, runs: Callable[..., Path], tmp_path: Path, warehouse: Command
-) -> None:
-    out = tmp_path / "compared.csv"
-    code, said, err = warehouse("measure", runs(), "--out", out, "--db", measure.database)
-    assert (code, said) == (0, ""), err
-    written = pl.read_csv(out)
-    assert written["measured_row"].to_list() == ["a", "b", "c"]
-    assert written["measured_step_seconds"].to_list() == [0.5, 0.6, 0.7]
 
 
 @pytest.mark.long

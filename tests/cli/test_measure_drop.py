@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable
@@ -32,23 +33,41 @@ activation_recompute = "none"
 """
 
 
+def measured(place: Path, team: str, degree: int, path: Path) -> None:
+    """Measure `runs.csv` in a directory of the team's own, from there."""
+    (place / team).mkdir()
+    with contextlib.chdir(place / team):
+        Path("runs.csv").write_text(TEXT.format(degree, degree))
+        code, _, err = call("measure", "runs.csv", "--name", team, "--db", path)
+    assert code == 0, err
+
+
 @pytest.fixture(scope="module")
-def measured(shared: Shared, empty_warehouse: Path) -> Path:
-    """A database with the runs of teamC, to copy."""
+def of_team_c(shared: Shared, empty_warehouse: Path) -> Path:
+    """A database with the runs of teamC, of tensor-parallel degree 2, to copy."""
 
     def make(place: Path) -> None:
         path = shutil.copyfile(empty_warehouse, place / "warehouse.duckdb")
-        (place / "runs.csv").write_text(TEXT.format(2, 2))
-        code, _, err = call("measure", place / "runs.csv", "--name", "teamC", "--db", path)
-        assert code == 0, err
+        measured(place, "teamC", 2, path)
 
     return shared("measured by teamC", make) / "warehouse.duckdb"
 
 
 @pytest.fixture
-def _team_c(measured: Path, database: Path) -> None:
-    """Have the runs of teamC, of tensor-parallel degree 2, in the database."""
-    shutil.copyfile(measured, database)
+def _team_c(of_team_c: Path, database: Path) -> None:
+    """Have the runs of teamC in the database."""
+    shutil.copyfile(of_team_c, database)
+
+
+@pytest.fixture(scope="module")
+def of_two_teams(shared: Shared, of_team_c: Path) -> Path:
+    """A database with the runs of teamD, of degree 4, as well, to copy."""
+
+    def make(place: Path) -> None:
+        path = shutil.copyfile(of_team_c, place / "warehouse.duckdb")
+        measured(place, "teamD", 4, path)
+
+    return shared("measured by two teams", make) / "warehouse.duckdb"
 
 
 @pytest.fixture
@@ -67,11 +86,7 @@ def measure(warehouse: Command, database: Path, tmp_path: Path) -> Callable[...,
 
 @pytest.fixture
 def stored(database: Path) -> Callable[[str], list[Any]]:
-    def stored(query: str) -> list[Any]:
-        with duckdb.connect(str(database), read_only=True) as connection:
-            return connection.execute(query).fetchall()
-
-    return stored
+    return lambda query: rows_in(database, query)
 
 
 COMPARED = "select reference, count(*) from measurement_comparison group by all order by all"
@@ -83,40 +98,31 @@ COUNTS = "select {}".format(
 )
 
 
-@pytest.mark.usefixtures("_team_c")
-def test_each_name_is_a_study_of_its_own_whatever_the_file_is_called(
-    warehouse: Command,
-    database: Path,
-    stored: Callable[[str], list[Any]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for team, degree in (("teamC", 2), ("teamD", 4)):
-        (tmp_path / team).mkdir()
-        monkeypatch.chdir(tmp_path / team)
-        Path("runs.csv").write_text(TEXT.format(degree, degree))
-        options = ("--name", team, "--replace", "--db", database)
-        assert warehouse("measure", "runs.csv", *options)[0] == 0
-    assert stored("select study, num_cells from study order by all") == [
+def rows_in(path: Path, query: str) -> list[Any]:
+    with duckdb.connect(str(path), read_only=True) as connection:
+        return connection.execute(query).fetchall()
+
+
+def test_each_name_is_a_study_of_its_own_whatever_the_file_is_called(of_two_teams: Path) -> None:
+    assert rows_in(of_two_teams, "select study, num_cells from study order by all") == [
         ("measure teamC", 2),
         ("measure teamD", 2),
     ]
-    assert stored(COMPARED) == [("teamC", 2), ("teamD", 2)]
+    assert rows_in(of_two_teams, COMPARED) == [("teamC", 2), ("teamD", 2)]
 
 
-@pytest.mark.usefixtures("_team_c")
 def test_dropping_takes_out_the_runs_with_what_was_evaluated_for_them_alone(
-    measure: Callable[..., None],
     warehouse: Command,
+    of_team_c: Path,
+    of_two_teams: Path,
     database: Path,
     stored: Callable[[str], list[Any]],
 ) -> None:
-    before = stored(COUNTS)
-    measure("teamD", 4)
+    shutil.copyfile(of_two_teams, database)
     code, out, err = warehouse("measure", "--drop", "teamD", "--db", database)
     assert (code, out) == (0, "")
     assert err.startswith("dropped teamD: 2 runs, with 2 cells evaluated for them alone, ")
-    assert stored(COUNTS) == before
+    assert stored(COUNTS) == rows_in(of_team_c, COUNTS)
     assert stored(COMPARED) == [("teamC", 2)]
     assert warehouse("measure", "--drop", "teamC", "--db", database)[0] == 0
     assert stored(COUNTS) == [(0,) * 6]
