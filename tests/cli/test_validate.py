@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,10 @@ import pytest
 from tests.shared import Command, Quickstart, call
 from warehouse.calibrate.published import published_steps
 from warehouse.calibrate.references import MEASUREMENTS
+from warehouse.cli.comparison import comparison as sections
+from warehouse.cli.validate import COMPARISON
+from warehouse.database.connection import open_for_read
+from warehouse.database.kept import keep_view
 
 PUBLISHED_ROWS = {
     "published_megatron_scaling": 10,
@@ -48,22 +53,35 @@ def test_a_sound_database_passes_every_check_and_shows_the_comparison(
     assert max(map(len, by_group)) <= 100
 
 
-@pytest.mark.long
-def test_checks_that_find_rows_exit_4_and_show_them_and_json_names_them(
-    warehouse: Command, swept: Path
-) -> None:
-    with duckdb.connect(str(swept)) as connection:
+@pytest.fixture(scope="module")
+def damaged(
+    quickstart: Quickstart, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[int, dict[str, Any], str]:
+    """Exit code, document and words on a copy of which rows that nobody published are damaged."""
+    path = tmp_path_factory.mktemp("damaged") / "warehouse.duckdb"
+    shutil.copyfile(quickstart.database, path)
+    with duckdb.connect(str(path)) as connection:
         connection.execute(
             "update roofline set step_seconds = -1 where rowid in"
             " (select rowid from roofline order by rowid limit 30)"
         )
-        connection.execute("delete from problem where model = 'megatron_1T'")
-    code, out, err = warehouse("validate", "--json", "--db", swept)
+        [[problem]] = connection.execute(
+            "select max(problem_id) from problem where model = 'gpt3_1T'"
+        ).fetchall()
+        connection.execute("delete from problem where problem_id = ?", [problem])
+    code, out, err = call("validate", "--json", "--db", path)
+    return code, json.loads(out), err
+
+
+@pytest.mark.long
+def test_checks_that_find_rows_exit_4_and_show_them_and_json_names_them(
+    damaged: tuple[int, dict[str, Any], str],
+) -> None:
+    code, found, err = damaged
     assert code == 4
     assert "times_are_positive: 30 rows" in err
     assert "... and 10 more rows" in err
     assert "times_are_positive" in err.partition("error: ")[2]
-    found = json.loads(out)
     assert {"cells_have_problems", "times_are_positive"} <= set(found["failed_checks"])
     # the comparison is shown all the same
     assert {row["variant"] for row in found["estimator_accuracy"]} == {"published", "corrected"}
@@ -72,19 +90,19 @@ def test_checks_that_find_rows_exit_4_and_show_them_and_json_names_them(
         for row in found["megatron_comparison"]
         if row["reference"] == "published_megatron_scaling"
     ]
-    assert len(comparison) == 36
+    assert len(comparison) == 40
     assert all(1e14 < row["predicted_flops_per_second_per_gpu"] < 1e15 for row in comparison)
     assert found["accuracy_by_degree"]
     assert found["training_time_comparison"]
 
 
-@pytest.fixture(scope="module")
-def comparison(quickstart: Quickstart) -> dict[str, Any]:
-    """Every published step with its estimates, as `validate --json` gives them."""
-    code, out, err = call("validate", "--json", "--db", quickstart.database)
-    assert code == 0, err
-    found: dict[str, Any] = json.loads(out)
-    return found
+@pytest.fixture
+def comparison(damaged: tuple[int, dict[str, Any], str]) -> dict[str, Any]:
+    """Every published step with its estimates, as `validate --json` gives them.
+
+    The damage is to other rows.
+    """
+    return damaged[1]
 
 
 @pytest.mark.long
@@ -168,12 +186,31 @@ def test_no_other_constant_fits_a_group_better(comparison: dict[str, Any]) -> No
 
 @pytest.mark.long
 def test_rows_of_published_measurements_are_listed_on_request(
-    warehouse: Command, quickstart: Quickstart
+    warehouse: Command,
+    quickstart: Quickstart,
+    empty_warehouse: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    code, long, _ = warehouse("validate", "--measurements", "--db", quickstart.database)
-    assert code == 0
-    assert f"Published and predicted steps of {MEASUREMENTS}\n" in long
-    assert "\nmlperf GPT-3 512 GPUs result_0 " in long
+    with open_for_read(quickstart.database) as connection:
+        keep_view(connection, COMPARISON)
+        [listed] = [
+            section
+            for section in sections(connection, every_row=True)
+            if section.heading == f"Published and predicted steps of {MEASUREMENTS}"
+        ]
+    names = [row[listed.columns.index("published_row")] for row in listed.rows]
+    assert "mlperf GPT-3 512 GPUs result_0" in names
+    asked = []
+
+    def noted(_: object, *, every_row: bool) -> list[object]:
+        asked.append(every_row)
+        return []
+
+    monkeypatch.setattr("warehouse.cli.validate.comparison", noted)
+    monkeypatch.setattr("warehouse.cli.validate.run_checks", lambda _: [])
+    for option in ([], ["--measurements"]):
+        assert warehouse("validate", *option, "--db", empty_warehouse)[0] == 0
+    assert asked == [False, True]
 
 
 @pytest.mark.long
