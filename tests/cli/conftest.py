@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 
 from tests.cli.planning import QUESTION
 from tests.shared import Command, Program, Quickstart, Refusal, Shared, call
+from warehouse.calibrate import run as calibration
 from warehouse.cli.main import run
 from warehouse.database.file_format import CONFIG
 from warehouse.plan import stages
@@ -144,6 +145,29 @@ def same_answers(answers: dict[object, Any], monkeypatch: pytest.MonkeyPatch) ->
         return answers[before]
 
     monkeypatch.setattr(stages, "run_stages", run_stages)
+
+
+@pytest.fixture(scope="session")
+def fits() -> dict[object, Any]:
+    """Fits of `calibrate`, by what they are fitted to."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def same_fits(fits: dict[object, Any]) -> Iterator[None]:
+    """Fit the same constants to the same rows once; they may be printed, and stored, again."""
+    fitted = calibration.run_calibration
+
+    def run_calibration(reference: str, path: Path, **options: Any) -> Any:
+        rows = path.read_bytes() if path.is_file() else b""
+        asked = repr((reference, rows, sorted(options.items())))
+        if asked not in fits:
+            fits[asked] = fitted(reference, path, **options)
+        return fits[asked]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calibration, "run_calibration", run_calibration)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -41,12 +41,17 @@ CONFIGURATION = (
     *("num_gpus=8", "global_batch_size=4", "microbatch_size=4"),
 )
 
+pytestmark = pytest.mark.usefixtures("same_fits")
+
 SHORT = ("calibrate", "published_megatron_scaling", "--fit", "product_rate_factor")
 
 
 @pytest.fixture(scope="module")
-def made(shared: Shared, empty_warehouse: Path) -> tuple[Path, tuple[int, str, str]]:
+def made(
+    request: pytest.FixtureRequest, shared: Shared, empty_warehouse: Path
+) -> tuple[Path, tuple[int, str, str]]:
     """A database with one profile, to copy, and what making it printed."""
+    request.getfixturevalue("same_fits")
 
     def make(place: Path) -> None:
         path = shutil.copyfile(empty_warehouse, place / "w.duckdb")
@@ -162,8 +167,11 @@ def test_what_cannot_be_calibrated_is_refused_in_words(
 
 
 @pytest.fixture(scope="module")
-def own_fit(tmp_path_factory: pytest.TempPathFactory) -> tuple[tuple[object, ...], str]:
+def own_fit(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[tuple[object, ...], str]:
     """A fit of one constant to three rows of a file: the command, and its document."""
+    request.getfixturevalue("same_fits")
     path = tmp_path_factory.mktemp("fit") / "own.csv"
     names = [pair.partition("=")[0] for pair in CONFIGURATION]
     values = [pair.partition("=")[2] for pair in CONFIGURATION]
@@ -308,9 +316,6 @@ def test_a_plan_with_a_profile_says_that_its_accuracy_is_without_it(
     assert code == 0, err
     said = "with the default constants, not those of profile tuned"
     assert said in " ".join(out.split())
-    code, out, err = warehouse("plan", *asked, "--db", own)
-    assert code == 0, err
-    assert "with the default constants" not in " ".join(out.split())
 
 
 def shown(warehouse: Command, *arguments: object) -> Any:
@@ -406,10 +411,11 @@ def test_estimators_without_constants_are_refused_with_those_that_have_some(
 
 @pytest.mark.long
 def test_the_same_call_gives_the_same_figures(
-    warehouse: Command, own_fit: tuple[tuple[object, ...], str]
+    warehouse: Command, own_fit: tuple[tuple[object, ...], str], fits: dict[object, Any]
 ) -> None:
     """Once with the default estimator named."""
     command, document = own_fit
+    fits.clear()
     done = warehouse(*command, "--json", "--estimator", "training_step")
     assert done[:2] == (0, document)
 

@@ -392,6 +392,7 @@ def test_an_estimator_of_no_step_of_a_batch_on_gpus_is_refused(
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("same_fits")
 def test_a_run_takes_the_constants_of_the_profile_that_it_names(
     measure: Measure, runs: Callable[..., Path], warehouse: Command
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.shared import Command, Shared, call
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("same_fits")]
 
 STUDY = """\
 name = "steps"
@@ -31,8 +31,11 @@ tensor_parallel = 4
 
 
 @pytest.fixture(scope="module")
-def made(shared: Shared, empty_warehouse: Path) -> tuple[Path, Path]:
+def made(
+    request: pytest.FixtureRequest, shared: Shared, empty_warehouse: Path
+) -> tuple[Path, Path]:
     """A database with two profiles and a study swept under one of them, to copy."""
+    request.getfixturevalue("same_fits")
 
     def make(place: Path) -> None:
         path = shutil.copyfile(empty_warehouse, place / "warehouse.duckdb")
