@@ -7,19 +7,22 @@ import os
 import pytest
 
 from tests.cli.test_imports import COMMAND_LINE, imported
-from tests.shared import Program
+from tests.shared import Program, call
 from warehouse.cli.commands import COMMANDS
+
+
+def asked_for(line: str, shell: str = "bash") -> dict[str, str]:
+    """Return what a shell sets to ask for the completion of a line."""
+    return {
+        "_WAREHOUSE_COMPLETE": f"complete_{shell}",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(line.split(" ")) - 1),
+    }
 
 
 def completed(program: Program, line: str, shell: str = "bash") -> list[str]:
     """What `line`, whose last word is begun, may go on with."""
-    words = line.split(" ")
-    asked = {
-        "_WAREHOUSE_COMPLETE": f"complete_{shell}",
-        "COMP_WORDS": line,
-        "COMP_CWORD": str(len(words) - 1),
-    }
-    done = program(env={**os.environ, **asked})
+    done = program(env={**os.environ, **asked_for(line, shell)})
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 
@@ -45,8 +48,14 @@ def test_every_command_is_completed(program: Program) -> None:
         ("rank --nvl", "--nvlink-size"),
     ],
 )
-def test_values_and_options_are_completed(program: Program, line: str, expected: str) -> None:
-    found = completed(program, f"warehouse {line}")
+def test_values_and_options_are_completed(
+    monkeypatch: pytest.MonkeyPatch, line: str, expected: str
+) -> None:
+    for name, value in asked_for(f"warehouse {line}").items():
+        monkeypatch.setenv(name, value)
+    code, out, err = call()
+    assert (code, err) == (0, "")
+    found = out.splitlines()
     assert expected in found
     assert all(word.startswith(line.split(" ")[-1]) and " " not in word for word in found)
 
@@ -58,10 +67,5 @@ def test_a_name_that_is_completed_is_known_to_the_command(program: Program) -> N
 
 
 def test_completion_imports_no_library_but_typer() -> None:
-    asked = {
-        "_WAREHOUSE_COMPLETE": "complete_bash",
-        "COMP_WORDS": "warehouse rank --model gpt",
-        "COMP_CWORD": "3",
-    }
-    packages, _ = imported(**asked)
+    packages, _ = imported(**asked_for("warehouse rank --model gpt"))
     assert packages <= COMMAND_LINE

@@ -25,18 +25,16 @@ ASK = """if True:
 ASK_EACH = """if True:
     import os
     import sys
+    before = set(sys.modules)
+    from warehouse.cli.main import run
+    sys.stdout = open(os.devnull, "w")
     for name in sys.argv[1:]:
-        if not (child := os.fork()):
-            before = set(sys.modules)
-            from warehouse.cli.main import run
-            sys.stdout = open(os.devnull, "w")
-            code = run([name, "--help"])
-            names = {each.partition(".")[0] for each in set(sys.modules) - before}
-            print(name, code, *names - sys.stdlib_module_names, file=sys.__stdout__, flush=True)
-            os._exit(0)
-        os.waitpid(child, 0)
+        code = run([name, "--help"])
+        names = {each.partition(".")[0] for each in set(sys.modules) - before}
+        print(name, code, *names - sys.stdlib_module_names, file=sys.__stdout__)
+        before = set(sys.modules)
 """
-"""A process for each command, without the start of the interpreter."""
+"""What each command imports that no command before it did."""
 
 COMMAND_LINE = {"warehouse", "estimators", "typer", "annotated_doc", "shellingham"}
 
