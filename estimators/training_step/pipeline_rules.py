@@ -55,7 +55,7 @@ def _fits(values: Values) -> Any:
     """Return whether layers fit the stages as a choice places them; true where none does."""
     given = is_placed(values)
     size = np.broadcast(*(np.asarray(values[name]) for name in _PLACED_BY)).shape
-    if not np.any(given):
+    if not np.any(given) or 0 in size:  # earlier rules may leave a search no layout
         return np.ones(size, dtype=bool)
     cases = cases_of(case_columns({**_UNUSED, **values}, values), max(1, *size, 1))
     fits = np.array([not fault(case) for case, _ in cases.found])[cases.place].reshape(size)

@@ -20,10 +20,11 @@ DEPENDS_ON = frozenset(
         *("num_gpus", "global_batch_size", "num_layers", "num_heads", "num_kv_heads", "seq_len"),
         *("ffn_hidden_size", "expert_ffn_hidden_size", "num_experts", "attention"),
         *("num_mtp_layers", *(column.name for column in SCHEDULE)),
-        "shared_ffn_hidden_size",
+        *("shared_ffn_hidden_size", "balances_stages", "hidden_size", "head_size", "vocab_size"),
     }
 )
-"""Problem columns and choices that decide which layouts there are."""
+"""Problem columns and choices that decide which layouts there are; cells that differ in others alone
+share a table of layouts. Every column that a rule of layouts reads has to be here."""
 
 
 def _expert_tensors(known: Values) -> Any:

@@ -13,6 +13,7 @@ from estimators.contract import (
     Catalog,
     Columns,
     EmptySpaceError,
+    Estimator,
     Mends,
     RefusedError,
     Relation,
@@ -22,6 +23,7 @@ from estimators.contract import (
 )
 from estimators.enumeration import Axis, split_over
 from estimators.inputs import Inputs
+from estimators.registry import all_estimators
 from estimators.rules import Rule, divides
 from estimators.search import SearchedEstimator, TableSearch, combinations
 
@@ -150,3 +152,14 @@ def test_cells_that_differ_in_what_no_layout_depends_on_share_their_table() -> N
     for cell in cells:
         assert sum(len(t["data_parallel"]) for t in shared.layouts(cell, 3)) == shared.count(cell)
     assert len(made) == 2
+
+
+@pytest.mark.parametrize("estimator", all_estimators(), ids=lambda each: each.name)
+def test_cells_share_a_table_only_if_no_rule_of_layouts_tells_them_apart(
+    estimator: Estimator,
+) -> None:
+    if not isinstance(estimator, SearchedEstimator):
+        return
+    for mends in (PUBLISHED, frozenset(estimator.mends)):
+        for rule in estimator.search_rules(mends):
+            assert not estimator.independent & {*rule.needs}, rule.name

@@ -277,3 +277,23 @@ def test_a_batch_has_no_schedule_where_there_is_no_pipeline() -> None:
     assert resolved["schedule"].tolist() == ["1f1b", "zb_h1"]
     assert resolved["counts_loss"].tolist() == [False, True]
     assert np.isnan(resolved["microbatch_group"]).all()
+
+
+def test_programs_that_balance_stages_and_others_have_their_own_layouts() -> None:
+    space = {**EIGHT_GPUS, "num_layers": 6, "global_batch_size": 4}
+    alone = {
+        balances: sum(len(layouts_of(c)["zero_stage"]) for c in cells_of({**space, **of}))
+        for balances, of in ((each, {"balances_stages": each}) for each in (True, False))
+    }
+    assert alone[True] < alone[False]
+    for order in ([True, False], [False, True]):
+        cells = cells_of({**space, "balances_stages": order})
+        found = {c.values["balances_stages"]: len(layouts_of(c)["zero_stage"]) for c in cells}
+        assert found == alone
+
+
+def test_a_choice_of_stages_without_any_pipeline_is_an_empty_cell() -> None:
+    space = {**EIGHT_GPUS, "num_gpus": 1, "counts_loss": [False, True]}
+    sizes = {c.choices["counts_loss"]: len(layouts_of(c)["zero_stage"]) for c in cells_of(space)}
+    assert sizes.pop(False) > 0
+    assert not sizes.get(True)
