@@ -143,12 +143,14 @@ def emptied(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def test_a_query_takes_the_place_of_a_view_in_a_block(stored: duckdb.DuckDBPyConnection) -> None:
-    query = "select count(*), count(assumptions) from problem_assumption"
+    query = "select count(*) from measured_cell"  # reads published_step
     before = stored.execute(query).fetchall()
-    other = {"problem_assumption": "select 1 as problem_id, 'none' as assumptions"}
-    with replaced(stored, other):
-        assert stored.execute(query).fetchall() == [(1, 1)]
-        assert stored.execute("select assumptions from estimated_run").fetchall() == []
-    with pytest.raises(ValueError, match="stop"), replaced(stored, other):
+    names = "num_layers, hidden_size, accelerator, num_gpus, global_batch_size"
+    steps = f"select 'one' as reference, {names} from problem where num_layers is not null limit 1"
+    with replaced(stored, {"published_step": steps}):
+        assert stored.execute("select reference from published_step").fetchall() == [("one",)]
+        within = stored.execute(query).fetchall()
+    with pytest.raises(ValueError, match="stop"), replaced(stored, {"published_step": steps}):
         raise ValueError("stop")
     assert stored.execute(query).fetchall() == before
+    assert within != before

@@ -52,18 +52,6 @@ _ORDER = tuple(
 """Best layouts first; the last columns order ties, the same on every run."""
 
 
-_SAME_FOR_A_PROBLEM = {
-    view: f"select problem_id, {', '.join(f'cast(null as varchar) as {name}' for name in names)} "
-    "from problem"
-    for view, names in {
-        "problem_model": ("model", "model_shape"),
-        "problem_assumption": ("assumptions",),
-    }.items()
-}
-"""Views of a problem whose texts no query of a plan shows; to find them takes a third of its time
-for costs."""
-
-
 @dataclass(frozen=True)
 class GpuRates:
     """Dollars and power of one GPU; None where they are not known.
@@ -103,15 +91,10 @@ class QueryCache:
         return list(rows_as_dicts(self._connection, query))
 
     def keep_runs(self, run: TrainingRun, problems: Collection[int]) -> None:
-        """Find the runs of some problems once: the queries of cost and energy ask for no others.
-
-        They ask for one problem at a time, whose runs have one model and the same assumptions, and
-        show neither.
-        """
+        """Find the runs of some problems once: the queries of cost and energy ask for no others."""
         relations = [relation.name for relation in run.estimator.relations]
         leave_out_others(self._connection, RUNS, relations)
-        with replaced(self._connection, _SAME_FOR_A_PROBLEM):
-            keep_runs(self._connection, problems)
+        keep_runs(self._connection, problems)
 
     @contextmanager
     def replaced(self, views: Mapping[str, str]) -> Iterator[None]:
