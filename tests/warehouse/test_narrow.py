@@ -9,8 +9,9 @@ import pytest
 
 from estimators.registry import ESTIMATORS
 from tests.shared import Quickstart
+from warehouse.ask.cost import POWERS, PRICES
 from warehouse.database.connection import open_for_read
-from warehouse.database.kept import replaced
+from warehouse.database.kept import keep_reference_views, replaced
 from warehouse.database.narrow import leave_out_others, narrow_to, narrow_to_used_parts
 from warehouse.database.summaries import summary_of
 
@@ -154,3 +155,23 @@ def test_a_query_takes_the_place_of_a_view_in_a_block(stored: duckdb.DuckDBPyCon
         raise ValueError("stop")
     assert stored.execute(query).fetchall() == before
     assert within != before
+
+
+@pytest.mark.parametrize("view", [PRICES, POWERS, "published_run"])
+def test_a_view_of_reference_tables_is_kept_as_it_is(
+    stored: duckdb.DuckDBPyConnection, view: str
+) -> None:
+    before = described(stored, view)
+    for _ in range(2):  # made, then read from the cache
+        keep_reference_views(stored, view)
+        query = f"select distinct database_name from duckdb_columns() where table_name = '{view}'"
+        assert ("temp",) in stored.execute(query).fetchall()
+        assert described(stored, view) == before
+
+
+def described(connection: duckdb.DuckDBPyConnection, view: str) -> list[list[str]]:
+    """Columns and rows of a view."""
+    return [
+        sorted(map(str, connection.execute(f"{begin} {view}").fetchall()))
+        for begin in ("describe", "from")
+    ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from warehouse.ask.names import name_meant, spellings
 from warehouse.ask.study_filter import study_filter
-from warehouse.database.kept import keep_view
+from warehouse.database.kept import keep_reference_views, keep_view
 from warehouse.database.summaries import summary_of
 from warehouse.errors import InputError
 
@@ -27,6 +27,9 @@ WITHOUT_TOKENS = "the tokens of the run are not known"
 
 RUNS = "estimated_run"
 """The view of runs, which the macros of runs, costs and energy read."""
+
+PRICES, POWERS = "gpu_hour_rate", "gpu_power"
+"""Views of reference tables that the macros of costs and energy read."""
 
 RUN_COLUMNS = (
     *("estimator", "variant", "model", "model_shape", "seq_len", "accelerator", "system_changes"),
@@ -119,6 +122,7 @@ def costs(
     InputError
         If no run is left, or no run has a price of that year.
     """
+    keep_reference_views(connection, PRICES)
     found = _run_table(connection, "training_cost_for", COST_COLUMNS, runs)
     place = {name: number for number, name in enumerate(COST_COLUMNS)}
     rows = found.rows
@@ -147,6 +151,7 @@ def energies(
         If no run is left.
     """
     where = "" if all_powers else " where is_default or is_default is null"
+    keep_reference_views(connection, POWERS)
     found = _run_table(connection, "training_energy_for", ENERGY_COLUMNS, runs, where, grids)
     place = {name: number for number, name in enumerate(ENERGY_COLUMNS)}
     power = ("watts_per_gpu", "kg_co2e_per_kwh", "grid")

@@ -5,13 +5,16 @@ DuckDB looks a name up among temporary objects first, also inside the views of t
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from warehouse.database.sql_text import quoted
+from warehouse.database.cached import cached
+from warehouse.database.sql_text import literal, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from duckdb import DuckDBPyConnection
 
@@ -30,6 +33,48 @@ def keep_view(connection: DuckDBPyConnection, name: str, condition: str = "") ->
     [database] = connection.execute("select current_database()").fetchone() or ("",)
     view = f"{quoted(database)}.main.{quoted(name)}"  # in full: a file may be named main.duckdb
     connection.execute(f"create or replace temp table {quoted(name)} as from {view}{where}")
+
+
+def keep_reference_views(connection: DuckDBPyConnection, *names: str) -> None:
+    """Have temporary tables take the place of views that read few reference tables, and no others.
+
+    Their rows come from the cache directory while these tables do not change: no view is planned.
+    """
+    tables = cached("tables", names, lambda: _tables_below(connection, names))
+    hashes = (f"select {literal(t)}, sum(hash({quoted(t)})) from {quoted(t)}" for t in tables)
+    state = sorted(connection.execute(" union all ".join(hashes)).fetchall())
+    for name in names:
+        types, rows = cached("view", (name, state), partial(_types_and_rows, connection, name))
+        # as JSON: DuckDB takes five times as long to parse the rows as values
+        connection.execute(
+            f"create or replace temp table {quoted(name)} as "
+            f"select unnest(from_json(cast(? as json), {literal(json.dumps([types]))}), "
+            "recursive := true)",
+            [json.dumps(rows)],
+        )
+
+
+def _tables_below(connection: DuckDBPyConnection, names: Sequence[str]) -> list[str]:
+    """Return the tables that views rest on."""
+    from warehouse.database.lineage import reads_of
+
+    reads = reads_of(connection)
+    found, waiting = set(), [*names]
+    while waiting:
+        name = waiting.pop()
+        found.add(name)
+        waiting += [below for below in reads.get(name, ()) if below not in found]
+    query = "select table_name from duckdb_tables() where not internal and not temporary"
+    return sorted(found.intersection(name for (name,) in connection.execute(query).fetchall()))
+
+
+def _types_and_rows(
+    connection: DuckDBPyConnection, name: str
+) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    described = connection.execute(f"describe {quoted(name)}").fetchall()
+    types = {str(column): str(kind) for column, kind, *_ in described}
+    rows = connection.execute(f"from {quoted(name)}").fetchall()
+    return types, [dict(zip(types, row, strict=True)) for row in rows]
 
 
 @contextmanager

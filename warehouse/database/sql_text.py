@@ -20,3 +20,18 @@ def quoted(name: str) -> str:
 def literal(text: str) -> str:
     """Return `text` as an SQL string."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def value_literal(value: str | float | bool | None) -> str:
+    """Return a value in SQL; a float is a DOUBLE, not a DECIMAL."""
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return literal(value)
+    return double(value) if isinstance(value, float) else str(value).lower()
+
+
+def double(value: float) -> str:
+    """Return a number that SQL takes for a DOUBLE, not for a DECIMAL."""
+    text = repr(float(value))
+    return text if "e" in text else f"{text}e0"

@@ -18,7 +18,7 @@ import numpy as np
 from estimators.accelerators import product_of
 from warehouse.calibrate.references import MEASUREMENTS, OTHER, OWN
 from warehouse.database.cached import cached
-from warehouse.database.sql_text import literal
+from warehouse.database.sql_text import literal, value_literal
 from warehouse.evaluate.profiles import DEFAULT
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def state_of_measured(run: TrainingRun, ask: QueryCache) -> Line:
         [state] = ask(measured_state(run))
         return state
     published = cached("steps", (), lambda: [list(line.values()) for line in ask(_PUBLISHED)])
-    rows = ", ".join(f"({', '.join(map(_value, row))})" for row in published)
+    rows = ", ".join(f"({', '.join(map(value_literal, row))})" for row in published)
     # DuckDB takes longer to plan the view of published steps than everything else
     with ask.replaced({"published_step": f"from (values {rows}) as step ({_NAMES})"}):
         [state] = ask(measured_state(run))
@@ -116,12 +116,6 @@ from published_step
 where reference <> {literal(MEASUREMENTS)}
 order by all"""
 """The columns of published steps that view `measured_cell` reads."""
-
-
-def _value(value: str | int | None) -> str:
-    if value is None:
-        return "null"
-    return literal(value) if isinstance(value, str) else str(value)
 
 
 def measured_state(run: TrainingRun) -> str:

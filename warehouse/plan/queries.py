@@ -8,19 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from estimators.columns import LAYOUT_COLUMNS
-from warehouse.ask.cost import RUNS, keep_runs
+from warehouse.ask.cost import POWERS, PRICES, RUNS, keep_runs
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.current import LEADING
-from warehouse.database.kept import replaced
+from warehouse.database.kept import keep_reference_views, replaced
 from warehouse.database.narrow import leave_out_others
-from warehouse.database.sql_text import literal
+from warehouse.database.sql_text import double, literal, value_literal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from duckdb import DuckDBPyConnection
 
-    from estimators.contract import Scalar
     from warehouse.plan.question import TrainingRun
 
     Line = Mapping[str, Any]
@@ -95,6 +94,7 @@ class QueryCache:
         relations = [relation.name for relation in run.estimator.relations]
         leave_out_others(self._connection, RUNS, relations)
         keep_runs(self._connection, problems)
+        keep_reference_views(self._connection, PRICES, POWERS, "published_run")
 
     @contextmanager
     def replaced(self, views: Mapping[str, str]) -> Iterator[None]:
@@ -129,7 +129,7 @@ class QueryCache:
         """
         found = _candidate_rows(run, [problem], _columns_read(run))
         if slowest is not None:
-            found += f" and step_seconds <= {_double(slowest)}"
+            found += f" and step_seconds <= {double(slowest)}"
         with self._in_place(found):
             yield
 
@@ -154,11 +154,11 @@ class QueryCache:
 def best_layouts(
     run: TrainingRun,
     problem: int,
-    top: int,
+    top: int | None,
     spare_fraction: float = 0.0,
     unlike: Line | None = None,
 ) -> str:
-    """Return the query of the fastest layouts of one problem.
+    """Return the query of the fastest layouts of one problem; of all of them without `top`.
 
     Layouts that differ only in a placement, or in recomputing what is not kept anyway, count once.
 
@@ -169,10 +169,11 @@ def best_layouts(
     unlike
         A layout; the others must differ from it in a column of `KIND`.
     """
+    limit = "" if top is None else f"\nlimit {top}"
     others = ""
     if unlike is not None:
         same = " and ".join(
-            f"{name} = {_value(unlike[name])}" for name in KIND if unlike[name] is not None
+            f"{name} = {value_literal(unlike[name])}" for name in KIND if unlike[name] is not None
         )
         others = f"\n    and not ({same})"
     return f"""\
@@ -193,18 +194,17 @@ qualify
         partition by {", ".join(("step_seconds", "memory_bytes", *_DISTINCT))}
         order by activation_recompute = 'none' desc, activation_recompute
     ) = 1{others}
-order by {", ".join(_ORDER)}
-limit {top}"""
+order by {", ".join(_ORDER)}{limit}"""
 
 
 def counts(run: TrainingRun, problems: Iterable[int], rates: GpuRates) -> str:
     """Return the query of the fastest layout of each problem: one problem a GPU count."""
     price, watts = (
-        "cast(null as double)" if rate is None else _double(rate)
+        "cast(null as double)" if rate is None else double(rate)
         for rate in (rates.usd_per_gpu_hour, rates.facility_watts)
     )
     if rates.pue is not None:
-        watts = f"coalesce(slot_watts * {_double(rates.pue)}, {watts})"
+        watts = f"coalesce(slot_watts * {double(rates.pue)}, {watts})"
     return f"""\
 select
     num_gpus,
@@ -248,7 +248,7 @@ def costs(run: TrainingRun, problem: int) -> str:
     rate, prices = "usd_per_gpu_hour", ""
     if len(run.terms.prices) > 1:  # the same run at each price
         rate = "price.usd_per_gpu_hour"
-        listed = ", ".join(f"({_double(each)})" for each in run.terms.prices)
+        listed = ", ".join(f"({double(each)})" for each in run.terms.prices)
         prices = f"\ncross join (values {listed}) as price (usd_per_gpu_hour)"
     return f"""\
 {_best_hours(run, problem)}
@@ -283,7 +283,7 @@ def energies(run: TrainingRun, problem: int) -> str:
             ",\n        carbon.grid as grid,\n        carbon.kg_co2e_per_kwh as kg_co2e_per_kwh"
         )
         listed = ", ".join(
-            f"({literal(each.name or 'given')}, {_double(each.value)})" for each in carbons
+            f"({literal(each.name or 'given')}, {double(each.value)})" for each in carbons
         )
         grids = f"\n    cross join (values {listed}) as carbon (grid, kg_co2e_per_kwh)"
     return f"""\
@@ -330,7 +330,7 @@ select
     number_recipe,
     global_batch_size,
     published_run.gpu_hours,
-    best.gpu_hours * dataset_tokens / {_double(run.request.tokens)} as planned_gpu_hours,
+    best.gpu_hours * dataset_tokens / {double(run.request.tokens)} as planned_gpu_hours,
     planned_gpu_hours / published_run.gpu_hours as planned_share,
     source,
     note
@@ -357,14 +357,29 @@ def slowest_needed(
     """
     if not _has_leading(run):
         return None
-    found = ask.rows_now(best_layouts(run, problem, top))
-    others = ask.rows_now(best_layouts(run, problem, 1, unlike=found[0])) if found else []
+    # all of them are few: one query takes the place of those with their conditions
+    found = ask.rows_now(best_layouts(run, problem, None))
+    others = [line for line in found if _is_unlike(line, found[0])]
     if len(found) < top or not others:
         return None
     wanted = spare(found[0])
     # Without a safer one among leading rows there is none: they have the least memory.
-    safer = [] if wanted is None else ask.rows_now(best_layouts(run, problem, 1, wanted))
-    return max(float(line["step_seconds"]) for line in (*found, *others, *safer))
+    safer = [] if wanted is None else [line for line in found if _leaves_free(line, wanted)]
+    return max(float(line["step_seconds"]) for line in (*found[:top], *others[:1], *safer[:1]))
+
+
+def _is_unlike(line: Line, other: Line) -> bool:
+    """Return whether a layout is of another kind, as `best_layouts` decides."""
+    return any(
+        line[name] is not None and line[name] != other[name]
+        for name in KIND
+        if other[name] is not None
+    )
+
+
+def _leaves_free(line: Line, spare_fraction: float) -> bool:
+    free, whole = line["headroom_bytes"], line["hbm_bytes"]
+    return free is not None and whole is not None and bool(free >= spare_fraction * whole)
 
 
 PRICE_OF = """\
@@ -393,12 +408,12 @@ def _layout_runs(
     """Return table and condition of the layouts that are candidates, as runs over the tokens."""
     conditions = [_candidates(run, problems, indent)]
     if run.request.headroom_bytes:
-        conditions.append(f"headroom_bytes >= {_double(run.request.headroom_bytes)}")
+        conditions.append(f"headroom_bytes >= {double(run.request.headroom_bytes)}")
     if spare_fraction:
         conditions.append(f"headroom_bytes >= {spare_fraction!r} * hbm_bytes")
     joined = f"\n{indent}    and ".join(conditions)
     return f"""\
-layout_run_for({_double(run.request.tokens)}{_goodput(run)})
+layout_run_for({double(run.request.tokens)}{_goodput(run)})
 {indent}where
 {indent}    {joined}"""
 
@@ -409,9 +424,9 @@ def _candidates(run: TrainingRun, problems: Iterable[int], indent: str = "") -> 
     listed = ", ".join(map(str, problems))
     idle = {name: each.degree for each in run.estimator.idle_choices for name in each.choices}
     held = [
-        f"({name} = {_value(value)} or {idle[name]} = 1)"
+        f"({name} = {value_literal(value)} or {idle[name]} = 1)"
         if name in idle
-        else f"{name} = {_value(value)}"
+        else f"{name} = {value_literal(value)}"
         for name, value in run.request.held.items()
     ]
     return joined.join([f"problem_id in ({listed})", _of_estimator(run, joined), *held])
@@ -477,24 +492,14 @@ def _columns_read(run: TrainingRun) -> Iterable[str]:
 
 def _macro(name: str, run: TrainingRun, problem: int, given: Mapping[str, float | None]) -> str:
     arguments = "".join(
-        f", {key} := {_double(value)}" for key, value in given.items() if value is not None
+        f", {key} := {double(value)}" for key, value in given.items() if value is not None
     )
-    return f"{name}({_double(run.request.tokens)}, only_id := {problem}{_goodput(run)}{arguments})"
+    return f"{name}({double(run.request.tokens)}, only_id := {problem}{_goodput(run)}{arguments})"
 
 
 def _goodput(run: TrainingRun) -> str:
     goodput = run.terms.goodput
-    return "" if goodput is None else f", assumed_goodput := {_double(goodput)}"
-
-
-def _double(value: float) -> str:
-    """Return a number that SQL takes for a DOUBLE, not for a DECIMAL."""
-    text = repr(float(value))
-    return text if "e" in text else f"{text}e0"
-
-
-def _value(value: Scalar) -> str:
-    return literal(value) if isinstance(value, str) else str(value).lower()
+    return "" if goodput is None else f", assumed_goodput := {double(goodput)}"
 
 
 def gpu_rates(run: TrainingRun, ask: QueryCache, problem: int) -> GpuRates:
