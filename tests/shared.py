@@ -21,6 +21,7 @@ import pytest
 from benchmarks import pages
 from tests.shells import in_shell
 from warehouse.cli.main import run
+from warehouse.database.file_format import CONFIG
 
 Command = Callable[..., tuple[int, str, str]]
 """Calls a command with these arguments; returns exit code, stdout, stderr."""
@@ -111,6 +112,8 @@ def printed(command: str, place: Path, database: Path | None = None) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         patch.delenv("WAREHOUSE_DB", raising=False)
+        # pages are written with all threads: their figures depend on no number of them
+        patch.setitem(CONFIG, "threads", 1)
         if database is not None:
             patch.setenv("WAREHOUSE_DB", str(database))
         arguments = arguments_of(command)
