@@ -72,13 +72,9 @@ def _tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def _damage(connection: duckdb.DuckDBPyConnection, table: str) -> Damage | None:
-    columns = [
-        name
-        for (name,) in connection.execute(
-            "select column_name from duckdb_columns() where database_name = current_database()"
-            f" and table_name = {literal(table)} order by column_index"
-        ).fetchall()
-    ]
+    # duckdb_columns() binds every view of the database
+    query = f"select name from pragma_table_info({literal(quoted(table))}) order by cid"
+    columns = [name for (name,) in connection.execute(query).fetchall()]
     reason = _unread(connection, table, columns) or _unread_key(connection, table)
     if reason is None:
         return None
