@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -89,9 +90,18 @@ def parts(case: str) -> tuple[str, Path, Path]:
     return view, CASES / view / f"arguments{call}.txt", CASES / view / f"expected{call}.csv"
 
 
+def query_of(name: str) -> str:
+    """Return the query of the rows that are expected of case `name`."""
+    view, arguments, expected = parts(name)
+    columns = ", ".join(read(expected)[0])
+    texts = {check.name: f"({check.sql})" for check in CHECKS}
+    call = f"{view}({arguments.read_text().strip()})" if arguments.exists() else view
+    return f"select {columns} from {texts.get(view, call)}"
+
+
 def case_sql(connection: duckdb.DuckDBPyConnection, name: str) -> tuple[str, str]:
     """Return the SQL that fills the tables of case `name`, and the query of its expected rows."""
-    view, arguments, expected = parts(name)
+    view = parts(name)[0]
     paths = sorted((CASES / view).glob("*.csv"))
     tables = [path for path in paths if not path.stem.startswith("expected")]
     filled = "".join(filling(connection, path.stem, path) for path in tables)
@@ -102,18 +112,15 @@ def case_sql(connection: duckdb.DuckDBPyConnection, name: str) -> tuple[str, str
         filled += PROBLEMS
     filled_by_commands = re.compile(f"best_of_cell|{LEADING}.*|near_.*")
     if "stored_best" not in given and any(map(filled_by_commands.fullmatch, words_under(view))):
-        filled += BEST
-    columns = ", ".join(read(expected)[0])
-    texts = {check.name: f"({check.sql})" for check in CHECKS}
-    call = f"{view}({arguments.read_text().strip()})" if arguments.exists() else view
-    return filled, f"select {columns} from {texts.get(view, call)}"
+        filled += best(given.keys())
+    return filled, query_of(name)
 
 
-def leading_rows() -> str:
-    """Return the SQL that makes every row a leading one of its cell."""
+def leading_rows(tables: Collection[str]) -> str:
+    """Return the SQL that makes every row of these tables a leading one of its cell."""
     found = ""
     for relation in (relation for each in all_estimators() for relation in each.relations):
-        if relation.keeps_leading:
+        if relation.keeps_leading and relation.table in tables:
             columns = ", ".join(("cell_id", *relation.stored))
             rows = f"select {columns} from current_{relation.name}"
             found += f"insert into {relation.leading_table} by name {rows};\n"
@@ -123,13 +130,20 @@ def leading_rows() -> str:
 PROBLEMS = "insert into stored_problem by name from found_problem;\n"
 """SQL that fills what views read of problems."""
 
-BEST = f"{leading_rows()}insert into stored_best by name from unstored_best;\n"
-"""SQL that fills what views read of marked cells; a command finds it in less time."""
+
+def best(tables: Collection[str]) -> str:
+    """Return the SQL that fills what views read of marked cells with rows in these tables.
+
+    A command finds it in less time. Empty where none of the tables has layouts.
+    """
+    found = leading_rows(tables)
+    return f"{found}insert into stored_best by name from unstored_best;\n" if found else ""
 
 
 def complete(connection: duckdb.DuckDBPyConnection) -> None:
     """Mark cells that were filled in, and find what is stored of them and of their problems."""
-    connection.execute(f"{mark_sql(all_estimators())};\n{PROBLEMS}{BEST}")
+    tables = {relation.table for each in all_estimators() for relation in each.relations}
+    connection.execute(f"{mark_sql(all_estimators())};\n{PROBLEMS}{best(tables)}")
 
 
 def prepared(connection: duckdb.DuckDBPyConnection, name: str) -> str:
@@ -171,6 +185,12 @@ def assert_same_rows(found: list[list[str]], name: str) -> None:
     assert (missing, left) == ([], []), "rows expected but not given, and given but not expected"
 
 
+def assert_answered(connection: duckdb.DuckDBPyConnection, query: str, name: str) -> None:
+    """Check that a query gives the rows expected of case `name`."""
+    found = connection.execute(query).fetchall()
+    assert_same_rows([[as_text(value) for value in row] for row in found], name)
+
+
 def test_every_view_and_every_check_has_a_case() -> None:
     directory = resources.sql_directory()
     files = {
@@ -187,15 +207,23 @@ def test_every_further_call_has_both_its_files() -> None:
     assert given
 
 
-@pytest.mark.parametrize(
-    "name", [*FIRST, *(pytest.param(name, marks=pytest.mark.long) for name in FURTHER)]
-)
+@pytest.mark.parametrize("name", FIRST)
 def test_it_gives_the_rows_worked_out_by_hand(
     name: str, scratch: duckdb.DuckDBPyConnection
 ) -> None:
-    query = prepared(scratch, name)
-    found = scratch.execute(query).fetchall()
-    assert_same_rows([[as_text(value) for value in row] for row in found], name)
+    assert_answered(scratch, prepared(scratch, name), name)
+
+
+@pytest.mark.parametrize("view", sorted({parts(name)[0] for name in FURTHER}))
+@pytest.mark.long
+def test_further_calls_over_the_same_tables_give_theirs(
+    view: str, scratch: duckdb.DuckDBPyConnection, subtests: pytest.Subtests
+) -> None:
+    calls = [name for name in FURTHER if parts(name)[0] == view]
+    scratch.execute(case_sql(scratch, view)[0])
+    for name in calls:
+        with subtests.test(name):
+            assert_answered(scratch, query_of(name), name)
 
 
 @cache
