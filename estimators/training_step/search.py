@@ -23,8 +23,8 @@ DEPENDS_ON = frozenset(
         *("shared_ffn_hidden_size", "balances_stages", "hidden_size", "head_size", "vocab_size"),
     }
 )
-"""Problem columns and choices that decide which layouts there are; cells that differ in others alone
-share a table of layouts. Every column that a rule of layouts reads has to be here."""
+"""Problem columns and choices that decide which layouts there are; cells that differ in others
+alone share a table of layouts. Every column that a rule of layouts reads has to be here."""
 
 
 def _expert_tensors(known: Values) -> Any:
