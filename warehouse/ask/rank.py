@@ -253,8 +253,8 @@ def _ranking(
     if not ranked and left_out["fits"] == 0:
         raise _nothing_to_rank(connection, filters, by, left_out)
     result = dict.fromkeys((by, *RESULT)) if by not in LAYOUT else dict.fromkeys(RESULT)
-    problems = rows_as_dicts(connection, "from problem")
-    shown = _sorted(problem for problem in problems if problem["problem_id"] in ranked)
+    query = "from problem where list_contains(?, problem_id)"
+    shown = _sorted(rows_as_dicts(connection, query, [sorted(ranked)]))
     names = tuple(dict.fromkeys((*PROBLEM_NAMES, *QUESTION, *_differing(shown))))
     columns = (*names, rank, *LAYOUT, *(name for name in result if name not in names))
     rows = [{**problem, **layout} for problem in shown for layout in ranked[problem["problem_id"]]]
