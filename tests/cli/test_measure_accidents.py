@@ -53,7 +53,13 @@ def contents(database: Path) -> dict[str, list[Any]]:
     with duckdb.connect(str(database)) as connection:  # replays what a killed process left
         return {
             table: connection.execute(f"select t::varchar from {table} t order by 1").fetchall()
-            for table in (*tables, "stored_best", "stored_problem", "training_step_leading")
+            for table in (
+                *tables,
+                "stored_best",
+                "stored_problem",
+                "stored_front",
+                "training_step_leading",
+            )
         }
 
 

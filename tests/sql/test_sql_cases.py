@@ -33,6 +33,7 @@ from warehouse.database.connection import open_for_read
 from warehouse.database.current import LEADING
 from warehouse.database.in_force import MARKS, mark_sql
 from warehouse.database.sql_text import literal
+from warehouse.database.tables import STORED_FRONT
 from warehouse.database.views import LAYERS, checks
 
 CASES = Path(__file__).parent
@@ -110,9 +111,11 @@ def case_sql(connection: duckdb.DuckDBPyConnection, name: str) -> tuple[str, str
         filled += f"{mark_sql(all_estimators())};\n"
     if "stored_problem" not in given and "problem_group" in words_under(view):
         filled += PROBLEMS
-    filled_by_commands = re.compile(f"best_of_cell|{LEADING}.*|near_.*")
+    filled_by_commands = re.compile(f"best_of_cell|problem_front|{LEADING}.*|near_.*")
     if "stored_best" not in given and any(map(filled_by_commands.fullmatch, words_under(view))):
         filled += best(given.keys())
+    if "stored_front" not in given and "problem_front" in words_under(view):
+        filled += FRONTS
     return filled, query_of(name)
 
 
@@ -140,10 +143,16 @@ def best(tables: Collection[str]) -> str:
     return f"{found}insert into stored_best by name from unstored_best;\n" if found else ""
 
 
+FRONTS = (
+    f"insert into stored_front by name select {', '.join(STORED_FRONT.columns)} from found_front;\n"
+)
+"""SQL that fills the fronts, after their leading rows."""
+
+
 def complete(connection: duckdb.DuckDBPyConnection) -> None:
     """Mark cells that were filled in, and find what is stored of them and of their problems."""
     tables = {relation.table for each in all_estimators() for relation in each.relations}
-    connection.execute(f"{mark_sql(all_estimators())};\n{PROBLEMS}{best(tables)}")
+    connection.execute(f"{mark_sql(all_estimators())};\n{PROBLEMS}{best(tables)}{FRONTS}")
 
 
 def prepared(connection: duckdb.DuckDBPyConnection, name: str) -> str:

@@ -151,7 +151,7 @@ def test_ranks_and_fronts_hardly_read_another_row(database: Path, tmp_path: Path
             read = rows_read(connection, query)
             # the first rows that each thread takes before it knows that none is wanted
             assert read.get("roofline", 0) < rows / 4
-            assert read["roofline_leading"] > 0
+            assert read.get("roofline_leading", 0) + read.get("stored_front", 0) > 0
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from estimators.registry import all_estimators
-from warehouse.database import stored_best
+from warehouse.database import stored_best, stored_front
 from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.in_force import CELL_ORDER
 from warehouse.database.leading import LeadingRows
@@ -129,6 +129,7 @@ def assert_right(database: Path, *, and_ranks: bool = False) -> list[Any]:
         connection.execute("delete from stored_best")
         if and_ranks:  # the same among all rows
             connection.execute(all_leading())
+            stored_front.rebuild(connection)
             assert ranked(connection) == ranks
             assert ranks[0] and ranks[-1]
         stored_best.refresh(connection)

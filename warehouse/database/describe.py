@@ -17,7 +17,7 @@ import duckdb
 
 from estimators.columns import GROUPS, Column
 from estimators.registry import all_estimators
-from warehouse.database import resources, stored_best, stored_problem, views
+from warehouse.database import resources, stored_best, stored_front, stored_problem, views
 from warehouse.database.lineage import readers_of, reads_of, rests_on
 from warehouse.database.meanings import ARGUMENTS, LAYERS, meaning_of
 from warehouse.database.meta import measured_names, reference_names
@@ -139,7 +139,7 @@ class Description:
     def reads(self) -> dict[str, tuple[str, ...]]:
         """For each view and macro, the names that it reads; a cache reads its view."""
         found = reads_of(self._connection)
-        for cache in (stored_best, stored_problem):
+        for cache in (stored_best, stored_problem, stored_front):
             if {cache.TABLE, cache.SOURCE} <= self.things.keys():
                 found[cache.TABLE] = (cache.SOURCE,)
         return found
@@ -262,7 +262,7 @@ def _origins(connection: DuckDBPyConnection) -> dict[str, _Origin]:
             if relation.keeps_leading:
                 leading = f"leading rows of {table.name}"
                 found[relation.leading_table] = _Origin("results", leading)
-    for cache in (stored_best, stored_problem):
+    for cache in (stored_best, stored_problem, stored_front):
         found[cache.TABLE] = _Origin("intermediate", f"view {cache.SOURCE}")
     measured = measured_names(connection)
     for name in reference_names(connection):

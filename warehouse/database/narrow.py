@@ -147,11 +147,12 @@ def _view(name: str, sql: str) -> str:
 
 
 def _branches(union: str, relation: str, sql: str) -> list[str]:
-    """Return the staging view of a relation, if the union has it."""
+    """Return the staging view of a relation, if the union has it: of leading rows, or of all."""
     from warehouse.database.views import CONFIGURATION_SOURCE
 
-    name = union.replace(CONFIGURATION_SOURCE, f"stg_{relation}")
-    return [name] if name in re.findall(r"\w+", sql) else []
+    present = set(re.findall(r"\w+", sql))
+    names = (union.replace(CONFIGURATION_SOURCE, f"stg_{relation}"), f"stg_{relation}")
+    return [name for name in names if name in present][:1]
 
 
 def _selected(wanted: dict[str, str], present: dict[str, str]) -> str:

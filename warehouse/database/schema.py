@@ -18,7 +18,7 @@ import warehouse
 from estimators.columns import COLUMNS
 from estimators.contract import content_id
 from estimators.registry import all_estimators
-from warehouse.database import in_force, stored_best, stored_problem, views
+from warehouse.database import in_force, stored_best, stored_front, stored_problem, views
 from warehouse.database.create_views import content_hashes, create_views
 from warehouse.database.meanings import meaning_of, reference_comment
 from warehouse.database.meta import (
@@ -117,6 +117,8 @@ def prepare(
             stored_best.rebuild(connection)
         elif in_force.CELL_ORDER in created:
             stored_best.refresh(connection)
+        if stored_front.SOURCE in created and stored_best.SOURCE not in created:
+            stored_front.rebuild(connection)
         meta = {**wanted, **_names(sql), _HASHES: json.dumps(hashes)}
         _write_meta(connection, {**meta, STAMP: stamp_of(meta)} if is_packaged else meta)
     return True

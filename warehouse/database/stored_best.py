@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from estimators.registry import all_estimators
-from warehouse.database import stored_problem
+from warehouse.database import stored_front, stored_problem
 from warehouse.database.current import (
     CURRENT_CELL,
     current_view_name,
@@ -86,6 +86,7 @@ def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) 
             later = places.keys() - first
             _search(connection, relation, later, quoted(current_view_name(relation)))
         _search_others(connection)
+        stored_front.refresh(connection, [cell for cell, *_ in missing])
     return len(missing)
 
 

@@ -111,7 +111,15 @@ STORED_PROBLEM = Table(
 )
 """`warehouse.database.stored_problem` keeps it up to date."""
 
-DERIVED = (STORED_BEST.name, STORED_PROBLEM.name)
+STORED_FRONT = Table(
+    "stored_front",
+    "Layouts that no other of their problem beats in both step time and memory, kept so that views "
+    "need not find them; view problem_front shows them. One row per layout of a front",
+    ("cell_id", "problem_id", "step_seconds", "memory_bytes", *LAYOUT_COLUMNS),
+)
+"""`warehouse.database.stored_front` keeps it up to date."""
+
+DERIVED = (STORED_BEST.name, STORED_PROBLEM.name, STORED_FRONT.name)
 """Tables of all estimators that follow from others."""
 
 MEASUREMENT_TABLE = Table(
@@ -190,6 +198,7 @@ def core_tables(estimators: Sequence[Estimator]) -> list[Table]:
         PUBLISHED_ESTIMATE_TABLE,
         STORED_BEST,
         STORED_PROBLEM,
+        STORED_FRONT,
     ]
 
 
