@@ -97,6 +97,7 @@ def test_the_example_of_every_command_runs_from_the_wheel_outside_of_the_clone(
     hidden = ("WAREHOUSE_DB", "WAREHOUSE_CATALOG", "COLUMNS")
     environment = {name: text for name, text in os.environ.items() if name not in hidden}
     environment |= {"PYTHONPATH": str(unpacked_wheel), "XDG_DATA_HOME": str(tmp_path / "data")}
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"  # test_project.py compares what was unpacked
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(unpacked_wheel), json.dumps(lines())],
         cwd=tmp_path,
