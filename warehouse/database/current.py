@@ -112,7 +112,7 @@ def leading_staging_name(relation: Relation) -> str:
 def leading_view_sql(estimator: Estimator, relation: Relation) -> str:
     """Return the SELECT of a relation's leading rows with the columns of their cell and problem.
 
-    Siblings need no part of their own: each layout leads in its first sibling at most.
+    Siblings need no second part: each layout leads in its first sibling at most.
     """
     return f"""\
 {_rows_sql(estimator, relation, relation.leading_table)}

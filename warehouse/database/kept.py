@@ -1,4 +1,4 @@
-"""Views that others take the place of on one connection: rows found once, or fewer columns.
+"""Stand-ins for views on one connection: tables with their rows, or views with fewer columns.
 
 DuckDB looks a name up among temporary objects first, also inside the views of the database.
 """

@@ -95,7 +95,7 @@ def _statements(connection: DuckDBPyConnection, relations: Collection[str]) -> l
 
 
 def leave_out_others(connection: DuckDBPyConnection, view: str, relations: Collection[str]) -> None:
-    """Have a view find no row in the staging views that it names itself, but those of relations."""
+    """Have a view read the staging views of some relations: the others that it names are empty."""
     for statement in cached(
         "others",
         (view, sorted(relations), connection.execute(_MADE_FROM).fetchall()),
@@ -119,7 +119,7 @@ def _others(connection: DuckDBPyConnection, view: str, relations: Collection[str
 def narrow_to_used_parts(connection: DuckDBPyConnection, relations: Collection[str]) -> None:
     """Have the later queries on a connection read the parts of views that have rows.
 
-    Rows of later siblings have a part of their own, whose plan takes as long as that of all others.
+    Views read rows of later siblings in a second part, which takes as long to plan as the first.
     Call it after `narrow_to`.
     """
     for others, view in cached("parts", sorted(relations), lambda: _parts(relations)):

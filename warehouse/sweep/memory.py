@@ -39,8 +39,8 @@ def bound_memory(connection: duckdb.DuckDBPyConnection) -> None:
 def giving_back(connection: duckdb.DuckDBPyConnection, batches: Iterator[Batch]) -> Iterator[Batch]:
     """Return batches; every few of them DuckDB frees the blocks that it has written.
 
-    A low limit all the time would let DuckDB's threads wait for one another. A low limit for a
-    moment frees blocks that are on disk, and these go first.
+    If the limit stayed low, DuckDB's threads would wait for one another. A limit that is low for a
+    moment only frees blocks that are on disk: they go first.
 
     Parameters
     ----------
