@@ -58,6 +58,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Free at the end what was frozen: DuckDB's bindings report objects that are left as leaks."""
+    gc.unfreeze()
+
+
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
     """A path at which there is no database yet."""
