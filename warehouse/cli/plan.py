@@ -152,9 +152,9 @@ def plan(
     """Plan a run: its best layouts, days, dollars and energy.
 
     Give a GPU count, or one or several limits. Within limits, plan tries powers of two, then three
-    counts between the best and the next. It takes the fastest run within the limits, or the
-    cheapest where --days is one of them. It sweeps every layout of every count that is not stored
-    yet, and says how much that is before.
+    counts between the best and the next. Of the counts tried at this batch, it takes the fastest
+    within the limits, or the cheapest where --days is one of them. It sweeps every layout of every
+    count that is not stored yet, and says how much that is before.
 
     Prices and power are the published ones unless given. Where none is published, the figure is
     missing and its note names the option that gives it. --show-sql prints the query of each figure.

@@ -18,7 +18,7 @@ from warehouse.cli.plan_summary import (
     summary_lines,
     unsold_count_lines,
 )
-from warehouse.plan.compare import time_in_words
+from warehouse.plan.compare import no_faster_counts, time_in_words
 from warehouse.plan.queries import STEP_PARTS
 from warehouse.plan.stages import explain_stage
 from warehouse.show.formats import Format, count
@@ -321,13 +321,16 @@ def _put_counts(report: _Report, answer: PlanAnswer) -> None:
     has_limits = bool(answer.run.request.limits)
     place = list(answer.counts).index(answer.own_count)
     lines = answer.counts if has_limits else answer.counts[max(place - 1, 0) : place + 2]
+    no_faster = no_faster_counts(answer.run, answer.fitting_counts)
     rows = []
     for line in lines:
         chosen = "best" if has_limits else "asked for"
         mark = chosen if line["num_gpus"] == answer.num_gpus else None
         if mark is None and has_limits and line["num_gpus"] in answer.within_limits:
             mark = "within the limits"
-        note = line["note"] or mark or ""
+        why = no_faster.get(line["num_gpus"])
+        notes = (line["note"], mark, why and why.in_words(answer.run.batch))
+        note = "; ".join(each for each in notes if each)
         rows.append({**{name: line.get(name) for name in _COUNT_COLUMNS}, "note": note})
     report.table(rows)
     smaller = [line for line in answer.counts[:place] if not line["note"]]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from warehouse.evaluate.profiles import DEFAULT
 from warehouse.plan.accuracy import SAFE, room_probability
+from warehouse.plan.compare import better_batch
 from warehouse.plan.servers import is_sold, server_size
 from warehouse.show.formats import count
 from warehouse.show.units import run_time_in_words, run_times_in_words
@@ -46,6 +47,7 @@ def summary_lines(answer: PlanAnswer) -> list[str]:
     lines = [
         _line("layout", answer.in_words(best)),
         *_other_count(answer),
+        *_other_batch(answer),
         _line(
             "time",
             f"{run_time_in_words(best['training_seconds'])}{interval}; "
@@ -73,6 +75,20 @@ def _other_count(answer: PlanAnswer) -> list[str]:
     )
     lines = unsold_count_lines(answer)
     return [_line("GPUs", "; ".join(lines))] if faster and len(lines) > 1 else []
+
+
+def _other_batch(answer: PlanAnswer) -> list[str]:
+    """Return the entry of a batch with which another count might be better."""
+    run = answer.run
+    found = better_batch(run, answer.fitting_counts)
+    if found is None:
+        return []
+    kind = "cheapest" if run.request.limits.takes_cheapest else "fastest"
+    tried = (
+        f"the {kind} of the counts tried at this batch; {found.odd_part} does not divide "
+        f"{run.batch:,}, so {found.num_gpus:,} GPUs have few layouts: try --batch {found.batch}"
+    )
+    return [_line("GPUs", tried)]
 
 
 def unsold_count_lines(answer: PlanAnswer) -> list[str]:

@@ -79,6 +79,11 @@ class PlanAnswer:
         """The line of `counts` of the GPU count that is taken."""
         return next(line for line in self.counts if line["num_gpus"] == self.num_gpus)
 
+    @property
+    def fitting_counts(self) -> list[Line]:
+        """The lines of `counts` that have a layout which fits."""
+        return [line for line in self.counts if not line["note"]]
+
     def in_words(self, layout: Line) -> str:
         """Return a layout in words; its strategy where the estimator has a choice of it."""
         has_strategy = "strategy" in self.run.estimator.choice_columns

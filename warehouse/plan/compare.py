@@ -6,6 +6,7 @@ Limits take a second round: three counts between the best of the first round and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,9 @@ Line = Mapping[str, Any]
 
 _REFINED = (5, 6, 7)
 """Quarters of a power of two that are tried between it and the next."""
+
+_HARDLY = 0.95
+"""Share of a smaller count's time from which on a count is hardly faster."""
 
 _LARGEST = 65_536
 """GPU count up to which a hint looks for one that holds the model."""
@@ -137,6 +141,113 @@ def within_limits(run: TrainingRun, lines: Iterable[Line]) -> list[Line]:
     return sorted(kept, key=lambda line: tuple(line[name] for name in order))
 
 
+# ---- counts that the batch does not divide over ----
+
+
+@dataclass(frozen=True)
+class NoFaster:
+    """A GPU count that is no faster than a smaller one, or hardly.
+
+    Attributes
+    ----------
+    num_gpus, smaller
+        The count, and the smaller one.
+    is_slower
+        Whether it takes as long as the smaller one or longer.
+    odd_part
+        Largest odd factor of the count if it does not divide the batch, else 1. Layers and heads
+        rarely have such a factor: the copies of the model need it, and these divide the batch.
+    batch
+        A batch that the factor divides, next to the plan's; None where the plan's is such a one.
+    """
+
+    num_gpus: int
+    smaller: int
+    is_slower: bool
+    odd_part: int
+    batch: int | None
+
+    def in_words(self, batch: int) -> str:
+        """Return that the count is no faster, and why as far as it is known."""
+        words = f"{'no' if self.is_slower else 'hardly'} faster than {self.smaller:,}"
+        return (
+            words if self.batch is None else f"{words}: {self.odd_part} does not divide {batch:,}"
+        )
+
+
+def no_faster_counts(run: TrainingRun, lines: Iterable[Line]) -> dict[int, NoFaster]:
+    """Return the GPU counts whose time is hardly better than that of a smaller one, by count.
+
+    Parameters
+    ----------
+    lines
+        The fastest layout of each count that has one which fits.
+    """
+    found: dict[int, NoFaster] = {}
+    fastest: Line | None = None
+    for line in sorted(lines, key=lambda line: int(line["num_gpus"])):
+        if fastest is None:
+            fastest = line
+            continue
+        ratio = line["training_seconds"] / fastest["training_seconds"]
+        if ratio < _HARDLY:
+            fastest = line
+            continue
+        count = int(line["num_gpus"])
+        odd = count // (count & -count)
+        divides = run.batch % odd == 0
+        batch = None if divides else _batch_with(odd, run.batch)
+        found[count] = NoFaster(
+            count, int(fastest["num_gpus"]), ratio >= 1, 1 if divides else odd, batch
+        )
+    return found
+
+
+def _batch_with(odd: int, batch: int) -> int:
+    """Return `odd` times the least power of two with which it is no smaller than a batch."""
+    return int(odd << (-(-batch // odd) - 1).bit_length())
+
+
+def better_batch(run: TrainingRun, lines: Sequence[Line]) -> NoFaster | None:
+    """Return the count that might be the best with a batch that it divides; None: there is none.
+
+    A count might be if it is within the limits and better than all others once its GPU-hours lie
+    between those of the counts next to it that are not slowed down.
+    """
+    if not run.request.limits:
+        return None
+    slow = no_faster_counts(run, lines)
+    good = [line for line in lines if line["num_gpus"] not in slow]
+    waiting = {n: each for n, each in slow.items() if each.batch}
+    scaled = [_between(good, num_gpus) for num_gpus in waiting]
+    kept = within_limits(run, [*lines, *scaled])
+    return waiting[kept[0]["num_gpus"]] if kept and kept[0].get("is_scaled") else None
+
+
+def _between(good: Sequence[Line], num_gpus: int) -> Line:
+    """Return a line for a GPU count from the counts next to it."""
+    smaller = max((each for each in good if each["num_gpus"] < num_gpus), key=_count)
+    larger = min((each for each in good if each["num_gpus"] > num_gpus), key=_count, default=None)
+    more = num_gpus / smaller["num_gpus"]
+    growth = 1.0
+    if larger is not None:
+        ratio = larger["gpu_hours"] / smaller["gpu_hours"]
+        growth = ratio ** (math.log(more) / math.log(larger["num_gpus"] / smaller["num_gpus"]))
+    cost, watts = smaller["cost_usd"], smaller["power_watts"]
+    return {
+        "num_gpus": num_gpus,
+        "training_seconds": smaller["training_seconds"] * growth / more,
+        "gpu_hours": smaller["gpu_hours"] * growth,
+        "cost_usd": None if cost is None else cost * growth,
+        "power_watts": None if watts is None else watts * more,
+        "is_scaled": True,
+    }
+
+
+def _count(line: Line) -> int:
+    return int(line["num_gpus"])
+
+
 # ---- why there is no plan ----
 
 
@@ -231,10 +342,12 @@ def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRat
             f"{least['num_gpus']:,} GPUs in {time_in_words(least)}"
         )
     tried = ", ".join(f"{line['num_gpus']:,}" for line in lines)
+    other = better_batch(run, lines)
+    batch = f", or try --batch {other.batch}" if other else ""
     return InputError(
         "\n".join(["no GPU count that was tried meets every limit", *reasons]),
-        f"raise a limit, or ask for fewer --tokens; tried {tried} GPUs; other counts were not "
-        "tried",
+        f"raise a limit, or ask for fewer --tokens{batch}; tried {tried} GPUs at a batch of "
+        f"{run.batch:,}; other counts were not tried",
     )
 
 

@@ -1,0 +1,103 @@
+"""`warehouse plan` where the batch does not divide over some GPU counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.planning import ACCELERATOR, MODEL, QUESTION
+from tests.shared import Command
+from warehouse.errors import InputError
+from warehouse.plan.compare import Comparison, best_counts, better_batch, no_faster_counts
+from warehouse.plan.queries import GpuRates
+from warehouse.plan.question import PlanRequest, RunLimits, TrainingRun, resolve
+
+DAY = 86400
+
+
+def run_within(batch: int, **limits: float) -> TrainingRun:
+    return resolve(
+        PlanRequest(
+            "training_step", MODEL, ACCELERATOR, 1e12, limits=RunLimits(**limits), batch=batch
+        )
+    )
+
+
+def timed(days: dict[int, float]) -> list[dict[str, Any]]:
+    """Return the line of each GPU count, at 3 USD and 1,000 W a GPU."""
+    return [
+        {
+            "num_gpus": count,
+            "training_seconds": each * DAY,
+            "gpu_hours": 24 * each * count,
+            "cost_usd": 72 * each * count,
+            "power_watts": 1000.0 * count,
+        }
+        for count, each in days.items()
+    ]
+
+
+# days of Qwen3 235B on H200s at a batch of 512
+SLOW_BETWEEN = timed({256: 109.6, 512: 62.7, 640: 73.3, 768: 68.7, 896: 62.5, 1024: 38.9})
+
+
+def test_a_count_that_is_hardly_faster_than_a_smaller_one_says_why() -> None:
+    found = no_faster_counts(run_within(512, days=60), SLOW_BETWEEN)
+    assert {n: each.in_words(512) for n, each in found.items()} == {
+        640: "no faster than 512: 5 does not divide 512",
+        768: "no faster than 512: 3 does not divide 512",
+        896: "hardly faster than 512: 7 does not divide 512",
+    }
+    assert [each.batch for each in found.values()] == [640, 768, 896]
+    # where the factor divides the batch, it is not the reason
+    [five, *_] = no_faster_counts(run_within(640, days=60), SLOW_BETWEEN).values()
+    assert (five.in_words(640), five.batch) == ("no faster than 512", None)
+    assert no_faster_counts(run_within(512, days=60), timed({256: 109.6, 512: 62.7})) == {}
+
+
+@pytest.mark.parametrize(
+    ("limits", "batch"),
+    [
+        ({"days": 60}, 640),
+        # 640 and 768 GPUs are not in time with GPU-hours between those of 512 and 1,024
+        ({"days": 45}, 896),
+        # 512 GPUs are in time, and no count between is cheaper
+        ({"days": 63}, None),
+        # 900 kW feed 896 GPUs: they would be faster
+        ({"max_mw": 0.9}, 896),
+        # 1,024 are the fastest
+        ({"max_mw": 1.1}, None),
+    ],
+)
+def test_the_batch_to_try_is_that_of_a_count_that_might_be_the_best(
+    limits: dict[str, float], batch: int | None
+) -> None:
+    found = better_batch(run_within(512, **limits), SLOW_BETWEEN)
+    assert (found and found.batch) == batch
+
+
+def test_where_no_count_is_within_the_limits_the_hint_names_the_batch() -> None:
+    lines = SLOW_BETWEEN[:-1]
+    with pytest.raises(InputError) as caught:
+        best_counts(run_within(512, days=60), Comparison(lines, GpuRates(3.0)))
+    assert "or try --batch 640; tried 256, 512, 640, 768, 896 GPUs at a batch" in caught.value.hint
+
+
+@pytest.mark.long
+def test_the_answer_and_the_table_name_the_factor_that_the_batch_lacks(
+    warehouse: Command, planned_database: Path
+) -> None:
+    asked = ("plan", *QUESTION, "--days", 0.25, "--max-gpus", 64, "--db", planned_database)
+    code, out, err = warehouse(*asked)
+    assert code == 0, err
+    words = " ".join(out.split("  GPUs       ")[1].split("  time  ")[0].split())
+    assert words == (
+        "the cheapest of the counts tried at this batch; 3 does not divide 64, so 24 GPUs have few "
+        "layouts: try --batch 96"
+    )
+    table = out.split("Other GPU counts\n\n")[1].split("\n\n")[0]
+    assert [line.split()[0] for line in table.splitlines() if "3 does not divide 64" in line] == [
+        "24"
+    ]
