@@ -586,7 +586,7 @@ def test_bases_of_other_vendors_are_said(said: str) -> None:
     assert whose_prices([*same, line("owned", 2025, None), line("given", None, None)]) == ""
     assert whose_prices([*same, line("one_year", 2024, "Gamma")]) == ""
     assert whose_prices([*same, line("one_year", 2026, "Gamma")]) == (
-        "the prices are of other vendors or years: "
+        "prices come from different vendors or years, so do not compare them: "
         "on_demand of Alpha and Beta (2025), one_year of Gamma (2026)"
     )
     assert "one_year of Google Cloud and Qubrid (2026)" in said

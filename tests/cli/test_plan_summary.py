@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from tests.cli.planning import QUESTION
 from tests.shared import Command
-from warehouse.cli.plan_summary import record_in_words
+from warehouse.cli.plan_summary import bias_in_words, record_in_words
 from warehouse.plan.queries import QueryCache
 from warehouse.plan.question import PlanRequest, resolve
 from warehouse.plan.track_record import TrackRecord, track_record
@@ -83,14 +84,33 @@ def test_the_accuracy_is_that_of_steps_like_the_plan(warehouse: Command, planned
     assert record["middle_error"] == pytest.approx(max(errors))
     out = warehouse("plan", *QUESTION, "--gpus", 8, "--db", planned[0])[1]
     assert lines_of(out)["accuracy"] == (
-        f"mean error of the time on {record['num_steps']} published steps of dense models in "
-        f"16 bits with megatron_core on Hopper GPUs (H100 SXM 80GB): "
-        f"{100 * record['mean_error']:.1f} %; "
-        f"by group {100 * record['middle_error']:.1f} % in the middle one of 3, "
-        f"{100 * record['worst_error']:.0f} % in the worst (training_stage); their intervals hold "
-        f"{100 * record['inside_fraction']:.0f} % of them, and "
-        f"{100 * record['all_inside_fraction']:.0f} % of all {record['num_all']} published times"
+        f"{100 * record['mean_error']:.1f} % mean error on {record['num_steps']} published steps "
+        "like it (dense models in 16 bits with megatron_core on Hopper GPUs: H100 SXM 80GB); "
+        f"by group: median {100 * record['middle_error']:.1f} %, "
+        f"worst {100 * record['worst_error']:.0f} % (training_stage). "
+        f"{100 * record['inside_fraction']:.0f} % of these steps lie in their intervals "
+        f"({100 * record['all_inside_fraction']:.0f} % of all {record['num_all']})"
     )
+
+
+def test_the_groups_of_the_accuracy_are_listed_and_make_its_figures(
+    warehouse: Command, planned: Planned
+) -> None:
+    database, found, _ = planned
+    record = found["track_record"]
+    groups = record["groups"]
+    assert sum(line["num_rows"] for line in groups) == record["num_steps"]
+    for name, figure in (
+        ("time_mean_absolute_relative_error", "mean_error"),
+        ("time_bias", "bias"),
+    ):
+        whole = sum(line[name] * line["num_rows"] for line in groups) / record["num_steps"]
+        assert whole == pytest.approx(record[figure])
+    out = warehouse("plan", *QUESTION, "--gpus", 8, "--db", database)[1]
+    table = out.split("on which the line `accuracy` rests")[1].split("\nerror of the time")[0]
+    names = [line.split("  ")[0] for line in table.splitlines()[3:]]
+    assert names == [line["published_group"] for line in groups]
+    assert record["worst_group"] in names
 
 
 def test_conditions_are_dropped_in_order_and_the_line_says_what_is_lacking() -> None:
@@ -103,18 +123,25 @@ def test_conditions_are_dropped_in_order_and_the_line_says_what_is_lacking() -> 
     # published mixtures in 16 bits on Hopper GPUs are five, on H100s
     record, words = said("deepseek_v3", "H800")
     assert (record.num_steps, record.accelerators) == (5, ["H100 SXM 80GB"])
-    assert "in 16 bits with megatron_core on Hopper GPUs (H100 SXM 80GB, none on H800" in words
+    assert "in 16 bits with megatron_core on Hopper GPUs: H100 SXM 80GB, none on H800" in words
+    assert words.startswith("12.2 % mean error, all 5 too fast, on 5 published steps like it (")
+    both = bias_in_words(dataclasses.replace(record, num_too_fast=4, bias=-0.1))
+    assert both == " (bias -10.0 %)"
+    assert bias_in_words(dataclasses.replace(record, num_too_fast=3, bias=0.01)) == ""
     # none in FP4: the number format goes first
     record, words = said("mixtral_8x7B", "GB200", precision="fp4")
     assert words.startswith(
         "no published steps are of mixtures of experts in FP4 with megatron_core on Blackwell GPUs"
-        "; mean error of the time on 33 published steps of mixtures of experts with megatron_core "
-        "on Blackwell GPUs (GB200 (per GPU)): "
+        "; "
     )
+    assert (
+        " on 33 published steps (mixtures of experts with megatron_core on Blackwell GPUs: GB200 "
+        "(per GPU))"
+    ) in words
     # none on GPUs of that design: then the architecture, and the number format holds again
     record, words = said("mixtral_8x7B", "MI300X")
     assert (record.num_like, record.num_steps) == (0, 12)
-    assert "of mixtures of experts in 16 bits (GB200 (per GPU), H100 SXM 80GB, none on MI" in words
+    assert "(mixtures of experts in 16 bits: GB200 (per GPU), H100 SXM 80GB, none on MI" in words
     record, _ = said("mixtral_8x7B", "MI300X", precision="fp8")
     assert (record.found, record.num_steps) == ("mixtures of experts in FP8", 37)
 

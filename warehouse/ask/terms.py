@@ -150,7 +150,9 @@ def whose_prices(lines: Iterable[Mapping[str, Any]]) -> str:
         f"{basis} of {_vendors(str(line['quote_vendors']))} ({line['year']})"
         for basis, line in sorted(last.items())
     ]
-    return f"the prices are of other vendors or years: {', '.join(bases)}"
+    return (
+        f"prices come from different vendors or years, so do not compare them: {', '.join(bases)}"
+    )
 
 
 def _vendors(names: str) -> str:

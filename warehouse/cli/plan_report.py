@@ -351,7 +351,7 @@ def _put_uncertainty(report: _Report, answer: PlanAnswer) -> None:
     if sure.likely and sure.extreme:
         steps = best["training_seconds"] / best["step_seconds"]
         for (low, high), condition in (
-            (sure.likely, "nine times in ten, if the constants err independently"),
+            (sure.likely, "nine times in ten (errors of different constants taken as independent)"),
             (sure.extreme, "with all constants at one end of their ranges"),
         ):
             report.line(f"{run_times_in_words(low * steps, high * steps)} {condition}")
@@ -360,6 +360,9 @@ def _put_uncertainty(report: _Report, answer: PlanAnswer) -> None:
         report.line(f"explained by: {sure.explain_command}")
     for line in (*memory_lines(answer), *sure.unlike):
         report.line(line)
+    if sure.record is not None:
+        report.line("the published steps on which the line `accuracy` rests (-: too fast):")
+        report.table(sure.record.groups)
     if sure.errors:
         report.line("error of the time on published steps (-: too fast, the time is too short):")
         report.table(

@@ -27,6 +27,9 @@ _WIDTH = 100
 _USUAL_GOODPUT = 0.9
 """Goodput that large runs report (table `goodput`), to say how much longer a run may take."""
 
+_ONE_SIDED = 0.5
+"""Share of the mean size of errors from which on their mean is named."""
+
 _ERROR = "time_mean_absolute_relative_error"
 
 
@@ -144,23 +147,33 @@ def record_in_words(found: TrackRecord) -> str:
         verb = "is" if found.num_like == 1 else "are"
         lacking = f"{number} {verb} of {found.wanted}; "
     unmeasured = f", none on {found.unmeasured}" if found.unmeasured else ""
+    like = "" if lacking else " like it"
     groups = (
-        f"; by group {100 * found.middle_error:.1f} % in the middle one of {found.num_groups}, "
-        f"{100 * found.worst_error:.0f} % in the worst ({found.worst_group})"
+        f"; by group: median {100 * found.middle_error:.1f} %, worst "
+        f"{100 * found.worst_error:.0f} % ({found.worst_group})"
         if found.num_groups > 1
         else ""
     )
     inside = ""
     if found.inside_fraction is not None and found.all_inside_fraction is not None:
         inside = (
-            f"; their intervals hold {100 * found.inside_fraction:.0f} % of them, and "
-            f"{100 * found.all_inside_fraction:.0f} % of all {found.num_all:,} published times"
+            f". {100 * found.inside_fraction:.0f} % of these steps lie in their intervals "
+            f"({100 * found.all_inside_fraction:.0f} % of all {found.num_all:,})"
         )
     return (
-        f"{lacking}mean error of the time on {count(found.num_steps, 'published step')} of "
-        f"{found.found} ({', '.join(found.accelerators)}{unmeasured}): "
-        f"{100 * found.mean_error:.1f} %{groups}{inside}"
+        f"{lacking}{100 * found.mean_error:.1f} % mean error{bias_in_words(found)} on "
+        f"{count(found.num_steps, 'published step')}{like} ({found.found}: "
+        f"{', '.join(found.accelerators)}{unmeasured}){groups}{inside}"
     )
+
+
+def bias_in_words(found: TrackRecord) -> str:
+    """Return the side to which the errors lie, where they lie to one."""
+    if found.num_steps > 1 and found.num_too_fast in (0, found.num_steps):
+        return f", all {found.num_steps:,} too {'fast' if found.num_too_fast else 'slow'},"
+    if abs(found.bias) >= found.mean_error * _ONE_SIDED:
+        return f" (bias {100 * found.bias:+.1f} %)"
+    return ""
 
 
 def own_runs_in_words(line: Line) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from warehouse.plan.queries import QueryCache
     from warehouse.plan.question import TrainingRun
 
-    Line = Mapping[str, Any]
+Line = Mapping[str, Any]
 
 ENOUGH = 5
 """Steps of which a mean error is shown. Assumed: fewer are often one table's neighbouring rows."""
@@ -69,6 +69,12 @@ class TrackRecord:
         middle, and of the worst group.
     worst_group
         Name of the worst group.
+    bias
+        Mean relative error of the time; negative where the estimates are too fast.
+    num_too_fast
+        Compared steps whose estimate is too fast.
+    groups
+        The errors of each group, named as the errors of the tables are.
     inside_fraction
         Share of the compared times inside the interval of their estimate; None without intervals.
     num_all, all_inside_fraction
@@ -86,6 +92,9 @@ class TrackRecord:
     middle_error: float
     worst_error: float
     worst_group: str
+    bias: float
+    num_too_fast: int
+    groups: Sequence[Line]
     inside_fraction: float | None
     num_all: int
     all_inside_fraction: float | None
@@ -108,7 +117,9 @@ def track_record(run: TrainingRun, ask: QueryCache) -> TrackRecord | None:
 
     conditions = next(names for names in _RELAXED if len(alike(names)) >= ENOUGH or not names)
     kept = sorted(alike(conditions), key=_group)
-    errors = {name: mean(_sizes(group)) for name, group in _grouped(kept)}
+    grouped = _grouped(kept)
+    errors = {name: mean(_sizes(group)) for name, group in grouped}
+    signed = [line["time_relative_error"] for line in kept]
     worst = max(errors, key=lambda name: errors[name])
     return TrackRecord(
         _in_words(wanted, _CONDITIONS),
@@ -122,6 +133,9 @@ def track_record(run: TrainingRun, ask: QueryCache) -> TrackRecord | None:
         median(errors.values()),
         errors[worst],
         worst,
+        mean(signed),
+        sum(error < 0 for error in signed),
+        [_errors_of(name, group) for name, group in grouped],
         _inside(kept),
         len(lines),
         _inside(lines),
@@ -165,6 +179,18 @@ def _group(line: Line) -> str:
 
 def _grouped(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
     return [(name, list(group)) for name, group in groupby(lines, key=_group)]
+
+
+def _errors_of(name: str, lines: Sequence[Line]) -> Line:
+    """Return the errors of the time of a group of steps."""
+    sizes = _sizes(lines)
+    return {
+        "published_group": name,
+        "time_mean_absolute_relative_error": mean(sizes),
+        "time_max_absolute_relative_error": max(sizes),
+        "time_bias": mean(line["time_relative_error"] for line in lines),
+        "num_rows": len(lines),
+    }
 
 
 def _sizes(lines: Sequence[Line]) -> list[float]:

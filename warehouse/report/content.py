@@ -327,8 +327,8 @@ def _trust(answer: PlanAnswer) -> list[str]:
     if relative := _relative(answer):
         low, high = (time * end for end in relative)
         lines.append(
-            f"The run takes {run_times_in_words(low, high, time)} nine times in ten, if the"
-            " constants err independently."
+            f"The run takes {run_times_in_words(low, high, time)} nine times in ten (errors of"
+            " different constants taken as independent)."
         )
         lines += _exceeded_limits(answer, relative[1])
     else:
