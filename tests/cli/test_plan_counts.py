@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,15 @@ import pytest
 
 from tests.cli.planning import ACCELERATOR, MODEL, QUESTION
 from tests.shared import Command
+from warehouse.cli.plan_summary import summary_lines
 from warehouse.errors import InputError
 from warehouse.plan.compare import Comparison, best_counts, better_batch, no_faster_counts
 from warehouse.plan.queries import GpuRates
 from warehouse.plan.question import PlanRequest, RunLimits, TrainingRun, resolve
+
+pytestmark = pytest.mark.usefixtures("same_answers")
+
+Planned = tuple[Path, dict[str, Any], str]
 
 DAY = 86400
 
@@ -101,3 +108,49 @@ def test_the_answer_and_the_table_name_the_factor_that_the_batch_lacks(
     assert [line.split()[0] for line in table.splitlines() if "3 does not divide 64" in line] == [
         "24"
     ]
+    # the slow end of the best is that of the answer, and later than the limit
+    plan = json.loads(warehouse(*asked, "--json")[1])
+    [best] = [line for line in plan["counts"] if line["num_gpus"] == plan["num_gpus"]]
+    slow = plan["likely_training_seconds"][1]
+    assert best["slow_training_seconds"] == pytest.approx(slow)
+    assert slow > 0.25 * DAY
+    assert all(line["slow_training_seconds"] > line["training_seconds"] for line in plan["counts"])
+    assert "slow training hours" in table
+    assert "hours, whose slow end exceeds --days 0.25; " in out.split("\n  assumes")[0]
+
+
+def test_a_layout_with_an_earlier_slow_end_is_named_where_it_is_hardly_slower(
+    warehouse: Command, planned: Planned, answers: dict[object, Any]
+) -> None:
+    assert warehouse("plan", *QUESTION, "--gpus", 8, "--db", planned[0])[0] == 0
+    answer = list(answers.values())[-1]
+    best = answer.best
+    step, high = best["step_seconds"], best["high_step_seconds"]
+
+    def surer(**changed: float) -> Any:
+        other = {**best, "tensor_parallel": 2, **changed}
+        found = replace(answer, layouts=[best, other], other_kind=None, safer=None)
+        lines = [line for line in summary_lines(found) if line.startswith("  surer")]
+        assert bool(lines) == (found.surer is not None)
+        return " ".join(lines)
+
+    assert "(+4.0 %), nine times in ten" in surer(
+        step_seconds=1.04 * step,
+        training_seconds=1.04 * best["training_seconds"],
+        high_step_seconds=0.8 * high,
+    )
+    assert not surer(step_seconds=1.04 * step, high_step_seconds=0.95 * high)
+    assert not surer(step_seconds=1.06 * step, high_step_seconds=0.8 * high)
+
+
+@pytest.mark.long
+def test_held_columns_have_slow_ends_within_limits_too(
+    warehouse: Command, planned_database: Path
+) -> None:
+    asked = ("plan", *QUESTION, "tensor_parallel=2", "--days", 0.5, "--max-gpus", 16)
+    code, out, err = warehouse(*asked, "--json", "--db", planned_database)
+    assert code == 0, err
+    plan = json.loads(out)
+    ends = {line["num_gpus"]: line["slow_training_seconds"] for line in plan["counts"]}
+    assert ends[plan["num_gpus"]] == pytest.approx(plan["likely_training_seconds"][1])
+    assert None not in ends.values()

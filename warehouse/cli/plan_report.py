@@ -14,6 +14,7 @@ from warehouse.cli.display import fitted, terminal_width
 from warehouse.cli.plan_published import published_lines, published_rows
 from warehouse.cli.plan_summary import (
     accuracy_lines,
+    exceeded_limits,
     percent_in_words,
     summary_lines,
     unsold_count_lines,
@@ -43,7 +44,14 @@ _COST_DROPPED = frozenset(
     }
 )
 _COUNT_COLUMNS = (
-    *("num_gpus", "training_seconds", "gpu_hours", "cost_usd", "energy_kwh"),
+    *(
+        "num_gpus",
+        "training_seconds",
+        "slow_training_seconds",
+        "gpu_hours",
+        "cost_usd",
+        "energy_kwh",
+    ),
     *("power_watts", "mfu", "memory_bytes"),
 )
 _ERROR_COLUMNS = (
@@ -321,6 +329,8 @@ def _put_counts(report: _Report, answer: PlanAnswer) -> None:
     has_limits = bool(answer.run.request.limits)
     place = list(answer.counts).index(answer.own_count)
     lines = answer.counts if has_limits else answer.counts[max(place - 1, 0) : place + 2]
+    has_slow = any(line.get("slow_training_seconds") is not None for line in lines)
+    columns = [name for name in _COUNT_COLUMNS if has_slow or name != "slow_training_seconds"]
     no_faster = no_faster_counts(answer.run, answer.fitting_counts)
     rows = []
     for line in lines:
@@ -331,7 +341,7 @@ def _put_counts(report: _Report, answer: PlanAnswer) -> None:
         why = no_faster.get(line["num_gpus"])
         notes = (line["note"], mark, why and why.in_words(answer.run.batch))
         note = "; ".join(each for each in notes if each)
-        rows.append({**{name: line.get(name) for name in _COUNT_COLUMNS}, "note": note})
+        rows.append({**{name: line.get(name) for name in columns}, "note": note})
     report.table(rows)
     smaller = [line for line in answer.counts[:place] if not line["note"]]
     if smaller:
@@ -356,7 +366,7 @@ def _put_uncertainty(report: _Report, answer: PlanAnswer) -> None:
         ):
             report.line(f"{run_times_in_words(low * steps, high * steps)} {condition}")
         for line in exceeded_limits(answer):
-            report.line(line)
+            report.line(f"the slow end of the first interval {line}")
         report.line(f"explained by: {sure.explain_command}")
     for line in (*memory_lines(answer), *sure.unlike):
         report.line(line)
@@ -385,29 +395,6 @@ def _group_in_words(line: Line) -> str:
     if table == "measurement":
         return str(line["published_group"])
     return table if line["published_group"] == OWN else f"{table}, {line['published_group']}"
-
-
-def exceeded_limits(answer: PlanAnswer) -> list[str]:
-    """Return the limits that the slow end of the likely interval exceeds.
-
-    Power does not depend on the time.
-    """
-    limits, likely = answer.run.request.limits, answer.uncertainty.likely
-    if likely is None:
-        return []
-    best = answer.best
-    slower = likely[1] / best["step_seconds"]
-    lines = []
-    if limits.days is not None and slower * best["training_seconds"] > limits.days * 86400:
-        lines.append(f"the slow end of the first interval exceeds --days {limits.days:g}")
-    if limits.budget_usd is not None:
-        dollars = slower * answer.own_count["cost_usd"]
-        if dollars > limits.budget_usd:
-            lines.append(
-                f"the slow end of the first interval costs {dollars:,.0f} USD, more than "
-                f"--budget-usd {limits.budget_usd:,.0f}"
-            )
-    return lines
 
 
 def memory_lines(answer: PlanAnswer) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from textwrap import fill
 from typing import TYPE_CHECKING
 
+from estimators.interval import ENDS
 from warehouse.evaluate.profiles import DEFAULT
 from warehouse.plan.accuracy import SAFE, room_probability
 from warehouse.plan.compare import better_batch
@@ -46,6 +47,7 @@ def summary_lines(answer: PlanAnswer) -> list[str]:
         if likely
         else ""
     )
+    slow = "".join(f", whose slow end {each}" for each in exceeded_limits(answer)[:1])
     share = "" if best["mfu"] is None else f", {100 * best['mfu']:.0f} % of the peak"
     lines = [
         _line("layout", answer.in_words(best)),
@@ -53,7 +55,7 @@ def summary_lines(answer: PlanAnswer) -> list[str]:
         *_other_batch(answer),
         _line(
             "time",
-            f"{run_time_in_words(best['training_seconds'])}{interval}; "
+            f"{run_time_in_words(best['training_seconds'])}{interval}{slow}; "
             f"{best['step_seconds']:.3g} s a step{share}",
         ),
         _line("assumes", _assumed(answer)),
@@ -64,6 +66,8 @@ def summary_lines(answer: PlanAnswer) -> list[str]:
         used, room = best["memory_bytes"] / 1e9, best["hbm_bytes"] / 1e9
         likely_to_fit = _likely_to_fit(answer.uncertainty.room)
         lines.append(_line("memory", f"{used:.1f} of {room:.1f} GB a GPU{likely_to_fit}"))
+    if answer.surer is not None:
+        lines.append(_line("surer", _surer(answer, answer.surer)))
     if answer.spare_wanted is not None:
         lines.append(_line("safer", _safer(answer, answer.spare_wanted)))
     return lines
@@ -232,6 +236,39 @@ def _safer(answer: PlanAnswer, spare: float) -> str:
         f"{run_time_in_words(safer['training_seconds'])} ({slower:+.1f} %), "
         f"{safer['memory_bytes'] / 1e9:.1f} GB, {how}: {answer.in_words(safer)}"
     )
+
+
+def _surer(answer: PlanAnswer, surer: Line) -> str:
+    """Return a layout whose slow end is less than the best's, with its time."""
+    slower = 100 * (surer["step_seconds"] / answer.best["step_seconds"] - 1)
+    steps = surer["training_seconds"] / surer["step_seconds"]
+    low, high = (steps * surer[name] for name in ENDS)
+    return (
+        f"{run_time_in_words(surer['training_seconds'])} ({slower:+.1f} %), nine times in ten "
+        f"{run_times_in_words(low, high)}: {answer.in_words(surer)}"
+    )
+
+
+def exceeded_limits(answer: PlanAnswer) -> list[str]:
+    """Return the limits that the slow end of the likely interval exceeds, as predicates.
+
+    Power does not depend on the time.
+    """
+    limits, likely = answer.run.request.limits, answer.uncertainty.likely
+    if likely is None:
+        return []
+    best = answer.best
+    slower = likely[1] / best["step_seconds"]
+    lines = []
+    if limits.days is not None and slower * best["training_seconds"] > limits.days * 86400:
+        lines.append(f"exceeds --days {limits.days:g}")
+    if limits.budget_usd is not None:
+        dollars = slower * answer.own_count["cost_usd"]
+        if dollars > limits.budget_usd:
+            lines.append(
+                f"costs {dollars:,.0f} USD, more than --budget-usd {limits.budget_usd:,.0f}"
+            )
+    return lines
 
 
 def _costs(answer: PlanAnswer) -> list[str]:

@@ -150,13 +150,15 @@ def _knows_room(run: TrainingRun) -> bool:
 def with_intervals(run: TrainingRun, layouts: Sequence[Line], num_gpus: int) -> list[Line]:
     """Return layouts with both ends of the interval of their step, where the estimator has one.
 
+    A layout is on `num_gpus` unless it has a GPU count of its own.
+
     A tie may hide a layout behind one with other columns, whose interval would be another: it has
     none then.
     """
     relation = run.estimator.relations[0]
     if not layouts or not has_interval(run.estimator, relation):
         return list(layouts)
-    pairs = [_explain_pairs(run, layout, num_gpus) for layout in layouts]
+    pairs = [_explain_pairs(run, each, int(each.get("num_gpus", num_gpus))) for each in layouts]
     resolved = resolve_rows(run.estimator, relation, pairs, run.catalog, run.mends)
     ends = evaluate_intervals(resolved, run.request.inputs)
     steps = evaluate_rows(resolved, [STEP])[STEP]
@@ -169,6 +171,19 @@ def with_intervals(run: TrainingRun, layouts: Sequence[Line], num_gpus: int) -> 
             _after_step(layout, dict(zip(ENDS, own if same else [None, None], strict=True)))
         )
     return lines
+
+
+def slow_times(run: TrainingRun, layouts: Sequence[Line]) -> dict[int, float]:
+    """Return the slow end of the time of layouts on several GPU counts, by count [s].
+
+    A count is left out where its layout has no interval.
+    """
+    found = {}
+    for line in with_intervals(run, layouts, 0):
+        slow = line.get(ENDS[1])
+        if slow is not None:
+            found[int(line["num_gpus"])] = line["training_seconds"] * slow / line[STEP]
+    return found
 
 
 def _after_step(layout: Line, ends: Line) -> Line:

@@ -7,8 +7,15 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
+from estimators.interval import ENDS, STEP
 from warehouse.plan import queries
-from warehouse.plan.accuracy import Uncertainty, spare_wanted, uncertainty, with_intervals
+from warehouse.plan.accuracy import (
+    Uncertainty,
+    slow_times,
+    spare_wanted,
+    uncertainty,
+    with_intervals,
+)
 from warehouse.plan.compare import best_counts, compare_counts, why_no_layout_fits
 from warehouse.show.units import layout_in_words
 
@@ -18,6 +25,9 @@ if TYPE_CHECKING:
     from warehouse.plan.search import Sweep
 
 Line = Mapping[str, Any]
+
+_SURER_TIME, _SURER_END = 1.05, 0.9
+"""Shares of the best layout's time and of its slow end that a surer layout has at most."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +47,8 @@ class PlanAnswer:
     safer
         The best layout that leaves it free; None where there is none, or the best does.
     counts
-        Every GPU count that was tried, with the figures of its best layout and a note.
+        Every GPU count that was tried, with the figures of its best layout and a note; within
+        limits also the slow end of its time.
     within_limits
         GPU counts within the limits.
     costs, energies
@@ -73,6 +84,26 @@ class PlanAnswer:
     def runner_up(self) -> Line | None:
         """The second best layout."""
         return self.layouts[1] if len(self.layouts) > 1 else None
+
+    @property
+    def surer(self) -> Line | None:
+        """The layout with the least slow end among those read, where that is worth its time.
+
+        It takes at most `_SURER_TIME` of the best's time, and its slow end is below `_SURER_END` of
+        the best's.
+        """
+        high = ENDS[1]
+        slowest = self.best.get(high)
+        if slowest is None:
+            return None
+        read = [*self.layouts, *filter(None, (self.other_kind, self.safer))]
+        near = [
+            line
+            for line in read
+            if line[STEP] <= _SURER_TIME * self.best[STEP] and line.get(high) is not None
+        ]
+        least = min(near, key=lambda line: float(line[high]))
+        return least if least[high] < _SURER_END * slowest else None
 
     @property
     def own_count(self) -> Line:
@@ -121,6 +152,13 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
         }
         of_runs = ("costs", "energies", "published_runs", "counts")
         found = {name: ask(asked[name]) for name in of_runs}
+        if run.request.limits:
+            asked["layouts_of_counts"] = queries.layouts_of_counts(run, problems)
+            slow = slow_times(run, ask(asked["layouts_of_counts"]))
+            found["counts"] = [
+                {**line, "slow_training_seconds": slow.get(line["num_gpus"])}
+                for line in found["counts"]
+            ]
         slowest = queries.slowest_needed(
             run, ask, problem, wanted, lambda layout: _spare_lacking(run, layout)
         )

@@ -41,6 +41,7 @@ def document(answer: PlanAnswer, top: int) -> dict[str, Any]:
             "layouts": list(answer.layouts[:top]),
             "runner_up": answer.runner_up,
             "other_kind": answer.other_kind,
+            "surer": answer.surer,
             "safer": answer.safer,
             "safer_room_probability": answer.safer and room_probability(run, answer.safer),
             "costs": list(answer.costs),

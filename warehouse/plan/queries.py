@@ -107,12 +107,14 @@ class QueryCache:
         """Have queries in this block see few candidates: the fastest of each problem is among them.
 
         They are the leading rows, with which the fastest within any headroom is found. Where
-        columns are held they are all candidates, without the columns of a layout.
+        columns are held they are all candidates, with the columns of a layout where limits need
+        the layout of each count.
         """
         if _has_leading(run):
             found = _candidate_rows(run, problems, _columns_read(run), LEADING)
         else:
-            found = _candidate_rows(run, problems, _columns_of_runs(run))
+            needed = _columns_read if run.request.limits else _columns_of_runs
+            found = _candidate_rows(run, problems, needed(run))
         with self._in_place(found):
             yield
 
@@ -217,6 +219,19 @@ select
     gpu_hours * {price} as cost_usd,
     gpu_hours * {watts} / 1000 as energy_kwh,
     num_gpus * {watts} as power_watts
+from {_layout_runs(run, problems)}
+qualify row_number() over (partition by problem_id order by step_seconds, memory_bytes) = 1
+order by num_gpus"""
+
+
+def layouts_of_counts(run: TrainingRun, problems: Iterable[int]) -> str:
+    """Return the query of the layouts whose figures `counts` has."""
+    return f"""\
+select
+    num_gpus,
+    {", ".join(LAYOUT_COLUMNS)},
+    step_seconds,
+    training_seconds
 from {_layout_runs(run, problems)}
 qualify row_number() over (partition by problem_id order by step_seconds, memory_bytes) = 1
 order by num_gpus"""

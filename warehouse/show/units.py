@@ -20,6 +20,9 @@ ROUNDING = 1e-9
 """Share of a step below which a time is rounding: sums of the same parts in another order differ by
 some 1e-16 of them, and no modelled part is as short."""
 
+_SLOW = "slow_"
+"""Begins the name of the slow end of a time."""
+
 _BEST = "best_"
 
 
@@ -227,7 +230,8 @@ def _heading(name: str, form: Form) -> str:
 
 
 def _form(name: str) -> Form:
-    column = COLUMNS.get(name) or COLUMNS.get(name.removeprefix(_BEST))
+    plain = name.removeprefix(_BEST).removeprefix(_SLOW)
+    column = COLUMNS.get(name) or COLUMNS.get(plain)
     return form_of_name(name) if column is None else column.form
 
 
