@@ -190,6 +190,32 @@ def test_a_full_disk_under_stdout_is_told(
     assert done.stderr == "error: No space left on device\n"
 
 
+def test_a_closed_stdout_is_no_error_and_its_number_goes_to_no_file(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        """
+import sys
+from warehouse.cli import main
+
+def run():
+    sys.stdout.write("lost")
+    with open(__file__) as file:
+        sys.stderr.write(f"{file.fileno() > 2}")
+    return 0
+
+main.run = run
+main.main()
+"""
+    )
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'"{sys.executable}" "{program}" >&-'],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "True")
+
+
 def test_the_database_may_be_named_by_the_environment(
     warehouse: Command, swept: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

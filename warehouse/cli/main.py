@@ -22,6 +22,9 @@ INTERRUPTED = 130
 
 _WRONG_USAGE = 2
 
+_STDERR = 2
+"""Number of the last of the three streams."""
+
 app = typer.Typer(
     name="warehouse",
     cls=Program,
@@ -70,6 +73,7 @@ def main() -> NoReturn:
     The process ends without taking its modules apart, which takes as long as a tenth of most
     commands: nothing is left in them that the system does not free.
     """
+    _open_closed_streams()
     code = run()
     if threading.active_count() > 1:
         sys.exit(code)  # which waits for the others
@@ -78,6 +82,21 @@ def main() -> NoReturn:
         with suppress(OSError):
             stream.flush()
     os._exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Have what is written to a stream that the caller closed (`>&-`) go nowhere.
+
+    Else the next file that is opened, such as the database, would get the stream's number.
+    """
+    if sys.stdin and sys.stdout and sys.stderr:
+        return
+    while (number := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        pass
+    os.close(number)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
