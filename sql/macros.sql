@@ -128,7 +128,7 @@ bytes / 1e9;
 create or replace macro usd(num_gpus, seconds, usd_per_gpu_hour) as
 num_gpus * (seconds / 3600) * usd_per_gpu_hour;
 
--- What was given for an argument, as a double: NULL where nothing was; an error that names the
+-- The value given for an argument, as a double: NULL where nothing was; an error that names the
 -- argument, the value and the rule where it lies outside lowest to highest, as NaN does.
 -- Example: select argument_within('pue', 1.2, 1, 10, 'must be from 1 to 10') as pue
 create or replace macro argument_within(argument_name, given, lowest, highest, rule) as

@@ -1,4 +1,4 @@
--- What an hour of an accelerator costs in a year, rented or owned, with where the price is from.
+-- Price of an hour of an accelerator in a year, rented or owned, with its source.
 -- Grain: one row per accelerator, year and basis
 --
 -- The rule for rent: of each vendor the last quote of the year (of one day the cheapest), of these

@@ -1,4 +1,4 @@
--- What the recipe of its program chooses for a problem where nothing else is asked.
+-- Choices that the recipe of its program makes for a problem where nothing else is asked.
 -- Grain: one row per problem whose program has recipes
 --
 -- Table expert_default has choices for a framework, for its accelerator, for a model there, and for

@@ -1,4 +1,4 @@
--- What limits the best layout of each problem: shares of its step, and the largest of them.
+-- Shares of the step of each problem's best layout, and the largest: its bottleneck.
 -- Grain: one row per problem, estimator, estimator_version and variant
 --
 -- Shares are of exposed time: work that overlaps with longer work takes no time. Of equal shares

@@ -1,4 +1,4 @@
-"""Full disks, ^C, files that may not be read and damaged ones: told in words, by exit code."""
+"""Full disks, ^C, unreadable and damaged files: message and exit code of each."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ LEAST = {
         "megatron_1.7B,A100 SXM 80GB,32,512",
     ),
 }
-"""Estimator -> header and row of the least that it can be told."""
+"""Estimator -> header and row of the least that it takes."""
 
 
 @pytest.mark.long

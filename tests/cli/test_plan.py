@@ -240,7 +240,7 @@ def test_errors_on_published_steps_are_those_of_every_row_where_none_is_stored(
     for name in {line["reference"] for line in found["errors"]} - {"published_measurement"}:
         groups = rows_of(found, name).values()
         assert sum(line["num_rows"] for line in groups) == next(iter(groups))["num_published"]
-    # of 12 runs 6 are ZeRO-3, by another program: they are told, and are further off
+    # of 12 runs 6 are ZeRO-3, by another program: their errors are larger, and are stated
     times = rows_of(found, "published_megatron_training_time")
     assert {name: line["num_rows"] for name, line in times.items()} == {
         "its own programs": 6,

@@ -1,4 +1,4 @@
-"""`warehouse plan`: a model of one's own, layouts held to a choice, and the question told."""
+"""`warehouse plan`: your own model, layouts held to a choice, and the question as it is printed."""
 
 from __future__ import annotations
 

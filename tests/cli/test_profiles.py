@@ -103,7 +103,7 @@ def test_a_dropped_profile_is_gone_and_the_rows_of_it_stay(
     assert rows_of(calibrated, "select distinct profile from calibration") == [("other",)]
     assert rows_of(calibrated, "select distinct profile from calibration_row") == [("other",)]
     assert rows_of(calibrated, query) == before
-    # the name is told no more, so that nobody takes constants that are not there
+    # the name is no longer listed, so that nobody takes constants that are not there
     code, _, err = warehouse("sweep", made[1], "--profile", "tuned", "--db", calibrated)
     assert code == 3
     assert '`profile` "tuned" is not a stored profile' in err

@@ -1,4 +1,4 @@
-"""`warehouse why`: the batch and the domain that are taken where none is given, and told."""
+"""`warehouse why`: the batch and the domain that it takes and prints where none is given."""
 
 from __future__ import annotations
 

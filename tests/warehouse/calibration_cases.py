@@ -28,4 +28,4 @@ ROWS: dict[str, list[Any]] = {
     "activation_recompute": ["full", "full", "selective", "full", "selective", "full"],
     "uses_sequence_parallel": [False, False, True, False, True, False],
 }
-"""Six layouts: two values of any constants that all of them take can be told from their times."""
+"""Six layouts: two values of any constants that all of them take follow from their times."""

@@ -1,4 +1,4 @@
-"""What DuckDB reports of damaged, misplaced and foreign files: provoked, and told with a remedy."""
+"""What DuckDB reports of damaged, misplaced and foreign files: each has a message with a remedy."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ MOST_DOMAINS = len(DASHES)
 
 
 def distinct(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of the NVLink domains that have most rows, as many as can be told apart."""
+    """Return the rows of the NVLink domains that have most rows: as many as a chart keeps apart."""
     counted = frame.group_by("nvlink_size").len().sort(["len", "nvlink_size"], descending=True)
     kept = counted["nvlink_size"].head(MOST_DOMAINS)
     return frame.filter(pl.col("nvlink_size").is_in(kept.implode(), nulls_equal=True))
