@@ -65,8 +65,9 @@ def test_a_table_fits_the_terminal_and_names_what_it_leaves_out(
     monkeypatch.setenv("NO_COLOR", "1")
     _, out, _ = warehouse(*RANK, "--db", quickstart.database)
     assert all(len(line) <= 60 for line in out.splitlines())
-    assert {"rank", "step", "MFU"} <= set(out.splitlines()[0].split())
+    assert {"step", "MFU"} <= set(out.splitlines()[0].split())
     assert "not shown: " in out
+    assert " rank 1" in out  # the same in all rows
     assert "\x1b" not in out
 
 
@@ -84,7 +85,8 @@ def test_a_narrow_table_keeps_the_layout(
     monkeypatch.setenv("NO_COLOR", "1")
     _, out, _ = warehouse("rank", "--model", "gpt3_1T", "--db", quickstart.database)
     header = out.splitlines()[0].split()
-    assert {"GPUs", "rank", "DP", "TP", "PP", "step"} <= set(header)
+    assert {"GPUs", "DP", "TP", "PP", "step"} <= set(header)
+    assert " rank 1" in " ".join(out.split())  # the same in all rows
 
 
 def test_long_lines_are_broken_between_words_for_a_terminal_alone() -> None:
@@ -122,3 +124,19 @@ def test_a_terminal_keeps_errors_and_high_ends_before_numbers_of_rows(
     assert shown(22, "rank", *ends) == {"rank", "high_step_seconds"}
     measured = ("estimator", "profile", "model", "measured_step_seconds", "time_relative_error")
     assert shown(34, *measured) >= {"measured_step_seconds", "time_relative_error"}
+
+
+def test_a_terminal_tells_apart_rows_whose_figures_alone_are_important(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr("warehouse.cli.display.terminal_width", lambda *_: 40)
+    columns = ("rank", "step_seconds", "mfu", "pipeline_parallel", "virtual_pipeline")
+    put_for_people(columns, [[1, 1.5, 0.5, 4, 2], [2, 1.6, 0.5, 4, 4]])
+    assert "VP" in capsys.readouterr().out.splitlines()[0].split()
+    monkeypatch.setattr("warehouse.cli.display.terminal_width", lambda *_: 20)
+    put_for_people(columns, [[1, 1.5, 0.5, 4, 2], [2, 1.6, 0.5, 4, 4]])
+    heading, _, first, second, *hidden = capsys.readouterr().out.splitlines()
+    assert "VP" in heading.split()
+    assert first.split()[-1] != second.split()[-1]
+    assert "the same in all rows: MFU % 50.0" in " ".join(hidden)

@@ -192,3 +192,24 @@ def test_a_wrong_question_is_refused(
     assert (found, out) == (code, "")
     assert said in err
     assert not (tmp_path / "none.duckdb").exists()
+
+
+def test_a_terminal_shows_each_broken_rule_in_wrapped_lines(
+    warehouse: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = ("model=llama3_70B", "accelerator=H200", "num_gpus=512", "tensor_parallel=3")
+    found = json.loads(warehouse("why", *layout, "--json")[1])["rules"]
+    monkeypatch.setattr("warehouse.cli.display.terminal_width", lambda *_: 70)
+    _, out, _ = warehouse("why", *layout)
+    assert all(len(line) <= 70 for line in out.splitlines())
+    told = " ".join(out.split())
+    assert len(found) > 1
+    for rule in found:
+        assert f"{rule['rule']} {rule['column']} {rule['value']} {rule['reason']} values: " in told
+        assert f"hint: {' '.join(rule['hint'].split())}" in told
+    assert "not shown" not in out
+    monkeypatch.setattr("warehouse.cli.display.terminal_width", lambda *_: 200)
+    _, out, _ = warehouse("why", *layout, "--columns", "rule,hint")
+    assert out.splitlines().count(f"{found[0]['rule']}") == 0  # a table again
+    assert "not shown" not in out
+    assert found[0]["rule"] in out

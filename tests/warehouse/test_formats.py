@@ -79,6 +79,33 @@ def test_a_terminal_keeps_the_columns_that_matter_most_in_their_places() -> None
     assert written(columns, [row], width=3, first=("step",)).splitlines()[0] == "step"
 
 
+def test_a_terminal_hides_columns_with_one_value_first_and_says_it() -> None:
+    rows = [("gpt3", 8, 1, 1.5), ("gpt3", 16, 1, 2.5)]
+    lines = written(("model", "dp", "pp", "step"), rows, width=10, first=("model",)).splitlines()
+    assert [line.split() for line in lines[:4:2]] == [["dp", "step"], ["8", "1.5"]]
+    told = "not shown: the same in all rows: model gpt3, pp 1 (--wide shows all, --columns chooses)"
+    assert " ".join(lines[4:]) == told
+
+
+def test_a_terminal_never_hides_columns_that_tell_rows_apart() -> None:
+    columns = ("step", "mfu", "cost", "gpu", "vp", "twice")
+    rows = [(1.5, 50.5, 3.25, "H", 1, 2), (1.5, 50.5, 3.5, "H", 2, 4), (1.5, 50.5, 3.5, "B", 1, 2)]
+    lines = written(columns, rows, width=14, first=("step", "mfu", "cost")).splitlines()
+    assert lines[0].split() == ["cost", "gpu", "vp"]
+    assert len({line.split()[1:][0] + line.split()[1:][1] for line in lines[2:5]}) == 3
+    assert "twice; the same in all rows: step 1.5, mfu 50.5" in " ".join(lines[5:])
+
+
+def test_long_names_keep_their_ends_on_a_terminal() -> None:
+    names = [f"plan {'x' * 60} {digits}" for digits in ("9ed357", "8c6659")]
+    stream = io.StringIO()
+    terminal = Terminal(80, names=("study",))
+    write(stream, ("study",), [[(name,) for name in names]], terminal=terminal)
+    lines = stream.getvalue().splitlines()[2:]
+    assert [line[-6:] for line in lines] == ["9ed357", "8c6659"]
+    assert all(len(line) == 60 and line.startswith("plan ") for line in lines)
+
+
 def test_wider_rows_of_later_blocks_never_leave_the_terminal() -> None:
     blocks = [[("a", 1)], [("b" * 20, 2)], [("c" * 50, 3)]]
     lines = written(("name", "n"), *blocks, width=26).splitlines()

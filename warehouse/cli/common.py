@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from warehouse.cli.display import (
-    HEADLINES,
     chosen_places,
     fitted,
     refuse_choice,
@@ -48,7 +47,7 @@ def put(columns: Sequence[str], blocks: Blocks, form: Format = Format.TABLE) -> 
     if places is not None:
         columns = [columns[place] for place in places]
         blocks = ([[row[place] for place in places] for row in block] for block in blocks)
-    write(sys.stdout, columns, blocks, form, terminal())
+    write(sys.stdout, columns, blocks, form, terminal(columns))
 
 
 def put_for_people(
@@ -87,8 +86,7 @@ def put_for_people(
         columns = [columns[place] for place in telling]
         rows = [[row[place] for place in telling] for row in rows]
     shown, table = for_people(columns, rows, headings)
-    important = [shown[columns.index(name)] for name in HEADLINES if name in columns]
-    write(sys.stdout, shown, [table], form, terminal(important))
+    write(sys.stdout, shown, [table], form, terminal(columns, shown, rows))
 
 
 @dataclass(frozen=True)

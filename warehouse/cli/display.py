@@ -17,15 +17,18 @@ if TYPE_CHECKING:
     from warehouse.show.tables import Terminal
 
 HEADLINES = (
+    *("step_constant", "constant", "fitted_constant_value", "fitted", "is_at_bound", "at_bound"),
     *("rank_by_time", "rank", "published_group", "published_row", "measured_row", "layout"),
     *("measured_step_seconds", "published_step_seconds", "step_seconds", "time_relative_error"),
     *("time_mean_absolute_relative_error", "time_bias", "time_max_absolute_relative_error"),
     *("inside_fraction", "time_median_absolute_relative_error"),
     *("training_seconds", "published_training_seconds", "high_step_seconds", "low_step_seconds"),
     *("lowest_cost_usd", "cost_usd", "basis", "usd_per_gpu_hour"),
-    *("lowest_energy_kwh", "electricity_usd", "lowest_electricity_usd"),
-    *("grid", "kg_co2e", "lowest_kg_co2e"),
-    *("relative_error", "mean_absolute_relative_error", "bias"),
+    *("lowest_energy_kwh", "grid", "kg_co2e", "lowest_kg_co2e"),
+    *("electricity_usd", "lowest_electricity_usd"),
+    *("relative_error", "mean_absolute_relative_error", "bias", "reference"),
+    *("left_out_mean_absolute_relative_error", "left_out_relative_error"),
+    *("fitted_mean_absolute_relative_error", "untuned_mean_absolute_relative_error"),
     *("max_absolute_relative_error", "memory_relative_error"),
     *("memory_mean_absolute_relative_error", "memory_bias"),
     *("study", "num_rows", "num_rows_done", "degree", "degree_value"),
@@ -37,6 +40,27 @@ HEADLINES = (
 )
 """Columns that a narrow terminal keeps, the most important first; the others follow from left to
 right."""
+
+_RANKS = ("rank_by_time", "rank")
+_FIGURES = ("_seconds", "_bytes", "_error")
+_NAMES = ("study",)
+"""Columns of long names that differ at their ends."""
+
+
+def are_figures(columns: Sequence[str], rows: Sequence[Sequence[object]] = ()) -> list[bool]:
+    """Return for each column whether it says how good a row is, not which one it is.
+
+    Parameters
+    ----------
+    rows
+        The values; columns of real numbers are figures.
+    """
+    return [
+        name in _RANKS
+        or name.endswith(_FIGURES)
+        or any(isinstance(row[place], float) for row in rows)
+        for place, name in enumerate(columns)
+    ]
 
 
 @dataclass
@@ -148,6 +172,12 @@ def terminal_width(stream: TextIO | None = None) -> int | None:
     return get_terminal_size(fallback).columns
 
 
+def shown_width() -> int | None:
+    """Return the width that the data of stdout is fitted to, None where nothing is cut."""
+    display = _DISPLAY.get(Display())
+    return None if display.is_wide or display.columns else terminal_width()
+
+
 def fitted(text: str, width: int | None) -> str:
     """Return lines broken between words so that they fit a terminal.
 
@@ -179,13 +209,21 @@ def fitted(text: str, width: int | None) -> str:
     return "\n".join(lines)
 
 
-def terminal(first: Sequence[str] = ()) -> Terminal | None:
-    """Return the terminal that tables are fitted to; None where nothing is cut.
+def terminal(
+    columns: Sequence[str],
+    headings: Sequence[str] | None = None,
+    rows: Sequence[Sequence[object]] = (),
+) -> Terminal | None:
+    """Return the terminal that a table is fitted to; None where nothing is cut.
 
     Parameters
     ----------
-    first
-        Headings of the columns that matter most.
+    columns
+        Names of the columns.
+    headings
+        Their headings in a table for people, where columns matter by `HEADLINES`; None: the names.
+    rows
+        The values, before they are written as people read them.
     """
     from warehouse.show.tables import Terminal
 
@@ -193,4 +231,11 @@ def terminal(first: Sequence[str] = ()) -> Terminal | None:
     if width is None or _DISPLAY.get(Display()).is_wide:
         return None
     has_styles = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return Terminal(width, has_styles, first)
+    shown = columns if headings is None else headings
+    places = {name: place for place, name in enumerate(columns)}
+    first = [] if headings is None else [shown[places[n]] for n in HEADLINES if n in places]
+    figures = [
+        name for name, is_one in zip(shown, are_figures(columns, rows), strict=True) if is_one
+    ]
+    names = [shown[places[name]] for name in _NAMES if name in places]
+    return Terminal(width, has_styles, first, figures, names)

@@ -18,6 +18,7 @@ from warehouse.cli.common import (
     say,
     title_line,
 )
+from warehouse.cli.display import fitted, shown_width
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Accelerator,
@@ -177,7 +178,8 @@ class _Report:
 
     def line(self, text: str) -> None:
         """Print a line; Markdown needs an empty one after it."""
-        sys.stdout.write(text + ("\n\n" if self.form is Format.MARKDOWN else "\n"))
+        width = None if self.form is Format.MARKDOWN else shown_width()
+        sys.stdout.write(fitted(text, width) + ("\n\n" if self.form is Format.MARKDOWN else "\n"))
 
     def gap(self) -> None:
         """Print an empty line before a table."""
@@ -186,6 +188,9 @@ class _Report:
 
     def put_broken(self, found: Diagnosis) -> None:
         self.line(f"excluded by {count(len(found.broken), 'rule')}")
+        if self.form is not Format.MARKDOWN and shown_width() is not None:
+            self.put_rules(found)
+            return
         self.gap()
         rows = [
             (
@@ -197,6 +202,16 @@ class _Report:
             for each in found.broken
         ]
         put(("rule", "broken", "values", "hint"), [rows], self.form)
+
+    def put_rules(self, found: Diagnosis) -> None:
+        """Print each rule in a few lines: a table of sentences is wider than terminals are."""
+        for each in found.broken:
+            self.gap()
+            self.line(each.rule)
+            self.line(f"  {each.column} {each.value} {each.reason}")
+            values = ", ".join(f"{name} {value}" for name, value in each.values.items())
+            self.line(f"  values: {values}")
+            self.line(f"  hint: {each.hint}")
 
     def put_compared(self, found: Diagnosis) -> None:
         from warehouse.show.units import layout_in_words, unless_rounding

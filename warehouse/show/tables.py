@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TextIO
 
-from warehouse.show.values import Blocks, is_numeric, printable, shown
+from warehouse.show.values import Blocks, Row, is_numeric, printable, shown
 
 _CELL_WIDTH = 60
 _GAP = "  "
@@ -25,11 +26,18 @@ class Terminal:
         Whether headings are bold.
     first
         Headings of the columns that matter most; the others follow from left to right.
+    figures
+        Headings of columns that say how good a row is, not which one it is. Columns of real
+        numbers are figures, too.
+    names
+        Headings of columns whose cells are clipped in the middle: their ends tell them apart.
     """
 
     width: int
     has_styles: bool = False
     first: Sequence[str] = ()
+    figures: Collection[str] = ()
+    names: Collection[str] = ()
 
 
 def write_table(
@@ -45,14 +53,24 @@ def write_table(
     most = None if terminal is None else min(_CELL_WIDTH, terminal.width)
     kept: Sequence[int] = range(len(columns))
     align = [False] * len(columns)
+    middle = [terminal is not None and name in terminal.names for name in names]
+    same: Mapping[int, str] = {}
     has_header = False
     for block in blocks:
-        cells = [[_clipped(shown(value), most) for value in row] for row in block]
+        cells = [
+            [
+                _clipped(shown(value), most, in_middle=in_middle)
+                for value, in_middle in zip(row, middle, strict=True)
+            ]
+            for row in block
+        ]
         wider = _widened(widths, cells)
         if not has_header:
             align = [is_numeric(row[place] for row in block) for place in range(len(columns))]
-            if terminal is not None:
-                kept = _fitting(names, wider, terminal)
+            if terminal is not None and _length(wider, kept) > terminal.width:
+                same = _same(cells)
+                figures = _figures(names, block, terminal)
+                kept = _fitting(names, wider, terminal, same, _key(names, cells, terminal, figures))
             _write_header(stream, names, wider, align, kept, terminal)
             has_header = True
             widths = wider
@@ -60,24 +78,107 @@ def write_table(
             widths = wider
         else:
             cells = [
-                [_clipped(cell, width) for cell, width in zip(row, widths, strict=True)]
+                [
+                    _clipped(cell, width, in_middle=in_middle)
+                    for cell, width, in_middle in zip(row, widths, middle, strict=True)
+                ]
                 for row in cells
             ]
+            same = {at: text for at, text in same.items() if all(row[at] == text for row in cells)}
         for row in cells:
             stream.write(_line(row, widths, align, kept))
     if not has_header:
         kept = kept if terminal is None else _fitting(names, widths, terminal)
         _write_header(stream, names, widths, align, kept, terminal)
-    _write_left_out(stream, names, kept, terminal)
+    _write_left_out(stream, names, kept, terminal, same)
 
 
-def _fitting(names: Sequence[str], widths: Sequence[int], terminal: Terminal) -> list[int]:
-    """Return the places of the columns that fit, in the order of the table; one at least."""
+def _fitting(
+    names: Sequence[str],
+    widths: Sequence[int],
+    terminal: Terminal,
+    same: Collection[int] = (),
+    key: Sequence[int] = (),
+) -> list[int]:
+    """Return the places of the columns that fit, in the order of the table; one at least.
+
+    Columns with one value go first, the least important ones before others; then columns that are
+    not needed to tell rows apart. Those of the key go last.
+
+    Parameters
+    ----------
+    same
+        Places of columns that have one value in all rows.
+    key
+        Places of columns that tell the rows apart.
+    """
+    kept = _by_importance(names, terminal)
+    lead = [place for place in kept if place not in same and place not in key][:1]
+    last = {*key, *lead}
+    hidden = [
+        *(place for place in reversed(kept) if place in same),
+        *(place for place in reversed(kept) if place not in same and place not in last),
+        *(place for place in reversed(kept) if place in key),
+    ]
+    removed: list[int] = []
+    for place in hidden:
+        if len(kept) == 1 or _length(widths, kept) <= terminal.width:
+            break
+        kept.remove(place)
+        removed.append(place)
+    for place in reversed(removed):  # room that a wide one left is enough for a narrow one
+        if place in same and _length(widths, [*kept, place]) <= terminal.width:
+            kept.append(place)
+    return sorted(kept)
+
+
+def _by_importance(names: Sequence[str], terminal: Terminal) -> list[int]:
     important = [names.index(name) for name in terminal.first if name in names]
-    order = list(dict.fromkeys([*important, *range(len(names))]))
-    while len(order) > 1 and _length(widths, order) > terminal.width:
-        order.pop()
-    return sorted(order)
+    return list(dict.fromkeys([*important, *range(len(names))]))
+
+
+def _same(cells: Sequence[Sequence[str]]) -> dict[int, str]:
+    """Return the one value of each column that has no other, if there are rows to compare."""
+    if len(cells) < 2:
+        return {}
+    columns = enumerate(zip(*cells, strict=True))
+    return {place: column[0] for place, column in columns if len(set(column)) == 1}
+
+
+def _figures(names: Sequence[str], block: Sequence[Row], terminal: Terminal) -> set[int]:
+    """Return the places of the columns that do not say which row it is."""
+    real = {
+        place
+        for place, column in enumerate(zip(*block, strict=True))
+        if any(isinstance(value, float | Decimal) for value in column)
+    }
+    return real | {place for place, name in enumerate(names) if name in terminal.figures}
+
+
+def _key(
+    names: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    terminal: Terminal,
+    figures: Collection[int],
+) -> list[int]:
+    """Return the fewest columns that tell rows apart as well as all that are not figures."""
+    columns = list(zip(*cells, strict=True))
+
+    def told_apart(places: Iterable[int]) -> int:
+        chosen = [columns[place] for place in places]
+        return len(set(zip(*chosen, strict=True))) if chosen else 1
+
+    key: list[int] = []
+    found = 1
+    for place in _by_importance(names, terminal):
+        if place not in figures and columns and (number := told_apart([*key, place])) > found:
+            key.append(place)
+            found = number
+    for place in reversed(key.copy()):
+        others = [other for other in key if other != place]
+        if told_apart(others) == found:
+            key = others
+    return key
 
 
 def _length(widths: Sequence[int], kept: Sequence[int]) -> int:
@@ -110,15 +211,24 @@ def _write_header(
 
 
 def _write_left_out(
-    stream: TextIO, names: Sequence[str], kept: Sequence[int], terminal: Terminal | None
+    stream: TextIO,
+    names: Sequence[str],
+    kept: Sequence[int],
+    terminal: Terminal | None,
+    same: Mapping[int, str],
 ) -> None:
-    """Name the columns that a terminal does not show."""
-    left_out = [name for place, name in enumerate(names) if place not in set(kept)]
+    """Name the columns that a terminal does not show, with the value of those that have one."""
+    left_out = [place for place in range(len(names)) if place not in set(kept)]
     if terminal is None or not left_out:
         return
     from textwrap import wrap
 
-    text = f"not shown: {', '.join(left_out)} (--wide shows all, --columns chooses)"
+    alike = ", ".join(
+        f"{names[place]} {same[place] or 'none'}" for place in left_out if place in same
+    )
+    differ = ", ".join(names[place] for place in left_out if place not in same)
+    parts = [differ, f"the same in all rows: {alike}" if alike else ""]
+    text = f"not shown: {'; '.join(filter(None, parts))} (--wide shows all, --columns chooses)"
     for line in wrap(text, terminal.width, break_on_hyphens=False):
         stream.write(f"{line}\n")
 
@@ -135,9 +245,12 @@ def _padded(text: str, width: int, *, to_right: bool) -> str:
     return blanks + text if to_right else text + blanks
 
 
-def _clipped(text: str, width: int | None) -> str:
+def _clipped(text: str, width: int | None, *, in_middle: bool = False) -> str:
     if width is None or _width(text) <= width:
         return text
+    if text.isascii() and in_middle and width > 2:
+        end = width // 3
+        return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
     if text.isascii():
         return text[: width - 1] + "…"
     from rich.cells import set_cell_size
