@@ -163,7 +163,7 @@ def test_an_unknown_name_is_refused_before_anything_is_written(
     assert "`--drop` team: no measurements of that name" in err
     assert "hint: known: teamC" in err
     code, _, err = warehouse("drop", "measure team", "--db", database)
-    assert (code, "hint: known: measure teamC" in err) == (3, True)
+    assert (code, "hint: did you mean measure teamC?" in err) == (3, True)
     assert database.read_bytes() == before
 
 

@@ -191,8 +191,13 @@ def test_a_question_of_a_plan_goes_by_its_digits(
     assert (code, err) == (
         3,
         f'error: `study` "{digits}": 2 stored studies go by it\n'
-        f"hint: give the whole name: {name}; plan {digits}\n",
+        f"hint: give the whole name:\n    {name}\n    plan {digits}\n",
     )
+    for command in ("status", "drop"):
+        code, _, err = warehouse(command, "nothing alike", "--db", path)
+        assert code == 3
+        assert "the six digits at the end of a plan's name are enough" in err
+        assert f"    {name}" in err.splitlines()  # a line each: names have commas
     assert "dropped plan " in warehouse("drop", f"plan {digits}", "--db", path)[2]
     assert "dropped plan " in warehouse("drop", digits, "--db", path)[2]
     assert warehouse("status", digits, "--db", path)[0] == 3

@@ -179,7 +179,9 @@ def test_a_constant_keeps_to_the_range_of_its_sources_and_may_leave_it_when_told
     found = calibrated(known, "gemm_efficiency", rows=range(3))
     assert found.fit.values.tolist() == [0.8]
     assert found.fit.is_at_bound(0)
-    assert found.notes == ("gemm_efficiency ended at its bound 0.8",)
+    [note] = found.notes
+    assert note.startswith("gemm_efficiency ended at its bound 0.8: the end of the range")
+    assert "--beyond-range" in note
     wide = calibrated(known, "gemm_efficiency", rows=range(3), wide=True)
     assert wide.fit.values == pytest.approx([0.6], rel=1e-3)
     assert not wide.fit.is_at_bound(0)

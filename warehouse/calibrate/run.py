@@ -132,7 +132,7 @@ def run_calibration(
     steps = _steps(estimator, frame, catalog, source.name)
     parameters = find_parameters(asked, steps, catalog, wide=wide)
     fit = calibrate(steps, parameters)
-    notes = _notes(fit, asked, num_foreign)
+    notes = _notes(fit, asked, num_foreign, wide=wide)
     profile = fit.profile("", estimator)
     others: list[Other] = []
     rest = [
@@ -207,7 +207,7 @@ def _others(
     return found
 
 
-def _notes(fit: Fit, asked: Sequence[str], num_foreign: int) -> tuple[str, ...]:
+def _notes(fit: Fit, asked: Sequence[str], num_foreign: int, *, wide: bool) -> tuple[str, ...]:
     notes = []
     if num_foreign:
         notes.append(
@@ -225,5 +225,15 @@ def _notes(fit: Fit, asked: Sequence[str], num_foreign: int) -> tuple[str, ...]:
             kinds = " and ".join(name.partition("_")[0] for name in each.places)
             notes.append(f"{EXPOSED}: {share:.1%} of the {kinds} collectives cannot be hidden")
         if fit.is_at_bound(place):
-            notes.append(f"{each.name} ended at its bound {fit.values[place]:g}")
+            notes.append(f"{each.name} ended at its bound {fit.values[place]:g}: {_further(wide)}")
     return tuple(notes)
+
+
+def _further(wide: bool) -> str:
+    """Return what a value at a bound means, and what to do."""
+    if wide:
+        return "the limit of its column; fit another constant, or check the rows"
+    return (
+        "the end of the range of its sources, which these rows would leave; fit another constant "
+        "as well (--fit), or --beyond-range lets it go on, to the limit of its column"
+    )

@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -25,7 +26,7 @@ from warehouse.cli.options import (
 from warehouse.show.formats import Format, count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from estimators.contract import Estimator
     from warehouse.calibrate.kernels import KernelCalibration
@@ -52,6 +53,9 @@ _ROWS = (
     *("untuned_relative_error", "fitted_relative_error", "left_out_relative_error"),
 )
 
+
+_OWN_HEADINGS = {"published_row": "measured row", "published_step_seconds": "measured step s"}
+"""Headings of runs of a user's own, which nobody published."""
 
 DEFAULT_FIT = "product_rate_factor,exposed_communication"
 
@@ -342,7 +346,9 @@ def _put(found: Calibration, name: str | None, output: Output) -> None:
         "Error of the step's time; left out: each row by constants fitted to the others",
         error_records(found),
     )
-    put("Row by row", [{key: one[key] for key in _ROWS} for one in row_records(found)])
+    is_own = Path(found.reference).suffix in (".csv", ".parquet")
+    rows = [{key: one[key] for key in _ROWS} for one in row_records(found)]
+    put("Row by row", rows, _OWN_HEADINGS if is_own else {})
     for one in others:
         one["reference"] += "" if one.pop("is_own_framework") else ", other programs"
     if not any(one["num_refused"] for one in others):
@@ -351,12 +357,21 @@ def _put(found: Calibration, name: str | None, output: Output) -> None:
         put("Published steps that had no part in the fit", others)
 
 
-def _section(form: Format, heading: str, records: Sequence[dict[str, Any]]) -> None:
+def _section(
+    form: Format,
+    heading: str,
+    records: Sequence[dict[str, Any]],
+    headings: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     mark = "## " if form is Format.MARKDOWN else ""
     sys.stdout.write(f"\n{mark}{heading}\n\n")
-    _table(records, form)
+    _table(records, form, headings)
 
 
-def _table(records: Sequence[dict[str, Any]], form: Format) -> None:
+def _table(
+    records: Sequence[dict[str, Any]],
+    form: Format,
+    headings: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     columns = tuple(records[0])
-    put_for_people(columns, [list(one.values()) for one in records], form)
+    put_for_people(columns, [list(one.values()) for one in records], form, headings=headings)

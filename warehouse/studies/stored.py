@@ -13,6 +13,16 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 
+PLAN = "plan "
+"""How the names of questions of `plan` begin."""
+
+NEAR = 3
+"""Names that the refusal of an unknown name offers."""
+
+SHOWN = 8
+"""Names that it lists where none is near."""
+
+
 def study_meant(asked: str, names: Sequence[str], option: str = "study") -> str | None:
     """Return the study that a name means; None if there is none.
 
@@ -27,12 +37,12 @@ def study_meant(asked: str, names: Sequence[str], option: str = "study") -> str 
     if asked in names:
         return asked
     found = [name for name in names if folded(name) == folded(asked)] or [
-        name for name in names if name.startswith("plan ") and name.split()[-1] == asked.lower()
+        name for name in names if name.startswith(PLAN) and name.split()[-1] == asked.lower()
     ]
     if len(found) > 1:
         raise InputError(
             f'`{option}` "{asked}": {len(found)} stored studies go by it',
-            f"give the whole name: {'; '.join(found)}",
+            "give the whole name:" + _listed(found),
         )
     return found[0] if found else None
 
@@ -50,13 +60,33 @@ def stored_study(connection: DuckDBPyConnection, asked: str, option: str = "stud
     InputError
         If there is none, or several; the hint has the nearest names, or all.
     """
-    from difflib import get_close_matches
-
     rows = connection.execute("select study from study order by study").fetchall()
     names = [name for (name,) in rows]
     found = study_meant(asked, names, option)
     if found is None:
-        near = did_you_mean(get_close_matches(asked, names, n=3, cutoff=0.6))
-        known = f"stored: {'; '.join(names[:20]) or 'none'}{'; ...' if len(names) > 20 else ''}"
-        raise InputError(f'`{option}` "{asked}": no study of that name is stored', near or known)
+        raise InputError(
+            f'`{option}` "{asked}": no study of that name is stored', nearest_in_words(asked, names)
+        )
     return found
+
+
+def nearest_in_words(asked: str, names: Sequence[str]) -> str:
+    """Return at most three names that are near, or that contain the text; else a few, by line."""
+    from difflib import get_close_matches
+
+    within = [name for name in names if folded(asked) and folded(asked) in folded(name)]
+    near = get_close_matches(asked, names, n=NEAR, cutoff=0.6) or within[:NEAR]
+    has_plan = any(name.startswith(PLAN) for name in near or names)
+    digits = "the six digits at the end of a plan's name are enough; " if has_plan else ""
+    if len(near) == 1 and not has_plan:
+        return did_you_mean(near)
+    if near:
+        return f"{digits}did you mean one of these?{_listed(near)}"
+    more = f"\n    and {len(names) - SHOWN:,} more: `warehouse status` lists all"
+    listed = _listed(names[:SHOWN]) + (more if len(names) > SHOWN else "")
+    return f"{digits}stored:{listed}" if names else "no study is stored"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names, each on its own line: they have commas and spaces."""
+    return "".join(f"\n    {name}" for name in names)

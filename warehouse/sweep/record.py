@@ -19,7 +19,7 @@ from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.sink import delete_cells, registered, store_cells, transaction
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import DEFAULT
-from warehouse.studies.stored import study_meant
+from warehouse.studies.stored import nearest_in_words, study_meant
 from warehouse.studies.study import Study
 
 if TYPE_CHECKING:
@@ -215,12 +215,11 @@ def _refuse_to_drop(connection: duckdb.DuckDBPyConnection, name: str, database: 
         row[0] for row in connection.execute("select reference from measurement").fetchall()
     ]
     if name not in studies:
-        known = ", ".join(sorted(studies)) or "none is stored"
-        hint = f"known: {known}"
+        hint = nearest_in_words(name, sorted(studies))
         if name in measured:
             hint = f"it names measurements: `warehouse measure --drop {shlex.quote(name)}`"
         if (free := free_bytes(connection)) >= MIN_FREE_BYTES:  # of a drop that was killed
-            hint += f". {free / 1e6:,.1f} MB of the file are free: `warehouse compact` shrinks it"
+            hint += f"\n{free / 1e6:,.1f} MB of the file are free: `warehouse compact` shrinks it"
         raise InputError(f'`study` "{name}" is not in {database}', hint)
     needing = _measurements_needing(connection, name)
     if needing:
