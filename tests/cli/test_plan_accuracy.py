@@ -31,6 +31,14 @@ from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
 from warehouse.evaluate.one import show_configuration
 from warehouse.evaluate.space import cells_of_problem, evaluated
 from warehouse.plan import queries
+from warehouse.plan.accuracy import (
+    SAFE,
+    memory_factor,
+    own_memory_bias,
+    room_probability,
+    spare_wanted,
+)
+from warehouse.plan.errors import Errors
 from warehouse.plan.evaluated_errors import measured_errors
 from warehouse.plan.queries import QueryCache
 from warehouse.plan.question import PlanRequest, RunLimits, resolve
@@ -285,6 +293,42 @@ def test_memory_that_was_measured_tells_its_error(
         "memory on 2 runs of ours (+: too large): mean |error| 17.5 %, max 25.0 %, bias +7.5 %"
     ) in report
     assert "no published figure" not in report
+    # the runs are on the plan's accelerator: its memory follows with their bias
+    assert found["own_memory_bias"] == pytest.approx((0.25 - 0.1) / 2)
+    memory = found["layouts"][0]["memory_bytes"] / 1e9
+    assert f", {memory / 1.075:.1f} GB with the bias of your runs (+7.5 %); " in report
+
+
+def own_errors(*own: tuple[int, float | None]) -> Errors:
+    lines = [{"num_memory_rows": number, "memory_bias": bias} for number, bias in own]
+    return Errors(steps=[], is_stored=False, memory=[], own_runs=lines, note="")
+
+
+def test_own_runs_that_needed_more_memory_make_the_plan_more_careful() -> None:
+    run = resolve(PlanRequest("training_step", MODEL, "H100", 1e12, num_gpus=8))
+    layout = {"memory_bytes": 70e9, "hbm_bytes": 85e9}
+
+    def careful(*own: tuple[int, float | None]) -> tuple[float | None, float, float]:
+        errors = own_errors(*own)
+        factor = memory_factor(run, errors)
+        room, spare = room_probability(run, layout, factor), spare_wanted(run, layout, factor)
+        assert room is not None
+        assert spare is not None
+        return own_memory_bias(errors), room, spare
+
+    none, room, spare = careful((0, None))
+    assert none is None
+    bias, less_room, more_spare = careful((1, -0.25), (3, -0.05))
+    assert bias == pytest.approx(-0.1)
+    assert less_room < room
+    # the mean error of the published rows, -2 %, is no longer counted
+    assert more_spare == pytest.approx(1 - (1 - spare) * 0.9 * np.exp(-0.02))
+    # a layout that leaves it is as likely to fit as a safe one
+    factor = memory_factor(run, own_errors((1, -0.1)))
+    just = {"memory_bytes": (1 - more_spare) * 85e9, "hbm_bytes": 85e9}
+    assert room_probability(run, just, factor) == pytest.approx(SAFE)
+    # runs that needed less change nothing
+    assert careful((2, 0.3))[1:] == (room, spare)
 
 
 def test_own_runs_are_no_published_steps(

@@ -65,7 +65,13 @@ def summary_lines(answer: PlanAnswer) -> list[str]:
     if best["memory_bytes"] is not None and best["hbm_bytes"] is not None:
         used, room = best["memory_bytes"] / 1e9, best["hbm_bytes"] / 1e9
         likely_to_fit = _likely_to_fit(answer.uncertainty.room)
-        lines.append(_line("memory", f"{used:.1f} of {room:.1f} GB a GPU{likely_to_fit}"))
+        bias = answer.uncertainty.own_memory_bias
+        own = (
+            ""
+            if bias is None
+            else f", {used / (1 + bias):.1f} GB with the bias of your runs ({100 * bias:+.1f} %)"
+        )
+        lines.append(_line("memory", f"{used:.1f} of {room:.1f} GB a GPU{own}{likely_to_fit}"))
     if answer.surer is not None:
         lines.append(_line("surer", _surer(answer, answer.surer)))
     if answer.spare_wanted is not None:
@@ -230,7 +236,7 @@ def _safer(answer: PlanAnswer, spare: float) -> str:
         least = f"is {percent_in_words(SAFE)} likely to fit" if is_known else f"leaves {free}"
         return f"no layout on {answer.num_gpus:,} GPUs {least}"
     slower = 100 * (safer["step_seconds"] / answer.best["step_seconds"] - 1)
-    own = room_probability(answer.run, safer)
+    own = room_probability(answer.run, safer, answer.uncertainty.memory_factor)
     how = f"at least {free}" if own is None else f"{percent_in_words(own)} likely to fit"
     return (
         f"{run_time_in_words(safer['training_seconds'])} ({slower:+.1f} %), "

@@ -9,17 +9,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from estimators.accelerators import product_of
-from estimators.interval import ENDS, STEP, fit_probability, has_interval, memory_that_fits
+from estimators.interval import (
+    ENDS,
+    STEP,
+    fit_probability,
+    has_interval,
+    interval_term,
+    memory_that_fits,
+)
 from warehouse.ask.explain import explain
 from warehouse.database.cached import cached
 from warehouse.evaluate.inputs import evaluate_intervals, evaluate_rows, resolve_rows
 from warehouse.evaluate.one import show_configuration
-from warehouse.plan.errors import known_errors, memory_errors, own_run_errors, stored_errors
+from warehouse.plan.errors import memory_errors, own_run_errors, stored_errors
 from warehouse.plan.track_record import track_record
 
 if TYPE_CHECKING:
     from estimators.contract import Catalog
     from warehouse.ask.explain import Explanation
+    from warehouse.plan.errors import Errors
     from warehouse.plan.queries import QueryCache
     from warehouse.plan.question import TrainingRun
     from warehouse.plan.track_record import TrackRecord
@@ -41,6 +49,11 @@ class Uncertainty:
 
     Attributes
     ----------
+    own_memory_bias
+        Mean relative error of the memory on the user's own runs on this accelerator; None where
+        none has a memory.
+    memory_factor
+        Factor of the estimated memory that `room` and a safer layout count with; at least 1.
     room
         Probability that a GPU has room for what the layout needs; None where errors of the memory
         are not known.
@@ -68,6 +81,8 @@ class Uncertainty:
         Parts and sensitivities of the step; None where `likely` is.
     """
 
+    own_memory_bias: float | None
+    memory_factor: float
     room: float | None
     likely: tuple[float, float] | None
     extreme: tuple[float, float] | None
@@ -82,7 +97,9 @@ class Uncertainty:
     explanation: Explanation | None
 
 
-def uncertainty(run: TrainingRun, ask: QueryCache, layout: Line, num_gpus: int) -> Uncertainty:
+def uncertainty(
+    run: TrainingRun, ask: QueryCache, layout: Line, num_gpus: int, errors: Errors
+) -> Uncertainty:
     """Return how far the estimate of a layout may be off."""
     catalog = run.catalog
     likely = extreme = found = None
@@ -99,13 +116,15 @@ def uncertainty(run: TrainingRun, ask: QueryCache, layout: Line, num_gpus: int) 
             found = explain(shown, catalog)
             likely, extreme = found.likely, found.extreme
     asked = {"accuracy": stored_errors(run), "memory_accuracy": memory_errors(run)}
-    errors = known_errors(run, ask)
     if errors.own_runs:
         asked["own_runs"] = own_run_errors(run)
     if not errors.is_stored:
         del asked["accuracy"]
-    room = room_probability(run, layout)
+    factor = memory_factor(run, errors)
+    room = room_probability(run, layout, factor)
     return Uncertainty(
+        own_memory_bias(errors),
+        factor,
         room,
         likely,
         extreme,
@@ -121,26 +140,54 @@ def uncertainty(run: TrainingRun, ask: QueryCache, layout: Line, num_gpus: int) 
     )
 
 
-def room_probability(run: TrainingRun, layout: Line) -> float | None:
+def own_memory_bias(errors: Errors) -> float | None:
+    """Return the mean relative error of the memory on own runs on the plan's accelerator."""
+    known = [
+        (line["num_memory_rows"], line["memory_bias"])
+        for line in errors.own_runs
+        if line["num_memory_rows"]
+    ]
+    rows = sum(number for number, _ in known)
+    return sum(number * bias for number, bias in known) / rows if rows else None
+
+
+def memory_factor(run: TrainingRun, errors: Errors) -> float:
+    """Return the factor of the estimated memory that its room is counted with.
+
+    The bias on own runs takes the place of that on published rows. It is 1 where own runs needed
+    less: few runs are no reason for less care.
+    """
+    bias = own_memory_bias(errors)
+    if bias is None:
+        return 1.0
+    mean = interval_term(run.catalog, "memory_error")[0] if _knows_room(run) else 0.0
+    return max(float(np.exp(-mean)) / (1 + bias), 1.0)
+
+
+def room_probability(run: TrainingRun, layout: Line, factor: float) -> float | None:
     """Return the probability that a GPU has room for a layout; None where it is not known."""
     if not _knows_room(run):
         return None
-    memory_bytes = np.array([float(layout["memory_bytes"])])
+    memory_bytes = np.array([factor * float(layout["memory_bytes"])])
     return float(fit_probability(memory_bytes, float(layout["hbm_bytes"]), run.catalog)[0])
 
 
-def spare_wanted(run: TrainingRun, layout: Line) -> float | None:
+def spare_wanted(run: TrainingRun, layout: Line, factor: float) -> float | None:
     """Return the share of the memory that a layout should leave free; None where none is known.
 
     With it, a GPU has room with a probability of `SAFE`. `ASSUMED_SPARE` takes its place where the
     errors of the memory are not known.
+
+    Parameters
+    ----------
+    factor
+        That of `memory_factor`.
     """
     capacity = layout["hbm_bytes"]
     if layout["memory_bytes"] is None or capacity is None:
         return None
-    if not _knows_room(run):
-        return ASSUMED_SPARE
-    return max(1 - memory_that_fits(SAFE, 1.0, run.catalog), 0.0)
+    used = memory_that_fits(SAFE, 1.0, run.catalog) if _knows_room(run) else 1 - ASSUMED_SPARE
+    return max(1 - used / factor, 0.0)
 
 
 def _knows_room(run: TrainingRun) -> bool:

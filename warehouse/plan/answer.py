@@ -11,12 +11,14 @@ from estimators.interval import ENDS, STEP
 from warehouse.plan import queries
 from warehouse.plan.accuracy import (
     Uncertainty,
+    memory_factor,
     slow_times,
     spare_wanted,
     uncertainty,
     with_intervals,
 )
 from warehouse.plan.compare import best_counts, compare_counts, why_no_layout_fits
+from warehouse.plan.errors import known_errors
 from warehouse.show.units import layout_in_words
 
 if TYPE_CHECKING:
@@ -141,6 +143,8 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
     num_gpus = run.request.num_gpus or int(kept[0]["num_gpus"])
     problem = last.problems[num_gpus]
     problems, wanted = list(last.problems.values()), max(top, 2)
+    errors = known_errors(run, ask)
+    factor = memory_factor(run, errors)
     with ask.fastest_of(run, problems):
         asked = {
             "layouts": queries.best_layouts(run, problem, wanted),
@@ -160,14 +164,14 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
                 for line in found["counts"]
             ]
         slowest = queries.slowest_needed(
-            run, ask, problem, wanted, lambda layout: _spare_lacking(run, layout)
+            run, ask, problem, wanted, lambda layout: _spare_lacking(run, layout, factor)
         )
     with ask.layouts_of(run, problem, slowest):
         found["layouts"] = ask(asked["layouts"])
         best = found["layouts"][0]
         asked["other_kind"] = queries.best_layouts(run, problem, 1, unlike=best)
         found["other_kind"] = ask(asked["other_kind"])
-        spare = _spare_lacking(run, best)
+        spare = _spare_lacking(run, best, factor)
         if spare is not None:
             asked["safer"] = queries.best_layouts(run, problem, 1, spare)
             found["safer"] = ask(asked["safer"])
@@ -177,7 +181,7 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
     groups = [found.get(name, []) for name in ("layouts", "other_kind", "safer")]
     lines = iter(with_intervals(run, [*chain(*groups)], num_gpus))
     layouts, other_kind, safer = (list(islice(lines, len(group))) for group in groups)
-    sure = uncertainty(run, ask, best, num_gpus)
+    sure = uncertainty(run, ask, best, num_gpus, errors)
     return PlanAnswer(
         run,
         num_gpus,
@@ -203,9 +207,9 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
     )
 
 
-def _spare_lacking(run: TrainingRun, layout: Line) -> float | None:
+def _spare_lacking(run: TrainingRun, layout: Line, factor: float) -> float | None:
     """Return the share of the memory that a layout should leave free; None where it does."""
-    spare = spare_wanted(run, layout)
+    spare = spare_wanted(run, layout, factor)
     if spare is not None and layout["headroom_bytes"] >= spare * layout["hbm_bytes"]:
         return None
     return spare

@@ -43,7 +43,8 @@ def document(answer: PlanAnswer, top: int) -> dict[str, Any]:
             "other_kind": answer.other_kind,
             "surer": answer.surer,
             "safer": answer.safer,
-            "safer_room_probability": answer.safer and room_probability(run, answer.safer),
+            "safer_room_probability": answer.safer
+            and room_probability(run, answer.safer, sure.memory_factor),
             "costs": list(answer.costs),
             "energies": list(answer.energies),
             "published_runs": list(answer.published_runs),
@@ -57,6 +58,7 @@ def document(answer: PlanAnswer, top: int) -> dict[str, Any]:
             "own_runs": list(sure.own_runs),
             "track_record": None if sure.record is None else vars(sure.record),
             "room_probability": sure.room,
+            "own_memory_bias": sure.own_memory_bias,
             "memory_errors": list(sure.memory),
             "errors_note": sure.note or None,
             "queries": dict(answer.queries),

@@ -166,8 +166,10 @@ def own_run_errors(run: TrainingRun) -> str:
 
     The runs are compared with the estimates of the plan's profile, where these are stored; else
     with those of the published constants. A profile is fitted to a run if a row that it was fitted
-    to has the run's name and time.
+    to has the run's name and time. The bias of the memory is that of runs on the plan's
+    accelerator.
     """
+    product = product_of(run.catalog, run.problem["accelerator"])
     profile = str(run.problem.get("profile") or DEFAULT)
     return f"""\
 with compared as (
@@ -189,6 +191,10 @@ select
     avg(abs(compared.time_relative_error)) as time_mean_absolute_relative_error,
     max(abs(compared.time_relative_error)) as time_max_absolute_relative_error,
     avg(compared.time_relative_error) as time_bias,
+    count(compared.memory_relative_error)
+        filter (where compared.accelerator = {literal(str(product))}) as num_memory_rows,
+    avg(compared.memory_relative_error)
+        filter (where compared.accelerator = {literal(str(product))}) as memory_bias,
     count(fitted.published_row) as num_fitted_rows
 from compared
 left join calibration_row as fitted
