@@ -16,6 +16,7 @@ from warehouse.errors import InputError
 from warehouse.plan.compare import Comparison, best_counts, better_batch, no_faster_counts
 from warehouse.plan.queries import GpuRates
 from warehouse.plan.question import PlanRequest, RunLimits, TrainingRun, resolve
+from warehouse.plan.search import has_many_layouts
 
 pytestmark = pytest.mark.usefixtures("same_answers")
 
@@ -154,3 +155,22 @@ def test_held_columns_have_slow_ends_within_limits_too(
     ends = {line["num_gpus"]: line["slow_training_seconds"] for line in plan["counts"]}
     assert ends[plan["num_gpus"]] == pytest.approx(plan["likely_training_seconds"][1])
     assert None not in ends.values()
+
+
+def test_counts_that_a_hint_names_have_factors_of_batch_or_layers() -> None:
+    run = run_within(512, days=60)  # 24 layers
+    assert run.problem["num_layers"] == 24
+    counts = (8, 384, 496, 480, 504, 512, 576, 768)
+    assert [n for n in counts if has_many_layouts(run, n)] == [8, 384, 512, 768]
+    # five and seven divide this batch
+    wider = run_within(35 * 16, days=60)
+    assert [n for n in counts if has_many_layouts(wider, n)] == [8, 384, 480, 512, 768]
+
+
+def test_a_count_without_a_layout_is_followed_by_counts_with_many(
+    warehouse: Command, database: Path
+) -> None:
+    asked = ("--model", "gpt3_175B", "--accelerator", "H100 SXM 80GB", "--tokens", 1e12)
+    code, out, err = warehouse("plan", *asked, "--batch", 512, "--gpus", 500, "--db", database)
+    assert (code != 0, out) == (True, "")
+    assert "hint: ask for 384 or 512, or for another --batch" in err

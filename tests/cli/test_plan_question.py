@@ -200,7 +200,7 @@ def test_a_wrong_pair_is_refused(
     ("gpus", "told", "hint"),
     [
         # a prime beyond the heads, layers and sequences of the batch
-        (1009, "`--gpus` 1,009: gpt3_1.3B has no layout", "ask for 960 or 1,024"),
+        (1009, "`--gpus` 1,009: gpt3_1.3B has no layout", "ask for 768 or 1,024"),
         (100_000_000, "`--gpus` 100,000,000: gpt3_1.3B has no layout", "or for another --batch"),
     ],
 )

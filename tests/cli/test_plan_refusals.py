@@ -34,7 +34,7 @@ def test_a_count_without_any_layout_names_its_neighbours(refusal: Refusal) -> No
     code, error = refusal(*QUESTION, "--gpus", 1009)
     assert code == 3
     assert "gpt3_1.3B has no layout on this count" in error
-    assert "hint: ask for 960 or 1,024, or" in error
+    assert "hint: ask for 768 or 1,024, or" in error
 
 
 @pytest.mark.parametrize(
@@ -180,5 +180,8 @@ def test_a_database_that_another_process_writes_to_is_told(
         done = program(*("plan", *QUESTION, "--gpus", 8, "--wait", 0, "--db", planned_database))
         assert done.returncode == 5
         assert f"is in use by process {holder.pid}" in done.stderr
+        # plan writes, and has no such option
+        assert "--wait SECONDS" in done.stderr
+        assert "--snapshot" not in done.stderr
     finally:
         holder.communicate("")

@@ -56,6 +56,11 @@ def test_the_answer_comes_before_the_tables_and_has_their_figures(
         f"{on_demand['cost_usd']:,.0f} USD at {on_demand['usd_per_gpu_hour']:.2f} USD per GPU-hour "
         f"(on demand, {on_demand['year']})"
     )
+    energy = found["energies"][0]
+    assert lines["energy"] == (
+        f"{energy['energy_kwh'] / 1e3:.2g} MWh, {energy['power_watts'] / 1e6:.2g} MW, PUE "
+        f"{energy['pue']:.3g} included"
+    )
     assert lines["memory"].startswith(f"{best['memory_bytes'] / 1e9:.1f} of ")
 
 
@@ -183,7 +188,9 @@ def test_each_price_and_grid_that_is_given_has_its_figure(
         f"{price * hours:,.0f} USD at {price:.2f} USD per GPU-hour (given)" for price in (2, 4)
     )
     assert re.fullmatch(
-        r"[\d.]+ MWh; [\d.]+ t CO2e on grid France; [\d.]+ t CO2e on grid given", lines["energy"]
+        r"[\d.]+ MWh, [\d.]+ MW, PUE [\d.]+ included; [\d.]+ t CO2e on grid France; "
+        r"[\d.]+ t CO2e on grid given",
+        lines["energy"],
     )
     # two figures, of a year and of none: they are named with both
     both = warehouse("plan", *QUESTION, "--gpus", 8, *given, "--carbon", "texas", "--db", database)

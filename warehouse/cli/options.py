@@ -561,7 +561,10 @@ def _access(opened: Opened | None, wait: float | None, *, snapshot: bool) -> Acc
     from warehouse.cli.common import say
 
     writes = opened is not None and opened.writes
-    return access_for(wait, writes=writes, snapshot=snapshot, say=say)
+    may_be_snapshot = opened is None or opened.may_be_snapshot
+    return access_for(
+        wait, writes=writes, snapshot=snapshot, may_be_snapshot=may_be_snapshot, say=say
+    )
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:

@@ -299,7 +299,11 @@ def _energies(answer: PlanAnswer) -> list[str]:
     known = [line for line in answer.energies if line["energy_kwh"]]
     if not known:
         return ["no published power of the accelerator: give it with --watts"]
-    found = [f"{_amount(known[0]['energy_kwh'] / 1e3)} MWh"]
+    first = known[0]
+    found = [
+        f"{_amount(first['energy_kwh'] / 1e3)} MWh, {_amount(first['power_watts'] / 1e6)} MW, PUE "
+        f"{first['pue']:.3g} included"
+    ]
     if answer.run.terms.carbons:
         found += [
             f"{_amount(line['kg_co2e'] / 1e3)} t CO2e on grid {line['grid']}" for line in known

@@ -31,6 +31,8 @@ class Access:
         Time to wait for a lock of another process, to write and to read.
     snapshot
         Whether a reader takes the last published snapshot while a sweep has the database.
+    may_be_snapshot
+        Whether the user could have asked for that: a hint names the option only then.
     say
         Called with a line for the user: that a lock is waited for, a snapshot is read, or an old
         database is brought up to date.
@@ -42,6 +44,7 @@ class Access:
     write_seconds: float = 0.0
     read_seconds: float = 0.0
     snapshot: bool = False
+    may_be_snapshot: bool = True
     say: Callable[[str], None] = _say_nothing
     upgrades: bool = True
 
@@ -70,6 +73,7 @@ def access_for(
     *,
     writes: bool,
     snapshot: bool = False,
+    may_be_snapshot: bool = True,
     say: Callable[[str], None] = _say_nothing,
 ) -> Access:
     """Return the access of a command or method.
@@ -80,7 +84,9 @@ def access_for(
         Seconds to wait for a lock; None: those of a writer to write, none to read.
     writes
         Whether it may write. It then waits as a writer where it only reads, too.
+    snapshot, may_be_snapshot, say
+        As `Access` has them.
     """
     to_write = WRITER_SECONDS if wait is None else wait
     to_read = to_write if writes else wait or 0.0
-    return Access(to_write, to_read, snapshot, say)
+    return Access(to_write, to_read, snapshot, may_be_snapshot, say)

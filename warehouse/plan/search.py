@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 _TRIED_NEXT = 32
 """Counts that are tried on each side of one without a layout, some milliseconds each."""
 
+_SMALL_FACTORS = (3, 5, 7)
+"""Odd prime factors of counts that a hint names."""
+
 Line = Mapping[str, Any]
 
 _ALL_STORED = "all of them are stored already"
@@ -344,7 +347,23 @@ def _next_with_layouts(run: TrainingRun, num_gpus: int, *, above: bool) -> int |
         sold = multiples(*ends, unit)
     smaller = (2**n for n in range((num_gpus // 2).bit_length(), -1, -1))
     nearest = sold if above else [*sold[::-1], *smaller]
-    return next((n for n in nearest if n != num_gpus and _has_layouts(run, n)), None)
+    # a count with few layouts is no advice, unless there is no other
+    ordered = sorted(nearest, key=lambda n: not has_many_layouts(run, n))
+    return next((n for n in ordered if n != num_gpus and _has_layouts(run, n)), None)
+
+
+def has_many_layouts(run: TrainingRun, num_gpus: int) -> bool:
+    """Return whether a count has small factors alone, and odd ones that batch or layers have.
+
+    Other odd factors leave few layouts, which are slow: 496 GPUs are 16 x 31.
+    """
+    odd = num_gpus // (num_gpus & -num_gpus)
+    if run.batch * int(run.problem.get("num_layers") or 1) % odd:
+        return False
+    for factor in _SMALL_FACTORS:
+        while odd % factor == 0:
+            odd //= factor
+    return odd == 1
 
 
 def _no_layout(run: TrainingRun, num_gpus: int) -> InputError:
