@@ -150,3 +150,12 @@ def test_what_is_wrong_is_refused(warehouse: Command) -> None:
     assert "given twice" in err
     code, out, err = warehouse("explain", "model=llama3_70B", "tensor_parallel=7")
     assert (code, out) == (3, "")
+
+
+def test_a_batch_that_nobody_gave_is_said_to_be_a_default(warehouse: Command) -> None:
+    named = ("model=llama3_8B", "accelerator=H100 SXM 80GB", "num_gpus=8")
+    code, _, err = warehouse("explain", *named)
+    assert code == 0
+    assert "is a default" in err
+    assert "global_batch_size=N" in err
+    assert "is a default" not in warehouse("explain", *named, "global_batch_size=64")[2]

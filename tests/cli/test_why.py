@@ -213,3 +213,30 @@ def test_a_terminal_shows_each_broken_rule_in_wrapped_lines(
     assert out.splitlines().count(f"{found[0]['rule']}") == 0  # a table again
     assert "not shown" not in out
     assert found[0]["rule"] in out
+
+
+def test_a_model_that_an_earlier_plan_gave_a_shape_is_known_by_its_name(
+    warehouse: Command, tmp_path: Path
+) -> None:
+    study = tmp_path / "own.toml"
+    study.write_text(
+        'name = "own shape"\nestimator = "training_step"\n[space]\nmodel = "mine"\n'
+        "num_layers = 4\nhidden_size = 512\nnum_heads = 8\nseq_len = 1024\nvocab_size = 32000\n"
+        'accelerator = "H100 SXM 80GB"\nnum_gpus = 2\nglobal_batch_size = 4\n'
+    )
+    path = tmp_path / "own.duckdb"
+    assert warehouse("sweep", study, "--db", path)[0] == 0
+    named = ("model=mine", "accelerator=H100 SXM 80GB", "num_gpus=2", "global_batch_size=4")
+    shape = ("num_layers=4", "hidden_size=512", "num_heads=8", "seq_len=1024", "vocab_size=32000")
+    asked = [
+        json.loads(warehouse(command, *named, *more, "--json", "--db", path)[1])["results"]
+        for command in ("why", "explain")
+        for more in ((), shape)
+    ]
+    assert asked[0] == asked[1]
+    assert asked[2] == asked[3]
+    _, out, _ = warehouse("why", *named, "--db", path)
+    assert "the shape of mine is that of own shape" in out
+    code, _, err = warehouse("why", "model=other", *named[1:], "--db", path)
+    assert code == 3
+    assert "or give its shape: num_layers=..." in err

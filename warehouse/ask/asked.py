@@ -6,22 +6,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from estimators import registry
+from estimators.columns import COLUMNS
 from estimators.contract import RefusedError
 from warehouse.ask.defaults import with_model_hint
 from warehouse.ask.explain import explain, require_formulas
 from warehouse.ask.fastest_stored import best_configuration, differing_columns
 from warehouse.ask.rank import PROBLEM_NAMES, QUESTION
 from warehouse.ask.why import completed, diagnose, require_layouts
+from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read
 from warehouse.evaluate.one import read_pairs, show_configuration
 from warehouse.evaluate.profiles import profiled_catalog
-from warehouse.studies.known import known_definitions
+from warehouse.studies.known import known_definitions, stored_shape
 from warehouse.studies.variants import mends_of_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from estimators.contract import Estimator
     from warehouse.ask.explain import Explanation
     from warehouse.ask.why import Diagnosis, LayoutQuery
     from warehouse.studies.definitions import Definitions
@@ -68,8 +71,9 @@ def asked_why(
     require_layouts(chosen)
     given = read_pairs(chosen, chosen.relations[0], pairs)
     mends = mends_of_options(chosen, variant, mend)
+    given, study = _with_stored_shape(database, chosen, given, catalog)
     known = profiled_catalog(database, chosen, profile, _defined(database, given, catalog))
-    query = completed(chosen, given, mends, known, tokens)
+    query = replace(completed(chosen, given, mends, known, tokens), shape_from=study)
     try:
         return query, diagnose(chosen, query.given, mends, known)
     except RefusedError as error:
@@ -112,6 +116,8 @@ def asked_explanation(
     mends = mends_of_options(chosen, variant, mend)
     if profile is not None:
         given.setdefault("profile", profile)
+    if not best:
+        given, _ = _with_stored_shape(database, chosen, given, catalog)
     configuration: Mapping[str, str] = given
     differing: tuple[str, ...] = ()
     if best:
@@ -123,6 +129,24 @@ def asked_explanation(
     # stored constants that equal the defaults are defaults: only what the user gives is certain
     shown = show_configuration(chosen, relation, configuration, mends, known, given)
     return replace(explain(shown, known, given), differing=differing)
+
+
+def _with_stored_shape(
+    database: Path, estimator: Estimator, given: dict[str, str], catalog: Path | None
+) -> tuple[dict[str, str], str]:
+    """Return inputs with the shape that a stored study gave their model, and the study.
+
+    Only a name that nothing else knows is looked up. What the user gives holds.
+    """
+    model = given.get("model")
+    if model is None or all(name in given for name in estimator.needed_shape):
+        return given, ""
+    if model in _defined(database, given, catalog).models:
+        return given, ""
+    attributes = {name for row in packaged_catalog().tables["model"].values() for name in row}
+    columns = ({*attributes, *estimator.needed_shape} & COLUMNS.keys()) - {"model"}
+    shape, study = stored_shape(database, model, sorted(columns))
+    return {**shape, **given}, study
 
 
 def _defined(

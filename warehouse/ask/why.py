@@ -60,6 +60,8 @@ class LayoutQuery:
     multiple
         Sequences that the layout takes at once, if the default batch was rounded to a multiple of
         them; else None.
+    shape_from
+        The stored study that the model's shape is taken from; empty: none.
     """
 
     given: Mapping[str, str]
@@ -70,6 +72,7 @@ class LayoutQuery:
     dataset_tokens: float | None = None
     is_default_tokens: bool = False
     multiple: int | None = None
+    shape_from: str = ""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ from warehouse.show.formats import Format
 from warehouse.show.values import json_value
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from warehouse.ask.explain import Explanation
 
 DEFAULT_ESTIMATOR = registry.default("explain")
@@ -76,6 +78,8 @@ def explain(
         else:
             for line in _headline(found):
                 say(line)
+            if not best and (line := _default_batch(found, pairs)):
+                say(line)
             _put_parts(found, output.form)
             sys.stdout.write("\n")
             _put_constants(found, output.form, every=every)
@@ -108,6 +112,18 @@ def _headline(found: Explanation) -> list[str]:
         else "",
     ]
     return [line for line in lines if line]
+
+
+def _default_batch(found: Explanation, pairs: Sequence[str]) -> str:
+    """Return that the batch is a default, if no input sets it."""
+    given = {pair.partition("=")[0].strip().lower() for pair in pairs}
+    batch = found.shown.problem.get("global_batch_size")
+    if batch is None or given & {"global_batch_size", "num_microbatches"}:
+        return ""
+    return (
+        f"global_batch_size {batch} is a default, the fewest sequences that the layout takes; `why` "
+        "and `plan` take their own by rule: global_batch_size=N gives one"
+    )
 
 
 def _fits(found: Explanation) -> str:

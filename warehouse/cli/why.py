@@ -132,6 +132,8 @@ def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
         f"{values['accelerator'] or CUSTOM_SYSTEM}{domain}, "
         f"sequences of {values['seq_len']:,}{framework}"
     ]
+    if query.shape_from:
+        lines.append(f"the shape of {values['model']} is that of {query.shape_from}")
     batch = query.batch
     if shown is not None:
         batch = int(shown.problem["global_batch_size"] or 0)

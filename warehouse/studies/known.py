@@ -16,7 +16,7 @@ from warehouse.errors import DatabaseError
 from warehouse.studies.definitions import BASED_ON, SECTIONS, Definitions, load_definitions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
     from estimators.contract import Record
@@ -65,6 +65,35 @@ def known_definitions(
                 file=own.file or found.file,
             )
     return _needed(own, asked)
+
+
+def stored_shape(
+    database: Path, model: str, columns: Collection[str]
+) -> tuple[dict[str, str], str]:
+    """Return the shape that a stored study gave a model whose name no table has, and the study.
+
+    Such a study has the shape as columns of its search space. The newest one with one value of
+    each column holds. Both are empty if there is none.
+
+    Parameters
+    ----------
+    columns
+        Columns that a shape may have.
+    """
+    if _is_published(model) or not database.exists():
+        return {}, ""
+    for study, definition in _definitions(database):
+        for space in definition.get("spaces", []):
+            shape = {name: space[name] for name in columns if name in space}
+            is_one = space.get("model") == [model] and all(len(v) == 1 for v in shape.values())
+            if shape and is_one:
+                texts = {name: _as_text(values[0]) for name, values in shape.items()}
+                return texts, study
+    return {}, ""
+
+
+def _as_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def every_definition(database: Path, catalog: Path | None = None) -> Definitions:
@@ -150,16 +179,20 @@ def _chain(records: Mapping[str, Record], names: set[str]) -> dict[str, Record]:
 
 def _stored(database: Path) -> list[Definitions]:
     """Return the definitions of the stored studies, the newest study first."""
+    found = []
+    for study, definition in _definitions(database):
+        sections = {name: definition[name] for name in SECTIONS if name in definition}
+        if sections:
+            found.append(Definitions(**sections, file=f"study {study}"))
+    return found
+
+
+def _definitions(database: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Return the stored studies with what defines them, the newest first."""
     query = "select study, definition from study order by created_at desc"
     with open_as_it_is(database) as connection:
         try:
             rows = connection.execute(query).fetchall()
         except duckdb.CatalogException:  # a file that no sweep has prepared yet
             return []
-    found = []
-    for study, text in rows:
-        definition: dict[str, Any] = json.loads(text)
-        sections = {name: definition[name] for name in SECTIONS if name in definition}
-        if sections:
-            found.append(Definitions(**sections, file=f"study {study}"))
-    return found
+    return [(study, json.loads(text)) for study, text in rows]
