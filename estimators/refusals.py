@@ -25,8 +25,13 @@ class Refusal:
     row: int | None = None
 
     def __str__(self) -> str:
-        """Return ``column value reason``, with the hint on the next line."""
-        text = f"`{_shortened(self.column)}` {_shown(self.value)} {self.reason}"
+        """Return ``column value reason``, with the hint on the next line.
+
+        What is missing has no value to show.
+        """
+        is_missing = self.value is None and self.reason.startswith("is missing")
+        value = "" if is_missing else f"{_shown(self.value)} "
+        text = f"`{_shortened(self.column)}` {value}{self.reason}"
         return f"{text}\nhint: {self.hint}" if self.hint else text
 
 

@@ -191,6 +191,14 @@ def test_a_file_of_ones_own_is_a_reference(own_fit: tuple[tuple[object, ...], st
     assert found["rows"][1]["published_step_seconds"] == 1.1
 
 
+def test_nobody_published_the_rows_of_a_file(own_fit: tuple[tuple[object, ...], str]) -> None:
+    _, out, _ = call(*own_fit[0])
+    assert "published row" not in out
+    assert ("measured", "row", "measured", "step", "s") in {
+        tuple(line.split()[:5]) for line in out.splitlines()
+    }
+
+
 @pytest.mark.long
 def test_the_output_in_the_documentation_is_what_the_commands_write() -> None:
     page = refresh_calibration.PAGE.read_text(encoding="utf-8")

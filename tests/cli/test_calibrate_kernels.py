@@ -232,7 +232,7 @@ def test_a_profile_of_kernels_says_nothing_of_another_accelerator(
     [
         ([], HEADER, "has no rows"),
         (["bf16,2048,2048,2048,nan,TN"], HEADER, '`seconds` "nan" must be a number from 1e-09'),
-        (["bf16,2048,2048,2048,,TN"], HEADER, "`seconds` (none) is missing"),
+        (["bf16,2048,2048,2048,,TN"], HEADER, "`seconds` is missing"),
         (["bf16,2048,2048,2048,-1,TN"], HEADER, "`seconds` -1 must be a number"),
         (["bf16,2048,2048,2048,1e300,TN"], HEADER, "`seconds` 1e+300 must be a number"),
         (["bf16,-5,2048,2048,1,TN"], HEADER, "`num_rows` -5 must be a whole number"),

@@ -10,6 +10,8 @@ from typing import Any
 import duckdb
 import pytest
 
+from warehouse.ask.cost import RunTable
+from warehouse.cli.cost import _say_notes
 from warehouse.cli.main import run
 from warehouse.database.connection import open_for_write
 
@@ -343,6 +345,7 @@ def test_a_table_is_in_units_of_people(ask: Any) -> None:
         ("cost --pue 0.9", 3, "`--pue` 0.9 must be at least 1 and at most 10"),
         ("cost --goodput 0", 3, "`--goodput` 0 must be above 0 and at most 1"),
         ("cost --goodput 1.1", 3, "`--goodput` 1.1 must be"),
+        ("cost --goodput 90", 3, "hint: 0.9 for 90 %"),
         ("cost --goodput somewhere", 3, "is neither a number nor in the `goodput` table"),
         ("cost --electricity-price -0.1", 3, "`--electricity-price` -0.1 must be at least 0"),
         ("cost --year 2031", 3, "`--year` 2031 has no price"),
@@ -352,7 +355,7 @@ def test_a_table_is_in_units_of_people(ask: Any) -> None:
         ("energy --carbon -1", 3, "`--carbon` -1 must be at least 0"),
         ("energy --carbon 385", 3, "at most 5\nhint: kg CO2e of a kWh: 0.385 for 385 grams"),
         ("energy --carbon Mars", 3, "is neither a number nor in the `grid_carbon` table"),
-        ("energy --carbon Frnace", 3, "hint: known: France"),
+        ("energy --carbon Frnace", 3, "hint: did you mean France?\n"),
         ("energy --carbon 0.1 --carbon -1", 3, "`--carbon` -1 must be at least 0"),
         ("cost --price 2 --price 0", 3, "`--price` 0 must be above 0"),
         ("cost --seq-len 77", 3, "hint: stored: 2048"),
@@ -523,3 +526,16 @@ def test_runs_are_filtered_by_the_length_of_their_sequences(ask: Any) -> None:
     assert code == 3
     assert "`--seq-len` 4096: no such run is stored" in err
     assert "stored: 2048" in err
+
+
+def test_owned_prices_of_servers_and_boards_are_told_apart(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    columns = ("basis", "priced_as", "estimator", "is_lower_bound", "best_layout")
+    named = ("H100 SXM 80GB", "A100 SXM 80GB")
+    for names, is_said in ((named, True), (named[:1], False)):
+        rows = [("owned", name, "training_step", False, "dp1") for name in names]
+        _say_notes(RunTable(columns, rows, {}), with_titles=False)
+        told = " ".join(capsys.readouterr().err.split())
+        words = "owned: prices of a board for H100 SXM 80GB; of a server for A100 SXM 80GB"
+        assert (words in told) is is_said

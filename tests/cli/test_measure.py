@@ -247,7 +247,7 @@ HEAD = (
             "a,gpt3_1.3B,H100,8,2,64,1,\na,gpt3_1.3B,H100,8,4,64,1,\n",
             'line 3: `run` "a" is given twice',
         ),
-        (",gpt3_1.3B,H100,8,2,64,1,\n", "line 2: `run` (none) is missing"),
+        (",gpt3_1.3B,H100,8,2,64,1,\n", "line 2: `run` is missing"),
         (
             '"a\nb",gpt3_1.3B,H100,8,2,64,1,\nc,gpt3_1.3B,H100,8,2,64,0,\n',
             'line 4: `step_seconds` "0" must be',

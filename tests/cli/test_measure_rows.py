@@ -65,7 +65,7 @@ def test_what_must_not_be_guessed_is_asked_for(
     values[place] = ""
     code, out, err = measured(HEAD + RUN + "b," + ",".join(values[1:]) + "\n")
     assert (code, out) == (3, "")
-    assert f"runs.csv: line 3: `{missing}` (none) is missing\nhint: {hint}" in err
+    assert f"runs.csv: line 3: `{missing}` is missing\nhint: {hint}" in err
     assert is_empty()
 
 

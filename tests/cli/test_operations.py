@@ -263,7 +263,7 @@ def test_wrong_usage_exits_2(
     ("arguments", "says"),
     [
         (("--model", "gpt5", "--accelerator", "H200"), '`model` "gpt5" is not in the `model`'),
-        (("--model", "gpt3", "--num-gpus", 8), "`matrix_flops_per_second` (none) is missing"),
+        (("--model", "gpt3", "--num-gpus", 8), "`matrix_flops_per_second` is missing"),
         ((*ONE, "--data-parallel", 2), "`num_gpus` 64 is not the product of the degrees"),
         ((*ONE, "--attention", "summa"), "is not modelled in strategy tensor_1d"),
         ((*ONE, "--set", "layers=3"), "`layers` is not a column of a configuration"),

@@ -122,7 +122,7 @@ def test_an_unknown_model_names_the_closest_ones_the_list_and_the_shape(refusal:
 def test_an_incomplete_shape_names_what_is_missing(refusal: Refusal) -> None:
     code, error = refusal(*RUN, "num_layers=24", "hidden_size=2048")
     assert code == 3
-    assert "`num_heads` (none) is missing" in error
+    assert "`num_heads` is missing" in error
     assert "or give its shape: num_heads=... seq_len=..." in error
 
 

@@ -217,4 +217,4 @@ def test_a_pair_without_an_equals_sign_is_wrong_usage(capsys: pytest.CaptureFixt
 
 def test_nothing_given_names_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     told = refused(capsys, "pipeline")
-    assert "`num_layers` (none) is missing" in told
+    assert "`num_layers` is missing" in told

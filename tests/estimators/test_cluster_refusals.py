@@ -64,12 +64,12 @@ SHAPELESS = {"num_layers": 2, "hidden_size": 64, "seq_len": 128}
         (
             LATENCY,
             {"latitude_a": 48.0},
-            "`longitude_a` (none) is missing, but `latitude_a` is given",
+            "`longitude_a` is missing, but `latitude_a` is given",
         ),
         (
             LATENCY,
             {"site_b": "EL_CAPITAN", "longitude_b": 2.0},
-            "`latitude_b` (none) is missing, but `longitude_b` is given",
+            "`latitude_b` is missing, but `longitude_b` is given",
         ),
         (
             LATENCY,
@@ -91,7 +91,7 @@ SHAPELESS = {"num_layers": 2, "hidden_size": 64, "seq_len": 128}
             {**SHAPELESS, "num_heads": 7},
             "`num_heads` 7 does not divide `hidden_size` 64",
         ),
-        (MEMORY, {"num_layers": 12}, "`hidden_size` (none) is missing"),
+        (MEMORY, {"num_layers": 12}, "`hidden_size` is missing"),
         (MEMORY, {"tensor_parallel": 3}, "`tensor_parallel` 3 does not divide `num_heads` 64"),
         (
             MEMORY,

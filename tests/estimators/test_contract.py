@@ -82,7 +82,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_ones() -> None:
 
 
 def test_a_refusal_without_a_value_says_so() -> None:
-    assert str(Refusal("num_gpus", None, "is missing")) == "`num_gpus` (none) is missing"
+    assert str(Refusal("num_gpus", None, "is missing")) == "`num_gpus` is missing"
 
 
 def test_an_unknown_estimator_is_refused_with_the_known_ones() -> None:

@@ -38,7 +38,7 @@ def refused(catalog: Catalog, **changes: Any) -> list[str]:
         ({"num_gpus": 2**31}, "`num_gpus` 2147483648 must be at most 2147483647"),
         ({"num_gpus": float("inf")}, "`num_gpus` inf is not a finite number"),
         ({"num_gpus": float("nan")}, "`num_gpus` nan is not a finite number"),
-        ({"global_batch_size": None}, "`global_batch_size` (none) is missing"),
+        ({"global_batch_size": None}, "`global_batch_size` is missing"),
         ({"hidden_size": "wide"}, '`hidden_size` "wide" must be a whole number'),
         ({"dataset_tokens": 0.0}, "`dataset_tokens` 0.0 must be more than 0"),
         ({"dataset_tokens": 1e31}, "`dataset_tokens` 1e+31 must be at most 1e+30"),
@@ -60,7 +60,7 @@ def refused(catalog: Catalog, **changes: Any) -> list[str]:
         ),
         (
             {"matrix_flops_per_second": None},
-            "`achieved_flops_per_second_per_gpu` (none) is missing",
+            "`achieved_flops_per_second_per_gpu` is missing",
         ),
         ({"uses_glu": True}, "`uses_glu` True is a third matrix"),
         ({"ffn_hidden_size": 30}, "`ffn_hidden_size` 30 is not 4 x `hidden_size` 8"),

@@ -91,7 +91,7 @@ def test_the_readmes_version_has_its_own_devices_and_no_override(catalog: Catalo
     [told] = refusals(catalog, **readme, accelerator="RTX4090")
     assert '"RTX4090" is not in the README\'s version' in told
     [told, *_] = refusals(catalog, **readme, accelerator=None)
-    assert told.startswith("`accelerator` (none) is missing")
+    assert told.startswith("`accelerator` is missing")
     for name, value in {"network_bytes_per_second": 1e9, "base_utilization": 0.3}.items():
         given: dict[str, Any] = {name: value}
         [told] = refusals(catalog, **readme, **given)

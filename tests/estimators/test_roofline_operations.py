@@ -268,7 +268,7 @@ def test_the_dictionary_knows_exactly_the_operations_there_are() -> None:
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ({}, "`operation` (none) is missing"),
+        ({}, "`operation` is missing"),
         ({"operation": "fc3"}, '`operation` "fc3" is not known'),
         ({"operation": "softmax"}, "is no operation with strategy tensor_1d and attention flash"),
     ],

@@ -461,9 +461,9 @@ def test_a_search_leaves_out_what_a_batch_may_have(rule: str) -> None:
         ({"pipeline_parallel": 8}, "`pipeline_parallel` 8 is more than `num_layers` 4"),
         ({"microbatch_size": 5}, "`microbatch_size` 5 leaves no layout in any cell"),
         ({"num_gpus": 7}, "`num_gpus` 7 leaves no layout in the whole space"),
-        ({"num_gpus": None}, "`num_gpus` (none) is missing"),
-        ({"global_batch_size": None}, "`global_batch_size` (none) is missing"),
-        ({"num_sms": None}, "`num_sms` (none) is missing"),
+        ({"num_gpus": None}, "`num_gpus` is missing"),
+        ({"global_batch_size": None}, "`global_batch_size` is missing"),
+        ({"num_sms": None}, "`num_sms` is missing"),
         ({"framework": "gavin"}, '`framework` "gavin" is not in the `framework` table'),
         (
             {"accelerator": "chip"},
@@ -489,8 +489,8 @@ def test_a_faulty_space_is_refused_with_its_value(change: dict[str, Any], messag
         ({"zero_stage": 4}, "`zero_stage` 4 must be at most 3"),
         ({"tensor_parallel": 0}, "`tensor_parallel` 0 must be at least 1"),
         ({"microbatch_size": 1.5}, "`microbatch_size` 1.5 must be a whole number"),
-        ({"num_layers": None}, "`num_layers` (none) is missing"),
-        ({"nvlink_bytes_per_second": None}, "`nvlink_bytes_per_second` (none) is missing"),
+        ({"num_layers": None}, "`num_layers` is missing"),
+        ({"nvlink_bytes_per_second": None}, "`nvlink_bytes_per_second` is missing"),
         ({"hbm_bytes": -1.0}, "`hbm_bytes` -1.0 must be at least 1"),
     ],
 )

@@ -88,7 +88,7 @@ def test_another_relation_may_be_named(run: Batches, small: SmallEstimator) -> N
         ("num_gpus\ntrue\n", "column of type Boolean; it must hold a whole number"),
         ("activation_recompute\nsome\n", 'row 1: `activation_recompute` "some" is not known'),
         ("model\nhuge\n", 'row 1: `model` "huge" is not known\nhint: use tiny'),
-        ("hidden_size,num_layers\n8,\n", "row 1: `num_layers` (none) is missing"),
+        ("hidden_size,num_layers\n8,\n", "row 1: `num_layers` is missing"),
         ("hidden_size,num_layers\n8,2\n,\n8,2\n", "row 2: `row` (none) has no value at all"),
         ("hidden_size,num_layers\n8,2\n8\n", "line 3 has 1 cells, not 2"),
         ("hidden_size,num_layers\n8,2,4\n", "found more fields"),

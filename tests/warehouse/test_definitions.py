@@ -176,10 +176,10 @@ def test_what_may_be_left_out_is_a_column_of_a_reference_table() -> None:
         ("[models.m]\nuses_glu = 1\n", ["`uses_glu` 1 in [models.m] must be true or false"]),
         ("[models.m]\nheads = 3\n", ["`heads` 3 is not a key of [models.m]", "mean num_heads"]),
         ("[systems.m]\nnvlink_size = 72\n", ["72 is not a key of [systems.m]", "under [space]"]),
-        ("[models.m]\nnum_layers = 3\n", ["`seq_len` (none) is missing in [models.m]"]),
+        ("[models.m]\nnum_layers = 3\n", ["`seq_len` is missing in [models.m]"]),
         (
             '[systems.m]\nsource = "x"\n',
-            ["`hbm_bytes` (none) is missing in [systems.m]", "or name the row"],
+            ["`hbm_bytes` is missing in [systems.m]", "or name the row"],
         ),
         ("[models.m]\nbased_on = 3\n", ["`based_on` 3 in [models.m] must be a text"]),
         (

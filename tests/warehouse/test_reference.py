@@ -86,7 +86,7 @@ def test_a_byte_order_mark_blank_lines_and_windows_line_ends_do_no_harm(
         ("model,,source\n", '`column` "" is not in the data dictionary'),
         ("model,model,source\n", '"model" appears twice'),
         ("model,seq_len\na,4\n", '"source" is missing'),
-        ("model,source\na,x\nb, \n", "row 2: `source` (none) is missing"),
+        ("model,source\na,x\nb, \n", "row 2: `source` is missing"),
         ("model,seq_len,source\na,four,x\n", 'row 1: `seq_len` "four" must be a whole number'),
         ("model,seq_len,source\na,2.5,x\n", "row 1: `seq_len` 2.5 must be a whole number"),
         ("model,seq_len,source\na,0,x\n", "row 1: `seq_len` 0 must be at least 1"),

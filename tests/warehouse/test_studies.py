@@ -190,10 +190,10 @@ def test_a_file_that_starts_with_a_byte_order_mark_is_read(
         (GOOD + "num_gpus = 5\n", ["not valid TOML"]),
         ("x = " + "[" * 5000, ["study.toml: is n"]),
         ("x = 1" + "0" * 5000, ["not valid TOML"]),
-        ('estimator = "small"\n[space]\nnum_gpus = 1', ["`name` (none) is missing"]),
+        ('estimator = "small"\n[space]\nnum_gpus = 1', ["`name` is missing"]),
         ('name = ""\n' + GOOD.replace('name = "a question"\n', ""), ["`name`", "printed"]),
         ("name = 3\n" + GOOD.replace('name = "a question"\n', ""), ["`name` 3 must be a text"]),
-        ('name = "x"\n[space]\nnum_gpus = 1', ["`estimator` (none) is missing"]),
+        ('name = "x"\n[space]\nnum_gpus = 1', ["`estimator` is missing"]),
         ('name = "x"\nestimator = "rooflin"', ['`estimator` "rooflin" is not known', "roofline"]),
         ('name = "x"\nestimator = 5', ["`estimator` 5 must be a text"]),
         (

@@ -74,7 +74,9 @@ class CostOptions:
         if self.variant == "all":
             del filters["variant"]
         share = number_or_name(
-            connection, self.goodput, "goodput", "goodput", "$value > 0 and $value <= 1"
+            *(connection, self.goodput, "goodput", "goodput"),
+            "$value > 0 and $value <= 1",
+            "0.9 for 90 %",
         )
         pue = number_or_name(
             connection, self.pue, "pue", "facility_pue", "$value >= 1 and $value <= 10"

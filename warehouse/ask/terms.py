@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from estimators.names import did_you_mean
 from warehouse.ask.names import name_meant, spellings
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
@@ -38,10 +39,15 @@ class Term:
 
 
 def number_or_name(
-    connection: DuckDBPyConnection, text: str | None, option: str, table: str, limits: str
+    connection: DuckDBPyConnection,
+    text: str | None,
+    option: str,
+    table: str,
+    limits: str,
+    hint: str = "",
 ) -> float | None:
     """Return the number of `term`; None without a text."""
-    return None if text is None else term(connection, text, option, table, limits).value
+    return None if text is None else term(connection, text, option, table, limits, hint).value
 
 
 def carbons(connection: DuckDBPyConnection, texts: Iterable[str] | None) -> list[Term]:
@@ -56,6 +62,10 @@ def carbons(connection: DuckDBPyConnection, texts: Iterable[str] | None) -> list
     hint = "kg CO2e of a kWh: 0.385 for 385 grams"
     asked = (term(connection, text, "carbon", "grid_carbon", limits, hint) for text in texts or ())
     return list(dict.fromkeys(asked))
+
+
+LIKE_A_TYPO = 0.8
+"""Likeness of texts (`difflib`) from which one is taken for a slip of the other."""
 
 
 def term(
@@ -104,10 +114,11 @@ def _named(connection: DuckDBPyConnection, text: str, option: str, table: str) -
     words = [name for name in aliases if len(name) > LONGEST_CODE]
     capitals = {name.casefold(): name for name in (*words, *known)}
     near = [capitals[name] for name in get_close_matches(text.casefold(), capitals, 3, 0.5)]
+    typo = [capitals[name] for name in get_close_matches(text.casefold(), capitals, 3, LIKE_A_TYPO)]
     listed = "; ".join(near) if near else f"`warehouse sql 'from {table}'` lists the names"
     raise InputError(
         f'`--{option}` "{text}" is neither a number nor in the `{table}` table',
-        f"known: {listed}" if near else listed,
+        did_you_mean(dict.fromkeys(typo)) or (f"known: {listed}" if near else listed),
     )
 
 

@@ -213,7 +213,8 @@ def _say_notes(table: RunTable, *, with_titles: bool) -> None:
         if (name, True) in flags:
             which = "some" if (name, False) in flags else "all"
             say(f"lower bounds: {which} hours, dollars and energies of {name}")
-    for line in (*_vendors_that_differ(table), *grids_in_words(table.grids)):
+    differing = (*_vendors_that_differ(table), *_purchases_that_differ(table))
+    for line in (*differing, *grids_in_words(table.grids)):
         say(line)
     for reason, number in table.left_out.items():
         hint = "; give --tokens" if reason == WITHOUT_TOKENS else ""
@@ -230,6 +231,28 @@ def _vendors_that_differ(table: RunTable) -> Iterable[str]:
     for name in dict.fromkeys(line["priced_as"] for line in lines):
         if words := whose_prices(line for line in lines if line["priced_as"] == name):
             yield f"{name}: {words}"
+
+
+def _purchases_that_differ(table: RunTable) -> Iterable[str]:
+    """Yield what the prices of owned accelerators were paid for, where that differs."""
+    from warehouse.database.catalog import packaged_catalog
+
+    if "basis" not in table.columns:
+        return
+    basis, name = (table.columns.index(column) for column in ("basis", "priced_as"))
+    owned = dict.fromkeys(row[name] for row in table.rows if row[basis] == "owned")
+    known = packaged_catalog().tables["accelerator"]
+    bought: dict[str, list[str]] = {}
+    for each in owned:
+        kind = known.get(each, {}).get("purchase_includes")
+        if kind is not None:
+            bought.setdefault(str(kind), []).append(each)
+    if len(bought) > 1:
+        kinds = [f"of a {kind} for {', '.join(names)}" for kind, names in bought.items()]
+        yield (
+            f"owned: prices {'; '.join(kinds)}. The host of the others is an estimate, so do not "
+            "compare them closely"
+        )
 
 
 def _bounds(table: RunTable) -> dict[tuple[str, bool], None]:
