@@ -403,6 +403,11 @@ class Output:
         return ENDINGS[self.out.suffix.lower()]
 
     @property
+    def chosen(self) -> list[str]:
+        """The names that `--columns` has."""
+        return _names_in(self.columns)
+
+    @property
     def is_json(self) -> bool:
         """Whether the result is written as JSON."""
         return self.form is Format.JSON

@@ -174,9 +174,13 @@ def plan(
 
 def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path) -> None:
     """Read the question, build the stages, and explain or run them."""
+    from warehouse.cli.plan_columns import check_columns
     from warehouse.cli.plan_report import put_report, question_lines, stage_rows
     from warehouse.plan.document import document
     from warehouse.plan.stages import asked_stages, run_stages
+
+    if not output.is_json:
+        check_columns(output.chosen, output.form, is_dry_run=shown.dry_run)
 
     def say_question(run: TrainingRun) -> None:
         say(title_line(run.request.estimator))
