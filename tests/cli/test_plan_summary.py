@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.planning import QUESTION
 from tests.shared import Command
-from warehouse.cli.plan_summary import bias_in_words, record_in_words
+from warehouse.cli.plan_summary import record_in_words
 from warehouse.plan.queries import QueryCache
 from warehouse.plan.question import PlanRequest, resolve
 from warehouse.plan.track_record import TrackRecord, track_record
@@ -130,9 +130,9 @@ def test_conditions_are_dropped_in_order_and_the_line_says_what_is_lacking() -> 
     assert (record.num_steps, record.accelerators) == (5, ["H100 SXM 80GB"])
     assert "in 16 bits with megatron_core on Hopper GPUs: H100 SXM 80GB, none on H800" in words
     assert words.startswith("12.2 % mean error, all 5 too fast, on 5 published steps like it (")
-    both = bias_in_words(dataclasses.replace(record, num_too_fast=4, bias=-0.1))
+    both = dataclasses.replace(record, num_too_fast=4, bias=-0.1).bias_in_words()
     assert both == " (bias -10.0 %)"
-    assert bias_in_words(dataclasses.replace(record, num_too_fast=3, bias=0.01)) == ""
+    assert dataclasses.replace(record, num_too_fast=3, bias=0.01).bias_in_words() == ""
     # none in FP4: the number format goes first
     record, words = said("mixtral_8x7B", "GB200", precision="fp4")
     assert words.startswith(

@@ -93,6 +93,9 @@ def test_the_page_states_the_answer_of_the_plan(
     assert f"{100 * best['mfu']:.1f} %" in words
     low, high = (end / 3600 for end in plan["likely_training_seconds"])
     assert f"{low:,.1f} to {high:,.1f} hours in nine of ten runs" in words
+    record = plan["track_record"]
+    told = f"Accuracy {100 * record['mean_error']:.1f} % mean error on {record['num_steps']} "
+    assert f"{told}published steps of {record['found']}" in words
     slower = 100 * (plan["runner_up"]["step_seconds"] / best["step_seconds"] - 1)
     assert f"is {slower:.2g} % slower" in words
     assert data_of(page)["run"] == {
@@ -236,6 +239,24 @@ def test_a_plan_within_limits_states_them(
         )
         assert least <= value <= most
         assert least < most
+
+
+@pytest.mark.parametrize(
+    ("days", "words"),
+    [
+        (None, ""),
+        (12, ""),
+        (11, "; the slow end is over the limit of 11 days"),
+    ],
+)
+def test_the_time_says_that_its_slow_end_is_over_the_limit(days: float | None, words: str) -> None:
+    limits = SimpleNamespace(days=days)
+    answer = SimpleNamespace(
+        run=SimpleNamespace(request=SimpleNamespace(limits=limits)),
+        best={"training_seconds": 10 * 86_400},
+    )
+    assert content._over_days(cast("PlanAnswer", answer), 1.2) == words
+    assert content._over_days(cast("PlanAnswer", answer), None) == ""
 
 
 # ---- in a browser ----

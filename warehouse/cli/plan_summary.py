@@ -28,9 +28,6 @@ _WIDTH = 100
 _USUAL_GOODPUT = 0.9
 """Goodput that large runs report (table `goodput`), to say how much longer a run may take."""
 
-_ONE_SIDED = 0.5
-"""Share of the mean size of errors from which on their mean is named."""
-
 _ERROR = "time_mean_absolute_relative_error"
 
 
@@ -171,19 +168,10 @@ def record_in_words(found: TrackRecord) -> str:
             f"({100 * found.all_inside_fraction:.0f} % of all {found.num_all:,})"
         )
     return (
-        f"{lacking}{100 * found.mean_error:.1f} % mean error{bias_in_words(found)} on "
+        f"{lacking}{100 * found.mean_error:.1f} % mean error{found.bias_in_words()} on "
         f"{count(found.num_steps, 'published step')}{like} ({found.found}: "
         f"{', '.join(found.accelerators)}{unmeasured}){groups}{inside}"
     )
-
-
-def bias_in_words(found: TrackRecord) -> str:
-    """Return the side to which the errors lie, where they lie to one."""
-    if found.num_steps > 1 and found.num_too_fast in (0, found.num_steps):
-        return f", all {found.num_steps:,} too {'fast' if found.num_too_fast else 'slow'},"
-    if abs(found.bias) >= found.mean_error * _ONE_SIDED:
-        return f" (bias {100 * found.bias:+.1f} %)"
-    return ""
 
 
 def own_runs_in_words(line: Line) -> str:

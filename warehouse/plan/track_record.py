@@ -31,6 +31,9 @@ Line = Mapping[str, Any]
 ENOUGH = 5
 """Steps of which a mean error is shown. Assumed: fewer are often one table's neighbouring rows."""
 
+_ONE_SIDED = 0.5
+"""Share of the mean size of errors from which on their mean is named."""
+
 DENSE, MIXTURE = "dense models", "mixtures of experts"
 SIXTEEN_BITS = "16 bits"
 
@@ -98,6 +101,14 @@ class TrackRecord:
     inside_fraction: float | None
     num_all: int
     all_inside_fraction: float | None
+
+    def bias_in_words(self) -> str:
+        """Return the side to which the errors lie, where they lie to one."""
+        if self.num_steps > 1 and self.num_too_fast in (0, self.num_steps):
+            return f", all {self.num_steps:,} too {'fast' if self.num_too_fast else 'slow'},"
+        if abs(self.bias) >= self.mean_error * _ONE_SIDED:
+            return f" (bias {100 * self.bias:+.1f} %)"
+        return ""
 
 
 def track_record(run: TrainingRun, ask: QueryCache) -> TrackRecord | None:

@@ -154,7 +154,11 @@ def _figures(answer: PlanAnswer) -> list[Figure]:
     )
     found = [
         Figure("Layout", answer.in_words(best), runner_up),
-        Figure("Time", in_words("training_seconds", seconds), between("training_seconds", seconds)),
+        Figure(
+            "Time",
+            in_words("training_seconds", seconds),
+            between("training_seconds", seconds) + _over_days(answer, high),
+        ),
         Figure("Cost", "no price", "none is published: give one with --price")
         if cost is None
         else Figure(
@@ -168,7 +172,21 @@ def _figures(answer: PlanAnswer) -> list[Figure]:
     found.append(Figure("Memory of a GPU", in_words("memory_bytes", best["memory_bytes"]), room))
     if mfu is not None:
         found.append(Figure("Model FLOPs utilization", in_words("mfu", mfu), "of the peak rate"))
+    if (record := sure.record) is not None:
+        near = (
+            f"mean error{record.bias_in_words()} on {record.num_steps:,} published steps of "
+            f"{record.found}"
+        )
+        found.append(Figure("Accuracy", f"{100 * record.mean_error:.1f} %", near))
     return found
+
+
+def _over_days(answer: PlanAnswer, slow: float | None) -> str:
+    """Return that the slow end of the time is over the limit; nothing where it is not."""
+    days = answer.run.request.limits.days
+    if days is None or slow is None or answer.best["training_seconds"] * slow <= days * 86_400:
+        return ""
+    return f"; the slow end is over the limit of {days:g} days"
 
 
 def _and_costs(answer: PlanAnswer) -> str:
