@@ -531,11 +531,10 @@ def test_runs_are_filtered_by_the_length_of_their_sequences(ask: Any) -> None:
 def test_owned_prices_of_servers_and_boards_are_told_apart(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    columns = ("basis", "priced_as", "estimator", "is_lower_bound", "best_layout")
-    named = ("H100 SXM 80GB", "A100 SXM 80GB")
-    for names, is_said in ((named, True), (named[:1], False)):
-        rows = [("owned", name, "training_step", False, "dp1") for name in names]
-        _say_notes(RunTable(columns, rows, {}), with_titles=False)
+    purchases = {"H100 SXM 80GB": "board", "A100 SXM 80GB": "server"}
+    for bought, is_said in ((purchases, True), ({"H100 SXM 80GB": "board"}, False)):
+        table = RunTable(("estimator", "is_lower_bound"), [], {}, purchases=bought)
+        _say_notes(table, with_titles=False)
         told = " ".join(capsys.readouterr().err.split())
         words = "owned: prices of a board for H100 SXM 80GB; of a server for A100 SXM 80GB"
         assert (words in told) is is_said

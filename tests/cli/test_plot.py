@@ -24,10 +24,24 @@ def test_the_command_writes_the_file_and_says_what_it_shows(
     assert "and model = 'gpt3_1T'" in sql
     assert said.splitlines()[0] == "variant corrected; also stored: published"
     assert said.splitlines()[1].startswith(f"{out}: 16,384 B200 train gpt3_1T in ")
+    assert said.splitlines()[1].endswith(", for 1 T tokens")
     assert ElementTree.parse(out).getroot().tag.endswith("svg")
     code, rows, error = warehouse("sql", sql, "--format", "csv", "--db", quickstart.database)
     assert (code, error) == (0, "")
     assert "gpt3_1T" in rows
+
+
+def test_a_filter_that_a_plot_lacks_names_the_plots_that_have_it(
+    warehouse: Command, quickstart: Quickstart
+) -> None:
+    code, _, error = warehouse(
+        *("plot", "training_days", "--study", "megatron", "--show-sql"),
+        *("--db", quickstart.database),
+    )
+    assert code == 2
+    named = error.partition("plots with this filter: ")[2].split("\n")[0].split(", ")
+    assert named == [plot.name for plot in PLOTS.values() if "study" in plot.filters]
+    assert "nvlink_domain" in named
 
 
 def test_the_list_names_every_plot_and_what_fills_it(warehouse: Command) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from itertools import zip_longest
@@ -102,12 +102,15 @@ class RunTable:
     ----------
     grids
         Name, kind and year of the carbon of each grid that the rows have.
+    purchases
+        Owned accelerator -> the part that its price was paid for: a server, a board or a GPU.
     """
 
     columns: tuple[str, ...]
     rows: Sequence[Row]
     left_out: Mapping[str, int]
     grids: Sequence[tuple[str, str, int | None]] = ()
+    purchases: Mapping[str, str] = field(default_factory=dict)
 
 
 def costs(
@@ -132,7 +135,15 @@ def costs(
         rows = _latest(rows, place)
     keys = [place[name] for name in (*_ORDER, "year", "usd_per_gpu_hour")]
     rows = sorted(rows, key=lambda row: [(row[k] is not None, row[k]) for k in keys])
-    return RunTable(found.columns, rows, found.left_out)
+    owned = {row[place["priced_as"]] for row in rows if row[place["basis"]] == "owned"}
+    known: dict[str, str] = dict(
+        connection.execute(
+            "select accelerator, purchase_includes from accelerator "
+            "where purchase_includes is not null"
+        ).fetchall()
+    )
+    bought = {name: part for name, part in known.items() if name in owned}
+    return RunTable(found.columns, rows, found.left_out, purchases=bought)
 
 
 def energies(

@@ -8,7 +8,6 @@ from difflib import get_close_matches
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from estimators.names import did_you_mean
 from warehouse.ask.names import name_meant, spellings
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
@@ -110,6 +109,8 @@ def _named(connection: DuckDBPyConnection, text: str, option: str, table: str) -
     meant = name_meant(text, known, aliases)
     if meant is not None:
         return Term(meant, float(known[meant]))
+    from estimators.names import did_you_mean  # arrays, which only a refusal needs
+
     # a code of a country is like everything
     words = [name for name in aliases if len(name) > LONGEST_CODE]
     capitals = {name.casefold(): name for name in (*words, *known)}

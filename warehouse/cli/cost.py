@@ -235,23 +235,14 @@ def _vendors_that_differ(table: RunTable) -> Iterable[str]:
 
 def _purchases_that_differ(table: RunTable) -> Iterable[str]:
     """Yield what the prices of owned accelerators were paid for, where that differs."""
-    from warehouse.database.catalog import packaged_catalog
-
-    if "basis" not in table.columns:
-        return
-    basis, name = (table.columns.index(column) for column in ("basis", "priced_as"))
-    owned = dict.fromkeys(row[name] for row in table.rows if row[basis] == "owned")
-    known = packaged_catalog().tables["accelerator"]
     bought: dict[str, list[str]] = {}
-    for each in owned:
-        kind = known.get(each, {}).get("purchase_includes")
-        if kind is not None:
-            bought.setdefault(str(kind), []).append(each)
+    for name, part in table.purchases.items():
+        bought.setdefault(part, []).append(name)
     if len(bought) > 1:
         kinds = [f"of a {kind} for {', '.join(names)}" for kind, names in bought.items()]
         yield (
-            f"owned: prices {'; '.join(kinds)}. The host of the others is an estimate, so do not "
-            "compare them closely"
+            f"owned: prices {'; '.join(kinds)}. The rest of a server is an estimate there, so do "
+            "not compare them closely"
         )
 
 

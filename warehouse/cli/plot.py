@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,9 @@ from warehouse.cli.options import (
     Variant,
     given,
 )
+
+if TYPE_CHECKING:
+    from warehouse.plot.draw import Drawing
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,17 @@ def plot(
         from warehouse.plot.files import save
 
         save(drawing.chart, out)
-        say(f"{out}: {drawing.title}")
+        say(f"{out}: {drawing.title}{_tokens(drawing)}")
+
+
+def _tokens(drawing: Drawing) -> str:
+    """Return the tokens of the runs that a picture shows, if they share one number."""
+    from warehouse.show.units import in_words
+
+    if "dataset_tokens" not in drawing.frame.columns:
+        return ""
+    found = set(drawing.frame["dataset_tokens"].drop_nulls().to_list())
+    return f", for {in_words('dataset_tokens', found.pop())}" if len(found) == 1 else ""
 
 
 def _list() -> None:

@@ -14,7 +14,7 @@ from warehouse.database.summaries import summary_of
 from warehouse.errors import InputError, UsageError
 from warehouse.plot.files import plain_title
 from warehouse.plot.query import filtered, with_values
-from warehouse.plot.registry import plot_named
+from warehouse.plot.registry import PLOTS, plot_named
 from warehouse.plot.theme import LIGHT
 
 if TYPE_CHECKING:
@@ -170,9 +170,11 @@ def _known(
         if name not in plot.filters:
             taken = (each for each in plot.filters if each in OPTIONS)
             options = ", ".join(f"--{each.replace('_', '-')}" for each in taken)
+            others = ", ".join(each.name for each in PLOTS.values() if name in each.filters)
             raise UsageError(
                 f"`--{name.replace('_', '-')}` {value}: plot {plot.name} has no such filter",
-                f"it takes {options}" if options else "it takes none",
+                (f"it takes {options}" if options else "it takes none")
+                + (f"; plots with this filter: {others}" if others else "; no plot has it"),
             )
     named = {name: value for name, value in filters.items() if name in ("model", "accelerator")}
     found = with_known_names(connection, {name: str(value) for name, value in named.items()})
