@@ -85,7 +85,7 @@ def test_an_unknown_name_is_refused_before_anything_is_written(
 
     monkeypatch.setattr("warehouse.sweep.record.open_for_write", fail)
     monkeypatch.setattr("warehouse.sweep.record.compact", fail)
-    with pytest.raises(InputError, match=r'"kep" is not in .*\nhint: known: kept'):
+    with pytest.raises(InputError, match=r'"kep" is not in .*\nhint: did you mean kept'):
         drop_study(database, "kep")
     assert database.read_bytes() == before
 

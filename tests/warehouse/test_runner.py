@@ -320,7 +320,9 @@ def test_dropping_a_study_keeps_what_others_ask_for_and_shrinks_the_file(
 
 def test_dropping_what_is_not_there_is_refused(database: Path, tmp_path: Path) -> None:
     run_study(database, study(tmp_path, num_gpus="[8]"))
-    with pytest.raises(InputError, match=r"`study` \"other\" is not in .*\nhint: known: small"):
+    with pytest.raises(
+        InputError, match=r"`study` \"other\" is not in .*\nhint: stored:\n    small"
+    ):
         drop_study(database, "other")
 
 
