@@ -126,8 +126,8 @@ def finding(frame: pl.DataFrame) -> str:
     name = first["constant"].replace("_", " ")
     low, high = (first[f"{end}_step_seconds"] for end in ("low", "high"))
     return (
-        f"{name[0].upper()}{name[1:]} decides most: {first['swing']:.0%} of the step; all together "
-        f"put it between {parts.figure(low)} and {parts.figure(high)} s"
+        f"{name[0].upper()}{name[1:]} matters most: {first['swing']:.0%} of the step; with all "
+        f"constants it takes {parts.figure(low)} to {parts.figure(high)} s"
     )
 
 
