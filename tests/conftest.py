@@ -28,23 +28,22 @@ TOY_SQL = Path(__file__).parent / "toy_sql"
 # An example may take any time: a busy machine is no fault. Every run draws the same examples, so
 # that a run that fails can be repeated, and few of them: the next run would repeat them.
 # `--hypothesis-profile=random` looks for new ones.
-settings.register_profile("all", deadline=None, derandomize=True, max_examples=EXAMPLES // 3)
-settings.register_profile("short", deadline=None, derandomize=True, max_examples=EXAMPLES // 5)
+settings.register_profile("few", deadline=None, derandomize=True, max_examples=EXAMPLES // 5)
 settings.register_profile("random", deadline=None, max_examples=EXAMPLES)
-settings.load_profile("all")
+settings.load_profile("few")
+
+_THREADS = {name: value for name, value in CONFIG.items() if name == "threads"}
+"""The setting of the package, if it has one."""
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Draw fewer examples where the long tests are left out, and give DuckDB one thread.
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Give DuckDB one thread, and all threads to long tests: their tables are large enough.
 
     Workers of the run share the cores; a second thread makes a small query cost more, not less.
-    `make test-all` gives all threads to the tests whose tables are large enough to share.
     """
-    if "not long" not in config.getoption("markexpr"):
-        return
-    CONFIG["threads"] = 1
-    if not config.getoption("--hypothesis-profile"):
-        settings.load_profile("short")
+    CONFIG.pop("threads", None)
+    CONFIG.update(_THREADS if item.get_closest_marker("long") else {"threads": 1})
 
 
 @pytest.hookimpl(wrapper=True)
