@@ -148,7 +148,7 @@ class Layer:
 
 
 class Work(NamedTuple):
-    """Seconds of a layer's work at full clock, whatever of it is recomputed.
+    """Seconds of a layer's work at full clock, before any of it is recomputed.
 
     Attributes
     ----------

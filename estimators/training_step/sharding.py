@@ -47,7 +47,7 @@ class Stage(NamedTuple):
 
 
 class Replicas:
-    """What sharding the state of the pipelines' ranks costs, whatever is recomputed.
+    """Costs of sharding the state of the pipelines' ranks: all kinds of recomputation share them.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Figures of layouts that recomputation does not change.
 
 A search evaluates the same layouts under each kind of recomputation, one kind after the other.
-What these cells share is computed once, and kept until other cells are evaluated.
+Their shared figures are computed once, and kept until other cells are evaluated.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def rows_in(path: Path, query: str) -> list[Any]:
         return connection.execute(query).fetchall()
 
 
-def test_each_name_is_a_study_of_its_own_whatever_the_file_is_called(of_two_teams: Path) -> None:
+def test_each_name_is_one_study_though_all_files_have_the_same_name(of_two_teams: Path) -> None:
     assert rows_in(of_two_teams, "select study, num_cells from study order by all") == [
         ("measure teamC", 2),
         ("measure teamD", 2),

@@ -1,4 +1,4 @@
-"""Facts of problems are stored as the views find them, whatever changes below them."""
+"""Table `stored_problem` follows each change of problems, profiles and reference tables."""
 
 from __future__ import annotations
 

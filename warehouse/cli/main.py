@@ -22,8 +22,8 @@ INTERRUPTED = 130
 
 _WRONG_USAGE = 2
 
-_STDERR = 2
-"""Number of the last of the three streams."""
+_STDOUT, _STDERR = 1, 2
+"""File numbers of the streams that a command writes to."""
 
 app = typer.Typer(
     name="warehouse",
@@ -94,9 +94,9 @@ def _open_closed_streams() -> None:
     while (number := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         pass
     os.close(number)
-    for name in ("stdout", "stderr"):
+    for name, place in (("stdout", _STDOUT), ("stderr", _STDERR)):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+            setattr(sys, name, os.fdopen(place, "w", encoding="utf-8"))
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -64,7 +64,8 @@ def create(path: Path) -> Contents | None:
     OSError, duckdb.Error
         If the file cannot be written.
     """
-    with suppress(OSError):  # whatever failed, the checked file is copied or the error comes again
+    # After an error the checked file is copied below, or the same error is raised there.
+    with suppress(OSError):
         for kept in _named(settings.cache(), _key()):
             if _is_copied(kept, path):
                 return kept.contents

@@ -22,6 +22,11 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def view_exists(name: str) -> str:
+    """Return the query that has a row if there is a view of a name."""
+    return f"select 1 from duckdb_views() where view_name = {literal(name)}"
+
+
 def value_literal(value: str | float | bool | None) -> str:
     """Return a value in SQL; a float is a DOUBLE, not a DECIMAL."""
     if value is None:

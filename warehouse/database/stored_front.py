@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from warehouse.database.current import CURRENT_CELL
 from warehouse.database.narrow import narrowed
-from warehouse.database.sql_text import literal
+from warehouse.database.sql_text import view_exists
 from warehouse.database.tables import STORED_FRONT
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ TABLE = STORED_FRONT.name
 
 SOURCE = "found_front"
 """View of the rows as they should be."""
-
-_SOURCE_EXISTS = f"select 1 from duckdb_views() where view_name = {literal(SOURCE)}"
 
 
 def refresh(connection: DuckDBPyConnection, cells: Collection[int]) -> None:
@@ -43,7 +41,7 @@ def refresh(connection: DuckDBPyConnection, cells: Collection[int]) -> None:
             [list(cells)],
         ).fetchall()
     }
-    if not changed or not connection.execute(_SOURCE_EXISTS).fetchall():
+    if not changed or not connection.execute(view_exists(SOURCE)).fetchall():
         return
     listed = ", ".join(map(str, changed))
     connection.execute(f"delete from {TABLE} where problem_id in ({listed})")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warehouse.database.sql_text import literal, quoted
+from warehouse.database.sql_text import quoted, view_exists
 from warehouse.database.tables import STORED_PROBLEM
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ SOURCE = "found_problem"
 """View of the rows as they should be."""
 
 _PROBLEM = "problem"
-
-_SOURCE_EXISTS = f"select 1 from duckdb_views() where view_name = {literal(SOURCE)}"
 
 
 def refresh(connection: DuckDBPyConnection, profiles: Collection[str] = ()) -> None:
@@ -48,7 +46,7 @@ def refresh(connection: DuckDBPyConnection, profiles: Collection[str] = ()) -> N
     missing = f"select * from {_PROBLEM} anti join {TABLE} using (problem_id)"
     if connection.execute(f"select exists({missing})").fetchall() == [(False,)]:
         return
-    if not connection.execute(_SOURCE_EXISTS).fetchall():  # views of another directory
+    if not connection.execute(view_exists(SOURCE)).fetchall():  # views of another directory
         return
     # DuckDB finds temporary tables first: the views below `SOURCE` see the missing problems alone.
     connection.execute(f"create temp table {quoted(_PROBLEM)} as {missing}")

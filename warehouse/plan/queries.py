@@ -144,13 +144,8 @@ class QueryCache:
         if found not in self._tables:
             self._tables[found] = f"candidate_{len(self._tables)}"
             self._connection.execute(f"create temp table {self._tables[found]} as {found}")
-        self._connection.execute(
-            f"create temp view configuration_flops as from {self._tables[found]}"
-        )
-        try:
+        with self.replaced({"configuration_flops": f"from {self._tables[found]}"}):
             yield
-        finally:
-            self._connection.execute("drop view temp.configuration_flops")
 
 
 def best_layouts(

@@ -164,19 +164,19 @@ def _key(
     """Return the fewest columns that tell rows apart as well as all that are not figures."""
     columns = list(zip(*cells, strict=True))
 
-    def told_apart(places: Iterable[int]) -> int:
+    def num_different(places: Iterable[int]) -> int:
         chosen = [columns[place] for place in places]
         return len(set(zip(*chosen, strict=True))) if chosen else 1
 
     key: list[int] = []
     found = 1
     for place in _by_importance(names, terminal):
-        if place not in figures and columns and (number := told_apart([*key, place])) > found:
+        if place not in figures and columns and (number := num_different([*key, place])) > found:
             key.append(place)
             found = number
     for place in reversed(key.copy()):
         others = [other for other in key if other != place]
-        if told_apart(others) == found:
+        if num_different(others) == found:
             key = others
     return key
 
