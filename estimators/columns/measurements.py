@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from estimators.columns.column import Column, fraction, measure, positive, signed, text
+from estimators.columns.column import Column, fraction, identifier, measure, positive, signed, text
 from estimators.columns.forms import BIAS, ERROR, ERROR_SIZE, MFU, SHARE, TIME_RANK_CORRELATION
 
 MEMORY_KINDS = ("allocated", "reserved", "device", "unknown")
@@ -16,6 +16,10 @@ def _rows(name: str, meaning: str, heading: str) -> Column:
 MEASUREMENTS = (
     text("measured_row", "Name of the run, unique within its measurements"),
     text("measurement_file", "File that the measurements were read from"),
+    identifier(
+        "profiled_problem_id",
+        "problem_id of the run with the constants of the profile that `measure` was given",
+    ),
     positive("measured_step_seconds", "seconds", "Time of a step as measured"),
     positive("measured_memory_bytes", "bytes", "Memory of the fullest GPU as measured"),
     text(

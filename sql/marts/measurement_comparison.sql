@@ -5,7 +5,7 @@
 -- large. An estimator that does not model a part of the configuration is compared all the same; one
 -- with another value of it is not. Of several NVLink placements the fastest counts. Estimates for
 -- other hardware or constants than the published ones take part only where the measurement was
--- stored with them. Calibrated profiles have rows of their own.
+-- stored with them. Each calibrated profile has a row.
 with candidate as (
     select
         configuration.*,
@@ -28,6 +28,15 @@ matched as (
         candidate.variant
     from measurement
     inner join candidate on measurement.problem_id = candidate.problem_id
+    union
+    select
+        measurement.reference,
+        measurement.measured_row,
+        candidate.problem_id,
+        candidate.estimator,
+        candidate.variant
+    from measurement
+    inner join candidate on measurement.profiled_problem_id = candidate.problem_id
     union
     select
         measurement.reference,
@@ -160,6 +169,7 @@ compared as (
                 candidate.profile
             order by
                 matched.problem_id <> measurement.problem_id asc,
+                matched.problem_id is distinct from measurement.profiled_problem_id asc,
                 candidate.step_seconds asc,
                 candidate.nvlink_tensor_parallel desc,
                 candidate.nvlink_data_parallel desc,

@@ -812,6 +812,7 @@ class Warehouse(DatabaseFile):
         *,
         estimator: str | None = None,
         replace: bool = False,
+        profile: str | None = None,
         catalog: Path | None = None,
     ) -> pl.DataFrame:
         """Store runs that you measured and compare them with their estimates.
@@ -829,6 +830,8 @@ class Warehouse(DatabaseFile):
             Its name; None: the default of the command.
         replace
             Replace runs that are stored under that name.
+        profile
+            A stored profile: runs that name none are estimated with its constants as well.
         catalog
             A TOML file with models and systems of your own.
 
@@ -865,6 +868,7 @@ class Warehouse(DatabaseFile):
                 *(self.path, frame, name),
                 estimator=estimator,
                 replaces=replace,
+                profile=profile,
                 catalog=catalog,
                 warn=_warn,
             )

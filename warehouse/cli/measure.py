@@ -18,6 +18,7 @@ from warehouse.cli.options import (
     EstimatorName,
     Name,
     Output,
+    Profile,
     Replace,
 )
 from warehouse.show.formats import count
@@ -47,6 +48,7 @@ def measure(
     name: Name = None,
     replace: Replace = False,
     drop: Drop = None,
+    profile: Profile = None,
     catalog: CatalogFile = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
@@ -57,20 +59,24 @@ def measure(
     the fullest GPU with its `measured_memory_kind` (allocated or reserved by PyTorch, or device),
     `run` (its name), `source` and `note`. All rows are checked first: if any is
     refused, nothing is stored. The layouts are evaluated and stored as by `evaluate --into-db`,
-    under --name or the name of the file. Views measurement_comparison, for time and memory, and
-    estimator_accuracy then include the runs; --drop removes them.
+    under --name or the name of the file. With --profile, runs that name no profile are estimated
+    twice: with the published constants and with those of the profile. Views measurement_comparison,
+    for time and memory, and estimator_accuracy then include the runs; --drop removes them.
     """
     from warehouse.errors import UsageError
 
     if drop is not None:
-        if file is not None or name is not None or replace:
-            raise UsageError("`--drop` removes stored runs: give no FILE, --name or --replace")
+        if file is not None or name is not None or replace or profile is not None:
+            given = "FILE, --name, --replace or --profile"
+            raise UsageError(f"`--drop` removes stored runs: give no {given}")
         _drop(db, drop)
         return
     if file is None:
         raise UsageError("Missing argument 'FILE'.", "name a file of runs, or --drop stored ones")
     called = file.stem if name is None else name
-    _measure(db, file, called, estimator, output, replaces=replace, catalog=catalog)
+    _measure(
+        db, file, called, estimator, output, replaces=replace, profile=profile, catalog=catalog
+    )
 
 
 def _measure(
@@ -81,6 +87,7 @@ def _measure(
     output: Output,
     *,
     replaces: bool,
+    profile: str | None,
     catalog: Path | None,
 ) -> None:
     from warehouse.measure.compare import measure_runs
@@ -89,6 +96,7 @@ def _measure(
         *(db, file, name),
         estimator=estimator,
         replaces=replaces,
+        profile=profile,
         catalog=catalog,
         warn=lambda text: say(f"warning: {text}"),
     )

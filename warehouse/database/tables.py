@@ -137,7 +137,7 @@ MEASUREMENT_TABLE = Table(
         *("virtual_pipeline", "expert_parallel", "expert_tensor_parallel"),
         *("zero_stage", "uses_sequence_parallel"),
         *("microbatch_size", "measured_step_seconds", "measured_memory_bytes"),
-        *("measured_memory_kind", "source", "note", "created_at"),
+        *("measured_memory_kind", "source", "note", "created_at", "profiled_problem_id"),
     ),
     required=("reference", "measured_row", "problem_id", "measured_step_seconds"),
 )

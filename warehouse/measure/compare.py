@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,7 @@ def measure_runs(
     *,
     estimator: str | None = None,
     replaces: bool = False,
+    profile: str | None = None,
     catalog: Path | None = None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
@@ -86,6 +88,8 @@ def measure_runs(
         The estimator that completes and estimates the runs; None: the default of `measure`.
     replaces
         Replace runs that are stored under that name.
+    profile
+        A stored profile: runs that name none are estimated with its constants as well.
     catalog
         A TOML file of models and systems.
     warn
@@ -97,6 +101,8 @@ def measure_runs(
         If anything is refused: every fault is named, and nothing is written.
     UsageError
         If the estimator estimates no step of a number of GPUs and a batch.
+    RefusedError
+        If there is no such profile.
     DatabaseError
         If the database cannot be opened for writing.
     """
@@ -107,8 +113,10 @@ def measure_runs(
     with open_for_write(database) as connection:
         refuse_name(connection, name, replaces=replaces)
         known = defined.added_to(load_catalog(connection))
-        known = with_profiles(known, lambda: read_profiles(connection), model)
-        measured = read_measurements(source, model, known, warn)
+        stored = partial(read_profiles, connection)
+        plain = with_profiles(known, stored, model)
+        profiled = None if profile is None else with_profiles(known, stored, model, profile)
+        measured = read_measurements(source, model, plain, warn, profiled=profiled)
         new = store_measurements(connection, name, measured, replaces=replaces)
         _narrow(connection, name)
         columns, rows = _compared(connection, name)

@@ -7,7 +7,7 @@ A file is taken whole or not at all. It has the columns that `evaluate` takes, t
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from warehouse.evaluate.inputs import (
     likely_misspelt,
     resolve_rows,
 )
+from warehouse.evaluate.profiles import COLUMN as PROFILE
 from warehouse.show.units import column_headed
 
 if TYPE_CHECKING:
@@ -111,6 +112,8 @@ def read_measurements(
     estimator: Estimator,
     catalog: Catalog,
     warn: Callable[[str], None] = lambda _: None,
+    *,
+    profiled: Catalog | None = None,
 ) -> Measured:
     """Read, check and estimate the runs in a file or a frame.
 
@@ -118,6 +121,8 @@ def read_measurements(
     ----------
     warn
         Called with the columns that are not read.
+    profiled
+        Estimate the runs that name no profile with the constants of this catalog as well.
 
     Raises
     ------
@@ -136,15 +141,46 @@ def read_measurements(
         refusals += faults
     refusals += _missing_cells(frame)
     resolved = resolve_rows(estimator, relation, frame, catalog, mends)
+    estimates = [resolved]
+    found = [list(resolved.refusals), _impossible(resolved, measured)]
+    plain = _without_profile(frame)
+    if profiled is not None and plain:
+        again = resolve_rows(estimator, relation, frame[plain], profiled, mends)
+        estimates.append(again)
+        found.append([_placed(one, plain) for one in again.refusals])
     # of a faulty row the values say enough; what follows from them does not matter
-    for faults in (list(resolved.refusals), _impossible(resolved, measured)):
+    for faults in found:
         refused = {one.row for one in refusals}
-        refusals += [one for one in faults if one.row is None or one.row not in refused]
+        refusals += [
+            one
+            for one in faults
+            if (one not in refusals if one.row is None else one.row not in refused)
+        ]
     if refusals:
         refusals.sort(key=lambda one: -1 if one.row is None else one.row)
         raise InputError.from_refusals(refusals, called, _places(source, frame.height))
-    cells = cells_of(estimator, relation, resolved.columns, evaluate_rows(resolved), mends)
-    return Measured(estimator, called, _records(resolved, frame, names, measured), cells)
+    cells = {
+        cell.id: (cell, columns)
+        for one in estimates
+        for cell, columns in cells_of(estimator, relation, one.columns, evaluate_rows(one), mends)
+    }
+    runs = _records(resolved, frame, names, measured)
+    for one in estimates[1:]:
+        for row, problem in zip(plain, _problem_ids(one), strict=True):
+            runs[row]["profiled_problem_id"] = problem
+    return Measured(estimator, called, runs, list(cells.values()))
+
+
+def _without_profile(frame: pl.DataFrame) -> list[int]:
+    """Return the numbers of the rows that name no profile."""
+    if PROFILE not in frame.columns:
+        return list(range(frame.height))
+    return stripped(frame[PROFILE]).is_null().arg_true().to_list()
+
+
+def _placed(refusal: Refusal, rows: Sequence[int]) -> Refusal:
+    """Return the refusal of a row of a part of the file as that of the row in the file."""
+    return refusal if refusal.row is None else replace(refusal, row=rows[refusal.row])
 
 
 # ---- columns ----
@@ -344,7 +380,7 @@ def _records(
 ) -> list[dict[str, Any]]:
     columns = resolved.columns
     kept = [name for name in MEASUREMENT_TABLE.columns if name in columns]
-    problems = records({name: columns[name] for name in resolved.estimator.problem_columns})
+    problems = _problem_ids(resolved)
     kinds = _kinds(frame)
     texts = {
         name: frame[name].cast(pl.String).to_list() if name in frame.columns else None
@@ -354,7 +390,8 @@ def _records(
         {
             **row,
             "measured_row": names[place],
-            "problem_id": Problem(problems[place]).id,
+            "problem_id": problems[place],
+            "profiled_problem_id": None,
             "measured_step_seconds": float(measured[SECONDS][place]),
             "measured_memory_bytes": _or_none(measured[MEMORY][place]),
             KIND: kinds[place] or ("unknown" if measured[MEMORY][place] > 0 else None),
@@ -362,6 +399,12 @@ def _records(
         }
         for place, row in enumerate(records({name: columns[name] for name in kept}))
     ]
+
+
+def _problem_ids(resolved: Resolved) -> list[int]:
+    """Return the id of the problem of each row."""
+    columns, names = resolved.columns, resolved.estimator.problem_columns
+    return [Problem(values).id for values in records({name: columns[name] for name in names})]
 
 
 def _or_none(value: Any) -> float | None:
