@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from tests.shared import Command
 from warehouse.cli.plan_summary import summary_lines
 from warehouse.errors import InputError
 from warehouse.plan.compare import Comparison, best_counts, better_batch, no_faster_counts
+from warehouse.plan.count_table import count_lines, count_rows
 from warehouse.plan.queries import GpuRates
 from warehouse.plan.question import PlanRequest, RunLimits, TrainingRun, resolve
 from warehouse.plan.search import has_many_layouts
@@ -63,6 +66,43 @@ def test_a_count_that_is_hardly_faster_than_a_smaller_one_says_why() -> None:
     [five, *_] = no_faster_counts(run_within(640, days=60), SLOW_BETWEEN).values()
     assert (five.in_words(640), five.batch) == ("no faster than 512", None)
     assert no_faster_counts(run_within(512, days=60), timed({256: 109.6, 512: 62.7})) == {}
+
+
+def answer_of(
+    run: TrainingRun, num_gpus: int, lines: list[dict[str, Any]], within: Iterable[int] = ()
+) -> Any:
+    """Return what tables of GPU counts read of an answer."""
+    counts = [{"note": None, **line} for line in lines]
+    return SimpleNamespace(
+        run=run,
+        num_gpus=num_gpus,
+        counts=counts,
+        fitting_counts=[line for line in counts if not line["note"]],
+        own_count=next(line for line in counts if line["num_gpus"] == num_gpus),
+        within_limits=frozenset(within),
+    )
+
+
+def test_the_table_marks_counts_and_says_which_are_no_faster() -> None:
+    answer = answer_of(run_within(512, days=63), 512, SLOW_BETWEEN, (512, 896, 1024))
+    assert {row["num_gpus"]: row["note"] for row in count_rows(answer)} == {
+        256: "",
+        512: "best",
+        640: "no faster than 512: 5 does not divide 512",
+        768: "no faster than 512: 3 does not divide 512",
+        896: "within the limits; hardly faster than 512: 7 does not divide 512",
+        1024: "within the limits",
+    }
+    asked = answer_of(run_within(512), 512, SLOW_BETWEEN)
+    notes = {row["num_gpus"]: row["note"] for row in count_rows(asked)}
+    assert notes == {256: "", 512: "asked for", 640: "no faster than 512: 5 does not divide 512"}
+
+
+def test_a_count_is_compared_with_a_smaller_one_that_the_batch_divides_over() -> None:
+    # 512 / 1,024: 38.9 / 62.7 - 1 = -38.0 % time, 2 * 38.9 / 62.7 - 1 = +24.1 % GPU-hours
+    answer = answer_of(run_within(512, days=40), 1024, SLOW_BETWEEN, (1024,))
+    assert count_lines(answer) == ["against 512 GPUs: -38.0 % time, +24.1 % GPU-hours"]
+    assert count_lines(answer_of(run_within(512), 256, SLOW_BETWEEN)) == []
 
 
 @pytest.mark.parametrize(

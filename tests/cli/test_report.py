@@ -183,6 +183,23 @@ def test_published_runs_of_the_model_say_how_far_the_plan_may_be_off() -> None:
     assert content._published_hours(cast("PlanAnswer", none)) == []
 
 
+def test_the_table_of_gpu_counts_is_that_of_the_plan(
+    page: str, warehouse: Command, planned: tuple[Path, dict[str, Any], str]
+) -> None:
+    asked = ("plan", *QUESTION, "--gpus", 8, "--price", 2.5, "--db", planned[0])
+    code, out, err = warehouse(*asked, "--wide")
+    assert code == 0, err
+    head, _, *lines = out.split("Other GPU counts\n\n")[1].split("\n\n")[0].splitlines()
+    sentences = [line for line in lines if not line.strip()[0].isdigit()]
+    table = text_of(page).split("Other numbers of GPUs ")[1]
+    assert table.startswith(" ".join(head.split()))
+    for row in lines[: -len(sentences)]:
+        assert " ".join(row.split()) in table.replace(" - ", " NULL ")
+    assert any("asked for" in row for row in lines)
+    for sentence in sentences:
+        assert f"{sentence[0].upper()}{sentence[1:]}." in table
+
+
 def test_words_of_a_layout_are_explained() -> None:
     layout = {"data_parallel": 8, "tensor_parallel": 4, "uses_sequence_parallel": True}
     layout |= {"context_parallel": 1, "pipeline_parallel": 1, "microbatch_size": 1, "zero_stage": 0}
@@ -229,7 +246,9 @@ def test_a_plan_within_limits_states_them(
     words = text_of(page)
     assert "limit of the time 40 days" in words
     assert "none fits: the smallest takes" in words  # counts that no layout fits have a row
-    assert "GPUs step s training" in words  # and take no columns from the others
+    assert (
+        "GPUs training days slow training days GPU-hours" in words
+    )  # and take no columns from the others
     for name in ("goodput", "electricity"):
         least, most, value = (
             float(number)

@@ -17,9 +17,9 @@ from warehouse.cli.plan_summary import (
     exceeded_limits,
     percent_in_words,
     summary_lines,
-    unsold_count_lines,
 )
-from warehouse.plan.compare import no_faster_counts, time_in_words
+from warehouse.plan.compare import time_in_words
+from warehouse.plan.count_table import count_lines, count_rows
 from warehouse.plan.queries import STEP_PARTS
 from warehouse.plan.stages import explain_stage
 from warehouse.show.formats import Format, count
@@ -42,17 +42,6 @@ _COST_DROPPED = frozenset(
         *("price_source", "quote_vendors", "power_source", "pue", "usd_per_kwh", "power_basis"),
         "option",
     }
-)
-_COUNT_COLUMNS = (
-    *(
-        "num_gpus",
-        "training_seconds",
-        "slow_training_seconds",
-        "gpu_hours",
-        "cost_usd",
-        "energy_kwh",
-    ),
-    *("power_watts", "mfu", "memory_bytes"),
 )
 _ERROR_COLUMNS = (
     *("time_mean_absolute_relative_error", "time_max_absolute_relative_error", "time_bias"),
@@ -213,7 +202,9 @@ def put_report(answer: PlanAnswer, top: int, form: Format = Format.TABLE) -> Non
     report.heading("Parts of the step")
     _put_parts(report, answer)
     report.heading("Other GPU counts")
-    _put_counts(report, answer)
+    report.table(count_rows(answer))
+    for line in count_lines(answer):
+        report.line(line)
     if answer.published_runs:
         report.heading("Published runs of this model")
         report.table(published_rows(answer))
@@ -323,37 +314,6 @@ def grid_lines(answer: PlanAnswer) -> list[str]:
     table = answer.run.catalog.tables.get("grid_carbon", {})
     rows = [row for line in answer.energies if (row := table.get(str(line["grid"])))]
     return grids_in_words((row["grid"], row["kind"], row["year"]) for row in rows)
-
-
-def _put_counts(report: _Report, answer: PlanAnswer) -> None:
-    has_limits = bool(answer.run.request.limits)
-    place = list(answer.counts).index(answer.own_count)
-    lines = answer.counts if has_limits else answer.counts[max(place - 1, 0) : place + 2]
-    has_slow = any(line.get("slow_training_seconds") is not None for line in lines)
-    columns = [name for name in _COUNT_COLUMNS if has_slow or name != "slow_training_seconds"]
-    no_faster = no_faster_counts(answer.run, answer.fitting_counts)
-    rows = []
-    for line in lines:
-        chosen = "best" if has_limits else "asked for"
-        mark = chosen if line["num_gpus"] == answer.num_gpus else None
-        if mark is None and has_limits and line["num_gpus"] in answer.within_limits:
-            mark = "within the limits"
-        why = no_faster.get(line["num_gpus"])
-        notes = (line["note"], mark, why and why.in_words(answer.run.batch))
-        note = "; ".join(each for each in notes if each)
-        rows.append({**{name: line.get(name) for name in columns}, "note": note})
-    report.table(rows)
-    smaller = [line for line in answer.counts[:place] if not line["note"]]
-    if smaller:
-        own, next_smaller = answer.own_count, smaller[-1]
-        less = 1 - own["training_seconds"] / next_smaller["training_seconds"]
-        more = own["gpu_hours"] / next_smaller["gpu_hours"] - 1
-        report.line(
-            f"against {next_smaller['num_gpus']:,} GPUs: {-100 * less:+.1f} % time, "
-            f"{100 * more:+.1f} % GPU-hours"
-        )
-    for text in unsold_count_lines(answer):
-        report.line(text)
 
 
 def _put_uncertainty(report: _Report, answer: PlanAnswer) -> None:

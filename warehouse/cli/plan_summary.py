@@ -9,7 +9,7 @@ from estimators.interval import ENDS
 from warehouse.evaluate.profiles import DEFAULT
 from warehouse.plan.accuracy import SAFE, room_probability
 from warehouse.plan.compare import better_batch
-from warehouse.plan.servers import is_sold, server_size
+from warehouse.plan.count_table import unsold_count_lines
 from warehouse.show.formats import count
 from warehouse.show.units import run_time_in_words, run_times_in_words
 
@@ -99,34 +99,6 @@ def _other_batch(answer: PlanAnswer) -> list[str]:
         f"{run.batch:,}, so {found.num_gpus:,} GPUs have few layouts: try --batch {found.batch}"
     )
     return [_line("GPUs", tried)]
-
-
-def unsold_count_lines(answer: PlanAnswer) -> list[str]:
-    """Return how a count that is not sold compares with the next one that is."""
-    server, own = server_size(answer.run), answer.own_count
-    if is_sold(answer.num_gpus, server):
-        return []
-    why = (
-        f"not whole servers of {server}"
-        if answer.num_gpus > server
-        else f"part of a server of {server}, but no power of two"
-    )
-    lines = [f"{answer.num_gpus:,} GPUs are {why}"]
-    for line in answer.counts:
-        if line["num_gpus"] > answer.num_gpus and not line["note"]:
-            time = line["training_seconds"] / own["training_seconds"] - 1
-            hours = line["gpu_hours"] / own["gpu_hours"] - 1
-            lines.append(
-                f"{line['num_gpus']:,} GPUs take {_difference(time, 'less')} time and "
-                f"{_difference(hours, 'fewer')} GPU-hours: --gpus {line['num_gpus']}"
-            )
-            break
-    return lines
-
-
-def _difference(share: float, less: str) -> str:
-    """Return a relative difference in words; `less` is the word of a negative one."""
-    return f"{100 * abs(share):.1f} % {less if share < 0 else 'more'}"
 
 
 def accuracy_lines(answer: PlanAnswer) -> list[str]:

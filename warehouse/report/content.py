@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from estimators.columns import COLUMNS
 from warehouse.ask.terms import whose_prices
+from warehouse.plan.count_table import count_lines, count_rows
 from warehouse.plan.queries import STEP_PARTS
 from warehouse.plot.parts import STEP_PARTS as PARTS_IN_WORDS
 from warehouse.show.units import (
@@ -74,6 +75,8 @@ class Content:
         Near-optimal layouts, which the page sorts and filters.
     counts, costs, energies, errors, memory_errors, published_runs
         Tables; None where there is nothing to show.
+    count_lines
+        Sentences on how the plan's GPU count compares with others.
     trust
         Sentences on how far to trust the estimate.
     assumptions
@@ -97,6 +100,7 @@ class Content:
     errors: Table | None
     memory_errors: Table | None
     published_runs: Table | None
+    count_lines: list[str]
     trust: list[str]
     assumptions: list[tuple[str, str]]
     constants: Table | None
@@ -117,7 +121,8 @@ def content_of(answer: PlanAnswer) -> Content:
         limits=_limits(answer),
         near=_near_in_words(answer),
         layouts=_layouts(answer),
-        counts=_table(answer.counts, drop=("problem_id",)),
+        counts=_table(count_rows(answer)),
+        count_lines=[f"{line[0].upper()}{line[1:]}." for line in count_lines(answer)],
         costs=_table(answer.costs, drop=("option", "price_note")),
         energies=_table(answer.energies, drop=("option", "power_note", "power_basis")),
         errors=_table(answer.uncertainty.errors, drop=("is_stored", "num_published")),
