@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from estimators.contract import Estimator, Refusal
 
 MAX_SHOWN = 10
-"""Refusals listed in one message; the rest are counted."""
+"""Most refusals that a message lists; the others are counted."""
 
 LONGEST_HINT = 300
-"""Characters of a hint where a message has several: a list of all known names can be longer."""
+"""Most characters of a hint in a message with several: a list of all known names can be longer."""
 
 LONGEST_MESSAGE = 5000
 """Characters of a message that is shown."""
@@ -57,15 +57,15 @@ class InputError(WarehouseError):
     def from_refusals(
         cls, refusals: Sequence[Refusal], file: str = "", names: Sequence[str] = ()
     ) -> InputError:
-        """Return one error that lists what is wrong with `file`.
+        """Return one error that lists all faults of `file`.
 
-        A hint that all refusals share is printed once, at the end. Another one follows the last of
-        the refusals in a row that have it, and is cut if it is long.
+        A hint that all refusals share is printed once, at the end. Any other hint follows the last
+        of the consecutive refusals that have it, and is cut if it is long.
 
         Parameters
         ----------
         file
-            What is refused; empty: it has no name.
+            The refused file; empty if it has no name.
         names
             Names of the rows; by default their numbers.
         """

@@ -1,4 +1,4 @@
-"""Arguments of methods as the commands take them, numbers within their limits."""
+"""Arguments of methods, read and limited as the options of commands are."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def checked_value(name: str, value: Any) -> Any:
 
 
 def several(values: Any) -> Sequence[Any]:
-    """Return one value or several as a sequence; None is none."""
+    """Return one value or several as a sequence; None gives an empty one."""
     if values is None:
         return ()
     return values if isinstance(values, list | tuple) else (values,)

@@ -90,7 +90,7 @@ class DatabaseFile:
 
     @contextmanager
     def _reading(self) -> Iterator[DuckDBPyConnection]:
-        """Yield a connection of this call: its temporary objects end with it."""
+        """Yield a connection for this call; its temporary objects end with it."""
         with self._explained():
             if self._is_kept_open:
                 with self._keep().cursor() as connection:

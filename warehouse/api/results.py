@@ -211,7 +211,7 @@ class StepExplanation:
         Each constant with its range, the elasticity of the step, the step at both ends of the range
         and the source; the one whose range moves the step most comes first.
     differing_columns
-        Columns in which the stored problems differ that the layout is the fastest of.
+        Columns in which the stored problems differ that were searched for the fastest layout.
     """
 
     step_seconds: float

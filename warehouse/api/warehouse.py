@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 class Warehouse(DatabaseFile):
     """A database of estimates.
 
-    Each call opens the file and closes it again, so that a notebook keeps no sweep from writing.
-    In a ``with`` block the file stays open for reading: calls are faster, no other process can
-    write, and `relation` works.
+    Each call opens the file and closes it again, so that a notebook does not block a sweep. In a
+    ``with`` block the file stays open for reading: calls are faster, no other process can write,
+    and `relation` works.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ class Warehouse(DatabaseFile):
             return found
 
     def relation(self, query: str, /, **parameters: Any) -> DuckDBPyRelation:
-        """Return a query as a DuckDB relation, to go on in SQL.
+        """Return a query as a DuckDB relation, which further queries can use.
 
         A relation is evaluated when its rows are read. It ends with the ``with`` block, and when a
         method writes.
@@ -223,7 +223,7 @@ class Warehouse(DatabaseFile):
             ``published``, ``corrected`` or errata such as ``R2,R4``; None: corrected, or published
             where the estimator has no mends.
         by
-            A numeric column of view configuration, best value first.
+            A numeric column of view configuration to rank by, best value first.
         top
             Layouts of each problem; None: ten of one problem, the best one of several.
 
@@ -303,7 +303,8 @@ class Warehouse(DatabaseFile):
         study
             Name of a stored study: only the runs of its problems.
         price
-            USD of an hour of one GPU, instead of published prices; of several the rows of each.
+            USD of an hour of one GPU, instead of published prices; several values give rows for
+            each.
         year, all_years
             Prices of one year, or of every year; by default of the last one.
         goodput, pue
@@ -379,8 +380,8 @@ class Warehouse(DatabaseFile):
         model, accelerator, num_gpus, seq_len, tokens, estimator, variant, identity, study
             As `cost` takes them.
         carbon
-            kg CO2e of a kWh, or a grid of table grid_carbon by any of its names; of several the
-            rows of each. None: the grids of published runs.
+            kg CO2e of a kWh, or a grid of table grid_carbon by any of its names; several values
+            give rows for each. None: the grids of published runs.
         all_powers
             Also at full load, and of the accelerator alone.
         goodput, pue, electricity_price, watts
@@ -735,7 +736,7 @@ class Warehouse(DatabaseFile):
             return planned_run(run_stages(run, stages, self.path, store), top)
 
     def _store(self, sweep: Sweep, database: Path, *, allow_large: bool) -> None:
-        """Store what a plan misses."""
+        """Store the layouts that a plan needs and that are not stored."""
         if sweep.missing_cells or (self.writable and sweep.is_needed(database)):
             with self._writing("plan"):
                 store_sweep(sweep, database, allow_large=allow_large)

@@ -1,4 +1,4 @@
-"""`why` and `explain` as a user asks them: names and texts in, an answer out."""
+"""`why` and `explain` from a user's texts: reads names and values, returns the answer."""
 
 from __future__ import annotations
 
@@ -136,7 +136,8 @@ def _with_stored_shape(
 ) -> tuple[dict[str, str], str]:
     """Return inputs with the shape that a stored study gave their model, and the study.
 
-    Only a name that nothing else knows is looked up. What the user gives holds.
+    Only a name that no table and no catalog file has is looked up. Values of the user take
+    precedence.
     """
     model = given.get("model")
     if model is None or all(name in given for name in estimator.needed_shape):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FILTERS = ("estimator", "variant", "model", "accelerator")
 WITHOUT_TOKENS = "the tokens of the run are not known"
-"""The `run_note` of a run that lacks nothing but `--tokens`."""
+"""The `run_note` of a run that could be priced if `--tokens` were given."""
 
 RUNS = "estimated_run"
 """The view of runs, which the macros of runs, costs and energy read."""
@@ -75,8 +75,7 @@ class RunQuery:
     goodput
         Share of the time that makes progress; None: a budgeted run's own, of others 1.
     overrides
-        Arguments of the macro, such as `given_price` and `given_pue`. Several sets of them give
-        the rows of each.
+        Arguments of the macro, such as `given_price` and `given_pue`: each set gives its own rows.
     seq_len
         Keep runs of sequences of this number of tokens.
     study
@@ -118,7 +117,7 @@ def costs(
 ) -> RunTable:
     """Return the cost of runs at the prices of a year, by default the last year with prices.
 
-    A line without a price of that year keeps its runs; its note lists the years with prices.
+    Runs without a price in that year keep a line; its note lists the years with prices.
 
     Raises
     ------
@@ -207,7 +206,7 @@ def _latest(rows: Sequence[Row], place: Mapping[str, int]) -> list[Row]:
 
 
 def _of_year(rows: Sequence[Row], place: Mapping[str, int], year: int) -> list[Row]:
-    """Return the rows of a year; a row without a price for each line that has none in it.
+    """Return the rows of a year; a line without a price in that year gets a row without a price.
 
     Raises
     ------
@@ -249,7 +248,7 @@ def _run_table(
     Parameters
     ----------
     grids
-        Name that takes the place of the grid's in the rows of each set of overrides.
+        Name of the grid in the rows of each set of overrides, instead of the macro's.
 
     Raises
     ------
@@ -275,7 +274,7 @@ def _run_table(
 
 
 def _asked_problems(connection: DuckDBPyConnection, runs: RunQuery) -> list[int]:
-    """Return the problems that a length of sequences and a study leave; none: all are wanted.
+    """Return the problems of a study and a sequence length; empty: no filter, all problems.
 
     Raises
     ------
@@ -293,7 +292,7 @@ def _asked_problems(connection: DuckDBPyConnection, runs: RunQuery) -> list[int]
 
 
 def _problems_of_length(connection: DuckDBPyConnection, seq_len: int | None) -> list[int]:
-    """Return the problems whose sequences have this number of tokens; none: all are wanted.
+    """Return the problems whose sequences have this number of tokens; empty: no filter.
 
     Raises
     ------
@@ -338,7 +337,7 @@ def _kept(row: Mapping[str, Any], runs: RunQuery, filters: Mapping[str, str]) ->
 
 
 def _known_filters(connection: DuckDBPyConnection, runs: RunQuery) -> dict[str, str]:
-    """Return the filters as stored: an accelerator's name that is priced, mends in order.
+    """Return the filters as the rows have them: the priced name of an accelerator, mends in order.
 
     Raises
     ------
@@ -375,7 +374,7 @@ def _known_filters(connection: DuckDBPyConnection, runs: RunQuery) -> dict[str, 
         listed = "; ".join(near) or "nothing; `warehouse sweep cluster_budget` stores some"
         raise InputError(f'`--{name}` "{value}": no such run is stored', f"stored: {listed}")
     if "accelerator" in filters and not _has_run(connection, filters):
-        # the system of a publication has runs, but these filters leave runs of its product alone
+        # the publication's system has runs, but with these filters only its product has some
         others = {name: value for name, value in filters.items() if name != "accelerator"}
         product = _priced_as(connection, filters["accelerator"])
         if product is not None and _has_run(connection, {**others, "priced_as": product}):
@@ -391,7 +390,7 @@ def _has_run(connection: DuckDBPyConnection, filters: Mapping[str, str]) -> bool
 
 
 def _priced_as(connection: DuckDBPyConnection, name: str) -> str | None:
-    """Return the accelerator whose prices a name takes: of an accelerator, a system or a device."""
+    """Return the accelerator whose prices hold for an accelerator, a system or a device."""
     query = "select spelling, accelerator from accelerator_spelling"
     priced = dict(connection.execute(query).fetchall())
     return name_meant(name, set(priced.values()), priced)

@@ -1,4 +1,4 @@
-"""`cost` and `energy` as a user asks them: filters and terms by number or name."""
+"""The options of `cost` and `energy` as a query: filters, and terms by number or name."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class CostOptions:
     def query(
         self, connection: DuckDBPyConnection, name: str, values: Sequence[float | None]
     ) -> RunQuery:
-        """Return the question to the stored runs, for each value of an argument of the macro.
+        """Return the query of the stored runs, with each value of an argument of the macro.
 
         Raises
         ------
@@ -103,7 +103,7 @@ class CostOptions:
 
 
 def check_years(prices: Sequence[float], year: int | None, *, all_years: bool) -> None:
-    """Refuse a year next to a price, or to all years; reads no database.
+    """Refuse a year together with a price or with all years; reads no database.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def asked_costs(
     Parameters
     ----------
     prices
-        USD of an hour of one GPU, instead of published ones: the rows of each.
+        USD of an hour of one GPU, instead of published prices: each gives its own rows.
     year
         Prices of this year; None: of the last one, unless `all_years`.
 
@@ -158,8 +158,8 @@ def asked_energies(
     Parameters
     ----------
     carbon
-        kg CO2e of a kWh, or names of rows of table ``grid_carbon``: the rows of each. Without one,
-        the grids of published runs.
+        kg CO2e of a kWh, or names of rows of table ``grid_carbon``: each gives its own rows.
+        Without one, the grids of published runs.
     all_powers
         Also at full load, and of the accelerator alone.
 

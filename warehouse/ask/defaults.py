@@ -1,4 +1,4 @@
-"""Defaults that follow from a model and an accelerator, and the errors where neither is known."""
+"""Defaults that follow from a model and an accelerator, and the errors for unknown ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ATTRIBUTES = {
 
 
 def taken_over(values: Mapping[str, Scalar], given: Collection[str]) -> str | None:
-    """Return what a changed accelerator keeps of the one that it is based on, in words.
+    """Return which attributes of an accelerator hold although others were given, in words.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def taken_over(values: Mapping[str, Scalar], given: Collection[str]) -> str | No
 def with_model_hint(
     error: RefusedError, estimator: Estimator, given: Iterable[str]
 ) -> RefusedError:
-    """Return an error whose refusals of a model say where to find one, or how to give a shape.
+    """Return an error with hints on an unknown model: where models are listed, how to give a shape.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def sold_domain(
 ) -> dict[str, Scalar]:
     """Return the NVLink domain of an accelerator as it is sold, as a column of the problem.
 
-    Empty if the system is no product, if the estimator has no domains, and if it takes the domain
+    Empty if the system is not a product, if the estimator has no domains, or if it takes the domain
     from its framework.
 
     Parameters

@@ -105,7 +105,7 @@ class Explanation:
     extreme
         Step seconds with every constant at its fast end, and at its slow end.
     differing
-        Columns in which the stored problems differ that the layout is the fastest of.
+        Columns in which the stored problems differ that were searched for the fastest layout.
     """
 
     shown: Shown
@@ -221,7 +221,7 @@ class _Question:
     def extreme(self, likely: tuple[float, float], moves: Sequence[Moves]) -> tuple[float, float]:
         """Return the step with every constant at its fast end, and at its slow end.
 
-        An end is fast or slow by the step there. Where neither end is faster, the default is.
+        Each constant takes the end, or its default, that makes the step fastest or slowest.
         """
         ends: list[dict[str, float]] = [{}, {}]
         for each in moves:
@@ -277,7 +277,7 @@ class _Question:
         )
 
     def _row(self, name: str) -> Mapping[str, Scalar] | None:
-        """Return the row of `step_constant` that the configuration has a constant from."""
+        """Return the row of `step_constant` that gives the configuration its constant."""
         if name in self.given or name not in self.shown.estimator.constants:
             return None
         values = self.shown.problem

@@ -1,4 +1,4 @@
-"""The fastest stored layout with some values, and how the problems differ that it is taken from."""
+"""The fastest stored layout with given values, and in what the searched problems differ."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def differing_columns(
     given: Mapping[str, str],
     names: Sequence[str],
 ) -> tuple[str, ...]:
-    """Return those of `names` in which the stored problems with the given values differ.
+    """Return those columns of `names` in which the stored problems with the given values differ.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Names as people write them, found among those that are stored."""
+"""Finds the stored names that people mean, in any spelling."""
 
 from __future__ import annotations
 
@@ -58,9 +58,10 @@ def spellings(connection: DuckDBPyConnection, column: str) -> dict[str, str]:
 def with_known_names(connection: DuckDBPyConnection, filters: Filters) -> Filters:
     """Return filters on problems with each name as it is stored.
 
-    A name that no stored problem has stays, an alias as the name behind it; the caller refuses it.
-    The name of a publication's system is that of its product (table ``priced_as``) where only the
-    product has problems that pass all filters: estimators of products store a bare ``B200`` so.
+    A name that no stored problem has is kept, an alias as the name behind it, for the caller to
+    refuse. The name of a publication's system is replaced by that of its product (table
+    ``priced_as``) if only the product has problems that pass all filters: estimators of products
+    store a bare ``B200`` under the product's name.
     """
     found = dict(filters)
     for column, asked in filters.items():
@@ -80,7 +81,7 @@ def with_known_names(connection: DuckDBPyConnection, filters: Filters) -> Filter
 
 
 def product_of_system(connection: DuckDBPyConnection, accelerator: str | int | None) -> str | None:
-    """Return the product that a publication's system is; None where the name is no such system."""
+    """Return the product behind a publication's system; None for any other name."""
     if accelerator is None:
         return None
     query = "select accelerator, priced_as from priced_as"

@@ -1,7 +1,7 @@
-"""The operations of a step: which of them takes how long, and what it waits for.
+"""The operations of a step: how long each takes, and which resource limits it.
 
-The rows pass through a warehouse in memory: a command shows the rows of the view
-`operation_breakdown`, as it has them of stored configurations.
+The rows pass through a warehouse in memory, so that a command shows the rows of the view
+`operation_breakdown`, as for stored configurations.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _HINT = "name a column that it reads, such as num_gpus, tensor_parallel or hbm_b
 
 
 def operations_of(estimator: Estimator) -> Operations:
-    """Return the operations that the estimator's step consists of.
+    """Return the operations of the estimator's step.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def configurations_of(
 def best_configurations(
     connection: DuckDBPyConnection, estimator: Estimator, filters: Filters
 ) -> tuple[Columns, int]:
-    """Return the fastest layout of each problem that `filters` leave, and how many have none.
+    """Return the fastest layout of each problem that passes `filters`, and how many have none.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def best_configurations(
 def break_down(
     estimator: Estimator, configurations: Columns, mends: Mends, catalog: Catalog
 ) -> list[tuple[Cell, Columns]]:
-    """Return a cell of operations for each configuration, in order; one given twice is one."""
+    """Return a cell of operations for each distinct configuration, in order."""
     operations = operations_of(estimator)
     relation = operations.relation
     size = len(next(iter(configurations.values())))

@@ -1,4 +1,4 @@
-"""Numbers that are far from every known one: most are in another unit."""
+"""Numbers far from all known values: most are in a wrong unit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from estimators.contract import Catalog, Scalar
 
 FAR = 10
-"""Times the largest known value, or parts of the smallest, from which a number is questioned."""
+"""Ratio to the largest or the smallest known value beyond which a number is questioned."""
 
 _TABLES = {
     "matrix_flops_per_second": "bf16_flops_per_second",

@@ -31,20 +31,20 @@ PROBLEM_NAMES = (
     *("model", "accelerator", "nvlink_size", "num_gpus", "num_clusters"),
     "global_batch_size",
 )
-"""Columns that name a problem; a ranking adds others where two problems differ in them alone."""
+"""Columns that name a problem; a ranking adds others if two problems differ only in them."""
 
 QUESTION = ("seq_len", "framework", "profile", "precision", "number_recipe", "recompute_modules")
-"""Other columns of a problem that people choose; tables leave out those in which no row differs."""
+"""Other columns of a problem that people choose; tables omit those with one value in all rows."""
 
 USUAL = {"profile": "default", "number_recipe": "none", "recompute_modules": "none"}
-"""Values of `QUESTION` that need no word."""
+"""Usual values of `QUESTION`, which lines do not mention."""
 
 LAYOUT = LAYOUT_COLUMNS
 SAID_ONCE = (
     *("strategy", "attention", "uses_sequence_parallel", "zero_stage"),
     *(column.name for column in SCHEDULE),
 )
-"""Columns of a layout that are said above a table where all rows agree."""
+"""Columns of a layout that a line above the table states if all rows agree."""
 
 RESULT = (
     *("step_seconds", "training_seconds", "tokens_per_second", "mfu", "utilization"),
@@ -76,12 +76,12 @@ class Ranking:
     columns, rows
         The layouts, best first within a problem, with the columns in which their problems differ.
     constants
-        Columns of problem and layout with the same value in all rows, to be said once.
+        Columns of problem and layout with the same value in all rows, to be stated once.
     num_alone
-        Problems of which layouts were asked for alone, in an evaluated or measured file, and none
-        was searched. Their layouts have no rank; they are shown where no other problem is.
+        Problems with single layouts, from an evaluated or measured file, and without a search.
+        Their layouts have no rank; they are shown only if no other problem is.
     num_in_part
-        Problems that are shown whose layouts are held to some values: no whole space was searched.
+        Shown problems whose layouts have some fixed values: no whole space was searched.
     num_problems
         Problems that pass the filters.
     num_without
@@ -105,14 +105,14 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Alone:
-    """Layouts that were asked for alone.
+    """Cells of single layouts: no search found these.
 
     Attributes
     ----------
     cells
-        Cells that have no others.
+        Cells that have only single layouts.
     num_beside
-        The most of them in a problem that also has searched ones.
+        The largest number of such cells in a problem that also has searched ones.
     in_part
         Problems of which no cell has the whole space.
     """
@@ -123,7 +123,7 @@ class Alone:
 
 
 class _Asked(NamedTuple):
-    """What a ranking is asked for.
+    """The problems of a ranking, and the filters that chose them.
 
     Attributes
     ----------
@@ -314,10 +314,10 @@ def _ranked_by(
 
 
 def _asked_alone(connection: DuckDBPyConnection, problems: set[int]) -> Alone:
-    """Return the cells of layouts that were asked for alone, and problems searched in part only.
+    """Return the cells of single layouts, and the problems of which only a part was searched.
 
-    A layout is asked for alone in a file of configurations, or by a study that holds every column
-    of it.
+    A single layout comes from a file of configurations, or from a study that fixes every column of
+    it.
     """
     cells = connection.execute(
         "select cell_id, problem_id, kept = '{}', json_exists(kept, ?) or num_rows = 1, num_rows "
@@ -345,9 +345,9 @@ def _asked_alone(connection: DuckDBPyConnection, problems: set[int]) -> Alone:
 def _of_searches(
     layouts: Sequence[Record], rank: str, top: int, alone: Collection[int]
 ) -> list[Record]:
-    """Return the best `top` layouts; only those that a search found count for their ranks.
+    """Return the best `top` layouts; ranks count only layouts that a search found.
 
-    Layouts that were asked for alone have no rank. They are left out where a search has others.
+    Single layouts have no rank. They are left out of a problem that has a search.
     """
     searched = [layout for layout in layouts if layout["cell_id"] not in alone]
     if searched:
@@ -365,7 +365,7 @@ def _left_out(
     where = " and ".join(f"{quoted(name)} = ?" for name in filters)
     values: list[Any] = [*filters.values(), sorted(problems)]
     has_figure: dict[int, bool] = {}
-    if by == TIME:  # where each row has a time, the cells know it
+    if by == TIME:  # if every row has a time, the cells' records suffice
         values.append(list(summary_of(str(filters["estimator"])).timed))
         query = (
             "select problem_id, true from current_cell inner join problem using (problem_id) "
@@ -403,7 +403,7 @@ def _nothing_to_rank(
 
 
 def _own_views(connection: DuckDBPyConnection, estimator: str) -> list[str]:
-    """Return the staging views of an estimator that are no part of `configuration`, in order."""
+    """Return the staging views of an estimator that are not part of `configuration`, in order."""
     from warehouse.database.lineage import reads_of
     from warehouse.database.views import CONFIGURATION_SOURCE
 
@@ -447,7 +447,7 @@ def _sorted(problems: Iterable[Record]) -> list[Record]:
 def _differing(problems: Sequence[Record]) -> list[str]:
     """Return the columns in which problems of the same names differ, as in a hardware sweep.
 
-    What follows from another framework or number format does not count.
+    Columns that differ only because the framework or the number format differs do not count.
     """
     named: dict[tuple[Any, ...], Record] = {}
     differing: set[str] = set()
@@ -477,7 +477,7 @@ def _stored(connection: DuckDBPyConnection, names: Iterable[str]) -> list[Record
     InputError
         If none is stored.
     """
-    # the first relation of an estimator has its configurations, others have details of them
+    # the first relation of an estimator has its configurations, the others their details
     relations = [estimator.relations[0] for estimator in summaries()]
     columns = ", ".join(quoted(name) for name in ("problem_id", *names))
     stored = rows_as_dicts(
@@ -519,7 +519,7 @@ def _unknown(
     name: str, value: str | int, known: Sequence[Any], others: Sequence[str]
 ) -> InputError:
     near = get_close_matches(str(value), [str(one) for one in known], n=3, cutoff=0.6)
-    if is_known_name(name, value):  # rightly spelt
+    if is_known_name(name, value):  # spelt as it is stored
         near = []
     of = f" with {', '.join(others)}" if others else ""
     listed = ", ".join(str(one) for one in known[:20]) + (", ..." if len(known) > 20 else "")

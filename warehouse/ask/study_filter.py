@@ -1,4 +1,4 @@
-"""`--study`: only the problems of one stored study."""
+"""Option `--study`: only the problems of one stored study."""
 
 from __future__ import annotations
 

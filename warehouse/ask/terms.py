@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 LONGEST_CODE = 3
-"""Letters of the codes of countries."""
+"""Numbers of letters in the codes of countries."""
 
 MOST_CARBON = 5.0
 """Limit of the emissions of electricity [kg CO2e/kWh]. Coal has 0.82 (IPCC AR5, working group 3,
 annex III, median over the life cycle)."""
 
 MOST_VENDORS = 2
-"""Vendors of a price that a sentence names; more are counted."""
+"""Vendors of a price that a sentence names; if there are more, it has their number."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def carbons(connection: DuckDBPyConnection, texts: Iterable[str] | None) -> list
 
 
 LIKE_A_TYPO = 0.8
-"""Likeness of texts (`difflib`) from which one is taken for a slip of the other."""
+"""Similarity of two texts (`difflib`) above which one counts as a misspelling of the other."""
 
 
 def term(
@@ -72,8 +72,8 @@ def term(
 ) -> Term:
     """Return the number that a text is, or that a reference table has under this name.
 
-    A name is found in any spelling: by its aliases, and without what it has in parentheses where
-    that leaves one row.
+    A name is found in any spelling and by its aliases; parentheses may be left out if one row
+    remains.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def _named(connection: DuckDBPyConnection, text: str, option: str, table: str) -
         return Term(meant, float(known[meant]))
     from estimators.names import did_you_mean  # arrays, which only a refusal needs
 
-    # a code of a country is like everything
+    # a country's code is similar to many names
     words = [name for name in aliases if len(name) > LONGEST_CODE]
     capitals = {name.casefold(): name for name in (*words, *known)}
     near = [capitals[name] for name in get_close_matches(text.casefold(), capitals, 3, 0.5)]
@@ -124,7 +124,7 @@ def _named(connection: DuckDBPyConnection, text: str, option: str, table: str) -
 
 
 def _short_names(names: Collection[str]) -> dict[str, str]:
-    """Return name without its parentheses -> name, where one row alone has it."""
+    """Return name without its parentheses -> name, if only one row has it."""
     short = {name: name.partition(" (")[0] for name in names}
     counted = Counter(short.values())
     return {alias: name for name, alias in short.items() if counted[alias] == 1 and alias != name}
@@ -147,7 +147,7 @@ def grids_in_words(grids: Iterable[tuple[object, object, object]]) -> list[str]:
 
 
 def whose_prices(lines: Iterable[Mapping[str, Any]]) -> str:
-    """Return whose prices the rents of one accelerator are; empty if all are of the same vendors.
+    """Return the vendors behind each rent of one accelerator; empty if they are the same for all.
 
     Parameters
     ----------

@@ -31,8 +31,8 @@ TOKENS_PER_PARAMETER = 20
 3. The rule of the batch takes their sixth root: ten times the tokens make it 1.5 times as large."""
 
 _SAME = 1e-12
-"""Relative difference below which two times are equal; arithmetic in another order differs by
-some 1e-16."""
+"""Relative difference below which two times are equal: a different order of arithmetic changes them
+by about 1e-16."""
 
 _SPLITS = ("tensor_parallel", "tensor_parallel_2", "context_parallel", "pipeline_parallel")
 
@@ -379,7 +379,7 @@ def _neighbours(
 
 
 def _is_forced(space: Columns, rows: Array, name: str) -> Array:
-    """Return whether a layout's value is the only one that its other degrees leave."""
+    """Return whether a layout's value follows from its other degrees."""
     if name == "uses_sequence_parallel":
         return np.asarray(space["tensor_parallel"][rows] == 1)
     if name == "zero_stage":

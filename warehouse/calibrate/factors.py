@@ -1,9 +1,9 @@
-"""Factors of kinds of kernels: how many times as long as estimated each kind takes.
+"""Factors of kinds of kernels: measured over estimated time of each kind.
 
 The kinds of a product multiply: a factor is the median of its rows, after those of the kinds before
 it. The parts of a collective add up: their factors are those with the least squares of the relative
-errors, ``sum over rows of (sum over parts of factor x part / measured - 1) ^ 2``. Of all solutions
-that are as good it is the one nearest to 1, so that messages of one size leave nothing to chance.
+errors, ``sum over rows of (sum over parts of factor x part / measured - 1) ^ 2``. If several
+solutions are equally good, as with messages of one size, the one nearest to 1 is taken.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from estimators.timings import TimedKind
 
 LEAST_ROWS = 5
-"""Rows below which a kind keeps its constant: the median of fewer is one row's luck."""
+"""Rows below which a kind keeps its constant: the median of fewer rows is too uncertain."""
 
 LEAST_FACTOR = 0.02
-"""Least factor of a part of a sum. Below it the times say nothing of the part, and it keeps its
-constant."""
+"""Least factor of a part of a sum. If a fit is below it, the times do not determine the part, and
+it keeps its constant."""
 
 
 def factors_of(
@@ -90,7 +90,8 @@ def predicted(factors: Array, kinds: Sequence[TimedKind]) -> Array:
 def rows_of(logs: Array, kinds: Sequence[TimedKind]) -> list[Array]:
     """Return for each kind the rows that its factor is fitted to.
 
-    They are those of which it is the last kind; where times are sums, all that have the part.
+    A factor of products is fitted to the rows of which it is the last kind; a part of a sum to all
+    rows that have it.
     """
     free = np.isfinite(logs)
     if are_sums(kinds):

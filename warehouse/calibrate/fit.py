@@ -28,7 +28,7 @@ STEP = "step_seconds"
 """The output that is compared with what was measured."""
 
 MAX_PARAMETERS = 3
-"""Most numbers that are fitted at once: the grid grows with their power."""
+"""Most parameters that are fitted at once: the grid grows exponentially with their number."""
 
 POINTS = {1: 65, 2: 33, 3: 13}
 """Points of the grid along an axis, by the number of axes."""

@@ -1,7 +1,7 @@
 """Fit the constants of kernels to timings of a machine: one factor for each kind of kernel.
 
-Module `factors` finds them. Nothing is fitted to steps. Each tenth of the rows is also predicted by
-the factors of the others.
+Module `factors` computes them. Nothing is fitted to steps. Each tenth of the rows is also predicted
+with the factors of the other rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LARGEST_FACTOR = 100.0
 """Factor above which the times are taken to be in another unit: milliseconds make 1,000."""
 
 FOLDS = 10
-"""Parts of the rows, each of which the others predict."""
+"""Parts into which the rows are cut; each is predicted from the others."""
 
 ESTIMATES = ("untuned", "fitted", "left_out")
 
@@ -213,7 +213,7 @@ def _fit(
     is_used = np.isfinite(logs)
     factors = factors_of(logs, kinds)
     folds = np.arange(len(logs)) % FOLDS
-    # the kinds with a factor are the same without a tenth of the rows
+    # without a tenth of the rows the same kinds have a factor
     rows = [int(last.sum()) for last in rows_of(logs, kinds)]
     least = [1 if number >= LEAST_ROWS else number + 1 for number in rows]
     without = np.array(

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from warehouse.evaluate.inputs import Resolved
 
 ROW, MEASURED, IS_OWN = "published_row", "published_step_seconds", "is_own_framework"
-"""Columns of a reference besides the inputs: the row's name, its time, and whether the constants
-are those of the program that was measured."""
+"""Columns of a reference in addition to the inputs: the row's name, its time, and whether the
+constants are those of the measured program."""
 
 RUN = "run"
 """Other name of column `ROW` in a file: that of `measure`."""
@@ -94,8 +94,8 @@ def published_steps() -> pl.DataFrame:
     """Return view `published_step` of the packaged reference tables, without a database.
 
     Column `model` is that of table `model` where the reference has such names: recipes differ by
-    it. In other references it is a name within the publication, and left out. Tables that have the
-    same shape say whether embedding and output layer are one (`ties_embedding`).
+    it. In other references it is a name within the publication, and left out. Tables with the same
+    shape give whether embedding and output layer share their weights (`ties_embedding`).
     """
     sql = resources.sql_directory()
     view = (sql / VIEW).read_text(encoding="utf-8")
@@ -115,8 +115,8 @@ def published_steps() -> pl.DataFrame:
 def published_intervals(resolved: Resolved) -> dict[str, Array]:
     """Return both ends of the interval of the good rows of `published_steps()`, by column name.
 
-    Each constant takes two evaluations of every step. With the packaged catalog they are made once
-    an installation: a quickstart and each first plan ask for the same.
+    Each constant takes two evaluations of every step. With the packaged catalog the result is
+    cached once per installation: the quickstart and the first plan need the same.
     """
     if resolved.catalog != packaged_catalog():
         return evaluate_intervals(resolved)
@@ -132,7 +132,7 @@ def published_intervals(resolved: Resolved) -> dict[str, Array]:
 
 _SHAPE = ("num_layers", "hidden_size", "ffn_hidden_size", "num_heads", "seq_len", "vocab_size")
 _WITH_TIES = ("model", "published_training_stage")
-"""Tables that say of a shape whether embedding and output layer are one."""
+"""Tables that have, for each shape, whether embedding and output layer share their weights."""
 
 _TIES = (
     "(select any_value(shape.ties_embedding) from {table} as shape where "
@@ -206,7 +206,7 @@ def filtered(frame: pl.DataFrame, conditions: Sequence[str]) -> pl.Series:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value in which texts compare by meaning: 8 and 8.0, true and True."""
+    """Return a value under which equal texts compare equal: 8 and 8.0, true and True."""
     text = str(value).strip()
     try:
         return float(text)

@@ -80,7 +80,7 @@ def _replace(
 
 
 class Dropped(NamedTuple):
-    """A removed profile: the number of its constants, and the rows and studies that used it."""
+    """The removal of a profile: its number of constants, and the rows and studies that used it."""
 
     constants: int
     rows: int

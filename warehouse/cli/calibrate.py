@@ -55,7 +55,7 @@ _ROWS = (
 
 
 _OWN_HEADINGS = {"published_row": "measured row", "published_step_seconds": "measured step s"}
-"""Headings of runs of a user's own, which nobody published."""
+"""Headings for a user's own runs, which are not published."""
 
 DEFAULT_FIT = "product_rate_factor,exposed_communication"
 
@@ -134,18 +134,18 @@ def calibrate(
 ) -> None:
     """Fit constants to published steps, or to timed kernels.
 
-    Shown are the errors of the default constants, of the fitted ones on the same rows, and of
-    each row by constants fitted to the others; then the errors on all other published tables.
-    With --name the constants are stored as a profile, which `sweep`, `plan`, `evaluate` and `show`
-    take with --profile. The default constants stay the default. As CSV only the constants are
-    written.
+    The output has three errors: with the default constants, with the fitted constants on the same
+    rows, and of each row with constants fitted to the other rows. Then come the errors on all other
+    published tables. With --name the constants are stored as a profile, which `sweep`, `plan`,
+    `evaluate` and `show` take with --profile. The default constants stay the default. As CSV only
+    the constants are written.
 
     With --kernels nothing is fitted to steps. Each kind of kernels, by number format, pass and
-    shape, takes as much longer as the median of its rows. A file of products has columns num_rows,
-    num_columns, inner_size and seconds. It may have number_format, layout (TN forward, NN gradient
-    of an input, NT gradient of a weight) and accelerator. Files of attention have stage, seq_len,
-    num_heads and head_size, those of collectives in a node have collective, num_gpus and
-    message_bytes, both with seconds.
+    shape, is scaled by the median of measured over estimated time of its rows. A file of products
+    has columns num_rows, num_columns, inner_size and seconds. It may have number_format, layout (TN
+    forward, NN gradient of an input, NT gradient of a weight) and accelerator. Files of attention
+    have stage, seq_len, num_heads and head_size, those of collectives in a node have collective,
+    num_gpus and message_bytes, both with seconds.
     """
     from warehouse.calibrate.run import find_estimator
     from warehouse.errors import UsageError

@@ -1,7 +1,7 @@
-"""Values that a shell completes: names of the reference tables and of what the package has.
+"""Values that a shell completes: names of reference tables, models, studies and the like.
 
-Files are read as text: a shell waits for each completion. A blank would end the word, so that names
-have underscores in its place; every command takes them.
+Files are read as text, because a shell waits for each completion. A blank would end the word, so
+names have underscores instead; every command accepts them.
 """
 
 from __future__ import annotations

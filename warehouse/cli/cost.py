@@ -38,13 +38,13 @@ DEFAULT_TOP = 60
 """Lines of a table unless --top says otherwise; other formats always have all."""
 
 DEFAULT_STRATEGY = "tensor_1d"
-"""The strategy that needs no word where an estimator has no other."""
+"""The strategy that a layout in words does not name if the estimator has no other."""
 
 _COMMON = (
     *("estimator", "variant", "model", "seq_len", "accelerator", "dataset_tokens", "basis"),
     *("power_basis", "year", "pue", "usd_per_kwh", "watts_per_gpu"),
 )
-"""Columns that are said once, above the table, where all rows have the same value."""
+"""Columns that a line above the table states once if all rows have the same value."""
 
 _NOT_SHOWN = frozenset(
     {
@@ -102,13 +102,13 @@ def cost(
     """Show what stored runs cost, rented and owned.
 
     Runs are those of the estimators that budget whole runs, and the best layout of every other
-    cell. Runs that agree in model, system and tokens make one line: it shows GPUs, days and layout
+    cell. Runs with the same model, system and tokens make one line: it shows GPUs, days and layout
     of the cheapest, and the hours and dollars of the cheapest and the dearest. --variant all
     compares every variant.
 
-    Prices come from the reference tables. Rent is the middle one of the vendors' last quotes of the
-    year. Owning is the purchase price spread over the accelerator's life, plus electricity. Where
-    no price was published, --price and --watts give yours; a system that differs from the published
+    Prices come from the reference tables. Rent is the middle one of the last quotes of all vendors
+    in the year. Owning is the purchase price spread over the accelerator's life, plus electricity.
+    If no price was published, give --price and --watts; a system that differs from the published
     one has no price either. Runs on sequences of different lengths make separate lines. Tables show
     days, GPU-hours and dollars, 60 lines unless --top says otherwise. JSON uses base units.
     """
@@ -139,14 +139,14 @@ def energy(
 ) -> None:
     """Show the energy that stored runs take, and its CO2e.
 
-    Runs are those of `warehouse cost`. Power is that of a run's own steps, with the host's, where
-    the estimator has it; of others it is the server's at full load times the share that training
-    draws on average. Without options, the site's overhead (PUE) is a hyperscaler's, electricity has
-    the last industrial price of the United States, and carbon is shown for the grids of published
-    runs. --carbon takes a country, a state or another grid of table grid_carbon by any of its
-    names, or your number, and may be repeated. Where no power is known, --watts gives yours. Tables
-    show MW, MWh and tons, kWh and kg of short runs; they have 60 lines unless --top says otherwise.
-    JSON uses base units.
+    Runs are those of `warehouse cost`. Power is that of the run's own steps with the host if the
+    estimator computes it, otherwise that of the server at full load times the average share during
+    training. Without options, the site's overhead (PUE) is a hyperscaler's, electricity has the
+    last industrial price of the United States, and carbon is shown for the grids of published runs.
+    --carbon takes a country, a state or another grid of table grid_carbon by any of its names, or
+    your number, and may be repeated. Where no power is known, --watts gives yours. Tables show MW,
+    MWh and tons, kWh and kg of short runs; they have 60 lines unless --top says otherwise. JSON
+    uses base units.
     """
     from warehouse.ask.cost_terms import CostOptions, asked_energies
     from warehouse.database.connection import open_for_read
@@ -183,7 +183,7 @@ def _put(table: RunTable, output: Output, top: int | None) -> None:
 
 
 def _without_needless_strategy(columns: Sequence[str], rows: Sequence[Row]) -> Sequence[Row]:
-    """Return rows whose layouts leave out the strategy where those of their estimator share it."""
+    """Return rows whose layouts do not name the strategy if the estimator has only one."""
     name, layout = columns.index("estimator"), columns.index("best_layout")
     found: dict[str, set[str]] = {}
     for row in rows:
@@ -201,7 +201,7 @@ def _without_needless_strategy(columns: Sequence[str], rows: Sequence[Row]) -> S
 
 
 def _say_notes(table: RunTable, *, with_titles: bool) -> None:
-    """Say whose figures these are, which are lower bounds, and which runs are left out."""
+    """Print the estimators of the figures, lower bounds, and runs that are left out."""
     from warehouse.ask.cost import WITHOUT_TOKENS
     from warehouse.ask.terms import grids_in_words
 
@@ -222,7 +222,7 @@ def _say_notes(table: RunTable, *, with_titles: bool) -> None:
 
 
 def _vendors_that_differ(table: RunTable) -> Iterable[str]:
-    """Yield whose prices the bases of an accelerator are, where they are not the same vendors'."""
+    """Yield the vendors behind each basis of an accelerator, where they differ."""
     from warehouse.ask.terms import whose_prices
 
     if "quote_vendors" not in table.columns:
@@ -234,7 +234,7 @@ def _vendors_that_differ(table: RunTable) -> Iterable[str]:
 
 
 def _purchases_that_differ(table: RunTable) -> Iterable[str]:
-    """Yield what the prices of owned accelerators were paid for, where that differs."""
+    """Yield what the purchase prices include (server, board or GPU), where that differs."""
     bought: dict[str, list[str]] = {}
     for name, part in table.purchases.items():
         bought.setdefault(part, []).append(name)

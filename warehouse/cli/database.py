@@ -15,19 +15,19 @@ from warehouse.show.formats import count
 def init(db: Database = DEFAULT_DATABASE) -> None:
     """Create the database, or bring it up to date.
 
-    Tables, reference tables and views become those of this version, and what is missing comes
-    back. Not needed before other commands: each does the same where it has to.
+    Tables, reference tables and views become those of this version; missing ones are created again.
+    You need not run it before other commands: each does the same when necessary.
     """
     bring_up_to_date(db, anew=True)
 
 
 def bring_up_to_date(db: Path, *, anew: bool = False) -> None:
-    """Create the database, or change what is of another version, and say so.
+    """Create the database, or bring it to this version, and report it.
 
     Parameters
     ----------
     anew
-        Whether reference tables and views of this version are made again.
+        Whether to create the reference tables and views of this version again.
     """
     from warehouse.database.new_file import create_missing
 

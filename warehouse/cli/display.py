@@ -44,11 +44,11 @@ right."""
 _RANKS = ("rank_by_time", "rank")
 _FIGURES = ("_seconds", "_bytes", "_error")
 _NAMES = ("study",)
-"""Columns of long names that differ at their ends."""
+"""Columns of long names that differ only near their ends."""
 
 
 def are_figures(columns: Sequence[str], rows: Sequence[Sequence[object]] = ()) -> list[bool]:
-    """Return for each column whether it says how good a row is, not which one it is.
+    """Return for each column whether it is a result that does not identify the row.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Display:
     columns
         Show these alone, by name or heading; empty: all.
     found
-        Those of them that a table had.
+        The chosen columns that some table had.
     """
 
     is_wide: bool = False
@@ -87,7 +87,7 @@ _DISPLAY: ContextVar[Display] = ContextVar("display")
 
 @contextmanager
 def displayed(*, is_wide: bool, columns: Sequence[str]) -> Iterator[None]:
-    """Have the tables of the block show the columns that the user chose.
+    """Make the tables of the block show only the columns that the user chose.
 
     Raises
     ------
@@ -113,9 +113,9 @@ def displayed(*, is_wide: bool, columns: Sequence[str]) -> Iterator[None]:
 def chosen_places(
     columns: Sequence[str], headed: Callable[[], Sequence[str]] | None = None
 ) -> list[int] | None:
-    """Return the places of the columns that the user chose, in his order.
+    """Return the places of the columns that the user chose, in the user's order.
 
-    None: he chose none, or none of this table.
+    None: no column of this table was chosen.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def refuse_choice() -> None:
 
 
 def terminal_width(stream: TextIO | None = None) -> int | None:
-    """Return the width of the terminal that a stream is, None where it is none.
+    """Return the width of the terminal behind a stream; None if it is not a terminal.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def terminal_width(stream: TextIO | None = None) -> int | None:
 
 
 def shown_width() -> int | None:
-    """Return the width that the data of stdout is fitted to, None where nothing is cut."""
+    """Return the width to which output on stdout is fitted; None if nothing is cut."""
     display = _DISPLAY.get(Display())
     return None if display.is_wide or display.columns else terminal_width()
 
@@ -181,8 +181,8 @@ def shown_width() -> int | None:
 def fitted(text: str, width: int | None) -> str:
     """Return lines broken between words so that they fit a terminal.
 
-    Further lines are indented as the words after a label. A line with a command stays whole, for
-    whoever copies it.
+    Further lines are indented as the words after a label. A line with a command stays whole, so
+    that it can be copied.
 
     Parameters
     ----------
@@ -214,14 +214,14 @@ def terminal(
     headings: Sequence[str] | None = None,
     rows: Sequence[Sequence[object]] = (),
 ) -> Terminal | None:
-    """Return the terminal that a table is fitted to; None where nothing is cut.
+    """Return the terminal to which a table is fitted; None if nothing is cut.
 
     Parameters
     ----------
     columns
         Names of the columns.
     headings
-        Their headings in a table for people, where columns matter by `HEADLINES`; None: the names.
+        Their headings in a table for people, whose columns `HEADLINES` orders; None: the names.
     rows
         The values, before they are written as people read them.
     """

@@ -67,12 +67,12 @@ def evaluate(
     Every row of CONFIGS is written to --out with its results, in the same order. Columns keep their
     place and type. Result columns that CONFIGS has already are replaced, others are appended, and
     columns that the estimator does not know are kept. A missing column or an empty cell takes the
-    estimator's default, which is not added to the file. A step that depends on constants has an
-    interval as well: low_step_seconds and high_step_seconds hold nine steps in ten.
+    estimator's default; the default is not added to the output. A step that depends on constants
+    has an interval as well: low_step_seconds and high_step_seconds hold nine steps in ten.
 
-    The view current_ESTIMATOR gives stored rows as CONFIGS: its columns are the estimator's inputs.
-    Columns of the view configuration have one meaning for all estimators, which may differ from
-    that of an estimator's input.
+    Rows of view current_ESTIMATOR can be used as CONFIGS: its columns are the estimator's inputs.
+    Columns of view configuration have one meaning for all estimators, which may differ from that of
+    an estimator's input.
 
     All rows are checked before any is evaluated. If some are refused, every refusal is listed,
     nothing is written and the exit code is 3; with --keep-valid the other rows are evaluated. A
@@ -121,7 +121,7 @@ def evaluate(
 
 
 def _say_report(report: BatchReport, configs: Path, out: Path) -> None:
-    """Say which rows were refused, and how many were evaluated how fast."""
+    """Print which rows were refused, how many were evaluated, and the speed."""
     from warehouse.errors import InputError
 
     if report.refusals:

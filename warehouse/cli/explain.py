@@ -51,11 +51,11 @@ def explain(
 ) -> None:
     """Show why a training step takes as long as it does.
 
-    The first table has the parts of the step with their formulas; they add up to it. The second
-    has the constants with their sources, the one whose range moves the step most first. Of the two
-    ranges of the step, the first holds nine steps in ten, with independent errors of different
-    causes; the second has all constants at their fast, or at their slow end. Keys are the columns
-    that `evaluate` reads.
+    The first table has the parts of the step with their formulas; they add up to the step. The
+    second table has the constants with their sources, ordered by how much their range changes the
+    step. Of the two ranges of the step, the first holds nine steps in ten, with independent errors
+    of different causes. The second has all constants at their fast ends, or at their slow ends.
+    Keys are the columns that `evaluate` reads.
     """
     from warehouse.ask.asked import asked_explanation
 
@@ -115,7 +115,7 @@ def _headline(found: Explanation) -> list[str]:
 
 
 def _default_batch(found: Explanation, pairs: Sequence[str]) -> str:
-    """Return that the batch is a default, if no input sets it."""
+    """Return a remark that the batch is a default, if no input sets it."""
     given = {pair.partition("=")[0].strip().lower() for pair in pairs}
     batch = found.shown.problem.get("global_batch_size")
     if batch is None or given & {"global_batch_size", "num_microbatches"}:

@@ -52,7 +52,7 @@ def explore(
             "install it with `pip install 'training-warehouse[explore]'`",
         )
     require_packages()
-    # Errors come before the page, and the notebook does not bring an old database up to date.
+    # Errors appear before the page opens. The notebook cannot bring an old database up to date.
     open_for_read(db).close()
     notebook = examples_directory() / NOTEBOOK
     if edit:

@@ -97,8 +97,8 @@ def import_(
 ) -> None:
     """Take a folder of facts into the database.
 
-    Only what is missing is stored, once each. Each file is compared with its hash first. All of
-    it is stored, or nothing.
+    Only what is missing is stored. Each file is compared with its hash first. Either everything is
+    stored, or nothing.
     """
     from warehouse.transfer.import_facts import import_facts
 

@@ -31,7 +31,7 @@ class Received:
 
     @property
     def in_words(self) -> str:
-        """What happened, for the user."""
+        """The event, for the user."""
         return _SAID[(self.signal or signal.SIGINT).name]
 
 

@@ -29,7 +29,7 @@ _SECONDS_OF_LINE = 60.0
 
 @dataclass(frozen=True)
 class Sharing:
-    """Where and by how many machines a study is swept."""
+    """The lake, and the shards or the engine of a sweep."""
 
     lake: Annotated[
         Path | None,
@@ -67,7 +67,7 @@ class Sharing:
 def sweep_into_lake(
     study: Study, sharing: Sharing, db: Path, *, other_options: Mapping[str, bool]
 ) -> None:
-    """Run the shards that the options ask for, and say how that went.
+    """Run the shards that the options name, and print the outcome.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def sweep_into_lake(
 def put_estimate_of_shards(
     study: Study, sharing: Sharing, form: Format, *, other_options: Mapping[str, bool]
 ) -> None:
-    """Say what the shards that the options ask for would evaluate; write nothing.
+    """Print what the shards that the options name would evaluate; write nothing.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def put_estimate_of_shards(
 
 
 def _asked_shard(sharing: Sharing, other_options: Mapping[str, bool]) -> Shard | None:
-    """Return the shard that the options ask for; None: an engine runs all.
+    """Return the shard that the options name; None: an engine runs all shards.
 
     Raises
     ------

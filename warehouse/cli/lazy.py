@@ -29,7 +29,7 @@ class Program(TyperGroup):
 
 
 class LazyCommand(TyperCommand):
-    """A command of which only the name and the summary are known until it runs."""
+    """A command that is imported when it runs; before, only its name and summary are known."""
 
     def __init__(self, entry: Entry) -> None:
         super().__init__(entry.name, help=entry.summary, rich_markup_mode=None)

@@ -70,8 +70,8 @@ for _entry in COMMANDS:
 def main() -> NoReturn:
     """Run one command as a program.
 
-    The process ends without taking its modules apart, which takes as long as a tenth of most
-    commands: nothing is left in them that the system does not free.
+    The process ends without unloading its modules, which would take a tenth of the time of most
+    commands. The system frees everything that they hold.
     """
     _open_closed_streams()
     code = run()
@@ -85,7 +85,7 @@ def main() -> NoReturn:
 
 
 def _open_closed_streams() -> None:
-    """Have what is written to a stream that the caller closed (`>&-`) go nowhere.
+    """Discard what is written to a stream that the caller closed (`>&-`).
 
     Else the next file that is opened, such as the database, would get the stream's number.
     """
@@ -134,7 +134,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _not_text(arguments: Sequence[str]) -> str | None:
-    """Return what is wrong with arguments of which one is not text: no library can take it."""
+    """Return the error message for an argument that is not text; no library accepts one."""
     for number, argument in enumerate(arguments, 1):
         if "\0" in argument:  # from Python: no shell passes it on
             return (
@@ -152,7 +152,7 @@ def _not_text(arguments: Sequence[str]) -> str | None:
 
 
 def _explained(error: Exception, database: Path | None) -> tuple[str, int] | None:
-    """Return the message and exit code of an error that is not a fault of the program."""
+    """Return the message and exit code of an error that the user, not the program, caused."""
     from estimators.contract import RefusedError
     from warehouse.errors import LONGEST_MESSAGE, InputError, WarehouseError, shortened
 
@@ -174,7 +174,7 @@ def _explained(error: Exception, database: Path | None) -> tuple[str, int] | Non
 
 
 def _flush() -> OSError | None:
-    """Flush stdout; return the error, or None if only the reader of a pipe has gone."""
+    """Flush stdout; return the error, or None if the reader of a pipe closed it."""
     try:
         sys.stdout.flush()
     except OSError as error:

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 DEFAULT_ESTIMATOR = registry.default("measure")
 
 _SAID_ONCE = ("variant", "profile", "model", "accelerator", "num_gpus")
-"""Columns that a line names if all rows have one value; the table then leaves them out."""
+"""Columns that a line states if all rows have one value; the table then omits them."""
 
 
 _SAID = {"fits_memory", "hbm_bytes"}
-"""Columns that lines say, and the table leaves out."""
+"""Columns that lines state and the table omits."""
 
 
 def measure(
@@ -139,7 +139,7 @@ def _put(table: Table, output: Output) -> None:
 
 
 def _say_errors(table: Table) -> None:
-    """Say the errors of each estimator, variant and profile: mean and largest size, and mean."""
+    """Print the errors of each estimator, variant and profile: mean and largest size, and bias."""
     from warehouse.measure.compare import KEY
 
     records = [dict(zip(table[0], row, strict=True)) for row in table[1]]
@@ -158,7 +158,7 @@ def _say_errors(table: Table) -> None:
 
 
 def _estimated_by(one: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
-    """Return the estimator of a record, and the variant and profile that tell it from others."""
+    """Return the estimator of a record, with its variant and profile where other records differ."""
     who = str(one["estimator"])
     if len({other["variant"] for other in records}) > 1:
         who += f", variant {one['variant']}"
@@ -168,7 +168,7 @@ def _estimated_by(one: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) 
 
 
 def _say_too_large(table: Table) -> None:
-    """Say which runs do not fit by their estimate, and what that means: they ran."""
+    """Print which runs do not fit by their estimate although they ran."""
     columns, rows = table
     records = [dict(zip(columns, row, strict=True)) for row in rows]
     for one in records:

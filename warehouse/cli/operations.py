@@ -38,7 +38,7 @@ DEFAULT_ESTIMATOR = registry.default("operations")
 
 @dataclass(frozen=True)
 class ProblemOptions(ProblemFilters):
-    """Values of a problem: filters with --best, else of the one configuration."""
+    """Values of a problem: filters with --best, otherwise values of the configuration."""
 
     attention: Annotated[str | None, text_option("--attention", "NAME", "flash, unfused ...")] = (
         None
@@ -99,7 +99,7 @@ class LayoutOptions:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Where the configurations come from, if not from options of a problem and a layout."""
+    """Other sources of the configurations: KEY=VALUE, a file, or --best."""
 
     pairs: Annotated[
         list[str] | None,
@@ -168,13 +168,13 @@ def operations(
     """Show where the time of a step goes, operation by operation.
 
     Options describe one configuration, with defaults as in `evaluate`. --config takes several from
-    a file. --best takes the fastest layout that fits of every stored problem that the first
-    options leave, as in `rank`. Operations are in the order of a layer, then the exchange between
+    a file. --best takes the fastest layout that fits of every stored problem that passes the first
+    options, as in `rank`. Operations are in the order of a layer, then the exchange between
     replicas and the transfers between stages. The bubble takes the rest of the step.
 
-    Figures of a table are of one GPU and one step. JSON and CSV also have those of one layer and
-    one microbatch, in both directions: the columns of the view operation_breakdown. Nothing is
-    stored without --into-db.
+    Figures of a table are for one GPU and one step. JSON and CSV also have the figures for one
+    layer and one microbatch, forward and backward: the columns of view operation_breakdown. Nothing
+    is stored without --into-db.
     """
     from warehouse.ask.operations import break_down, breakdown, operations_of, store_breakdown
     from warehouse.database.connection import open_for_write
@@ -284,7 +284,7 @@ def _differing(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _is_used(name: str, rows: list[dict[str, Any]]) -> bool:
-    """Return whether a column of an operation has a group of more than one GPU to describe."""
+    """Return whether a column describes a group of more than one GPU in any row."""
     if not name.startswith(("comm_group", "nvlink_comm_group")):
         return True
     ending = "_2" if name.endswith("_2") else ""
@@ -292,7 +292,7 @@ def _is_used(name: str, rows: list[dict[str, Any]]) -> bool:
 
 
 def _say_summary(rows: list[dict[str, Any]], differing: list[str]) -> None:
-    """Say what all configurations share, then the step and the longest operation of each."""
+    """Print what all configurations share, then the step and the longest operation of each."""
     from estimators.columns import COLUMNS
 
     first = rows[0]

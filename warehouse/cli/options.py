@@ -4,7 +4,7 @@ A command takes a group as one parameter; `expanded` gives the group's fields to
 
     def rank(*, problem: ProblemFilters, top: Top = None, output: Output) -> None: ...
 
-`--model` then means, reads and is described the same in every command.
+`--model` then has the same meaning, parser and help in every command.
 """
 
 from __future__ import annotations
@@ -419,7 +419,7 @@ class Output:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Have what the block writes to stdout go to `--out`, whole or not at all.
+        """Redirect what the block writes to stdout to `--out`, whole or not at all.
 
         Raises
         ------
@@ -475,7 +475,7 @@ def _names_in(text: str | None) -> list[str]:
 
 @dataclass(frozen=True)
 class ProblemFilters:
-    """Values that a problem must have."""
+    """Filters: values that a problem must have."""
 
     model: Model = None
     accelerator: Accelerator = None
@@ -507,7 +507,7 @@ class Mending:
 
 @dataclass(frozen=True)
 class PowerTerms:
-    """Terms that the hours and the energy of a run are counted with."""
+    """Terms for the hours and the energy of a run."""
 
     goodput: Goodput = None
     electricity_price: ElectricityPrice = None
@@ -537,7 +537,7 @@ def _refuse_overwriting(values: Mapping[str, Any]) -> None:
 
 
 _PATH_OR_NAME = ("study", "reference")
-"""Arguments that are a file, or the name of what comes with the package."""
+"""Arguments that are a file, or the name of something that comes with the package."""
 
 
 def _opened(hints: Mapping[str, Any]) -> Opened | None:
@@ -562,7 +562,7 @@ def _options_of_database(opened: Opened | None) -> list[inspect.Parameter]:
 
 
 def _access(opened: Opened | None, wait: float | None, *, snapshot: bool) -> Access:
-    """Return the access to the database that a command line asks for."""
+    """Return how a command line opens the database."""
     from warehouse.cli.common import say
 
     writes = opened is not None and opened.writes

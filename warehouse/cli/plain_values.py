@@ -1,7 +1,7 @@
 """Values of options and arguments, read without pydantic.
 
 typer reads each value with pydantic, which takes a tenth of a second to import. Texts, flags, paths
-and choices need none. What is unusual or wrong is left to typer, which says what is wrong.
+and choices do not need it. Unusual and wrong values are left to typer, which has the messages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def read_plainly(parameters: list[Parameter]) -> list[Parameter]:
-    """Have typer's parameters read their values without pydantic where they can; return them."""
+    """Make typer's parameters read their values without pydantic where possible; return them."""
     for parameter in parameters:
         if type(parameter) is TyperOption:
             parameter.__class__ = _Option
@@ -41,7 +41,7 @@ class _Argument(TyperArgument):
 
 
 class _Reader:
-    """Takes the place of typer's reader of one parameter, which `typers` makes."""
+    """Replaces typer's reader of one parameter; `typers` makes that reader."""
 
     def __init__(
         self, parameter: TyperOption | TyperArgument, typers: Callable[[], RuntimeParam]
@@ -86,7 +86,7 @@ def _text(value: Any) -> str:
 
 
 def _is_checked(info: ParameterInfo) -> bool:
-    """Return whether typer looks at the file that a path leads to."""
+    """Return whether typer checks the file at a path."""
     named = ("exists", "readable", "writable", "resolve_path", "allow_dash", "path_type")
     return not (info.file_okay and info.dir_okay) or any(getattr(info, name) for name in named)
 

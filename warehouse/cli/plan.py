@@ -152,16 +152,16 @@ def plan(
     """Plan a run: its best layouts, days, dollars and energy.
 
     Give a GPU count, or one or several limits. Within limits, plan tries powers of two, then three
-    counts between the best and the next. Of the counts tried at this batch, it takes the fastest
-    within the limits, or the cheapest where --days is one of them. It sweeps every layout of every
-    count that is not stored yet, and says how much that is before.
+    counts between the best and the next. Of the counts that it tried, it takes the fastest within
+    the limits, or the cheapest if --days is one of them. It first prints how many layouts are not
+    stored yet, then evaluates and stores them.
 
-    Prices and power are the published ones unless given. Where none is published, the figure is
-    missing and its note names the option that gives it. --show-sql prints the query of each figure.
+    Prices and power are published ones unless given. If none is published, the figure is missing
+    and its note names the option that gives it. --show-sql prints the query of each figure.
 
-    A shape takes the place of --model: num_layers, hidden_size, num_heads and seq_len at least.
-    Sequences are as long as the model's, NVLink domains as large as the accelerator is sold, and
-    the batch follows from the tokens and the model, unless they are given.
+    A shape can replace --model: num_layers, hidden_size, num_heads and seq_len at least. By
+    default, sequences are as long as the model's, NVLink domains are as large as those in which the
+    accelerator is sold, and the batch follows from the tokens and the model.
     """
     from warehouse.database.connection import kept_open
     from warehouse.plan.question import PlanOptions
@@ -217,7 +217,7 @@ def _put_stages(rows: list[tuple[int, str]], output: Output) -> None:
 
 
 def store_and_say(sweep: Sweep, database: Path, *, is_confirmed: bool) -> None:
-    """Say how much a sweep takes, then run it and show its progress."""
+    """Print the size of a sweep, then run it and show its progress."""
     from warehouse.cli.sweep import run_with_progress, summary
     from warehouse.sweep.estimate import cost_in_words, cost_of
     from warehouse.sweep.size_limits import LEAST_ROWS, refuse_too_large

@@ -1,4 +1,4 @@
-"""The columns of the tables of a plan, by which wrong `--columns` are refused at once."""
+"""The columns of a plan's tables: wrong `--columns` are refused before the plan is made."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OTHERS = (
 
 
 def check_columns(chosen: Iterable[str], form: Format, *, is_dry_run: bool) -> None:
-    """Refuse a name that is no column of a plan's tables.
+    """Refuse a name that is not a column of a plan's tables.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Published runs of a plan's model: how far the plan is from each, and why."""
+"""Published runs of a plan's model: their distance from the plan, with reasons."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def published_rows(answer: PlanAnswer) -> list[dict[str, Any]]:
 
 
 def published_lines(answer: PlanAnswer) -> Iterator[str]:
-    """Yield for each published run whether it is inside the interval, and why it differs."""
+    """Yield for each published run whether its hours lie in the interval, and why they differ."""
     commands = []
     for line in answer.published_runs:
         name = f"{line['model']} ({line['run_kind']})"
@@ -56,9 +56,9 @@ def _is_same_product(answer: PlanAnswer, line: Line) -> bool:
 
 
 def _place(answer: PlanAnswer, line: Line) -> str:
-    """Return the days of a run's hours on the plan's GPUs, and whether the interval has them.
+    """Return a run's hours as days on the plan's GPUs, and whether the interval contains them.
 
-    Hours grow with the tokens: those of a run of other tokens are scaled to the plan's.
+    Hours of a run over another number of tokens are scaled to the plan's tokens.
     """
     plan = answer.best["training_seconds"]
     seconds = plan / line["planned_share"]
@@ -79,7 +79,7 @@ def _place(answer: PlanAnswer, line: Line) -> str:
 
 
 def _reasons(answer: PlanAnswer, line: Line) -> list[str]:
-    """Return why a run's hours differ from the plan's, as far as its settings are published."""
+    """Return the reasons why a run's hours differ from the plan's, from its published settings."""
     run, best = answer.run, answer.best
     lost = (
         "its hours include lost time, the plan none (goodput 1)"
@@ -112,7 +112,7 @@ def _reasons(answer: PlanAnswer, line: Line) -> list[str]:
 
 
 def _command(answer: PlanAnswer, line: Line) -> str:
-    """Return the command that plans the run with what is published; empty if it is the plan."""
+    """Return the command that plans a run as it was published; empty if that is this plan."""
     run = answer.run
     inputs = {k: v for k, v in run.request.inputs.items() if k != "nvlink_size"}
     known = {

@@ -53,7 +53,7 @@ _ERROR_COLUMNS = (
 
 
 def question_lines(run: TrainingRun) -> list[str]:
-    """Return the question: model and shape, run and limits, batch, estimator, what is held."""
+    """Return the question: model and shape, run and limits, batch, estimator, fixed columns."""
     request, values = run.request, run.problem
     domain = f" in {domain_in_words(values)}" if values.get("nvlink_size") is not None else ""
     lines = [
@@ -87,7 +87,7 @@ def stage_rows(stages: Sequence[Stage]) -> list[tuple[int, str]]:
 
 
 def _defaults(run: TrainingRun) -> frozenset[str]:
-    """Return the columns of a shape that neither the user nor a table of models gives."""
+    """Return the columns of a shape that neither the user nor a table of models has given."""
     if run.catalog.known("model", str(run.problem.get("model"))) is not None:
         return frozenset()
     return frozenset(run.estimator.shape_columns).difference(run.request.inputs)
@@ -121,7 +121,7 @@ def _shape_in_words(values: Mapping[str, Scalar], defaults: Collection[str]) -> 
 
 
 def _attention_in_words(values: Mapping[str, Scalar]) -> list[str]:
-    """Return what the attention of a model has besides heads, and what it predicts."""
+    """Return a model's latents and attention windows, and the further tokens that it predicts."""
     words = []
     if latent := values.get("kv_lora_rank"):
         queries = values.get("q_lora_rank")
@@ -256,7 +256,7 @@ class _Report:
 
 
 def layout_lines(answer: PlanAnswer) -> Iterator[str]:
-    """Yield time and memory of the best layout, and how likely it is that it fits."""
+    """Yield time and memory of the best layout, and the chance that it fits."""
     best, room = answer.best, answer.uncertainty.room
     likely = "" if room is None else f"; the chance that it fits is {percent_in_words(room)}"
     yield (
@@ -358,7 +358,7 @@ def _group_in_words(line: Line) -> str:
 
 
 def memory_lines(answer: PlanAnswer) -> list[str]:
-    """Return the errors of the memory on measured runs, or that there are none."""
+    """Return the errors of the memory on measured runs, or a remark that there are none."""
     if not answer.uncertainty.memory:
         return [
             "memory: no published figure of this accelerator checks it; `warehouse measure` "

@@ -26,7 +26,7 @@ _WIDTH = 100
 """Columns of a terminal that the answer fits."""
 
 _USUAL_GOODPUT = 0.9
-"""Goodput that large runs report (table `goodput`), to say how much longer a run may take."""
+"""Goodput that large runs report (table `goodput`), for the remark on lost time."""
 
 _ERROR = "time_mean_absolute_relative_error"
 
@@ -34,7 +34,7 @@ _ERROR = "time_mean_absolute_relative_error"
 def summary_lines(answer: PlanAnswer) -> list[str]:
     """Return layout, time, assumptions, cost, energy and memory of the best layout.
 
-    An entry that is too long for a line has several, the further ones indented.
+    An entry that is too long for one line continues on indented lines.
     """
     best = answer.best
     likely = answer.uncertainty.likely
@@ -77,7 +77,7 @@ def summary_lines(answer: PlanAnswer) -> list[str]:
 
 
 def _other_count(answer: PlanAnswer) -> list[str]:
-    """Return the entry of a count that is faster and sold, where the plan's count is not sold."""
+    """Return an entry with a faster count of whole servers, if the plan's count is none."""
     own = answer.own_count["training_seconds"]
     faster = any(
         line["num_gpus"] > answer.num_gpus and not line["note"] and line["training_seconds"] < own
@@ -88,7 +88,7 @@ def _other_count(answer: PlanAnswer) -> list[str]:
 
 
 def _other_batch(answer: PlanAnswer) -> list[str]:
-    """Return the entry of a batch with which another count might be better."""
+    """Return an entry with a batch for which another count might be better."""
     run = answer.run
     found = better_batch(run, answer.fitting_counts)
     if found is None:
@@ -164,7 +164,7 @@ def _of_runs(line: Line) -> str:
 
 
 def _assumed(answer: PlanAnswer) -> str:
-    """Return what the time rests on: number format, batch, and the time that is lost."""
+    """Return the assumptions behind the time: number format, batch, and lost time."""
     run = answer.run
     precision = run.problem.get("precision")
     words = [] if precision is None else [str(precision).upper()]
@@ -178,7 +178,7 @@ def _assumed(answer: PlanAnswer) -> str:
 
 
 def _likely_to_fit(room: float | None) -> str:
-    """Return how likely a layout fits in memory, of one that is estimated to fit."""
+    """Return the chance that a layout fits in memory, for one that is estimated to fit."""
     return "" if room is None else f"; {percent_in_words(room)} likely to fit"
 
 
@@ -205,7 +205,7 @@ def _safer(answer: PlanAnswer, spare: float) -> str:
 
 
 def _surer(answer: PlanAnswer, surer: Line) -> str:
-    """Return a layout whose slow end is less than the best's, with its time."""
+    """Return a layout with a much earlier slow end than the best layout's, with its time."""
     slower = 100 * (surer["step_seconds"] / answer.best["step_seconds"] - 1)
     steps = surer["training_seconds"] / surer["step_seconds"]
     low, high = (steps * surer[name] for name in ENDS)
@@ -238,7 +238,7 @@ def exceeded_limits(answer: PlanAnswer) -> list[str]:
 
 
 def _costs(answer: PlanAnswer) -> list[str]:
-    """Return the dollars: at each price that was given, or on the basis that is compared."""
+    """Return the dollars: at each given price, or on the basis that budgets are compared with."""
     terms = answer.run.terms
     basis = "given" if terms.prices else terms.basis
     priced = [line for line in answer.costs if line["basis"] == basis and line["cost_usd"]]

@@ -58,10 +58,10 @@ def plot(
 ) -> None:
     """Draw a picture of stored rows, or list the plots.
 
-    Without NAME all plots are listed, each with the commands that store what it shows. A picture
-    shows one question: where stored rows answer several, the one with most rows is drawn, and
-    a message names the others. --show-sql prints the query with its values, as `warehouse sql` and
-    the DuckDB shell take it. An .html file needs no network. Plots need the extra `plots`.
+    Without NAME all plots are listed, each with the commands that store its rows. A picture answers
+    one question: if stored rows answer several, the one with most rows is drawn, and a message
+    names the others. --show-sql prints the query with its values; `warehouse sql` and the DuckDB
+    shell run it. An .html file needs no network. Plots need the extra `plots`.
     """
     from warehouse.errors import UsageError
 

@@ -1,4 +1,4 @@
-"""`warehouse quickstart`: the whole way once, from an empty database to an answer."""
+"""`warehouse quickstart`: from an empty database to an answer."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 HEADINGS = {"uses_sequence_parallel": "seq", "zero_stage": "ZeRO"}
-"""Short headings of columns that layouts in words name so."""
+"""Short headings of columns, as in layouts in words."""
 
 
 def rank(
@@ -53,14 +53,14 @@ def rank(
     show the fastest of each. --top sets how many layouts of each problem are shown. With --strategy
     layouts are ranked within that strategy. An estimator without a model of memory excludes no
     layout. --study keeps the problems of one study; other stored layouts of them compete as well.
-    Without --estimator the most detailed one that has rows of what is asked answers.
+    Without --estimator the most detailed estimator with matching rows answers.
 
-    Only layouts that a search found have a rank. A layout that was asked for alone, in a file of
-    configurations or of measurements, has none; it is shown where no search is stored.
+    Only layouts that a search found have a rank. Single layouts, from a file of configurations or
+    of measurements, have none; they are shown if no search is stored.
 
     --by ranks by another column, such as network_bytes_per_flop, utilization or memory_bytes.
-    Tables use GB and percent, and leave out what is the same in all rows. JSON and CSV use base
-    units and have every column.
+    Tables use GB and percent, and omit columns with the same value in all rows. JSON and CSV use
+    base units and have every column.
     """
     from warehouse.ask.rank import asked_ranking
     from warehouse.database.connection import open_for_read
@@ -90,7 +90,7 @@ def rank(
 
 
 def _say_scope(ranking: Ranking, filters: Mapping[str, Any], by: str) -> None:
-    """Say which problems are shown, and which have no layout to show."""
+    """Print which problems are shown, and which have no layout to show."""
     common = {**filters, **ranking.constants}
     from estimators.columns import COLUMNS
     from warehouse.ask.rank import SAID_ONCE, USUAL

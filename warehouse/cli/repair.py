@@ -1,4 +1,4 @@
-"""`warehouse repair`: a damaged database made whole again."""
+"""`warehouse repair`: rebuild a damaged database."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from warehouse.show.formats import count
 def repair(db: Database = DEFAULT_DATABASE) -> None:
     """Rebuild a damaged database from what can be read.
 
-    Every value is read, as by `validate --deep`. If some cannot be read, the others are copied to
-    a new file, and the studies that asked for hurt cells evaluate them again. The new file takes
-    the place of the damaged one, which is kept under another name. Cells that came from a file of
-    configurations are named. This needs free disk space for the copy.
+    Every value is read, as by `validate --deep`. If some cannot be read, the others are copied to a
+    new file, and damaged cells of studies are evaluated again. The new file replaces the damaged
+    one, which is kept under another name. Cells that came from a file of configurations are only
+    named. This needs free disk space for the copy.
     """
     from warehouse.cli.validate import say_damage
     from warehouse.sweep.repair import repair as repaired

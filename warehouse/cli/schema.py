@@ -50,11 +50,11 @@ def schema(
 ) -> None:
     """Say what there is to ask, and what it means.
 
-    Without NAME, list everything by layer: what each thing holds, its grain, and how many rows are
-    stored. With the NAME of a table, view or macro, show its columns with type, unit and meaning,
+    Without NAME, list all tables, views and macros by layer, with their content, grain and number
+    of rows. With the NAME of a table, view or macro, show its columns with type, unit and meaning,
     its arguments, what it reads, what reads it, and an example. With the NAME of a column, show its
     meaning and where it occurs. Without a database the schema of the package is shown. CSV and
-    Markdown have one table: the things, the columns of one, or the places of a column.
+    Markdown have one table: the list, the columns of one entry, or the places of a column.
     """
     from warehouse.database.describe import Description
 
@@ -83,7 +83,7 @@ class _Answer(NamedTuple):
 
 
 def _answer(described: Description, name: str | None, db: Path, *, is_stored: bool) -> _Answer:
-    """Return all things, those of a layer, or the thing and the column called `name`."""
+    """Return the whole list, a layer of it, or the entry and the column called `name`."""
     from warehouse.database.meanings import LAYERS
 
     database = str(db) if is_stored else None
@@ -115,7 +115,7 @@ def _answer(described: Description, name: str | None, db: Path, *, is_stored: bo
 
 @contextmanager
 def _opened(db: Path, *, may_be_missing: bool) -> Iterator[tuple[DuckDBPyConnection, bool]]:
-    """Yield a connection and whether it is that of the database, not of the packaged schema."""
+    """Yield a connection, and whether it is to the database, not to the packaged schema."""
     from warehouse.database.connection import open_for_read
     from warehouse.database.empty import in_memory
 
@@ -211,7 +211,7 @@ def _called(thing: Thing) -> str:
 
 
 def _in_short(thing: Thing) -> str:
-    """Return its name; of a macro with the arguments that it must have, as far as there is room."""
+    """Return its name, for a macro with its required arguments if there is room."""
     called = _called(thing)
     if len(called) <= _SIGNATURE:
         return called

@@ -61,12 +61,11 @@ def show(
 
     Keys are the columns that `evaluate` reads, or their names in the estimator's source (d_model,
     p_pipe). Numbers may be written 13e12 or 1_000_000, flags true or false. The report marks
-    values that were not given, and shows published figures next to corrected ones that differ.
-    Nothing is stored; the database is read for the constants of a profile and for systems of
-    studies only.
+    default values, and shows published figures next to corrected ones that differ. Nothing is
+    stored; the database is read only for the constants of a profile and for systems of studies.
 
     --table prints a table as the source's notebook prints it, over the batches of the notebook.
-    Values that are given hold in all of its rows.
+    Given values hold in all of its rows.
     """
     from estimators import registry
     from warehouse.database.catalog import packaged_catalog

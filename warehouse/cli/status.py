@@ -92,7 +92,7 @@ def status(
         _put_study(db, study, output)
         return
     try:
-        _put_stored(db, output)  # a database that can be read is held by no sweep
+        _put_stored(db, output)  # if the database can be read, no sweep has it
     except DatabaseError:
         progress = read_progress(db)
         if progress is None:
@@ -105,7 +105,7 @@ def _put_stored(db: Path, output: Output) -> None:
     from warehouse.database.leftovers import leftovers
 
     with open_for_read(db) as connection:
-        left = leftovers(db.resolve())  # of no process: this one reads, so that none writes
+        left = leftovers(db.resolve())  # without a process: this one reads, so no other writes
         studies = fetched(connection, _STUDIES)
         relations = fetched(connection, _RELATIONS)
     size = db.stat().st_size
@@ -136,7 +136,7 @@ def _put_stored(db: Path, output: Output) -> None:
 
 
 def _put_study(db: Path, asked: str, output: Output) -> None:
-    """Print one stored study: a line for each figure, or an object of base units."""
+    """Print one stored study: a line for each figure, or a JSON object in base units."""
     import json
 
     from warehouse.database.connection import open_for_read, rows_as_dicts

@@ -75,9 +75,9 @@ def sweep(
     """Evaluate every layout of a study and store each as a row.
 
     Stored cells are not evaluated again, and an interrupted sweep resumes where it stopped.
-    --variant takes the place of the study's own; besides the usual names, `both` sweeps published
-    and corrected, and `each` mends every erratum alone as well. A study that is swept under another
-    variant or a profile is stored under a name that ends in it, next to the original.
+    --variant replaces the study's own; in addition to the usual names, `both` sweeps published and
+    corrected, and `each` also mends every erratum alone. Under another variant or a profile, the
+    study is stored next to the original, under a name that ends in the variant or profile.
 
     With --lake, parts of a study run on machines that share a folder and nothing else:
     --shard evaluates one part, --engine starts all of them. STUDY may then be the name of a study
@@ -150,7 +150,7 @@ def run_with_progress(
 
 
 def summary(report: SweepReport) -> str:
-    """Return what a sweep did, in one line."""
+    """Return the outcome of a sweep in one line."""
     before = f"{count(report.cells_before, 'cell')} ({count(report.rows_before, 'row')})"
     if not report.cells:
         return f"{report.study}: nothing to do, all {before} are stored already"
@@ -191,7 +191,7 @@ def _progress(name: str) -> Iterator[tuple[OnProgress, OnChecked]]:
     from rich.table import Column
 
     columns = (
-        # a long name gives way, so that the figures are whole on 80 columns
+        # a long name is cut, so that the figures fit on 80 columns
         TextColumn(
             "{task.description}",
             markup=False,
@@ -208,7 +208,7 @@ def _progress(name: str) -> Iterator[tuple[OnProgress, OnChecked]]:
 
         def on_progress(rows: int, total_rows: int, _cells: int, _total_cells: int) -> None:
             nonlocal first
-            if first is None:  # rows of an earlier run are no part of this one's speed
+            if first is None:  # the speed leaves out rows of an earlier run
                 first = (time.monotonic(), rows)
                 bar.reset(task, total=total_rows, completed=rows, visible=True)
             seconds = time.monotonic() - first[0]

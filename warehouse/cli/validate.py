@@ -49,10 +49,10 @@ def validate(
 
     A check is a query that must return no row; the exit code is 4 if one returns any. The
     comparison follows: the errors by group of measurements, with those of the best constant; the
-    share of them within the intervals of the estimates; the errors per reference table, estimator
-    and variant, with those of simple baselines; each published step; the errors by degree; the
-    times of whole runs; and the ranks of published layouts. CSV has the first table. --deep names
-    the cells that a damaged file has lost; `warehouse repair` evaluates them again.
+    share of measurements within the intervals of the estimates; the errors by reference table,
+    estimator and variant, with those of simple baselines; each published step; the errors by
+    degree; the times of whole runs; and the ranks of published layouts. CSV has the first table.
+    --deep names the cells that a damaged file has lost; `warehouse repair` evaluates them again.
     """
     from warehouse.database.connection import open_for_read
     from warehouse.database.kept import keep_view
@@ -103,7 +103,7 @@ def check_deeply(connection: DuckDBPyConnection, db: Path) -> None:
 
 
 def say_damage(damage: Sequence[Damage]) -> None:
-    """Say which columns and rows of which tables cannot be read."""
+    """Print which columns and rows of which tables cannot be read."""
     for each in damage:
         rows = " and ".join(f"{first:,} to {last:,}" for first, last in each.spans[:MAX_SHOWN])
         rows += " and others" if len(each.spans) > MAX_SHOWN else ""

@@ -84,11 +84,11 @@ def why(
 
     Every layout of the same problem is evaluated in memory; nothing is stored. The report has the
     rank, the parts of the step next to those of the best layout, and the single changes that help
-    most (data parallelism follows). If the layout does not fit, it has the excess and the parts of
+    most (data parallelism adapts). If the layout does not fit, it has the excess and the parts of
     the memory. If a rule excludes the layout, it has the rule with the values that it reads.
-    Inputs that are not given take defaults, which are shown; the batch is that of `plan`, for
-    --tokens or for 20 tokens per active parameter. --model, --accelerator, --gpus and --batch are
-    those of `plan`, and may be given as KEY=VALUE instead.
+    Missing inputs take defaults, which are shown; the default batch is that of `plan`, for --tokens
+    or for 20 tokens per active parameter. --model, --accelerator, --gpus and --batch are those of
+    `plan`, and may be given as KEY=VALUE instead.
     """
     from warehouse.ask.asked import asked_why
 

@@ -1,6 +1,6 @@
-"""How the database is opened in a block: how long a lock is waited for, and from where it is read.
+"""How the database is opened in a block: how long to wait for a lock, and what to read.
 
-A command or a call of `Warehouse` decides once; the rooms below only open the file.
+A command or a call of `Warehouse` decides it once; other modules only open the file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Access:
     snapshot
         Whether a reader takes the last published snapshot while a sweep has the database.
     may_be_snapshot
-        Whether the user could have asked for that: a hint names the option only then.
+        Whether the user could have chosen that: only then a hint names the option.
     say
         Called with a line for the user: that a lock is waited for, a snapshot is read, or an old
         database is brought up to date.
@@ -83,7 +83,7 @@ def access_for(
     wait
         Seconds to wait for a lock; None: those of a writer to write, none to read.
     writes
-        Whether it may write. It then waits as a writer where it only reads, too.
+        Whether it may write. It then waits as long as a writer even where it only reads.
     snapshot, may_be_snapshot, say
         As `Access` has them.
     """

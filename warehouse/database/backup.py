@@ -1,4 +1,4 @@
-"""Copies a database as it is, whether or not others read it meanwhile."""
+"""Copies a database as it is, even while others read it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def backup(database: Path, out: Path) -> int:
     """Copy `database` to the file `out`, whole or not at all; return its bytes.
 
-    The database is not brought up to date, so that a backup can be made before that. The connection
-    that is open meanwhile keeps writers out. What a log next to the database holds is in the copy,
-    which needs none. The copy gets its name once it opens and its tables have as many rows.
+    The database is not brought up to date, so that a backup can be made before that. A connection
+    that stays open meanwhile keeps writers out. The copy includes the content of the log next to
+    the database, and needs no log. It gets its name once it opens and its tables have as many rows.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def backup(database: Path, out: Path) -> int:
 
 
 def _logs(database: Path) -> Iterator[Path]:
-    """Yield the files in which DuckDB keeps what is not in the database file yet."""
+    """Yield the logs: files with content that is not in the database file yet."""
     start = f"{database.name}.wal"
     yield from (path for path in database.parent.iterdir() if path.name.startswith(start))
 

@@ -1,8 +1,8 @@
-"""Documents that follow from the package, or from few facts, kept in the cache directory.
+"""The cache directory: documents that are computed from the package or from few facts.
 
-Each is one file, named by a hash of everything that it follows from: a line with the digest of the
-document, then the document as JSON. The cache is optional: a directory that cannot be read or
-written is not used, and a damaged file in it is replaced.
+Each is one file, named by a hash of its inputs: a line with the digest of the document, then the
+document as JSON. The cache is optional: a directory that cannot be read or written is not used, and
+a damaged file in it is replaced.
 """
 
 from __future__ import annotations
@@ -22,26 +22,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _KEPT_FILES = 64
-"""Documents of a kind that usually stay."""
+"""Number of documents of a kind that are kept by default."""
 
 
 def cached(kind: str, facts: object, make: Callable[[], Any], kept_files: int | None = None) -> Any:
     """Return the document that `make` returns, from the cache if it is there.
 
-    Estimators from outside of the package may change without a change of the package: where one is
-    registered, nothing is kept.
+    Estimators outside the package may change without a change of the package. If one is registered,
+    nothing is cached.
 
     Parameters
     ----------
     kind
         Beginning of the file's name.
     facts
-        Everything that the document follows from besides the source of the package; it is
-        written as text.
+        All inputs of the document except the source of the package, JSON-able.
     make
         Returns a JSON-able document. Tuples in it become lists, kept or not.
     kept_files
-        Documents of the kind that stay: those used last. None: the usual number.
+        Number of documents of the kind that stay, the last used ones. None: the default.
     """
     directory = settings.cache()
     if directory is None or not _is_packaged():
@@ -64,7 +63,7 @@ def cached(kind: str, facts: object, make: Callable[[], Any], kept_files: int | 
 
 
 def remembered(name: str) -> Any:
-    """Return the document that `remember` kept under a name, None where there is none."""
+    """Return the document that `remember` kept under a name, or None."""
     directory = settings.cache()
     if directory is None:
         return None
@@ -74,7 +73,7 @@ def remembered(name: str) -> Any:
 
 
 def remember(name: str, document: object) -> None:
-    """Keep a document that follows from this machine, in place of the former one."""
+    """Keep a document about this machine, in place of the former one."""
     directory = settings.cache()
     if directory is not None:
         with suppress(OSError):

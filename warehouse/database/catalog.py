@@ -168,7 +168,7 @@ def _completed(catalog: Catalog, section: str, table: str, name: str, own: Recor
             Refusal("based_on", r.value, f"in [{section}.{name}] {r.reason}", r.hint)
             for r in error.refusals
         ) from None
-    # The remarks of the published row do not hold for the new one.
+    # The remarks are about the published row.
     kept = {key: None if key in _REMARKS else value for key, value in base.items()}
     return {**dict(list(kept.items())[1:]), **own}
 

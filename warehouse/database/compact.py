@@ -17,7 +17,7 @@ from warehouse.database.sql_text import literal, quoted
 from warehouse.errors import DatabaseError
 
 MIN_FREE_BYTES = 1 << 20
-"""A copy for less than this is not worth its time."""
+"""Free space in bytes below which a copy is not worth its time."""
 
 
 def compact(database: Path, *, done: str = "") -> None:
@@ -30,28 +30,28 @@ def compact(database: Path, *, done: str = "") -> None:
     Parameters
     ----------
     done
-        What the caller has committed, such as "study a is dropped". An error says it, and so does a
-        line for the user if ^C ends the copy.
+        What the caller has committed, such as "study a is dropped": an error repeats it, and so
+        does a message if ^C ends the copy.
 
     Raises
     ------
     DatabaseError
         If the copy fails, for example on a full disk; the database stays as it was.
     """
-    target = database.resolve()  # a link keeps pointing where it did
+    target = database.resolve()  # a symbolic link stays one
     copy = target.with_name(target.name + COMPACTED)
     try:
         with open_for_write(database) as connection:
             connection.execute("checkpoint")
             if free_bytes(connection) < MIN_FREE_BYTES:
                 return
-            # While this process holds the lock: a commit of another would be lost.
+            # While this process has the lock: otherwise a commit of another process would be lost.
             try:
                 _remove(copy)
                 _copy(connection, copy)
                 refuse_other_rows(copy, row_counts(connection))
                 _take_over_rights(target, copy)
-                # From here on the name is that of the copy: closing must not write to it.
+                # The name now belongs to the copy: closing must not write to it.
                 connection.execute("pragma disable_checkpoint_on_shutdown")
                 copy.replace(target)
             finally:
@@ -96,7 +96,7 @@ def refuse_other_rows(copy: Path, wanted: dict[str, int]) -> None:
 
 
 def free_bytes(connection: duckdb.DuckDBPyConnection) -> int:
-    """Return the size of the blocks of a database that hold nothing."""
+    """Return the size of the free blocks of a database."""
     found = connection.execute(
         "select free_blocks * block_size from pragma_database_size()"
         " where database_name = current_database()"

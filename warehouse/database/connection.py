@@ -96,7 +96,7 @@ def open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
     """Return a read-only connection to the database at `path`; use it with `with`.
 
     A database of another version of the package is brought up to date first, where `Access` admits
-    that. For this moment no other process may have it open.
+    that. During this update no other process may have it open.
 
     Raises
     ------
@@ -141,7 +141,7 @@ def _open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
 
 
 def _open_snapshot(path: Path, error: LockedError) -> duckdb.DuckDBPyConnection:
-    """Return a read-only connection to the state that the sweep into a database published."""
+    """Return a read-only connection to the snapshot that a sweep into a database published."""
     snapshot = snapshot_path(path)
     try:
         published = time.localtime(snapshot.stat().st_mtime)
@@ -166,7 +166,7 @@ def _open_snapshot(path: Path, error: LockedError) -> duckdb.DuckDBPyConnection:
 
 
 def snapshot_path(database: Path) -> Path:
-    """Return the path at which a sweep into `database` publishes what it has stored."""
+    """Return the path of the snapshot that a sweep into `database` publishes."""
     file = file_of(database)
     return file.with_name(file.name + SNAPSHOT)
 

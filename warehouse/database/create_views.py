@@ -68,7 +68,7 @@ def create_views(
 def content_hashes(
     directory: Path | None, tables: str, reference: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return view or table macro -> hash of its own text and of everything that it rests on.
+    """Return view or table macro -> hash of its text and of everything that it reads.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def content_hashes(
 
 
 def _words(view: View) -> set[str]:
-    """Return the words of a view's text: its sources are among them."""
+    """Return the words of a view's text, which include its sources."""
     return set(_WORD.findall(view.sql)) - {view.name}
 
 
@@ -106,7 +106,7 @@ class _StandIns:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:  # else the caller rolls back
+        if kind is None:  # after an error the caller rolls back
             for name in self._made:
                 self._connection.execute(f"drop table temp.{quoted(name)}")
 

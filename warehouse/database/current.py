@@ -1,7 +1,8 @@
 """SQL of the `current_*` views: stored rows with the columns of their cell and problem.
 
 The views show cells in force (`in_force`). Several of these can cover the same problem and choices;
-the views show each layout once, from its first sibling. Without siblings this costs one scan.
+the views show each layout once, from the first sibling that has it. Without siblings this costs one
+scan.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ CURRENT_CELL = "current_cell"
 LEADING = "leading_"
 """Begins the names of views over leading rows."""
 EVALUATED = "rows"
-"""What `kept` of a cell names where its layouts were given, in a file: no search found them."""
+"""Key in `kept` of a cell whose layouts come from a file: no search found them."""
 FACT_COUNT = "fact_count"
 
 _SHOWN = ("cell_id", "problem_id", "estimator", "estimator_version", "mends", "variant", "kept")
@@ -60,7 +61,7 @@ where {own} and {CURRENT_CELL}.sibling > 1"""
 
 
 def first_siblings_sql(estimator: Estimator, relation: Relation) -> str:
-    """Return the part of `current_view_sql` of first siblings: all, if no cell has another."""
+    """Return the part of `current_view_sql` for first siblings: all, if no cell has siblings."""
     own = f"{CURRENT_CELL}.relation = {literal(relation.name)}"
     # Always true. It keeps the branches apart: DuckDB 2 would put the cells of both into one CTE
     # around the union, and the filter of a join above would not reach the scan of the rows.
@@ -112,7 +113,7 @@ def leading_staging_name(relation: Relation) -> str:
 def leading_view_sql(estimator: Estimator, relation: Relation) -> str:
     """Return the SELECT of a relation's leading rows with the columns of their cell and problem.
 
-    Siblings need no second part: each layout leads in its first sibling at most.
+    Siblings need no second part: a layout is a leading row only in its first sibling.
     """
     return f"""\
 {_rows_sql(estimator, relation, relation.leading_table)}

@@ -1,7 +1,7 @@
 """Reads every value of every table, and finds the cells whose rows a damaged file has lost.
 
-DuckDB keeps a checksum of each block and compares it when it reads the block. A query that reads
-few columns passes over damage in the others.
+DuckDB keeps a checksum of each block and compares it when it reads the block. A query of few
+columns does not notice damage in the others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Damage:
-    """What cannot be read of a table.
+    """The unreadable part of a table.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Damage:
 
 
 def deep_check(connection: duckdb.DuckDBPyConnection) -> list[Damage]:
-    """Return the damage of each table; empty: every stored value can be read."""
+    """Return the damage of each table; empty if every stored value can be read."""
     return [found for table in _tables(connection) if (found := _damage(connection, table))]
 
 
@@ -95,7 +95,7 @@ def _unread(
     columns: Sequence[str],
     span: Span | None = None,
 ) -> str | None:
-    """Return why columns of some rows cannot be read; None: they can.
+    """Return why columns of some rows cannot be read, or None.
 
     A hash takes every value. A count or an extreme would come from the statistics.
     """
@@ -152,7 +152,7 @@ def _unread_spans(
 def _cells(connection: duckdb.DuckDBPyConnection, damage: Damage) -> frozenset[int]:
     """Return the cells with a row in the unreadable spans of a table.
 
-    Where the cells' numbers are unreadable themselves, cells that lack rows elsewhere count.
+    If the cells' ids are unreadable too, cells that lack rows elsewhere count.
     """
     table = quoted(damage.table)
     if "cell_id" not in damage.columns:

@@ -195,7 +195,7 @@ class Description:
         ]
 
     def find(self, asked: str) -> tuple[Thing | None, Column | None, list[Use]]:
-        """Return the thing, and the column with its uses, that have the name `asked`.
+        """Return the table, view or macro, and the column with its uses, called `asked`.
 
         Raises
         ------
@@ -250,7 +250,7 @@ def _near(name: str, known: Iterable[str]) -> list[str]:
 
 
 def _origins(connection: DuckDBPyConnection) -> dict[str, _Origin]:
-    """Return layer and source of each thing that the package creates."""
+    """Return layer and source of each table, view and macro that the package creates."""
     estimators = all_estimators()
     found = {_META: _Origin("records", "warehouse/database/schema.py")}
     for table in core_tables(estimators):

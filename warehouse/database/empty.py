@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _KEPT_FILES = 4
-"""The most recently used stay: several versions of the package may share a cache."""
+"""Number of files that stay, the most recently used ones: versions of the package share a cache."""
 
 _ABANDONED_SECONDS = 3600
-"""A database takes seconds to make; one that is older belongs to a process that was killed."""
+"""Age in seconds of an unfinished file that counts as abandoned: making one takes seconds."""
 
 
 class Contents(NamedTuple):
-    """How much a database without results has."""
+    """Numbers of tables and views of a database without results."""
 
     num_tables: int
     num_views: int
@@ -52,7 +52,7 @@ class _Kept(NamedTuple):
 
 
 def create(path: Path) -> Contents | None:
-    """Write an empty database to `path`, and return what it has.
+    """Write an empty database to `path`, and return its numbers of tables and views.
 
     Without a cache the file has no tables yet, and None is returned:
     `warehouse.database.schema.prepare` makes them.
@@ -64,7 +64,7 @@ def create(path: Path) -> Contents | None:
     OSError, duckdb.Error
         If the file cannot be written.
     """
-    # After an error the checked file is copied below, or the same error is raised there.
+    # After an error the copy below succeeds with a checked file, or raises the same error.
     with suppress(OSError):
         for kept in _named(settings.cache(), _key()):
             if _is_copied(kept, path):
@@ -110,7 +110,7 @@ def in_memory() -> DuckDBPyConnection:
 
 
 def _cached() -> _Kept | None:
-    """Return an intact file of the cache that is up to date, made if need be; None if none can be.
+    """Return an intact, up-to-date file of the cache, made if necessary; None if none can be made.
 
     Raises
     ------
@@ -143,7 +143,7 @@ def _key() -> str:
 
 
 def _named(directory: Path | None, key: str) -> Iterator[_Kept]:
-    """Yield the files of the cache that a name says to be up to date; their bytes are not read."""
+    """Yield the cached files that are up to date by their names; their bytes are not read."""
     paths = [] if directory is None else directory.glob(f"empty-{key}-*-*-*.duckdb")
     for path in sorted(paths):
         *_, tables, views, digest = path.stem.split("-")
@@ -185,7 +185,7 @@ def _made(directory: Path, key: str) -> _Kept:
 
 
 def contents_of(connection: DuckDBPyConnection) -> Contents:
-    """Return how much a database has."""
+    """Return the numbers of tables and views of a database."""
     tables, views = (
         connection.execute(f"select count(*) from {kind} where not internal").fetchall()[0][0]
         for kind in ("duckdb_tables()", "duckdb_views()")
@@ -194,7 +194,7 @@ def contents_of(connection: DuckDBPyConnection) -> Contents:
 
 
 def _is_copied(kept: _Kept, path: Path) -> bool:
-    """Copy a file of the cache to `path`, and return whether the copy is what the name says."""
+    """Copy a cached file to `path`, and return whether the copy has the digest in its name."""
     shutil.copyfile(kept.path, path)
     if _digest(path) != kept.digest:
         return False
@@ -232,6 +232,6 @@ def _digest(path: Path) -> str:
 
 
 def _write_through(path: Path) -> None:
-    """Have the file on the disk before it gets its name: a power cut must not leave half of it."""
+    """Flush the file to the disk before it gets its name: a power cut must not leave half of it."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())

@@ -1,7 +1,7 @@
-"""What DuckDB reports about a database file, as errors that name the file, reason and remedy.
+"""Turns DuckDB's errors on a database file into errors that name file, reason and remedy.
 
-No remedy loses what is stored. Measured runs and profiles exist in the file alone, so that no hint
-says to delete it or its write-ahead log (WAL): they are moved aside.
+No remedy loses stored data. Measured runs and profiles may exist only in this file, so no hint says
+to delete the file or its write-ahead log (WAL): they are moved aside.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _REFUSED = (
 def database_error(
     error: duckdb.Error, path: Path, *, is_opening: bool = False
 ) -> DatabaseError | InputError:
-    """Return an error of DuckDB about the file at `path` as one that says what to do.
+    """Return DuckDB's error about the file at `path` as one with a remedy.
 
     Parameters
     ----------
     is_opening
-        Whether the file could not even be opened: then no command can read what it holds.
+        Whether the error came from opening the file: then no command can read it.
     """
     said = str(error)
     first = said.partition("\n")[0]
@@ -98,7 +98,7 @@ def database_error(
 
 
 def damaged(path: Path, reason: str, *, is_opening: bool) -> DatabaseError:
-    """Return the error of a file whose content is not what DuckDB wrote."""
+    """Return the error of a file that is damaged."""
     if is_opening:
         return DatabaseError(
             f"{path}: is damaged: {reason}",

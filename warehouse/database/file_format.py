@@ -13,7 +13,7 @@ STORAGE_VERSION = "v1.5.0"
 """The format of DuckDB 2 cannot be read by the 1.5 shell, which is the one pip can install."""
 
 PLANNING = {"disabled_optimizers": "projection_pullup"}
-"""Settings that change how fast a query is planned, and no result.
+"""Optimizers that are turned off: they cost planning time and change no result.
 
 After each move of a projection, `projection_pullup` renames its columns in the whole plan. That
 takes a quarter of the time to plan views that rest on many others, and no query runs faster for it.
@@ -29,9 +29,9 @@ _METADATA = re.compile(r"duckdb-(?P<version>[^-]+)\.dist-info")
 
 
 def duckdb_version() -> str:
-    """Return the version of DuckDB; where it is not imported yet, as its installation says it.
+    """Return the version of DuckDB, from its installation if it is not imported yet.
 
-    An import, or `importlib.metadata`, would take longer than all else that a new database needs.
+    An import, or `importlib.metadata`, would take longer than all other steps of a new database.
     """
     spec = None if "duckdb" in sys.modules else find_spec("duckdb")
     if spec is not None and spec.origin:

@@ -15,7 +15,7 @@ _UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
 
 
 class Holder(NamedTuple):
-    """A process that has a lock on a file; None where the system does not say."""
+    """A process that has a lock on a file; None where the system does not tell."""
 
     pid: int
     writes: bool | None
@@ -43,7 +43,8 @@ def holders(path: Path, known: int | None = None) -> list[Holder]:
         pid, (major, minor, inode) = int(words[4]), words[5].split(":")
         is_same = int(inode) == status.st_ino and (
             (int(major, 16), int(minor, 16)) == (os.major(status.st_dev), os.minor(status.st_dev))
-            # Some file systems show another device here: then DuckDB's word counts.
+            # Some file systems show another device here: then only the process that DuckDB named is
+            # known.
             or pid == known
         )
         if is_same and pid > 0:  # a process of another container has no number here
@@ -52,7 +53,7 @@ def holders(path: Path, known: int | None = None) -> list[Holder]:
 
 
 def holders_in_words(path: Path, known: int | None = None) -> str:
-    """Return who has the file open, what they run and for how long."""
+    """Return the processes that have the file open, their commands and running times, in words."""
     found = holders(path, known)
     return " and ".join(_in_words(holder) for holder in found) or "another process"
 

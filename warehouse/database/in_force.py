@@ -2,19 +2,19 @@
 
 A newer version of an estimator replaces what an older one found:
 
-- Of the same problem and choices, a cell goes once a newer version has the whole space. Cells of
-  later versions that have a part of it stay.
+- Of the same problem and choices, a cell is out of force once a newer version has the whole space.
+  Cells of later versions with a part of the space stay in force.
 - Defaults may change with a version: the same names of model, system, GPUs and batch then make
   another problem. A cell is *superseded* once a newer version has the whole space of a problem of
-  the same names under the same choices. A problem that names no model or no accelerator is
-  superseded by no other.
+  the same names under the same choices. No other problem supersedes one that names no model or no
+  accelerator.
 
 Several cells in force can cover the same problem and choices: the whole search, a study that fixes
 a degree, an evaluated file. They are *siblings*, ordered by newer version, whole space, id.
 
-The answer is stored: a view that found it would take longer to plan, in each query. A cell out of
-force has no place among siblings, so its `sibling` is NULL. View `cell_order` finds the answer
-anew, and a check compares both.
+The answer is stored, because a view that computes it would take planning time in each query. A cell
+out of force is no sibling: its `sibling` is NULL. View `cell_order` computes the answer again, and
+a check compares both.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from estimators.contract import Estimator
 
 CELL_ORDER = "cell_order"
-"""View of the marks as they should be."""
+"""View with the correct marks."""
 
 SUPERSEDED = "is_superseded"
 
@@ -40,7 +40,7 @@ MARKS = (SUPERSEDED, "sibling", "num_siblings", "first_sibling", "sibling_record
 """Columns of table `cell` that follow from all cells."""
 
 NAMED_BY = ("model", "accelerator")
-"""Columns that a problem must have to be the same question in each version."""
+"""Columns that must be present for two problems of different versions to be the same question."""
 
 NAMES = (
     *NAMED_BY,
@@ -48,7 +48,7 @@ NAMES = (
     *("global_batch_size", "dataset_tokens", "framework", "profile", "precision"),
     "source_version",
 )
-"""Columns of a problem that a question gives, not the defaults of a version."""
+"""Columns of a problem that come from the question, not from the defaults of a version."""
 
 
 def mark(connection: DuckDBPyConnection) -> None:

@@ -1,4 +1,4 @@
-"""Stand-ins for views on one connection: tables with their rows, or views with fewer columns.
+"""Replaces views on one connection: by tables with their rows, or by views with fewer columns.
 
 DuckDB looks a name up among temporary objects first, also inside the views of the database.
 """
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 
 def keep_view(connection: DuckDBPyConnection, name: str, condition: str = "") -> None:
-    """Have a temporary table take the place of a view, also inside other views.
+    """Replace a view by a temporary table with its rows, also inside other views.
 
     DuckDB plans some views longer than it runs them. Nothing is written to the database.
 
     Parameters
     ----------
     condition
-        Of the rows that later queries ask for; empty: all.
+        Condition of the rows that later queries need; empty: all rows.
     """
     where = f" where {condition}" if condition else ""
     [database] = connection.execute("select current_database()").fetchone() or ("",)
-    view = f"{quoted(database)}.main.{quoted(name)}"  # in full: a file may be named main.duckdb
+    view = f"{quoted(database)}.main.{quoted(name)}"  # with the database: a file may be main.duckdb
     connection.execute(f"create or replace temp table {quoted(name)} as from {view}{where}")
 
 
 def keep_reference_views(connection: DuckDBPyConnection, *names: str) -> None:
-    """Have temporary tables take the place of views that read few reference tables, and no others.
+    """Replace views that read only a few reference tables by temporary tables with their rows.
 
     Their rows come from the cache directory while these tables do not change: no view is planned.
     """
@@ -55,7 +55,7 @@ def keep_reference_views(connection: DuckDBPyConnection, *names: str) -> None:
 
 
 def _tables_below(connection: DuckDBPyConnection, names: Sequence[str]) -> list[str]:
-    """Return the tables that views rest on."""
+    """Return the tables that views read, directly or through others."""
     from warehouse.database.lineage import reads_of
 
     reads = reads_of(connection)
@@ -79,7 +79,7 @@ def _types_and_rows(
 
 @contextmanager
 def replaced(connection: DuckDBPyConnection, views: Mapping[str, str]) -> Iterator[None]:
-    """Have queries take the place of views until the block ends.
+    """Replace views by queries until the block ends.
 
     Parameters
     ----------

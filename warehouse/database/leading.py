@@ -18,33 +18,35 @@ if TYPE_CHECKING:
     from estimators.contract import Array, Cell, Relation
 
 TOP = 20
-"""Fastest rows of a cell that are kept; the views of ranks have this number, too."""
+"""Number of fastest rows of a cell that are kept; the views of ranks use the same number."""
 
 NEAR_RATIO = 1.05
-"""Rows that take at most this times the least time of their cell are kept; the views of
-near-optimal layouts have this number, too. Without memory none are kept (`Relation.keeps_near`)."""
+"""Rows that take at most this multiple of the least time of their cell are kept; the views of
+near-optimal layouts use the same number. Without a model of memory none are kept
+(`Relation.keeps_near`)."""
 
 MEMORY, FITS = "memory_bytes", "fits_memory"
 
 _ENOUGH = 64
-"""Rows that are sorted at once: sorting fewer takes as long."""
+"""Number of rows that are sorted at once: sorting fewer takes as long."""
 
 _SAMPLE = 512
-"""Rows of a sample, enough to rule out most others."""
+"""Rows of a sample that rules out most other rows."""
 
 _POWERS = ((1, 1), (1, 4), (4, 1))
-"""Powers of time and memory. The least product is on the front; it rules out many others."""
+"""Powers of time and memory. The row with the least product is on the front and rules out many
+others."""
 
 
 class Found(NamedTuple):
-    """Numbers of rows of a cell: all, and those that fit in memory."""
+    """Numbers of rows of a cell: all rows, and rows that fit in memory."""
 
     num_layouts: int
     num_fitting_layouts: int
 
 
 class Leading(NamedTuple):
-    """Leading rows of cells, as `LeadingRows` hands them on.
+    """Leading rows of cells, as `LeadingRows` returns them.
 
     Attributes
     ----------
@@ -95,7 +97,7 @@ class LeadingRows:
             )
 
     def taken(self) -> Leading:
-        """Return what `merge` of another object takes."""
+        """Return the state for `merge` of another object."""
         self._end_cell()
         return Leading(self.found, self._cells)
 
@@ -205,22 +207,23 @@ def _leading_places(step_seconds: Array, memory_bytes: Array) -> Array:
 
 
 def _bound(step_seconds: Array) -> float:
-    """Return a time within which at least `TOP` rows are, and few more: that of a sample."""
+    """Return a time, from a sample, within which at least `TOP` rows and few more lie."""
     sample = step_seconds[:: max(len(step_seconds) // _SAMPLE, 1)]
     return float(np.partition(sample, TOP - 1)[TOP - 1])
 
 
 def front(step_seconds: Array, memory_bytes: Array) -> Array:
-    """Return the places of the rows that no other beats: as good in both, better in one.
+    """Return the places of the rows that no other row beats in time and memory.
 
-    Rows that are equal in both are all on the front, or none.
+    A row beats another if it is as good in both and better in one. Of rows equal in both, either
+    all are on the front or none.
     """
     place, step, memory = np.arange(len(step_seconds)), step_seconds, memory_bytes
     for of_step, of_memory in _POWERS:
         if len(step) <= _ENOUGH:
             break
         pivot = np.argmin(_power(step, of_step) * _power(memory, of_memory))
-        # As good as the pivot in one of both: its equals stay.
+        # As good as the pivot in time or memory: rows equal to the pivot stay.
         left = np.flatnonzero((step <= step[pivot]) | (memory <= memory[pivot]))
         place, step, memory = place[left], step[left], memory[left]
     order = np.lexsort((memory, step))

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NEW = ".new-"
-"""Between the name of a file and the number of the process that makes it."""
+"""Text between the name of a new file and the number of the process that writes it."""
 
 SNAPSHOT = ".snapshot"
-"""Follows the name of a database in that of its published state."""
+"""Suffix of a database's snapshot."""
 
 COMPACTED = ".compact"
 REPAIRED = ".repaired"

@@ -1,6 +1,6 @@
 """Lineage: the tables, views and macros that each view and macro reads.
 
-DuckDB's own parser finds the names: a text in quotes or the name of a subquery is none.
+DuckDB's own parser finds the names, so that quoted texts and names of subqueries do not count.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def body_of(statement: str) -> str:
 def names_in(query: str) -> Names:
     """Return the names in a SELECT, or in that of a view or table macro that `query` creates.
 
-    A query that DuckDB cannot parse has none.
+    The result is empty for a query that DuckDB cannot parse.
     """
     relations: set[str] = set()
     functions: set[str] = set()
@@ -120,7 +120,7 @@ def _parser() -> DuckDBPyConnection:
 def _collect(
     node: Any, subqueries: frozenset[str], relations: set[str], functions: set[str]
 ) -> None:
-    """Add the names under `node`; those of `subqueries` that are in force there are none."""
+    """Add the names under `node`, without the names of `subqueries` that are visible there."""
     if isinstance(node, list):
         for each in node:
             _collect(each, subqueries, relations, functions)
@@ -135,7 +135,7 @@ def _collect(
             subqueries |= {str(node["cte_name"])}
     if node.get("class") == "FUNCTION":
         functions.add(str(node["function_name"]))
-    # A subquery may read those defined before it; its own name means a table there.
+    # A subquery may read those defined before it; within it, its own name means a table.
     for entry in node.get("cte_map", {}).get("map", ()):
         _collect(entry["value"], subqueries, relations, functions)
         subqueries |= {str(entry["key"])}
@@ -165,7 +165,7 @@ def rests_on(reads: Reads, name: str) -> tuple[str, ...]:
 
 
 def without(reads: Reads, hidden: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return `reads` without the names `hidden`: who reads one of them reads what it reads."""
+    """Return `reads` without the names `hidden`: their readers then read their sources."""
     return {
         name: tuple(sorted(_seen_through(reads, reads[name], hidden)))
         for name in reads

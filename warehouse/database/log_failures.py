@@ -1,6 +1,6 @@
 """Errors of a write-ahead log (WAL) that cannot be taken into its database.
 
-No hint says to delete a log: it may have what no other file has.
+No hint says to delete a log: it may have data that no other file has.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""How long the write-ahead log (WAL) of a database was at its last commit, to see that it was cut.
+"""The length of a database's write-ahead log (WAL) at its last commit, to notice a cut log.
 
-DuckDB takes a log that ends in the middle of an entry for one that a crash cut short while the
-entry was written, and uses the entries before it. It cannot know that the entry was committed. So
-each commit notes the length of the log as an extended attribute of the log itself: the note goes
-when the log does, and needs no file. Where the file system has no such attributes, a cut log is
-not noticed.
+If a log ends in the middle of an entry, DuckDB assumes that a crash interrupted the writing of this
+entry, and uses the entries before it. It cannot know that the entry was committed. So each commit
+notes the length of the log as an extended attribute of the log itself: the note goes when the log
+does, and needs no file. Where the file system has no such attributes, a cut log is not noticed.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def note_log_length(connection: DuckDBPyConnection) -> None:
 
 
 def missing_log_bytes(log: Path) -> int:
-    """Return how many bytes that were committed a log lacks at its end; 0 if none is known."""
+    """Return how many committed bytes are missing at the end of a log; 0 if none is known."""
     try:
         noted = os.getxattr(log, _ATTRIBUTE)
         return max(int(noted) - log.stat().st_size, 0)

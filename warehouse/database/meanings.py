@@ -1,7 +1,7 @@
 """Meanings that are not in the data dictionary: layers, reference tables, arguments of macros.
 
 The data dictionary, `estimators/columns`, has the columns of tables, files and studies. This module
-has those of `warehouse_meta` and those that only one view passes to another.
+has the columns of `warehouse_meta` and those that one view only passes to another.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Table `warehouse_meta`: versions and hashes of what a database was made from.
 
-It says whether a database is up to date, without an import of the estimators.
+It tells whether a database is up to date without importing the estimators.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 SCHEMA_VERSION = 1
-"""Increase it when older packages can no longer read or write what this one stores."""
+"""Version of the storage: increase it when older packages can no longer read or write it."""
 
 META = "warehouse_meta"
 REFERENCE = "reference:"
@@ -42,7 +42,7 @@ def stamp_of(meta: Mapping[str, str]) -> str:
 def is_stamped(connection: DuckDBPyConnection) -> bool:
     """Return whether a database was made from exactly the files of this package.
 
-    Where it was not, it may be up to date all the same: `schema.is_current` compares what was made.
+    If it was not, it may be up to date nevertheless: `schema.is_current` compares the contents.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def read_meta(connection: DuckDBPyConnection) -> dict[str, str]:
     """
     try:
         meta = dict(connection.execute(f"select key, value from {META}").fetchall())
-    except duckdb.CatalogException:  # listing the tables of each database would take longer
+    except duckdb.CatalogException:  # trying the query is faster than listing the tables
         _refuse_foreign(connection)
         return {}
     version = meta.get("schema_version") or "missing"

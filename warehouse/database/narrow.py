@@ -1,8 +1,9 @@
-"""Queries about some relations: their branches of the union of all configurations, and no other.
+"""Narrows the union of all configurations to some relations, for queries about these alone.
 
 DuckDB takes longer to plan a query over all estimators than to run it. Temporary views take the
 place of the unions, on one connection: DuckDB looks a name up among temporary objects first, also
-inside the views of the database. Nothing is written, and the connection must not store cells.
+inside the views of the database. Nothing is written. Do not store cells on the connection
+afterwards.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _MADE_FROM = "select key, value from warehouse_meta where key in ('tables', 'vie
 
 
 def narrow_to(connection: DuckDBPyConnection, relations: Collection[str]) -> None:
-    """Have the later queries on a connection see the configurations of some relations only.
+    """Make later queries on a connection see only the configurations of some relations.
 
     Relations without a branch in the unions leave them as they are.
     """
@@ -50,7 +51,7 @@ def narrow_to(connection: DuckDBPyConnection, relations: Collection[str]) -> Non
 
 @contextmanager
 def narrowed(connection: DuckDBPyConnection, relations: Collection[str]) -> Iterator[bool]:
-    """Narrow the unions within a block that may store cells; yield whether they have a branch.
+    """Narrow the unions within a block that may store cells; yield whether any branch is left.
 
     The statements are made anew: while a database is brought up to date, its meta table lags.
     """
@@ -95,7 +96,7 @@ def _statements(connection: DuckDBPyConnection, relations: Collection[str]) -> l
 
 
 def leave_out_others(connection: DuckDBPyConnection, view: str, relations: Collection[str]) -> None:
-    """Have a view read the staging views of some relations: the others that it names are empty."""
+    """Make a view read the staging views of some relations only; its other sources are empty."""
     for statement in cached(
         "others",
         (view, sorted(relations), connection.execute(_MADE_FROM).fetchall()),
@@ -117,7 +118,7 @@ def _others(connection: DuckDBPyConnection, view: str, relations: Collection[str
 
 
 def narrow_to_used_parts(connection: DuckDBPyConnection, relations: Collection[str]) -> None:
-    """Have the later queries on a connection read the parts of views that have rows.
+    """Make later queries on a connection read only those parts of views that have rows.
 
     Views read rows of later siblings in a second part, which takes as long to plan as the first.
     Call it after `narrow_to`.

@@ -26,8 +26,9 @@ def create_missing(path: Path) -> Contents | None:
     Returns
     -------
     Contents | None
-        What the new database has. None if it has to be opened for writing first: it was there, has
-        no tables yet, or files of an earlier database lie next to it.
+        Numbers of tables and views of the new database. None if it must be opened for writing
+        first: because it existed, has no tables yet, or has files of an earlier database next to
+        it.
 
     Raises
     ------
@@ -44,7 +45,7 @@ def create_missing(path: Path) -> Contents | None:
 
 
 def _create(path: Path) -> Contents | None:
-    """Make an empty database; return what it has if this process put it there whole.
+    """Make an empty database; return its contents if this process created the whole file.
 
     A process killed while it writes the first blocks would leave a file that cannot be opened.
     """
@@ -86,7 +87,7 @@ def _put(new: Path, path: Path) -> bool:
 
 
 def _keep_log(path: Path) -> None:
-    """Move the log of a database that is gone aside: the database may be brought back."""
+    """Move the log of a missing database aside: somebody may bring the database back."""
     log = path.with_name(f"{path.name}.wal")
     if not log.exists():
         return

@@ -1,4 +1,4 @@
-"""Which file the path of a database leads to, and whether it is one, without DuckDB."""
+"""Resolves and checks the path of a database without DuckDB."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOG_HEAD = b"d\x00b"
 """First bytes of every write-ahead log: the entry with its version."""
 
 _ADDRESS = re.compile(r"[A-Za-z0-9_]{2,}:")
-"""DuckDB takes such a beginning for a server or an extension, which it would download."""
+"""Beginnings of a path that DuckDB reads as a server, or as an extension that it would download."""
 
 _SAID_CUT: set[tuple[Path, int]] = set()
 """Logs that this process has warned of, each with its missing bytes."""
@@ -63,10 +63,10 @@ def is_database(path: Path) -> bool:
 
 
 def _refuse_foreign_log(path: Path) -> None:
-    """Raise if DuckDB would pass over the log of a database, and then write over it.
+    """Raise if DuckDB would ignore the log of a database, and then overwrite it.
 
-    It takes an unknown beginning for a log that a crash cut short. A file system may leave zeros
-    after a power cut: nothing was committed then.
+    It treats a log with an unknown beginning as one that a crash cut short. A file system may leave
+    zeros after a power cut: in that case nothing was committed.
     """
     file = file_of(path)
     log = file.with_name(f"{file.name}.wal")
@@ -80,7 +80,7 @@ def _refuse_foreign_log(path: Path) -> None:
 
 
 def _warn_of_cut_log(path: Path) -> None:
-    """Say once that a log ends before its last commit: DuckDB would pass over it in silence."""
+    """Warn once that a log ends before its last commit: DuckDB would ignore this silently."""
     file = file_of(path)
     log = file.with_name(f"{file.name}.wal")
     missing = missing_log_bytes(log)

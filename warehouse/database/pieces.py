@@ -16,8 +16,8 @@ BATCH_ROWS = 122_880
 """Rows of a batch, one row group of DuckDB; other sizes cost time and space."""
 
 CHUNK_ROWS = 61_440
-"""Layouts evaluated at once, half a batch: enough to pay for the small tables that they share, few
-enough for intermediate columns to stay in the processor's cache."""
+"""Layouts evaluated at once, half a batch: many enough to share the cost of small tables, few
+enough to keep intermediate columns in the processor's cache."""
 
 _KEPT_BYTES = 24_000_000
 """The process keeps freed blocks up to this size; glibc never keeps more than 32 MiB."""
@@ -29,7 +29,7 @@ Evaluated = Iterator[tuple[Cell, int, Callable[[dict[str, Array]], None]]]
 def searched(
     estimator: Estimator, relation: Relation, cells: Iterable[Cell], catalog: Catalog
 ) -> Evaluated:
-    """Yield the pieces of cells that a search enumerates and the estimator evaluates.
+    """Yield pieces of cells: the search enumerates layouts, the estimator evaluates them.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def write(
 
 
 def keep_freed_memory() -> None:
-    """Have glibc keep freed memory, so that its pages do not fault again.
+    """Make glibc keep freed memory, so that its pages do not fault again.
 
     glibc keeps blocks up to the size of the largest mapped block that was freed (mallopt,
     M_MMAP_THRESHOLD: the limit is dynamic). The heaps of DuckDB's threads begin with a limit of one

@@ -22,7 +22,7 @@ from warehouse.database.pieces import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# pyarrow is imported by what makes a batch: a command that stores nothing starts without it.
+# Functions that make batches import pyarrow: a command that stores nothing starts without it.
 
 
 def schema_of(relation: Relation) -> pa.Schema:
@@ -50,7 +50,7 @@ def record_batches(
     on_rows
         Called with the number of rows just evaluated.
     leading
-        Takes the pieces too, which must then be those of `searched`.
+        Also receives the pieces, which must then come from `searched`.
     """
     keep_freed_memory()
     schema, pool = schema_of(relation), _Pool(relation)
@@ -79,16 +79,16 @@ def record_batches(
 
 
 class Lease:
-    """Keeps columns while Arrow's arrays over their memory are in use."""
+    """Keeps columns alive while Arrow's arrays over their memory are in use."""
 
     def __init__(self, columns: dict[str, Array]) -> None:
         self.columns = columns
 
 
 class _Pool:
-    """Columns of batches, used again for the next ones when nobody reads them any more.
+    """Columns of batches, reused for the next batches once nobody reads them.
 
-    To allocate them for each batch takes up to a fifth of the evaluation.
+    Allocating them for each batch takes up to a fifth of the evaluation.
     """
 
     def __init__(self, relation: Relation) -> None:
@@ -122,13 +122,13 @@ def leased_array(values: Array, kind: pa.DataType, lease: Lease, *, has_gaps: bo
     Parameters
     ----------
     lease
-        Lives until nobody reads the array.
+        An object that lives until nobody reads the array.
     has_gaps
         Whether some values are NaN, which becomes NULL.
     """
     import pyarrow as pa
 
-    if values.dtype.kind in "bO":  # Arrow has bits, and texts in one piece
+    if values.dtype.kind in "bO":  # Arrow stores flags as bits, and texts in one buffer
         return pa.array(values, type=kind)
     gaps = pa.array(~np.isnan(values)).buffers()[1] if has_gaps else None
     memory = pa.foreign_buffer(values.ctypes.data, values.nbytes, lease)

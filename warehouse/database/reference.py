@@ -54,7 +54,7 @@ class MeasuredTable:
 
 @dataclass(frozen=True)
 class FileStamp:
-    """A file and the state that changes whenever its content does: equal stamps, equal content."""
+    """A file with its time and size: equal stamps mean equal content."""
 
     path: Path
     modified_ns: int
@@ -92,7 +92,7 @@ def read_table(path: Path) -> ReferenceTable:
     columns = _columns(path, header)
     refusals: list[Refusal] = []
     rows = []
-    known: list[dict[str, Any]] = [{} for _ in columns]  # a long table repeats most of its texts
+    known: list[dict[str, Any]] = [{} for _ in columns]  # a long table has few distinct texts
     for number, record in enumerate(records):
         if len(record) != len(columns):
             reason = f"has {len(record)} fields, the header {len(columns)}"
@@ -140,9 +140,9 @@ def read_measured(path: Path) -> MeasuredTable:
 
 
 def _first_fault(column: Column, values: pl.Series) -> list[Refusal]:
-    """Return the refusal of the first value that the column does not admit; none if all are good.
+    """Return the refusal of the first value that the column does not admit; empty if there is none.
 
-    Of a column of numbers the extremes are checked, and what is no number of its kind.
+    In a column of numbers the extremes are checked, and values that are not numbers of its kind.
     """
     suspects = values.unique(maintain_order=True)
     if column.kind in ("int", "float") and values.dtype.is_numeric():
@@ -165,7 +165,7 @@ def _first_fault(column: Column, values: pl.Series) -> list[Refusal]:
 
 
 def columns_of(frame: pl.DataFrame) -> dict[str, Any]:
-    """Return the columns of a measured table that are no remark, as numpy arrays."""
+    """Return the columns of a measured table except remarks, as numpy arrays."""
     found: dict[str, Any] = {}
     for name in frame.columns:
         column = COLUMNS[name]

@@ -1,8 +1,8 @@
 """Runs one untrusted SELECT: read-only, without files or network, within limits.
 
-Settings of DuckDB are not enough. A function that builds one huge list takes memory that DuckDB
-does not count, and one that works long on a single value ignores interrupts. So a program that only
-runs this query can limit its process, too.
+DuckDB's settings are not enough. A function that builds one huge list takes memory that DuckDB does
+not count, and a function that works long on a single value ignores interrupts. A program that runs
+only this query can therefore also limit its process.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _Value = TypeVar("_Value")
 _BLOCK_ROWS = 10_000
 _NO_COLUMN = re.compile(r'(?:Referenced column|does not have a column named) "([^"]+)"')
 _GRACE_SECONDS = 5.0
-_HEADROOM_BYTES = 1 << 30  # stacks of threads, the interpreter, rows on their way out
-_FRAGMENTATION = 2  # a sort that spills maps up to half as much again as DuckDB counts
-_INTERRUPTED = 128 + signal.SIGINT  # the exit code that shells give it
+_HEADROOM_BYTES = 1 << 30  # stacks of threads, the interpreter, rows that are being printed
+_FRAGMENTATION = 2  # a spilling sort maps up to half as much memory again as DuckDB counts
+_INTERRUPTED = 128 + signal.SIGINT  # the exit code of this signal in shells
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 _SANDBOX = (
@@ -52,7 +52,7 @@ _SANDBOX = (
 _DAMAGE = (
     duckdb.FatalException,
     duckdb.InternalException,
-    duckdb.IOException,  # a query opens no file: the fault is in the database's
+    duckdb.IOException,  # a query opens no other file: the fault is in the database
     duckdb.SerializationException,
 )
 _CORRUPT = "Corrupt database file"
@@ -110,7 +110,7 @@ def select(
 ) -> Iterator[Result]:
     """Run one SELECT in a sandbox and yield its result.
 
-    The time limit counts the time of DuckDB, not that of the reader of the rows.
+    The time limit covers the time in DuckDB, not the time between reads of the rows.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def select(
         statement = _sandboxed(connection, sql)
         timed = stack.enter_context(_Stopwatch(connection, limits, bound_process=bound_process))
         statement = timed(lambda: with_values(connection, statement))
-        # Run at once: a relation would say its types first, but be planned a second time.
+        # Run at once: a relation would give its types first, but DuckDB would plan it twice.
         timed(lambda: connection.execute(statement))
         described = connection.description or ()
         columns = tuple(str(name) for name, *_ in described)
@@ -141,13 +141,13 @@ def select(
         readable = _readable(statement, columns, types)
         if readable != statement:
             timed(lambda: connection.execute(readable))
-        # Fetched before the result is returned: most queries that fail do so here.
+        # Fetched before the result is returned: most failing queries fail here.
         block = timed(lambda: connection.fetchmany(_BLOCK_ROWS))
         yield Result(columns, types, _blocks(connection, block, timed))
 
 
 def copy_to(database: Path, sql: str, target: Path, options: str, limits: Limits) -> int:
-    """Have DuckDB write the rows of one SELECT to a file; return their number.
+    """Let DuckDB write the rows of one SELECT to a file; return their number.
 
     The query runs in the sandbox, in which DuckDB may open `target` and no other file. Memory has
     DuckDB's own limit.
@@ -194,7 +194,7 @@ def frame_of(database: Path, sql: str, limits: Limits, most_rows: int) -> polars
 
 
 def _sandboxed(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    """Shut the connection in for good; return the one SELECT that `sql` is."""
+    """Lock the connection for good; return `sql` if it is exactly one SELECT."""
     for setting in _SANDBOX:
         connection.execute(setting)
     return _only_statement(connection, sql)
@@ -245,7 +245,7 @@ def _readable(statement: str, columns: tuple[str, ...], types: tuple[str, ...]) 
 
 
 class _Stopwatch:
-    """Runs the pieces of a query and interrupts them when its time is used up.
+    """Runs the parts of a query and interrupts them at the time limit.
 
     They run in another thread, because DuckDB ignores ^C while it works.
     """
@@ -285,7 +285,7 @@ class _Stopwatch:
         if self._bound_process and not wait([running], _GRACE_SECONDS).done:
             sys.stderr.write(f"{message}\n")
             sys.stderr.flush()
-            os._exit(exit_code)  # a thread that ignores the interrupt cannot be ended
+            os._exit(exit_code)  # Python cannot end a thread that ignores the interrupt
 
 
 @contextmanager
@@ -317,13 +317,13 @@ def explained(database: Path, limits: Limits | None = None, target: str = "") ->
     except duckdb.CatalogException as error:
         raise InputError(str(error), 'see what there is: warehouse sql "show tables"') from None
     except duckdb.Error as error:
-        if _CORRUPT in str(error):  # it has no class of its own
+        if _CORRUPT in str(error):  # DuckDB has no class for this error
             raise database_error(error, database) from None
         raise InputError(str(error), _column_hint(str(error))) from None
 
 
 def _column_hint(said: str) -> str:
-    """Return the columns that an unknown one may mean, and where to look; nothing if all exist."""
+    """Return a hint on an unknown column: similar columns, and where to look; else nothing."""
     found = _NO_COLUMN.search(said)
     if found is None:
         return ""

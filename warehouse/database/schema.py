@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 _HASHES = "view_hashes"
-"""Key of the hashes of views and table macros, which say what has to be created again."""
+"""Key of the hashes of views and table macros: changed ones are created again."""
 
 
 def prepare(
@@ -178,7 +178,7 @@ def fingerprints(sql: Path | None = None, reference: Path | None = None) -> dict
     refuse_shared_names([META, *(table.name for table in tables), *(path.stem for path in files)])
     dictionary = [[c.name, c.duckdb_type, c.comment] for c in COLUMNS.values()]
     described = [[t.name, t.meaning, t.columns, t.key, t.required] for t in tables]
-    meanings = _fingerprint(dictionary)  # once: the dictionary is longer than most of the files
+    meanings = _fingerprint(dictionary)  # once: the dictionary is longer than most files
     return {
         "schema_version": str(SCHEMA_VERSION),
         "package_version": warehouse.__version__,
@@ -287,7 +287,7 @@ def _transaction(connection: DuckDBPyConnection) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(duckdb.Error):  # a full disk has ended the transaction already
+        with suppress(duckdb.Error):  # a full disk has already ended the transaction
             connection.rollback()
         raise
     connection.commit()

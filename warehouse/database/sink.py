@@ -110,7 +110,7 @@ def stored_among(connection: duckdb.DuckDBPyConnection, cells: Sequence[int]) ->
 
 
 class _Source:
-    """An iterator that keeps its error: Arrow does not pass it on."""
+    """An iterator that keeps its error, because Arrow does not pass it on."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -161,7 +161,7 @@ def registered(connection: duckdb.DuckDBPyConnection, name: str, rows: Any) -> I
     try:
         yield
     finally:
-        with suppress(duckdb.Error):  # a transaction that has failed refuses this as well
+        with suppress(duckdb.Error):  # a failed transaction refuses this statement too
             connection.unregister(name)
 
 
@@ -224,7 +224,7 @@ def _cell_rows(estimator: Estimator, cells: Sequence[tuple[Cell, int]]) -> pa.Ta
 
 
 def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Return records as a table with the types of the data dictionary; gaps are NULL."""
+    """Return records as a table with the types of the data dictionary; missing values are NULL."""
     import pyarrow as pa
 
     types = {
@@ -244,7 +244,7 @@ def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 MOST_CELLS = 8_192
-"""Cells of a group, however few rows they have: they are in memory at once."""
+"""Most cells of a group: all of them are in memory at once."""
 
 
 def commit_groups(

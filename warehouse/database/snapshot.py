@@ -1,9 +1,9 @@
-"""Publishes the state of a database while a sweep has it open alone.
+"""Publishes snapshots of a database while a sweep has it open alone.
 
-DuckDB lets one process write to a file, or many read it. A sweep of hours would shut readers out.
-So it copies the file after a commit; readers open the copy. Each copy is complete: it is made after
-a checkpoint, while nothing writes, and takes the place of the last one in one step. Readers of the
-last one keep it until they close it.
+DuckDB lets one process write to a file, or many read it. A sweep of hours would block readers, so
+it copies the file after a commit, and readers open the copy. Each copy is complete: it is made
+after a checkpoint, while nothing writes, and takes the place of the last one in one step. Readers
+of the last one keep it until they close it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 MOST_OF_THE_TIME = 0.05
-"""Share of a sweep's time that its snapshots may take: a large file is published less often."""
+"""Share of a sweep's time that its snapshots may take: a large file is copied less often."""
 
 FIRST_SECONDS = 0.5
-"""Seconds that the first snapshot may take, about those of 600 MB: a sweep that ends within ten
-seconds publishes none."""
+"""Seconds that the first snapshot may take, as copying about 600 MB does. A sweep that ends within
+ten seconds publishes none."""
 
 SPARE_BYTES = 1 << 30
 """Disk space that a snapshot leaves free."""
@@ -38,7 +38,7 @@ _READABLE = 0o444
 
 
 class Snapshots:
-    """Publishes the states of a database during a sweep, and removes the last one at its end.
+    """Publishes snapshots of a database during a sweep, and removes the last one at its end.
 
     Enter it before the database is opened and leave it after the database is closed: POSIX ends all
     locks of a process on a file when it closes one of its handles (fcntl(2), POSIX.1-2017), and
@@ -67,7 +67,7 @@ class Snapshots:
             self._file = None
 
     def publish(self, connection: DuckDBPyConnection) -> bool:
-        """Publish what is committed, unless the last time is too recent; return whether it was.
+        """Publish the committed state, unless the last time is too recent; return whether it did.
 
         Parameters
         ----------
@@ -77,7 +77,7 @@ class Snapshots:
         started = time.monotonic()
         if started < self._not_before:
             return False
-        connection.execute("checkpoint")  # the file then needs no log
+        connection.execute("checkpoint")  # after a checkpoint the file needs no log
         is_published = False
         with suppress(OSError):
             is_published = self._copy()
@@ -108,7 +108,7 @@ class Snapshots:
 
 
 def _copy_content(source: BinaryIO, target: BinaryIO, size: int) -> None:
-    """Copy `size` bytes; a file system that can share blocks (XFS, Btrfs) then copies none."""
+    """Copy `size` bytes; file systems that share blocks (XFS, Btrfs) copy none."""
     source.seek(0)
     done = 0
     if hasattr(os, "copy_file_range"):

@@ -1,4 +1,4 @@
-"""What a database is made from, as one hash: SQL, reference tables, and the code that reads them.
+"""One hash of everything that a database is made from: SQL, reference tables, code.
 
 Files are read, nothing is imported: the hash takes milliseconds, where the fingerprints of
 `warehouse.database.schema` need every estimator. Equal hashes have equal fingerprints.
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 _PACKAGES = Path(__file__).parents[2]
 _CODE = ("estimators", "warehouse/database")
-"""Directories whose modules decide what a database has."""
+"""Directories whose modules decide the contents of a database."""
 
 _ENDINGS = (".py", ".sql", ".csv", ".parquet")
 
 _SKIPPED = {"__pycache__", "resources"}
-"""Directories that do not count. The wheel has SQL and tables in `resources`, a clone has them
-elsewhere: they are read from where they are."""
+"""Directories that are skipped. The wheel has SQL and tables in `resources`, a clone has them
+elsewhere: they are read from there."""
 
 
 _SEEN: ContextVar[dict[str, tuple[_File, ...]] | None] = ContextVar("seen", default=None)
-"""Directory -> its files, as a block saw them; None outside of such blocks."""
+"""Directory -> its files as first seen in a `seen_once` block; None outside such blocks."""
 
 
 class _File(NamedTuple):
@@ -47,7 +47,7 @@ class _File(NamedTuple):
 
 @contextmanager
 def seen_once() -> Iterator[None]:
-    """Look at each file once until the block ends: a package does not change under a command."""
+    """Stat each file only once until the block ends: a package does not change during a command."""
     token = _SEEN.set({})
     try:
         yield

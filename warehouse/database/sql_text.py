@@ -23,7 +23,7 @@ def literal(text: str) -> str:
 
 
 def view_exists(name: str) -> str:
-    """Return the query that has a row if there is a view of a name."""
+    """Return a query with a row if a view of that name exists."""
     return f"select 1 from duckdb_views() where view_name = {literal(name)}"
 
 
@@ -37,6 +37,6 @@ def value_literal(value: str | float | bool | None) -> str:
 
 
 def double(value: float) -> str:
-    """Return a number that SQL takes for a DOUBLE, not for a DECIMAL."""
+    """Return a number that SQL reads as a DOUBLE, not as a DECIMAL."""
     text = repr(float(value))
     return text if "e" in text else f"{text}e0"

@@ -1,9 +1,10 @@
 """Tables of each cell's fastest layout and of its leading rows.
 
 `refresh` fills them, marks the cells in force and their siblings, and fills the table of problems
-(`stored_problem`). Call it in each transaction that stores or deletes cells: views search no layout
-themselves, and `warehouse validate` names cells whose rows are missing or wrong. The rows of a cell
-depend on those of its earlier siblings: they are made again when the record of either changes.
+(`stored_problem`). Call it in each transaction that stores or deletes cells: views do not search
+layouts themselves, and `warehouse validate` names cells whose rows are missing or wrong. The rows
+of a cell depend on its earlier siblings: they are made again when the record of the cell or of a
+sibling changes.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ SOURCE = "unstored_best"
 """View of the cells in force whose row is missing or stale, with their fastest layout."""
 
 _BATCH_ROWS = 1_000_000
-"""Rows that a search takes at once: enough to keep both sides busy."""
+"""Rows that a search reads at once."""
 
 _RECORD = ("cell_id", "sibling_record", "num_layouts", "num_fitting_layouts")
-"""Columns of `TABLE` that a cell without a layout has, too."""
+"""Columns of `TABLE` that also a cell without a layout has."""
 
 
 def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) -> int:
@@ -56,7 +57,7 @@ def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) 
     Parameters
     ----------
     leading
-        The leading rows of the cells that were just evaluated. Those of others are searched.
+        The leading rows of the cells that were just evaluated. Those of other cells are searched.
     """
     mark(connection)
     stored_problem.refresh(connection)
@@ -82,7 +83,8 @@ def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) 
                 _take(connection, known, first)
             taken = known.found.keys() & first if known else set()
             _search(connection, relation, first - taken, quoted(relation.table))
-            # Layouts of earlier siblings are not theirs: what leads among all may not be shown.
+            # Views show a layout from its first sibling: a row that leads in a later one may be
+            # hidden.
             later = places.keys() - first
             _search(connection, relation, later, quoted(current_view_name(relation)))
         _search_others(connection)
@@ -111,7 +113,7 @@ def _search(
     Parameters
     ----------
     table
-        Has the rows of these cells that views show: the table of the relation, or its view.
+        The table or view with the rows of these cells that views show.
     """
     if not cells:
         return
@@ -132,7 +134,7 @@ def _search(
 def _insert_rows(
     connection: DuckDBPyConnection, relation: Relation, table: str, times: Mapping[str, Any]
 ) -> None:
-    """Store the rows of a table, or of its view, that have the times of leading rows."""
+    """Store the rows of a table or view whose times are those of leading rows."""
     with _registered(connection, "leading_times", times):
         # An old table may have columns that the relation no longer has.
         columns = ", ".join(f"{table}.{quoted(name)}" for name in ("cell_id", *relation.stored))
@@ -144,7 +146,7 @@ def _insert_rows(
 
 
 def _store(connection: DuckDBPyConnection, relation: Relation, found: Mapping[int, Found]) -> None:
-    """Store the best of cells whose leading rows are stored."""
+    """Store the fastest layouts of cells whose leading rows are stored."""
     if not found:
         return
     counts = {
@@ -159,7 +161,7 @@ def _store(connection: DuckDBPyConnection, relation: Relation, found: Mapping[in
         )
     best = [name for name in STORED_BEST.columns if name not in _RECORD]
     assigned = ", ".join(f"{name} = found.best.{name}" for name in best)
-    # Ids in the text filter the scans; a join would not.
+    # Ids as text in the query filter the scans; a join would not.
     connection.execute(
         f"update {TABLE} set {assigned} from ("
         "select cell_id, min_by(evaluated_layout(layout), layout_order(layout)) as best "
@@ -181,7 +183,7 @@ def _layouts(staging: str) -> str:
 
 
 def _search_others(connection: DuckDBPyConnection) -> None:
-    """Find and store the best of all cells that the cache still lacks."""
+    """Find and store the fastest layouts of all cells that are not in the table yet."""
     cells = connection.execute(
         f"select cell_id, relation from {CURRENT_CELL} anti join {TABLE} using (cell_id)"
     ).fetchall()
@@ -193,7 +195,7 @@ def _search_others(connection: DuckDBPyConnection) -> None:
             connection.execute(
                 f"insert into {TABLE} by name select * from {SOURCE} where cell_id in ({listed})"
             )
-    # A row without a layout: cells of other grains are not searched again.
+    # Cells of other grains get a row without a layout, so that they are not searched again.
     connection.execute(
         f"insert into {TABLE} by name select cell_id, sibling_record, 0 as num_layouts,"
         f" 0 as num_fitting_layouts from {CURRENT_CELL} anti join {TABLE} using (cell_id)"
@@ -208,7 +210,7 @@ def _listed(cells: Iterable[int]) -> str:
 def _registered(
     connection: DuckDBPyConnection, name: str, columns: Mapping[str, Any]
 ) -> Iterator[None]:
-    import pyarrow as pa  # whoever only reads does not wait for it
+    import pyarrow as pa  # readers do not wait for it
 
     connection.register(name, pa.table(columns))
     try:
@@ -220,11 +222,11 @@ def _registered(
 
 @contextmanager
 def _joins_as_written(connection: DuckDBPyConnection) -> Iterator[None]:
-    """Have DuckDB join tables in the order in which the views name them.
+    """Make DuckDB join tables in the order in which the views name them.
 
-    DuckDB plans with committed rows. In the first transaction the table counts as empty: DuckDB
-    would build a hash table of four million layouts and look up a hundred cells in it, four times
-    as slow.
+    DuckDB plans with the counts of committed rows. In the first transaction the table counts as
+    empty: DuckDB would build a hash table of four million layouts to look up a hundred cells, which
+    takes four times as long.
     """
     [(before,)] = connection.execute("select current_setting('disabled_optimizers')").fetchall()
     disabled = ",".join([*filter(None, [before]), "join_order", "build_side_probe_side"])
@@ -237,6 +239,6 @@ def _joins_as_written(connection: DuckDBPyConnection) -> Iterator[None]:
 
 
 def rebuild(connection: DuckDBPyConnection) -> int:
-    """Fill the caches from nothing: their views have changed."""
+    """Fill the tables from scratch: their views have changed."""
     connection.execute(f"delete from {TABLE}")
     return refresh(connection)

@@ -1,8 +1,8 @@
 """Table of the fronts of problems: layouts that no other beats in both step time and memory.
 
-View `SOURCE` finds them among the leading rows. A front changes with the cells of its problem: if
-one of them gains or loses rows, or if one that has a layout on the front is no longer in force. A
-cell without such a layout goes without a trace, as others beat all that it had.
+View `SOURCE` finds them among the leading rows. A front changes if a cell of its problem gains or
+loses rows, or if a cell with a layout on the front is no longer in force. Removing a cell without
+such a layout does not change the front.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TABLE = STORED_FRONT.name
 
 SOURCE = "found_front"
-"""View of the rows as they should be."""
+"""View with the correct rows."""
 
 
 def refresh(connection: DuckDBPyConnection, cells: Collection[int]) -> None:
@@ -57,7 +57,7 @@ def refresh(connection: DuckDBPyConnection, cells: Collection[int]) -> None:
 
 
 def rebuild(connection: DuckDBPyConnection) -> None:
-    """Fill the table from nothing: its view has changed."""
+    """Fill the table from scratch: its view has changed."""
     connection.execute(f"delete from {TABLE}")
     cells = connection.execute(f"select cell_id from {CURRENT_CELL}").fetchall()
     refresh(connection, [cell for (cell,) in cells])

@@ -1,8 +1,8 @@
-"""Table of what follows from each problem and the reference tables: names, changes, groups.
+"""Table of facts derived from each problem and the reference tables: names, changes, groups.
 
-View `SOURCE` finds it; planning that view takes longer than most queries run. `refresh` fills the
-table in each transaction that stores or deletes problems, `rebuild` where the view or a reference
-table has changed. Facts of a problem with a profile also follow from its constants: the
+View `SOURCE` derives them; planning that view takes longer than most queries run. `refresh` fills
+the table in each transaction that stores or deletes problems, `rebuild` where the view or a
+reference table has changed. Facts of a problem with a profile also follow from its constants: the
 transaction that changes a profile calls `refresh` with its name.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TABLE = STORED_PROBLEM.name
 
 SOURCE = "found_problem"
-"""View of the rows as they should be."""
+"""View with the correct rows."""
 
 _PROBLEM = "problem"
 
@@ -48,13 +48,13 @@ def refresh(connection: DuckDBPyConnection, profiles: Collection[str] = ()) -> N
         return
     if not connection.execute(view_exists(SOURCE)).fetchall():  # views of another directory
         return
-    # DuckDB finds temporary tables first: the views below `SOURCE` see the missing problems alone.
+    # DuckDB finds temporary tables first: the views below `SOURCE` see only the missing problems.
     connection.execute(f"create temp table {quoted(_PROBLEM)} as {missing}")
     connection.execute(f"insert into {TABLE} by name from {SOURCE}")
     connection.execute(f"drop table temp.{quoted(_PROBLEM)}")
 
 
 def rebuild(connection: DuckDBPyConnection) -> None:
-    """Fill the table from nothing: its view or a reference table has changed."""
+    """Fill the table from scratch: its view or a reference table has changed."""
     connection.execute(f"delete from {TABLE}")
     refresh(connection)

@@ -1,4 +1,4 @@
-"""Subqueries that a column is compared with, replaced by their values before a query is planned.
+"""Replaces subqueries that a column is compared with by their values, before planning.
 
 DuckDB plans ``problem_id = (select ...)`` as a join, whose filter passes no window: ranks would be
 found in all rows. A number reaches the scan. A subquery that runs alone means the same in the query
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _MOST_VALUES = 1_000
-"""Longer lists stay joins: text of this size is planned in no time."""
+"""Longest list that takes the place of a subquery; longer lists stay joins."""
 
 _SUBQUERY = re.compile(rb"\(\s*(select|from|with)\b", re.IGNORECASE)
-"""Queries without it are not parsed."""
+"""Queries without this text are not parsed."""
 
 _WHOLE = {
     *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
@@ -33,14 +33,14 @@ _Node = dict[str, Any]
 
 
 class _Subquery(NamedTuple):
-    """A subquery and its parentheses: place in the text, in bytes.
+    """A subquery with its parentheses: its place in the text, in bytes.
 
     Attributes
     ----------
     is_list
         Whether it may have several values.
     common
-        Names of the common table expressions around it.
+        Names of the common table expressions that it can see.
     """
 
     start: int
@@ -52,8 +52,9 @@ class _Subquery(NamedTuple):
 def with_values(connection: DuckDBPyConnection, query: str) -> str:
     """Return a query with the values of its subqueries in their places.
 
-    Replaced are ``column = (select ...)`` and ``column in (select ...)`` of whole numbers and
-    texts, if the subquery runs alone and has no gap. All else stays as it is, faults too.
+    This replaces ``column = (select ...)`` and ``column in (select ...)`` of whole numbers and
+    texts, if the subquery runs alone and returns no NULL. Everything else is left unchanged, faults
+    included.
 
     Parameters
     ----------
@@ -119,7 +120,7 @@ def _of_list(node: _Node) -> _Node | None:
 
 
 def _values(connection: DuckDBPyConnection, subquery: str, place: _Subquery) -> str | None:
-    """Return the values of a subquery as SQL, None where it must stay."""
+    """Return the values of a subquery as SQL; None if it must stay."""
     if not subquery.startswith("("):  # = any (select ...)
         return None
     try:

@@ -1,4 +1,4 @@
-"""What queries about stored rows ask of estimators, without an import of their formulas."""
+"""Summaries of estimators for queries about stored rows, without importing their formulas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Summary:
     relations
         Names of its relations.
     timed
-        Names of those whose rows all have a time: they keep leading rows.
+        Names of the relations whose rows all have a time: these keep leading rows.
     """
 
     name: str
@@ -65,7 +65,7 @@ def summary_of(name: str) -> Summary:
 
 
 def by_precedence() -> list[Summary]:
-    """Return every summary, those first that answer where several estimators can."""
+    """Return every summary, by precedence: the first that can answer a question does."""
     return sorted(summaries(), key=lambda summary: -summary.precedence)
 
 

@@ -34,7 +34,7 @@ class Table:
     """A table by dictionary names.
 
     `key` is its primary key. `required` columns are NOT NULL. `real` columns hold real numbers
-    although the dictionary has whole ones.
+    although the dictionary declares whole numbers.
     """
 
     name: str
@@ -120,7 +120,7 @@ STORED_FRONT = Table(
 """`warehouse.database.stored_front` keeps it up to date."""
 
 DERIVED = (STORED_BEST.name, STORED_PROBLEM.name, STORED_FRONT.name)
-"""Tables of all estimators that follow from others."""
+"""Shared tables that are derived from others."""
 
 MEASUREMENT_TABLE = Table(
     "measurement",
@@ -209,9 +209,9 @@ def fact_table(estimator: Estimator, relation: Relation) -> Table:
 
 
 def leading_table(estimator: Estimator, relation: Relation) -> Table:
-    """Return the table that holds the leading rows of a relation once more.
+    """Return the table with copies of a relation's leading rows.
 
-    Its meaning has the number of rows: another number makes the rows of stored cells again.
+    Its comment contains `TOP`: if `TOP` changes, the rows of stored cells are made again.
     """
     from warehouse.database.leading import TOP  # here: numpy takes longer than most commands
 
@@ -269,7 +269,8 @@ def fact_ddl(relation: Relation) -> str:
     """Return the statement that creates a relation's table.
 
     It has no key and no constraint: they would halve the speed of ingest, and the cell's record is
-    the key. Columns have the compression that the relation states, so that DuckDB tries no other.
+    the key. Columns have the compression that the relation states, so that DuckDB does not try
+    others.
     """
     known = {"cell_id": "rle"}
     known |= dict.fromkeys(relation.runs, "rle") | dict.fromkeys(relation.plain, "uncompressed")

@@ -47,7 +47,7 @@ CURRENT = "current"
 CONFIGURATION_SOURCE = "configuration_source"
 _CONFIGURATION = "one row per configuration"
 NEAR_SOURCE = f"near_{CONFIGURATION_SOURCE}"
-"""View of few configurations that has all near-optimal ones."""
+"""View of few configurations that includes all near-optimal ones."""
 _FILES_OF_LEADING = ("configuration_flops", "configuration")
 """Files whose views are also made over the leading rows, in order."""
 
@@ -56,7 +56,8 @@ _EXAMPLE = "Example:"
 """Begins the part of a macro's comment that shows how it is called."""
 _CREATE_MACRO = ["create", "or", "replace", "macro"]
 _COMMENTS = "comments on views, macros and columns"
-"""Change it when more is commented, so that existing databases get the comments."""
+"""Version of the comments: change it when comments are added, so that existing databases get
+them."""
 
 
 class Argument(NamedTuple):
@@ -89,7 +90,7 @@ class SqlFile(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A query that returns faulty rows, none if there are no faults."""
+    """A query that returns faulty rows; without faults it returns none."""
 
     name: str
     what: str
@@ -284,7 +285,7 @@ def _leading_configuration(files: list[SqlFile]) -> list[View]:
 
 
 def _leading_copy(view: View, names: dict[str, str]) -> View:
-    """Return a view that reads leading rows where `view` reads all: `names` has both names."""
+    """Return `view` over leading rows instead of all rows; `names` maps its sources."""
     what, _, grain = view.comment.partition(" Grain: ")
     comment = f"{what.rstrip('.')}: leading rows of each cell alone. Grain: {grain}"
     return View(LEADING + view.name, comment, _renamed(view.sql, names))
