@@ -18,7 +18,7 @@ from warehouse.studies.study import load_study
 from warehouse.sweep.runner import run_study
 
 if TYPE_CHECKING:
-    from tests.conftest import Quickstart
+    from tests.shared import Quickstart
 
 SHELL = Path(sys.executable).parent / "duckdb"
 
