@@ -5,7 +5,7 @@ Source of the picture: the strong scaling of arXiv 2410.00273, figure of trainin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import altair as alt
 import polars as pl
@@ -16,6 +16,10 @@ from warehouse.show.units import in_words
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
+
+
+NEAR = 1.2
+"""GPU-hours are near the least up to this multiple of them."""
 
 
 def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
@@ -64,27 +68,68 @@ def perfect(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def finding(frame: pl.DataFrame) -> str:
-    """Return the fastest run, and how far the fastest of another accelerator is behind."""
-    best = frame.sort("training_days").row(0, named=True)
-    name, model = best["accelerator"], best["model"]
-    said = (
-        f"{best['num_gpus']:,} {name} train {model} in {parts.figure(best['training_days'])} days"
-    )
+    """Return what the fastest accelerator takes where returns fall, and at the end of its line.
+
+    That is `worthwhile` GPUs and the most. Where these are the same, the other end is the fewest.
+    """
+    counts = fastest(frame)
+    own = worthwhile(counts)
+    name, days = own["accelerator"], parts.figure(own["training_days"])
+    said = f"{own['num_gpus']:,} {name} train {own['model']} in {days} days{_lead(frame, own)}"
+    ends = counts.row(-1, named=True), counts.row(0, named=True)
+    other = next((end for end in ends if end["num_gpus"] != own["num_gpus"]), None)
+    if other is None:
+        return said
+    more = _gpu_days(other) / _gpu_days(own) - 1
+    share = f"{abs(more):.0%}"
+    hours = "as many" if share == "0%" else f"{share} {'more' if more > 0 else 'fewer'}"
+    days = parts.figure(other["training_days"])
+    return f"{said}; {other['num_gpus']:,} take {days} days and {hours} GPU-hours"
+
+
+def fastest(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the fastest run of each number of GPUs, of the accelerator with the fastest of all."""
+    name = frame.sort("training_days")["accelerator"][0]
+    own = frame.filter(pl.col("accelerator") == name).sort("num_gpus", "training_days")
+    return own.group_by("num_gpus", maintain_order=True).first()
+
+
+def worthwhile(counts: pl.DataFrame) -> dict[str, Any]:
+    """Return the row of the most GPUs whose GPU-hours are near the least: returns fall from there.
+
+    Parameters
+    ----------
+    counts
+        A row for each number of GPUs, in order.
+    """
+    rows = counts.to_dicts()
+    least = min(map(_gpu_days, rows))
+    return [row for row in rows if _gpu_days(row) <= NEAR * least][-1]
+
+
+def _gpu_days(row: dict[str, Any]) -> float:
+    return float(row["num_gpus"] * row["training_days"])
+
+
+def _lead(frame: pl.DataFrame, own: dict[str, Any]) -> str:
+    """Return how far another accelerator is behind on as many GPUs; nothing without one."""
     others = frame.filter(
-        pl.col("accelerator") != name, pl.col("num_gpus") == best["num_gpus"]
+        pl.col("accelerator") != own["accelerator"], pl.col("num_gpus") == own["num_gpus"]
     ).sort("training_days")
     if others.is_empty():
-        return said
+        return ""
     other = others.row(0, named=True)
-    ratio = parts.figure(other["training_days"] / best["training_days"])
-    return f"{said}, {ratio} times as fast as {other['accelerator']}"
+    ratio = parts.figure(other["training_days"] / own["training_days"])
+    return f", {ratio} times as fast as {other['accelerator']}"
 
 
 def shown(frame: pl.DataFrame) -> str:
     """Return what the picture shows."""
-    first = frame.row(0, named=True)
+    first, own = frame.row(0, named=True), worthwhile(fastest(frame))
     return (
         f"{in_words('dataset_tokens', first['dataset_tokens'])} of {first['model']}, batches of "
         f"{first['global_batch_size']:,} sequences; the best layout of each system on each number "
-        f"of GPUs, {systems.domain_words(frame)}; {parts.estimate_words(frame)}"
+        f"of GPUs, {systems.domain_words(frame)}; {own['num_gpus']:,} {own['accelerator']} are the "
+        f"most whose GPU-hours are within {NEAR - 1:.0%} of the least; "
+        f"{parts.estimate_words(frame)}"
     )

@@ -67,9 +67,62 @@ SCALING = rows(
 def test_perfect_scaling_halves_the_days_of_the_fewest_gpus() -> None:
     ideal = training_days.perfect(SCALING).sort("accelerator", "num_gpus")
     assert ideal["training_days"].to_list() == [40.0, 20.0, 20.0, 10.0]
-    assert training_days.finding(SCALING) == "32 B train m in 12 days, 2 times as fast as A"
     assert "1 T tokens of m, batches of 64 sequences" in training_days.shown(SCALING)
     assert values(drawn("training_days", SCALING), "training_days") is not None
+
+
+def days_of_b(days: dict[int, float], a: dict[int, float] | None = None) -> pl.DataFrame:
+    """Return runs of B, the faster accelerator, and of A."""
+    of = [("B", *each) for each in days.items()] + [("A", *each) for each in (a or {}).items()]
+    names, counts, times = zip(*of, strict=True)
+    columns = {"accelerator": names, "num_gpus": counts, "training_days": times, "nvlink_size": 8}
+    return rows(columns, dataset_tokens=1e12)
+
+
+@pytest.mark.parametrize(
+    ("frame", "title", "near"),
+    [
+        # 32 of them take 32 * 12.5 / (16 * 20) = 1.25 times the GPU-hours
+        (
+            SCALING,
+            "16 B train m in 20 days, 2 times as fast as A; 32 take 12 days and 25% more GPU-hours",
+            "16 B",
+        ),
+        # 32 take 1.125 times those of 16, 64 1.5 times; 8 take twice
+        (
+            days_of_b({8: 80.0, 16: 20.0, 32: 11.25, 64: 7.5}),
+            "32 B train m in 11 days; 64 take 7.5 days and 33% more GPU-hours",
+            "32 B",
+        ),
+        # 64 take 1.1 times the GPU-hours of 16: the range is said the other way round
+        (
+            days_of_b({16: 20.0, 64: 5.5}, a={16: 30.0}),
+            "64 B train m in 5.5 days; 16 take 20 days and 9% fewer GPU-hours",
+            "64 B",
+        ),
+        (
+            days_of_b({16: 20.0, 32: 10.0}),
+            "32 B train m in 10 days; 16 take 20 days and as many GPU-hours",
+            "32 B",
+        ),
+        (days_of_b({16: 20.0}), "16 B train m in 20 days", "16 B"),
+    ],
+)
+def test_days_name_the_gpus_from_which_returns_fall(
+    frame: pl.DataFrame, title: str, near: str
+) -> None:
+    assert training_days.finding(frame) == title
+    assert (
+        f"; {near} are the most whose GPU-hours are within 20% of the least;"
+        in training_days.shown(frame)
+    )
+
+
+def test_days_are_of_the_fastest_domain_of_each_number_of_gpus() -> None:
+    slow = SCALING.with_columns(pl.col("training_days") * 3, nvlink_size=pl.lit(4))
+    assert training_days.finding(pl.concat([slow, SCALING], how="diagonal_relaxed")) == (
+        training_days.finding(SCALING)
+    )
 
 
 def test_throughput_names_the_best_and_the_worst_system_on_the_most_gpus() -> None:
