@@ -80,7 +80,7 @@ def partial_path(target: Path) -> Path:
 
 
 def remove_abandoned(target: Path) -> None:
-    """Remove what processes that were killed had written of `target`."""
+    """Remove partial files of `target` that killed processes left."""
     start, end = f".{target.name}.", ".partial"
     with suppress(OSError):
         for path in target.parent.iterdir():
@@ -93,7 +93,7 @@ def remove_abandoned(target: Path) -> None:
 
 @contextmanager
 def written_whole(out: Path) -> Iterator[Path]:
-    """Yield a path to write to; what is there takes the place of `out` when the block ends.
+    """Yield a path to write to; the file there replaces `out` when the block ends.
 
     A block that fails, or a process that is killed, leaves `out` as it was. An existing file keeps
     its permissions, and a link keeps pointing where it did. A device or a pipe is written to
@@ -120,7 +120,7 @@ def written_whole(out: Path) -> Iterator[Path]:
     except OSError as error:
         names = [name for name in (error.filename, error.filename2) if name is not None]
         if names and not any(str(name).startswith(str(partial)) for name in names):
-            raise  # the fault of another file
+            raise  # the error is about another file
         hint = "free some space, or name another file"
         raise InputError(f"{out}: cannot be written: {error.strerror or error}", hint) from None
     finally:

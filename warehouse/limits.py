@@ -33,7 +33,7 @@ def accept(column: Column, value: object) -> Scalar:
         number = float(value)
     except OverflowError:
         raise _refused(column, value, "is too large") from None
-    from estimators.limits import limits_of  # here: numbers of options need no numpy
+    from estimators.limits import limits_of  # here: options with numbers need no numpy
 
     for limit in limits_of(column):
         if limit.is_broken(number):
@@ -52,7 +52,7 @@ _NUMBER = re.compile(
 
 
 def read_number(text: str) -> float | None:
-    """Return the number that a text says, as people write it; None if it says none.
+    """Return the number in a text as people write it, or None.
 
     ``1_000`` and ``1,000`` group digits. ``k``, ``M``, ``B`` or ``G``, and ``T`` are powers of ten,
     in either case: a thousand, a million, a billion, a trillion. A whole number without an exponent
@@ -77,18 +77,18 @@ _WITH_UNIT = re.compile(
     r"(?:b|(?-i:B)/s|flops?|flop/s|w|usd|tokens)?",
     re.IGNORECASE,
 )
-"""A number with a unit that the package has as well: Gb/s are bits, and are left out."""
+"""A number with a unit that the package uses. Gb/s is left out, because it counts bits."""
 
 
 def without_unit(text: str) -> str:
-    """Return the number of a text such as ``144GB`` or ``$2.20`` as it is read; else nothing."""
+    """Return a text such as ``144GB`` or ``$2.20`` without its unit; empty for other texts."""
     match = _WITH_UNIT.fullmatch(text.strip())
     plain = "" if match is None else "".join(match.groups())
     return plain if read_number(plain) is not None else ""
 
 
 def plain_number(column: Column, text: object) -> str:
-    """Return a hint that writes a number with a unit or grouped digits plainly; else nothing."""
+    """Return a hint with the plain form of a number with a unit or grouped digits; else nothing."""
     number = read_number(without_unit(str(text)) or "-")
     if number is None:
         return ""

@@ -16,7 +16,7 @@ class Number:
     option
         The option or argument, as errors name it.
     above, least, most
-        Limits of the value: ``above`` excludes its own, the others include theirs.
+        Limits of the value: ``above`` is exclusive, the others are inclusive.
     whole
         Whether the number must be whole.
     """
@@ -36,12 +36,12 @@ class Number:
         self.__name__ = "number"  # typer asks a parser for it
 
     def __call__(self, given: str | float) -> float:
-        """Return the number that a text says.
+        """Return the number in a text.
 
         Raises
         ------
         UsageError
-            If the text is no number, or not a whole one where that is needed.
+            If the text is not a number, or not a whole number where one is needed.
         InputError
             If the number is outside the limits, infinite or not a number.
         """

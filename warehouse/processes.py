@@ -1,4 +1,4 @@
-"""Processes: whether one is alive, when it started, what it runs, and marks that are unique."""
+"""Processes: whether one is alive, its start, its command line, and unique marks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST_COMMAND = 80
 
 
 def is_alive(pid: object) -> bool:
-    """Return whether a process of this number runs; False for what is no number."""
+    """Return whether a process of this number runs; False for a text that is not a number."""
     if not isinstance(pid, int) or pid < 1:
         return False
     try:
@@ -38,10 +38,10 @@ def started_ticks(pid: int) -> int | None:
 
 
 def own_mark() -> str:
-    """Return a name of this process that no other has, on any machine: letters, digits and dashes.
+    """Return a unique name of this process among all machines: letters, digits and dashes.
 
-    Processes that see each other by number share its first part: those of one start of one
-    machine, in one container.
+    Processes that can see each other share its first part: those of one boot of one machine, in one
+    container.
     """
     pid = os.getpid()
     return f"{_numbering()}-{pid}-{started_ticks(pid) or 0}"
@@ -58,7 +58,7 @@ def has_ended(mark: str) -> bool | None:
 
 @cache
 def _numbering() -> str:
-    """Return what tells the numbers of processes here from those of other machines."""
+    """Return a mark of this boot and container: process numbers are unique only within one."""
     parts = [socket.gethostname()]
     with suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))

@@ -1,8 +1,8 @@
-"""Settings that hold for every command: from the environment, from `warehouse.toml`, or usual ones.
+"""Settings for every command: from the environment, from `warehouse.toml`, or defaults.
 
 A project's file is the `warehouse.toml` in the working directory or the nearest directory above it.
-A user's file is in the directory of the user's configuration. The environment comes before the
-project's file, and that before the user's.
+A user's file is in the directory of the user's configuration. The environment takes precedence over
+the project's file, and that over the user's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DIRECTORY = "training-warehouse"
 _PACKAGE = Path(__file__).parent
 
 IN_SOURCE_TREE = Path("db/warehouse.duckdb")
-"""The usual database of a clone: in the folder that a command is run in."""
+"""The default database in a clone, relative to the working directory."""
 
 VARIABLES = {
     "database": "WAREHOUSE_DB",
@@ -48,10 +48,10 @@ def database() -> Path:
 
 
 def usual_database() -> Path:
-    """Return the database where nothing says another.
+    """Return the default database.
 
-    In a clone that is db/warehouse.duckdb below the working directory. An installed package has
-    one for the user, so that no database appears wherever a command is run.
+    In a clone that is db/warehouse.duckdb below the working directory. An installed package has one
+    per user, so that commands do not create databases in arbitrary folders.
     """
     if not (_PACKAGE / "resources").is_dir():
         return IN_SOURCE_TREE
@@ -60,7 +60,7 @@ def usual_database() -> Path:
 
 
 def cache() -> Path | None:
-    """Return the directory of what can be made again, None if the system has no place for it.
+    """Return the directory of the cache, None if the system has no place for it.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def settings() -> list[Setting]:
 
 
 def files() -> list[Path]:
-    """Return the files that may hold settings, the first one that says something holding."""
+    """Return the files that may have settings, by precedence."""
     directories = [*(Path.cwd() / "file").parents]
     project = next((d / FILE for d in directories if (d / FILE).is_file()), directories[0] / FILE)
     user = _directory_of("XDG_CONFIG_HOME", ".config")
@@ -106,7 +106,7 @@ def _found(name: str) -> Setting:
         return Setting(name, Path(given), variable)
     for path in files():
         if value := _read(path).get(name):
-            # relative to the file: it means the same wherever a command is run
+            # relative to the file, so that it does not depend on the working directory
             return Setting(name, path.parent / Path(value).expanduser(), str(path))
     return Setting(name, _usual(name), "default")
 
@@ -141,9 +141,9 @@ def _read(path: Path) -> dict[str, str]:
 
 
 def _directory_of(variable: str, below_home: str) -> Path | None:
-    """Return our directory in one of the XDG Base Directory Specification."""
+    """Return the package's directory within a directory of the XDG Base Directory Specification."""
     directory = Path(os.environ.get(variable, ""))
-    try:  # a relative path is to be ignored, says the specification
+    try:  # the specification says to ignore relative paths
         directory = directory if directory.is_absolute() else Path.home() / below_home
     except RuntimeError:
         return None

@@ -1,4 +1,4 @@
-"""Batch files: CSV and Parquet in, CSV and Parquet out; other columns pass through unchanged."""
+"""Reads and writes batch files, CSV or Parquet; unknown columns are kept unchanged."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def read_configs(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.
 
 
 def write_results(frame: pl.DataFrame, out: Path) -> None:
-    """Write `frame` whole or not at all: a killed process leaves no half file.
+    """Write `frame` whole or not at all: a killed process leaves no partial file.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def _read_csv(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.Dat
         raise InputError(f"{path}: column `{twice[0]}` is twice in the header")
     as_text = {name: pl.String for name in header if keep_text and name not in inputs}
     frame = _inferred(path, as_text)
-    frame.columns = header  # quotes within a name would stay doubled
+    frame.columns = header  # polars would keep doubled quotes within a name
     frame = frame.head(frame.height - _num_trailing_empty(frame))
     if frame.width > 1 and frame.to_series(-1).null_count():
         _refuse_short_lines(path, len(header))
@@ -152,7 +152,7 @@ def _header(path: Path) -> list[str]:
 
 
 def _num_trailing_empty(frame: pl.DataFrame) -> int:
-    """Count the blank lines at the end of the file: they are not rows."""
+    """Count the blank lines at the end of the file, which are not rows."""
     is_empty = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
     full = (~is_empty).arg_true()
     return frame.height - (int(full[-1]) + 1 if len(full) else 0)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from estimators.contract import Cell, Estimator, Relation
 
 BLOCK_ROWS = 16_384
-"""Rows evaluated at a time: their columns stay in the processor's cache."""
+"""Rows evaluated at a time: few enough for their columns to stay in the processor's cache."""
 
 _OBJECTS: dict[str, type[pl.DataType]] = {"str": pl.String, "bool": pl.Boolean}
 """Kind of a column -> polars type of results that are Python objects in memory."""
@@ -62,7 +62,7 @@ class BatchReport:
 
 @dataclass(frozen=True)
 class _Batch:
-    """Rows evaluated so far. Results of refused rows, which `is_good` marks, mean nothing."""
+    """Rows evaluated so far. `is_good` marks accepted rows; results of others mean nothing."""
 
     results: dict[str, Array]
     is_good: Array
@@ -113,7 +113,7 @@ def evaluate_file(
     with_interval
         Add the interval of the step, where it has one: two evaluations a constant.
     warn
-        Called with each remark that is not a refusal.
+        Called with each remark; refusals are not remarks.
 
     Raises
     ------
@@ -231,7 +231,7 @@ def _evaluate(
 ) -> _Batch:
     """Resolve and evaluate block by block; with `stop`, blocks after a refusal are only checked."""
     ends = ENDS if with_interval and has_interval(estimator, relation) else ()
-    results: dict[str, Array] = {  # in the order of the dictionary: times together, then memory
+    results: dict[str, Array] = {  # in the order of the dictionary: first times, then memory
         name: np.empty(frame.height, relation.column(name).dtype)
         for name in COLUMNS
         if name in (*relation.outputs, *ends)
@@ -260,7 +260,7 @@ def _evaluate(
 
 
 def _with_results(frame: pl.DataFrame, results: Mapping[str, Array]) -> pl.DataFrame:
-    """Replace result columns that the input has, at their place, and append the others."""
+    """Replace result columns that the input has, in their place, and append the others."""
     series = [_series(name, values) for name, values in results.items()]
     return frame.with_columns(series)
 

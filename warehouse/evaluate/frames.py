@@ -66,7 +66,7 @@ def read_columns(
 def _normalised(block: pl.DataFrame, inputs: Sequence[str], relation: Relation) -> pl.DataFrame:
     """Return the input columns that are given, flags and texts as texts without blanks.
 
-    One query for all columns: polars takes a millisecond for each.
+    One query covers all columns, because each polars query takes a millisecond.
     """
     found = []
     for name in inputs:

@@ -43,7 +43,7 @@ class Resolved:
     is_good
         Of every record: whether nothing in it is refused.
     refusals
-        In the order of the records; first those that concern all of them, whose `row` is None.
+        First refusals of all records, whose `row` is None; then in the order of the records.
     """
 
     estimator: Estimator
@@ -71,14 +71,13 @@ def resolve_rows(
     """Read records, fill in defaults and check every rule. Refusals are returned, not raised.
 
     From a `ProfiledCatalog`, records take the constants of the profiles that they name. A record
-    with a value that cannot be read is refused for that alone: what follows from a faulty value
-    is not checked.
+    with an unreadable value is refused only for that value: nothing that depends on it is checked.
 
     Parameters
     ----------
     records
-        A frame, or the texts of one record or of several by column name. Columns that the
-        estimator does not read are passed over; numbers in texts may be grouped, as 1_000_000.
+        A frame, or the texts of one record or of several by column name. Columns that the estimator
+        does not read are ignored; numbers in texts may be grouped, as 1_000_000.
     """
     if isinstance(records, Mapping):
         records = [records]
@@ -120,7 +119,7 @@ def _read(
 
 
 def _refuse_broken_texts(texts: Mapping[str, str]) -> None:
-    """Raise `RefusedError` for texts that have no form in UTF-8."""
+    """Raise `RefusedError` for texts that UTF-8 cannot encode."""
     refusals = []
     for name, text in texts.items():
         try:
@@ -151,7 +150,7 @@ def evaluate_rows(resolved: Resolved, outputs: Iterable[str] = ()) -> dict[str, 
 def evaluate_intervals(resolved: Resolved, pinned: Collection[str] = ()) -> dict[str, Array]:
     """Return both ends of the interval of the step of the good records, by column name.
 
-    Without a step that depends on constants there is none. Each constant takes two evaluations.
+    The result is empty if no step depends on constants. Each constant takes two evaluations.
 
     Parameters
     ----------
@@ -208,7 +207,7 @@ def taken(columns: Columns, rows: Array) -> Columns:
 
 
 def _marked(is_good: Array, refusals: Iterable[Refusal]) -> Array:
-    """Mark refused rows in place; a refusal without a row refuses all."""
+    """Mark refused rows in place; a refusal without a row applies to all rows."""
     for refusal in refusals:
         is_good[slice(None) if refusal.row is None else refusal.row] = False
     return is_good
@@ -232,7 +231,7 @@ def _plain_number(text: str) -> str:
         return text
     number = read_number(text)
     if number is None or not np.isfinite(number):
-        return text  # as it was given, for a refusal to quote
+        return text  # unchanged, so that a refusal can quote it
     return str(int(number)) if float(number).is_integer() else repr(float(number))
 
 
@@ -258,7 +257,7 @@ def likely_misspelt(names: Sequence[str], inputs: Sequence[str]) -> dict[str, st
 def source_spellings(
     names: Sequence[str], inputs: Sequence[str], aliases: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return columns that are not read but spelt as in the estimator's source, with the input."""
+    """Return unread columns named as in the estimator's source, with the input each means."""
     found = {name: aliases.get(name.strip(), "") for name in names if name not in inputs}
     return {name: column for name, column in found.items() if column in inputs}
 
@@ -268,8 +267,8 @@ def columns_of_other_views(
 ) -> list[str]:
     """Return columns of stored rows that are neither inputs, outputs nor record of the relation.
 
-    Rows with such a column come from a view such as configuration. It may lack inputs, or have
-    columns that mean something else than the input of that name.
+    Rows with such a column come from a view such as configuration. Such a view may lack inputs, or
+    have a column with another meaning than the input of that name.
     """
     if "cell_id" not in names:
         return []

@@ -98,7 +98,7 @@ def read_pairs(
 
 
 def _as_pair(word: str) -> str:
-    """Return a word of a layout such as ``dp32`` as key=value; an example if it is none."""
+    """Return a word of a layout such as ``dp32`` as key=value, or an example of that form."""
     short, number = word.rstrip("0123456789"), word[len(word.rstrip("0123456789")) :]
     name = next(
         (
@@ -141,7 +141,7 @@ def show_configuration(
     results: dict[str, Scalar] = {}
     for name, value in _scalars(evaluate_rows(resolved), relation.outputs).items():
         results[name] = value
-        if name == STEP:  # people read both ends next to the step
+        if name == STEP:  # both ends next to the step, for people
             results |= _scalars(ends, tuple(ends))
     return Shown(
         estimator,

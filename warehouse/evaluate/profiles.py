@@ -1,4 +1,4 @@
-"""Calibrated profiles: an overlay of the catalog, for the rows and cells that name one.
+"""Calibrated profiles: overlays of the catalog for rows and cells that name one.
 
 A profile replaces values of table `step_constant`, such as ``hbm_efficiency@A100 SXM 80GB``, and
 nothing else: a fit on one accelerator says nothing about another. A constant that a study or a row
@@ -97,7 +97,7 @@ class Profile:
         return any(place_of(estimator, catalog, n, system) in self.constants for n in names)
 
     def refusal(self, system: System, row: int | None = None) -> Refusal:
-        """Return the refusal of a system that the profile has no constant for."""
+        """Return the refusal of a system for which the profile has no constant."""
         accelerator, framework = system
         under = "" if framework is None else f" under {framework}"
         reason = f"has no constant for {accelerator or 'this system'}{under}"
@@ -200,7 +200,7 @@ def with_profiles(
     estimator: Estimator,
     named: str | None = None,
 ) -> Catalog:
-    """Return a catalog from which rows take the constants of the profiles that they name.
+    """Return a catalog from which each row takes the constants of the profile that it names.
 
     Parameters
     ----------
@@ -248,7 +248,7 @@ def profiled_catalog(
 
 
 def catalog_of(catalog: Catalog, name: object, estimator: Estimator) -> Catalog:
-    """Return the catalog that rows of a profile take their constants from.
+    """Return the catalog from which the rows of a profile take their constants.
 
     Parameters
     ----------
@@ -299,9 +299,9 @@ def _resolve_one(
     profiled: ProfiledCatalog,
     mends: Mends,
 ) -> tuple[Columns, list[Refusal]]:
-    """Resolve rows of one profile; rows are refused that it does not know or has no constant for.
+    """Resolve the rows of one profile; refuse them if it is unknown or has no constant for them.
 
-    Rows of an unknown profile are resolved without one: their other faults are listed, too.
+    Rows of an unknown profile are resolved without one, so that their other faults are listed too.
     """
     catalog, profile = profiled.under(DEFAULT, estimator)
     refusals: list[Refusal] = []
@@ -329,7 +329,7 @@ def cells_of_space(
     Parameters
     ----------
     is_checked
-        Whether `check_space` found the space sound: then few cells are in memory at once.
+        Whether `check_space` has accepted the space: then few cells are in memory at once.
 
     Raises
     ------
@@ -360,7 +360,7 @@ def check_space(
     mends: Mends,
     on_checked: Callable[[int], None],
 ) -> None:
-    """Raise the error of `cells_of_space`, without keeping cells.
+    """Raise the error that `cells_of_space` would raise, without keeping cells.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def named_choices(estimator: Estimator) -> dict[str, tuple[Scalar, ...]]:
-    """Return the searched choices that a study must name: otherwise it takes one value of them."""
+    """Return the searched choices that a study must name to search all of their values."""
     by_default = estimator.searched_by_default
     return {n: v for n, v in estimator.searched_choices.items() if n not in by_default}
 
@@ -38,9 +38,9 @@ def cells_of_problem(
     ----------
     values
         The problem's values and the choices of one of its layouts. Choices that are not searched
-        keep their value where it agrees with the others.
+        keep their value if it is compatible with the others.
     held
-        Choices and layout columns of which every layout has this value.
+        Choices and layout columns with the value that every layout must have.
     """
     problem = Problem({name: _plain(name, values[name]) for name in estimator.problem_columns})
     own = {name: _plain(name, held.get(name, values[name])) for name in estimator.choice_columns}
@@ -67,7 +67,7 @@ def cells_of_problem(
 
 
 def _plain(name: str, value: Scalar) -> Scalar:
-    """Return a value as a search has it: a whole number is one, also where it may be missing."""
+    """Return a value as a search has it: whole numbers as int, also in optional columns."""
     return int(value) if isinstance(value, float) and COLUMNS[name].kind == "int" else value
 
 

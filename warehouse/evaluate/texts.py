@@ -1,6 +1,6 @@
 """Records given as texts, and the checks of values that texts and frames share.
 
-A text is read here as polars reads it in a frame, without the import of polars.
+Texts are read as polars reads them in a frame, without importing polars.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ def read_texts(
 ) -> tuple[dict[str, Array], list[Refusal]]:
     """Return the input columns of records and every refused value.
 
-    An empty text is NaN in a column of numbers and None in a column of texts or flags, and so is
-    one that a record does not have.
+    An empty or missing text is NaN in a column of numbers, and None in a column of texts or flags.
     """
     columns: dict[str, Array] = {}
     refusals: list[Refusal] = []
@@ -75,7 +74,7 @@ def missing(column: Column, size: int) -> Array:
 
 
 def checked_texts(column: Column, texts: Sequence[str | None]) -> tuple[Array, list[Refusal]]:
-    """Return texts as a column, with those that are no choice of it."""
+    """Return texts as a column, and the texts that are not among its choices."""
     found = np.array(texts, dtype=object)
     if not column.choices:
         return found, []
@@ -90,7 +89,7 @@ def checked_texts(column: Column, texts: Sequence[str | None]) -> tuple[Array, l
 def checked_flags(
     column: Column, texts: Sequence[str | None], given: Sequence[Any]
 ) -> tuple[Array, list[Refusal]]:
-    """Return flags as a column, with the given values that are no flags."""
+    """Return flags as a column, and the given values that are not flags."""
     flags = [None if text is None else _FLAGS.get(text.lower()) for text in texts]
     reason = f"must be {kind_in_words(column)}"
     refusals = [
@@ -115,7 +114,7 @@ def _read_numbers(column: Column, texts: Sequence[str | None]) -> tuple[Array, l
 
 
 def _number(text: str) -> float | None:
-    """Return the number of a text, None if it is none. Python alone admits some texts."""
+    """Return the number in a text, or None; some texts that Python accepts are not numbers."""
     if "_" in text or " " in text or not (text.isascii() and text.isprintable()):
         return None
     try:
@@ -132,8 +131,8 @@ def broken_limits(
     Parameters
     ----------
     is_settled
-        Whether no rule applies to a value; it is marked in place where a rule is broken, since one
-        reason is enough.
+        Whether a value needs no further check. A broken rule marks it in place, since one reason is
+        enough.
     given
         Returns a value as it was given, by its row.
     """

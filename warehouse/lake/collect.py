@@ -1,4 +1,4 @@
-"""Takes the finished cells of a lake into a database, and says what is missing."""
+"""Stores the finished cells of a lake in a database, and reports what is missing."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Collected:
     Attributes
     ----------
     cells, rows
-        Taken in by this run.
+        Stored by this run.
     cells_before
         Stored before this run.
     missing
         Shards that have unfinished cells, each with their number.
     damaged
-        Files that were not as they were written; their cells count as missing.
+        Files that changed after they were written; their cells count as missing.
     """
 
     study: str
@@ -62,7 +62,7 @@ class Collected:
 
 @dataclass(frozen=True)
 class CollectReport:
-    """The outcome: each study of the lake, and cells of the lake that none of them has.
+    """The outcome: each study of the lake, and cells of other versions.
 
     Attributes
     ----------
@@ -75,10 +75,10 @@ class CollectReport:
 
 
 def collect(database: Path, folder: Path) -> CollectReport:
-    """Take every finished cell of a lake into a database, once each.
+    """Store every finished cell of a lake in a database, once each.
 
-    A file that is not as it was written is set aside: the next run of its shard evaluates the cell
-    again. What ended processes left unfinished is removed. The lake stays as it is otherwise.
+    A file that changed after it was written is set aside: the next run of its shard evaluates the
+    cell again. Unfinished files of ended processes are removed. Nothing else in the lake changes.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def collect(database: Path, folder: Path) -> CollectReport:
 
 
 def missing_shards(lake: Lake, study: str, cells: Sized) -> dict[Shard, int]:
-    """Return the shards of the last dealing that have unfinished cells, with their number."""
+    """Return the shards of the last division that have unfinished cells, with their number."""
     started = lake.shards(study)
     of = started[-1].of if started else 1
     finished = lake.cells()
@@ -133,7 +133,7 @@ def _collect_study(
 
 
 def _sound(lake: Lake, cells: Sized) -> tuple[Sized, list[str]]:
-    """Return the cells whose files are as they were written; set the others aside."""
+    """Return the cells whose files are intact; set the other files aside."""
     sound, damaged = [], []
     for cell, rows in cells:
         manifest = lake.manifest(cell.id)

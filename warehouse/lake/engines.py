@@ -1,7 +1,7 @@
-"""Runs the shards of a sweep in processes of a cluster, and again those that are lost.
+"""Runs the shards of a sweep in processes of a cluster, and restarts lost ones.
 
-An engine starts shards on machines that see the lake's folder. A lost worker's shard starts again
-and goes on after its last finished cell. A refused input ends the sweep.
+An engine starts shards on machines that see the lake's folder. The shard of a lost worker starts
+again and continues after its last finished cell. A refused input ends the sweep.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RETRIES = 3
 """Times that a lost shard is started again."""
 
 POLL_SECONDS = 0.5
-"""Time between two looks at the shards."""
+"""Seconds between two checks of the shards."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def run_shards(
     Raises
     ------
     WarehouseError
-        If a shard was refused, or lost more often than `retries`. The other shards are ended; what
-        is written stays.
+        If a shard was refused, or lost more often than `retries`. The other shards are stopped;
+        written cells stay.
     """
     lake = Lake(folder)
     shards = [Shard(number, num_shards) for number in range(1, num_shards + 1)]

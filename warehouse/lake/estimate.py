@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def estimate_shard(folder: Path, study: Study, shard: Shard) -> Estimate:
     """Return the size of a shard, and of what the lake lacks of it; writes nothing.
 
-    Content ids deal the cells evenly. Where only a sample of the cells is known, a shard has one
-    Nth of the rows, and its finished cells are as large as the others.
+    Content ids divide the cells evenly. If only a sample of the cells is known, this assumes that a
+    shard has one Nth of the rows and that its finished cells are as large as the others.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def estimate_shard(folder: Path, study: Study, shard: Shard) -> Estimate:
     """
     refuse_profiles(study)
     Lake(folder).refuse_long_name(study)
-    whole = estimate(study, folder / "lake.json", force=True)  # it reads no database
+    whole = estimate(study, folder / "lake.json", force=True)  # a shard reads no database
     own = {cell for cell in Lake(folder).cells() if shard.has(cell)}
     if whole.is_sampled:
         cells, rows = whole.size.cells // shard.of, whole.size.rows // shard.of

@@ -50,8 +50,8 @@ DAMAGED = ".damaged"
 _PARTIAL = ".partial"
 
 _ABANDONED_SECONDS = 86_400.0
-"""Age of an unfinished file after which its process, on another machine, counts as ended: a cell
-takes seconds."""
+"""Age in seconds at which an unfinished file of another machine counts as abandoned: a cell takes
+seconds."""
 
 _LONGEST_NAME = 255
 """Bytes of the name of a file, on the usual file systems (NAME_MAX of POSIX.1-2017 limits.h)."""
@@ -68,11 +68,11 @@ class Manifest:
     estimator, estimator_version, relation, variant
         The code and the formulas that evaluated it.
     file
-        Its rows, from the lake on.
+        Path of its rows, relative to the lake.
     num_rows, num_bytes, sha256
         Rows, size and hash of the file.
     problem, choices
-        Values that hold in every row.
+        Values that are the same in every row.
     """
 
     cell_id: int
@@ -102,11 +102,12 @@ class Lake:
         Raises
         ------
         InputError
-            If it is something else, or cannot be written.
+            If it has other content, or cannot be written.
         """
         place = self.folder / "lake.json"
         if not place.exists():
-            # Another shard may make the lake now: its lake.json comes before all but hidden files.
+            # Another shard may create the lake now: it writes lake.json before all but hidden
+            # files.
             has_files = self.folder.is_dir() and any(
                 not path.name.startswith(".lake.json.") for path in self.folder.iterdir()
             )
@@ -120,12 +121,12 @@ class Lake:
         self.check()
 
     def check(self) -> None:
-        """Raise if the folder is no lake that this package reads.
+        """Raise unless the folder is a lake that this package can read.
 
         Raises
         ------
         InputError
-            If it is none.
+            If it is not.
         """
         place = self.folder / "lake.json"
         another = "name a folder that `warehouse sweep --lake` wrote"
@@ -231,7 +232,7 @@ class Lake:
     # ---- cells ----
 
     def cells(self) -> set[int]:
-        """Return the ids of the finished cells; other files of that folder are passed over."""
+        """Return the ids of the finished cells; other files in that folder are ignored."""
         stems = (place.stem for place in self._parts("cells", "*.json"))
         return {int(stem) for stem in stems if stem.removeprefix("-").isdecimal()}
 
@@ -277,7 +278,7 @@ class Lake:
         _write_json(self._manifest_place(cell.id), asdict(manifest))
 
     def fault_of(self, manifest: Manifest) -> str | None:
-        """Return why the rows of a cell are not those that were written; None: they are."""
+        """Return how the rows of a cell differ from what was written; None if they do not."""
         rows = self.folder / manifest.file
         try:
             size = rows.stat().st_size
@@ -290,11 +291,11 @@ class Lake:
         return None
 
     def remove_abandoned(self) -> None:
-        """Remove what ended processes left unfinished.
+        """Remove unfinished files of ended processes.
 
-        A file is removed if it has been completed by another, if its process ran here and has
-        ended, or if nobody has written to it for a day. Should a process go on after that, it
-        fails when it completes the file, and its shard is to be run again.
+        A file is removed if another process has completed it, if its process ran here and has
+        ended, or if nobody has written to it for a day. If the process still runs after that, it
+        fails when it completes the file, and its shard must be run again.
         """
         latest = time.time() - _ABANDONED_SECONDS
         for pattern in ("", "studies/", "shards/*/", "rows/*/*/", "cells/"):
@@ -310,7 +311,7 @@ class Lake:
                         place.unlink()
 
     def set_aside(self, cell_id: int) -> None:
-        """Take a damaged cell for missing: its manifest gets another name."""
+        """Mark a damaged cell as missing: its manifest gets another name."""
         place = self._manifest_place(cell_id)
         with _writing(place):
             place.replace(place.with_name(place.name + DAMAGED))
@@ -338,8 +339,8 @@ def partial_name(place: Path) -> str:
 def complete_or_absent(place: Path) -> Iterator[Path]:
     """Yield a path to write to, which becomes `place` when the block ends.
 
-    The bytes are on the disk before the file has its name, and the name is before the block ends:
-    a machine that loses its power leaves no half of a file. Two machines may write one file; the
+    The bytes are on the disk before the file gets its name, and the name is on the disk before the
+    block ends, so that a power cut leaves no partial file. Two machines may write one file; the
     faster one may remove the unfinished file of the other.
     """
     place.parent.mkdir(parents=True, exist_ok=True)

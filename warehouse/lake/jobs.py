@@ -1,4 +1,4 @@
-"""What an engine is: it starts shards as jobs, somewhere that sees the lake's folder."""
+"""The protocol of engines: an engine starts shards as jobs on machines that see the lake."""
 
 from __future__ import annotations
 
@@ -44,4 +44,4 @@ class Engine(Protocol):
         """Start shards of a study of a lake; return a job for each."""
 
     def close(self) -> None:
-        """Let go of everything that the engine holds."""
+        """Release the engine's resources."""

@@ -20,7 +20,7 @@ class EngineName(StrEnum):
 class Shard:
     """One of `of` parts of a study, counted from 1.
 
-    A cell belongs to the shard that its content id names, so that every machine deals alike.
+    The content id of a cell decides its shard, so that every machine finds the same division.
     """
 
     number: int
@@ -45,10 +45,10 @@ def read_shard(text: str) -> Shard:
     Raises
     ------
     UsageError
-        If it names none.
+        If the text is not of this form.
     """
     number, _, of = text.partition("/")
-    # the lengths bound the time of int(), and keep files of shards short
+    # short texts bound the time of int(), and keep the names of files short
     is_whole = all(part.isdecimal() and len(part) < 10 for part in (number, of))
     if is_whole and 1 <= int(number) <= int(of):
         return Shard(int(number), int(of))

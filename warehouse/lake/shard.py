@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ShardReport:
-    """The outcome of a shard: cells and rows that this run wrote, and cells before it.
+    """The outcome of a shard: cells and rows that this run wrote, and cells of earlier runs.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class ShardReport:
 
 
 def prepare_lake(folder: Path, study: Study) -> Lake:
-    """Make a folder a lake and record the study in it; both may be done already.
+    """Make a folder a lake and record the study in it, unless that is done already.
 
     Raises
     ------
@@ -85,8 +85,8 @@ def run_shard(
 ) -> ShardReport:
     """Evaluate the cells of a shard that the lake does not have, and write them.
 
-    Nothing is shared with other shards but the folder. A shard that was killed goes on where it
-    stopped. Two runs of one shard at a time do the same work twice and nothing else.
+    Shards share only the folder. A killed shard continues where it stopped. Two runs of one shard
+    at the same time do the work twice, without harm.
 
     Parameters
     ----------

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from warehouse.lake.shard import ShardReport
 
 LOGS = "logs"
-"""Folder of the lake with what each job printed."""
+"""Folder of the lake with the output of each job."""
 
 _MINUTES = 24 * 60
-"""Time of a job unless the options give another: Slurm's own default may be minutes."""
+"""Default time of a job: Slurm's own default may be minutes."""
 
 
 class SubmititEngine:
@@ -73,7 +73,7 @@ class SubmititEngine:
         return [_Submitted(job, self._is_local) for job in jobs]
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: this engine has no resources."""
 
 
 class _Submitted:
@@ -103,7 +103,7 @@ class _Submitted:
 
 @contextmanager
 def _errors_go_to(log: Path) -> Iterator[None]:
-    """Let processes that are started in the block write their standard error to a file."""
+    """Redirect the standard error of processes started in the block to a file."""
     log.parent.mkdir(parents=True, exist_ok=True)
     own = os.dup(2)
     try:

@@ -43,7 +43,7 @@ SHOWN = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """Measured runs next to their estimates, a row for each estimator, variant and profile.
+    """Measured runs with their estimates: a row for each run, estimator, variant and profile.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Comparison:
     num_runs
         Runs that were stored.
     num_cells, num_new_cells
-        Cells of their estimates, and those that were not stored before.
+        Cells of their estimates, and how many of them were not stored before.
     left_out
         Runs that view `estimator_accuracy` leaves out, by reason.
     """
@@ -125,9 +125,9 @@ def measure_runs(
 
 
 def _narrow(connection: DuckDBPyConnection, name: str) -> None:
-    """Have the comparison of `name` planned over the relations that have its cells, and no other.
+    """Narrow the comparison of `name` to the relations that have its cells.
 
-    Temporary objects take the place of views: the connection must store nothing after this.
+    Temporary objects replace views: store nothing on the connection after this.
     """
     keep_view(connection, "measured_cell")
     found = connection.execute(

@@ -1,4 +1,4 @@
-"""Estimates that count what a measured memory does."""
+"""Matches kinds of measured memory with the estimates that count the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 DEVICE = "memory_bytes"
 
 OF_KIND = {"allocated": "allocated_bytes", "reserved": "reserved_bytes"}
-"""Kind of a measured memory -> the estimate that counts the same; of others all of the device's."""
+"""Kind of measured memory -> the estimate that counts the same; other kinds: device memory."""
 
 MEMORY_OF_KIND = (DEVICE, *OF_KIND.values())
 
@@ -22,7 +22,7 @@ MEMORY_OF_KIND = (DEVICE, *OF_KIND.values())
 def memory_of_kind(kinds: Sequence[str | None], found: Mapping[str, Array]) -> Array:
     """Return for each measurement the estimated memory of its kind.
 
-    An estimator without the parts has all of the device's memory for every kind.
+    If an estimator lacks these parts, every kind gets the estimate of the device's memory.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""Estimates of the published measurements, each of exactly the configuration that was measured.
+"""Estimates of published measurements, each for exactly the measured configuration.
 
 Other tables of published steps leave choices open, which studies sweep. A row of table
-``published_measurement`` says all that it needs, so it is evaluated as it is and stored like an
-evaluated file. Table ``published_estimate`` has the layout that an estimator made of it, or its
-reason to refuse it, and the interval of the step of every published step.
+``published_measurement`` is complete, so it is evaluated as it is and stored like an evaluated
+file. Table ``published_estimate`` has the layout into which an estimator resolved the row, or the
+reason why it refused it, and the interval of every published step.
 """
 
 from __future__ import annotations
@@ -47,9 +47,8 @@ def store_published(
 ) -> PublishedReport:
     """Evaluate every published step; store the estimates of the measurements, all with intervals.
 
-    What an earlier run stored of this estimator is replaced; cells that are stored stay. A choice
-    that was not published has the estimator's default; the estimates of such a row are those of
-    studies.
+    Earlier estimates of this estimator are replaced; stored cells stay. An unpublished choice takes
+    the estimator's default; the estimates of a row with such choices come from studies.
     """
     relation, mends = estimator.relations[0], frozenset(estimator.mends)
     frame = published_steps()
@@ -88,7 +87,7 @@ def _completed(resolved: Resolved, is_own: Array) -> list[dict[str, Any]]:
     Parameters
     ----------
     is_own
-        Whether the estimate is that of the row as it is: only then it has a problem.
+        Whether the row leaves no choice open: only then its estimate has a problem.
     """
     names = PUBLISHED_ESTIMATE_TABLE.columns
     found: list[dict[str, Any]] = [dict.fromkeys(names) for _ in resolved.is_good]

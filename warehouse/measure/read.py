@@ -1,7 +1,7 @@
-"""Measured runs: read from a file or a frame, checked, and estimated like any other rows.
+"""Reads measured runs from a file or a frame, checks them, and estimates them like other rows.
 
-A file is taken whole or not at all. It has the columns that `evaluate` takes, the measured
-`step_seconds` and, where it is known, the measured `memory_bytes` with what it counts.
+A file is accepted as a whole or refused. It has the columns that `evaluate` takes, the measured
+`step_seconds` and, where known, the measured `memory_bytes` with its kind.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from estimators.contract import Estimator
 
 RUN, SECONDS, MEMORY, KIND = "run", "step_seconds", "memory_bytes", "measured_memory_kind"
-"""Columns of a file besides the inputs: a run's name, its step, its memory, what that counts."""
+"""Columns of a file in addition to the inputs: a run's name, its step, its memory and the kind of
+that."""
 
 _TEXTS = ("source", "note")
 
@@ -57,7 +58,7 @@ LONGEST_SECONDS = 1e9
 """Longest step: thirty years."""
 
 LEAST_BYTES = 1e6
-"""Least memory: no program takes less, so a smaller number is in another unit."""
+"""Least plausible memory in bytes: no program takes less, so a smaller number has a wrong unit."""
 
 BINARY_SLACK = 1024**3 / 1e9
 """A GPU sold with 80 GB has up to 80 GiB."""
@@ -148,7 +149,7 @@ def read_measurements(
         again = resolve_rows(estimator, relation, frame[plain], profiled, mends)
         estimates.append(again)
         found.append([_placed(one, plain) for one in again.refusals])
-    # of a faulty row the values say enough; what follows from them does not matter
+    # refusals of a faulty row's values are enough, those of derived values are left out
     for faults in found:
         refused = {one.row for one in refusals}
         refusals += [
@@ -203,7 +204,7 @@ def _read(
 def _check_columns(
     columns: Sequence[str], inputs: Sequence[str], path: str, warn: Callable[[str], None]
 ) -> None:
-    """Raise `InputError` if a column is missing, or its name is near one that is read."""
+    """Raise `InputError` if a column is missing, or an unread name is close to one that is read."""
     known = (*inputs, SECONDS, MEMORY, KIND, RUN, *_TEXTS)
     near = _misspelt(columns, known)
     if near:
@@ -223,7 +224,7 @@ def _check_columns(
 
 
 def _misspelt(columns: Sequence[str], known: Sequence[str]) -> list[tuple[str, str]]:
-    """Return unknown columns that are a missing one misspelt, or its heading in tables (TP)."""
+    """Return unknown columns that may mean a missing one: misspelt, or a heading (TP)."""
     near = likely_misspelt(columns, known)
     for name in columns:
         heading = None if name in known else column_headed(name)
@@ -275,7 +276,7 @@ def _read_measured(frame: pl.DataFrame, name: str) -> tuple[Array, list[Refusal]
 
 
 def _kinds(frame: pl.DataFrame) -> list[str | None]:
-    """Return what each measured memory counts, None where nothing says it."""
+    """Return the kind of each measured memory, None where it is unknown."""
     if KIND not in frame.columns:
         return [None] * frame.height
     return stripped(frame[KIND]).cast(pl.String).to_list()
@@ -359,7 +360,7 @@ def _in_bytes(number: float) -> str:
 
 
 def _places(source: Path | pl.DataFrame, height: int) -> list[str]:
-    """Return what errors call the rows: the line of a CSV at which each begins, or its number."""
+    """Return the names of rows in errors: line numbers of a CSV, else row numbers."""
     starts = []
     if isinstance(source, Path) and source.suffix.lower() == ".csv":
         before = 0

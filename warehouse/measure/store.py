@@ -93,7 +93,7 @@ def drop_measurements(database: Path, name: str) -> DroppedMeasurements:
 
 @dataclass(frozen=True)
 class NotCounted:
-    """Measured rows that are not in view `estimator_accuracy`, and the reason."""
+    """Measured rows that view `estimator_accuracy` leaves out, and the reason."""
 
     reason: str
     rows: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The accuracy of a plan: the interval of its time, and how the estimator did on measured steps."""
+"""The accuracy of a plan: the interval of its time, and errors on measured steps."""
 
 from __future__ import annotations
 
@@ -36,16 +36,17 @@ Line = Mapping[str, Any]
 
 
 SAFE = 0.9
-"""Probability of room from which on a layout counts as safe, as of the interval of its time."""
+"""Probability of fitting from which a layout counts as safe; the interval of the time has the
+same."""
 
 ASSUMED_SPARE = 0.05
-"""Share of the memory that a layout should leave free where the errors of the memory are not
-known: the estimate has no fragmentation and no buffers of libraries. No source gives a figure."""
+"""Share of the memory that a layout should leave free if the errors of the memory are unknown: the
+estimate lacks fragmentation and buffers of libraries. An assumption without a source."""
 
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """How far a plan may be off.
+    """The uncertainty of a plan.
 
     Attributes
     ----------
@@ -53,10 +54,9 @@ class Uncertainty:
         Mean relative error of the memory on the user's own runs on this accelerator; None where
         none has a memory.
     memory_factor
-        Factor of the estimated memory that `room` and a safer layout count with; at least 1.
+        Factor, at least 1, by which `room` and the safer layout multiply the estimated memory.
     room
-        Probability that a GPU has room for what the layout needs; None where errors of the memory
-        are not known.
+        Probability that the layout fits in memory; None if the errors of the memory are unknown.
     likely, extreme
         Interval of the step's seconds, and the step with all constants at their fast and at their
         slow end; None for an estimator without ranges of constants.
@@ -70,7 +70,7 @@ class Uncertainty:
     own_runs
         Errors of the time on the user's own runs, by name and profile.
     record
-        Errors on the published steps that are most like the run; None where none is compared.
+        Errors on the published steps that are most like the run; None if none is compared.
     unlike
         Properties of the run that no published step has.
     queries
@@ -100,7 +100,7 @@ class Uncertainty:
 def uncertainty(
     run: TrainingRun, ask: QueryCache, layout: Line, num_gpus: int, errors: Errors
 ) -> Uncertainty:
-    """Return how far the estimate of a layout may be off."""
+    """Return the uncertainty of the estimate of a layout."""
     catalog = run.catalog
     likely = extreme = found = None
     command = ""
@@ -111,7 +111,7 @@ def uncertainty(
         shown = show_configuration(
             run.estimator, relation, given, run.mends, catalog, has_ends=False
         )
-        # a tie may hide the layout behind one with other columns: its interval would be another
+        # of layouts with equal time another may be stored, whose interval would differ
         if np.isclose(float(shown.results["step_seconds"] or 0), layout["step_seconds"]):
             found = explain(shown, catalog)
             likely, extreme = found.likely, found.extreme
@@ -152,10 +152,10 @@ def own_memory_bias(errors: Errors) -> float | None:
 
 
 def memory_factor(run: TrainingRun, errors: Errors) -> float:
-    """Return the factor of the estimated memory that its room is counted with.
+    """Return the factor of the estimated memory for the probability of fitting.
 
-    The bias on own runs takes the place of that on published rows. It is 1 where own runs needed
-    less: few runs are no reason for less care.
+    The bias on own runs replaces that on published rows. The factor is 1 if own runs needed less
+    memory: a few runs do not justify a smaller margin.
     """
     bias = own_memory_bias(errors)
     if bias is None:
@@ -165,7 +165,7 @@ def memory_factor(run: TrainingRun, errors: Errors) -> float:
 
 
 def room_probability(run: TrainingRun, layout: Line, factor: float) -> float | None:
-    """Return the probability that a GPU has room for a layout; None where it is not known."""
+    """Return the probability that a layout fits in memory; None if it is unknown."""
     if not _knows_room(run):
         return None
     memory_bytes = np.array([factor * float(layout["memory_bytes"])])
@@ -173,10 +173,10 @@ def room_probability(run: TrainingRun, layout: Line, factor: float) -> float | N
 
 
 def spare_wanted(run: TrainingRun, layout: Line, factor: float) -> float | None:
-    """Return the share of the memory that a layout should leave free; None where none is known.
+    """Return the share of the memory that a layout should leave free; None if it is unknown.
 
-    With it, a GPU has room with a probability of `SAFE`. `ASSUMED_SPARE` takes its place where the
-    errors of the memory are not known.
+    With this share free, a layout fits with probability `SAFE`. If the errors of the memory are
+    unknown, the share is `ASSUMED_SPARE`.
 
     Parameters
     ----------
@@ -197,10 +197,10 @@ def _knows_room(run: TrainingRun) -> bool:
 def with_intervals(run: TrainingRun, layouts: Sequence[Line], num_gpus: int) -> list[Line]:
     """Return layouts with both ends of the interval of their step, where the estimator has one.
 
-    A layout is on `num_gpus` unless it has a GPU count of its own.
+    A layout is on `num_gpus` unless it has a column with its GPU count.
 
-    A tie may hide a layout behind one with other columns, whose interval would be another: it has
-    none then.
+    If a layout of equal time but with other columns is stored instead, its interval would differ:
+    then the layout has none.
     """
     relation = run.estimator.relations[0]
     if not layouts or not has_interval(run.estimator, relation):
@@ -268,7 +268,7 @@ def _shell(name: str, value: str) -> str:
 
 
 def unlike_published(run: TrainingRun, catalog: Catalog) -> list[str]:
-    """Return the properties of the run that no published step has: errors say little about them."""
+    """Return the properties of the run that no published step has, so that no error covers them."""
     published, values = cached("published", (), _published), run.problem
     lines = []
     if int(values.get("num_experts") or 1) > 1 and not published["has_experts"]:
@@ -288,7 +288,7 @@ def unlike_published(run: TrainingRun, catalog: Catalog) -> list[str]:
 
 
 def _published() -> dict[str, Any]:
-    """Return what was published steps of: accelerators, programs, whether mixtures of experts."""
+    """Return what published steps cover: accelerators, programs, mixtures of experts."""
     # here: the document is cached, and a plan that reads it needs no polars
     import polars as pl
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Line = Mapping[str, Any]
 
 _SURER_TIME, _SURER_END = 1.05, 0.9
-"""Shares of the best layout's time and of its slow end that a surer layout has at most."""
+"""A surer layout has at most these multiples of the best layout's time and of its slow end."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class PlanAnswer:
     other_kind
         The best layout that differs from the best in a degree, recomputation or ZeRO stage.
     spare_wanted
-        Share of the memory that the best layout should leave free and does not; None where it does.
+        Share of the memory that the best layout should leave free; None if it does.
     safer
-        The best layout that leaves it free; None where there is none, or the best does.
+        The best layout that leaves this share free; None if there is none, or the best one does.
     counts
         Every GPU count that was tried, with the figures of its best layout and a note; within
         limits also the slow end of its time.
@@ -89,10 +89,10 @@ class PlanAnswer:
 
     @property
     def surer(self) -> Line | None:
-        """The layout with the least slow end among those read, where that is worth its time.
+        """The layout with the earliest slow end among those read, if it is worth its time.
 
-        It takes at most `_SURER_TIME` of the best's time, and its slow end is below `_SURER_END` of
-        the best's.
+        It takes at most `_SURER_TIME` times the best layout's time, and its slow end is at most
+        `_SURER_END` times the best layout's.
         """
         high = ENDS[1]
         slowest = self.best.get(high)
@@ -118,13 +118,13 @@ class PlanAnswer:
         return [line for line in self.counts if not line["note"]]
 
     def in_words(self, layout: Line) -> str:
-        """Return a layout in words; its strategy where the estimator has a choice of it."""
+        """Return a layout in words, with its strategy if the estimator has several."""
         has_strategy = "strategy" in self.run.estimator.choice_columns
         return layout_in_words({n: v for n, v in layout.items() if n != "strategy" or has_strategy})
 
 
 def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top: int) -> PlanAnswer:
-    """Return the answer that the database has once every sweep is stored.
+    """Read the answer from the database; every sweep must be stored.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
         if spare is not None:
             asked["safer"] = queries.best_layouts(run, problem, 1, spare)
             found["safer"] = ask(asked["safer"])
-    # asked alone where a count has no layout that fits: it reads all layouts
+    # only queried if a count has no layout that fits: the query reads all layouts
     has_all = len(found["counts"]) == len(last.problems)
     found["least_memory"] = [] if has_all else ask(asked["least_memory"])
     groups = [found.get(name, []) for name in ("layouts", "other_kind", "safer")]
@@ -208,7 +208,7 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
 
 
 def _spare_lacking(run: TrainingRun, layout: Line, factor: float) -> float | None:
-    """Return the share of the memory that a layout should leave free; None where it does."""
+    """Return the share of the memory that a layout should leave free; None if it does."""
     spare = spare_wanted(run, layout, factor)
     if spare is not None and layout["headroom_bytes"] >= spare * layout["hbm_bytes"]:
         return None
@@ -223,7 +223,7 @@ def _option_of_price(line: Line) -> str | None:
 
 
 def _all_counts(fitting: Sequence[Line], memory: Sequence[Line], sweep: Sweep) -> list[Line]:
-    """Return a line for every GPU count; the note says why it has no layout that fits."""
+    """Return a line for every GPU count; a note explains why a count has no layout that fits."""
     fits = {line["num_gpus"]: line for line in fitting}
     least = {line["num_gpus"]: line["least_memory_bytes"] for line in memory}
     return [

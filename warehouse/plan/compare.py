@@ -1,7 +1,7 @@
-"""The comparison of GPU counts: the best one within the limits, and why there is none.
+"""Compares GPU counts: finds the best one within the limits, or explains why there is none.
 
 The best count is the fastest one within the limits, or the cheapest where the days are limited.
-Limits take a second round: three counts between the best of the first round and the next.
+With limits there is a second round: three counts between the best of the first round and the next.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 Line = Mapping[str, Any]
 
 _REFINED = (5, 6, 7)
-"""Quarters of a power of two that are tried between it and the next."""
+"""Counts in quarters of a power of two that are tried between it and the next."""
 
 _HARDLY = 0.95
-"""Share of a smaller count's time from which on a count is hardly faster."""
+"""Share of a smaller count's time above which a larger count is hardly faster."""
 
 _LARGEST = 65_536
 """GPU count up to which a hint looks for one that holds the model."""
@@ -81,7 +81,7 @@ def best_counts(run: TrainingRun, comparison: Comparison) -> list[Line]:
     Raises
     ------
     InputError
-        If there is none; the message says how near each limit comes.
+        If there is none; the message has the nearest figure for each limit.
     """
     kept = within_limits(run, comparison.lines)
     if not kept:
@@ -108,7 +108,7 @@ def refined_counts(run: TrainingRun, tried: Iterable[int], lines: Sequence[Line]
 
 
 def _nearest_count(run: TrainingRun, lines: Sequence[Line]) -> int:
-    """Return the count next to which a count within the limits is most likely.
+    """Return the count in whose neighbourhood a count within the limits is most likely.
 
     With a limit on days that is the smallest that ends in time: a slightly smaller one may keep
     the other limits as well. Without one it is the cheapest.
@@ -156,9 +156,10 @@ class NoFaster:
         Whether it takes as long as the smaller one or longer.
     odd_part
         Largest odd factor of the count if it does not divide the batch, else 1. Layers and heads
-        rarely have such a factor: the copies of the model need it, and these divide the batch.
+        rarely have such a factor, so the number of replicas needs it, and replicas must divide the
+        batch.
     batch
-        A batch that the factor divides, next to the plan's; None where the plan's is such a one.
+        A batch near the plan's that the factor divides; None if it divides the plan's.
     """
 
     num_gpus: int
@@ -168,7 +169,7 @@ class NoFaster:
     batch: int | None
 
     def in_words(self, batch: int) -> str:
-        """Return that the count is no faster, and why as far as it is known."""
+        """Return a note that the count is no faster, with the reason if it is known."""
         words = f"{'no' if self.is_slower else 'hardly'} faster than {self.smaller:,}"
         return (
             words if self.batch is None else f"{words}: {self.odd_part} does not divide {batch:,}"
@@ -204,15 +205,15 @@ def no_faster_counts(run: TrainingRun, lines: Iterable[Line]) -> dict[int, NoFas
 
 
 def _batch_with(odd: int, batch: int) -> int:
-    """Return `odd` times the least power of two with which it is no smaller than a batch."""
+    """Return the least product of `odd` and a power of two that is not below a batch."""
     return int(odd << (-(-batch // odd) - 1).bit_length())
 
 
 def better_batch(run: TrainingRun, lines: Sequence[Line]) -> NoFaster | None:
-    """Return the count that might be the best with a batch that it divides; None: there is none.
+    """Return the count that might be best with another batch, or None.
 
-    A count might be if it is within the limits and better than all others once its GPU-hours lie
-    between those of the counts next to it that are not slowed down.
+    A count might be best if it would be within the limits and better than all others with GPU-hours
+    between those of the nearest counts that are not slowed down.
     """
     if not run.request.limits:
         return None
@@ -277,7 +278,7 @@ def nothing_fits(
     counts = sorted(sweep.problems)
     wanted = run.request.num_gpus or counts[-1]
     memory = ask(queries.least_memory(run, sweep.problems.values()))
-    # of several counts, the largest that has a layout at all
+    # of several counts, the largest one that has a layout
     least = next((line for line in memory if line["num_gpus"] == wanted), memory[-1])
     enough = next((line["num_gpus"] for line in fitting if line["num_gpus"] > wanted), None)
     enough = enough or _smallest_that_fits(run, counts[-1] * 2)
@@ -297,7 +298,7 @@ def nothing_fits(
 
 
 def _smallest_that_fits(run: TrainingRun, first: int) -> int | None:
-    """Return the first of `first`, twice that ... GPUs with a layout that fits; stores nothing."""
+    """Return the first of `first`, 2 x `first`, ... GPUs with a layout that fits; store nothing."""
     relation = run.estimator.relations[0]
     num_gpus = first
     while num_gpus <= _LARGEST:
@@ -313,7 +314,7 @@ def _smallest_that_fits(run: TrainingRun, first: int) -> int | None:
 
 
 def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRates) -> InputError:
-    """Return the error of limits that no count keeps: how near each limit comes by itself."""
+    """Return the error of limits that no count meets, with the nearest figure for each limit."""
     limits = run.request.limits
     if limits.budget_usd is not None and rates.usd_per_gpu_hour is None:
         return InputError(

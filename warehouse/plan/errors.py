@@ -1,11 +1,11 @@
 """The estimator's errors on published steps and on measured runs, as a plan shows them.
 
-Errors on published steps have one line for each table and for whether the estimator has the
-constants of the program that was measured. They do not depend on what is stored, and agree with
-view ``estimator_accuracy``: of the rate, positive where the estimate is too fast.
+Errors on published steps have a line for each table, split by whether the estimator has the
+constants of the measured program. They do not depend on stored rows. As in view
+``estimator_accuracy``, errors of the rate are positive if the estimate is too fast.
 
-The errors follow from the package and from the cells that may have a measured configuration. They
-are kept in the cache directory until one of these changes.
+The errors depend on the package and on the cells that may have a measured configuration. They are
+cached until one of these changes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Errors:
     steps
         Errors of the rate and of the time, with the number of rows compared and published.
     is_stored
-        Whether any of them is that of a table that is stored whole.
+        Whether any error comes from a table that is stored completely.
     memory
         Errors of the memory, by table of measured runs.
     own_runs
@@ -75,7 +75,7 @@ def _found(run: TrainingRun, ask: QueryCache, state: Line) -> dict[str, Any]:
     """Return the attributes of `Errors`."""
     from warehouse.plan.evaluated_errors import errors_of_steps, measured_errors  # takes polars
 
-    # without a cell that may have a measured configuration no query finds a row
+    # without a cell that may have a measured configuration the queries have no rows
     is_measured = state["num_cells"] > 0
     stored, memory = (
         ask(query(run)) if is_measured else [] for query in (stored_errors, memory_errors)
@@ -96,8 +96,8 @@ def _found(run: TrainingRun, ask: QueryCache, state: Line) -> dict[str, Any]:
 
 
 def state_of_measured(run: TrainingRun, ask: QueryCache) -> Line:
-    """Return the state that stored errors follow from."""
-    # with measurements of a user's own the published steps are those of the database
+    """Return the state on which stored errors depend."""
+    # with a user's own measurements, published steps are read from the database
     if ask("select exists(from measurement) as is_measured")[0]["is_measured"]:
         [state] = ask(measured_state(run))
         return state
@@ -119,7 +119,7 @@ order by all"""
 
 
 def measured_state(run: TrainingRun) -> str:
-    """Return the query of the state that stored errors follow from, as a few numbers.
+    """Return the query of the state on which stored errors depend, as a few numbers.
 
     They are the estimator's cells that may have a measured configuration, with the time of their
     evaluation, and the rows of measurements, of their estimates and of calibrations.

@@ -34,10 +34,10 @@ RATE = "published_flops_per_second_per_gpu"
 def errors_of_steps(
     run: TrainingRun, stored: Sequence[Line], catalog: Catalog
 ) -> tuple[list[dict[str, Any]], bool, str]:
-    """Return the errors, whether any is the stored one, and a note on what is missing.
+    """Return the errors, whether any comes from stored rows, and a note on missing tables.
 
-    The error of a few rows is not the error of their table. An estimator that takes published rows
-    evaluates every table that is not stored whole; for another, partial tables are named.
+    The error of a few rows is not the error of their table. If the estimator can evaluate published
+    rows, every table that is not stored completely is evaluated; otherwise the note names it.
     """
     published = {
         name: published_reference(name).frame.height
@@ -85,8 +85,8 @@ def published_errors(
 ) -> list[dict[str, Any]]:
     """Return the errors on tables of published steps, evaluated now; stores nothing.
 
-    Rows of a program that the estimator does not model take the constants of the nearest one. They
-    have a line of their own: they are further off, and leaving them out would flatter.
+    Rows of a program that the estimator does not model take the constants of the nearest program.
+    They have a separate line: their errors are larger, and leaving them out would hide that.
     """
     timed = published_steps().filter(
         pl.col("reference").is_in(list(names)) & pl.col(MEASURED).is_not_null()
@@ -117,9 +117,9 @@ def measured_errors(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the errors on measurements of the run's accelerator, of time and of memory, by group.
 
-    The rows are those of table `published_measurement`, evaluated now; refused ones do not count.
-    Those of an accelerator that has none are of the one whose kernels it has. For a mixture of
-    experts they are of mixtures, where there are any.
+    The rows are those of table `published_measurement`, evaluated now; refused rows do not count.
+    If the accelerator has no rows, those of the accelerator with its kernels are used. For a
+    mixture of experts only rows of mixtures are used, if there are any.
     """
     accelerator = run.problem["accelerator"]
     measured = published_steps().filter(pl.col("reference") == MEASUREMENTS)

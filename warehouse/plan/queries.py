@@ -36,14 +36,14 @@ KIND = (
     *("expert_parallel", "expert_tensor_parallel", "pipeline_parallel"),
     *("activation_recompute", "zero_stage"),
 )
-"""Columns of a layout's kind: degrees, recomputation, ZeRO stage. Layouts of one kind differ in
-chunks, microbatches, panels or placements."""
+"""Columns that define the kind of a layout: degrees, recomputation, ZeRO stage. Layouts of one kind
+differ only in chunks, microbatches, panels or placements."""
 
 _NO_DIFFERENCE = ("activation_recompute", "num_microbatches")
 _DISTINCT = tuple(
     name for name in LAYOUT_COLUMNS if not name.startswith("nvlink_") and name not in _NO_DIFFERENCE
 )
-"""Columns in which layouts of one time and one memory differ for people."""
+"""Columns by which people distinguish layouts with equal time and memory."""
 
 _ORDER = tuple(
     dict.fromkeys(("step_seconds", "memory_bytes", "data_parallel", "tensor_parallel", *_DISTINCT))
@@ -60,8 +60,8 @@ class GpuRates:
     usd_per_gpu_hour
         Price on the basis that a budget is compared with.
     facility_watts
-        Power of one GPU with its share of the server and of the site, for layouts without a power
-        of their own.
+        Power of one GPU with its share of the server and of the site, for layouts whose power the
+        estimator does not compute.
     pue
         Energy of the site over that of its computers, for layouts that have one.
     """
@@ -86,11 +86,11 @@ class QueryCache:
         return self._rows[query]
 
     def rows_now(self, query: str) -> list[Line]:
-        """Return the rows that a query has within a block, where it may have others outside."""
+        """Return the rows of a query inside a block; outside it may have other rows."""
         return list(rows_as_dicts(self._connection, query))
 
     def keep_runs(self, run: TrainingRun, problems: Collection[int]) -> None:
-        """Find the runs of some problems once: the queries of cost and energy ask for no others."""
+        """Find the runs of some problems once, for the queries of cost and energy."""
         relations = [relation.name for relation in run.estimator.relations]
         leave_out_others(self._connection, RUNS, relations)
         keep_runs(self._connection, problems)
@@ -98,17 +98,17 @@ class QueryCache:
 
     @contextmanager
     def replaced(self, views: Mapping[str, str]) -> Iterator[None]:
-        """Have queries take the place of views until the block ends."""
+        """Replace views by queries until the block ends."""
         with replaced(self._connection, views):
             yield
 
     @contextmanager
     def fastest_of(self, run: TrainingRun, problems: Iterable[int]) -> Iterator[None]:
-        """Have queries in this block see few candidates: the fastest of each problem is among them.
+        """Let queries in this block see few candidates, among them the fastest of each problem.
 
-        They are the leading rows, with which the fastest within any headroom is found. Where
-        columns are held they are all candidates, with the columns of a layout where limits need
-        the layout of each count.
+        These are the leading rows, which include the fastest layout for any headroom. With fixed
+        columns they are all candidates; they have the columns of a layout if limits need the layout
+        of each count.
         """
         if _has_leading(run):
             found = _candidate_rows(run, problems, _columns_read(run), LEADING)
@@ -122,12 +122,12 @@ class QueryCache:
     def layouts_of(
         self, run: TrainingRun, problem: int, slowest: float | None = None
     ) -> Iterator[None]:
-        """Have queries in this block see the candidates of one problem alone, found once.
+        """Let queries in this block see only the candidates of one problem, found once.
 
         Parameters
         ----------
         slowest
-            Time of a step up to which candidates are seen [s]; None: all are.
+            Longest step of the candidates [s]; None: no limit.
         """
         found = _candidate_rows(run, [problem], _columns_read(run))
         if slowest is not None:
@@ -137,7 +137,7 @@ class QueryCache:
 
     @contextmanager
     def _in_place(self, found: str) -> Iterator[None]:
-        """Have the rows of a query take the place of view `configuration_flops`.
+        """Replace view `configuration_flops` by the rows of a query.
 
         DuckDB takes longer to plan the view than to read one problem of it.
         """
@@ -353,10 +353,10 @@ order by published_run.gpu_hours, model"""
 def slowest_needed(
     run: TrainingRun, ask: QueryCache, problem: int, top: int, spare: Callable[[Line], float | None]
 ) -> float | None:
-    """Return a time of a step within which all layouts of an answer are; None: not known.
+    """Return a step time that no layout of an answer exceeds; None if it is unknown.
 
-    Leading rows have layouts that are as good as an answer asks. The answer has those or faster
-    ones, which the leading rows may lack. Call it in a block of `QueryCache.fastest_of`.
+    Leading rows contain enough layouts for an answer. The answer has these layouts or faster ones
+    that are not leading rows. Call it in a block of `QueryCache.fastest_of`.
 
     Parameters
     ----------
@@ -367,13 +367,13 @@ def slowest_needed(
     """
     if not _has_leading(run):
         return None
-    # all of them are few: one query takes the place of those with their conditions
+    # there are few leading rows: one query reads them all
     found = ask.rows_now(best_layouts(run, problem, None))
     others = [line for line in found if _is_unlike(line, found[0])]
     if len(found) < top or not others:
         return None
     wanted = spare(found[0])
-    # Without a safer one among leading rows there is none: they have the least memory.
+    # Leading rows include the least memory: if none of them is safer, no layout is.
     safer = [] if wanted is None else [line for line in found if _leaves_free(line, wanted)]
     return max(float(line["step_seconds"]) for line in (*found[:top], *others[:1], *safer[:1]))
 
@@ -415,7 +415,7 @@ PUE = "select pue from facility_pue where facility = 'Hyperscaler (Epoch)'"
 def _layout_runs(
     run: TrainingRun, problems: Iterable[int], spare_fraction: float = 0.0, indent: str = ""
 ) -> str:
-    """Return table and condition of the layouts that are candidates, as runs over the tokens."""
+    """Return table and condition of the candidate layouts, as runs over the tokens."""
     conditions = [_candidates(run, problems, indent)]
     if run.request.headroom_bytes:
         conditions.append(f"headroom_bytes >= {double(run.request.headroom_bytes)}")
@@ -429,7 +429,7 @@ layout_run_for({double(run.request.tokens)}{_goodput(run)})
 
 
 def _candidates(run: TrainingRun, problems: Iterable[int], indent: str = "") -> str:
-    """Return the condition of the layouts of some problems that keep to the held columns."""
+    """Return the condition of the layouts of some problems with the fixed columns."""
     joined = f"\n{indent}    and "
     listed = ", ".join(map(str, problems))
     idle = {name: each.degree for each in run.estimator.idle_choices for name in each.choices}
@@ -450,8 +450,8 @@ def _of_estimator(run: TrainingRun, joined: str = " and ") -> str:
 def _best_hours(run: TrainingRun, problem: int) -> str:
     """Return the beginning of a query: GPU-hours and power of the fastest candidate of a problem.
 
-    The macros of costs take the fastest layout of the whole problem: they know neither a headroom
-    nor held columns.
+    The macros of costs take the fastest layout of the whole problem, without headroom or fixed
+    columns.
     """
     return f"""\
 with best as (
@@ -467,7 +467,8 @@ with best as (
 def _has_leading(run: TrainingRun) -> bool:
     """Return whether the fastest candidates of a problem are leading rows.
 
-    Leading rows lead all layouts: the fastest with held columns need not be among them.
+    Leading rows are the fastest of all layouts; the fastest with fixed columns need not be among
+    them.
     """
     return not run.request.held and all(each.keeps_leading for each in run.estimator.relations)
 

@@ -33,7 +33,7 @@ MAX_GPUS = 16_384
 """Largest GPU count that is tried unless ``--max-gpus`` says otherwise."""
 
 LEAST_MEMORY = 1e9
-"""Bytes of a GPU below which a plan takes the number for another unit."""
+"""Bytes of a GPU below which the number must be in a wrong unit."""
 
 BASES = ("on_demand", "one_year", "three_year", "owned")
 """Bases of a price; the first is the default."""
@@ -53,7 +53,7 @@ _INPUT_OPTIONS = (
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """A question as the user typed it; numbers are within the limits of their options.
+    """A question as the user typed it, with numbers within the limits of their options.
 
     Attributes
     ----------
@@ -62,8 +62,8 @@ class PlanOptions:
     price
         Prices of an hour of one GPU; the first is that of the other GPU counts.
     goodput, pue, carbon
-        A number, or the name of a row of table ``goodput``, ``facility_pue``, ``grid_carbon``;
-        several of the last.
+        A number, or the name of a row of table ``goodput``, ``facility_pue`` or ``grid_carbon``;
+        `carbon` may have several.
     basis
         One of `BASES`; None: the first, or the price that is given.
     catalog
@@ -122,13 +122,13 @@ class PlanRequest:
     Attributes
     ----------
     model
-        A row of table ``model``, or a label for a shape; None: the shape has no name.
+        A row of table ``model``, or a label for a shape; None if the shape has no name.
     num_gpus
         The GPU count; None: the limits decide.
     inputs
         Columns of the problem that were given, except model, accelerator, GPU count and batch.
     held
-        Choices and layout columns to which every layout is held.
+        Choices and layout columns that are fixed, with their values.
     headroom_bytes
         Memory that a layout must leave free.
     batch
@@ -175,7 +175,7 @@ class CostTerms:
 
     @property
     def price(self) -> float | None:
-        """The price that was given first, at which GPU counts are compared; None: published."""
+        """The first given price, at which GPU counts are compared; None: published prices."""
         return self.prices[0] if self.prices else None
 
 
@@ -226,7 +226,7 @@ class TrainingRun:
 
     @property
     def assumed(self) -> dict[str, Scalar]:
-        """Attributes of the model that no source gives and nobody named, with their values."""
+        """Assumed attributes of the model: neither a source nor the user gives their values."""
         row = self.catalog.known("model", str(self.problem.get("model"))) or {}
         return {
             name: self.problem[name]
@@ -241,7 +241,7 @@ class TrainingRun:
 
     @property
     def least_seconds_of_one_gpu(self) -> float:
-        """Seconds of the run on one GPU at its peak rate; 0 where no bound is known.
+        """Lower bound: seconds of the run on one GPU at its peak rate; 0 if no bound is known.
 
         Six FLOPs a token and active parameter (arXiv 2001.08361, section 2.1).
         """
@@ -439,7 +439,7 @@ def resolve(
 
 
 def _refuse_other_units(tokens: float, batch: int, problem: Mapping[str, Scalar]) -> None:
-    """Refuse numbers that are only sound in another unit, such as trillions or gigabytes."""
+    """Refuse numbers that only make sense in another unit, such as trillions or gigabytes."""
     of_a_step = batch * int(problem["seq_len"] or 1)
     if tokens < of_a_step:
         raise UsageError(

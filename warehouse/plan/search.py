@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from warehouse.plan.question import TrainingRun
 
 _TRIED_NEXT = 32
-"""Counts that are tried on each side of one without a layout, some milliseconds each."""
+"""Counts that are tried on each side of one without a layout; each takes some milliseconds."""
 
 _SMALL_FACTORS = (3, 5, 7)
 """Odd prime factors of counts that a hint names."""
@@ -50,8 +50,9 @@ LAYOUT_RULE = "degrees must multiply to it and divide heads, layers and batch"
 def first_counts(run: TrainingRun, watts_per_gpu: float | None = None) -> list[int]:
     """Return the GPU counts to try first.
 
-    These are the count that is asked for with one smaller and one larger, or powers of two. Next to
-    a count that is not sold these are the nearest ones that are.
+    For a given count these are the count itself with one smaller and one larger count; within
+    limits they are powers of two. Next to a count that is not sold they are the nearest ones that
+    are.
 
     Parameters
     ----------
@@ -61,7 +62,7 @@ def first_counts(run: TrainingRun, watts_per_gpu: float | None = None) -> list[i
     Raises
     ------
     InputError
-        If bounds that hold for every layout leave no count.
+        If bounds that hold for every layout exclude all counts.
     """
     request = run.request
     if request.num_gpus is not None:
@@ -80,7 +81,7 @@ def first_counts(run: TrainingRun, watts_per_gpu: float | None = None) -> list[i
     if math.ceil(least) > largest:
         raise _no_counts(run, by_memory, by_days, by_power)
     powers = [2**n for n in range(request.max_gpus.bit_length())]
-    # the only counts within the limits may lie next to the bounds, between two powers
+    # the only counts within the limits may lie near the bounds, between two powers
     return [n for n in powers if 2 * n >= least and n / 2 <= largest and 2 * n > by_memory]
 
 
@@ -169,7 +170,7 @@ def plan_sweep(run: TrainingRun, counts: Sequence[int], connection: DuckDBPyConn
 
 
 _NAMED = 2
-"""Inputs of a question that its name has; others are dots."""
+"""Inputs of a question that are part of the study's name; others are shown as dots."""
 
 
 def study_of(run: TrainingRun, counts: Sequence[int]) -> Study:
@@ -204,12 +205,12 @@ def study_of(run: TrainingRun, counts: Sequence[int]) -> Study:
 
 
 def _shape_in_words(problem: Mapping[str, Scalar]) -> str:
-    """Return a model without a name by the size of its layers."""
+    """Return a name for a model from the size of its layers."""
     return f"{problem['num_layers']} layers of {problem['hidden_size']}"
 
 
 def _changed_in_words(run: TrainingRun) -> str:
-    """Return the first inputs that a question gives besides the shape of its model."""
+    """Return the first inputs of a question other than the shape of its model."""
     given = {**run.request.inputs, **run.request.held}
     said = {"nvlink_size", *run.estimator.shape_columns}
     names = [name for name in given if name not in said]
@@ -223,7 +224,7 @@ def _changed_in_words(run: TrainingRun) -> str:
 
 
 def _counts_in_words(counts: Sequence[int]) -> str:
-    """Return the counts, only the ends of more than three."""
+    """Return the counts as text; of more than three only the first and the last."""
     return ",".join(map(str, counts)) if len(counts) <= 3 else f"{counts[0]}..{counts[-1]}"
 
 
@@ -251,10 +252,10 @@ def _has_layouts(run: TrainingRun, num_gpus: int) -> bool:
 
 
 def check_limits(run: TrainingRun, reference: DuckDBPyConnection) -> float | None:
-    """Return the power of one GPU with its share of the site, None where it is not known.
+    """Return the power of one GPU with its share of the site, or None if it is unknown.
 
-    Where the estimator finds the power of each layout, it is the least that any can have: a board
-    that idles, and its host.
+    If the estimator computes the power of each layout, this is a lower bound: an idle board with
+    its host.
 
     Raises
     ------
@@ -281,7 +282,7 @@ def check_limits(run: TrainingRun, reference: DuckDBPyConnection) -> float | Non
 
 
 def _idle_watts(problem: Mapping[str, Scalar]) -> float | None:
-    """Return the power of an idle board with its host; None if layouts have no own power."""
+    """Return the power of an idle board with its host; None if the estimator computes no power."""
     if problem.get("power_limit_watts") is None:
         return None
     return sum(float(problem.get(name) or 0) for name in ("gpu_idle_watts", "host_watts"))
@@ -311,7 +312,7 @@ def _check_budget(run: TrainingRun, price: float | None) -> None:
 
 
 def _no_counts(run: TrainingRun, by_memory: float, by_days: float, by_power: float) -> InputError:
-    """Return the error of bounds that no GPU count meets."""
+    """Return the error for bounds that no GPU count meets."""
     request = run.request
     hint = "raise --max-gpus"
     if request.limits.days is not None and by_days > min(by_power, request.max_gpus):
@@ -335,8 +336,8 @@ def _no_counts(run: TrainingRun, by_memory: float, by_days: float, by_power: flo
 def _next_with_layouts(run: TrainingRun, num_gpus: int, *, above: bool) -> int | None:
     """Return the next count that is sold and has a layout, None if none is found.
 
-    Counts from half to double are tried. Of many, these are the multiples of larger powers of two,
-    which divide more. Below half, powers of two are tried.
+    This tries counts from half to double. If there are many, it tries multiples of larger powers of
+    two, which have more divisors. Below half, it tries powers of two.
     """
     server = server_size(run)
     ends = (num_gpus + 1, 2 * num_gpus) if above else (max(num_gpus // 2, 1), num_gpus - 1)
@@ -347,13 +348,13 @@ def _next_with_layouts(run: TrainingRun, num_gpus: int, *, above: bool) -> int |
         sold = multiples(*ends, unit)
     smaller = (2**n for n in range((num_gpus // 2).bit_length(), -1, -1))
     nearest = sold if above else [*sold[::-1], *smaller]
-    # a count with few layouts is no advice, unless there is no other
+    # a count with few layouts is suggested only if there is no other
     ordered = sorted(nearest, key=lambda n: not has_many_layouts(run, n))
     return next((n for n in ordered if n != num_gpus and _has_layouts(run, n)), None)
 
 
 def has_many_layouts(run: TrainingRun, num_gpus: int) -> bool:
-    """Return whether a count has small factors alone, and odd ones that batch or layers have.
+    """Return whether a count has only small prime factors, and odd ones only with batch or layers.
 
     Other odd factors leave few layouts, which are slow: 496 GPUs are 16 x 31.
     """

@@ -1,4 +1,4 @@
-"""A plan as stages: a list that is built without side effects, explained, or run in one loop.
+"""A plan as stages: a list, built without side effects, that is printed or run in one loop.
 
 A value goes one way: counts -> sweep -> compare -> answer. With a GPU count there is one round;
 limits take a second one, on the counts next to the best of the first.

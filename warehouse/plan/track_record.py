@@ -1,8 +1,9 @@
-"""How far the estimator was from the published steps that are most like a plan.
+"""The estimator's errors on the published steps that are most like a plan.
 
 Steps are alike if the same program ran the same kind of model (dense, or a mixture of experts),
-with products in the same number format, on GPUs of the same architecture. Where fewer than `ENOUGH`
-are, conditions are dropped in the order of `_RELAXED`. The user's own runs never count here.
+with products in the same number format, on GPUs of the same architecture. If fewer than `ENOUGH`
+steps are alike, conditions are dropped in the order of `_RELAXED`. The user's own runs never count
+here.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
 Line = Mapping[str, Any]
 
 ENOUGH = 5
-"""Steps of which a mean error is shown. Assumed: fewer are often one table's neighbouring rows."""
+"""Least number of steps for a mean error. An assumption: fewer steps are often similar rows of one
+table."""
 
 _ONE_SIDED = 0.5
-"""Share of the mean size of errors from which on their mean is named."""
+"""Ratio of the mean error to the mean size of errors above which a bias is stated."""
 
 DENSE, MIXTURE = "dense models", "mixtures of experts"
 SIXTEEN_BITS = "16 bits"
@@ -47,7 +49,7 @@ _RELAXED = (
     ("kind",),
     (),
 )
-"""Conditions that steps must meet, the first of them that enough steps meet."""
+"""Sets of conditions in order: the first set that enough steps meet is used."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,8 @@ class TrackRecord:
     Attributes
     ----------
     wanted, found
-        What steps like the plan are of, and what the compared ones are of, in words. They differ
-        where too few steps are like the plan.
+        The steps that are like the plan, and the compared steps, in words. They differ if too few
+        steps are like the plan.
     num_like
         Published steps that meet every condition.
     accelerators
@@ -103,7 +105,7 @@ class TrackRecord:
     all_inside_fraction: float | None
 
     def bias_in_words(self) -> str:
-        """Return the side to which the errors lie, where they lie to one."""
+        """Return the bias in words, if the errors have one."""
         if self.num_steps > 1 and self.num_too_fast in (0, self.num_steps):
             return f", all {self.num_steps:,} too {'fast' if self.num_too_fast else 'slow'},"
         if abs(self.bias) >= self.mean_error * _ONE_SIDED:
@@ -116,7 +118,7 @@ def track_record(run: TrainingRun, ask: QueryCache) -> TrackRecord | None:
     steps = compared_steps(run, ask)
     catalog = run.catalog
     lines: list[Line] = [{**step, **kind_of(step, catalog)} for step in steps]
-    # steps of programs that the estimator has no constants of say little of the others
+    # steps of programs without constants say little about the others
     own = [line for line in lines if line["is_own_framework"]]
     if not own:
         return None
@@ -154,7 +156,7 @@ def track_record(run: TrainingRun, ask: QueryCache) -> TrackRecord | None:
 
 
 def kind_of(values: Mapping[str, Any], catalog: Catalog) -> dict[str, str]:
-    """Return what decides whether steps are alike, by the names of `_CONDITIONS`.
+    """Return the properties that decide whether steps are alike, by the names of `_CONDITIONS`.
 
     The program is left out where an estimator has none.
     """
@@ -171,7 +173,7 @@ def kind_of(values: Mapping[str, Any], catalog: Catalog) -> dict[str, str]:
 
 
 def _in_words(kind: Mapping[str, str], names: Sequence[str]) -> str:
-    """Return what steps are of that meet some of the conditions."""
+    """Return a description of the steps that meet some of the conditions."""
     words = kind["kind"] if "kind" in names else "models of every kind"
     if "number_format" in names:
         words += f" in {kind['number_format']}"
@@ -219,8 +221,8 @@ def _inside(lines: Sequence[Line]) -> float | None:
 def compared_steps(run: TrainingRun, ask: QueryCache) -> list[Line]:
     """Return every published step that has an estimate, with its error.
 
-    An estimator that takes published steps evaluates all of them, once an installation. Of another
-    those count that are stored.
+    If the estimator can evaluate published steps, all are evaluated, once per installation.
+    Otherwise the stored ones count.
     """
     facts: tuple[object, ...] = (np.__version__, run.estimator.name, sorted(run.mends))
     if run.estimator.takes_published_steps:

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from warehouse.plot.theme import Theme
 
 PREFERRED = {"variant": "corrected"}
-"""Column -> the value that is taken where rows have several."""
+"""Column -> the value that is preferred if rows have several."""
 
 MOST_NAMED = 5
-"""Values that a message names."""
+"""Most values that a message lists."""
 
 PARAMETERS = {"dataset_tokens": "tokens"}
 """Column -> the parameter that filters it, where it has another name."""
@@ -41,12 +41,12 @@ OPTIONS = (
     *("model", "accelerator", "nvlink_size", "num_gpus", "global_batch_size", "strategy"),
     *("estimator", "variant", "study", "tokens"),
 )
-"""Filters that are options of the command; others are for programs."""
+"""Filters that are options of the command; others can only be given from Python."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A picture with what it was made of.
+    """A picture with its rows and query.
 
     Attributes
     ----------
@@ -55,8 +55,8 @@ class Drawing:
     frame
         The rows behind its marks.
     sql
-        The query of these rows, as any shell runs it. A few plots complete its rows: with the
-        moves of constants, which are evaluated.
+        The query of these rows, for any shell. A few plots add evaluated values to its rows, such
+        as steps with changed constants.
     chosen
         Columns whose value no filter named, with the value that was taken and the others.
     """
@@ -114,7 +114,7 @@ def draw(
     """
     require_packages()
     plot = plot_named(name)
-    # temporary views narrow the queries of a plot, and must not narrow those of the next
+    # the temporary views of one plot must not affect the queries of the next
     with connection.cursor() as own:
         rows, values, chosen = rows_of(own, plot, filters or {})
         frame = plot.completed(rows, own)
@@ -125,7 +125,7 @@ def draw(
 def rows_of(
     connection: DuckDBPyConnection, plot: Plot, filters: Mapping[str, Scalar]
 ) -> tuple[pl.DataFrame, dict[str, Scalar], dict[str, tuple[Scalar, tuple[Scalar, ...]]]]:
-    """Return the rows of one picture, the values of its query and those that no filter named.
+    """Return the rows of one picture, the values in its query, and values that no filter named.
 
     Raises
     ------
@@ -192,7 +192,7 @@ def _answer(
 def _nothing(
     connection: DuckDBPyConnection, plot: Plot, filters: Mapping[str, Scalar]
 ) -> InputError:
-    """Return the error of a plot without rows; its hint has what is stored, or what stores some."""
+    """Return the error of a plot without rows; its hint lists stored values, or commands to run."""
     asked = ", ".join(
         f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
         for name, value in filters.items()

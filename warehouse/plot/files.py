@@ -106,7 +106,7 @@ def script() -> str:
 def embedding(charts: Mapping[str, ChartType]) -> str:
     """Return the script element that draws charts into the places of a page, after `script`."""
     specs = {f"#{name}": chart.to_dict() for name, chart in charts.items()}
-    # no browser may find the end of the script in a text
+    # a browser must not find the end of the script in a text
     text = json.dumps(specs).replace("</", "<\\/").replace("<!--", "<\\!--")
     return f"""\
 <script type="module">

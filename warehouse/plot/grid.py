@@ -23,7 +23,7 @@ FIGURE, LETTER, LINE = 28, 8, 16
 """Pixels around a figure, of a letter of a name, and between the middles of two lines."""
 
 MOST_WRITTEN = 80
-"""Cells up to which each has its figure."""
+"""Most cells of a grid that shows the figure of each."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def cells(frame: pl.DataFrame, x: Side, y: Side, title: str) -> ChartType:
 def contours(values: Sequence[float]) -> list[float]:
     """Return the borders between the colours of a grid: equal ratios, three digits that count.
 
-    They are few enough that a border reads as a contour.
+    There are few of them, so that a border looks like a contour.
     """
     low, high = min(values), max(values)
     ratio = (high / low) ** (1 / len(RAMP))
@@ -95,7 +95,7 @@ def contours(values: Sequence[float]) -> list[float]:
 def _figures(
     rows: pl.DataFrame, limits: Sequence[float], marked: Sequence[Mapping[str, Any]]
 ) -> alt.Chart:
-    """Return the figure of each cell, but of those that a mark or its name covers."""
+    """Return the figure of each cell, except cells that a mark or its name covers."""
     wide, high = (
         (parts.most(rows[f"{side}_high"]) - parts.least(rows[f"{side}_low"])) / pixels
         for side, pixels in (("x", WIDTH), ("y", HEIGHT))
@@ -162,7 +162,7 @@ def _edged(frame: pl.DataFrame, side: Side, name: str) -> pl.DataFrame:
 
 
 def marks(frame: pl.DataFrame, x: Side, y: Side) -> list[dict[str, Any]]:
-    """Return the accelerators on a grid; those that are almost at one place share a mark."""
+    """Return the accelerators on a grid; accelerators at almost the same place share a mark."""
     found: list[dict[str, Any]] = []
     ends = [
         (min(frame[side.column].to_list()), max(frame[side.column].to_list())) for side in (x, y)

@@ -22,7 +22,7 @@ LEAST = 0.005
 
 def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
     """Return the chart of the rows of sql/plots/pareto.sql."""
-    # far from the fastest layouts a front has hundreds that nobody takes
+    # far from the fastest layouts a front has hundreds of layouts that nobody uses
     near = front(frame).filter(
         pl.col("step_seconds") <= 2 * pl.col("step_seconds").min().over("num_gpus")
     )
@@ -53,7 +53,7 @@ def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
 
 
 def front(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows that no other of the same number of GPUs beats, over all problems."""
+    """Return the rows that no other row with the same number of GPUs beats, over all problems."""
     kept: list[int] = []
     least: dict[int, float] = {}
     ordered = frame.sort("num_gpus", "step_seconds", "memory_gb")

@@ -45,7 +45,7 @@ _UNIT = re.compile(r"(\d) (s|h|GB|GB/s|MWh|days|times|million)\b")
 
 
 def headed(finding: str, shown: str, width: int = WIDTH) -> alt.TitleParams:
-    """Return a title that says what the picture shows to be so, and a line on how it was made.
+    """Return a title with the picture's finding, and a subtitle on how it was made.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def headed(finding: str, shown: str, width: int = WIDTH) -> alt.TitleParams:
 
 
 def _lines(text: str, letters: float) -> list[str]:
-    bound = _UNIT.sub("\\1\u00a0\\2", text)  # a unit stays with its number
+    bound = _UNIT.sub("\\1\u00a0\\2", text)  # keep a number and its unit on one line
     found = textwrap.wrap(bound, max(20, int(letters)), break_long_words=False)
     return [line.replace("\u00a0", " ") for line in found]
 
@@ -155,7 +155,7 @@ def change_axis(title: str, **given: Any) -> alt.Axis:
 
 
 def apart(values: Sequence[float], ratio: float = 1.4) -> list[float]:
-    """Return the values of a logarithmic axis whose labels do not meet, from the least on.
+    """Return values of a logarithmic axis whose labels do not overlap, from the least on.
 
     >>> apart([5, 10, 12.5, 25])
     [5, 10, 25]
@@ -173,7 +173,7 @@ def log_scale(low: float, high: float, room: float = 1.1, base: float = 10) -> a
 
 
 def estimate_words(frame: pl.DataFrame) -> str:
-    """Return whose estimates the rows are, as the end of a subtitle."""
+    """Return the estimator and variant of the rows, as the end of a subtitle."""
     return f"estimator {frame['estimator'][0]}, {frame['variant'][0]}"
 
 

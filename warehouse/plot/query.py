@@ -1,7 +1,7 @@
 """Queries of pictures: files of sql/plots, their filters and their values.
 
 A filter is a line of its own with a parameter, such as ``and model = $model``. A line whose
-parameter has no value is left out, so that every condition that is left reaches the scan.
+parameter has no value is left out, so that the remaining conditions reach the scan.
 """
 
 from __future__ import annotations

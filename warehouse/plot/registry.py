@@ -1,4 +1,4 @@
-"""The pictures: name, what each shows, and what fills it. None is imported before it is drawn."""
+"""The pictures: name, summary, and commands that store the rows. Each is imported when drawn."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from warehouse.plot.theme import Theme
 
 PROBLEM = ("estimator", "variant", "model", "global_batch_size")
-"""Columns in which the rows of most pictures agree."""
+"""Columns that have one value in the rows of most pictures."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Plot:
     filled_by
         Commands that store what it shows.
     single
-        Columns of the query in which the rows of one picture agree. Where they do not and no filter
-        says which, the value with most rows is taken.
+        Columns of the query that have one value in a picture. If the rows have several and no
+        filter chooses one, the value with most rows is taken.
     defaults
         Parameters of the query that always have a value.
     reads_runs
-        Whether it reads view `estimated_run`, which is then found once for the model asked for.
+        Whether it reads view `estimated_run`, which is then computed once, for the given model.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Plot:
         return cast("Callable[[pl.DataFrame, Theme], ChartType]", made)(frame, theme)
 
     def completed(self, frame: pl.DataFrame, connection: DuckDBPyConnection) -> pl.DataFrame:
-        """Return the rows with what no query gives, by function `completed` of its module."""
+        """Return the rows with values that no query has, by function `completed` of its module."""
         module = import_module(f"warehouse.plot.{self.name}")
         if not hasattr(module, "completed"):
             return frame

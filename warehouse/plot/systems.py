@@ -20,7 +20,7 @@ MOST_DOMAINS = len(DASHES)
 
 
 def distinct(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of the NVLink domains that have most rows: as many as a chart keeps apart."""
+    """Return the rows of the NVLink domains with most rows, as many as a chart can distinguish."""
     counted = frame.group_by("nvlink_size").len().sort(["len", "nvlink_size"], descending=True)
     kept = counted["nvlink_size"].head(MOST_DOMAINS)
     return frame.filter(pl.col("nvlink_size").is_in(kept.implode(), nulls_equal=True))
@@ -45,7 +45,7 @@ def lines(
     if len(names) < 2:
         return [rows.mark_line(point=True).encode(**encodings)]
     dashes, shapes = [list(dash) for dash in DASHES], list(SHAPES)
-    # a stated domain, as the shapes have, would make Vega-Lite hide the legend of both
+    # with an explicit domain, as for shapes, Vega-Lite would hide both legends
     dash = alt.Scale(range=dashes[: len(names)])
     shape = alt.Scale(domain=names, range=shapes[: len(names)])
     return [

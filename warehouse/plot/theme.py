@@ -1,4 +1,4 @@
-"""How every picture looks: colours, sizes of text, lines; light, and dark for dark pages.
+"""The theme of all pictures: colours, sizes of text, lines; light, and dark for dark pages.
 
 Colours are those of Okabe and Ito, which people with any colour vision can tell apart (M. Okabe and
 K. Ito, Color Universal Design, https://jfly.uni-koeln.de/color/, 2008).
@@ -41,7 +41,7 @@ class Theme:
     ink, faint
         Text and marks without a category; text that matters less.
     grid, background
-        Lines of the grid; what lies behind the picture, None for the page itself.
+        Lines of the grid; background of the picture, None for that of the page.
     blue, sky
         The two blues of the palette, which a dark page needs lighter.
     greys

@@ -34,7 +34,7 @@ def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
 
 
 def finding(frame: pl.DataFrame) -> str:
-    """Return what is left of a GPU's throughput on the most GPUs, with which system."""
+    """Return the share of a GPU's throughput that is left on the most GPUs, and the system."""
     most = max(frame["num_gpus"].to_list())
     last = frame.filter(pl.col("num_gpus") == most).sort("relative_throughput", descending=True)
     best, worst = last.row(0, named=True), last.row(-1, named=True)

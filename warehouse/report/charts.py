@@ -23,10 +23,10 @@ ROW = 28
 """Height of a bar with its gap, in pixels."""
 
 MOST = 12
-"""Constants that the chart of them shows."""
+"""Most constants in the chart of constants."""
 
 LABEL_WIDTH = 190
-"""Pixels of a label at most: a phone's page has 360."""
+"""Most pixels of a label: a phone's page has 360."""
 
 DAY = 86_400
 
@@ -172,7 +172,7 @@ def errors_chart(answer: PlanAnswer, theme: Theme) -> ChartType | None:
 
 
 def _group(line: Mapping[str, Any]) -> str:
-    """Return the group of published steps; rows of programs without an own estimate say so."""
+    """Return the group of published steps, marked if it is of programs without a model."""
     group = str(line["published_group"])
     if "program" not in group:
         return group
@@ -182,7 +182,7 @@ def _group(line: Mapping[str, Any]) -> str:
 
 
 def _labels() -> alt.Axis:
-    """Return the axis of names, small enough that a phone shows them whole."""
+    """Return the axis of names, short enough to fit on a phone."""
     return alt.Axis(labelFontSize=12, labelLimit=LABEL_WIDTH)
 
 

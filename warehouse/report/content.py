@@ -35,7 +35,7 @@ LAYOUTS = 200
 
 
 class Figure(NamedTuple):
-    """A figure of the answer: its name, value, and how sure it is."""
+    """A figure of the answer: its name, value and uncertainty."""
 
     name: str
     value: str
@@ -57,7 +57,7 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Content:
-    """What the page says.
+    """The contents of the page.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Content:
     figures
         The answer.
     limits
-        Sentences on what limits the run, the part that takes longest first.
+        Sentences on the parts that limit the run, the longest first.
     near
         How many layouts are near-optimal.
     layouts
@@ -78,7 +78,7 @@ class Content:
     count_lines
         Sentences on how the plan's GPU count compares with others.
     trust
-        Sentences on how far to trust the estimate.
+        Sentences on the accuracy of the estimate.
     assumptions
         Name and value of each input of the plan.
     constants
@@ -187,7 +187,7 @@ def _figures(answer: PlanAnswer) -> list[Figure]:
 
 
 def _over_days(answer: PlanAnswer, slow: float | None) -> str:
-    """Return that the slow end of the time is over the limit; nothing where it is not."""
+    """Return a remark if the slow end of the time is over the limit, else nothing."""
     days = answer.run.request.limits.days
     if days is None or slow is None or answer.best["training_seconds"] * slow <= days * 86_400:
         return ""
@@ -201,7 +201,7 @@ def _and_costs(answer: PlanAnswer) -> str:
 
 
 def _price_in_words(answer: PlanAnswer) -> str:
-    """Return the price behind the dollars of the answer; nothing if no line has them."""
+    """Return the price behind the dollars of the answer; nothing if there are no dollars."""
     cost = answer.own_count["cost_usd"]
     line = next((line for line in answer.costs if line["cost_usd"] == cost), None)
     if line is None:
@@ -223,11 +223,11 @@ _WORDS = (
     ("microbatch_size", "microbatch size {}"),
     ("zero_stage", "ZeRO stage {}"),
 )
-"""Column of a layout -> what its word means, in the order of the words."""
+"""Column of a layout -> meaning of its word, in the order of the words."""
 
 
 def layout_key(layout: Line) -> str:
-    """Return what the words of a layout mean, those alone that it has."""
+    """Return the meanings of the words in a layout."""
     found = []
     for name, words in _WORDS:
         value = layout.get(name)
@@ -247,7 +247,7 @@ def _probability(share: float) -> str:
 
 
 def _grids(answer: PlanAnswer) -> str:
-    """Return the grid of the CO2e, and of several grids the dirtiest."""
+    """Return the grid of the CO2e; of several grids also the dirtiest."""
     known = [line for line in answer.energies if line["kg_co2e"] is not None]
     if not known:
         return ""
@@ -268,7 +268,7 @@ def _relative(answer: PlanAnswer) -> tuple[float, float] | None:
 def parts_of(answer: PlanAnswer) -> list[tuple[str, float]]:
     """Return the parts of the best layout's step in words, with their seconds, longest first.
 
-    Parts that take no time are left out: one GPU exchanges nothing.
+    Parts without time are left out: one GPU exchanges nothing.
     """
     step = answer.best["step_seconds"]
     parts = [
@@ -454,7 +454,7 @@ def _constants(answer: PlanAnswer) -> Table | None:
 def _table(rows: Sequence[Line], drop: Collection[str] = ()) -> Table | None:
     """Return a table in the units and headings of people; None without rows.
 
-    A row may lack columns: a GPU count that no layout fits has its note alone.
+    A row may lack columns: a GPU count without a layout that fits has only its note.
     """
     if not rows:
         return None

@@ -80,7 +80,7 @@ def page_of(answer: PlanAnswer, command: str) -> str:
 
 
 def terms_of(answer: PlanAnswer) -> list[Term]:
-    """Return the sliders, each at its value of the plan; none where no figure is known."""
+    """Return the sliders at the plan's values; figures that are unknown have none."""
     basis = answer.run.terms.basis if answer.run.terms.price is None else None
     cost = next((line for line in answer.costs if basis in (None, line["basis"])), {})
     energy = answer.energies[0] if answer.energies else {}

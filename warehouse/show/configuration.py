@@ -74,7 +74,7 @@ def _share(name: str, results: Mapping[str, Any]) -> str:
 
 
 def _distinct(name: str, value: Any, before: Any) -> str:
-    """Return `before` in words; with all digits where a few make it look like `value`."""
+    """Return `before` in words; with all digits if fewer would make it look like `value`."""
     words = in_words(name, before)
     if words != in_words(name, value):
         return words

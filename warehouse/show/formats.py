@@ -1,6 +1,6 @@
 """Results as text: plain tables, JSON, CSV and Markdown.
 
-Rows come and go in blocks, so that a result of any size passes through in bounded memory.
+Rows are written in blocks, so that a result of any size needs bounded memory.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def write(
     Parameters
     ----------
     terminal
-        Where a table is shown: columns that do not fit there are left out and named below it.
-        None: nothing is ever cut.
+        The terminal of a table: columns that do not fit are left out and named below it. None:
+        nothing is cut.
     """
     blocks = (block for block in blocks if block)
     if form is Format.JSON:
@@ -89,7 +89,7 @@ def _write_json(stream: TextIO, columns: Sequence[str], blocks: Blocks) -> None:
 
 
 def _unique(columns: Iterable[str]) -> Iterator[str]:
-    """Yield the names; one that came before takes a number, since an object has each once."""
+    """Yield the names; a repeated name gets a number, because a JSON object has each name once."""
     seen: set[str] = set()
     for name in columns:
         unique, number = name, 1
@@ -107,8 +107,8 @@ def _json_column(values: Sequence[Any]) -> Iterable[Any]:
 
 
 def _write_csv(stream: TextIO, columns: Sequence[str], blocks: Blocks) -> None:
-    # By hand, as the csv module cannot tell NULL (nothing) from an empty text (""). Quoting is
-    # that of RFC 4180; lines end in a bare line feed, since pipes stumble over the other.
+    # By hand, as the csv module cannot tell NULL (nothing) from an empty text (""). Quoting follows
+    # RFC 4180, but lines end in a bare line feed, which shell tools expect.
     stream.write(",".join(map(_csv, columns)) + "\n")
     for block in blocks:
         cells = map(_csv_column, zip(*block, strict=True))
@@ -116,7 +116,7 @@ def _write_csv(stream: TextIO, columns: Sequence[str], blocks: Blocks) -> None:
 
 
 def _csv_column(values: Sequence[Any]) -> Iterable[str]:
-    # By column, as its values are mostly of one kind: a choice for each value takes far longer.
+    # By column, because values of a column mostly have one kind: a test for each value is slower.
     kinds = set(map(type, values))
     if kinds == {float} or kinds == {int}:
         return map(repr, values)

@@ -1,4 +1,4 @@
-"""Plain tables, and the columns of them that fit a terminal."""
+"""Plain tables, and the choice of columns that fit a terminal."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Terminal:
     first
         Headings of the columns that matter most; the others follow from left to right.
     figures
-        Headings of columns that say how good a row is, not which one it is. Columns of real
-        numbers are figures, too.
+        Headings of results, which do not identify a row. Columns of real numbers count as results
+        too.
     names
         Headings of columns whose cells are clipped in the middle: their ends tell them apart.
     """
@@ -102,15 +102,15 @@ def _fitting(
 ) -> list[int]:
     """Return the places of the columns that fit, in the order of the table; one at least.
 
-    Columns with one value go first, the least important ones before others; then columns that are
-    not needed to tell rows apart. Those of the key go last.
+    Columns with one value are left out first, the least important ones before others; then columns
+    that are not needed to distinguish rows; columns of the key come last.
 
     Parameters
     ----------
     same
         Places of columns that have one value in all rows.
     key
-        Places of columns that tell the rows apart.
+        Places of columns that distinguish the rows.
     """
     kept = _by_importance(names, terminal)
     lead = [place for place in kept if place not in same and place not in key][:1]
@@ -126,7 +126,7 @@ def _fitting(
             break
         kept.remove(place)
         removed.append(place)
-    for place in reversed(removed):  # room that a wide one left is enough for a narrow one
+    for place in reversed(removed):  # a narrow column may fit where a wide one did not
         if place in same and _length(widths, [*kept, place]) <= terminal.width:
             kept.append(place)
     return sorted(kept)
@@ -146,7 +146,7 @@ def _same(cells: Sequence[Sequence[str]]) -> dict[int, str]:
 
 
 def _figures(names: Sequence[str], block: Sequence[Row], terminal: Terminal) -> set[int]:
-    """Return the places of the columns that do not say which row it is."""
+    """Return the places of the columns that do not identify a row."""
     real = {
         place
         for place, column in enumerate(zip(*block, strict=True))
@@ -161,7 +161,7 @@ def _key(
     terminal: Terminal,
     figures: Collection[int],
 ) -> list[int]:
-    """Return the fewest columns that tell rows apart as well as all that are not figures."""
+    """Return a small set of columns that distinguishes rows as well as all that are not results."""
     columns = list(zip(*cells, strict=True))
 
     def num_different(places: Iterable[int]) -> int:
@@ -217,7 +217,7 @@ def _write_left_out(
     terminal: Terminal | None,
     same: Mapping[int, str],
 ) -> None:
-    """Name the columns that a terminal does not show, with the value of those that have one."""
+    """Name the columns that a terminal does not show, with the value of constant ones."""
     left_out = [place for place in range(len(names)) if place not in set(kept)]
     if terminal is None or not left_out:
         return

@@ -1,8 +1,8 @@
-"""Tables for people: short headings, GB and TFLOP/s and percent, no column that says nothing.
+"""Tables for people: short headings, GB, TFLOP/s and percent, no empty or neutral columns.
 
-Storage and programs have base units and full names. Tables take headings, units and neutral
-values from the dictionary's columns. A column that a query makes up follows from its name:
-`best_x` is headed and written as x, others by the unit that the name ends with.
+Storage and programs have base units and full names. Tables take headings, units and neutral values
+from the dictionary's columns. A column that only a query defines is written by its name: `best_x`
+as x, others by the unit at the end of the name.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from estimators.columns.forms import DAYS, IDENTIFIER, PLAIN, Form, form_of_name
 from warehouse.show.values import Figure, Row
 
 ROUNDING = 1e-9
-"""Share of a step below which a time is rounding: sums of the same parts in another order differ by
-some 1e-16 of them, and no modelled part is as short."""
+"""Share of a step below which a time is a rounding error: the order of a sum changes it by about
+1e-16, and no modelled part is that short."""
 
 _SLOW = "slow_"
-"""Begins the name of the slow end of a time."""
+"""Prefix of the slow end of a time."""
 
 _BEST = "best_"
 
@@ -39,9 +39,10 @@ _PIPELINE = (
 
 
 def column_headed(heading: str) -> str | None:
-    """Return the column that tables show under `heading`, in whatever case; None if none is.
+    """Return the column that tables show under `heading`, in any case, or None.
 
-    A heading with a unit of its own names no column: its figures are not those that are stored.
+    A heading with another unit than storage is not accepted: its figures differ from the stored
+    ones.
     """
     return next(
         (
@@ -66,8 +67,8 @@ def headings_of(name: str) -> set[str]:
 def layout_in_words(layout: Mapping[str, Any]) -> str:
     """Return a layout in one line, as the SQL macro of that name: `dp4 tp8 pp16 micro1`.
 
-    Degrees of 1 and other values that mean unused are left out; "(nvlink tp8)" are the parts
-    of the degrees that lie in one NVLink domain.
+    Degrees of 1 and other values that mean unused are left out; "(nvlink tp8)" has the parts of the
+    degrees inside one NVLink domain.
     """
     tensor = _joined(layout, "tensor_parallel", "tensor_parallel_2")
     has_choice_of_zero = layout.get("uses_sequence_parallel") is not None
@@ -124,14 +125,14 @@ def _used(layout: Mapping[str, Any], name: str) -> Any:
 
 
 def unless_rounding(seconds: float, step_seconds: float) -> float:
-    """Return a part of a step, or 0 where it is only rounding."""
+    """Return a part of a step, or 0 if it is only a rounding error."""
     return 0.0 if abs(seconds) < ROUNDING * step_seconds else seconds
 
 
 def telling_columns(
     columns: Sequence[str], rows: Sequence[Row], drop: Collection[str] = ()
 ) -> list[int]:
-    """Return the places of the columns that say something: neither dropped nor unused."""
+    """Return the places of the columns that are neither dropped nor unused."""
     return [
         place
         for place, name in enumerate(columns)
@@ -212,7 +213,7 @@ def run_times_in_words(low: float, high: float, like: float | None = None) -> st
     low, high
         The ends, in seconds.
     like
-        A time whose unit is taken, so that both can be compared; None: the unit of `high`.
+        A time that gives the unit, so that both can be compared; None: the unit of `high`.
     """
     form = DAYS.fitting([high if like is None else like])
     return f"{form.figure(low)} to {form.in_text(high)}"

@@ -1,4 +1,4 @@
-"""One value as text: of a table, of JSON, and what a terminal may show of it."""
+"""One value as text in a table or in JSON, safe for a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Figure(str):
 
 
 def json_value(value: Any) -> Any:
-    """Return what JSON can hold of a value: null for NaN and infinities, ISO dates, hex bytes."""
+    """Return a value as JSON can hold it: null for NaN and infinities, ISO dates, hex bytes."""
     if value is None or isinstance(value, (str, int)):
         return value
     if isinstance(value, float):
@@ -55,14 +55,14 @@ def shown(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """Escape what would break a line or steer the terminal."""
+    """Escape characters that would break a line or control the terminal."""
     if text.isprintable():
         return text
     return "".join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in text)
 
 
 def is_numeric(values: Iterable[Any]) -> bool:
-    """Return whether a column is aligned as numbers: it has some, and nothing else but NULL."""
+    """Return whether a column is aligned as numbers: it has numbers and otherwise only NULL."""
     present = [value for value in values if value is not None]
     return bool(present) and all(
         isinstance(value, (int, float, Decimal, Figure)) and not isinstance(value, bool)

@@ -63,7 +63,7 @@ class Definitions:
         Raises
         ------
         InputError
-            If a name is taken, or the row that an entry is based on is not there.
+            If a name exists already, or an entry is based on a missing row.
         """
         try:
             return extended(catalog, self.models, self.systems)

@@ -72,8 +72,8 @@ def stored_shape(
 ) -> tuple[dict[str, str], str]:
     """Return the shape that a stored study gave a model whose name no table has, and the study.
 
-    Such a study has the shape as columns of its search space. The newest one with one value of
-    each column holds. Both are empty if there is none.
+    Such a study has the shape as columns of its search space. The newest study with one value for
+    each column counts. Both are empty if there is none.
 
     Parameters
     ----------
@@ -102,8 +102,8 @@ def every_definition(database: Path, catalog: Path | None = None) -> Definitions
     Parameters
     ----------
     database, catalog
-        As `known_definitions` takes them. A name of the catalog or of a newer study holds. A
-        database that cannot be read, as while a sweep writes into it, adds nothing.
+        As `known_definitions` takes them. A name in the catalog or in a newer study takes
+        precedence. A database that cannot be read, for example during a sweep, adds nothing.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def every_definition(database: Path, catalog: Path | None = None) -> Definitions
 
 
 def with_known_definitions(study: Study, database: Path) -> Study:
-    """Return a study with the definitions of models and systems that it names and does not have."""
+    """Return a study with the definitions of models and systems that it names but lacks."""
     names = [
         name
         for space in study.spaces
@@ -153,7 +153,7 @@ def _is_published(name: str) -> bool:
 
 
 def _unpublished(records: Mapping[str, Record]) -> dict[str, Record]:
-    """Return the records that no later version of the package has under their name."""
+    """Return the records whose names this version of the package does not have itself."""
     return {name: record for name, record in records.items() if not _is_published(name)}
 
 
@@ -193,6 +193,6 @@ def _definitions(database: Path) -> list[tuple[str, dict[str, Any]]]:
     with open_as_it_is(database) as connection:
         try:
             rows = connection.execute(query).fetchall()
-        except duckdb.CatalogException:  # a file that no sweep has prepared yet
+        except duckdb.CatalogException:  # a file without tables yet
             return []
     return [(study, json.loads(text)) for study, text in rows]

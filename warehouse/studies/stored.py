@@ -1,4 +1,4 @@
-"""Studies that a database has, by the names that people give them."""
+"""Finds stored studies by name, in any spelling."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 
 
 PLAN = "plan "
-"""How the names of questions of `plan` begin."""
+"""Prefix of the names of questions of `plan`."""
 
 NEAR = 3
-"""Names that the refusal of an unknown name offers."""
+"""Most similar names in the refusal of an unknown name."""
 
 SHOWN = 8
-"""Names that it lists where none is near."""
+"""Most names in that refusal if none is similar."""
 
 
 def study_meant(asked: str, names: Sequence[str], option: str = "study") -> str | None:
     """Return the study that a name means; None if there is none.
 
-    Names may differ in capitals, spaces, hyphens and underscores. Questions of `plan` may go by the
-    six digits at the end of their names.
+    Names may differ in capitals, spaces, hyphens and underscores. The six digits at the end of its
+    name are enough for a question of `plan`.
 
     Raises
     ------
     InputError
-        If it may mean several.
+        If it may mean several studies.
     """
     if asked in names:
         return asked
@@ -71,7 +71,7 @@ def stored_study(connection: DuckDBPyConnection, asked: str, option: str = "stud
 
 
 def nearest_in_words(asked: str, names: Sequence[str]) -> str:
-    """Return at most three names that are near, or that contain the text; else a few, by line."""
+    """Return at most three names that are similar or contain the text; else a few, by line."""
     from difflib import get_close_matches
 
     within = [name for name in names if folded(asked) and folded(asked) in folded(name)]

@@ -155,7 +155,7 @@ def _study(table: dict[str, Any], file: str, faults: Faults) -> Study | None:
     estimator = _estimator(table, faults)
     search = estimator.search if estimator else None
     if estimator is None or search is None:
-        return None  # which keys and mends are right depends on the estimator
+        return None  # the estimator decides which keys and mends are valid
     _refuse_unknown_keys(table, search, faults)
     mends = _mends(table, estimator, faults)
     spaces = _spaces(table, search, faults)

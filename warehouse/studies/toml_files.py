@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 MAX_BYTES = 8_000_000
-"""Size of a file at most: two lists of as many values as a study takes are smaller."""
+"""Largest file: two lists with the most values that a study may have are smaller."""
 
 MAX_DEPTH = 64
 """Tables or lists within each other, and parts of a key, at most."""
 
-# Possessive, and where a key may begin: the search takes time with the size of the file.
+# Possessive, and only where a key may begin, so that the time grows linearly with the file.
 _PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _LONG_KEY = re.compile(rf"(?m)(?:^|[\[{{,])[ \t]*+{_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MAX_DEPTH}}}")
 
@@ -103,7 +103,9 @@ def _read(path: Path, file: str, kind: str) -> str:
 
 
 def _parse(text: str, file: str) -> dict[str, Any]:
-    if found := _LONG_KEY.search(text):  # tomllib takes time with the square of its parts
+    if found := _LONG_KEY.search(
+        text
+    ):  # the time of tomllib grows with the square of the parts of a key
         number = text[: found.start()].count("\n") + 1
         raise InputError(f"{file}: line {number} has a key of more than {MAX_DEPTH} parts")
     try:

@@ -74,7 +74,7 @@ def _accepted_range(column: Column, given: dict[str, Any]) -> list[Scalar]:
         raise _refused(column, given, "is not a range", f"write {{{name} = [{of}]}}")
     if not all(_is_number(number) for number in numbers):
         raise _refused(column, given, "must hold finite numbers only")
-    # A range's points follow from two numbers: the first fault says enough.
+    # A range's points follow from two numbers: the first fault is enough.
     return [_accept_point(column, point, given) for point in points(column, numbers, given)]
 
 

@@ -20,7 +20,7 @@ DEFAULT_VARIANT = "corrected"
 
 
 class Mendable(Protocol):
-    """An estimator, or a summary of one, as far as variants read it."""
+    """The attributes of an estimator, or of its summary, that variants read."""
 
     @property
     def name(self) -> str:
@@ -54,7 +54,7 @@ def parse_variants(estimator: Mendable, text: object) -> tuple[Mends, ...]:
         "each": [PUBLISHED, *alone, corrected],
     }
     if isinstance(text, str) and text in named:
-        return tuple(dict.fromkeys(named[text]))  # a single erratum alone is all of them
+        return tuple(dict.fromkeys(named[text]))  # with one erratum, `each` equals `both`
     ids = _ids(text) if isinstance(text, str) else []
     if not any(name in estimator.mends for name in ids):
         hint = _hint(estimator, tuple(named))

@@ -1,4 +1,4 @@
-"""The study that a user asks for: by a path, a name or a table, under options."""
+"""Finds the study of a command: by path, name or table, under options."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def asked_study(
     mend: str | None = None,
     profile: str | None = None,
 ) -> Study:
-    """Return a study under the mends and the profile that a user asks for.
+    """Return a study under the mends and the profile of a user's options.
 
     Parameters
     ----------
     study
-        A TOML file, the name of a study that comes with the package, or what such a file holds.
+        A TOML file, the name of a study that comes with the package, or the content of such a file.
     database
         The file with the stored profiles.
     variant, mend
@@ -69,7 +69,7 @@ def study_path(study: str | Path) -> Path:
     """
     path = Path(study)
     if path.suffix or path.exists() or len(path.parts) != 1:
-        return path  # a path that leads nowhere is refused by name when it is read
+        return path  # reading refuses a missing file by name
     directory = resources.studies_directory()
     packaged = directory / f"{study}.toml"
     if not packaged.is_file():
@@ -82,7 +82,7 @@ def study_path(study: str | Path) -> Path:
 
 
 def under_options(study: Study, variant: str | None, mend: str | None) -> Study:
-    """Return `study` under the mends that the options ask for, its own where they ask for none.
+    """Return `study` under the mends that the options name, by default its own.
 
     Raises
     ------
@@ -93,6 +93,6 @@ def under_options(study: Study, variant: str | None, mend: str | None) -> Study:
         return study
     estimator = registry.get(study.estimator)
     mends = variants_of_options(estimator, variant, mend)
-    # both and each keep their word in the name
+    # "both" and "each" are part of the name
     called = variant_name(mends[0], estimator.mends) if len(mends) == 1 else str(variant)
     return under(study, mends, called)

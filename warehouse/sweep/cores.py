@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _ROWS_OF_WORKER = 1_000_000
-"""Rows for which one more worker pays: to start one takes as long as evaluating that many."""
+"""Rows for which one more worker pays: starting it takes as long as evaluating that many."""
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUP = Path("/proc/self/cgroup")
@@ -40,7 +40,7 @@ def _quotas() -> list[int]:
 def default_workers(rows: int) -> int:
     """Return how many processes evaluate `rows` rows: two thirds of the cores at most.
 
-    The others compress and write. On two cores this process does all of it: evaluation and storage
-    overlap there as well.
+    The other cores compress and write. On two cores this process does everything, and evaluation
+    and storage overlap anyway.
     """
     return max(1, min(usable_cores() * 2 // 3, rows // _ROWS_OF_WORKER))

@@ -1,7 +1,7 @@
 """The size of a sweep before it runs: rows, seconds, bytes.
 
-A study of a few thousand combinations is counted exactly. Of a larger one some combinations are
-drawn and counted, so that the answer takes seconds and little memory at any size.
+A study of a few thousand combinations is counted exactly. For a larger one a sample of the
+combinations is counted, so that the answer takes seconds and little memory at any size.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Estimate:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether the figures follow from a sample of the combinations."""
+        """Whether the figures are estimated from a sample of the combinations."""
         return isinstance(self.asked, Stream)
 
     @cached_property
@@ -78,7 +78,7 @@ class Estimate:
         return self.cost.num_bytes
 
     def refuse_too_large(self, database: Path) -> None:
-        """Raise if the sweep is so large that its user has to confirm it.
+        """Raise if the sweep is so large that the user must confirm it.
 
         Raises
         ------
@@ -89,7 +89,7 @@ class Estimate:
             refuse_too_large(self.study, self.missing_rows, self.num_bytes, database)
 
     def in_words(self) -> str:
-        """Return what the sweep would evaluate, and what that takes, in a line for people."""
+        """Return rows, time and space of the sweep in a line for people."""
         if not self.missing_rows:
             of_about = "of about " if self.is_sampled else ""
             return f"{self.study}: all {of_about}{count(self.size.rows, 'row')} are stored already"
@@ -117,8 +117,8 @@ def estimate(study: Study, database: Path, *, force: bool = False) -> Estimate:
     Raises
     ------
     InputError
-        If the study is refused. Of a study that is sampled, combinations that were not drawn may
-        be refused later, when it runs.
+        If the study is refused. If the study is sampled, other combinations may be refused later,
+        when it runs.
     DatabaseError
         If the database cannot be read.
     """
@@ -130,8 +130,8 @@ def estimate(study: Study, database: Path, *, force: bool = False) -> Estimate:
 def cost_of(counted: Plan, rows: int) -> Cost:
     """Return seconds and bytes of evaluating and storing some rows of a plan.
 
-    The rate is that of the last long sweep on this machine with the estimator; without one, that
-    of a trial of some cells.
+    The rate is that of the estimator's last long sweep on this machine; without one, that of a
+    trial of some cells.
     """
     if not rows:
         return Cost(0.0, 0.0)

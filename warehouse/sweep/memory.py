@@ -13,23 +13,23 @@ if TYPE_CHECKING:
 Batch = TypeVar("Batch")
 
 MOST_BYTES = 1_000_000_000
-"""Memory for two threads. DuckDB keeps what it has written until the limit is reached, by default
-four fifths of the machine: 3 GB after 100 million rows, which nobody reads again."""
+"""Memory limit for two threads. DuckDB keeps written blocks, which nobody reads again, until it
+reaches its limit, by default four fifths of the machine: 3 GB after 100 million rows."""
 
 THREAD_BYTES = 100_000_000
 """Memory for each further thread: a few row groups that are not compressed yet."""
 
 WORKING_BYTES = 120_000_000
-"""Memory that two threads keep when they give back what they have written: more than row groups
-take that are not compressed yet, 75 MB of the widest table."""
+"""Memory that two threads keep when DuckDB frees written blocks: more than the uncompressed row
+groups, which take 75 MB for the widest table."""
 
 BATCHES_BETWEEN = 16
-"""Batches after which written blocks are given back: 70 to 110 MB. The allocator then returns its
-free pages as well, and they fault again."""
+"""Batches after which written blocks are freed: 70 to 110 MB. The allocator then returns its free
+pages as well, which costs page faults."""
 
 
 def bound_memory(connection: duckdb.DuckDBPyConnection) -> None:
-    """Lower the memory limit of a database to what a sweep needs; a lower one stays."""
+    """Lower the memory limit of a database to what a sweep needs; keep a lower one."""
     before, threads = _limit(connection)
     most = MOST_BYTES + THREAD_BYTES * max(threads - 2, 0)
     if most < before:
@@ -37,10 +37,10 @@ def bound_memory(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def giving_back(connection: duckdb.DuckDBPyConnection, batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Return batches; every few of them DuckDB frees the blocks that it has written.
+    """Yield batches; after every few of them make DuckDB free the blocks that it has written.
 
-    If the limit stayed low, DuckDB's threads would wait for one another. A limit that is low for a
-    moment only frees blocks that are on disk: they go first.
+    With a low limit all the time, DuckDB's threads would wait for one another. A low limit for a
+    moment only frees blocks that are on disk, because DuckDB frees these first.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def giving_back(connection: duckdb.DuckDBPyConnection, batches: Iterator[Batch])
     """
     limit, threads = _limit(connection)
     kept = WORKING_BYTES + THREAD_BYTES * max(threads - 2, 0)
-    # batches are yielded within the query that stores them: it has the connection
+    # the query that stores the batches uses the connection meanwhile
     return _giving_back(connection.cursor(), batches, kept, limit)
 
 
@@ -66,7 +66,7 @@ def _giving_back(
 def _give_back(connection: duckdb.DuckDBPyConnection, kept: int, limit: int) -> None:
     """Free written blocks until DuckDB uses `kept` bytes, then set its limit again."""
     try:
-        with suppress(duckdb.Error):  # more is in use, and all that can be is freed
+        with suppress(duckdb.Error):  # more is in use, but everything that can be freed is
             _set_limit(connection, kept)
     finally:
         _set_limit(connection, limit)

@@ -1,6 +1,6 @@
 """The cells of a study: a list of few, or a stream of many with its size from a sample.
 
-The cells of a stream are made anew whenever they are asked for. Few of them are in memory at once.
+The cells of a stream are made again at each iteration, so that few of them are in memory at once.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from warehouse.studies.study import Study
 
 MOST_LISTED = 5_000
-"""Cells of a study that are listed, and counted one by one; a few seconds at most."""
+"""Most cells that are listed and counted one by one, which takes a few seconds."""
 
 _DRAWS, _DRAWN_COMBINATIONS = 64, 16
-"""Draws of a larger study, and the combinations of each: next to one another they share layouts."""
+"""Draws from a larger study, and the combinations of each draw: neighbours share layouts."""
 
 Sized = Sequence[tuple[Cell, int]]
 """Cells, each with its number of rows."""
@@ -47,12 +47,12 @@ Sized = Sequence[tuple[Cell, int]]
 Axes = dict[str, tuple["Scalar", ...]]
 
 OnChecked = Callable[[int, int], None]
-"""Called with the combinations that are checked, and with all."""
+"""Called with the number of checked combinations, and of all."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """Cells and rows of a study, and those that are not stored."""
+    """Cells and rows of a study, in total and not stored yet."""
 
     cells: int
     rows: int
@@ -76,7 +76,7 @@ class Plan:
 
     @property
     def counted(self) -> Plan:
-        """The cells that `size` follows from: all."""
+        """The cells from which `size` is computed: all of them."""
         return self
 
     def of(self, relation: str) -> Iterator[Cell]:
@@ -106,7 +106,7 @@ class Stream:
     catalog
         As of `Plan`.
     counted, share
-        Cells of a sample of the combinations, and its share of all of them.
+        Cells of a sample of the combinations, and the sample's share of all combinations.
     """
 
     study: Study
@@ -135,7 +135,7 @@ class Stream:
         self._parts = _checked_parts(self.study, self.catalog, add)
 
     def of(self, relation: str) -> Iterator[Cell]:
-        """Yield the cells of a relation in order; spaces that overlap yield a cell twice."""
+        """Yield the cells of a relation in order; overlapping spaces yield a cell twice."""
         if self._relations and relation not in self._relations:
             return
         if self._parts is None:
@@ -151,7 +151,7 @@ class Stream:
         return num_layouts(self.estimator, cell)
 
     def size(self, stored: Collection[int]) -> Size:
-        """Return about the size, given those ids of stored cells that are in the sample."""
+        """Return the estimated size, given the ids of those cells of the sample that are stored."""
         found = self.counted.size(stored)
         return Size(*(round(number / self.share) for number in vars(found).values()))
 
@@ -162,15 +162,15 @@ Asked = Plan | Stream
 def planned(
     study: Study, catalog: Catalog, profiles: Callable[[], Profiles] = lambda: NO_PROFILES
 ) -> Asked:
-    """Return the cells of a study: listed if they are few, else as a stream.
+    """Return the cells of a study: as a list if they are few, else as a stream.
 
     The parameters are those of `plan`.
 
     Raises
     ------
     InputError
-        If the study is refused. Of a stream, combinations that were not drawn for the sample may be
-        refused by its `check`.
+        If the study is refused. The `check` of a stream may refuse combinations outside the sample
+        later.
     """
     if num_cells(study) <= MOST_LISTED:
         return plan(study, catalog, profiles)
@@ -202,7 +202,7 @@ def plan(
 
 
 def num_cells(study: Study) -> int:
-    """Return about how many cells a study has, by its values alone."""
+    """Return the approximate number of cells of a study, from its values alone."""
     estimator = get(study.estimator)
     total = 0
     for space in study.spaces:
@@ -217,7 +217,7 @@ def num_layouts(estimator: Estimator, cell: Cell) -> int:
 
 
 def cells_of_study(study: Study, catalog: Catalog) -> Iterator[Cell]:
-    """Yield the cells of a study, one by one; spaces that overlap yield a cell twice.
+    """Yield the cells of a study, one by one; overlapping spaces yield a cell twice.
 
     Parameters
     ----------
@@ -310,13 +310,13 @@ def _stream(study: Study, catalog: Catalog, profiles: Callable[[], Profiles]) ->
     # While the database is open for writing, its profiles cannot be read again.
     catalog = with_profiles(study.defined.added_to(catalog), cache(profiles), estimator)
     sizes = [_combinations(_of_cells(estimator, space)) for space in study.spaces]
-    # A draw takes a part of a space: those of which it takes more are drawn less often.
+    # A draw takes a part of a space: spaces of which it takes more are drawn less often.
     weights = [
         size / max(math.prod(_part_sizes(_of_cells(estimator, space)).values()), 1)
         for size, space in zip(sizes, study.spaces, strict=True)
     ]
     random_numbers = random.Random(study.name)
-    cells: list[tuple[Cell, int]] = []  # one may be drawn twice, and then counts twice
+    cells: list[tuple[Cell, int]] = []  # a part may be drawn twice, and then counts twice
     drawn = 0
     try:
         for space in random_numbers.choices(study.spaces, weights, k=_DRAWS):
@@ -335,7 +335,7 @@ def _stream(study: Study, catalog: Catalog, profiles: Callable[[], Profiles]) ->
 
 def _of_cells(estimator: Estimator, space: Space) -> Axes:
     """Return the values of a space that make cells; those of row columns make rows."""
-    assert estimator.search is not None  # a study without a search is refused when it is read
+    assert estimator.search is not None  # reading a study refuses estimators without a search
     rows = estimator.search.row_columns
     return {name: tuple(values) for name, values in space.items() if name not in rows}
 
@@ -345,7 +345,7 @@ def _combinations(space: Space) -> int:
 
 
 def _part_sizes(space: Space) -> dict[str, int]:
-    """Return how many values of each axis a draw takes, so that few combinations remain."""
+    """Return how many values of each axis a draw takes, to limit its combinations."""
     sizes = {name: len(values) for name, values in space.items()}
     while math.prod(sizes.values()) > _DRAWN_COMBINATIONS:
         longest = max(sizes, key=lambda name: sizes[name])

@@ -14,7 +14,7 @@ from warehouse.database.leftovers import PARTIAL, PROGRESS
 from warehouse.processes import is_alive, started_ticks
 
 INTERVAL_SECONDS = 0.25
-"""Time between two writes of the file."""
+"""Seconds between two writes of the file."""
 
 
 @dataclass
@@ -85,7 +85,7 @@ class ProgressFile:
 def read_progress(database: Path) -> dict[str, Any] | None:
     """Return the progress of the sweep that is running into `database`, None if none is.
 
-    The file of a killed process does not count, even if another process has its number now.
+    The file of a killed process is ignored, even if another process now has its number.
     """
     try:
         found = json.loads(progress_path(database).read_text(encoding="utf-8"))

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 LEAST_ROWS = 500_000
-"""Rows of the smallest sweep that is remembered: the start of a shorter one outweighs its rows."""
+"""Rows of the smallest sweep whose rate is kept: starting takes most of the time of a shorter
+one."""
 
 
 class Rate(NamedTuple):
@@ -30,7 +31,7 @@ class Rate(NamedTuple):
 
     @classmethod
     def measured(cls, rows: int, seconds: float, num_bytes: float) -> Rate:
-        """Return the rate of some rows, of a bit each at least: blocks of 256 KiB hide less."""
+        """Return the rate of some rows, with at least a bit per row, which blocks may hide."""
         return cls(rows / max(seconds, 1e-6), max(num_bytes / max(rows, 1), 0.125))
 
 
@@ -44,7 +45,7 @@ def remembered_rate(estimator: str) -> Rate | None:
 
 
 def remember_rate(estimator: str, rate: Rate) -> None:
-    """Keep the rate of a sweep for the estimates of later ones."""
+    """Keep the rate of a sweep for the estimates of later sweeps."""
     remember(_file(estimator), rate._asdict())
 
 

@@ -1,4 +1,4 @@
-"""Studies in the database: the cells that each asked for, stored, recorded and dropped."""
+"""Studies in the database: stores, records and drops the cells of each."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ MEASURE = "measure "
 def register_study(
     connection: duckdb.DuckDBPyConnection, study: Study, cells: Sequence[tuple[Cell, int]]
 ) -> None:
-    """Record the cells of `study`; an earlier definition of that name is replaced.
+    """Record the cells of `study`, in place of an earlier definition of that name.
 
-    Cells of the earlier definition alone stay stored until a study is dropped. Nothing is written
-    if the same record is stored already.
+    Cells that only the earlier definition needs stay stored until a study is dropped. Nothing is
+    written if the same record is stored already.
     """
     known = connection.execute(
         "select definition, list_sort(list(cell_id)) from study left join study_cell using (study)"
@@ -53,7 +53,7 @@ def register_study(
 def begin_study(
     connection: duckdb.DuckDBPyConnection, study: Study, num_cells: int, num_rows: int
 ) -> None:
-    """Record a study whose cells follow, by `add_cells`, with estimates of their numbers.
+    """Record a study with estimated numbers of cells; `add_cells` adds the cells later.
 
     The record of the same study stays as it is.
     """
@@ -67,7 +67,7 @@ def begin_study(
 
 
 def add_cells(connection: duckdb.DuckDBPyConnection, study: str, cells: Sequence[int]) -> None:
-    """Record that a study asks for cells, given by their ids; it may have asked before."""
+    """Record that a study needs the cells with these ids; known ones stay."""
     connection.execute(
         "insert into study_cell by name select ? as study, cell_id"
         " from (select unnest(?::bigint[]) as cell_id)"
@@ -79,7 +79,7 @@ def add_cells(connection: duckdb.DuckDBPyConnection, study: str, cells: Sequence
 def end_study(
     connection: duckdb.DuckDBPyConnection, study: str, cells: IdSet, num_rows: int
 ) -> None:
-    """Set the exact numbers of a study, all of whose cells are recorded; forget other cells.
+    """Set the exact numbers of a study with all cells recorded, and remove its other cells.
 
     Nothing is written if the record is the same.
     """
@@ -90,7 +90,7 @@ def end_study(
     ).fetchall()
     if known == [(len(cells), num_rows, len(cells))]:
         return
-    import pyarrow as pa  # here: what stores nothing starts without it
+    import pyarrow as pa  # here: commands that store nothing start without it
 
     ids = pa.table({"cell_id": pa.array(cells.ids(), type=pa.int64())})
     with transaction(connection), registered(connection, "asked_cells", ids):
@@ -112,7 +112,7 @@ def _definition(study: Study) -> str:
 def _replace_study(
     connection: duckdb.DuckDBPyConnection, study: Study, num_cells: int, num_rows: int
 ) -> None:
-    """Record a study without its cells; call it in a transaction."""
+    """Record a study without its cells; call this in a transaction."""
     connection.execute(
         "insert or replace into study by name select ? as study, ? as study_file,"
         " ? as estimator, ? as definition, ? as num_cells, ? as num_rows, ? as created_at",
@@ -170,7 +170,7 @@ def store_batch(
 
 @dataclass(frozen=True)
 class DropReport:
-    """The cells that dropping a study removed, their rows, and the size of the file."""
+    """The outcome of a drop: removed cells and rows, and the size of the file."""
 
     study: str
     cells: int
@@ -180,17 +180,17 @@ class DropReport:
 
 
 def drop_study(database: Path, name: str) -> DropReport:
-    """Remove a study and every cell that no other study asks for, and shrink the file.
+    """Remove a study and every cell that no other study needs, and shrink the file.
 
     The name is found as `study_meant` finds it.
 
-    Cells that a study no longer asks for, since it was edited or its estimator got another
-    version, go as well. A name that is not stored is refused before anything is written.
+    Cells that no study needs any more, because it was edited or its estimator got another version,
+    are removed as well. An unknown name is refused before anything is written.
 
     Raises
     ------
     InputError
-        If there is no study of that name or several, or measurements need what it evaluated.
+        If there is no study of that name, or several, or if measurements need its rows.
     """
     with open_for_read(database) as connection:
         studies = [row[0] for row in connection.execute("from study select study").fetchall()]
@@ -218,7 +218,7 @@ def _refuse_to_drop(connection: duckdb.DuckDBPyConnection, name: str, database: 
         hint = nearest_in_words(name, sorted(studies))
         if name in measured:
             hint = f"it names measurements: `warehouse measure --drop {shlex.quote(name)}`"
-        if (free := free_bytes(connection)) >= MIN_FREE_BYTES:  # of a drop that was killed
+        if (free := free_bytes(connection)) >= MIN_FREE_BYTES:  # left by a killed drop
             hint += f"\n{free / 1e6:,.1f} MB of the file are free: `warehouse compact` shrinks it"
         raise InputError(f'`study` "{name}" is not in {database}', hint)
     needing = _measurements_needing(connection, name)
@@ -232,7 +232,7 @@ def _refuse_to_drop(connection: duckdb.DuckDBPyConnection, name: str, database: 
 
 
 def _measurements_needing(connection: duckdb.DuckDBPyConnection, name: str) -> list[str]:
-    """Return the measurements that would lose their study, or every estimate of a problem."""
+    """Return the measurements that would lose their study, or all estimates of a problem."""
     rows = connection.execute(
         "select distinct reference from measurement where ? || reference = ? or problem_id in ("
         "select problem_id from cell where cell_id in"
@@ -245,7 +245,7 @@ def _measurements_needing(connection: duckdb.DuckDBPyConnection, name: str) -> l
 
 
 def delete_study(connection: duckdb.DuckDBPyConnection, name: str) -> list[int]:
-    """Delete a study and what no other asks for; return the number of rows of each cell."""
+    """Delete a study and the cells that no other needs; return the number of rows of each cell."""
     cells = connection.execute(
         "select cell_id, num_rows from cell"
         " where cell_id not in (select cell_id from study_cell where study <> ?)",

@@ -1,4 +1,4 @@
-"""Repairs a damaged database: what can be read is copied, hurt cells are evaluated again."""
+"""Repairs a damaged database: copies readable rows and evaluates damaged cells again."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
     from warehouse.database.tables import Table
 
 DAMAGED = ".damaged"
-"""Follows the name of a database in that of the damaged file, which is kept."""
+"""Suffix of the damaged file, which is kept."""
 
 
 @dataclass(frozen=True)
 class RepairReport:
-    """What a repair found and did.
+    """The outcome of a repair.
 
     Attributes
     ----------
     damage
-        What could not be read.
+        The unreadable parts of the tables.
     cells, rows
-        Hurt cells that were evaluated again, and their rows.
+        Damaged cells that were evaluated again, and their rows.
     lost
-        Study -> the number of its hurt cells that no study can evaluate again: they came from a
-        file. They are no longer stored.
+        Study -> the number of its damaged cells that cannot be evaluated again, because they came
+        from a file. They are no longer stored.
     kept
         The damaged file under its new name; None: nothing was damaged.
     """
@@ -63,11 +63,10 @@ class RepairReport:
 
 
 def repair(database: Path) -> RepairReport:
-    """Put an undamaged database in the place of a damaged one; keep the damaged file.
+    """Replace a damaged database by an undamaged one; keep the damaged file.
 
-    Rows of cells that can be read are copied. The others are evaluated again, by the studies that
-    asked for them. Reference tables and views come from the package. A process that is killed
-    leaves the damaged database in its place.
+    Readable cells are copied. The others are evaluated again for their studies. Reference tables
+    and views come from the package. A killed process leaves the damaged database in its place.
 
     Raises
     ------
@@ -75,7 +74,7 @@ def repair(database: Path) -> RepairReport:
         If the file cannot be opened, is locked or is of another version of the package, or a table
         is damaged that cannot be made again: studies, cells, problems, measured runs or profiles.
     """
-    open_as_it_is(database).close()  # refuses what cannot be opened
+    open_as_it_is(database).close()  # refuses a file that cannot be opened
     file = database.resolve()
     new = file.with_name(file.name + REPAIRED)
     _remove(new)
@@ -93,7 +92,7 @@ def repair(database: Path) -> RepairReport:
             _copy(connection, new, damage, cells)
             again, rows = _evaluate(new)
             lost = _lost(new, cells)
-            # The read lock still keeps writers out: what they would commit now would be lost.
+            # The read lock still keeps writers out: their commits would be lost now.
             kept = _replace(file, new)
     except duckdb.Error as error:
         raise database_error(error, database) from error
@@ -103,20 +102,20 @@ def repair(database: Path) -> RepairReport:
 
 
 def hurt_cells(damage: Sequence[Damage]) -> frozenset[int]:
-    """Return the cells with unreadable rows; what is derived of a cell does not count."""
+    """Return the cells with unreadable rows; tables derived from rows do not count."""
     facts = {relation.table for each in all_estimators() for relation in each.relations}
     return frozenset(cell for each in damage if each.table in facts for cell in each.cells)
 
 
 def _derived() -> set[str]:
-    """Return the tables that follow from others: `stored_best.refresh` fills them."""
+    """Return the tables that are derived from others: `stored_best.refresh` fills them."""
     relations = [relation for each in all_estimators() for relation in each.relations]
     leading = {relation.leading_table for relation in relations if relation.keeps_leading}
     return {*DERIVED, *leading}
 
 
 def _own_tables() -> dict[str, Table]:
-    """Return the tables whose content no package has, by name."""
+    """Return the tables whose content does not come with the package, by name."""
     return {table.name: table for table in all_tables(all_estimators())}
 
 
@@ -129,7 +128,7 @@ def _refuse_other_version(connection: duckdb.DuckDBPyConnection, database: Path)
 
 
 def _refuse_lost_tables(database: Path, damage: Sequence[Damage]) -> None:
-    """Raise if a table is damaged that neither an evaluation nor the package brings back."""
+    """Raise if a table is damaged that neither evaluation nor the package can restore."""
     facts = {relation.table for each in all_estimators() for relation in each.relations}
     needed = _own_tables().keys() - facts - _derived() - {PUBLISHED_ESTIMATE_TABLE.name}
     lost = [each for each in damage if each.table in needed and each.spans]
@@ -148,14 +147,14 @@ def _copy(
     damage: Sequence[Damage],
     cells: frozenset[int],
 ) -> None:
-    """Copy what can be read of all tables but those of the package, without the hurt cells."""
+    """Copy the readable rows of all tables but those of the package, without damaged cells."""
     damaged = {each.table: each for each in damage}
     derived = _derived()
     connection.execute(f"attach {literal(str(new))} as repaired")
     connection.execute("create temporary table hurt (cell_id bigint)")
     if cells:
         connection.execute(f"insert into hurt values {', '.join(f'({cell})' for cell in cells)}")
-    skipped = {PUBLISHED_ESTIMATE_TABLE.name}  # a cache, which `plan` fills
+    skipped = {PUBLISHED_ESTIMATE_TABLE.name}  # a cache that `plan` fills
     if derived & damaged.keys():
         skipped |= derived
     for name, table in _own_tables().items():
@@ -211,7 +210,7 @@ def study_of_record(
 
 
 def _lost(database: Path, cells: frozenset[int]) -> list[tuple[str, int]]:
-    """Return study -> the number of hurt cells that it asks for and that are not stored."""
+    """Return study -> the number of its damaged cells that are not stored."""
     with open_for_write(database) as connection:
         found = connection.execute(
             "select study, count(*) from study_cell anti join cell using (cell_id)"
@@ -225,14 +224,16 @@ def _lost(database: Path, cells: frozenset[int]) -> list[tuple[str, int]]:
 def _replace(file: Path, new: Path) -> Path:
     """Put `new` in the place of a damaged database; return the name that this one has from now on.
 
-    At no time is there no database, or one without its log: both have two names before they lose
-    the first.
+    There is always a database with its log: both files get the second name before they lose the
+    first.
     """
     kept = _free_name(file)
     log, kept_log = (path.with_name(f"{path.name}.wal") for path in (file, kept))
     try:
         for path, name in ((file, kept), (log, kept_log)):
-            with suppress(FileNotFoundError, FileExistsError):  # no log, or one that was killed
+            with suppress(
+                FileNotFoundError, FileExistsError
+            ):  # no log, or a repair that was killed
                 os.link(path, name)
     except OSError:  # a file system without hard links
         file.rename(kept)
@@ -244,7 +245,7 @@ def _replace(file: Path, new: Path) -> Path:
 
 
 def _free_name(file: Path) -> Path:
-    """Return a name that is free, with its log, or that a killed repair gave to these files."""
+    """Return a free name, also for the log, or the one that a killed repair gave to the files."""
     number = 1
     while True:
         kept = file.with_name(f"{file.name}{DAMAGED}{number if number > 1 else ''}")
@@ -255,7 +256,7 @@ def _free_name(file: Path) -> Path:
 
 
 def _is_free(name: Path, file: Path) -> bool:
-    """Return whether no file has a name but perhaps `file` itself."""
+    """Return whether a name is free or belongs to `file` itself."""
     return not name.exists() or (file.exists() and name.samefile(file))
 
 

@@ -41,12 +41,13 @@ if TYPE_CHECKING:
     from warehouse.studies.study import Study
 
 COMMIT_ROWS = 64 * BATCH_ROWS
-"""Rows of a group for one or two workers, a few seconds of work; more for more workers. A commit
-for each cell would take ten times as long as its rows; one per million rows, a fifth longer; one
-per four million, a twentieth."""
+"""Rows of a group for one or two workers, a few seconds of work; more for more workers. Commits of
+single cells would take ten times as long as storing their rows; commits of a million rows make a
+sweep a fifth longer, of four million rows a twentieth."""
 
 _TRIAL_ROWS = 3 * BATCH_ROWS
-"""Rows of a trial, and of its largest cell unless every cell is larger: about a second."""
+"""Most rows of a trial, about a second of work, and of its largest cell unless every cell is
+larger."""
 
 OnProgress = Callable[[int, int, int, int], None]
 """Called with rows done, rows in all, cells done, cells in all."""
@@ -80,7 +81,7 @@ class SweepReport:
 
 
 class _Tracker:
-    """Counts finished rows and cells, for the progress file and the listener."""
+    """Counts finished rows and cells for the progress file and the listener."""
 
     def __init__(self, progress: Progress, file: ProgressFile, listener: OnProgress | None) -> None:
         self._progress = progress
@@ -99,7 +100,7 @@ class _Tracker:
 
     def _report(self) -> None:
         total = self._progress
-        total.total_rows = max(total.total_rows, self._rows)  # it may be an estimate
+        total.total_rows = max(total.total_rows, self._rows)  # the total may be an estimate
         total.total_cells = max(total.total_cells, self._cells)
         self._file.update(self._rows, self._cells)
         if self._listener is not None:
@@ -118,7 +119,7 @@ def run_study(
 ) -> SweepReport:
     """Evaluate and store every cell of `study` that `database` does not have.
 
-    The speed of a long sweep is kept for estimates of later ones.
+    The speed of a long sweep is kept for the estimates of later sweeps.
 
     Parameters
     ----------
@@ -127,7 +128,7 @@ def run_study(
     workers
         Processes that evaluate; 1 evaluates in this one. By default as `default_workers`.
     on_progress
-        Called often, from the thread that takes the rows.
+        Called often, from the thread that reads the rows.
     on_checked
         Called often while a study of many combinations is checked, before the first write.
     asked
@@ -140,10 +141,10 @@ def run_study(
     DatabaseError
         If the database cannot be opened for writing.
     WarehouseError
-        If a worker process ends by itself. Its group of cells is not stored.
+        If a worker process ends unexpectedly. Its group of cells is not stored.
     """
     started = time.perf_counter()
-    # Planned before the database is opened: a refused study leaves no trace.
+    # Planned before the database is opened, so that a refused study leaves no trace.
     if asked is None:
         asked = planned(study, packaged_catalog(), lambda: load_profiles(database))
     if isinstance(asked, Stream):
@@ -196,14 +197,14 @@ def run_study(
 
 
 class _Missing:
-    """The cells of a study that are not stored, each once; the others are counted.
+    """Iterates over the cells of a study that are not stored, and counts the others.
 
     Attributes
     ----------
     seen
         Ids of all cells so far.
     cells_before, rows_before
-        Those that were stored before.
+        Cells and rows that were stored before.
     """
 
     def __init__(
@@ -242,20 +243,20 @@ class _Missing:
                     yield cell, self._asked.count(cell)
 
     def record(self) -> None:
-        """Record that the study asks for the cells that were seen; a list is recorded already."""
+        """Record the seen cells as cells of the study; those of a list are recorded already."""
         if isinstance(self._asked, Stream) and self._unrecorded:
             add_cells(self._connection, self._study, self._unrecorded)
         self._unrecorded.clear()
 
     def pass_over(self) -> None:
-        """See all cells: none is missing."""
+        """Iterate over all cells when none is missing."""
         for relation in self._asked.estimator.relations:
             for _ in self.of(relation):
                 pass
 
 
 def rate_of_trial(asked: Plan) -> Rate:
-    """Return the rate of some cells of a plan, stored in a database of their own and deleted.
+    """Return the rate of some cells of a plan, from a trial in a temporary database.
 
     Parameters
     ----------
@@ -265,12 +266,12 @@ def rate_of_trial(asked: Plan) -> Rate:
     least = min(rows for _, rows in asked.cells if rows)
     cells: list[tuple[Cell, int]] = []
     sizes = {cell.id: (cell, rows) for cell, rows in asked.cells}
-    for cell, rows in (sizes[each] for each in sorted(sizes)):  # in no order of size
+    for cell, rows in (sizes[each] for each in sorted(sizes)):  # not sorted by size
         if 0 < rows <= max(least, _TRIAL_ROWS) and _rows(cells) < _TRIAL_ROWS:
             cells.append((cell, rows))
     ordered = sorted(cells, key=lambda sized: sized[1])
-    # The first group also reads measured tables and plans queries. The second shows how long a
-    # group takes besides its rows: the groups of a sweep are ten times as large as that of a trial.
+    # The first group also reads measured tables and plans queries. The second shows the fixed time
+    # of a group: groups of a sweep are ten times as large as that of a trial.
     groups = [group for group in (ordered[:1], ordered[1:2], ordered[2:]) if group]
     with TemporaryDirectory(prefix="warehouse-") as folder:
         database = Path(folder) / "trial.duckdb"
@@ -300,10 +301,10 @@ def _timed(
     replace: bool = False,
     publish: Callable[[], object] = lambda: None,
 ) -> tuple[int, Rate]:
-    """Evaluate and store missing cells; return how many rows, how fast and how much it took."""
+    """Evaluate and store missing cells; return their number of rows and their rate."""
     num_bytes, started = used_bytes(connection), time.perf_counter()
     rows = _sweep(connection, asked, missing, tracker, workers, replace=replace, publish=publish)
-    connection.execute("checkpoint")  # before it, small groups are in the log alone
+    connection.execute("checkpoint")  # before a checkpoint, small groups are only in the log
     seconds = time.perf_counter() - started
     return rows, Rate.measured(rows, seconds, used_bytes(connection) - num_bytes)
 
@@ -320,7 +321,7 @@ def _sweep(
 ) -> int:
     """Evaluate and store missing cells, relation by relation, group by group; return their rows.
 
-    Between two groups `publish` is called: readers then see what is stored.
+    Between two groups `publish` is called, so that readers see what is stored.
     """
     sink = DuckDBSink(connection)
     done = 0
@@ -349,10 +350,10 @@ def _sweep(
 
 
 Batches = Callable[["LeadingRows | None"], "Iterator[pa.RecordBatch]"]
-"""Returns the rows of a group; takes what collects its leading rows."""
+"""Returns the rows of a group, given the collector of its leading rows."""
 
 Evaluating = Callable[[Iterator["Sized"]], Iterator[tuple["Sized", Batches]]]
-"""Takes groups in order; yields each with its rows, which are evaluated when they are asked for."""
+"""Takes groups in order; yields each with its rows, which are evaluated lazily."""
 
 
 @contextmanager
@@ -370,7 +371,10 @@ def _evaluated(
     if workers == 1:
         yield alone
         return
-    from warehouse.sweep.workers import Workers, can_share  # here: one process needs none
+    from warehouse.sweep.workers import (
+        Workers,
+        can_share,
+    )  # here: a sweep in one process needs no workers
 
     if not can_share(relation):
         yield alone
@@ -383,7 +387,7 @@ def _evaluated(
 
         def together(groups: Iterator[Sized]) -> Iterator[tuple[Sized, Batches]]:
             waiting = [(group, evaluating.add(group)) for group in itertools.islice(groups, 1)]
-            for following in groups:  # workers go on with it while the one before is stored
+            for following in groups:  # workers evaluate it while the previous group is stored
                 waiting.append((following, evaluating.add(following)))
                 group, number = waiting.pop(0)
                 yield group, partial(evaluating.batches, number)

@@ -1,4 +1,4 @@
-"""Memory that processes share: slots for batches, which one fills and another reads."""
+"""Shared memory of processes: slots for batches, which one process fills and another reads."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from estimators.contract import Array, Relation
 
 _ALIGNED = 64
-"""Columns begin at multiples of this [bytes], as Arrow wants it."""
+"""Columns begin at multiples of this [bytes], as Arrow requires."""
 
 
 def anonymous_file() -> int:
-    """Return the descriptor of a file in memory that is gone with the last process that has it.
+    """Return the descriptor of a file in memory that ends with the last process that has it open.
 
     Where the system has no such files, it is a temporary file without a name.
     """
-    if hasattr(os, "memfd_create"):  # not /dev/shm, which is 64 MB in many containers
+    if hasattr(os, "memfd_create"):  # not /dev/shm, which has only 64 MB in many containers
         return os.memfd_create("warehouse")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
@@ -46,7 +46,7 @@ class Slots:
     size
         Size of a slot [bytes].
     number
-        Number of slots. Those that are never written take no memory.
+        Number of slots. Slots that are never written take no memory.
     """
 
     def __init__(self, file: int, size: int, number: int) -> None:

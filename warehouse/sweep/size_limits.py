@@ -1,4 +1,4 @@
-"""Sweeps that are too large to start unasked: many rows, or more bytes than the disk has free."""
+"""Limits above which a sweep needs confirmation: many rows, or more bytes than are free."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from warehouse.errors import DatabaseError, UsageError
 from warehouse.show.units import size_in_words
 
 LEAST_ROWS = 500_000
-"""Rows of the smallest sweep whose size is said and compared with the disk: it takes a second."""
+"""Rows of the smallest sweep whose size is printed and compared with the disk: a second of work."""
 
 MOST_ROWS = 50_000_000
-"""Rows that a sweep evaluates and stores without being asked twice: minutes, and gigabytes."""
+"""Most rows that a sweep evaluates and stores without confirmation: minutes, and gigabytes."""
 
 _CONFIRMED = "with --yes (in Python: allow_large=True)"
 
 
 def refuse_too_large(study: str, rows: int, num_bytes: float, database: Path) -> None:
-    """Raise if a sweep is so large that its user has to confirm it.
+    """Raise if a sweep is so large that the user must confirm it.
 
     Parameters
     ----------
     study
         Name of the study.
     rows, num_bytes
-        What the sweep would store; estimates will do.
+        Size of the rows that the sweep would store; estimates are enough.
     database
         The file that it would store in; it may be missing.
 

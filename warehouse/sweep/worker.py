@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Setting(NamedTuple):
-    """All that the tasks of a worker have in common: the first thing that it is sent.
+    """The data that all tasks of a worker share; it is sent first.
 
     Attributes
     ----------
@@ -40,12 +40,12 @@ class Setting(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Rows of a cell: the chunks that begin in ``first <= row < last``.
+    """Some rows of a cell: the chunks that begin in ``first <= row < last``.
 
     Attributes
     ----------
     start
-        Row of the group that is the cell's first one.
+        Row of the group at which the cell begins.
     """
 
     cell: Cell
@@ -62,7 +62,7 @@ class Task(NamedTuple):
     number
         Its place among the tasks of the sweep.
     slots
-        Batch of the group -> the slot that takes it.
+        Batch of the group -> its slot.
     """
 
     number: int
@@ -72,14 +72,14 @@ class Task(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The outcome of a task, whose rows are in the shared memory.
+    """The outcome of a task; its rows are in the shared memory.
 
     Attributes
     ----------
     rows
         Batch of the group -> how many of its rows were written.
     unknown
-        Batch and column of each place that has values that are not numbers.
+        Batch and column of values that are NaN.
     leading
         The leading rows of the cells, if the relation keeps them.
     """
@@ -91,7 +91,7 @@ class Done(NamedTuple):
 
 
 def main(connection_file: int, memory_file: int) -> None:
-    """Evaluate tasks until there is nobody who sends them."""
+    """Evaluate tasks until the sender closes the connection."""
     connection = Connection(connection_file)
     try:
         setting: Setting = connection.recv()
@@ -105,9 +105,9 @@ def main(connection_file: int, memory_file: int) -> None:
 
 
 def _received(connection: Connection) -> Iterator[Task]:
-    """Yield tasks. A thread takes them, so that whoever sends one never waits.
+    """Yield tasks. A thread receives them, so that the sender never waits.
 
-    It ends the process when the other end is closed, also in the middle of an evaluation.
+    The thread ends the process when the sender closes the connection, even during an evaluation.
     """
     tasks: SimpleQueue[Task] = SimpleQueue()
 
@@ -124,7 +124,7 @@ def _received(connection: Connection) -> Iterator[Task]:
 
 
 def answer(estimator: Estimator, catalog: Catalog, slots: Slots, task: Task) -> Done | Exception:
-    """Return the outcome of a task, or its error as another process can read it."""
+    """Return the outcome of a task, or its error in a form that another process can read."""
     try:
         return evaluated(estimator, catalog, slots, task)
     except Exception as error:
@@ -166,7 +166,7 @@ def _like(columns: dict[str, Array], size: int) -> dict[str, Array]:
 
 
 def _cut(place: int, start: int, size: int) -> Iterator[tuple[int, slice, slice]]:
-    """Yield the batches that rows fall into, each with its rows and with the rows in it."""
+    """Yield the batches of some rows, with the rows and their places in each batch."""
     done = 0
     while done < size:
         part = min(BATCH_ROWS - start, size - done)
@@ -185,7 +185,7 @@ def _copy(
 def _note(
     done: Done, batches: dict[int, dict[str, Array]], place: int, start: int, size: int
 ) -> None:
-    """Count rows that were written, and find the columns with values that are not numbers."""
+    """Count written rows, and find the columns with NaN."""
     for batch, taken, given in _cut(place, start, size):
         done.rows[batch] += taken.stop - taken.start
         for name, column in batches[batch].items():

@@ -1,8 +1,8 @@
 """Processes that evaluate cells while this one stores them.
 
-A worker writes rows directly into the batches that DuckDB reads, in memory that they share: each
-row's place follows from the numbers of rows of the cells before it. Rows, their order and the
-batches are those of one process.
+A worker writes rows directly into the batches that DuckDB reads, in shared memory: the place of
+each row follows from the numbers of rows of the cells before it. Rows, order and batches are the
+same as with one process.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from warehouse.database.leading import Leading, LeadingRows
 
 _TASK_ROWS = CHUNK_ROWS
-"""Rows of a task of small cells, at least."""
+"""Least number of rows of a task of small cells."""
 
 _PART_ROWS = 2 * BATCH_ROWS
-"""Rows of a part of a large cell, at most: each part enumerates the cell's layouts again."""
+"""Most rows of a part of a large cell. Each part enumerates the cell's layouts again."""
 
 _SPAN = -(-(_TASK_ROWS + _PART_ROWS + CHUNK_ROWS) // BATCH_ROWS) + 1
-"""Batches that the rows of a task may fall into."""
+"""Most batches that the rows of a task may fall into."""
 
 _PROGRAM = "import sys; from warehouse.sweep.worker import main; main(*map(int, sys.argv[1:]))"
 
@@ -55,7 +55,7 @@ class _Place(NamedTuple):
 
 
 class _Planned(NamedTuple):
-    """A task that is not sent yet: its parts, and the rows of the group that it may write."""
+    """A task that is not sent yet: its parts, and the rows of the group that it writes."""
 
     group: int
     parts: tuple[Part, ...]
@@ -80,21 +80,21 @@ class _Worker:
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
-                "OPENBLAS_NUM_THREADS": "1",  # its threads would take memory and do nothing
+                "OPENBLAS_NUM_THREADS": "1",  # its threads would only take memory
             },
             stdin=subprocess.DEVNULL,
-            start_new_session=True,  # ^C is for this process, which ends its workers
+            start_new_session=True,  # ^C goes to this process, which ends its workers
         )
         theirs.close()
         self.connection = Connection(ours.detach())
         self.rows = 0
 
     def begin(self, setting: bytes) -> None:
-        with suppress(OSError):  # a worker that has ended already is found later
+        with suppress(OSError):  # a worker that has already ended is noticed later
             self.connection.send_bytes(setting)
 
     def ended(self) -> WarehouseError:
-        """Return the error of a worker that ended by itself."""
+        """Return the error of a worker that ended unexpectedly."""
         code = self.process.wait()
         how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
         return WarehouseError(
@@ -118,7 +118,7 @@ class Workers:
     number
         Number of processes.
     num_readers
-        Batches that their reader has at once, about.
+        Approximate number of batches that the reader holds at once.
     on_rows
         Called with the number of rows just evaluated.
     """
@@ -137,7 +137,7 @@ class Workers:
         self._on_rows = on_rows
         self._num_groups = 0
         self._group_rows: dict[int, int] = {}
-        # A kernel reads no more of the catalog than this.
+        # A kernel reads only this part of the catalog.
         plain = Catalog(catalog.tables, catalog.aliases, catalog.measured)
         self._setting = Setting(
             estimator.name, plain, slot_bytes([relation]), number + num_readers + _SPAN
@@ -159,7 +159,7 @@ class Workers:
             self._memory = Slots(file, self._setting.slot_bytes, self._setting.num_slots)
             for _ in range(self._number):
                 self._workers.append(_Worker(file))
-            setting = pickle.dumps(self._setting)  # while they import what they need
+            setting = pickle.dumps(self._setting)  # while the workers import their modules
             for worker in self._workers:
                 worker.begin(setting)
         except BaseException:
@@ -174,9 +174,9 @@ class Workers:
             worker.kill()
 
     def add(self, cells: Sequence[tuple[Cell, int]]) -> int:
-        """Take a group of cells, with their numbers of rows; return its number for `batches`.
+        """Add a group of cells, with their numbers of rows; return its number for `batches`.
 
-        Add the next one before you store one: workers then go on meanwhile.
+        Add the next group before you store one, so that workers continue meanwhile.
         """
         group = self._num_groups
         self._num_groups += 1
@@ -204,11 +204,11 @@ class Workers:
         for cell, size in cells:
             for first in range(0, size, _PART_ROWS):
                 last = min(first + _PART_ROWS, size)
-                # The last part takes all that is left: the search checks the number of rows.
+                # The last part takes all remaining rows: the search checks their number.
                 parts.append(Part(cell, first, sys.maxsize if last == size else last, start))
                 waiting += last - first
                 if waiting >= _TASK_ROWS:
-                    # The last chunk of a part may end in the next one.
+                    # The last chunk of a part may reach into the next part.
                     end = start + min(last + CHUNK_ROWS, size)
                     yield _Planned(group, tuple(parts), begin, end)
                     parts, waiting, begin = [], 0, start + last
@@ -241,7 +241,7 @@ class Workers:
             raise worker.ended() from None
 
     def _receive(self) -> None:
-        """Wait until a worker has finished a task, and take what it says."""
+        """Wait until a worker has finished a task, and process its result."""
         ready = wait([worker.connection for worker in self._workers])
         for worker in self._workers:
             if worker.connection not in ready:
@@ -267,10 +267,10 @@ class Workers:
         self._on_rows(sum(done.rows.values()))
 
     def _batch(self, relation: Relation, place: _Place, size: int) -> pa.RecordBatch:
-        """Return a batch over the memory of its slot, which is free again when nobody reads it.
+        """Return a batch over the memory of its slot; the slot is free again when nobody reads it.
 
-        If the reader keeps so many batches that there would be no slot for the next ones, the
-        batch is a copy.
+        The batch is a copy if the reader keeps so many batches that the next ones would have no
+        slot.
         """
         slot = self._slots.pop(place)
         del self._written[place]
@@ -293,5 +293,5 @@ class Workers:
 
 
 def can_share(relation: Relation) -> bool:
-    """Return whether shared memory can take the rows: a text has no place in it."""
+    """Return whether the rows fit in shared memory, which cannot hold texts."""
     return not any(kind.hasobject for kind in column_types(relation).values())

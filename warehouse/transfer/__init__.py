@@ -1,1 +1,1 @@
-"""Rows as files: the result of a query as one file, all facts as a folder, and a folder back."""
+"""Rows as files: exports a query as a file, and all facts as a folder; imports such a folder."""

@@ -37,7 +37,7 @@ PARQUET = "format parquet, compression zstd"
 
 
 def kept_tables() -> list[str]:
-    """Return the tables of a folder: all shared tables but those that follow from others."""
+    """Return the tables of a folder: all shared tables except derived ones."""
     return [t.name for t in core_tables(all_estimators()) if t.name not in DERIVED]
 
 
@@ -59,7 +59,7 @@ def export_facts(database: Path, folder: Path) -> ExportReport:
     Raises
     ------
     InputError
-        If there is something at `folder` already, or it cannot be written.
+        If `folder` exists already or cannot be written.
     DatabaseError
         If the database is missing, locked or damaged.
     """
@@ -70,11 +70,11 @@ def export_facts(database: Path, folder: Path) -> ExportReport:
         try:
             files = _write_folder(connection, new)
             if folder.exists():
-                folder.rmdir()  # an empty one
+                folder.rmdir()  # an empty folder
             new.rename(folder)
         except duckdb.IOException as error:
             if str(new) not in str(error):
-                raise  # the database's fault
+                raise  # the error is about the database
             raise _unwritable(folder, str(error).partition("\n")[0]) from None
         except OSError as error:
             raise _unwritable(folder, error.strerror or str(error)) from None

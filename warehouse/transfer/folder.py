@@ -8,8 +8,8 @@
       tables/<table>.parquet                   cell, problem, study and the other stored tables
       reference/<table>.parquet                published figures, for readers
 
-A row has the id of its cell, and what varies in the cell. Table ``cell`` has the problem of the
-cell, and table ``problem`` its values. The model's name is in the path alone, percent-encoded.
+A row has the id of its cell and the values that vary in the cell. Table ``cell`` has the problem of
+the cell, and table ``problem`` its values. The model's name is in the path alone, percent-encoded.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class StoredFile:
 
 
 def rows_path(table: str, model: str | None) -> str:
-    """Return where the rows of one model are, from the folder on."""
+    """Return the path of the rows of one model, relative to the folder."""
     return f"{ROWS}/{table}/{partition_of(model)}/rows.parquet"
 
 
@@ -63,7 +63,7 @@ def partition_of(model: str | None) -> str:
 
 
 def table_path(table: str, part: str = TABLES) -> str:
-    """Return where a whole table is, from the folder on."""
+    """Return the path of a whole table, relative to the folder."""
     return f"{part}/{table}.parquet"
 
 
@@ -79,7 +79,7 @@ def digest_of(file: Path) -> str:
 
 
 def write_manifest(folder: Path, files: Mapping[str, StoredFile], **versions: str | None) -> None:
-    """Write the manifest; it comes last, so that a folder with one is whole."""
+    """Write the manifest, which comes last: a folder with a manifest is complete."""
     document = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -92,12 +92,12 @@ def write_manifest(folder: Path, files: Mapping[str, StoredFile], **versions: st
 
 
 def read_manifest(folder: Path) -> dict[str, StoredFile]:
-    """Return the files of a folder, once each is known to be as it was written.
+    """Return the files of a folder after comparing each with its hash.
 
     Raises
     ------
     InputError
-        If it is no folder of facts, was written by a newer package, or is damaged.
+        If it is not a folder of facts, was written by a newer package, or is damaged.
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: there is no such folder", _ANOTHER)

@@ -1,4 +1,4 @@
-"""Takes a folder of facts into a database: what is missing, once each, all of it or nothing."""
+"""Imports a folder of facts: stores everything that is missing, or nothing."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ _NAMED = {
     "calibration": ("profile", "profile"),
     "measurement": ("reference", "measurements"),
 }
-"""Table of things that users name -> the column of their names, and the word for them."""
+"""Table of named things -> the column with the name, and the word for such a thing."""
 
 _PARTS = {
     "study": ("study",),
     "calibration": ("calibration", "calibration_row"),
     "measurement": ("measurement",),
 }
-"""That table -> the tables that hold such a thing. Cells of one study add up."""
+"""The same table -> the tables with its content. Cells of one study may come from several
+folders."""
 
 _RECORDED = ("created_at", "study_file", "measurement_file", "num_cells", "num_rows")
-"""Columns that say when and from where: two things that differ in these alone are the same."""
+"""Columns with time and origin: things that differ only in these are equal."""
 
 _CONTENT = (
     duckdb.BinderException,
@@ -47,11 +48,11 @@ _CONTENT = (
     duckdb.InvalidInputException,
     duckdb.OutOfRangeException,
 )
-"""Errors that the files cause, not the database."""
+"""Errors about the files, not about the database."""
 
 
 _PATTERN = "*?["
-"""Signs of glob patterns: files of other folders could match."""
+"""Characters of glob patterns, which could match files of other folders."""
 
 _COUNT_CELLS = """
 update study set num_cells = asked.num_cells, num_rows = asked.num_rows
@@ -61,7 +62,8 @@ from (
 ) as asked
 where study.study = asked.study and study.num_cells < asked.num_cells
 """
-"""A study swept with two versions of its estimator asks for the cells of both."""
+"""Corrects the counts of a study swept with two versions of its estimator: it has the cells of
+both."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class ImportReport:
 
 
 def import_facts(database: Path, folder: Path) -> ImportReport:
-    """Take a folder that `export_facts` wrote into the database, in one transaction.
+    """Import a folder that `export_facts` wrote, in one transaction.
 
     Cells that are stored stay as they are. Studies, profiles and measurements of the same name must
     be the same. Reference tables come with the package and are left out.
@@ -83,7 +85,7 @@ def import_facts(database: Path, folder: Path) -> ImportReport:
     Raises
     ------
     InputError
-        If it is no such folder, it is damaged, or it contradicts what is stored.
+        If it is not such a folder, is damaged, or contradicts stored content.
     DatabaseError
         If the database is locked or damaged.
     """
@@ -181,7 +183,7 @@ def _refuse_columns(connection: DuckDBPyConnection, table: str, folder: Path) ->
 
 
 def _new_names(connection: DuckDBPyConnection, table: str, folder: Path) -> list[str]:
-    """Return the names that are not stored; raise if a stored one means something else."""
+    """Return the names that are not stored; raise if a stored name has other content."""
     key, word = _NAMED[table]
     found = connection.execute(f"select distinct {key} from {_incoming(table)} order by 1")
     names = [name for (name,) in found.fetchall()]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from warehouse.show.values import Row
 
 LIMITS = Limits(seconds=86_400)
-"""A file may take as long as it needs: ^C ends it, and nothing is left of it."""
+"""No time limit for files: ^C ends the export and leaves nothing."""
 
 SHEET_ROWS = 1_048_575
 """Rows of an Excel sheet below its header (Excel specifications and limits, Microsoft)."""
@@ -160,7 +160,7 @@ _WORKBOOK = {"strings_to_formulas": False, "strings_to_urls": False, "strings_to
 """A text that begins with = stays a text."""
 
 _FITTED = 10_000
-"""Sheets of fewer rows have columns as wide as their texts; measuring more takes long."""
+"""Sheets with fewer rows get columns as wide as their texts; measuring longer ones is slow."""
 
 
 def _is_beyond(column: polars.Series) -> bool:
