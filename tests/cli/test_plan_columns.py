@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,30 @@ def test_an_unknown_column_is_refused_before_anything_is_evaluated(
     assert "slow_training_seconds" in err
     assert "sweep" not in err
     assert not database.exists()
+
+
+@pytest.mark.parametrize("columns", ["rank", "foo"])
+def test_json_has_no_columns_to_choose_and_says_so_before_anything_is_evaluated(
+    warehouse: Command, database: Path, columns: str
+) -> None:
+    asked = ("plan", *QUESTION, "--gpus", 8, "--json", "--columns", columns, "--db", database)
+    code, out, err = warehouse(*asked)
+    assert (code, out) == (2, "")
+    assert "`--columns` chooses columns of tables, and this JSON is a document" in err
+    assert "sweep" not in err
+    assert not database.exists()
+
+
+def test_the_stages_of_a_dry_run_have_columns_in_json_too(
+    warehouse: Command, planned: tuple[Path, dict[str, Any], str]
+) -> None:
+    asked = ("plan", *QUESTION, "--gpus", 8, "--dry-run", "--json", "--db", planned[0])
+    code, out, err = warehouse(*asked, "--columns", "stage")
+    assert code == 0, err
+    assert {tuple(row) for row in json.loads(out)} == {("stage",)}
+    code, out, err = warehouse(*asked, "--columns", "rank")
+    assert (code, out) == (2, "")
+    assert "use stage, action" in err
 
 
 @pytest.mark.parametrize("form", [Format.TABLE, Format.MARKDOWN, Format.CSV])

@@ -142,9 +142,15 @@ def chosen_places(
     return list(dict.fromkeys(places)) or None
 
 
-def refuse_choice() -> None:
-    """Raise `UsageError` if the user chose columns."""
-    if _DISPLAY.get(Display()).columns:
+def refuse_choice(columns: Sequence[str] = ()) -> None:
+    """Raise `UsageError` if the user chose columns.
+
+    Parameters
+    ----------
+    columns
+        The choice, where no tables are displayed yet.
+    """
+    if columns or _DISPLAY.get(Display()).columns:
         from warehouse.errors import UsageError
 
         raise UsageError(

@@ -179,8 +179,7 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
     from warehouse.plan.document import document
     from warehouse.plan.stages import asked_stages, run_stages
 
-    if not output.is_json:
-        check_columns(output.chosen, output.form, is_dry_run=shown.dry_run)
+    check_columns(output.chosen, output.form, is_dry_run=shown.dry_run)
 
     def say_question(run: TrainingRun) -> None:
         say(title_line(run.request.estimator))

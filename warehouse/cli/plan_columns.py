@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from estimators.columns import LAYOUT_COLUMNS
 from estimators.interval import ENDS
+from warehouse.cli.display import refuse_choice
 from warehouse.errors import UsageError
 from warehouse.plan.queries import STEP_PARTS
 from warehouse.show.formats import Format
@@ -36,7 +37,7 @@ OTHERS = (
 
 
 def check_columns(chosen: Iterable[str], form: Format, *, is_dry_run: bool) -> None:
-    """Refuse a name that is not a column of a plan's tables.
+    """Refuse a name that is not a column of a plan's tables, and any name in JSON.
 
     Raises
     ------
@@ -46,6 +47,8 @@ def check_columns(chosen: Iterable[str], form: Format, *, is_dry_run: bool) -> N
     wanted = list(chosen)
     if not wanted:
         return
+    if form is Format.JSON and not is_dry_run:
+        refuse_choice(wanted)
     known = STAGES if is_dry_run else LAYOUTS if form is Format.CSV else (*LAYOUTS, *OTHERS)
     from warehouse.show.units import headings_of
 
