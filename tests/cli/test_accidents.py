@@ -37,7 +37,8 @@ def on_a_full_disk(program: Program) -> Program:
 def is_told_as_full(done: subprocess.CompletedProcess[str], database: Path) -> bool:
     return (done.returncode, done.stdout) == (5, "") and done.stderr == (
         f"error: {database}: there is no space left for it\n"
-        "hint: free some disk space and run the same command again: committed rows stay\n"
+        "hint: raise the largest size of a file (`ulimit -f`) and run the same command again: "
+        "committed rows stay\n"
     )
 
 

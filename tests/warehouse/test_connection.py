@@ -356,6 +356,11 @@ def test_a_faulty_resource_closes_the_connection_and_writes_nothing(
             "free some disk space and run the same command again",
         ),
         (
+            'IO Error: Could not write file "w.duckdb.wal": File too large',
+            "there is no space left for it",
+            "raise the largest size of a file (`ulimit -f`) and run the same command again",
+        ),
+        (
             'IO Error: Cannot open file "w.duckdb.wal": Too many open files',
             'cannot be opened: IO Error: Cannot open file "w.duckdb.wal": Too many open files',
             "let this user read and write it",

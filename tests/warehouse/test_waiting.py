@@ -16,7 +16,7 @@ from warehouse.database.access import Access, access_for, accessing
 from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.holders import holders, holders_in_words
 from warehouse.database.leftovers import remove_leftovers
-from warehouse.errors import LockedError
+from warehouse.errors import DatabaseError, LockedError
 from warehouse.processes import age_seconds, command_of
 
 HOLD = """
@@ -153,6 +153,7 @@ def test_a_database_that_cannot_be_made_leaves_nothing(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("warehouse.database.empty.create", fail)
-    with pytest.raises(Exception, match="cannot be created: No space left on device"):
+    with pytest.raises(DatabaseError, match="there is no space left for it") as caught:
         open_for_write(database)
+    assert "free some disk space" in caught.value.hint
     assert list(database.parent.iterdir()) == []

@@ -16,9 +16,9 @@ from warehouse.database.access import current
 from warehouse.database.holders import holders_in_words
 from warehouse.database.log_failures import aside, log_error
 from warehouse.database.paths import ANOTHER
+from warehouse.database.space import space_error
 from warehouse.errors import DatabaseError, InputError, LockedError
 
-_FULL = ("No space left on device", "Disk quota exceeded", "File too large")
 _HOLDER = re.compile(r"PID (\d+)")
 _LOG = re.compile(r'replaying WAL file "(?P<log>.+?)": ?(?P<reason>.*)|(?P<bare>.*\bWAL\b.*)')
 _DAMAGED = ("orrupt", "Could not read enough bytes", "Failed to deserialize", "checksum")
@@ -58,11 +58,8 @@ def database_error(
             f"{path}: was written by another version of DuckDB",
             f"upgrade with `pip install --upgrade duckdb`, or {ANOTHER}",
         )
-    if any(reason in said for reason in _FULL):
-        return DatabaseError(
-            f"{path}: there is no space left for it",
-            "free some disk space and run the same command again: committed rows stay",
-        )
+    if full := space_error(path, said):
+        return full
     if "Permission denied" in said or "Read-only file system" in said:
         return _not_permitted(said, path)
     if found := _LOG.search(said):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from warehouse.database import empty
 from warehouse.database.leftovers import NEW, leftovers, remove_abandoned
 from warehouse.database.paths import ANOTHER, file_of, is_database
+from warehouse.database.space import space_error
 from warehouse.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -57,7 +58,9 @@ def _create(path: Path) -> Contents | None:
         contents = empty.create(new)
         return contents if _put(new, path) else None
     except OSError as error:
-        raise DatabaseError(f"{path}: cannot be created: {error.strerror}", ANOTHER) from error
+        full = space_error(path, str(error))
+        other = DatabaseError(f"{path}: cannot be created: {error.strerror}", ANOTHER)
+        raise (full or other) from error
     except Exception as error:
         import duckdb
 
