@@ -12,18 +12,28 @@ _ESTIMATES = {
 }
 
 CALIBRATION = (
-    text("row_filters", "Which rows of the reference were taken; empty: all"),
+    text("row_filters", "Conditions on the rows of the reference that were used; empty: all rows"),
     text(
         "fit_parameter",
         "Fitted parameter: the constant, or the factor that several constants share",
     ),
     Column("default_constant_value", "float", "", "Value of the constant before the fit"),
     Column("fitted_constant_value", "float", "", "Value of the constant that the fit chose"),
-    Column("lower_bound", "float", "", "Least value that the fit might choose"),
-    Column("upper_bound", "float", "", "Largest value that the fit might choose"),
+    Column("lower_bound", "float", "", "Lower bound of the fitted value"),
+    Column("upper_bound", "float", "", "Upper bound of the fitted value"),
     Column("is_at_bound", "bool", "", "Whether the fitted value is one of its bounds"),
-    Column("lowest_left_out_value", "float", "", "Least value of the fits without a row each"),
-    Column("highest_left_out_value", "float", "", "Largest value of the fits without a row each"),
+    Column(
+        "lowest_left_out_value",
+        "float",
+        "",
+        "Smallest value among the fits that each leave one row out",
+    ),
+    Column(
+        "highest_left_out_value",
+        "float",
+        "",
+        "Largest value among the fits that each leave one row out",
+    ),
     *(
         column
         for name, whose in _ESTIMATES.items()

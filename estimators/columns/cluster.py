@@ -36,11 +36,13 @@ BUDGET = (
         "target_step_seconds",
         "float",
         "seconds",
-        "Time that a step may take: as many GPUs as that needs",
+        "Target time of a step, which sets the number of GPUs",
         minimum=1e-6,
         maximum=1e9,
     ),
-    count("available_gpus", "GPUs at hand: the time of a step follows, not the GPUs", "GPUs"),
+    count(
+        "available_gpus", "Available GPUs; if given, the time of a step follows from them", "GPUs"
+    ),
     Column(
         "usd_per_gpu_hour",
         "float",
@@ -70,7 +72,9 @@ SITES = (
         shown_as=PLAIN,
     ),
     count("sync_interval_steps", "Steps between two exchanges; 1: every step", "steps"),
-    text("site_links", "One link for all sites, or one for each", "shared", "per_site"),
+    text(
+        "site_links", "Links: one that all sites share, or one for each site", "shared", "per_site"
+    ),
     text(
         "exchange",
         "How gradients are exchanged: every site sends its own, a ring, or through a server",
@@ -81,7 +85,7 @@ SITES = (
         "idle_num_gpus",
         "float",
         "GPUs",
-        "GPUs that wait; those of the run where it is not given",
+        "GPUs that wait; by default those of the run",
         minimum=0,
         maximum=1e12,
     ),
@@ -91,7 +95,7 @@ SITES = (
     measure("exchange_seconds", "seconds", "Time of one exchange"),
     measure("sync_seconds", "seconds", "Time that the run waits for exchanges"),
     measure("sync_fraction", "", "Share of the run that waits for exchanges", shown_as=SHARE),
-    measure("hiding_interval_steps", "steps", "Least interval whose steps take as long"),
+    measure("hiding_interval_steps", "steps", "Smallest interval whose steps hide the exchange"),
     measure("idle_gpu_seconds", "GPU-seconds", "Time that GPUs wait"),
     measure("idle_cost_usd", "USD", "Rent of the GPUs while they wait", shown_as=COST),
     text("site_a", "One site"),
@@ -108,12 +112,10 @@ SITES = (
         for end in ("a", "b")
         for place, limit in (("latitude", 90), ("longitude", 180))
     ),
-    text(
-        "medium", "What the signal travels in: vacuum, or fibre at 2/3 of that", "vacuum", "fibre"
-    ),
+    text("medium", "Medium of the signal: vacuum, or fibre at 2/3 of its speed", "vacuum", "fibre"),
     measure("distance_km", "km", "Great circle between the two sites"),
     measure("latency_seconds", "seconds", "Time of a signal from one site to the other"),
-    measure("total_latency_seconds", "seconds", "The same, over all exchanges of the run"),
+    measure("total_latency_seconds", "seconds", "latency_seconds times the exchanges of the run"),
 )
 
 POWER = (

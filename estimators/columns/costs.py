@@ -30,7 +30,7 @@ COSTS = (
     text("site", "Name of the site"),
     Column("latitude", "float", "degrees", "North of the equator", minimum=-90, maximum=90),
     Column("longitude", "float", "degrees", "East of Greenwich", minimum=-180, maximum=180),
-    text("true_site", "The site at which it really is, where the row's coordinates are wrong"),
+    text("true_site", "The actual site, if the row's coordinates are wrong"),
     # prices
     Column("price_date", "date", "", "Day on which the price was found"),
     text("hardware", "Accelerator as the source of its price spells it"),
@@ -38,11 +38,11 @@ COSTS = (
     _price("on_demand_usd_per_gpu_hour", "Price of an hour of one accelerator"),
     _price("one_year_usd_per_gpu_hour", "The same with a commitment of one year"),
     _price("three_year_usd_per_gpu_hour", "The same with a commitment of three years"),
-    text("priced_as", "The accelerator whose price and power are taken"),
-    text("price_url", "Page on which the price stood"),
+    text("priced_as", "The accelerator whose price and power are used"),
+    text("price_url", "Page with the price"),
     text(
         "purchase_includes",
-        "What purchase_usd pays an accelerator's share of: itself, a board of 8, a server of 8",
+        "What was bought: the accelerator, a board of 8 or a server of 8; purchase_usd is a share",
         *("gpu", "board", "server"),
     ),
     Column("purchase_date", "date", "", "Day on which purchase_usd was found"),
@@ -56,11 +56,11 @@ COSTS = (
     ),
     Column("usd_per_kwh", "float", "USD/kWh", "Price of electricity", minimum=0, maximum=1e6),
     # power
-    text("grid", "Name of the power grid, with whose figure it is"),
+    text("grid", "Name of the power grid, with the source of its figure"),
     Column(
         "kg_co2e_per_kwh", "float", "kg/kWh", "Emissions of electricity", minimum=0, maximum=1e6
     ),
-    text("facility", "Name of the data centre or its operator, with whose figure it is"),
+    text("facility", "Name of the data centre or its operator, with the source of its figure"),
     Column(
         "pue",
         "float",
@@ -153,13 +153,13 @@ COST_VIEWS = (
     measure("electricity_usd_per_gpu_hour", "USD/GPU-hour", "Part of it: electricity"),
     count(
         "num_quotes",
-        "Quotes that the price was picked from: the last of each vendor",
+        "Quotes from which the price was chosen: the last one of each vendor",
         heading="vendors",
         is_optional=True,
     ),
     text(
         "quote_vendors",
-        "Vendors of these quotes, by name; prices of other vendors do not compare",
+        "Vendors of these quotes, by name; prices of different vendors cannot be compared",
         is_optional=True,
     ),
     text("price_note", "Why there is no price; NULL where there is one", is_optional=True),
@@ -173,7 +173,7 @@ COST_VIEWS = (
     text("power_note", "Why there is no power; NULL where there is one", is_optional=True),
     text("carbon_note", "Why there is no carbon; NULL where there is some"),
     text("prediction_note", "Why there is no predicted value; NULL where there is one"),
-    count("num_runs", "Runs that the figures are of", heading="runs"),
+    count("num_runs", "Number of runs behind the figures", heading="runs"),
     *(
         measure(f"{which}_{total}", unit, f"{meaning} {of}", shown_as=form)
         for total, (unit, form, meaning) in _TOTALS.items()
@@ -191,6 +191,6 @@ COST_VIEWS = (
         "is_circular",
         "bool",
         "",
-        "Whether the published figure was itself computed the same way, and proves nothing",
+        "Whether the published figure was computed in this way: agreement then proves nothing",
     ),
 )

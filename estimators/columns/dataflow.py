@@ -17,7 +17,7 @@ DATAFLOW = (
     _flag("use_glu", "Whether the feed-forward layer is gated: dataflow's spelling"),
     _flag("multi_query_attention", "Whether all heads share one key and value head"),
     _flag("sequential_attention_ffn", "Whether the feed-forward layer waits for attention"),
-    _flag("skip_efficiency_check", "Whether layouts that the efficiency rules exclude are let in"),
+    _flag("skip_efficiency_check", "Whether layouts that the efficiency rules exclude are allowed"),
     _flag("forward_only", "Whether rates and time count the forward pass only"),
     positive("ffn_ratio", "", "Width of the feed-forward layer over that of the residual stream"),
     positive("attention_width_ratio", "", "Width of all heads over that of the residual stream"),
@@ -64,7 +64,7 @@ DATAFLOW = (
     ),
     positive("available_bytes_per_second", "bytes/s", "Bandwidth of one cluster, both ways"),
     Column("is_network_bound", "bool", "", "Whether the network takes longer than the FLOPs"),
-    measure("slowdown", "", "Time over that without a network to wait for"),
+    measure("slowdown", "", "Time over the time with an infinitely fast network"),
     count(
         "rank_by_traffic",
         "Rank among the layouts of the problem, and same recomputation, by bytes per FLOP",

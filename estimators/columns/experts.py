@@ -45,13 +45,13 @@ EXPERTS = (
         "overlaps_shared_experts",
         "bool",
         "",
-        "Whether shared experts run beside the exchange of tokens with routed ones",
+        "Whether shared experts run during the exchange of tokens with routed experts",
     ),
     Column(
         "overlaps_expert_comm",
         "bool",
         "",
-        "Whether tokens of one microbatch travel beside the arithmetic of another",
+        "Whether tokens of one microbatch travel during the arithmetic of another",
     ),
     Column(
         "framework_release",
@@ -76,8 +76,12 @@ EXPERT_DEFAULT = (
 
 EXPERT_LOAD = (
     text("expert_load", "Key of a load: routing, number of experts and of their ranks, @ between"),
-    positive("lowest_load_ratio", "", "`expert_load_ratio` that a tenth of the kernels is below"),
-    positive("highest_load_ratio", "", "`expert_load_ratio` that a tenth of the kernels is above"),
-    count("num_kernels", "Measured kernels that a figure is the median of"),
+    positive(
+        "lowest_load_ratio", "", "`expert_load_ratio` below which a tenth of the kernels lies"
+    ),
+    positive(
+        "highest_load_ratio", "", "`expert_load_ratio` above which a tenth of the kernels lies"
+    ),
+    count("num_kernels", "Number of measured kernels whose median a figure is"),
 )
 """Columns of the table of measured loads."""

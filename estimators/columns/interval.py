@@ -6,8 +6,8 @@ from estimators.columns.column import Column, count, fraction, measure, text
 from estimators.columns.forms import ERROR_SIZE, PLAIN, SCORE
 
 INTERVAL = (
-    text("interval_term", "Part of an interval that no constant of a formula makes"),
-    text("cause", "What errs: constants with the same cause err together"),
+    text("interval_term", "Part of an interval that comes from no constant of a formula"),
+    text("cause", "Cause of the error: constants with the same cause err together"),
     fraction(
         "other_share",
         "Share of all runs whose program makes the other choice; NULL of a constant with a range",

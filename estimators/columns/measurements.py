@@ -28,7 +28,7 @@ MEASUREMENTS = (
         *MEMORY_KINDS,
     ),
     measure(
-        "compared_memory_bytes", "bytes", "Estimated memory that counts what the measured one does"
+        "compared_memory_bytes", "bytes", "Estimated memory of the same kind as the measured memory"
     ),
     signed(
         "memory_relative_error",
@@ -49,9 +49,9 @@ MEASUREMENTS = (
 )
 
 GROUP_ERRORS = (
-    _rows("num_published", "Published measurements of the group", "rows"),
-    _rows("num_refused", "Those of them that the estimator refuses", "refused"),
-    _rows("num_timed", "Those with a published time and an estimate", "timed"),
+    _rows("num_published", "Number of published measurements in the group", "rows"),
+    _rows("num_refused", "Number of them that the estimator refuses", "refused"),
+    _rows("num_timed", "Number of them with a published time and an estimate", "timed"),
     measure(
         "time_median_absolute_relative_error",
         "",

@@ -34,13 +34,13 @@ MEGATRON_FLOPS = (
     positive(
         "lowest_training_seconds",
         "seconds",
-        "Time at the highest rate that is so printed",
+        "Time at the highest rate that rounds to the printed rate",
         shown_as=DAYS,
     ),
     positive(
         "highest_training_seconds",
         "seconds",
-        "Time at the lowest rate that is so printed",
+        "Time at the lowest rate that rounds to the printed rate",
         shown_as=DAYS,
     ),
     Column("is_within_rounding", "bool", "", "Whether rounding explains the whole difference"),

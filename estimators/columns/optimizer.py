@@ -34,14 +34,14 @@ OPTIMIZER = (
         "max_num_gpus",
         "float",
         "devices",
-        "Devices up to which a greedy path is walked",
+        "Largest number of devices on the greedy path",
         minimum=1,
         maximum=1e9,
     ),
     Column("path_step", "int", "", "Step of the greedy path: multiplications done", minimum=0),
     text(
         "tie_rule",
-        "Which of the equally good candidates a greedy path takes",
+        "Which of several equally good candidates a greedy path takes",
         *("first", "last", "most_microbatches"),
     ),
     *(
@@ -49,7 +49,9 @@ OPTIMIZER = (
         for phase, what in _PHASES.items()
         for resource, words in _RESOURCES.items()
     ),
-    measure("path_num_gpus", "devices", "Devices of the path's last step that are not more"),
+    measure(
+        "path_num_gpus", "devices", "Devices of the path's last step with at most num_gpus devices"
+    ),
     measure(
         "path_utilization", "", "utilization at that step of the greedy path", shown_as=UTILIZATION
     ),

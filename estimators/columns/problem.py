@@ -56,7 +56,7 @@ SYSTEM = (
     latency("network_latency_seconds", "Latency of one hop between domains"),
     Column("nics_per_gpu", "float", "", "Network cards per GPU", minimum=1e-6, maximum=1e6),
     efficiency("flops_efficiency", "Share of peak FLOP/s reached", PAPER),
-    latency("launch_seconds", "Fixed cost of one operation and direction", PAPER),
+    latency("launch_seconds", "Fixed time of one operation in one direction", PAPER),
     text("assumed", "Columns of this row whose values are assumed, not published"),
 )
 

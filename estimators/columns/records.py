@@ -88,10 +88,10 @@ REFERENCE = (
     positive(
         "device_bytes",
         "bytes",
-        "Memory of one GPU that its driver shows, where it was read; hbm_bytes is as sold",
+        "Memory of one GPU as its driver shows it; NULL where nobody read it. hbm_bytes is as sold",
     ),
     positive(
-        "measured_max_matmul_flops_per_second", "FLOP/s", "Largest rate measured of BF16 products"
+        "measured_max_matmul_flops_per_second", "FLOP/s", "Largest measured rate of BF16 products"
     ),
     count("gpus_per_node", "GPUs in one fast domain as sold: a server or a rack", "GPUs"),
     positive("nic_bytes_per_second", "bytes/s", "Network bandwidth of one GPU, one way"),

@@ -29,13 +29,13 @@ MIXTURE = (
     count("moe_period", "Layers of which the last has experts; 1: all that are not dense"),
     _size("num_mtp_layers", "Layers that predict tokens after the next one"),
     count("route_groups", "Groups of experts that the router chooses among", neutral=1),
-    count("route_groups_kept", "Groups that the experts of one token come from at most"),
+    count("route_groups_kept", "Most groups from which the experts of one token may come"),
 )
 
 WINDOWS = (
     _size(
         "attention_window",
-        "Tokens that a windowed layer attends to; 0: all before",
+        "Tokens that a windowed layer attends to; 0: all earlier tokens",
         "tokens",
     ),
     _size("window_period", "Layers of which the last has no window; 0: all have it"),
@@ -51,7 +51,10 @@ SMALL = tuple(
     Column(name, "bool", "", meaning)
     for name, meaning in (
         ("uses_qk_norm", "Whether queries and keys of each head are normalized, with weights"),
-        ("uses_attention_sinks", "Whether each head has a score that takes weight from the keys"),
+        (
+            "uses_attention_sinks",
+            "Whether each head has a score without a key, which takes weight from the keys",
+        ),
         ("uses_linear_bias", "Whether the products of the layers have biases"),
         ("uses_gate_clamp", "Whether both halves of a gated layer are clamped"),
         (

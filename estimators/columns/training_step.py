@@ -73,7 +73,10 @@ RUN = (
     *(
         Column(name, "float", "bytes", meaning, minimum=0, maximum=4, shown_as=BYTES_OF_ELEMENT)
         for name, meaning in (
-            ("moment_bytes", "Bytes of one moment of the optimizer; another input of its bytes"),
+            (
+                "moment_bytes",
+                "Bytes of one moment of the optimizer; can replace stored_optimizer_bytes",
+            ),
             (
                 "main_weight_bytes",
                 "Bytes of the weight that the optimizer updates; as moment_bytes",
@@ -216,7 +219,7 @@ CONSTANTS = (
         "power_exponent",
         "float",
         "",
-        "Power of the clock with which the power of arithmetic grows",
+        "Exponent of the clock in the power of arithmetic",
         minimum=1,
         maximum=10,
     ),
@@ -243,7 +246,7 @@ CONSTANTS = (
         "overlap_slowdown",
         "float",
         "",
-        "How many times as long products take beside transfers of NCCL, at least",
+        "Least slowdown of products that run during transfers of NCCL",
         minimum=1,
         maximum=10,
     ),
@@ -278,19 +281,19 @@ CONSTANTS = (
         "aligns_exchanges",
         "bool",
         "",
-        "Whether gradients of a chunk of a pipeline's stage are exchanged when it is done with",
+        "Whether the gradients of a pipeline chunk are exchanged as soon as they are final",
     ),
     Column(
         "keeps_gathered_weights",
         "bool",
         "",
-        "Whether ZeRO 3 keeps gathered weights: last layer and vocabulary, all in a pipeline",
+        "Whether ZeRO 3 keeps gathered weights: of last layer and vocabulary, in a pipeline all",
     ),
     Column(
         "splits_tensor_exchanges",
         "bool",
         "",
-        "Whether a tensor-parallel exchange runs in pieces beside those of its product",
+        "Whether a tensor-parallel exchange runs in pieces during pieces of its product",
     ),
     Column(
         "starts_with_own_shard",
@@ -310,7 +313,7 @@ CONSTANTS = (
     ),
     latency(
         "shard_copy_seconds",
-        "Time of the host to put a replica's part of a layer in place after gathering",
+        "Time of the host to copy a replica's part of a layer to its place after gathering",
     ),
     Column(
         "balances_stages",
@@ -418,7 +421,7 @@ CONSTANTS = (
         "fragmentation",
         "float",
         "",
-        "Memory that the allocator holds over what it has given out",
+        "Memory that the allocator holds over memory in use",
         minimum=1,
         maximum=4,
     ),
@@ -426,7 +429,7 @@ CONSTANTS = (
         "exchange_buckets",
         "float",
         "",
-        "Calls at most in which the gradients of a stage are exchanged",
+        "Most calls in which the gradients of a stage are exchanged",
         minimum=1,
         maximum=1e6,
     ),
@@ -494,7 +497,9 @@ PARTS = (
         "Part of the step: embedding, output layer and loss, and layers that predict further "
         "tokens",
     ),
-    measure("recompute_seconds", "seconds", "Part of the step: work done again for the backward"),
+    measure(
+        "recompute_seconds", "seconds", "Part of the step: recomputation for the backward pass"
+    ),
     measure("host_seconds", "seconds", "Part of the step: waiting for launches"),
     measure("context_comm_seconds", "seconds", "Part of the step: exposed keys and values"),
     measure("expert_comm_seconds", "seconds", "Part of the step: exposed exchange of tokens"),
@@ -504,13 +509,13 @@ PARTS = (
     measure(
         "gathered_bytes", "bytes", "Weights and gradients gathered for the layers at work on a GPU"
     ),
-    measure("unused_bytes", "bytes", "Memory that the allocator holds and has not given out"),
+    measure("unused_bytes", "bytes", "Memory that the allocator holds and nobody uses"),
     measure("library_bytes", "bytes", "Memory of communicators and CUDA graphs on one GPU"),
     measure("allocated_bytes", "bytes", "Memory of tensors on one GPU at the peak"),
     measure("reserved_bytes", "bytes", "Memory that the allocator holds on one GPU"),
     fraction(
         "fit_probability",
-        "Probability that a GPU has room for what the run needs",
+        "Probability that the run fits in the memory of a GPU",
         shown_as=FIT,
         is_optional=True,
     ),
@@ -586,7 +591,7 @@ STEP_CONSTANT = (
     text("number_format", "Number format of a product's operands"),
     count("num_products", "Products that the figures are of"),
     positive("board_watts", "watts", "Power of a board, mean over a run"),
-    positive("lowest_board_watts", "watts", "The same of the products that draw least"),
+    positive("lowest_board_watts", "watts", "The same for the products that draw least power"),
     positive("sustained_flops_per_second", "FLOP/s", "Rate of products run for a second and more"),
     positive("short_flops_per_second", "FLOP/s", "Rate of the same products run for milliseconds"),
     positive(

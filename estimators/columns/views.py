@@ -261,19 +261,22 @@ VIEWS = (
     Column("num_rows_done", "int", "rows", "Rows of the study that are stored", minimum=0),
     count("num_changed_constants", "Constants and rates that differ from the reference tables"),
     count("num_changed_step_constants", "Constants that differ from table step_constant"),
-    text("sibling_record", "Cells whose rows decide what a cell shows: ids, times of evaluation"),
+    text(
+        "sibling_record",
+        "Cells that decide which rows views show of a cell: ids, times of evaluation",
+    ),
     *(
         identifier(f"{name}_id", f"Problems that {meaning}")
         for name, meaning in (
             ("scaling", "differ in nothing but the number of GPUs"),
             ("capacity", "differ in the number of GPUs and the NVLink domain only"),
-            ("workload", "ask for the same work on as many GPUs, whatever the system"),
+            ("workload", "ask for the same work on the same number of GPUs, on any system"),
         )
     ),
     Column("is_whole_space", "bool", "", "Whether a cell of it has all layouts of its space"),
     text(
         "searched",
-        "Choices searched in full, or else the kept values; equal where searched as widely",
+        "Choices that were searched in full, or their fixed values; equal for equal searches",
     ),
     positive("gpu_seconds_per_token", "seconds", "GPU-seconds that a token takes", shown_as=PLAIN),
     positive("usd_per_token", "USD", "Cost of a token at usd_per_gpu_hour", shown_as=PLAIN),
@@ -283,7 +286,7 @@ VIEWS = (
     positive(
         "marginal_gpu_seconds_per_token",
         "seconds",
-        "GPUs added to exactly half as many, over the tokens a second that they add",
+        "GPUs added to half the number, over the tokens a second that they add",
         shown_as=PLAIN,
     ),
     positive(
@@ -312,7 +315,7 @@ VIEWS = (
     count("lowest_num_gpus", "Smallest number of GPUs that was evaluated"),
     count("highest_num_gpus", "Largest number of GPUs that was evaluated"),
     fraction("memory_use_fraction", "Memory of the layout over that of a GPU"),
-    text("fit_note", "Why there is no smallest number, or whether fewer GPUs may do"),
+    text("fit_note", "Why there is no smallest number, or whether fewer GPUs may be enough"),
     count("num_near_layouts", "Layouts that are nearly as fast as the best"),
     count("num_near_splits", "Different degrees among them"),
     text("near_strategies", "Strategies among them"),
@@ -331,24 +334,24 @@ VIEWS = (
         )
         for end, word in (("lowest", "Smallest"), ("highest", "Largest"))
     ),
-    identifier("other_problem_id", "problem_id of the second of two"),
+    identifier("other_problem_id", "problem_id of the second problem"),
     *(
-        text(f"other_{name}", f"{name} of the second of two")
+        text(f"other_{name}", f"{name} of the second problem")
         for name in (
             *("estimator", "variant", "model", "accelerator", "assumptions", "best_layout"),
         )
     ),
     *(
-        count(f"other_{name}", f"{name} of the second of two")
+        count(f"other_{name}", f"{name} of the second problem")
         for name in ("num_layouts", "nvlink_size", "num_gpus", "global_batch_size")
     ),
     count(
         "other_estimator_version",
-        "estimator_version of the second of two",
+        "estimator_version of the second problem",
         shown_as=IDENTIFIER,
     ),
     *(
-        positive(f"other_{name}", unit, f"{name} of the second of two")
+        positive(f"other_{name}", unit, f"{name} of the second problem")
         for name, unit in (
             ("step_seconds", "seconds"),
             ("memory_bytes", "bytes"),
@@ -357,10 +360,14 @@ VIEWS = (
             ("tokens_per_second", "tokens/s"),
         )
     ),
-    Column("other_fits_memory", "bool", "", "fits_memory of the second of two"),
+    Column("other_fits_memory", "bool", "", "fits_memory of the second problem"),
     positive("product_seconds", "seconds", "Time of a product that was timed alone"),
     measure("peak_share", "", "Rate over the peak in its number format"),
-    measure("roof_share", "", "Rate over the peak, or over what memory admits, the lesser"),
-    positive("step_ratio", "", "Time of the second of two over that of the first"),
-    positive("memory_ratio", "", "Memory of the second of two over that of the first"),
+    measure(
+        "roof_share",
+        "",
+        "Rate over the roof: the peak, or the rate that memory bandwidth admits if that is less",
+    ),
+    positive("step_ratio", "", "Time of the second problem over that of the first"),
+    positive("memory_ratio", "", "Memory of the second problem over that of the first"),
 )
