@@ -27,7 +27,7 @@ SHAPE_RULES = (
     _of_known(divides("num_heads", "hidden_size")),
     _of_known(
         at_most(
-            "active parameters are parameters",
+            "no more active parameters than parameters",
             "active_parameters",
             "parameters",
             hint=lambda _: "give the parameters that a token passes through: a part of all",
@@ -37,7 +37,7 @@ SHAPE_RULES = (
 """Heads share the width, and queries their keys, evenly."""
 HAS_A_BATCH = _of_known(
     at_most(
-        "a step is taken",
+        "the run takes a step",
         "global_batch_tokens",
         "dataset_tokens",
         hint=lambda _: "use a smaller batch, or more tokens",

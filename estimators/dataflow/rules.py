@@ -104,7 +104,7 @@ def _narrow(degree: str, width: str, number: Number, *needs: str) -> Rule:
 EFFICIENCY_RULES = (
     _unless_skipped(
         Rule(
-            "a batch keeps below the noise scale",
+            "a batch stays below the noise scale",
             "global_batch_size",
             ("global_batch_size", "seq_len", "num_experts"),
             lambda v: np.less_equal(v["global_batch_size"] * expert_tokens(v), MAX_BATCH_TOKENS),

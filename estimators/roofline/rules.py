@@ -200,7 +200,7 @@ BATCH_RULES = (
     _in(
         "summa_2d",
         Rule(
-            "a product has a panel",
+            "a SUMMA product has a panel",
             "summa_panels",
             ("summa_panels",),
             lambda v: np.greater_equal(v["summa_panels"], 1),

@@ -58,7 +58,7 @@ EXCHANGE_RULES = (
         lambda _row: "use `dispatcher` alltoall or flex, or `overlaps_expert_comm` false",
     ),
     Rule(
-        "an exchange behind a microbatch has at most one further token",
+        "an exchange behind a microbatch allows one further token",
         "overlaps_expert_comm",
         ("overlaps_expert_comm", "num_mtp_layers"),
         lambda v: ~flag(v["overlaps_expert_comm"]) | (number(v["num_mtp_layers"]) <= 1),

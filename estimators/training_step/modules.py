@@ -179,22 +179,22 @@ MODULE_RULES = (
         lambda row: f"has no part {sorted(parsed(row['recompute_modules']) - {*MODULES})[0]}",
         lambda _row: f"use {NONE}, or of {', '.join(MODULES)} those wanted, with + between",
     ),
-    _needs("latents are recomputed where they are", ("mla_up_proj",), "kv_lora_rank", "latents"),
-    _needs("experts are recomputed where they are", ("moe", "moe_act"), "num_experts", "experts"),
+    _needs("only latent attention recomputes latents", ("mla_up_proj",), "kv_lora_rank", "latents"),
+    _needs("only mixtures recompute experts", ("moe", "moe_act"), "num_experts", "experts"),
     _needs(
-        "shared experts are recomputed where they are",
+        "only models with shared experts recompute them",
         ("shared_experts",),
         "shared_ffn_hidden_size",
         "shared experts",
     ),
     Rule(
-        "scales of the past are found once",
+        "scales of past steps are read once a step",
         "recompute_modules",
         ("recompute_modules", "number_recipe"),
         lambda v: (
             ~has_module(v, "layernorm", "moe_act") | np.not_equal(v["number_recipe"], "delayed")
         ),
-        lambda _row: "makes operands of `number_recipe` delayed again, which has other scales then",
+        lambda _row: "makes operands of `number_recipe` delayed twice, with different scales",
         lambda _row: "leave out layernorm and moe_act",
     ),
     Rule(

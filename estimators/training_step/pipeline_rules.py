@@ -114,7 +114,7 @@ PIPELINE_RULES = (
         hints.chunks_of_stages,
     ),
     Rule(
-        "a text places the layers of the model",
+        "a pipeline layout places all layers",
         "pipeline_layout",
         _PLACED_BY,
         lambda v: _fits(v) | np.logical_not(_by_text(v)),
@@ -143,7 +143,7 @@ PIPELINE_RULES = (
         ),
     ),
     Rule(
-        "other schedules have chunks of their own",
+        "only 1f1b interleaves chunks",
         "virtual_pipeline",
         ("virtual_pipeline", "schedule"),
         lambda v: np.equal(v["virtual_pipeline"], 1) | np.equal(v["schedule"], "1f1b"),
@@ -165,7 +165,7 @@ PIPELINE_RULES = (
         lambda row: f"use `pipeline_parallel` {max(int(row['num_layers']) // 2, 1)} at most",
     ),
     Rule(
-        "both ends of a dual pipe are alike",
+        "a dual pipe has an even number of stages",
         "schedule",
         ("schedule", "pipeline_parallel"),
         lambda v: (
@@ -179,7 +179,7 @@ PIPELINE_RULES = (
 
 FILLING_RULES = (
     Rule(
-        "a dual pipe is full",
+        "a dual pipe has enough microbatches",
         "schedule",
         ("schedule", "pipeline_parallel", *_BATCH),
         lambda v: (
@@ -226,7 +226,7 @@ FILLING_RULES = (
         lambda row: f"use at most {_microbatches(row) + 1}",
     ),
     Rule(
-        "the last stage in use has the loss",
+        "the last used stage has the loss",
         "pipeline_parallel",
         (
             *("pipeline_parallel", "data_parallel", "balances_stages", "num_layers"),

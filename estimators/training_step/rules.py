@@ -76,7 +76,7 @@ PROBLEM_RULES = (
         lambda row: f"use {_recipes_of(row)}",
     ),
     Rule(
-        "layers in 16 bits are layers",
+        "no more layers in 16 bits than layers",
         "num_bf16_layers_end",
         ("num_bf16_layers_start", "num_bf16_layers_end", "num_layers"),
         lambda v: v["num_bf16_layers_start"] + v["num_bf16_layers_end"] <= v["num_layers"],
@@ -87,7 +87,7 @@ PROBLEM_RULES = (
         lambda row: f"use at most {max(row['num_layers'] - row['num_bf16_layers_start'], 0)}",
     ),
     Rule(
-        "scales of the past hold for all layers",
+        "scales of past steps hold for all layers",
         "num_bf16_layers_start",
         ("num_bf16_layers_start", "num_bf16_layers_end", "number_recipe"),
         lambda v: (
@@ -126,8 +126,8 @@ PROBLEM_RULES = (
         name="key heads divide heads",
         hint=hints.divisor_of("num_kv_heads", "num_heads"),
     ),
-    at_most("a token has at most all experts", "experts_per_token", "num_experts"),
-    at_most("dense layers are layers", "num_dense_layers", "num_layers"),
+    at_most("no more experts a token than experts", "experts_per_token", "num_experts"),
+    at_most("no more dense layers than layers", "num_dense_layers", "num_layers"),
     *SHAPE_RULES,
 )
 
@@ -167,7 +167,7 @@ LAYER_RULES = (
         hints.divisor_of("tensor_parallel", "shared_ffn_hidden_size"),
     ),
     Rule(
-        "experts are split over their tensors",
+        "the tensor degree of experts divides their width",
         "expert_tensor_parallel",
         ("expert_tensor_parallel", "expert_ffn_hidden_size", "num_experts"),
         # without experts there is a width of 1 to split

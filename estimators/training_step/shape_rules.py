@@ -17,7 +17,7 @@ def _has_plain_heads(values: Values) -> np.ndarray:
 
 SHAPE_RULES = (
     Rule(
-        "heads of two widths have latents",
+        "only latent attention has heads of two widths",
         "kv_lora_rank",
         (
             *("kv_lora_rank", "q_lora_rank", "head_size", "qk_head_size", "qk_rotary_size"),
@@ -32,7 +32,7 @@ SHAPE_RULES = (
         lambda _row: "give `kv_lora_rank`, or leave them out",
     ),
     Rule(
-        "periods of a mixture have one layer with experts",
+        "each period of a mixture has one layer with experts",
         "num_dense_layers",
         ("num_dense_layers", "moe_period", "num_layers", "num_experts"),
         lambda v: (
@@ -50,9 +50,9 @@ SHAPE_RULES = (
         lambda row: f"use {row['num_layers'] - row['num_layers'] // max(row['moe_period'], 1)}",
     ),
     divides("route_groups", "num_experts"),
-    at_most("kept groups are groups", "route_groups_kept", "route_groups"),
+    at_most("no more kept groups than groups", "route_groups_kept", "route_groups"),
     Rule(
-        "a period of windows has a window",
+        "a window period needs a window",
         "window_period",
         ("window_period", "attention_window"),
         lambda v: np.equal(v["window_period"], 0) | np.greater(v["attention_window"], 0),

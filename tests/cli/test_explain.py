@@ -156,6 +156,6 @@ def test_a_batch_that_nobody_gave_is_said_to_be_a_default(warehouse: Command) ->
     named = ("model=llama3_8B", "accelerator=H100 SXM 80GB", "num_gpus=8")
     code, _, err = warehouse("explain", *named)
     assert code == 0
-    assert "is a default" in err
+    assert "is the default" in err
     assert "global_batch_size=N" in err
-    assert "is a default" not in warehouse("explain", *named, "global_batch_size=64")[2]
+    assert "is the default" not in warehouse("explain", *named, "global_batch_size=64")[2]

@@ -308,4 +308,4 @@ def test_best_without_a_layout_that_fits_says_so(
     assert warehouse("sweep", tiny, "--db", database)[0] == 0
     code, out, err = warehouse("operations", "--best", "--db", database)
     assert (code, out) == (3, "")
-    assert "no layout fits in memory" in err
+    assert "has a layout that fits in memory" in err

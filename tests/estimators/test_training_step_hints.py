@@ -38,11 +38,15 @@ def test_the_nearest_are_one_to_either_side() -> None:
     [
         ("key heads divide heads", {"num_kv_heads": 5, "num_heads": 64}, "use 4 or 8"),
         (
-            "a token has at most all experts",
+            "no more experts a token than experts",
             {"experts_per_token": 9, "num_experts": 8},
             "use at most 8",
         ),
-        ("dense layers are layers", {"num_dense_layers": 9, "num_layers": 8}, "use at most 8"),
+        (
+            "no more dense layers than layers",
+            {"num_dense_layers": 9, "num_layers": 8},
+            "use at most 8",
+        ),
         (
             "shared experts are split over tensors",
             {"tensor_parallel": 16, "shared_ffn_hidden_size": 1400, "num_experts": 8},
@@ -134,7 +138,7 @@ def test_the_nearest_are_one_to_either_side() -> None:
             "use `expert_tensor_parallel` 6 or 12",
         ),
         (
-            "experts are split over their tensors",
+            "the tensor degree of experts divides their width",
             {"expert_tensor_parallel": 2, "expert_ffn_hidden_size": 512, "num_experts": 1},
             "use 1",
         ),

@@ -52,13 +52,13 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         '"none" does not make `precision` fp8',
     ),
     (
-        "layers in 16 bits are layers",
+        "no more layers in 16 bits than layers",
         {"num_bf16_layers_start": 3, "num_bf16_layers_end": 2},
         "num_bf16_layers_end",
         "2 and `num_bf16_layers_start` 3 are more than `num_layers` 4",
     ),
     (
-        "scales of the past hold for all layers",
+        "scales of past steps hold for all layers",
         {"precision": "fp8", "number_recipe": "delayed", "num_bf16_layers_start": 1},
         "num_bf16_layers_start",
         "1 and layers at the end in 16 bits are not possible with delayed scales",
@@ -76,28 +76,28 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         '"mlp+ffn" has no part ffn',
     ),
     (
-        "latents are recomputed where they are",
+        "only latent attention recomputes latents",
         {"recompute_modules": "mla_up_proj"},
         "recompute_modules",
         '"mla_up_proj" recomputes latents, of which the model has none',
     ),
     (
-        "experts are recomputed where they are",
+        "only mixtures recompute experts",
         {"recompute_modules": "mlp+moe"},
         "recompute_modules",
         '"mlp+moe" recomputes experts, of which the model has none',
     ),
     (
-        "shared experts are recomputed where they are",
+        "only models with shared experts recompute them",
         {"recompute_modules": "shared_experts"},
         "recompute_modules",
         '"shared_experts" recomputes shared experts, of which the model has none',
     ),
     (
-        "scales of the past are found once",
+        "scales of past steps are read once a step",
         {"recompute_modules": "layernorm", "precision": "fp8", "number_recipe": "delayed"},
         "recompute_modules",
-        '"layernorm" makes operands of `number_recipe` delayed again, which has other scales then',
+        '"layernorm" makes operands of `number_recipe` delayed twice, with different scales',
     ),
     (
         "an exchange beside another microbatch is not repeated",
@@ -118,7 +118,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "True hides exchanges of `dispatcher` alltoall and flex, not of allgather",
     ),
     (
-        "an exchange behind a microbatch has at most one further token",
+        "an exchange behind a microbatch allows one further token",
         {**MIXED, "overlaps_expert_comm": True, "num_mtp_layers": 2},
         "overlaps_expert_comm",
         "True needs `num_mtp_layers` 1 at most, not 2",
@@ -160,26 +160,26 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "3 does not divide `num_heads` 8",
     ),
     (
-        "a token has at most all experts",
+        "no more experts a token than experts",
         {"num_experts": 4, "experts_per_token": 5},
         "experts_per_token",
         "5 is more than `num_experts` 4",
     ),
     (
-        "dense layers are layers",
+        "no more dense layers than layers",
         {"num_dense_layers": 5},
         "num_dense_layers",
         "5 is more than `num_layers` 4",
     ),
     (
-        "heads of two widths have latents",
+        "only latent attention has heads of two widths",
         {"qk_rotary_size": 64},
         "kv_lora_rank",
         "0 has no latent, and `q_lora_rank` 0, `qk_head_size` 64, `qk_rotary_size` 64 or "
         "`v_head_size` 64 is that of latent attention",
     ),
     (
-        "periods of a mixture have one layer with experts",
+        "each period of a mixture has one layer with experts",
         {"num_experts": 4, "moe_period": 2, "num_dense_layers": 1},
         "num_dense_layers",
         "1 is not what `moe_period` 2 leaves of `num_layers` 4",
@@ -191,13 +191,13 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "3 does not divide `num_experts` 4",
     ),
     (
-        "kept groups are groups",
+        "no more kept groups than groups",
         {"num_experts": 4, "route_groups": 2, "route_groups_kept": 3},
         "route_groups_kept",
         "3 is more than `route_groups` 2",
     ),
     (
-        "a period of windows has a window",
+        "a window period needs a window",
         {"window_period": 2},
         "window_period",
         "2 needs `attention_window`, which is 0",
@@ -240,14 +240,14 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "4 does not divide `shared_ffn_hidden_size` 102",
     ),
     (
-        "experts are split over their tensors",
+        "the tensor degree of experts divides their width",
         {"num_experts": 4, "expert_ffn_hidden_size": 102, "tensor_parallel": 4}
         | {"uses_sequence_parallel": True, "expert_tensor_parallel": 4},
         "expert_tensor_parallel",
         "4 does not divide `expert_ffn_hidden_size` 102",
     ),
     (
-        "experts are split over their tensors",
+        "the tensor degree of experts divides their width",
         {"tensor_parallel": 4, "expert_tensor_parallel": 4},
         "expert_tensor_parallel",
         "4 splits experts, and the model has none",
@@ -301,7 +301,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "4 does not split `num_layers` 4 into even chunks on 2 stages",
     ),
     (
-        "a text places the layers of the model",
+        "a pipeline layout places all layers",
         {"pipeline_layout": "Ett|t|tt|L", "pipeline_parallel": 3},
         "pipeline_layout",
         '"Ett|t|tt|L" has 4 stages, which 3 ranks do not divide',
@@ -326,7 +326,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "1 does not split 5 layers, embedding and loss among them, over 2 stages",
     ),
     (
-        "other schedules have chunks of their own",
+        "only 1f1b interleaves chunks",
         {"schedule": "zb_h1", "pipeline_parallel": 2, "virtual_pipeline": 2},
         "virtual_pipeline",
         "2 interleaves chunks, which `schedule` zb_h1 does not",
@@ -338,13 +338,13 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         '"zbv" needs two layers a stage; `num_layers` is 4, `pipeline_parallel` 3',
     ),
     (
-        "both ends of a dual pipe are alike",
+        "a dual pipe has an even number of stages",
         {"schedule": "dualpipe", "pipeline_parallel": 3, "num_microbatches": 6},
         "schedule",
         '"dualpipe" needs an even `pipeline_parallel`, not 3',
     ),
     (
-        "a dual pipe is full",
+        "a dual pipe has enough microbatches",
         {"schedule": "dualpipe", "pipeline_parallel": 2, "num_microbatches": 5},
         "schedule",
         '"dualpipe" needs an even number of microbatches, twice `pipeline_parallel` or more; '
@@ -371,7 +371,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     (
         # the output layer has as many products as 98,304 / (4 x 512 + 3 x 2,048) = 12 layers: one
         # stage of four takes all layers and the output layer, one the cast, one the loss
-        "the last stage in use has the loss",
+        "the last used stage has the loss",
         {
             "balances_stages": True,
             "vocab_size": 98_304,

@@ -73,7 +73,7 @@ class RunQuery:
     tokens
         Tokens of every run; None: each run's own.
     goodput
-        Share of the time that makes progress; None: a budgeted run's own, of others 1.
+        Share of the time that makes progress; None: 1, or that of a budgeted run.
     overrides
         Arguments of the macro, such as `given_price` and `given_pue`: each set gives its own rows.
     seq_len

@@ -144,7 +144,7 @@ def best_configurations(
     )
     if not best:
         raise InputError(
-            "no layout fits in memory in any problem that the filters leave",
+            "no problem that passes the filters has a layout that fits in memory",
             "`warehouse operations` with the options of one layout shows one that does not fit",
         )
     problems = {row["problem_id"]: row for row in rows_as_dicts(connection, "from problem")}

@@ -130,7 +130,8 @@ def energy(
     all_powers: Annotated[
         bool,
         typer.Option(
-            "--all-powers", help="Also at full load, and of the accelerator alone, measured."
+            "--all-powers",
+            help="Also show power at full load, of the accelerator alone, and as measured.",
         ),
     ] = False,
     top: Top = None,

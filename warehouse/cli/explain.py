@@ -121,8 +121,8 @@ def _default_batch(found: Explanation, pairs: Sequence[str]) -> str:
     if batch is None or given & {"global_batch_size", "num_microbatches"}:
         return ""
     return (
-        f"global_batch_size {batch} is a default, one microbatch a replica; "
-        "`why` and `plan` take their own by rule: global_batch_size=N gives one"
+        f"global_batch_size {batch} is the default, one microbatch a replica; "
+        "`why` and `plan` have another default; global_batch_size=N sets it"
     )
 
 

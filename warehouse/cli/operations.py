@@ -107,7 +107,9 @@ class SourceOptions:
     ] = None
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="The same; may be repeated."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="The same as the argument; may be repeated."
+        ),
     ] = None
     config: Annotated[
         Path | None,

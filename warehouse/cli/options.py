@@ -170,7 +170,7 @@ EstimatorName = Annotated[
     text_option(
         "--estimator",
         "NAME",
-        "The estimator whose results are taken.",
+        "Use this estimator.",
         complete=completion.estimators,
     ),
 ]
@@ -208,7 +208,7 @@ Framework = Annotated[
     text_option(
         "--framework",
         "NAME",
-        "The program whose choices are taken, of table framework.",
+        "The program whose choices are assumed: a row of table framework.",
         complete=completion.of_tables("framework"),
     ),
 ]
@@ -242,7 +242,7 @@ Goodput = Annotated[
         "--goodput",
         "SHARE|NAME",
         "Share of the time that makes progress, or a run of table goodput.",
-        show_default="a budgeted run's own, of others 1",
+        show_default="1, or that of a budgeted run",
         complete=completion.of_tables("goodput"),
     ),
 ]
@@ -250,7 +250,7 @@ Prices = Annotated[
     list[float] | None,
     number_option(
         "--price",
-        "Price of an hour of one GPU, instead of published ones; repeat it for a row each.",
+        "Price of an hour of one GPU, instead of published ones; repeat it for several prices.",
         metavar="USD",
         above=0,
     ),
@@ -280,7 +280,7 @@ Carbon = Annotated[
         "--carbon",
         "KG|NAME",
         "kg CO2e of a kWh, or a country, a state or another grid of table grid_carbon; repeat it "
-        "for a row each.",
+        "for several grids.",
         show_default="the grids of published runs",
     ),
 ]
@@ -289,10 +289,10 @@ Carbon = Annotated[
 
 Top = Annotated[int | None, whole_option("--top", "Rows to show at most.")]
 Best = Annotated[
-    bool, typer.Option("--best", help="Take the fastest stored layout that the filters leave.")
+    bool, typer.Option("--best", help="Take the fastest stored layout that passes the filters.")
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be evaluated; write nothing.")
+    bool, typer.Option("--dry-run", help="Show what would be evaluated; write nothing.")
 ]
 Yes = Annotated[
     bool,

@@ -83,17 +83,17 @@ class LimitOptions:
     budget_usd: Annotated[
         float | None,
         number_option(
-            "--budget-usd", "Instead of a GPU count: dollars at most.", metavar="USD", above=0
+            "--budget-usd", "Limit in dollars, instead of a GPU count.", metavar="USD", above=0
         ),
     ] = None
     days: Annotated[
         float | None,
-        number_option("--days", "Instead of a GPU count: days at most.", metavar="DAYS", above=0),
+        number_option("--days", "Limit in days, instead of a GPU count.", metavar="DAYS", above=0),
     ] = None
     max_mw: Annotated[
         float | None,
         number_option(
-            "--max-mw", "Instead of a GPU count: megawatts at most.", metavar="MW", above=0
+            "--max-mw", "Limit in megawatts, instead of a GPU count.", metavar="MW", above=0
         ),
     ] = None
     max_gpus: Annotated[
