@@ -107,7 +107,7 @@ SQL_FILES = {
 }
 
 
-def test_every_sql_file_stands_in_a_layer_and_has_a_name_of_its_own() -> None:
+def test_every_sql_file_is_in_a_layer_and_has_a_unique_name() -> None:
     others = {SQL / "macros.sql", *(SQL / "plots").glob("*.sql")}
     assert {path for path in SQL.rglob("*.sql") if path not in SQL_FILES.values()} == others
     assert {path.stem for path in others} & SQL_FILES.keys() == set()
@@ -213,7 +213,7 @@ def test_the_generator_writes_every_page(tmp_path: Path) -> None:
     assert written == {name: text() for name, text in PAGES.items()}
 
 
-def test_lines_of_the_picture_say_what_reads_and_differ_in_colour_from_those_beside_them() -> None:
+def test_lines_of_the_picture_name_the_reader_and_differ_in_colour_from_their_neighbours() -> None:
     root = ElementTree.fromstring(PAGES["lineage.svg"]())
     svg, page = "{http://www.w3.org/2000/svg}", lineage_page()
     colours = {}

@@ -34,7 +34,7 @@ def on_a_full_disk(program: Program) -> Program:
     return on_a_full_disk
 
 
-def is_told_as_full(done: subprocess.CompletedProcess[str], database: Path) -> bool:
+def is_reported_as_full(done: subprocess.CompletedProcess[str], database: Path) -> bool:
     return (done.returncode, done.stdout) == (5, "") and done.stderr == (
         f"error: {database}: there is no space left for it\n"
         "hint: raise the largest size of a file (`ulimit -f`) and run the same command again: "
@@ -48,7 +48,7 @@ def test_a_disk_that_fills_up_under_a_sweep_exits_5_and_the_sweep_can_be_resumed
     open_for_write(database).close()
     size = database.stat().st_size + 1_000_000
     done = on_a_full_disk(size, "sweep", "gpt3_1T_1d", "--db", database)
-    assert is_told_as_full(done, database), done.stderr
+    assert is_reported_as_full(done, database), done.stderr
     assert warehouse("sweep", "gpt3_1T_1d", "--db", database)[0] == 0
 
 
@@ -59,7 +59,7 @@ def test_a_full_disk_exits_5_and_loses_nothing(
     query = ("sql", "select count(*), sum(step_seconds) from roofline", "--db", swept)
     before = warehouse(*query)
     done = on_a_full_disk(8192, *command, "--db", swept)
-    assert is_told_as_full(done, swept), done.stderr
+    assert is_reported_as_full(done, swept), done.stderr
     assert warehouse(*query) == before
 
 

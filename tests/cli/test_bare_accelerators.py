@@ -93,7 +93,7 @@ def test_to_roofline_a_bare_name_is_the_system_of_its_source(warehouse: Command)
     assert (shown["accelerator"], shown["hbm_bytes_per_second"]) == ("A100", 1555e9)
 
 
-def test_a_system_of_ones_own_stays_ones_own_whatever_its_name_is_like(
+def test_an_own_system_stays_own_even_if_its_name_resembles_another(
     warehouse: Command, database: Path, tmp_path: Path
 ) -> None:
     study = tmp_path / "own.toml"

@@ -185,13 +185,15 @@ def own_fit(
     return command, out
 
 
-def test_a_file_of_ones_own_is_a_reference(own_fit: tuple[tuple[object, ...], str]) -> None:
+def test_an_own_file_is_a_reference(own_fit: tuple[tuple[object, ...], str]) -> None:
     found = json.loads(own_fit[1])
     assert [row["published_row"] for row in found["rows"]] == ["row 1", "row 2", "row 3"]
     assert found["rows"][1]["published_step_seconds"] == 1.1
 
 
-def test_nobody_published_the_rows_of_a_file(own_fit: tuple[tuple[object, ...], str]) -> None:
+def test_the_rows_of_a_file_do_not_count_as_published(
+    own_fit: tuple[tuple[object, ...], str],
+) -> None:
     _, out, _ = call(*own_fit[0])
     assert "published row" not in out
     assert ("measured", "row", "measured", "step", "s") in {

@@ -150,7 +150,7 @@ def test_a_share_ends_at_one_in_its_value_and_in_its_range(
     assert "pair_ring_share" in {one["name"] for one in json.loads(out)["constants"]}
 
 
-def test_messages_of_one_size_are_predicted_though_parts_cannot_be_told_apart(
+def test_messages_of_one_size_are_predicted_though_parts_cannot_be_distinguished(
     warehouse: Command, tmp_path: Path
 ) -> None:
     rows = [f"allgather,8,{2**26},{1.5 * gather(8, 2**26)!r}"] * 5

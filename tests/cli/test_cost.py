@@ -265,7 +265,7 @@ def test_each_price_and_each_carbon_is_a_row(ask: Any) -> None:
     assert rows[1]["kg_co2e_per_kwh"] == 0.2
 
 
-def test_the_kind_and_the_year_of_each_grid_are_said(ask: Any) -> None:
+def test_the_kind_and_the_year_of_each_grid_are_printed(ask: Any) -> None:
     asked = ("energy", "--model", "70B parameters", "--accelerator", "H100 SXM 80GB")
     err = ask(*asked, "--carbon", "france", "--carbon", "texas")[2]
     assert (
@@ -279,7 +279,7 @@ def test_the_kind_and_the_year_of_each_grid_are_said(ask: Any) -> None:
     assert "carbon of grids" not in ask(*asked, "--carbon", 0.2)[2]
 
 
-def test_the_strategy_is_said_only_where_an_estimator_has_several(ask: Any) -> None:
+def test_the_strategy_is_named_only_if_an_estimator_has_several(ask: Any) -> None:
     asked = ("cost", "--estimator", "roofline", "--tokens", "1T")
     assert all(row["best_layout"].startswith("tensor_1d dp") for row in ask(*asked)[1])
     out = ask(*asked, "--wide", json_rows=False)[1]
@@ -298,7 +298,7 @@ def test_without_a_grid_those_of_published_runs_are_shown(ask: Any) -> None:
     ]
 
 
-def test_the_vendors_of_each_basis_are_said(ask: Any) -> None:
+def test_the_vendors_of_each_basis_are_listed(ask: Any) -> None:
     asked = ("--model", "70B parameters", "--accelerator", "H100 SXM 80GB")
     _, rows, err = ask("cost", *asked)
     vendors = {row["basis"]: row["quote_vendors"] for row in rows}
@@ -364,7 +364,7 @@ def test_a_table_is_in_units_of_people(ask: Any) -> None:
         ("energy --num-gpus 7", 3, "no run passes all filters together"),
     ],
 )
-def test_faults_are_told_and_nothing_is_written(
+def test_faults_are_reported_and_nothing_is_written(
     ask: Any, database: Path, arguments: str, code: int, words: str
 ) -> None:
     before = database.read_bytes()
@@ -393,7 +393,7 @@ def stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 @pytest.mark.long
-def test_a_system_that_nobody_sells_has_no_price(stored: Any) -> None:
+def test_a_system_that_is_not_sold_has_no_price(stored: Any) -> None:
     tenfold = STEPS.replace("[512, 1024]", "512")
     tenfold += "[system]\nmatrix_flops_per_second = [312e12, 3120e12]\n"
     rows, _ = stored("cost --tokens 1e12", tenfold)
@@ -411,7 +411,7 @@ def test_a_system_that_nobody_sells_has_no_price(stored: Any) -> None:
 
 
 @pytest.mark.long
-def test_models_of_one_size_are_told_apart(stored: Any) -> None:
+def test_models_of_one_size_are_distinguished(stored: Any) -> None:
     sparse = BUDGET.replace("70e9", "671e9\nactive_parameters = [37e9, 671e9]")
     rows, _ = stored("cost --price 2 --tokens 1e12 --accelerator H100", sparse)
     hours = {row["model"]: row["lowest_gpu_hours"] for row in rows}
@@ -421,7 +421,7 @@ def test_models_of_one_size_are_told_apart(stored: Any) -> None:
     assert ratio == pytest.approx(671 / 37, rel=0.02)
 
 
-def test_experts_and_widths_are_told_apart(stored: Any) -> None:
+def test_experts_and_widths_are_distinguished(stored: Any) -> None:
     mixed = FLOW.replace("hidden_size = 4096", "hidden_size = 4096\nnum_experts = [1, 4]")
     mixed = mixed.replace("num_layers = 12", "num_layers = 12\nffn_ratio = [4, 8]")
     rows, _ = stored("cost --price 2", mixed)
@@ -431,7 +431,7 @@ def test_experts_and_widths_are_told_apart(stored: Any) -> None:
     }
 
 
-def test_a_named_model_of_another_shape_says_so(stored: Any) -> None:
+def test_a_named_model_of_another_shape_is_marked(stored: Any) -> None:
     deeper = STEPS.replace('"gpt3_1T"', '"gpt3_1T"\nnum_layers = [64, 128]')
     rows, _ = stored("cost --price 2 --tokens 1e12", deeper)
     assert {row["model"] for row in rows} == {"gpt3_1T", "gpt3_1T with num_layers 64"}
@@ -448,7 +448,7 @@ def test_each_estimator_is_asked_for_its_default_variant(stored: Any) -> None:
     assert "lower bounds: all hours, dollars and energies of dataflow" in err
 
 
-def test_lower_bounds_are_told_from_times_at_a_rate_that_was_given(stored: Any) -> None:
+def test_lower_bounds_are_distinguished_from_times_at_a_given_rate(stored: Any) -> None:
     both = (
         'name = "both"\nestimator = "megatron_flops"\n[space]\nmodel = "megatron_1T"\n'
         'accelerator = "A100 SXM 80GB"\nnum_gpus = 3072\nglobal_batch_size = 3072\n'
@@ -528,7 +528,7 @@ def test_runs_are_filtered_by_the_length_of_their_sequences(ask: Any) -> None:
     assert "stored: 2048" in err
 
 
-def test_owned_prices_of_servers_and_boards_are_told_apart(
+def test_owned_prices_of_servers_and_boards_are_distinguished(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     purchases = {"H100 SXM 80GB": "board", "A100 SXM 80GB": "server"}

@@ -126,7 +126,7 @@ def test_a_terminal_keeps_errors_and_high_ends_before_numbers_of_rows(
     assert shown(34, *measured) >= {"measured_step_seconds", "time_relative_error"}
 
 
-def test_a_terminal_tells_apart_rows_whose_figures_alone_are_important(
+def test_a_terminal_distinguishes_rows_if_only_figures_are_important(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")

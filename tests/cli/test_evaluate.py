@@ -53,7 +53,7 @@ def test_published_figures_of_the_source_are_met_in_every_column(evaluate: Comma
                 assert found[name].equals(expected[name]), name
 
 
-def test_stdout_stays_empty_and_stderr_tells_what_was_done(evaluate: Command) -> None:
+def test_stdout_stays_empty_and_stderr_has_the_messages(evaluate: Command) -> None:
     code, out, err = evaluate("roofline", CONFIGS, "--out", "out.csv")
     assert (code, out) == (0, "")
     assert err.startswith("out.csv: 10 rows evaluated in ")
@@ -118,7 +118,7 @@ def faulty() -> None:
     pl.DataFrame(rows).write_csv("faulty.csv")
 
 
-def test_refused_rows_are_told_with_row_column_value_and_hint_and_nothing_is_written(
+def test_refused_rows_are_reported_with_row_column_value_and_hint_and_nothing_is_written(
     evaluate: Command,
 ) -> None:
     faulty()
@@ -143,7 +143,7 @@ def test_valid_rows_are_kept_on_demand(evaluate: Command) -> None:
     ]
 
 
-def test_a_misspelt_column_is_told(evaluate: Command) -> None:
+def test_a_misspelt_column_is_reported(evaluate: Command) -> None:
     text = CONFIGS.read_text().replace("microbatch_size", "micro_batch_size")
     Path("in.csv").write_text(text)
     code, _, err = evaluate("roofline", "in.csv", "--out", "out.csv")
@@ -151,7 +151,7 @@ def test_a_misspelt_column_is_told(evaluate: Command) -> None:
     assert "warning: in.csv: column `micro_batch_size` is not read" in err
 
 
-def test_a_column_spelt_as_in_the_source_is_told_with_its_name_here(evaluate: Command) -> None:
+def test_a_column_spelt_as_in_the_source_is_reported_with_its_name_here(evaluate: Command) -> None:
     Path("in.csv").write_text(
         "num_layers,hidden_size,dataset_tokens,p_pipe,note\n12,4096,1e12,2,kept\n"
     )
@@ -261,7 +261,7 @@ def test_stored_rows_evaluated_again_give_the_same_figures(
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["roofline", "dataflow", "run_optimizer", "pipeline"])
-def test_rows_of_another_view_are_told_where_to_come_from(
+def test_the_refusal_of_rows_of_another_view_names_the_right_view(
     evaluate: Command, capsys: pytest.CaptureFixture[str], name: str, stored: Path
 ) -> None:
     assert run(["sql", "from configuration", "--format", "csv", "--db", str(stored)]) == 0
@@ -344,7 +344,7 @@ def test_the_database_is_not_touched_without_into_db(evaluate: Command) -> None:
     assert evaluate("roofline", CONFIGS, "--out", "out.csv", "--db", "w.duckdb")[0] == 0
 
 
-def test_an_unusable_database_is_told_before_anything_is_written(evaluate: Command) -> None:
+def test_an_unusable_database_is_reported_before_anything_is_written(evaluate: Command) -> None:
     Path("w.duckdb").write_text("no database")
     code, _, err = evaluate(
         "roofline", CONFIGS, "--out", "out.csv", "--into-db", "--db", "w.duckdb"

@@ -144,7 +144,7 @@ def test_the_fastest_stored_layout_is_explained(warehouse: Command, tmp_path: Pa
     assert "no stored configuration" in err
 
 
-def test_what_is_wrong_is_refused(warehouse: Command) -> None:
+def test_faults_are_refused(warehouse: Command) -> None:
     code, out, err = warehouse("explain", *CONFIGURATION, "tensor_parallel=7")
     assert (code, out) == (3, "")
     assert "given twice" in err
@@ -152,7 +152,7 @@ def test_what_is_wrong_is_refused(warehouse: Command) -> None:
     assert (code, out) == (3, "")
 
 
-def test_a_batch_that_nobody_gave_is_said_to_be_a_default(warehouse: Command) -> None:
+def test_a_default_batch_is_marked_as_default(warehouse: Command) -> None:
     named = ("model=llama3_8B", "accelerator=H100 SXM 80GB", "num_gpus=8")
     code, _, err = warehouse("explain", *named)
     assert code == 0

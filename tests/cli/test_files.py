@@ -230,7 +230,7 @@ def test_a_full_disk_leaves_the_database_and_says_how_to_go_on(
     assert rows_of(grown) == rows
 
 
-def test_what_a_killed_compact_left_is_in_nobodys_way(
+def test_files_of_a_killed_compact_disturb_nobody(
     grown: Path, warehouse: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = grown.read_bytes()

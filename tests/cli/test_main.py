@@ -180,7 +180,7 @@ def test_a_reader_that_goes_away_is_no_error(quickstart: Quickstart) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("rows", [1, 300_000])
-def test_a_full_disk_under_stdout_is_told(
+def test_a_full_disk_under_stdout_is_reported(
     program: Program, quickstart: Quickstart, rows: int
 ) -> None:
     query = f"from range({rows})"

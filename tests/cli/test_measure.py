@@ -92,7 +92,7 @@ def stored(path: Path, query: str) -> list[Any]:
         return connection.execute(query).fetchall()
 
 
-def test_runs_stand_beside_the_estimate_of_exactly_their_layout(
+def test_runs_are_compared_with_the_estimate_of_exactly_their_layout(
     ours: tuple[Path, str, str], warehouse: Command
 ) -> None:
     found = compared(ours[0], "ours")
@@ -272,7 +272,7 @@ def test_a_faulty_row_refuses_the_whole_file(
     assert measure.database.read_bytes() == empty_warehouse.read_bytes()
 
 
-def test_all_faults_are_told_with_their_hints(
+def test_all_faults_are_reported_with_their_hints(
     warehouse: Command, measure: Measure, runs: Callable[..., Path]
 ) -> None:
     rows = "a,gpt3_1.3B,H100,8,3,64,1,\nb,gpt3_1.3B,H100,8,2,64,nan,\n"
@@ -315,7 +315,7 @@ def test_a_missing_file_and_a_taken_name_are_refused(
 
 
 @pytest.mark.long
-def test_a_database_that_another_process_writes_to_is_told(
+def test_a_database_that_another_process_writes_to_is_reported(
     measure: Measure, runs: Callable[..., Path], program: Program
 ) -> None:
     holder = subprocess.Popen(

@@ -117,7 +117,7 @@ def test_a_killed_measure_leaves_all_or_nothing(
 
 
 @pytest.mark.parametrize("size", [0, 65536])
-def test_a_disk_that_is_full_before_the_commit_stores_nothing_and_says_so(
+def test_a_disk_that_is_full_before_the_commit_stores_nothing_with_a_message(
     before: dict[str, list[Any]],
     program: Program,
     warehouse: Command,

@@ -117,7 +117,7 @@ def test_rows_at_the_edge_of_what_is_possible_are_taken(measured: Command) -> No
 
 
 @pytest.mark.long
-def test_a_step_in_eight_bits_is_held_against_the_peak_of_eight_bits(measured: Command) -> None:
+def test_a_step_in_eight_bits_is_compared_with_the_peak_of_eight_bits(measured: Command) -> None:
     head, row = HEAD.strip() + ",precision\n", "b,gpt3_1.3B,H100,8,64,{},,fp8\n"
     assert measured(head + row.format(LEAST * 0.501))[0] == 0
     code, _, err = measured(head + row.format(LEAST * 0.499), "--name", "other")
@@ -149,7 +149,7 @@ def test_a_column_that_is_near_one_that_is_read_refuses_the_file(
 
 
 @pytest.mark.long
-def test_other_columns_are_told_and_not_read(measured: Command) -> None:
+def test_other_columns_are_reported_and_not_read(measured: Command) -> None:
     # `notes` cannot be `note` misspelt where that is there too
     text = f"{HEAD.strip()},cluster,mfu,note,notes\n{RUN.strip()},west,0.4,x,y\n"
     code, _, err = measured(text)
@@ -185,7 +185,7 @@ def test_a_run_on_any_accelerator_counts_in_the_accuracy(
 
 
 @pytest.mark.long
-def test_of_every_run_that_does_not_count_it_is_said_why(
+def test_every_run_that_does_not_count_has_a_reason(
     measured: Command, warehouse: Command, database: Path
 ) -> None:
     head = (

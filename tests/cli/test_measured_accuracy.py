@@ -99,7 +99,7 @@ def test_its_rate_is_the_flops_of_equation_3_over_the_measured_time(
         assert line["published_flops_per_second_per_gpu"] == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_accuracy_over_all_of_them_is_beside_what_baselines_reach(
+def test_the_accuracy_over_all_rows_comes_with_that_of_baselines(
     ask: Document, measured: dict[str, float]
 ) -> None:
     (line,) = ask("sql", "from estimator_accuracy where reference = 'ours'")
@@ -125,7 +125,7 @@ def test_the_accuracy_over_all_of_them_is_beside_what_baselines_reach(
     assert line["line_mean_absolute_relative_error"] is None
 
 
-def test_a_measured_mixture_of_experts_is_not_held_against_dense_flops(
+def test_a_measured_mixture_of_experts_is_not_compared_with_dense_flops(
     empty_warehouse: Path, tmp_path: Path
 ) -> None:
     # equation 3 counts dense layers: such a run is in measurement_comparison alone

@@ -85,7 +85,7 @@ def test_figures_are_those_of_evaluate(
         assert sum(row[name] for row in rows) == pytest.approx(float(whole[name]), rel=1e-12)
 
 
-def test_the_table_tells_the_bottleneck_and_what_it_waits_for(warehouse: Command) -> None:
+def test_the_table_shows_the_bottleneck_and_its_resource(warehouse: Command) -> None:
     code, out, err = warehouse("operations", *ONE)
     heading, _, first, *_ = out.splitlines()
     assert code == 0
@@ -208,7 +208,7 @@ def test_a_problem_with_operations_alone_has_no_rank(
 
 
 @pytest.mark.long
-def test_points_of_a_hardware_sweep_are_told_apart(
+def test_points_of_a_hardware_sweep_are_distinguished(
     warehouse: Command, database: Path, tiny: Path
 ) -> None:
     tiny.write_text(

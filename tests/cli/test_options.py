@@ -52,7 +52,7 @@ def test_a_number_is_read_as_people_write_it(text: str, number: float) -> None:
         *("1,00", "1,0000", ",100", "1._5", "15TB", "٣", "1e1_0", "9" * 500),
     ],
 )
-def test_what_is_no_number_is_not_read(text: str) -> None:
+def test_texts_that_are_not_numbers_are_not_read(text: str) -> None:
     assert read_number(text) is None
 
 

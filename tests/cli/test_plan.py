@@ -142,7 +142,7 @@ def test_half_and_double_the_gpus_are_planned_as_well(
 
 @pytest.mark.long
 @pytest.mark.usefixtures("same_answers")
-def test_what_is_stored_is_not_swept_again(
+def test_stored_cells_are_not_swept_again(
     planned: tuple[Path, dict[str, Any], str], warehouse: Command
 ) -> None:
     path, first, said = planned

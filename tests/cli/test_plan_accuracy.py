@@ -192,7 +192,7 @@ def test_a_layout_with_room_enough_needs_no_other(
     assert "  safer " not in said
 
 
-def test_the_errors_on_published_memory_of_the_accelerator_are_told(
+def test_the_errors_on_published_memory_of_the_accelerator_are_reported(
     planned: tuple[Path, dict[str, Any]], said: str
 ) -> None:
     found = {line["reference"]: line for line in planned[1]["memory_errors"]}
@@ -280,7 +280,7 @@ def of_measured(warehouse: Command, measured: Path) -> tuple[dict[str, Any], str
     return json.loads(document[1]), report[1]
 
 
-def test_memory_that_was_measured_tells_its_error(
+def test_measured_memory_shows_its_error(
     of_measured: tuple[dict[str, Any], str],
 ) -> None:
     found, report = of_measured
@@ -535,7 +535,7 @@ def test_errors_are_found_once(
     assert [dict(line) for line in first.steps] == planned[1]["errors"]
 
 
-def test_of_the_roofline_every_table_is_told_and_the_partial_ones_are_named(
+def test_for_the_roofline_every_table_is_reported_and_partial_ones_are_named(
     warehouse: Command, database: Path
 ) -> None:
     assert errors_of(database, "roofline").steps == []
@@ -552,7 +552,7 @@ def test_of_the_roofline_every_table_is_told_and_the_partial_ones_are_named(
     assert "`warehouse sweep megatron`" in found.note
 
 
-def test_what_no_published_step_is_like_is_said() -> None:
+def test_properties_without_a_published_step_are_listed() -> None:
     from warehouse.plan.accuracy import unlike_published
 
     def told(model: str, accelerator: str, estimator: str = "training_step", **inputs: Any) -> str:
@@ -620,16 +620,16 @@ def test_the_comparison_names_the_other_kind_and_rank_2(said: str) -> None:
     assert "the best of another kind (degrees, recomputation or ZeRO stage) takes" in said
 
 
-def test_bases_of_other_vendors_are_said(said: str) -> None:
-    from warehouse.ask.terms import whose_prices
+def test_bases_of_other_vendors_are_listed(said: str) -> None:
+    from warehouse.ask.terms import price_vendors
 
     def line(basis: str, year: int | None, vendors: str | None) -> dict[str, Any]:
         return {"basis": basis, "year": year, "quote_vendors": vendors}
 
     same = [line(basis, 2025, "Alpha, Beta") for basis in ("on_demand", "one_year")]
-    assert whose_prices([*same, line("owned", 2025, None), line("given", None, None)]) == ""
-    assert whose_prices([*same, line("one_year", 2024, "Gamma")]) == ""
-    assert whose_prices([*same, line("one_year", 2026, "Gamma")]) == (
+    assert price_vendors([*same, line("owned", 2025, None), line("given", None, None)]) == ""
+    assert price_vendors([*same, line("one_year", 2024, "Gamma")]) == ""
+    assert price_vendors([*same, line("one_year", 2026, "Gamma")]) == (
         "prices come from different vendors or years, so do not compare them: "
         "on_demand of Alpha and Beta (2025), one_year of Gamma (2026)"
     )

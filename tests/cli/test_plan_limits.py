@@ -22,7 +22,7 @@ Planned = tuple[Path, dict[str, Any], str]
 # ---- limits ----
 
 
-def test_in_so_many_days_the_cheapest_count_is_taken(
+def test_a_limit_on_days_takes_the_cheapest_count(
     plan: Callable[..., tuple[Any, str]], planned: Planned
 ) -> None:
     # 8 GPUs take some days; in half the time it takes more than 8 and at most 32
@@ -39,7 +39,7 @@ def test_in_so_many_days_the_cheapest_count_is_taken(
     assert found["gpu_hours"] == min(line["gpu_hours"] for line in kept)
 
 
-def test_for_so_many_dollars_the_fastest_count_is_taken(
+def test_a_budget_takes_the_fastest_count(
     plan: Callable[..., tuple[Any, str]], planned: Planned
 ) -> None:
     base = planned[1]
@@ -54,7 +54,7 @@ def test_for_so_many_dollars_the_fastest_count_is_taken(
     assert all(line["cost_usd"] > budget for line in faster)
 
 
-def test_with_so_many_megawatts_no_more_gpus_are_taken_than_they_feed(
+def test_a_limit_on_megawatts_bounds_the_gpus(
     plan: Callable[..., tuple[Any, str]],
 ) -> None:
     fed = 11.9

@@ -161,7 +161,7 @@ def test_layouts_are_held_to_what_is_named_even_where_all_are_stored(
 
 
 @pytest.mark.long
-def test_a_value_that_no_layout_can_have_is_told_by_its_rule(refusal: Refusal) -> None:
+def test_the_refusal_of_an_impossible_value_names_its_rule(refusal: Refusal) -> None:
     code, error = refusal(*RUN, *PAIRS, "tensor_parallel=3")
     assert code == 3
     assert "`tensor_parallel` 3 does not divide `num_heads` 16" in error
@@ -246,7 +246,7 @@ def test_the_question_has_the_real_shape_of_a_mixture(model: str, words: str) ->
     assert question_lines(run)[0] == words
 
 
-def test_what_takes_the_place_of_a_default_is_told(warehouse: Command, tmp_path: Path) -> None:
+def test_values_in_place_of_defaults_are_reported(warehouse: Command, tmp_path: Path) -> None:
     given = ("precision=fp16", "nvlink_bytes_per_second=900e9", "uses_glu=false")
     options = (*RUN, "--model", "gpt3_1.3B", *given, "uses_sequence_parallel=true")
     code, _, err = warehouse("plan", *options, "--dry-run", "--db", tmp_path / "none.duckdb")
@@ -255,7 +255,9 @@ def test_what_takes_the_place_of_a_default_is_told(warehouse: Command, tmp_path:
     assert "every layout has uses_sequence_parallel true\n" in err
 
 
-def test_what_a_changed_accelerator_keeps_is_said(warehouse: Command, database: Path) -> None:
+def test_kept_attributes_of_a_changed_accelerator_are_listed(
+    warehouse: Command, database: Path
+) -> None:
     asked = ("plan", *RUN, "--model", "gpt3_1.3B", "--dry-run", "--db", database)
     assert "taken over" not in warehouse(*asked)[2]
     given = ("matrix_flops_per_second=1.4e15", "nvlink_bytes_per_second=900e9")
@@ -376,7 +378,7 @@ def test_names_and_attributes_may_be_pairs(mine: tuple[Any, tuple[str, str]]) ->
 
 
 @pytest.mark.long
-def test_the_question_stands_above_the_answer(mine: tuple[Any, tuple[str, str]]) -> None:
+def test_the_question_comes_before_the_answer(mine: tuple[Any, tuple[str, str]]) -> None:
     _, (out, err) = mine
     question, _, answer = out.partition("\n\n")
     assert answer.startswith("The best layout on 4 GPUs")
@@ -411,7 +413,7 @@ def test_the_document_has_the_terms_of_the_question(mine: tuple[Any, tuple[str, 
     assert question["nvlink_size"] == 8
 
 
-def test_what_is_assumed_of_a_model_is_said(warehouse: Command, database: Path) -> None:
+def test_assumed_attributes_of_a_model_are_listed(warehouse: Command, database: Path) -> None:
     asked = ("plan", "--accelerator", "H100", "--tokens", "1T", "--gpus", 64, "--dry-run")
     code, _, err = warehouse(*asked, "--model", "mixtral_8x22B", "--db", database)
     assert code == 0

@@ -19,7 +19,7 @@ from warehouse.plan.answer import _option_of_price
 # ---- what does not fit, and what is not published ----
 
 
-def test_of_gpus_that_do_not_hold_it_the_least_memory_is_told_and_what_would(
+def test_for_too_few_gpus_the_least_memory_and_a_sufficient_count_are_reported(
     refusal: Refusal,
 ) -> None:
     big = ("--model", "llama3_70B", "--accelerator", "H100", "--tokens", 1e9, "--batch", 16)
@@ -159,7 +159,7 @@ def test_unknown_names_and_impossible_tokens_are_refused(
 
 
 @pytest.mark.long
-def test_a_database_that_another_process_writes_to_is_told(
+def test_a_database_that_another_process_writes_to_is_reported(
     planned_database: Path, program: Program
 ) -> None:
     holder = subprocess.Popen(

@@ -60,7 +60,7 @@ def test_the_list_names_every_plot_and_what_fills_it(warehouse: Command) -> None
         (("training_days", "--out", "a.pdf"), "`--out` a.pdf does not say which picture"),
     ],
 )
-def test_wrong_calls_are_told(
+def test_wrong_calls_are_reported(
     warehouse: Command, tmp_path: Path, arguments: tuple[str, ...], told: str
 ) -> None:
     code, out, error = warehouse("plot", *arguments, "--db", tmp_path / "none.duckdb")

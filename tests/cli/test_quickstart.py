@@ -30,7 +30,7 @@ def test_the_small_one_stores_every_one_dimensional_configuration_of_the_paper(
     assert dict(counts) == {"published": 178_776, "corrected": 178_776}
 
 
-def test_it_says_what_it_did_and_how_fast(quickstart: Quickstart) -> None:
+def test_it_prints_the_outcome_and_the_speed(quickstart: Quickstart) -> None:
     assert re.search(r"gpt3_1T_1d: 357,552 rows .* in [\d.]+ s \([\d,]+ rows/s\)", quickstart.err)
     seconds = re.search(r"quickstart took ([\d.]+) s", quickstart.err)
     assert seconds is not None

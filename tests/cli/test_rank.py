@@ -99,7 +99,7 @@ def test_a_strategy_ranks_within_itself(rank: Document) -> None:
     assert [row["rank_in_strategy"] for row in rows] == [1, 2]
 
 
-def test_an_accelerator_may_go_by_its_other_name(rank: Document) -> None:
+def test_an_accelerator_is_found_by_its_other_name(rank: Document) -> None:
     by_alias = rank("--accelerator", "a100-sxm-80gb", "--num-gpus", 32)
     assert by_alias[0] == 0
     assert by_alias[1][0]["accelerator"] == "A100 SXM 80GB"
@@ -159,7 +159,7 @@ def test_an_empty_database_exits_3_and_says_what_to_sweep(
     assert "warehouse sweep gpt3_1T_1d" in err
 
 
-def test_points_of_a_hardware_sweep_are_told_apart_in_order(
+def test_points_of_a_hardware_sweep_are_distinguished_in_order(
     warehouse: Command, database: Path, tiny: Path
 ) -> None:
     tiny.write_text(
@@ -283,7 +283,7 @@ def test_rows_without_the_time_of_a_step_are_not_ranked_and_the_view_that_has_th
 
 
 @pytest.mark.long
-def test_what_a_problem_lacks_is_told_apart_and_a_lower_bound_is_called_one(
+def test_missing_figures_of_a_problem_are_distinguished_and_lower_bounds_are_marked(
     warehouse: Command, database: Path, tmp_path: Path
 ) -> None:
     for name, rate in (("flow", ""), ("rated", "[system]\ncluster_flops_per_second = 1e14\n")):
@@ -362,7 +362,9 @@ def steps(shared: Shared) -> Path:
     return shared("steps_to_rank", make) / "w.duckdb"
 
 
-def test_rows_of_two_lengths_of_sequences_are_told_apart(warehouse: Command, steps: Path) -> None:
+def test_rows_of_two_lengths_of_sequences_are_distinguished(
+    warehouse: Command, steps: Path
+) -> None:
     rows = json.loads(warehouse("rank", "--top", 1, "--json", "--db", steps)[1])
     assert [row["seq_len"] for row in rows] == [1024, 4096]
     out = warehouse("rank", "--db", steps)[1]
@@ -375,7 +377,7 @@ def test_an_export_has_all_that_defines_a_layout(warehouse: Command, steps: Path
     assert {*LAYOUT_COLUMNS, "seq_len", "framework", "precision", "recompute_modules"} <= {*names}
 
 
-def test_schedules_of_equal_layouts_are_told_apart(warehouse: Command, steps: Path) -> None:
+def test_schedules_of_equal_layouts_are_distinguished(warehouse: Command, steps: Path) -> None:
     question = ("rank", "--top", 500, "--json", "--db", steps)
     rows = json.loads(warehouse(*question)[1])
     layouts = [(row["seq_len"], *(row[name] for name in LAYOUT_COLUMNS)) for row in rows]

@@ -88,7 +88,7 @@ def test_the_pipeline_example_of_the_source_prints_as_in_its_readme(
     assert out.startswith(PIPELINE_README + "\n")
 
 
-def test_runs_are_told_in_hours_minutes_or_seconds_as_they_need(
+def test_times_of_runs_are_in_hours_minutes_or_seconds_by_length(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     times = []
@@ -99,7 +99,7 @@ def test_runs_are_told_in_hours_minutes_or_seconds_as_they_need(
     assert times == ["118.8 days", "1.2 days", "1.7 minutes", "1.0 seconds"]
 
 
-def test_corrected_figures_stand_beside_the_published_ones(
+def test_corrected_figures_are_next_to_published_ones(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     both, published = show(capsys, PIPELINE), show(capsys, f"{PIPELINE} --variant published")
@@ -181,7 +181,7 @@ def test_an_own_system_may_be_shown(capsys: pytest.CaptureFixture[str], tmp_path
     assert json.loads(out)["inputs"]["network_bytes_per_second"] == 400e9
 
 
-def test_every_wrong_key_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_wrong_key_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     told = refused(
         capsys, "pipeline", "step_seconds=3", "hiden_size=4", "n_layers=3", "num_layers=3"
     )
@@ -215,6 +215,6 @@ def test_a_pair_without_an_equals_sign_is_wrong_usage(capsys: pytest.CaptureFixt
     assert "is not of the form key=value" in refused(capsys, "pipeline", "num_layers", code=2)
 
 
-def test_nothing_given_names_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_input_the_missing_columns_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     told = refused(capsys, "pipeline")
     assert "`num_layers` is missing" in told

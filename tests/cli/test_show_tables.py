@@ -61,7 +61,7 @@ def test_compute_goes_on_where_the_stored_copy_stops(table: Any) -> None:
     assert [row["Total Steps"] for row in rows[10:]] == ["5000000", "2500000", "1250000", "625000"]
 
 
-def test_what_the_notebook_never_printed_is_told_with_its_erratum(table: Any) -> None:
+def test_tables_that_the_notebook_never_printed_name_their_erratum(table: Any) -> None:
     rows, err = table("latency", "--variant", "published")
     assert err.startswith("C6: the notebook stops here")
     # erratum 6 of the source, its 1M row
@@ -147,7 +147,7 @@ def test_a_table_is_found_in_any_capitals(table: Any) -> None:
         ("cluster --table compute --json --format csv", 2, "`--json` contradicts `--format` csv"),
     ],
 )
-def test_faults_are_told(
+def test_faults_are_reported(
     capsys: pytest.CaptureFixture[str], arguments: str, code: int, words: str
 ) -> None:
     assert run(["show", *arguments.split()]) == code

@@ -98,7 +98,7 @@ def test_what_duckdb_refuses_exits_3_in_its_words_with_stdout_empty(
 
 @pytest.mark.parametrize("query", [ENDLESS, DEAF], ids=["endless", "deaf"])
 @pytest.mark.long
-def test_a_query_ends_at_its_time_even_if_it_heeds_no_interrupt(
+def test_a_query_ends_at_its_time_limit_even_if_it_ignores_interrupts(
     quickstart: Quickstart, query: str
 ) -> None:
     arguments = ("sql", query, "--timeout", "0.2", "--db", quickstart.database)

@@ -121,7 +121,7 @@ def test_a_running_sweep_answers_from_its_progress_file(
     assert (running["rows"], running["cells"], running["pid"]) == (250, 2, pid)
 
 
-def test_a_database_held_by_something_else_exits_5(
+def test_a_database_in_use_by_another_program_exits_5(
     warehouse: Command, swept: Path, held: Callable[[Path, str], int]
 ) -> None:
     pid = held(swept, "silent")
@@ -163,7 +163,7 @@ def test_one_study_is_shown_with_its_values(warehouse: Command, quickstart: Quic
     assert "hint: did you mean megatron" in err
 
 
-def test_a_question_of_a_plan_goes_by_its_digits(
+def test_a_question_of_a_plan_is_found_by_its_digits(
     warehouse: Command, quickstart: Quickstart, tmp_path: Path
 ) -> None:
     path = shutil.copyfile(quickstart.database, tmp_path / "w.duckdb")

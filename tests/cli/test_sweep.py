@@ -55,7 +55,7 @@ def test_a_dry_run_counts_what_the_sweep_then_stores_and_writes_nothing(
     assert (name, int(rows.replace(",", ""))) == ("tiny", num_rows(database))
 
 
-def test_the_same_study_twice_does_nothing_and_says_so(
+def test_the_same_study_twice_does_nothing_with_a_message(
     warehouse: Command, database: Path, tiny: Path
 ) -> None:
     warehouse("sweep", tiny, "--db", database)
@@ -89,7 +89,7 @@ def test_a_larger_study_says_what_was_there(warehouse: Command, database: Path, 
     assert err.endswith(f"; 2 cells ({rows:,} rows) were stored already\n")
 
 
-def test_a_study_of_the_package_goes_by_its_name(warehouse: Command, database: Path) -> None:
+def test_a_study_of_the_package_is_found_by_its_name(warehouse: Command, database: Path) -> None:
     code, out, _ = warehouse("sweep", "gpt3_1T_1d", "--dry-run", "--db", database)
     assert code == 0
     assert out.splitlines()[-1].split() == ["gpt3_1T_1d", *("234", "357,552") * 2]
@@ -127,7 +127,7 @@ def test_an_option_takes_the_place_of_the_studys_variant(
 
 
 @pytest.mark.long
-def test_each_mend_alone_stands_between_published_and_corrected(
+def test_each_single_mend_comes_between_published_and_corrected(
     warehouse: Command, database: Path, tiny: Path
 ) -> None:
     warehouse("sweep", tiny, "--db", database)

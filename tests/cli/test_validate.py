@@ -225,7 +225,7 @@ def test_the_parts_of_a_compared_step_add_up_to_it(comparison: dict[str, Any]) -
 
 
 @pytest.mark.long
-def test_choices_left_open_are_told_with_their_range(comparison: dict[str, Any]) -> None:
+def test_choices_left_open_are_reported_with_their_range(comparison: dict[str, Any]) -> None:
     rows = comparison["megatron_comparison"]
     open_ones = [row for row in rows if row["num_choices"] > 1]
     assert {row["reference"] for row in open_ones} == {

@@ -103,7 +103,7 @@ def test_the_best_layout_loses_nothing(why: Document, warehouse: Command) -> Non
     assert "no layout is faster" in out
 
 
-def test_of_a_layout_that_does_not_fit_the_excess_and_its_largest_part_are_told(
+def test_for_a_layout_that_does_not_fit_the_excess_and_its_largest_part_are_reported(
     why: Document, warehouse: Command
 ) -> None:
     problem = ("model=llama3_70B", "accelerator=H100 SXM 80GB", "num_gpus=64", "tensor_parallel=2")

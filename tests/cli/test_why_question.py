@@ -63,7 +63,7 @@ def test_a_batch_that_is_given_is_taken_without_a_rule(
     assert "as `plan` takes" not in out
 
 
-def test_what_was_asked_stands_above_the_answer(warehouse: Command) -> None:
+def test_the_request_comes_before_the_answer(warehouse: Command) -> None:
     code, out, _ = warehouse("why", *LARGE, "pipeline_parallel=8", "global_batch_size=512")
     assert code == 0
     assert out.splitlines()[:3] == [
@@ -92,7 +92,7 @@ def test_an_unknown_model_says_how_to_find_one_or_to_give_a_shape(warehouse: Com
     assert 'warehouse sql "select model from model"' in err
 
 
-def test_rounding_is_told_as_none() -> None:
+def test_rounding_errors_are_shown_as_zero() -> None:
     from warehouse.show.units import unless_rounding
 
     assert unless_rounding(1.11e-16, 3.5) == 0

@@ -296,7 +296,7 @@ def test_a_new_estimator_has_capabilities_as_the_others() -> None:
     assert registry.with_capability("constants") == ["training_step"]
 
 
-def test_the_base_has_nothing_and_says_so(catalog: Catalog) -> None:
+def test_the_base_estimator_has_no_capability_and_refuses(catalog: Catalog) -> None:
     bare = as_estimator(BaseEstimator())
     bare.name, bare.problem_columns, bare.relations = "bare", (), TOY.relations
     assert not bare.can_plan

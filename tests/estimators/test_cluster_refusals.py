@@ -150,7 +150,7 @@ def test_a_place_that_no_table_has_may_be_named_if_it_is_said_where_it_is(
 
 
 @each_variant
-def test_what_nobody_publishes_of_an_accelerator_is_unknown_and_not_invented(
+def test_unpublished_figures_of_an_accelerator_are_unknown_and_not_invented(
     mends: Mends, catalog: Catalog
 ) -> None:
     named = {"accelerator": "MI300X", "usd_per_kwh": 0.1}

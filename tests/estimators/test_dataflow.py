@@ -76,7 +76,7 @@ def test_a_ratio_that_binary_fractions_do_not_hold_is_taken_as_meant(catalog: Ca
     assert figures["resolved_num_heads"] == 110
 
 
-def test_a_width_of_heads_that_a_head_does_not_divide_is_told_once(catalog: Catalog) -> None:
+def test_a_width_of_heads_that_a_head_does_not_divide_is_reported_once(catalog: Catalog) -> None:
     [told] = refusals(catalog, attention_width_ratio=0.3001)
     assert told.startswith("`head_size` 64 does not divide the width of all heads")
 

@@ -51,7 +51,7 @@ def test_the_interval_of_a_mixture_has_a_twentieth_beyond_each_end() -> None:
     assert below(float(high[0])) == pytest.approx(0.95, abs=1e-6)
 
 
-def test_an_alternative_that_nobody_takes_changes_nothing() -> None:
+def test_an_alternative_that_no_run_takes_changes_nothing() -> None:
     down, up = np.array([0.1]), np.array([0.2])
     low, high = middle(down, up, [np.array([1.0])], [np.array([0.0])])
     assert (float(low[0]), float(high[0])) == pytest.approx((-0.1, 0.2), abs=1e-6)

@@ -264,6 +264,6 @@ def test_every_mended_erratum_has_both_figures_in_a_test(estimator: str) -> None
 
 
 @pytest.mark.parametrize("place", ELSEWHERE.values())
-def test_a_test_that_stands_elsewhere_is_there(place: str) -> None:
+def test_tests_at_another_place_exist(place: str) -> None:
     module, _, name = place.partition(".")
     assert callable(getattr(import_module(f"tests.estimators.{module}"), name))

@@ -20,7 +20,7 @@ def test_successive_rows_that_agree_are_one() -> None:
     assert place.tolist() == [0, 0, 1, 1, 2, 3]
 
 
-def test_rows_that_agree_are_one_wherever_they_stand() -> None:
+def test_equal_rows_are_one_at_any_place() -> None:
     table, place = distinct(ROWS, ("tensor_parallel", "data_parallel"))
     found = list(zip(table["tensor_parallel"], table["data_parallel"], strict=True))
     assert sorted(found) == [(1, 4), (1, 8), (2, 4)]
@@ -29,7 +29,7 @@ def test_rows_that_agree_are_one_wherever_they_stand() -> None:
 
 
 @pytest.mark.parametrize("largest", [3, 2**20, 2**31 - 1])
-def test_columns_of_any_size_are_told_apart(largest: int) -> None:
+def test_columns_of_any_size_are_distinguished(largest: int) -> None:
     # Three columns of 31 bits are 93: more than a code has. Only the last two rows are the same.
     rows = {
         "tensor_parallel": np.array([0, largest, 0, largest, largest], dtype=np.float64),

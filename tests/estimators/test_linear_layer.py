@@ -79,7 +79,7 @@ def test_a_faster_device_is_never_slower(
         assert fast[name] <= slow[name] * (1 + 1e-15)
 
 
-def test_a_device_nobody_knows_may_be_named_if_it_is_described(catalog: Catalog) -> None:
+def test_an_unknown_device_may_be_named_if_it_is_described(catalog: Catalog) -> None:
     described = {
         "accelerator": "mine",
         "flops_8bit_per_second": 1979e12,

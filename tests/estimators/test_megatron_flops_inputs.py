@@ -86,7 +86,7 @@ def test_what_it_cannot_count_is_refused_with_its_reason(
     assert len({text.split()[0] for text in found}) == 1, found
 
 
-def test_names_that_nobody_knows_are_labels_beside_what_they_stand_for(catalog: Catalog) -> None:
+def test_unknown_names_are_labels_if_their_values_are_given(catalog: Catalog) -> None:
     assert refused(catalog, model="mine", accelerator="abacus") == []
     rate = {"matrix_flops_per_second": None, "achieved_flops_per_second_per_gpu": 1e6}
     assert refused(catalog, accelerator="abacus", **rate) == []

@@ -158,7 +158,7 @@ def test_1f1b_with_a_slow_last_stage_is_exact_or_within_a_quarter_of_a_blocking_
 
 
 @pytest.mark.parametrize(("p", "m", "v"), FEW_PASSES)
-def test_interleaved_with_slow_logits_is_exact_with_transfers_beside_the_work(
+def test_interleaved_with_slow_logits_is_exact_with_transfers_during_work(
     p: int, m: int, v: int
 ) -> None:
     for excess in EXCESS:

@@ -111,7 +111,7 @@ def test_a_space_may_name_more_columns_than_an_array_has_dimensions() -> None:
     assert found["name_99"].tolist() == [99] * 4
 
 
-def test_a_fault_is_told_once_however_many_combinations_have_it() -> None:
+def test_a_fault_is_reported_once_however_many_combinations_have_it() -> None:
     space: Space = {"num_gpus": [0], "activation_recompute": ["none", "full"]}
     with pytest.raises(RefusedError) as caught:
         list(SEARCH.cells(space, CATALOG, PUBLISHED))
@@ -128,7 +128,7 @@ def test_a_kept_value_that_only_others_exclude_is_refused_too() -> None:
         list(SEARCH.cells({"num_gpus": [16], "data_parallel": [5]}, CATALOG, PUBLISHED))
 
 
-def test_a_problem_that_breaks_a_rule_of_its_own_is_told_by_that_rule() -> None:
+def test_the_refusal_of_a_problem_names_the_rule_that_it_breaks() -> None:
     with pytest.raises(EmptySpaceError, match="`num_heads` 16 does not divide `hidden_size` 100"):
         list(SEARCH.cells({"num_gpus": [16], "hidden_size": [100]}, CATALOG, PUBLISHED))
 
@@ -155,7 +155,7 @@ def test_cells_that_differ_in_what_no_layout_depends_on_share_their_table() -> N
 
 
 @pytest.mark.parametrize("estimator", all_estimators(), ids=lambda each: each.name)
-def test_cells_share_a_table_only_if_no_rule_of_layouts_tells_them_apart(
+def test_cells_share_a_table_only_if_no_rule_of_layouts_distinguishes_them(
     estimator: Estimator,
 ) -> None:
     if not isinstance(estimator, SearchedEstimator):

@@ -54,7 +54,7 @@ PAIRS = (
 """Seconds of the product that splits columns, and of that which splits rows, in either pair."""
 
 
-def test_the_second_gathering_runs_beside_the_gradient_of_its_own_input() -> None:
+def test_the_second_gathering_runs_during_the_gradient_of_its_own_input() -> None:
     slow = {**SPLIT, "nvlink_bytes_per_second": 1e9}
     whole, split = step_with(slow, {"uses_sequence_parallel": False}, {})
     once = 0.75 * HIDDEN / 1e9
@@ -65,7 +65,7 @@ def test_the_second_gathering_runs_beside_the_gradient_of_its_own_input() -> Non
 
 
 @pytest.mark.parametrize("rate", [1e8, 1.5e9, 1e10, 1e12])
-def test_split_exchanges_run_beside_the_pieces_of_their_product(rate: float) -> None:
+def test_split_exchanges_run_during_the_pieces_of_their_product(rate: float) -> None:
     # max(E / t, E - P (t - 1) / t): forward a gathering beside the first and a scattering beside
     # the second product of either pair; backward the gathering beside the second one's gradient.
     # The two others hide whole behind the first one's gradients: max(0, E - P).
@@ -143,7 +143,7 @@ def test_a_program_may_start_with_its_own_shard(rate: float) -> None:
     assert layer == pytest.approx(expected, rel=1e-9)
 
 
-def test_the_own_shard_and_those_beside_it_are_products_of_their_own() -> None:
+def test_the_own_shard_and_the_other_shards_are_separate_products() -> None:
     # 64 rows: the second of four ranks multiplies its own 16, the 16 before and the 32 behind them.
     # Each takes the time of a tile of 128 rows, as all 64 do: two tiles more, for the first product
     # of a pair forward and for the gradient of the input of the second.

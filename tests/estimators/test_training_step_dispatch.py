@@ -231,7 +231,7 @@ def test_a_power_law_costs_the_time_and_memory_of_its_load_ratio() -> None:
     assert more == given
 
 
-def test_shared_experts_hide_the_exchange_that_they_run_beside() -> None:
+def test_shared_experts_hide_the_exchange_during_which_they_run() -> None:
     # without tiles, waves and memory a shared product takes its FLOPs at 1e12 FLOP/s: 512 tokens x
     # 256 x 3 x 256 x 2 forward, twice that backward; the exchange takes longer than that
     shared = {**MIXTURE, "dispatcher": "flex", "shared_ffn_hidden_size": 256}

@@ -283,7 +283,7 @@ def test_layers_in_16_bits_have_no_casts() -> None:
         ("nvfp4", False, False, 3.125, 2.0, 5.125),
     ],
 )
-def test_a_weight_has_a_copy_or_two_beside_16_bits_or_without_them(
+def test_a_weight_has_one_or_two_copies_with_or_without_16_bits(
     recipe: str, transposes: bool, keeps: bool, stored: float, gathered: float, cast: float
 ) -> None:
     values = values_of(recipe, transposes, keeps_quantized_weights=keeps)

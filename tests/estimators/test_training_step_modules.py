@@ -61,7 +61,7 @@ def test_scores_are_made_again_where_they_are_kept() -> None:
     assert again == close(bytes_a_token(selective, FEW, MANY))
 
 
-def test_what_is_made_again_is_there_beside_the_gradients_of_its_layer() -> None:
+def test_recomputed_tensors_are_in_memory_with_the_gradients_of_their_layer() -> None:
     rows = [{**LLAMA_70B, **FEW, "recompute_modules": modules} for modules in ("none", "mlp")]
     plain, again = steps(*rows)
     saved = plain["activations_bytes"] - again["activations_bytes"]

@@ -87,7 +87,7 @@ def test_gradients_and_weights_hide_behind_passes_but_for_the_ends() -> None:
 @pytest.mark.parametrize(
     ("zero", "times"), [(0, 4 / 5), (1, 4 / 5), (2, 3 * 4 / 5), (3, 3 * 3 / 4)]
 )
-def test_what_hides_is_limited_by_the_pass_beside_it(zero: int, times: float) -> None:
+def test_hidden_transfers_are_limited_by_the_pass_that_hides_them(zero: int, times: float) -> None:
     # A network of 1e8 B/s takes 0.3 s or more; the backward pass of a microbatch 0.04 s. Stages
     # below 2 exchange once, beside the last backward pass; stages 2 and 3 beside each of three.
     # The first of five buckets is ready when a fifth of the pass is over; of four layers, three

@@ -82,7 +82,7 @@ def test_an_interleaved_pipeline_without_transfers_is_exact() -> None:
 
 
 @pytest.mark.parametrize("share", [0.003, 0.01, 0.03])
-def test_interleaved_transfers_beside_the_work_are_exact(share: float) -> None:
+def test_interleaved_transfers_during_work_are_exact(share: float) -> None:
     cases = [
         both(*each, vocabulary, share, beside=True)
         for each in INTERLEAVED

@@ -54,7 +54,7 @@ def test_results_are_those_of_a_cell_alone(space: dict[str, list[Any]]) -> None:
         assert evaluated(together, cell, layouts) == alone
 
 
-def test_chunks_of_a_cell_are_told_apart() -> None:
+def test_chunks_of_a_cell_are_distinguished() -> None:
     together = TrainingStep()
     for cell in cells_of({**given({**DENSE, "num_gpus": 8}), "activation_recompute": KINDS}):
         whole = layouts_of(cell)

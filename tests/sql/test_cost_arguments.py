@@ -31,7 +31,7 @@ from warehouse.database.in_force import mark
     ],
 )
 @pytest.mark.long
-def test_an_argument_out_of_its_limits_is_told(
+def test_an_argument_out_of_its_limits_is_reported(
     scratch: duckdb.DuckDBPyConnection, call: str, told: str
 ) -> None:
     scratch.execute(

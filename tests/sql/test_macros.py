@@ -87,7 +87,7 @@ def test_a_recomputation_that_is_not_known_has_no_flops(
     assert value(scratch, "megatron_flops(8, 6, 2, 8, 10, null)") is None
 
 
-def test_a_recomputation_that_does_not_exist_is_told(
+def test_a_recomputation_that_does_not_exist_is_reported(
     scratch: duckdb.DuckDBPyConnection,
 ) -> None:
     told = '`activation_recompute` "selectve": must be none, selective or full'
@@ -138,7 +138,7 @@ def test_an_argument_that_is_not_given_is_null(
 
 
 @pytest.mark.parametrize("given", ["0.5", "11", "'nan'::double", "'inf'::double"])
-def test_an_argument_outside_its_limits_is_told_by_name(
+def test_an_argument_outside_its_limits_is_reported_by_name(
     scratch: duckdb.DuckDBPyConnection, given: str
 ) -> None:
     told = given.removesuffix("::double").strip("'")

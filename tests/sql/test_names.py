@@ -63,7 +63,7 @@ def stored(scratch: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
 
 @pytest.mark.parametrize(("call", "told", "hint"), REFUSED)
 @pytest.mark.long
-def test_a_name_that_is_nobodys_is_told_with_those_that_are_near(
+def test_the_refusal_of_an_unknown_name_has_similar_names(
     stored: duckdb.DuckDBPyConnection, call: str, told: str, hint: str
 ) -> None:
     with pytest.raises(duckdb.Error) as caught:

@@ -109,7 +109,7 @@ def test_a_faulty_file_is_refused_with_row_column_value_and_reason(
     assert told.lower() in message
 
 
-def test_all_refusals_are_told_in_order_of_rows(
+def test_all_refusals_are_reported_in_order_of_rows(
     refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file, "BLOCK_ROWS", 2)
@@ -154,7 +154,7 @@ def test_keeping_valid_rows_of_none_gives_no_rows(run: Batches) -> None:
     assert run("model\nhuge\n", keep_valid=True).height == 0
 
 
-def test_a_refusal_without_a_row_refuses_every_row_and_is_told_once(
+def test_a_refusal_without_a_row_refuses_every_row_and_is_reported_once(
     refusal: Callable[..., str], small: SmallEstimator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file, "BLOCK_ROWS", 1)
@@ -172,7 +172,9 @@ def test_a_misspelt_column_is_passed_through_with_a_warning(run: Batches) -> Non
     assert found["hiden_size"].to_list() == [1]
 
 
-def test_a_misspelt_column_is_told_even_if_the_file_is_refused(refusal: Callable[..., str]) -> None:
+def test_a_misspelt_column_is_reported_even_if_the_file_is_refused(
+    refusal: Callable[..., str],
+) -> None:
     warnings: list[str] = []
     refusal("hiden_size,num_layers\n8,2\n", warn=warnings.append)
     assert "hiden_size" in warnings[0]

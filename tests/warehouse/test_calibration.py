@@ -153,7 +153,7 @@ def test_left_out_predictions_are_those_of_a_search_through_every_value(
     )
 
 
-def test_constants_that_nearly_stand_in_for_each_other_are_told_apart() -> None:
+def test_constants_with_nearly_equal_effects_are_distinguished() -> None:
     """A valley a thousand times as long as wide, across both axes, and a crease next to it."""
 
     class Valley(Steps):
@@ -172,7 +172,7 @@ def test_constants_that_nearly_stand_in_for_each_other_are_told_apart() -> None:
 
 
 @pytest.mark.long
-def test_a_constant_keeps_to_the_range_of_its_sources_and_may_leave_it_when_told(
+def test_a_constant_stays_in_the_range_of_its_sources_unless_an_option_allows_more(
     calibrated: Callable[..., Calibration],
 ) -> None:
     known = {"gemm_efficiency": 0.6}

@@ -151,7 +151,7 @@ def test_a_published_run_without_a_gpu_is_the_same_in_both(
         ("cluster_electricity", "energy_kwh", "accelerator is not distinct from 'MI300X'"),
     ],
 )
-def test_what_nobody_publishes_is_null_in_the_views(
+def test_unpublished_figures_are_null_in_the_views(
     view: str, column: str, unknown: str, connection: duckdb.DuckDBPyConnection
 ) -> None:
     [row] = connection.sql(

@@ -66,7 +66,7 @@ def refusal(path: Path, opener: Opener = open_for_read) -> DatabaseError:
     return caught.value
 
 
-def test_a_database_is_made_with_its_directory_and_nothing_beside_it(tmp_path: Path) -> None:
+def test_a_database_is_made_with_its_directory_and_no_other_file(tmp_path: Path) -> None:
     path = tmp_path / "new" / "deep" / "warehouse.duckdb"
     with open_for_write(path) as opened:
         assert opened.execute("select count(*) from cell").fetchone() == (0,)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from estimators.names import folded
-from warehouse.ask.names import name_meant
+from warehouse.ask.names import find_name
 from warehouse.database import resources
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.reference import read_table
@@ -37,7 +37,7 @@ def rows(name: str) -> list[dict[str, Any]]:
         ("published_training_runs", 63),
     ],
 )
-def test_every_row_that_was_published_stands(name: str, count: int) -> None:
+def test_every_published_row_is_unchanged(name: str, count: int) -> None:
     assert len(rows(name)) == count
 
 
@@ -221,7 +221,7 @@ def test_every_name_of_a_grid_is_of_one_grid() -> None:
 )
 def test_a_grid_is_found_by_any_of_its_names(asked: str, grid: str) -> None:
     catalog = packaged_catalog()
-    assert name_meant(asked, catalog.tables["grid_carbon"], catalog.aliases["grid_carbon"]) == grid
+    assert find_name(asked, catalog.tables["grid_carbon"], catalog.aliases["grid_carbon"]) == grid
 
 
 def test_the_carbon_of_a_derived_grid_is_that_of_its_run() -> None:
@@ -263,7 +263,7 @@ def test_what_a_run_derived_rather_than_measured_is_flagged(
     ]
 
 
-def test_a_flag_stands_where_its_quantity_does() -> None:
+def test_a_flag_is_given_wherever_its_quantity_is() -> None:
     for run in rows("published_training_runs"):
         for name, quantities in (
             ("time", ("gpu_hours", "training_seconds")),
@@ -289,7 +289,7 @@ FIGURES = (
 )
 
 
-def test_the_figures_of_gpt3_and_llama_stand_as_published() -> None:
+def test_the_figures_of_gpt3_and_llama_are_the_published_ones() -> None:
     runs = {row["model"]: row for row in rows("published_training_runs")}
     gpt3, llama = runs["GPT-3 175B"], runs["Llama 3.1 405B"]
     assert {name: gpt3[name] for name in FIGURES} == {

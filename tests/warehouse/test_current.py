@@ -82,7 +82,7 @@ def seen(
     return sorted(connection.execute(f"select {columns} from current_toy").fetchall())
 
 
-def test_a_row_shows_its_cell_and_problem_beside_it(connection: duckdb.DuckDBPyConnection) -> None:
+def test_a_row_has_columns_of_its_cell_and_problem(connection: duckdb.DuckDBPyConnection) -> None:
     store(connection, Stored(5, 7, ((4, 2, 0.5),), mends="T1", recompute="full"))
 
     assert seen(

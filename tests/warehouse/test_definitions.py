@@ -62,7 +62,7 @@ def problem(study: Study) -> dict[str, Any]:
     return dict(cell.problem.values)
 
 
-def test_a_model_of_ones_own_is_searched_with_its_numbers(load: Callable[..., Study]) -> None:
+def test_an_own_model_is_searched_with_its_numbers(load: Callable[..., Study]) -> None:
     values = problem(load(f"[models.mine]\nffn_hidden_size = 2304\n{MODEL}", model="mine"))
     assert values["model"] == "mine"
     shape = ("num_layers", "hidden_size", "ffn_hidden_size", "num_heads", "seq_len")
@@ -135,7 +135,7 @@ def test_an_empty_catalog_can_be_extended() -> None:
     assert more.find("model", "mine") == {"model": "mine", "num_layers": 1}
 
 
-def test_the_definition_of_a_study_tells_what_it_defines_and_no_more(
+def test_the_definition_of_a_study_has_its_own_definitions_only(
     load: Callable[..., Study],
 ) -> None:
     study = load('[systems.mine]\nbased_on = "H200"\nhbm_bytes = 2e11\n')
@@ -220,7 +220,7 @@ def test_sections_that_are_no_tables_are_refused(tmp_path: Path) -> None:
         assert f"start each with a line [{section}.NAME]" in str(caught.value)
 
 
-def test_all_faults_of_the_definitions_are_told_at_once(refusal: Callable[[str], str]) -> None:
+def test_all_faults_of_the_definitions_are_reported_at_once(refusal: Callable[[str], str]) -> None:
     told = refusal(
         '[models.a]\nbased_on = "gpt3"\nnum_layers = 0\n[models.b]\nbased_on = "gpt3"\nwidth = 1\n'
         '[systems.c]\nbased_on = "H200"\nhbm_bytes = -1\n'
@@ -230,7 +230,7 @@ def test_all_faults_of_the_definitions_are_told_at_once(refusal: Callable[[str],
     assert all(name in taken for name in ('"gpt3"', '"H200"'))
 
 
-def test_extending_tells_every_name_that_is_taken() -> None:
+def test_extending_reports_every_name_that_exists() -> None:
     with pytest.raises(RefusedError) as caught:
         extended(packaged_catalog(), {"gpt3": {}, "gpt3_1T": {}}, {"H200": {}})
     assert [refusal.value for refusal in caught.value.refusals] == ["gpt3", "gpt3_1T", "H200"]

@@ -12,7 +12,7 @@ from estimators.columns import COLUMNS
 from warehouse.database import resources
 from warehouse.database.describe import Description, group_of, split_comment
 from warehouse.database.empty import in_memory
-from warehouse.database.lineage import Names, names_in, readers_of, reads_of, rests_on, without
+from warehouse.database.lineage import Names, all_sources, names_in, readers_of, reads_of, without
 from warehouse.database.meanings import (
     ARGUMENTS,
     LAYERS,
@@ -87,7 +87,7 @@ def test_every_reference_table_says_what_it_holds_and_its_grain() -> None:
         assert all(split_comment(comment)), name
 
 
-def test_a_comment_tells_what_and_grain() -> None:
+def test_a_comment_has_content_and_grain() -> None:
     assert split_comment("What it is. Grain: one row per GPU") == ("What it is.", "one row per GPU")
     assert split_comment("Cells. One row per cell.") == ("Cells.", "one row per cell")
     assert split_comment("Seconds in days, for people.") == ("Seconds in days, for people.", "")
@@ -109,7 +109,7 @@ def test_things_come_by_layer_marts_first_then_by_name(told: Description) -> Non
     assert places == sorted(places)
 
 
-def test_a_view_is_told_from_its_file(told: Description) -> None:
+def test_a_view_is_distinguished_from_a_file(told: Description) -> None:
     thing = told.things["training_cost"]
     assert (thing.kind, thing.layer) == ("view", "marts")
     assert thing.source == "sql/marts/training_cost.sql"
@@ -203,7 +203,7 @@ def test_all_macros_of_the_package_are_read(told: Description) -> None:
     assert len(names) == text.count("create or replace macro")
 
 
-def test_a_view_of_ones_own_is_described_too() -> None:
+def test_a_users_own_view_is_described_too() -> None:
     with in_memory() as connection:
         connection.execute("create view mine as select model, 1 as x from configuration_rank")
         told = Description(connection)
@@ -266,8 +266,8 @@ def test_a_view_rests_on_tables_only(told: Description) -> None:
 
 def test_a_recursive_or_faulty_graph_is_walked_once() -> None:
     reads = {"a": ("b", "c"), "b": ("c",), "c": ("d",)}
-    assert rests_on(reads, "a") == ("b", "c", "d")
-    assert rests_on(reads, "d") == ()
+    assert all_sources(reads, "a") == ("b", "c", "d")
+    assert all_sources(reads, "d") == ()
     assert readers_of(reads) == {"b": ("a",), "c": ("a", "b"), "d": ("c",)}
     assert without(reads, {"b", "c"}) == {"a": ("d",)}
 
@@ -321,6 +321,6 @@ def test_near_misses_are_named(told: Description, asked: str, near: str) -> None
     assert near in caught.value.hint.removeprefix("did you mean ").rstrip("?").split(" or ")
 
 
-def test_a_name_like_nothing_is_told_how_to_see_all(told: Description) -> None:
+def test_the_refusal_of_an_odd_name_says_how_to_list_all(told: Description) -> None:
     with pytest.raises(InputError, match="`warehouse schema` lists them"):
         told.find("xyzzyqq")

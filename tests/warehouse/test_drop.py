@@ -125,9 +125,7 @@ def test_nobody_can_open_the_file_until_the_copy_has_taken_its_place(
 
 
 @pytest.mark.long
-def test_a_log_is_kept_beside_the_file_whatever_link_it_was_opened_through(
-    database: Path, tmp_path: Path
-) -> None:
+def test_a_log_is_kept_next_to_the_file_for_any_link_to_it(database: Path, tmp_path: Path) -> None:
     link = tmp_path / "link.duckdb"
     link.symlink_to(database)
     with open_for_write(link) as connection:

@@ -35,7 +35,7 @@ def test_stored_cells_are_not_missing_unless_they_are_forced(database: Path) -> 
     assert estimate(larger, database, force=True).missing_rows == found.size.rows
 
 
-def test_nothing_missing_costs_nothing_and_says_so(database: Path) -> None:
+def test_nothing_missing_costs_nothing_with_a_message(database: Path) -> None:
     run_study(database, study(num_gpus=8))
     found = estimate(study(num_gpus=8), database)
     assert found.cost == (0.0, 0.0)

@@ -148,7 +148,7 @@ def test_markdown_escapes_its_bars() -> None:
     ]
 
 
-def test_json_has_null_for_what_it_cannot_hold_and_iso_dates() -> None:
+def test_json_has_null_for_nan_and_iso_dates() -> None:
     columns = ("x", "y", "z", "at", "on", "t", "raw", "list", "map", "id", "took")
     row = (
         *(math.nan, math.inf, -0.5, datetime(2024, 5, 31, 12, 0, 0, 5), date(2024, 5, 31)),
@@ -183,7 +183,7 @@ def test_decimals_are_numbers_where_a_float_is_exact_and_text_elsewhere(
     assert json_value(Decimal(value)) == expected
 
 
-def test_csv_tells_null_from_an_empty_text() -> None:
+def test_csv_distinguishes_null_from_an_empty_text() -> None:
     assert written(("a", "b"), [(None, ""), ("x", 'y "z"')], form=Format.CSV) == (
         'a,b\n,""\nx,"y ""z"""\n'
     )

@@ -37,6 +37,6 @@ def test_nothing_is_written_and_nothing_stays_open(empty_warehouse: Path) -> Non
     duckdb.connect(str(empty_warehouse)).close()  # refused while another connection is open
 
 
-def test_a_missing_database_is_told(tmp_path: Path) -> None:
+def test_a_missing_database_is_reported(tmp_path: Path) -> None:
     with pytest.raises(DatabaseError, match="no such database"):
         frame("select 1", tmp_path / "none.duckdb")

@@ -89,7 +89,7 @@ def test_every_cell_is_dealt_to_one_shard(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1", "0/2", "3/2", "1/0", "-1/2", "1.5/2", "a/b", "1/2/3"])
-def test_what_is_no_shard_is_refused(text: str) -> None:
+def test_texts_that_are_not_shards_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="must be I/N"):
         read_shard(text)
 

@@ -163,7 +163,7 @@ def test_a_sweep_stores_the_best_of_each_cell_and_a_forced_one_replaces_them(
 
 
 @pytest.mark.long
-def test_a_part_of_a_space_beside_the_whole_counts_no_layout_twice(
+def test_a_part_of_a_space_and_the_whole_count_no_layout_twice(
     database: Path, tmp_path: Path
 ) -> None:
     run_study(database, study(tmp_path, "part", more="tensor_parallel = 8"))
@@ -195,7 +195,7 @@ def test_a_dropped_study_takes_its_own_along(database: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.long
-def test_what_is_missing_or_old_is_found_by_the_check_and_made_again_by_init(
+def test_missing_or_old_rows_are_found_by_the_check_and_made_again_by_init(
     database: Path, tmp_path: Path
 ) -> None:
     run_study(database, study(tmp_path))

@@ -122,7 +122,7 @@ def test_a_faulty_value_is_refused_with_its_reason(
     assert reason in refusal.reason
 
 
-def test_every_faulty_value_of_a_list_is_told() -> None:
+def test_every_faulty_value_of_a_list_is_reported() -> None:
     found = refusals(GPUS, [8, 0, "x", 2.5])
     assert [refusal.value for refusal in found] == [0, "x", 2.5]
 

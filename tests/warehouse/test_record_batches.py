@@ -100,7 +100,7 @@ def test_batches_that_are_kept_stay_as_they_were() -> None:
     assert np.array_equal(known, rows[rows % 3 > 0] / 2)
 
 
-def test_a_batch_has_the_memory_of_one_that_nobody_reads_any_more() -> None:
+def test_a_batch_reuses_the_memory_of_one_that_was_read() -> None:
     places = set()
     sums = []
     for batch in _batches():

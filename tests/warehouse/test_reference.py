@@ -128,7 +128,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     assert "cannot be read" in refusal(tmp_path / "gone.csv")
 
 
-def test_the_packaged_tables_are_stored_as_they_stand_in_their_files(
+def test_the_packaged_tables_are_stored_as_in_their_files(
     warehouse_connection: duckdb.DuckDBPyConnection,
 ) -> None:
     files = reference_files()

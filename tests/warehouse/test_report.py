@@ -8,7 +8,7 @@ import pytest
 
 from estimators.columns import COLUMNS, LAYOUT_COLUMNS
 from estimators.columns.schedule import SCHEDULE
-from warehouse.show.units import for_people, in_words, telling_columns
+from warehouse.show.units import for_people, in_words, informative_columns
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,12 @@ def test_a_column_takes_the_unit_and_heading_of_people(
     assert for_people((column,), [(value,)]) == ([heading], [[text]])
 
 
-def test_columns_that_stand_at_unused_in_all_rows_are_left_out() -> None:
+def test_columns_that_are_unused_in_all_rows_are_left_out() -> None:
     columns = ("tensor_parallel_2", "virtual_pipeline", "activation_recompute", "num_gpus")
     unused = [(1, 1, "none", 8), (1, None, "none", 8)]
-    assert telling_columns(columns, unused) == [3]
+    assert informative_columns(columns, unused) == [3]
     used = [(1, 1, "none", 8), (2, 3, "full", 8)]
-    assert telling_columns(columns, used) == [0, 1, 2, 3]
+    assert informative_columns(columns, used) == [0, 1, 2, 3]
     assert for_people(columns, used) == (
         ["TP2", "VP", "recompute", "GPUs"],
         [["1", "1", "none", "8"], ["2", "3", "full", "8"]],
@@ -57,7 +57,7 @@ def test_columns_that_stand_at_unused_in_all_rows_are_left_out() -> None:
 
 
 def test_columns_to_drop_are_dropped() -> None:
-    assert telling_columns(("model", "num_gpus"), [("gpt3", 8)], drop=["model"]) == [1]
+    assert informative_columns(("model", "num_gpus"), [("gpt3", 8)], drop=["model"]) == [1]
 
 
 def test_bytes_of_one_element_are_bytes() -> None:

@@ -189,7 +189,7 @@ def test_a_killed_sweep_resumes_and_ends_as_if_undisturbed(
 
 
 @pytest.mark.long
-def test_a_second_process_is_told_who_holds_the_database(
+def test_a_second_process_learns_who_has_the_database(
     database: Path, tmp_path: Path, under_way: subprocess.Popen[str]
 ) -> None:
     with pytest.raises(DatabaseError) as caught:
@@ -204,7 +204,7 @@ def test_a_second_process_is_told_who_holds_the_database(
 
 
 @pytest.mark.long
-def test_an_error_under_way_loses_the_group_and_is_told_as_it_is(
+def test_an_error_during_a_sweep_loses_the_group_and_is_raised_unchanged(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Path
 ) -> None:
     estimate, calls = Roofline.estimate, []
@@ -241,7 +241,7 @@ def test_a_search_that_counts_wrongly_is_caught_before_it_is_stored(
     assert records(database) == []
 
 
-def test_force_replaces_what_is_stored(database: Path, tmp_path: Path) -> None:
+def test_force_replaces_stored_rows(database: Path, tmp_path: Path) -> None:
     run_study(database, study(tmp_path))
     before = sorted(rows(database))
     with open_for_write(database) as connection:
@@ -318,7 +318,7 @@ def test_dropping_a_study_keeps_what_others_ask_for_and_shrinks_the_file(
     assert not list(database.parent.glob("*.compact*"))
 
 
-def test_dropping_what_is_not_there_is_refused(database: Path, tmp_path: Path) -> None:
+def test_dropping_an_unknown_name_is_refused(database: Path, tmp_path: Path) -> None:
     run_study(database, study(tmp_path, num_gpus="[8]"))
     with pytest.raises(
         InputError, match=r"`study` \"other\" is not in .*\nhint: stored:\n    small"
@@ -340,7 +340,9 @@ def test_a_study_that_asks_otherwise_takes_the_place_of_its_name(
     assert (cells, asked) == (8, (8,))
 
 
-def test_progress_is_told_in_rows_and_cells_up_to_the_end(database: Path, tmp_path: Path) -> None:
+def test_progress_is_reported_in_rows_and_cells_up_to_the_end(
+    database: Path, tmp_path: Path
+) -> None:
     told: list[tuple[int, ...]] = []
     report = run_study(database, study(tmp_path), on_progress=lambda *now: told.append(now))
     assert told[0] == (0, report.rows, 0, 24)

@@ -111,7 +111,7 @@ def test_readers_see_the_committed_groups_of_a_running_sweep(
     assert Warehouse(database, snapshot=True).sql(QUERY).rows() == [(2, 2)]
 
 
-def test_without_a_snapshot_the_reader_is_told_when_there_will_be_one(
+def test_without_a_snapshot_the_reader_learns_when_there_will_be_one(
     database: Path, empty_warehouse: Path
 ) -> None:
     database.write_bytes(empty_warehouse.read_bytes())

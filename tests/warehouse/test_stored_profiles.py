@@ -117,7 +117,7 @@ def small() -> Calibration:
     return run_calibration(name, Path(name), asked=["product_rate_factor"])
 
 
-def test_what_is_stored_is_what_was_found(
+def test_the_stored_constants_are_the_fitted_ones(
     warehouse_connection: duckdb.DuckDBPyConnection, small: Calibration
 ) -> None:
     connection = warehouse_connection

@@ -269,7 +269,7 @@ def test_a_faulty_study_is_refused_with_file_key_value_and_reason(
         assert part in message
 
 
-def test_all_faults_are_told_at_once(refusal: Callable[[str | bytes], str]) -> None:
+def test_all_faults_are_reported_at_once(refusal: Callable[[str | bytes], str]) -> None:
     message = refusal(
         'variant = "x"\nextra = 1\n' + GOOD + "data_parallel = [0, 2.5]\ntensor_paralel = 8\n"
         "[system]\nhbm_bytes = -1\n[[case]]\nnvlink_size = 0"

@@ -235,7 +235,7 @@ def test_a_second_import_changes_nothing(small: Path, folder: Path, tmp_path: Pa
 
 
 @pytest.mark.long
-def test_only_what_is_missing_is_taken(small: Path, folder: Path, tmp_path: Path) -> None:
+def test_only_missing_content_is_imported(small: Path, folder: Path, tmp_path: Path) -> None:
     database = tmp_path / "half.duckdb"
     run_study(database, study(tmp_path, "half", "[64]"))
     done = import_facts(database, folder)

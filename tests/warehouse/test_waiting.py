@@ -80,7 +80,7 @@ def test_a_lock_is_not_waited_for_longer_than_asked(
     assert len(said) == 1
 
 
-def test_without_the_locks_of_linux_duckdb_says_who_it_is(
+def test_without_the_locks_of_linux_duckdb_names_the_process(
     made: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(holders_of, "LOCKS", tmp_path / "none")

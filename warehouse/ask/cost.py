@@ -8,7 +8,7 @@ from functools import cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from warehouse.ask.names import name_meant, spellings
+from warehouse.ask.names import find_name, spellings
 from warehouse.ask.study_filter import study_filter
 from warehouse.database.kept import keep_reference_views, keep_view
 from warehouse.database.summaries import summary_of
@@ -354,7 +354,7 @@ def _known_filters(connection: DuckDBPyConnection, runs: RunQuery) -> dict[str, 
     filters: dict[str, str] = {}
     for name, value in runs.filters.items():
         known = _stored(connection, name)
-        if meant := name_meant(value, known, {}):
+        if meant := find_name(value, known, {}):
             filters[name] = meant
             continue
         if name == "variant":
@@ -367,7 +367,7 @@ def _known_filters(connection: DuckDBPyConnection, runs: RunQuery) -> dict[str, 
             if priced in _stored(connection, "priced_as"):
                 filters["priced_as"] = str(priced)
                 continue
-        if meant := name_meant(value, known, spellings(connection, name)):
+        if meant := find_name(value, known, spellings(connection, name)):
             filters[name] = meant
             continue
         near = get_close_matches(value, known, 3, 0.5) or known[:20]
@@ -393,7 +393,7 @@ def _priced_as(connection: DuckDBPyConnection, name: str) -> str | None:
     """Return the accelerator whose prices hold for an accelerator, a system or a device."""
     query = "select spelling, accelerator from accelerator_spelling"
     priced = dict(connection.execute(query).fetchall())
-    return name_meant(name, set(priced.values()), priced)
+    return find_name(name, set(priced.values()), priced)
 
 
 def _stored(connection: DuckDBPyConnection, name: str) -> list[Any]:

@@ -22,7 +22,7 @@ KEPT = frozenset({"estimator", "variant"})
 """Filters whose names are found elsewhere: in the registry, among the mends."""
 
 
-def name_meant(asked: str, known: Collection[str], spellings: Mapping[str, str]) -> str | None:
+def find_name(asked: str, known: Collection[str], spellings: Mapping[str, str]) -> str | None:
     """Return the known name that `asked` means; None if there is none, or several.
 
     A name comes before an alias, and both before one that differs in capitals, spaces, hyphens and
@@ -72,7 +72,7 @@ def with_known_names(connection: DuckDBPyConnection, filters: Filters) -> Filter
         known = [row[0] for row in connection.execute(query).fetchall() if row[0] is not None]
         if asked not in known:
             others = spellings(connection, column)
-            found[column] = name_meant(asked, known, others) or others.get(asked, asked)
+            found[column] = find_name(asked, known, others) or others.get(asked, asked)
     product = product_of_system(connection, found.get("accelerator"))
     if product is None or _is_stored(connection, found):
         return found
@@ -86,7 +86,7 @@ def product_of_system(connection: DuckDBPyConnection, accelerator: str | int | N
         return None
     query = "select accelerator, priced_as from priced_as"
     products = dict(connection.execute(query).fetchall())
-    name = name_meant(str(accelerator), products, {})
+    name = find_name(str(accelerator), products, {})
     return None if name is None else products[name]
 
 

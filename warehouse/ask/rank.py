@@ -12,7 +12,7 @@ from estimators.columns import COLUMNS, LAYOUT_COLUMNS
 from estimators.columns.schedule import SCHEDULE
 from estimators.contract import variant_name
 from estimators.names import did_you_mean
-from warehouse.ask.names import Filters, is_known_name, name_meant, with_known_names
+from warehouse.ask.names import Filters, find_name, is_known_name, with_known_names
 from warehouse.ask.study_filter import StudyFilter, study_filter
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.current import EVALUATED
@@ -77,7 +77,7 @@ class Ranking:
         The layouts, best first within a problem, with the columns in which their problems differ.
     constants
         Columns of problem and layout with the same value in all rows, to be stated once.
-    num_alone
+    num_single
         Problems with single layouts, from an evaluated or measured file, and without a search.
         Their layouts have no rank; they are shown only if no other problem is.
     num_in_part
@@ -95,7 +95,7 @@ class Ranking:
     columns: tuple[str, ...]
     rows: list[Row]
     constants: dict[str, Any]
-    num_alone: int
+    num_single: int
     num_in_part: int
     num_problems: int
     num_without: int
@@ -104,21 +104,21 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class Alone:
+class SingleLayouts:
     """Cells of single layouts: no search found these.
 
     Attributes
     ----------
     cells
         Cells that have only single layouts.
-    num_beside
+    num_with_searched
         The largest number of such cells in a problem that also has searched ones.
     in_part
         Problems of which no cell has the whole space.
     """
 
     cells: frozenset[int]
-    num_beside: int
+    num_with_searched: int
     in_part: set[int]
 
 
@@ -233,8 +233,8 @@ def _ranking(
     """Return the best `top` layouts of the problems `stored`, which pass the filters."""
     top = top or (DEFAULT_TOP if len(stored) == 1 else 1)
     rank = "rank_in_strategy" if "strategy" in filters else "rank_by_time"
-    alone = _asked_alone(connection, stored)
-    depth = top + alone.num_beside
+    alone = _single_layouts(connection, stored)
+    depth = top + alone.num_with_searched
     if by == TIME:
         ranked = _ranked(connection, filters, rank, depth)
     else:
@@ -266,7 +266,7 @@ def _ranking(
             for name in (*names, *SAID_ONCE)
             if rows and len({row[name] for row in rows}) == 1
         },
-        num_alone=len(unsearched),
+        num_single=len(unsearched),
         num_in_part=len(alone.in_part & ranked.keys() - unsearched),
         num_problems=len(stored),
         num_without=left_out["fits"],
@@ -313,7 +313,7 @@ def _ranked_by(
     return ranked
 
 
-def _asked_alone(connection: DuckDBPyConnection, problems: set[int]) -> Alone:
+def _single_layouts(connection: DuckDBPyConnection, problems: set[int]) -> SingleLayouts:
     """Return the cells of single layouts, and the problems of which only a part was searched.
 
     A single layout comes from a file of configurations, or from a study that fixes every column of
@@ -335,7 +335,7 @@ def _asked_alone(connection: DuckDBPyConnection, problems: set[int]) -> Alone:
             searched.add(problem)
         if is_whole:
             whole.add(problem)
-    return Alone(
+    return SingleLayouts(
         frozenset().union(*alone.values()),
         max((rows for problem, rows in beside.items() if problem in searched), default=0),
         problems - whole,
@@ -424,7 +424,7 @@ def _known_column(connection: DuckDBPyConnection, by: str) -> str:
         "and numeric_precision is not null and not ends_with(column_name, '_id')"
     ).fetchall()
     known = [name for (name,) in found]
-    if meant := name_meant(by, known, {}):
+    if meant := find_name(by, known, {}):
         return meant
     near = get_close_matches(by.lower(), known, n=5, cutoff=0.4) or list(RESULT)
     raise InputError(

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from warehouse.ask.names import name_meant, spellings
+from warehouse.ask.names import find_name, spellings
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
 from warehouse.limits import read_number
@@ -106,7 +106,7 @@ def _named(connection: DuckDBPyConnection, text: str, option: str, table: str) -
     query = f"select {quoted(key)}, {quoted(column)} from {quoted(table)}"
     known: dict[str, float] = dict(connection.execute(query).fetchall())
     aliases = {**_short_names(known), **spellings(connection, key)}
-    meant = name_meant(text, known, aliases)
+    meant = find_name(text, known, aliases)
     if meant is not None:
         return Term(meant, float(known[meant]))
     from estimators.names import did_you_mean  # arrays, which only a refusal needs
@@ -146,7 +146,7 @@ def grids_in_words(grids: Iterable[tuple[object, object, object]]) -> list[str]:
     return lines
 
 
-def whose_prices(lines: Iterable[Mapping[str, Any]]) -> str:
+def price_vendors(lines: Iterable[Mapping[str, Any]]) -> str:
     """Return the vendors behind each rent of one accelerator; empty if they are the same for all.
 
     Parameters

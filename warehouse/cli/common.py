@@ -79,10 +79,10 @@ def put_for_people(
     if form not in (Format.TABLE, Format.MARKDOWN):
         write(sys.stdout, columns, [rows], form)
         return
-    from warehouse.show.units import for_people, telling_columns
+    from warehouse.show.units import for_people, informative_columns
 
     if places is None:
-        telling = telling_columns(columns, rows, drop)
+        telling = informative_columns(columns, rows, drop)
         columns = [columns[place] for place in telling]
         rows = [[row[place] for place in telling] for row in rows]
     shown, table = for_people(columns, rows, headings)

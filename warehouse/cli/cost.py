@@ -224,13 +224,13 @@ def _say_notes(table: RunTable, *, with_titles: bool) -> None:
 
 def _vendors_that_differ(table: RunTable) -> Iterable[str]:
     """Yield the vendors behind each basis of an accelerator, where they differ."""
-    from warehouse.ask.terms import whose_prices
+    from warehouse.ask.terms import price_vendors
 
     if "quote_vendors" not in table.columns:
         return
     lines = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     for name in dict.fromkeys(line["priced_as"] for line in lines):
-        if words := whose_prices(line for line in lines if line["priced_as"] == name):
+        if words := price_vendors(line for line in lines if line["priced_as"] == name):
             yield f"{name}: {words}"
 
 

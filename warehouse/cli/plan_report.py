@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from warehouse.ask.defaults import taken_over
 from warehouse.ask.plausible import questioned_attributes
-from warehouse.ask.terms import grids_in_words, whose_prices
+from warehouse.ask.terms import grids_in_words, price_vendors
 from warehouse.calibrate.references import OWN
 from warehouse.cli.common import batch_in_words, domain_in_words, put, put_for_people
 from warehouse.cli.display import fitted, terminal_width
@@ -192,7 +192,7 @@ def put_report(answer: PlanAnswer, top: int, form: Format = Format.TABLE) -> Non
         report.line(line)
     report.heading("Cost of the best layout")
     report.table(_with_options(answer.costs, "price_note"), _COST_DROPPED)
-    if words := whose_prices(answer.costs):
+    if words := price_vendors(answer.costs):
         report.line(words)
     report.line("published prices of rented hours include electricity; owned adds it")
     report.heading("Energy and carbon of the best layout")

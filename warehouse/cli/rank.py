@@ -103,8 +103,8 @@ def _say_scope(ranking: Ranking, filters: Mapping[str, Any], by: str) -> None:
     )
     say(", ".join(words))
     say(f"{count(ranking.num_problems, 'problem')}, {count(len(ranking.rows), 'layout')} shown")
-    if ranking.num_alone:
-        say(f"evaluated alone, without a search: {count(ranking.num_alone, 'problem')}")
+    if ranking.num_single:
+        say(f"evaluated alone, without a search: {count(ranking.num_single, 'problem')}")
     if ranking.num_in_part:
         say(f"searched in part, with some values held: {count(ranking.num_in_part, 'problem')}")
     if ranking.num_without:

@@ -312,7 +312,7 @@ def _thing_record(described: Description, thing: Thing, *, stored: bool) -> dict
         "made_from": thing.source,
         "reads": described.reads.get(thing.name, ()),
         "read_by": described.readers.get(thing.name, ()),
-        "rests_on": described.tables_under(thing.name),
+        "all_sources": described.tables_under(thing.name),
         "example": thing.example or None,
     }
 

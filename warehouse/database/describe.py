@@ -18,7 +18,7 @@ import duckdb
 from estimators.columns import GROUPS, Column
 from estimators.registry import all_estimators
 from warehouse.database import resources, stored_best, stored_front, stored_problem, views
-from warehouse.database.lineage import readers_of, reads_of, rests_on
+from warehouse.database.lineage import all_sources, readers_of, reads_of
 from warehouse.database.meanings import ARGUMENTS, LAYERS, meaning_of
 from warehouse.database.meta import measured_names, reference_names
 from warehouse.database.sql_text import quoted
@@ -151,7 +151,7 @@ class Description:
 
     def tables_under(self, name: str) -> tuple[str, ...]:
         """Return the stored tables that a view or macro reads, directly or through others."""
-        return tuple(n for n in rests_on(self.reads, name) if self.things[n].kind == "table")
+        return tuple(n for n in all_sources(self.reads, name) if self.things[n].kind == "table")
 
     @cached_property
     def rows(self) -> dict[str, int]:

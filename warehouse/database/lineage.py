@@ -153,7 +153,7 @@ def readers_of(reads: Reads) -> dict[str, tuple[str, ...]]:
     return {name: tuple(readers) for name, readers in found.items()}
 
 
-def rests_on(reads: Reads, name: str) -> tuple[str, ...]:
+def all_sources(reads: Reads, name: str) -> tuple[str, ...]:
     """Return everything that `name` reads, itself or through others, by name."""
     seen: set[str] = set()
     waiting = [name]

@@ -160,13 +160,13 @@ def memory_factor(run: TrainingRun, errors: Errors) -> float:
     bias = own_memory_bias(errors)
     if bias is None:
         return 1.0
-    mean = interval_term(run.catalog, "memory_error")[0] if _knows_room(run) else 0.0
+    mean = interval_term(run.catalog, "memory_error")[0] if _has_room_probability(run) else 0.0
     return max(float(np.exp(-mean)) / (1 + bias), 1.0)
 
 
 def room_probability(run: TrainingRun, layout: Line, factor: float) -> float | None:
     """Return the probability that a layout fits in memory; None if it is unknown."""
-    if not _knows_room(run):
+    if not _has_room_probability(run):
         return None
     memory_bytes = np.array([factor * float(layout["memory_bytes"])])
     return float(fit_probability(memory_bytes, float(layout["hbm_bytes"]), run.catalog)[0])
@@ -186,11 +186,15 @@ def spare_wanted(run: TrainingRun, layout: Line, factor: float) -> float | None:
     capacity = layout["hbm_bytes"]
     if layout["memory_bytes"] is None or capacity is None:
         return None
-    used = memory_that_fits(SAFE, 1.0, run.catalog) if _knows_room(run) else 1 - ASSUMED_SPARE
+    used = (
+        memory_that_fits(SAFE, 1.0, run.catalog)
+        if _has_room_probability(run)
+        else 1 - ASSUMED_SPARE
+    )
     return max(1 - used / factor, 0.0)
 
 
-def _knows_room(run: TrainingRun) -> bool:
+def _has_room_probability(run: TrainingRun) -> bool:
     return "fit_probability" in run.estimator.relations[0].outputs
 
 

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from estimators.columns import COLUMNS
-from warehouse.ask.terms import whose_prices
+from warehouse.ask.terms import price_vendors
 from warehouse.plan.count_table import count_lines, count_rows
 from warehouse.plan.queries import STEP_PARTS
 from warehouse.plot.parts import STEP_PARTS as PARTS_IN_WORDS
 from warehouse.show.units import (
     for_people,
     in_words,
+    informative_columns,
     interval_in_words,
     run_times_in_words,
-    telling_columns,
     unless_rounding,
 )
 from warehouse.show.values import json_value
@@ -372,7 +372,7 @@ def _trust(answer: PlanAnswer) -> list[str]:
     lines += _published_hours(answer)
     if sure.note:
         lines.append(f"{sure.note[0].upper()}{sure.note[1:]}.")
-    if words := whose_prices(answer.costs):
+    if words := price_vendors(answer.costs):
         lines.append(f"{words[0].upper()}{words[1:]}.")
     return lines
 
@@ -460,7 +460,7 @@ def _table(rows: Sequence[Line], drop: Collection[str] = ()) -> Table | None:
         return None
     names = max((list(row) for row in rows), key=len)
     values = [[row.get(name) for name in names] for row in rows]
-    places = telling_columns(names, values, drop)
+    places = informative_columns(names, values, drop)
     names = [names[place] for place in places]
     values = [[row[place] for place in places] for row in values]
     headings, shown = for_people(names, values)

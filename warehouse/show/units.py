@@ -129,7 +129,7 @@ def unless_rounding(seconds: float, step_seconds: float) -> float:
     return 0.0 if abs(seconds) < ROUNDING * step_seconds else seconds
 
 
-def telling_columns(
+def informative_columns(
     columns: Sequence[str], rows: Sequence[Row], drop: Collection[str] = ()
 ) -> list[int]:
     """Return the places of the columns that are neither dropped nor unused."""

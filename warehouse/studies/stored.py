@@ -23,7 +23,7 @@ SHOWN = 8
 """Most names in that refusal if none is similar."""
 
 
-def study_meant(asked: str, names: Sequence[str], option: str = "study") -> str | None:
+def find_study(asked: str, names: Sequence[str], option: str = "study") -> str | None:
     """Return the study that a name means; None if there is none.
 
     Names may differ in capitals, spaces, hyphens and underscores. The six digits at the end of its
@@ -48,7 +48,7 @@ def study_meant(asked: str, names: Sequence[str], option: str = "study") -> str 
 
 
 def stored_study(connection: DuckDBPyConnection, asked: str, option: str = "study") -> str:
-    """Return the name of the stored study that `asked` means, as `study_meant`.
+    """Return the name of the stored study that `asked` means, as `find_study`.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def stored_study(connection: DuckDBPyConnection, asked: str, option: str = "stud
     """
     rows = connection.execute("select study from study order by study").fetchall()
     names = [name for (name,) in rows]
-    found = study_meant(asked, names, option)
+    found = find_study(asked, names, option)
     if found is None:
         raise InputError(
             f'`{option}` "{asked}": no study of that name is stored', nearest_in_words(asked, names)

@@ -19,7 +19,7 @@ from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.sink import delete_cells, registered, store_cells, transaction
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import DEFAULT
-from warehouse.studies.stored import nearest_in_words, study_meant
+from warehouse.studies.stored import find_study, nearest_in_words
 from warehouse.studies.study import Study
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class DropReport:
 def drop_study(database: Path, name: str) -> DropReport:
     """Remove a study and every cell that no other study needs, and shrink the file.
 
-    The name is found as `study_meant` finds it.
+    The name is found as `find_study` finds it.
 
     Cells that no study needs any more, because it was edited or its estimator got another version,
     are removed as well. An unknown name is refused before anything is written.
@@ -194,7 +194,7 @@ def drop_study(database: Path, name: str) -> DropReport:
     """
     with open_for_read(database) as connection:
         studies = [row[0] for row in connection.execute("from study select study").fetchall()]
-        name = study_meant(name, studies) or name
+        name = find_study(name, studies) or name
         _refuse_to_drop(connection, name, database)
     before = database.stat().st_size
     with open_for_write(database) as connection:

@@ -87,7 +87,7 @@ def repair(database: Path) -> RepairReport:
             if not damage:
                 return RepairReport(())
             _refuse_lost_tables(database, damage)
-            cells = hurt_cells(damage)
+            cells = damaged_cells(damage)
             open_for_write(new).close()  # tables, reference tables and views
             _copy(connection, new, damage, cells)
             again, rows = _evaluate(new)
@@ -101,7 +101,7 @@ def repair(database: Path) -> RepairReport:
     return RepairReport(damage, again, rows, tuple(lost), kept)
 
 
-def hurt_cells(damage: Sequence[Damage]) -> frozenset[int]:
+def damaged_cells(damage: Sequence[Damage]) -> frozenset[int]:
     """Return the cells with unreadable rows; tables derived from rows do not count."""
     facts = {relation.table for each in all_estimators() for relation in each.relations}
     return frozenset(cell for each in damage if each.table in facts for cell in each.cells)

@@ -132,7 +132,7 @@ def test_throughput_names_the_best_and_the_worst_system_on_the_most_gpus() -> No
     )
 
 
-def test_as_many_domains_are_drawn_as_can_be_told_apart() -> None:
+def test_as_many_domains_are_drawn_as_can_be_distinguished() -> None:
     sizes = [1, 2, 4, 8, 16]
     frame = rows({"nvlink_size": [*sizes, 1, 2, 4, 16], "num_gpus": range(9)}, accelerator="A")
     kept = systems.distinct(frame)
