@@ -233,17 +233,17 @@ def _ranking(
     """Return the best `top` layouts of the problems `stored`, which pass the filters."""
     top = top or (DEFAULT_TOP if len(stored) == 1 else 1)
     rank = "rank_in_strategy" if "strategy" in filters else "rank_by_time"
-    alone = _single_layouts(connection, stored)
-    depth = top + alone.num_with_searched
+    single = _single_layouts(connection, stored)
+    depth = top + single.num_with_searched
     if by == TIME:
         ranked = _ranked(connection, filters, rank, depth)
     else:
         by = _known_column(connection, by)
         rank, ranked = "rank", _ranked_by(connection, filters, by, depth)
     ranked = {problem: layouts for problem, layouts in ranked.items() if problem in stored}
-    if alone.cells:
+    if single.cells:
         ranked = {
-            problem: _of_searches(layouts, rank, top, alone.cells)
+            problem: _of_searches(layouts, rank, top, single.cells)
             for problem, layouts in ranked.items()
         }
     left_out = _left_out(connection, filters, by, stored - ranked.keys())
@@ -267,7 +267,7 @@ def _ranking(
             if rows and len({row[name] for row in rows}) == 1
         },
         num_single=len(unsearched),
-        num_in_part=len(alone.in_part & ranked.keys() - unsearched),
+        num_in_part=len(single.in_part & ranked.keys() - unsearched),
         num_problems=len(stored),
         num_without=left_out["fits"],
         num_without_figure=left_out["figure"],
@@ -324,32 +324,32 @@ def _single_layouts(connection: DuckDBPyConnection, problems: set[int]) -> Singl
         "from current_cell where list_contains(?, problem_id)",
         [f"$.{EVALUATED}", sorted(problems)],
     ).fetchall()
-    alone: dict[int, set[int]] = {}
+    single: dict[int, set[int]] = {}
     beside: Counter[int] = Counter()
     searched, whole = set(), set()
     for cell, problem, is_whole, is_alone, rows in cells:
         if is_alone and not is_whole:
-            alone.setdefault(problem, set()).add(cell)
+            single.setdefault(problem, set()).add(cell)
             beside[problem] += rows
         else:
             searched.add(problem)
         if is_whole:
             whole.add(problem)
     return SingleLayouts(
-        frozenset().union(*alone.values()),
+        frozenset().union(*single.values()),
         max((rows for problem, rows in beside.items() if problem in searched), default=0),
         problems - whole,
     )
 
 
 def _of_searches(
-    layouts: Sequence[Record], rank: str, top: int, alone: Collection[int]
+    layouts: Sequence[Record], rank: str, top: int, single: Collection[int]
 ) -> list[Record]:
     """Return the best `top` layouts; ranks count only layouts that a search found.
 
     Single layouts have no rank. They are left out of a problem that has a search.
     """
-    searched = [layout for layout in layouts if layout["cell_id"] not in alone]
+    searched = [layout for layout in layouts if layout["cell_id"] not in single]
     if searched:
         return [{**layout, rank: place} for place, layout in enumerate(searched[:top], start=1)]
     return [{**layout, rank: None} for layout in layouts[:top]]
