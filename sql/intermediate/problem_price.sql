@@ -1,41 +1,16 @@
 -- Price of an hour of a GPU of each problem, and its power, on the usual basis.
 -- Grain: one row per problem whose system is an accelerator as published
 --
--- The price is the rent on demand of the last year that has one, or else the cost of owning. The
--- power is that of the default basis of gpu_power with a hyperscaler's overhead. NULL where nothing
--- was published. The price is the middle one of num_quotes vendors: a price of one vendor does not
--- compare with that of several.
-with last_rate as (
-    select
-        accelerator,
-        max_by(
-            struct_pack(
-                basis := basis,
-                year := year,
-                usd_per_gpu_hour := usd_per_gpu_hour,
-                num_quotes := num_quotes
-            ),
-            struct_pack(is_rent := basis = 'on_demand', year := year)
-        ) as rate
-    from gpu_hour_rate
-    where usd_per_gpu_hour is not null and basis in ('on_demand', 'owned')
-    group by accelerator
-)
-
+-- found_price says which price and power table stored_price has of each name.
 select
-    problem.problem_id,
-    accelerator_spelling.accelerator as priced_as,
-    last_rate.rate.basis,
-    last_rate.rate.year,
-    last_rate.rate.usd_per_gpu_hour,
-    last_rate.rate.num_quotes,
-    gpu_power.watts_per_gpu,
-    facility_pue.pue
-from problem
-inner join problem_group
-    on problem.problem_id = problem_group.problem_id and problem_group.is_published_system
-inner join accelerator_spelling on problem.accelerator = accelerator_spelling.spelling
-left join last_rate on accelerator_spelling.accelerator = last_rate.accelerator
-left join gpu_power
-    on accelerator_spelling.accelerator = gpu_power.accelerator and gpu_power.is_default
-left join facility_pue on facility_pue.facility = 'Hyperscaler (Epoch)'
+    problem_group.problem_id,
+    stored_price.priced_as,
+    stored_price.basis,
+    stored_price.year,
+    stored_price.usd_per_gpu_hour,
+    cast(stored_price.num_quotes as bigint) as num_quotes,
+    stored_price.watts_per_gpu,
+    stored_price.pue
+from problem_group
+inner join stored_price on problem_group.accelerator = stored_price.accelerator
+where problem_group.is_published_system

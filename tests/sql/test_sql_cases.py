@@ -111,6 +111,8 @@ def case_sql(connection: duckdb.DuckDBPyConnection, name: str) -> tuple[str, str
         filled += f"{mark_sql(all_estimators())};\n"
     if "stored_problem" not in given and "problem_group" in words_under(view):
         filled += PROBLEMS
+    if "stored_price" not in given and "problem_price" in words_under(view):
+        filled += PRICES
     filled_by_commands = re.compile(f"best_of_cell|problem_front|{LEADING}.*|near_.*")
     if "stored_best" not in given and any(map(filled_by_commands.fullmatch, words_under(view))):
         filled += best(given.keys())
@@ -133,6 +135,9 @@ def leading_rows(tables: Collection[str]) -> str:
 PROBLEMS = "insert into stored_problem by name from found_problem;\n"
 """SQL that fills what views read of problems."""
 
+PRICES = "delete from stored_price;\ninsert into stored_price by name from found_price;\n"
+"""SQL that fills what views read of prices, after the reference tables."""
+
 
 def best(tables: Collection[str]) -> str:
     """Return the SQL that fills what views read of marked cells with rows in these tables.
@@ -152,7 +157,7 @@ FRONTS = (
 def complete(connection: duckdb.DuckDBPyConnection) -> None:
     """Mark cells that were filled in, and find what is stored of them and of their problems."""
     tables = {relation.table for each in all_estimators() for relation in each.relations}
-    connection.execute(f"{mark_sql(all_estimators())};\n{PROBLEMS}{best(tables)}{FRONTS}")
+    connection.execute(f"{mark_sql(all_estimators())};\n{PROBLEMS}{PRICES}{best(tables)}{FRONTS}")
 
 
 def prepared(connection: duckdb.DuckDBPyConnection, name: str) -> str:

@@ -17,7 +17,14 @@ import duckdb
 
 from estimators.columns import GROUPS, Column
 from estimators.registry import all_estimators
-from warehouse.database import resources, stored_best, stored_front, stored_problem, views
+from warehouse.database import (
+    resources,
+    stored_best,
+    stored_front,
+    stored_price,
+    stored_problem,
+    views,
+)
 from warehouse.database.lineage import all_sources, readers_of, reads_of
 from warehouse.database.meanings import ARGUMENTS, LAYERS, meaning_of
 from warehouse.database.meta import measured_names, reference_names
@@ -35,6 +42,7 @@ if TYPE_CHECKING:
 _GRAIN = re.compile(r"\s*(?:\bGrain: )?\b([Oo]ne row\b.*)$", re.DOTALL)
 _META = "warehouse_meta"
 _NEAR = 8
+_CACHES = (stored_best, stored_problem, stored_price, stored_front)
 
 _OBJECTS = """\
 select table_name as name, 'table' as kind, comment, null as parameters from duckdb_tables()
@@ -139,7 +147,7 @@ class Description:
     def reads(self) -> dict[str, tuple[str, ...]]:
         """For each view and macro, the names that it reads; a cache reads its view."""
         found = reads_of(self._connection)
-        for cache in (stored_best, stored_problem, stored_front):
+        for cache in _CACHES:
             if {cache.TABLE, cache.SOURCE} <= self.things.keys():
                 found[cache.TABLE] = (cache.SOURCE,)
         return found
@@ -262,7 +270,7 @@ def _origins(connection: DuckDBPyConnection) -> dict[str, _Origin]:
             if relation.keeps_leading:
                 leading = f"leading rows of {table.name}"
                 found[relation.leading_table] = _Origin("results", leading)
-    for cache in (stored_best, stored_problem, stored_front):
+    for cache in _CACHES:
         found[cache.TABLE] = _Origin("intermediate", f"view {cache.SOURCE}")
     measured = measured_names(connection)
     for name in reference_names(connection):

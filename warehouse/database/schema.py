@@ -18,7 +18,14 @@ import warehouse
 from estimators.columns import COLUMNS
 from estimators.contract import content_id
 from estimators.registry import all_estimators
-from warehouse.database import in_force, stored_best, stored_front, stored_problem, views
+from warehouse.database import (
+    in_force,
+    stored_best,
+    stored_front,
+    stored_price,
+    stored_problem,
+    views,
+)
 from warehouse.database.create_views import content_hashes, create_views
 from warehouse.database.meanings import meaning_of, reference_comment
 from warehouse.database.meta import (
@@ -111,6 +118,8 @@ def prepare(
             _migrate(connection)
         _load_references(connection, {} if force else stored, wanted, reference)
         created = create_views(connection, sql, unchanged)
+        if stored_price.SOURCE in created:
+            stored_price.rebuild(connection)
         if stored_problem.SOURCE in created:
             stored_problem.rebuild(connection)
         if stored_best.SOURCE in created:

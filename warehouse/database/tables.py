@@ -119,7 +119,18 @@ STORED_FRONT = Table(
 )
 """`warehouse.database.stored_front` keeps it up to date."""
 
-DERIVED = (STORED_BEST.name, STORED_PROBLEM.name, STORED_FRONT.name)
+STORED_PRICE = Table(
+    "stored_price",
+    "Price of an hour of a GPU and its power, which follow from the reference tables, kept so that "
+    "views need not find them; view problem_price shows them. One row per name of an accelerator",
+    (
+        *("accelerator", "priced_as", "basis", "year", "usd_per_gpu_hour", "num_quotes"),
+        *("watts_per_gpu", "pue"),
+    ),
+)
+"""`warehouse.database.stored_price` keeps it up to date."""
+
+DERIVED = (STORED_BEST.name, STORED_PROBLEM.name, STORED_FRONT.name, STORED_PRICE.name)
 """Shared tables that are derived from others."""
 
 MEASUREMENT_TABLE = Table(
@@ -199,6 +210,7 @@ def core_tables(estimators: Sequence[Estimator]) -> list[Table]:
         STORED_BEST,
         STORED_PROBLEM,
         STORED_FRONT,
+        STORED_PRICE,
     ]
 
 
