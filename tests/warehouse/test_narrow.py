@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import duckdb
@@ -12,7 +13,12 @@ from tests.shared import Quickstart
 from warehouse.ask.cost import POWERS, PRICES
 from warehouse.database.connection import open_for_read
 from warehouse.database.kept import keep_reference_views, replaced
-from warehouse.database.narrow import leave_out_others, narrow_to, narrow_to_used_parts
+from warehouse.database.narrow import (
+    leave_out_others,
+    narrow_to,
+    narrow_to_stored,
+    narrow_to_used_parts,
+)
 from warehouse.database.summaries import summary_of
 
 
@@ -79,6 +85,62 @@ def test_an_estimator_without_configurations_leaves_the_views_as_they_are(
 ) -> None:
     narrow_to(stored, summary_of("cluster").relations)
     assert rows(stored, "configuration") == whole["configuration"]
+
+
+@pytest.mark.parametrize(
+    ("view", "unions"),
+    [
+        ("configuration_rank", ["configuration_source", "leading_configuration_source"]),
+        ("near_optimal", ["near_configuration_source"]),
+        ("near_optimal_layouts(6)", ["configuration_source", "near_configuration_source"]),
+        ("found_front", ["leading_configuration_source"]),
+        ("Configuration", ["configuration_source"]),
+    ],
+)
+def test_a_question_sees_all_that_is_stored_and_plans_nothing_else(
+    stored: duckdb.DuckDBPyConnection, view: str, unions: list[str]
+) -> None:
+    before = rows(stored, view)
+    used = {name for (name,) in stored.execute("select relation from current_cell").fetchall()}
+    [(sql,)] = stored.execute(
+        "select sql from duckdb_views() where view_name = 'configuration_source'"
+    ).fetchall()
+    unused = {name for name in re.findall(r"stg_(\w+)", sql) if name not in used}
+    assert unused
+    narrow_to_stored(stored, f"select count(*) from {view}")
+    assert temporary(stored) == unions
+    assert rows(stored, view) == before
+    found = stored.execute("select sql from duckdb_views() where temporary and not internal")
+    assert not unused & set(re.findall(r"stg_(\w+)", str(found.fetchall())))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "from cell",
+        "show tables",
+        "select 'configuration'",
+        "from configuration_pareto",
+        "select column_name from duckdb_columns() where table_name = 'configuration_source'",
+        "from information_schema.columns where table_name = 'configuration_source'",
+    ],
+)
+def test_other_questions_change_nothing(stored: duckdb.DuckDBPyConnection, query: str) -> None:
+    narrow_to_stored(stored, query)
+    assert temporary(stored) == []
+
+
+def test_a_question_to_an_empty_database_changes_nothing(
+    warehouse_connection: duckdb.DuckDBPyConnection,
+) -> None:
+    narrow_to_stored(warehouse_connection, "from configuration_rank")
+    assert temporary(warehouse_connection) == []
+
+
+def temporary(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """The temporary views of a connection."""
+    query = "select view_name from duckdb_views() where temporary and not internal order by all"
+    return [name for (name,) in connection.execute(query).fetchall()]
 
 
 def test_best_layouts_are_read_where_they_are_stored(stored: duckdb.DuckDBPyConnection) -> None:

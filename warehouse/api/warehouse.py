@@ -27,6 +27,7 @@ from warehouse.ask.cost_terms import asked_costs, asked_energies
 from warehouse.ask.rank import asked_ranking
 from warehouse.database.connection import kept_open
 from warehouse.database.describe import Description
+from warehouse.database.narrow import narrow_to_stored
 from warehouse.database.sandbox import explained
 from warehouse.database.sql_text import quoted
 from warehouse.database.subqueries import with_values
@@ -880,6 +881,7 @@ def _relation(
     connection: DuckDBPyConnection, query: str, parameters: Mapping[str, Any]
 ) -> DuckDBPyRelation:
     """Return the relation of a query, its frames registered as tables."""
+    narrow_to_stored(connection, query)
     values = {}
     for name, value in parameters.items():
         if isinstance(value, pl.DataFrame):

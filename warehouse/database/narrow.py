@@ -34,6 +34,14 @@ order by table_name, column_index"""
 
 _MADE_FROM = "select key, value from warehouse_meta where key in ('tables', 'views') order by key"
 
+_IN_FORCE = "select distinct relation from cell where sibling is not null order by relation"
+
+_BY_READERS: dict[str, list[tuple[list[str], str]]] = {}
+"""What this process has read of `_statements_by_readers`, by what it follows from."""
+
+_OF_CATALOG = re.compile(r"\b(?:duckdb_|pragma_|pg_|sqlite_|information_schema)", re.IGNORECASE)
+"""Questions about views themselves: temporary ones would be among the answers."""
+
 
 def narrow_to(connection: DuckDBPyConnection, relations: Collection[str]) -> None:
     """Make later queries on a connection see only the configurations of some relations.
@@ -45,8 +53,53 @@ def narrow_to(connection: DuckDBPyConnection, relations: Collection[str]) -> Non
         "narrow",
         (sorted(relations), connection.execute(_MADE_FROM).fetchall()),
         lambda: _statements(connection, relations),
-    ):
+    ).values():
         connection.execute(statement)
+
+
+def narrow_to_stored(connection: DuckDBPyConnection, query: str) -> None:
+    """Have the later queries on a connection see the relations with cells in force only.
+
+    The rows of all views stay the same. Planning a query over all estimators takes longer than
+    planning one over the few that a database has cells of.
+
+    Parameters
+    ----------
+    query
+        What the user asks. A union that it does not read stays as it is.
+    """
+    words = {word.lower() for word in re.findall(r"\w+", query)}
+    if "from" not in words or _OF_CATALOG.search(query):
+        return
+    relations = [relation for (relation,) in connection.execute(_IN_FORCE).fetchall()]
+    facts = (relations, connection.execute(_MADE_FROM).fetchall())
+    if repr(facts) not in _BY_READERS:  # the cache directory is slower than short queries
+        _BY_READERS[repr(facts)] = cached(
+            "stored", facts, lambda: _statements_by_readers(connection, relations)
+        )
+    for readers, statement in _BY_READERS[repr(facts)]:
+        if not words.isdisjoint(readers):
+            connection.execute(statement)
+
+
+def _statements_by_readers(
+    connection: DuckDBPyConnection, relations: Collection[str]
+) -> list[tuple[list[str], str]]:
+    """Return for each union all that read it, itself or through others, and its statement."""
+    from warehouse.database.lineage import all_sources, readers_of, reads_of
+
+    readers = readers_of(reads_of(connection))
+    return [
+        (sorted({union, *all_sources(readers, union)}), statement)
+        for union, statement in _statements(connection, relations).items()
+    ]
+
+
+def _unions() -> list[str]:
+    """Return the views of the configurations of all estimators."""
+    from warehouse.database.views import CONFIGURATION_SOURCE, NEAR_SOURCE
+
+    return [CONFIGURATION_SOURCE, LEADING + CONFIGURATION_SOURCE, NEAR_SOURCE]
 
 
 @contextmanager
@@ -55,35 +108,31 @@ def narrowed(connection: DuckDBPyConnection, relations: Collection[str]) -> Iter
 
     The statements are made anew: while a database is brought up to date, its meta table lags.
     """
-    from warehouse.database.views import CONFIGURATION_SOURCE
-
     statements = _statements(connection, relations)
-    for statement in statements:
+    for statement in statements.values():
         connection.execute(statement)
     yield bool(statements)
-    for union in (CONFIGURATION_SOURCE, LEADING + CONFIGURATION_SOURCE):
+    for union in _unions():
         connection.execute(f"drop view if exists temp.{quoted(union)}")
 
 
-def _statements(connection: DuckDBPyConnection, relations: Collection[str]) -> list[str]:
-    """Return the statements that create the temporary views."""
-    from warehouse.database.views import CONFIGURATION_SOURCE
-
+def _statements(connection: DuckDBPyConnection, relations: Collection[str]) -> dict[str, str]:
+    """Return the statement that creates the temporary view of each union."""
     stored = connection.execute(
         "select view_name, sql from duckdb_views() where not internal and not temporary and "
         "list_contains(?, view_name)",
-        [[CONFIGURATION_SOURCE, LEADING + CONFIGURATION_SOURCE]],
+        [_unions()],
     ).fetchall()
     branches = {
-        union: [name for relation in relations for name in _branches(union, relation, sql)]
+        union: [name for relation in relations for name in _branches(relation, sql)]
         for union, sql in stored
     }
     asked = [*branches, *(name for names in branches.values() for name in names)]
     columns: dict[str, dict[str, str]] = {}
     for view, column, kind in connection.execute(_COLUMNS, [asked]).fetchall():
         columns.setdefault(view, {})[column] = kind
-    return [
-        _view(
+    return {
+        union: _view(
             union,
             " union all ".join(
                 f"select {_selected(columns[union], columns[name])} from {quoted(name)}"
@@ -92,7 +141,7 @@ def _statements(connection: DuckDBPyConnection, relations: Collection[str]) -> l
         )
         for union, names in branches.items()
         if names
-    ]
+    }
 
 
 def leave_out_others(connection: DuckDBPyConnection, view: str, relations: Collection[str]) -> None:
@@ -147,18 +196,17 @@ def _view(name: str, sql: str) -> str:
     return f"create or replace temp view {quoted(name)} with (defer_binding) as {sql}"
 
 
-def _branches(union: str, relation: str, sql: str) -> list[str]:
+def _branches(relation: str, sql: str) -> list[str]:
     """Return the staging view of a relation, if the union has it: of leading rows, or of all."""
-    from warehouse.database.views import CONFIGURATION_SOURCE
-
     present = set(re.findall(r"\w+", sql))
-    names = (union.replace(CONFIGURATION_SOURCE, f"stg_{relation}"), f"stg_{relation}")
-    return [name for name in names if name in present][:1]
+    return [name for name in (f"{LEADING}stg_{relation}", f"stg_{relation}") if name in present]
 
 
 def _selected(wanted: dict[str, str], present: dict[str, str]) -> str:
     """Return the columns of a union, NULL where the branch has none, with the union's types."""
     return ", ".join(
-        f"cast({quoted(name) if name in present else 'null'} as {kind}) as {quoted(name)}"
+        quoted(name)
+        if present.get(name) == kind
+        else f"cast({quoted(name) if name in present else 'null'} as {kind}) as {quoted(name)}"
         for name, kind in wanted.items()
     )

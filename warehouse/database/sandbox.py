@@ -22,6 +22,7 @@ import duckdb
 
 from warehouse.database.connection import open_for_read
 from warehouse.database.failures import database_error
+from warehouse.database.narrow import narrow_to_stored
 from warehouse.database.sql_text import literal, quoted
 from warehouse.database.subqueries import with_values
 from warehouse.errors import InputError, UsageError, WarehouseError
@@ -127,6 +128,7 @@ def select(
     limits = limits or Limits()
     bounded = _bounded_memory(_FRAGMENTATION * limits.memory_bytes + _HEADROOM_BYTES)
     with open_for_read(database) as connection, explained(database, limits), ExitStack() as stack:
+        narrow_to_stored(connection, sql)
         if bound_process:
             stack.enter_context(bounded)
         connection.execute(f"set memory_limit = '{limits.memory_bytes}B'")
@@ -166,6 +168,7 @@ def copy_to(database: Path, sql: str, target: Path, options: str, limits: Limits
     """
     place = str(target.absolute())
     with open_for_read(database) as connection, explained(database, limits, target=place):
+        narrow_to_stored(connection, sql)
         connection.execute(f"set allowed_paths = [{literal(place)}]")
         statement = _sandboxed(connection, sql)
         with _Stopwatch(connection, limits, bound_process=False) as timed:
@@ -184,6 +187,7 @@ def frame_of(database: Path, sql: str, limits: Limits, most_rows: int) -> polars
         As `select`.
     """
     with open_for_read(database) as connection, explained(database, limits):
+        narrow_to_stored(connection, sql)
         statement = _sandboxed(connection, sql)
         with _Stopwatch(connection, limits, bound_process=False) as timed:
             statement = timed(lambda: with_values(connection, statement))
