@@ -12,10 +12,9 @@ with asked as (
         problem.framework,
         problem.number_recipe,
         problem.num_experts,
-        coalesce(accelerator_spelling.accelerator, problem.accelerator) as accelerator
+        coalesce(problem_product.product, problem.accelerator) as accelerator
     from problem
-    left join accelerator_spelling on problem.accelerator = accelerator_spelling.spelling
-    where problem.framework is not null
+    inner join problem_product on problem.problem_id = problem_product.problem_id
 ),
 
 -- few accelerators and frameworks, however many problems

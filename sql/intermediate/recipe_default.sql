@@ -13,11 +13,10 @@ with asked as (
         problem.number_recipe,
         problem.framework_release,
         coalesce(problem.kv_lora_rank, 0) > 0 as has_latents,
-        coalesce(accelerator_spelling.accelerator, problem.accelerator) as accelerator,
+        coalesce(problem_product.product, problem.accelerator) as accelerator,
         problem.model
     from problem
-    left join accelerator_spelling on problem.accelerator = accelerator_spelling.spelling
-    where problem.framework is not null
+    inner join problem_product on problem.problem_id = problem_product.problem_id
 ),
 
 recipe as (

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from tests.shared import Command
@@ -97,3 +99,34 @@ def test_the_newest_study_says_what_a_name_means(
         assert warehouse("sweep", path, "--db", database)[0] == 0
         times.append(step(warehouse, OWN, "--db", database))
     assert times[1] < times[0]
+
+
+def test_a_system_assumes_what_the_product_does_that_it_is_based_on(
+    warehouse: Command, empty_warehouse: Path, tmp_path: Path
+) -> None:
+    path = Path(shutil.copyfile(empty_warehouse, tmp_path / "own.duckdb"))
+    catalog = tmp_path / "own.toml"
+    # GB200 is another name of the product; the recipe of the model captures graphs there
+    catalog.write_text('[systems.mine]\nbased_on = "GB200"\nhbm_bytes_per_second = 10e12\n')
+    rows = tmp_path / "rows.csv"
+    head = "model,accelerator,num_gpus,expert_parallel,pipeline_parallel,gemm_efficiency\n"
+    run = "deepseek_v3,{},256,64,4,{}\n"
+    rows.write_text(
+        head + run.format("GB200", "") + run.format("mine", "") + run.format("mine", 0.5)
+    )
+    options = ("--catalog", catalog, "--into-db", "--no-interval", "--db", path)
+    code, _, err = warehouse(
+        "evaluate", "training_step", rows, "--out", tmp_path / "out.csv", *options
+    )
+    assert code == 0, err
+    with duckdb.connect(str(path), read_only=True) as connection:
+        found = connection.execute(
+            "select accelerator, uses_cuda_graphs, assumptions, num_changed_step_constants"
+            " from problem_group inner join (select problem_id, uses_cuda_graphs from problem)"
+            " using (problem_id) order by all"
+        ).fetchall()
+    assert found == [
+        ("GB200 (per GPU)", True, None, 0),
+        ("mine", True, "gemm_efficiency 0.5", 1),
+        ("mine", True, None, 0),
+    ]

@@ -170,7 +170,9 @@ def _completed(catalog: Catalog, section: str, table: str, name: str, own: Recor
         ) from None
     # The remarks are about the published row.
     kept = {key: None if key in _REMARKS else value for key, value in base.items()}
-    return {**dict(list(kept.items())[1:]), **own}
+    key, *names = kept
+    # other spellings of the row's name are known to the catalog alone
+    return {**{name: kept[name] for name in names}, **own, "based_on": kept[key]}
 
 
 def _table_records(header: list[str], rows: Iterable[tuple[Any, ...]]) -> list[Record]:

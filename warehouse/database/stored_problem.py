@@ -24,6 +24,8 @@ SOURCE = "found_problem"
 """View with the correct rows."""
 
 _PROBLEM = "problem"
+_PRODUCT = "problem_product"
+"""View that several views below `SOURCE` read: its rows are found once."""
 
 
 def refresh(connection: DuckDBPyConnection, profiles: Collection[str] = ()) -> None:
@@ -50,8 +52,10 @@ def refresh(connection: DuckDBPyConnection, profiles: Collection[str] = ()) -> N
         return
     # DuckDB finds temporary tables first: the views below `SOURCE` see only the missing problems.
     connection.execute(f"create temp table {quoted(_PROBLEM)} as {missing}")
+    connection.execute(f"create temp table {quoted(_PRODUCT)} as from {quoted(_PRODUCT)}")
     connection.execute(f"insert into {TABLE} by name from {SOURCE}")
-    connection.execute(f"drop table temp.{quoted(_PROBLEM)}")
+    for name in (_PRODUCT, _PROBLEM):
+        connection.execute(f"drop table temp.{quoted(name)}")
 
 
 def rebuild(connection: DuckDBPyConnection) -> None:
