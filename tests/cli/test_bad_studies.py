@@ -52,7 +52,7 @@ def sweep(
 
 
 @pytest.mark.parametrize(
-    ("study", "told"),
+    ("study", "expected"),
     [
         pytest.param(
             HEAD + GPT3.replace("nvlink_size = 8", "nvlink_size = 0"),
@@ -103,13 +103,13 @@ def sweep(
 def test_it_is_refused_with_value_and_rule_and_nothing_is_written(
     sweep: Callable[[str], tuple[tuple[int, str, str], Path]],
     study: str,
-    told: list[str],
+    expected: list[str],
 ) -> None:
     (code, out, err), database = sweep(study)
     assert (code, out) == (3, "")
     assert err.startswith("error: bad.toml: ")
     assert "Traceback" not in err
-    for part in told:
+    for part in expected:
         assert part in err
     assert list(database.parent.iterdir()) == [database.with_name("bad.toml")]
 

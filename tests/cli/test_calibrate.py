@@ -143,7 +143,7 @@ def test_a_name_that_is_taken_is_refused_unless_replaced(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "expected"),
     [
         (["nothing"], 3, "known: published_megatron_scaling"),
         (["missing.csv"], 3, "there is no such file"),
@@ -158,11 +158,11 @@ def test_a_name_that_is_taken_is_refused_unless_replaced(
     ],
 )
 def test_what_cannot_be_calibrated_is_refused_in_words(
-    warehouse: Command, arguments: list[str], code: int, told: str
+    warehouse: Command, arguments: list[str], code: int, expected: str
 ) -> None:
     found, out, err = warehouse("calibrate", *arguments)
     assert (found, out) == (code, "")
-    assert told in err
+    assert expected in err
     assert "Traceback" not in err
 
 

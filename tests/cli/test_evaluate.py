@@ -83,7 +83,7 @@ def test_corrected_is_the_default_and_mends_can_be_chosen(evaluate: Command) -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "told"),
+    ("options", "code", "expected"),
     [
         (("--mend", "R2", "--variant", "published"), 2, "`--variant` exclude each other"),
         (("--mend", ","), 2, "names no erratum"),
@@ -96,11 +96,11 @@ def test_corrected_is_the_default_and_mends_can_be_chosen(evaluate: Command) -> 
     ],
 )
 def test_wrong_options_are_refused(
-    evaluate: Command, options: tuple[str, ...], code: int, told: str
+    evaluate: Command, options: tuple[str, ...], code: int, expected: str
 ) -> None:
     found, out, err = evaluate("roofline", CONFIGS, "--out", "out.csv", *options)
     assert (found, out) == (code, "")
-    assert told in err
+    assert expected in err
     assert not Path("out.csv").exists()
 
 
@@ -157,9 +157,9 @@ def test_a_column_spelt_as_in_the_source_is_reported_with_its_name_here(evaluate
     )
     code, _, err = evaluate("dataflow", "in.csv", "--out", "out.csv")
     assert code == 0
-    told = "name for `pipeline_parallel`; rename it"
+    expected = "name for `pipeline_parallel`; rename it"
     assert (
-        f"warning: in.csv: column `p_pipe` is not read: it is this estimator's source's {told}"
+        f"warning: in.csv: column `p_pipe` is not read: it is this estimator's source's {expected}"
         in (err)
     )
     assert err.count("warning") == 1
@@ -267,8 +267,8 @@ def test_the_refusal_of_rows_of_another_view_names_the_right_view(
     assert run(["sql", "from configuration", "--format", "csv", "--db", str(stored)]) == 0
     Path("configs.csv").write_text(capsys.readouterr().out)
     err = evaluate(name, "configs.csv", "--out", "out.csv", "--keep-valid")[2]
-    told = f"warning: configs.csv: take stored rows from view current_{name}, which `"
-    assert err.startswith(told)
+    expected = f"warning: configs.csv: take stored rows from view current_{name}, which `"
+    assert err.startswith(expected)
     assert "columns of other views may mean something else" in err.splitlines()[0]
 
 

@@ -208,7 +208,7 @@ def test_a_sweep_prints_rows_with_a_dry_run_alone(
 
 @pytest.mark.parametrize("spelt", ["12_288", "12,288", "12.288k", "12288"])
 def test_a_pair_takes_numbers_as_an_option_does(warehouse: Command, spelt: str) -> None:
-    pairs = ("chip=A100_40GB", "num_layers=120", "data_parallel=8")
+    pairs = ("chip=A100_40GB", "Num-Layers=120", "data_parallel=8")
     code, out, _ = warehouse("show", "pipeline", *pairs, f"hidden_size={spelt}", "--json")
     assert code == 0
     assert json.loads(out)["inputs"]["hidden_size"] == 12288

@@ -555,22 +555,24 @@ def test_for_the_roofline_every_table_is_reported_and_partial_ones_are_named(
 def test_properties_without_a_published_step_are_listed() -> None:
     from warehouse.plan.accuracy import unlike_published
 
-    def told(model: str, accelerator: str, estimator: str = "training_step", **inputs: Any) -> str:
+    def unlike(
+        model: str, accelerator: str, estimator: str = "training_step", **inputs: Any
+    ) -> str:
         run = resolve(PlanRequest(estimator, model, accelerator, 1e12, num_gpus=8, inputs=inputs))
         return " | ".join(unlike_published(run, packaged_catalog()))
 
     # Megatron's programs on A100 and H100 were measured, with dense models
-    assert told("llama3_8B", "H100") == ""
-    assert told("llama3_8B", "A100 SXM 80GB", framework="megatron_lm_2022") == ""
-    assert told("gpt3", "A100", "roofline") == ""  # a system that stands for that board
+    assert unlike("llama3_8B", "H100") == ""
+    assert unlike("llama3_8B", "A100 SXM 80GB", framework="megatron_lm_2022") == ""
+    assert unlike("gpt3", "A100", "roofline") == ""  # a system that stands for that board
     # and mixtures, 8 bits and other programs in table published_measurement
-    assert told("mixtral_8x7B", "H100") == ""
-    assert told("llama3_8B", "H100", framework="fsdp", precision="fp8") == ""
-    assert told("llama3_8B", "MI300X") == (
+    assert unlike("mixtral_8x7B", "H100") == ""
+    assert unlike("llama3_8B", "H100", framework="fsdp", precision="fp8") == ""
+    assert unlike("llama3_8B", "MI300X") == (
         "no published step is on MI300X: all are on A100 SXM 40GB or A100 SXM 80GB or "
         "B200 SXM 180GB or GB200 (per GPU) or H100 SXM 80GB"
     )
-    assert "no published step is by deepspeed" in told("llama3_8B", "H100", framework="deepspeed")
+    assert "no published step is by deepspeed" in unlike("llama3_8B", "H100", framework="deepspeed")
 
 
 # ---- limits at the slow end ----
@@ -589,8 +591,8 @@ def test_a_budget_that_the_slow_end_exceeds_is_warned_of(
     answer = list(answers.values())[-1]
     request = replace(answer.run.request, limits=RunLimits(budget_usd=0.99 * slow))
     put_report(replace(answer, run=replace(answer.run, request=request)), 3, Format.TABLE)
-    told = f"costs {slow:,.0f} USD, more than --budget-usd {0.99 * slow:,.0f}"
-    assert f"the slow end of the first interval {told}" in capsys.readouterr().out
+    expected = f"costs {slow:,.0f} USD, more than --budget-usd {0.99 * slow:,.0f}"
+    assert f"the slow end of the first interval {expected}" in capsys.readouterr().out
 
 
 # ---- other layouts, other prices ----

@@ -93,7 +93,7 @@ def test_a_shape_is_planned_as_the_model_of_that_shape(
 
 @pytest.mark.long
 def test_a_shape_changes_a_model_that_is_named(plan: Document) -> None:
-    found = plan(*RUN, "--model", "gpt3_1.3B", "num_layers=12", "--basis", "owned")
+    found = plan(*RUN, "--model", "gpt3_1.3B", "Num-Layers=12", "--basis", "Owned")
     assert found["question"]["shape"]["num_layers"] == 12
     assert found["question"]["shape"]["hidden_size"] == 2048
     assert found["cost_basis"] == found["question"]["basis"] == "owned"
@@ -197,7 +197,7 @@ def test_a_wrong_pair_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("gpus", "told", "hint"),
+    ("gpus", "expected", "hint"),
     [
         # a prime beyond the heads, layers and sequences of the batch
         (1009, "`--gpus` 1,009: gpt3_1.3B has no layout", "ask for 768 or 1,024"),
@@ -205,12 +205,12 @@ def test_a_wrong_pair_is_refused(
     ],
 )
 def test_a_number_of_gpus_without_a_layout_is_refused_before_anything_is_stored(
-    refusal: Refusal, gpus: int, told: str, hint: str
+    refusal: Refusal, gpus: int, expected: str, hint: str
 ) -> None:
     run = ("--model", "gpt3_1.3B", "--accelerator", "H100", "--tokens", 2e10, "--batch", 64)
     code, error = refusal(*run, "--gpus", gpus)
     assert code == 3
-    assert told in error
+    assert expected in error
     assert hint in error
     assert "50000000" not in error
 

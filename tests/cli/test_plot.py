@@ -53,7 +53,7 @@ def test_the_list_names_every_plot_and_what_fills_it(warehouse: Command) -> None
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (("--out", "a.svg"), "`NAME` is missing"),
         (("training_days",), "`--out` is missing: plot training_days needs a file"),
@@ -61,8 +61,8 @@ def test_the_list_names_every_plot_and_what_fills_it(warehouse: Command) -> None
     ],
 )
 def test_wrong_calls_are_reported(
-    warehouse: Command, tmp_path: Path, arguments: tuple[str, ...], told: str
+    warehouse: Command, tmp_path: Path, arguments: tuple[str, ...], expected: str
 ) -> None:
     code, out, error = warehouse("plot", *arguments, "--db", tmp_path / "none.duckdb")
     assert (code, out) == (2, "")
-    assert told in error
+    assert expected in error

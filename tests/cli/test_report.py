@@ -94,8 +94,8 @@ def test_the_page_states_the_answer_of_the_plan(
     low, high = (end / 3600 for end in plan["likely_training_seconds"])
     assert f"{low:,.1f} to {high:,.1f} hours in nine of ten runs" in words
     record = plan["track_record"]
-    told = f"Accuracy {100 * record['mean_error']:.1f} % mean error on {record['num_steps']} "
-    assert f"{told}published steps of {record['found']}" in words
+    expected = f"Accuracy {100 * record['mean_error']:.1f} % mean error on {record['num_steps']} "
+    assert f"{expected}published steps of {record['found']}" in words
     slower = 100 * (plan["runner_up"]["step_seconds"] / best["step_seconds"] - 1)
     assert f"is {slower:.2g} % slower" in words
     assert data_of(page)["run"] == {

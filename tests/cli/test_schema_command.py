@@ -37,7 +37,7 @@ def test_a_layer_is_listed_alone(warehouse: Command, quickstart: Quickstart) -> 
 def test_a_view_shows_columns_lineage_and_an_example(
     warehouse: Command, quickstart: Quickstart
 ) -> None:
-    code, out, err = warehouse("schema", "training_cost", "--db", quickstart.database)
+    code, out, err = warehouse("schema", "Training-Cost", "--db", quickstart.database)
     assert (code, err) == (0, "")
     assert out.startswith("training_cost: view, marts\n  Dollars of")
     assert re.search(

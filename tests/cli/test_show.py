@@ -182,12 +182,12 @@ def test_an_own_system_may_be_shown(capsys: pytest.CaptureFixture[str], tmp_path
 
 
 def test_every_wrong_key_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    told = refused(
+    error = refused(
         capsys, "pipeline", "step_seconds=3", "hiden_size=4", "n_layers=3", "num_layers=3"
     )
-    assert '`step_seconds` "3" is computed, not given' in told
-    assert '`hiden_size` "4" is not an input of pipeline\nhint: did you mean hidden_size' in told
-    assert '`num_layers` "3" is given twice' in told
+    assert '`step_seconds` "3" is computed, not given' in error
+    assert '`hiden_size` "4" is not an input of pipeline\nhint: did you mean hidden_size' in error
+    assert '`num_layers` "3" is given twice' in error
 
 
 @pytest.mark.parametrize(
@@ -206,9 +206,9 @@ def test_a_wrong_value_is_refused_with_its_reason(
 ) -> None:
     given = [p for p in PIPELINE.split()[2:] if "n_layers" not in p and "chip" not in p]
     base = [] if pair.startswith("num_layers") else ["num_layers=120"]
-    told = refused(capsys, "pipeline", *given, *base, pair)
-    assert words in told
-    assert told.count(words) == 1
+    error = refused(capsys, "pipeline", *given, *base, pair)
+    assert words in error
+    assert error.count(words) == 1
 
 
 def test_a_pair_without_an_equals_sign_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
@@ -216,5 +216,5 @@ def test_a_pair_without_an_equals_sign_is_wrong_usage(capsys: pytest.CaptureFixt
 
 
 def test_without_input_the_missing_columns_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    told = refused(capsys, "pipeline")
-    assert "`num_layers` is missing" in told
+    error = refused(capsys, "pipeline")
+    assert "`num_layers` is missing" in error

@@ -90,9 +90,10 @@ def test_a_larger_study_says_what_was_there(warehouse: Command, database: Path, 
 
 
 def test_a_study_of_the_package_is_found_by_its_name(warehouse: Command, database: Path) -> None:
-    code, out, _ = warehouse("sweep", "gpt3_1T_1d", "--dry-run", "--db", database)
-    assert code == 0
-    assert out.splitlines()[-1].split() == ["gpt3_1T_1d", *("234", "357,552") * 2]
+    for spelt in ("gpt3_1T_1d", "GPT3-1t-1D"):
+        code, out, _ = warehouse("sweep", spelt, "--dry-run", "--db", database)
+        assert code == 0
+        assert out.splitlines()[-1].split() == ["gpt3_1T_1d", *("234", "357,552") * 2]
 
 
 def stored(database: Path) -> tuple[list[str], list[str]]:

@@ -202,11 +202,11 @@ def test_a_terminal_shows_each_broken_rule_in_wrapped_lines(
     monkeypatch.setattr("warehouse.cli.display.terminal_width", lambda *_: 70)
     _, out, _ = warehouse("why", *layout)
     assert all(len(line) <= 70 for line in out.splitlines())
-    told = " ".join(out.split())
+    text = " ".join(out.split())
     assert len(found) > 1
     for rule in found:
-        assert f"{rule['rule']} {rule['column']} {rule['value']} {rule['reason']} values: " in told
-        assert f"hint: {' '.join(rule['hint'].split())}" in told
+        assert f"{rule['rule']} {rule['column']} {rule['value']} {rule['reason']} values: " in text
+        assert f"hint: {' '.join(rule['hint'].split())}" in text
     assert "not shown" not in out
     monkeypatch.setattr("warehouse.cli.display.terminal_width", lambda *_: 200)
     _, out, _ = warehouse("why", *layout, "--columns", "rule,hint")

@@ -34,7 +34,7 @@ def batch(millions: float) -> dict[str, float]:
     return {"global_batch_tokens": millions * 1e6}
 
 
-TOLD: tuple[tuple[str, str, Relation, str, float, Mapping[str, Any], Mends], ...] = (
+STATED: tuple[tuple[str, str, Relation, str, float, Mapping[str, Any], Mends], ...] = (
     # erratum, the figure as its text has it, relation, column, unit, inputs, mends
     ("C1", "15.1 days", COMMUNICATION, "sync_seconds", DAY, TWO_MILLION, PUBLISHED),
     ("C1", "30.2 days", COMMUNICATION, "sync_seconds", DAY, TWO_MILLION, alone("C1")),
@@ -118,11 +118,11 @@ def consequences() -> dict[str, str]:
     return {str(row["erratum"]): str(row["consequence"]) for row in rows}
 
 
-@pytest.mark.parametrize("told", TOLD, ids=lambda told: f"{told[0]}-{told[1]}")
+@pytest.mark.parametrize("stated", STATED, ids=lambda stated: f"{stated[0]}-{stated[1]}")
 def test_a_figure_of_the_errata_table_is_the_estimators(
-    told: tuple[str, str, Relation, str, float, Mapping[str, Any], Mends], catalog: Catalog
+    stated: tuple[str, str, Relation, str, float, Mapping[str, Any], Mends], catalog: Catalog
 ) -> None:
-    erratum, text, relation, column, unit, inputs, mends = told
+    erratum, text, relation, column, unit, inputs, mends = stated
     assert text in consequences()[erratum]
     shown = text.split()[0].replace(",", "")
     mantissa, _, exponent = shown.partition("e")

@@ -39,7 +39,7 @@ SHAPELESS = {"num_layers": 2, "hidden_size": 64, "seq_len": 128}
 
 
 @pytest.mark.parametrize(
-    ("relation", "inputs", "told"),
+    ("relation", "inputs", "expected"),
     [
         (COMPUTE, {"available_gpus": 0}, "`available_gpus` 0 must be at least 1"),
         (COMPUTE, {"dataset_tokens": -1.0}, "`dataset_tokens` -1.0 must be more than 0"),
@@ -102,22 +102,22 @@ SHAPELESS = {"num_layers": 2, "hidden_size": 64, "seq_len": 128}
 )
 @each_variant
 def test_impossible_inputs_are_refused_in_words(
-    relation: Relation, inputs: dict[str, Any], told: str, mends: Mends, catalog: Catalog
+    relation: Relation, inputs: dict[str, Any], expected: str, mends: Mends, catalog: Catalog
 ) -> None:
-    assert refusals(catalog, relation, mends, **inputs)[0].startswith(told)
+    assert refusals(catalog, relation, mends, **inputs)[0].startswith(expected)
 
 
 def test_a_run_of_less_than_a_batch_takes_no_step_or_is_refused(catalog: Catalog) -> None:
     short = {"dataset_tokens": 1e6, "global_batch_tokens": 2e6}
-    [told] = refusals(catalog, COMPUTE, ALL_MENDS, **short)
-    assert told.startswith("`global_batch_tokens` 2000000.0 is more than `dataset_tokens` 1e+06")
+    [error] = refusals(catalog, COMPUTE, ALL_MENDS, **short)
+    assert error.startswith("`global_batch_tokens` 2000000.0 is more than `dataset_tokens` 1e+06")
     assert run(catalog, COMPUTE, PUBLISHED, **short)["num_steps"] == 0
 
 
 def test_published_activations_are_not_split(catalog: Catalog) -> None:
     split = {"tensor_parallel": 8}
-    [told] = refusals(catalog, MEMORY, ALL_MENDS - {"C17"}, **split)
-    assert "must be 1: the published formula of activations does not split them" in told
+    [error] = refusals(catalog, MEMORY, ALL_MENDS - {"C17"}, **split)
+    assert "must be 1: the published formula of activations does not split them" in error
     assert refusals(catalog, MEMORY, frozenset({"C17"}), **split) == []
 
 

@@ -145,8 +145,8 @@ def test_a_space_has_the_same_defaults_as_a_batch(
     [cell] = [c for c in cells_of(catalog, space, mends) if c.relation == relation.name]
     [row] = rows_of(cell, 10)
     frame = pl.DataFrame(space)
-    batch, told = resolved(CLUSTER, relation, frame, catalog, mends)
-    assert told == []
+    batch, refused = resolved(CLUSTER, relation, frame, catalog, mends)
+    assert refused == []
     names = (*PROBLEM, *CLUSTER.choice_columns, *relation.keys)
     of_batch = {name: batch[name][0] for name in names}
     of_batch = {n: v for n, v in of_batch.items() if v is not None and v == v}

@@ -77,13 +77,13 @@ def test_a_ratio_that_binary_fractions_do_not_hold_is_taken_as_meant(catalog: Ca
 
 
 def test_a_width_of_heads_that_a_head_does_not_divide_is_reported_once(catalog: Catalog) -> None:
-    [told] = refusals(catalog, attention_width_ratio=0.3001)
-    assert told.startswith("`head_size` 64 does not divide the width of all heads")
+    [error] = refusals(catalog, attention_width_ratio=0.3001)
+    assert error.startswith("`head_size` 64 does not divide the width of all heads")
 
 
 def test_a_share_of_a_peak_needs_a_peak(catalog: Catalog) -> None:
-    [told] = refusals(catalog, base_utilization=0.5)
-    assert told.startswith("`base_utilization` 0.5 has nothing to apply to")
+    [error] = refusals(catalog, base_utilization=0.5)
+    assert error.startswith("`base_utilization` 0.5 has nothing to apply to")
 
 
 def test_an_accelerator_gives_the_rate_of_a_cluster(catalog: Catalog) -> None:
@@ -94,8 +94,8 @@ def test_an_accelerator_gives_the_rate_of_a_cluster(catalog: Catalog) -> None:
 
 
 def test_an_unknown_accelerator_is_refused(catalog: Catalog) -> None:
-    [told] = refusals(catalog, cluster_flops_per_second=None, accelerator="A1000")
-    assert told.startswith('`accelerator` "A1000" is not in the `system` table')
+    [error] = refusals(catalog, cluster_flops_per_second=None, accelerator="A1000")
+    assert error.startswith('`accelerator` "A1000" is not in the `system` table')
 
 
 def test_one_cluster_has_no_traffic(catalog: Catalog) -> None:
@@ -108,8 +108,8 @@ def test_a_batch_of_half_the_data_set_is_one_step_and_of_more_is_refused(catalog
     batch = 8192 * 8192
     assert run(catalog, dataset_tokens=0.51 * batch)["num_steps"] == 1
     assert run(catalog, dataset_tokens=2.5 * batch)["num_steps"] == 2  # half to even
-    [told] = refusals(catalog, dataset_tokens=0.5 * batch)
-    assert "is at most half of one batch" in told
+    [error] = refusals(catalog, dataset_tokens=0.5 * batch)
+    assert "is at most half of one batch" in error
 
 
 runs = st.fixed_dictionaries(

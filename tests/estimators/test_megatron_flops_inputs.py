@@ -30,7 +30,7 @@ def refused(catalog: Catalog, **changes: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         ({"num_layers": 0}, "`num_layers` 0 must be at least 1"),
         ({"hidden_size": 8.5}, "`hidden_size` 8.5 must be a whole number"),
@@ -78,10 +78,10 @@ def refused(catalog: Catalog, **changes: Any) -> list[str]:
     ],
 )
 def test_what_it_cannot_count_is_refused_with_its_reason(
-    catalog: Catalog, changes: dict[str, Any], told: str
+    catalog: Catalog, changes: dict[str, Any], expected: str
 ) -> None:
     found = refused(catalog, **changes)
-    assert found[0].startswith(told)
+    assert found[0].startswith(expected)
     # reading tells a value that is none of its column's before the estimator does
     assert len({text.split()[0] for text in found}) == 1, found
 

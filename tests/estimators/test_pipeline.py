@@ -88,15 +88,15 @@ def test_the_readmes_version_has_its_own_devices_and_no_override(catalog: Catalo
     # 12.5 GB/s then, 1 GB/s now
     ratio = now["gradient_reduction_seconds"] / pod["gradient_reduction_seconds"]
     assert ratio == pytest.approx(12.5, rel=1e-12)
-    [told] = refusals(catalog, **readme, accelerator="RTX4090")
-    assert '"RTX4090" is not in the README\'s version' in told
-    [told, *_] = refusals(catalog, **readme, accelerator=None)
-    assert told.startswith("`accelerator` is missing")
+    [error] = refusals(catalog, **readme, accelerator="RTX4090")
+    assert '"RTX4090" is not in the README\'s version' in error
+    [error, *_] = refusals(catalog, **readme, accelerator=None)
+    assert error.startswith("`accelerator` is missing")
     for name, value in {"network_bytes_per_second": 1e9, "base_utilization": 0.3}.items():
         given: dict[str, Any] = {name: value}
-        [told] = refusals(catalog, **readme, **given)
-        assert told.startswith(f"`{name}` {value}")
-        assert "cannot be given in the README's version" in told
+        [error] = refusals(catalog, **readme, **given)
+        assert error.startswith(f"`{name}` {value}")
+        assert "cannot be given in the README's version" in error
     own: dict[str, Any] = {"network_bytes_per_second": 600e9, "base_utilization": 1.0}
     assert run(catalog, **readme, **own) == run(catalog, **readme)
 
@@ -158,8 +158,8 @@ def test_p3_takes_twenty_tokens_for_each_active_parameter(catalog: Catalog) -> N
 def test_p4_refuses_a_data_set_below_one_batch(catalog: Catalog) -> None:
     few: dict[str, Any] = {"dataset_tokens": 30720 * 2048 - 1.0}
     assert run(catalog, **few)["training_seconds"] == 0
-    [told] = refusals(catalog, frozenset({"P4"}), **few)
-    assert "is less than one batch" in told
+    [error] = refusals(catalog, frozenset({"P4"}), **few)
+    assert "is less than one batch" in error
     one = run(catalog, frozenset({"P4"}), dataset_tokens=30720 * 2048.0)
     assert one["num_steps"] == 1
 

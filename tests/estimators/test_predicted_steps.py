@@ -25,8 +25,8 @@ WHAT_TO_DO = (
 def test_no_estimate_of_a_measured_step_changes_unseen() -> None:
     versions, before = read()
     found = changes(before, predicted())
-    told = "\n".join(found)
-    assert not found, f"{len(found)} estimates changed; {WHAT_TO_DO}\n{told}"
+    listed = "\n".join(found)
+    assert not found, f"{len(found)} estimates changed; {WHAT_TO_DO}\n{listed}"
     assert versions == {TRAINING_STEP.version}, (
         f"the file is of version {versions}, the estimator has {TRAINING_STEP.version}; "
         "run `python -m benchmarks.predictions`"

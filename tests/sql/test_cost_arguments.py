@@ -9,7 +9,7 @@ from warehouse.database.in_force import mark
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "expected"),
     [
         ("training_run_for(-1)", "`asked_tokens` -1: must be a number above 0"),
         ("training_run_for('nan'::double)", "`asked_tokens` nan: must be a number above 0"),
@@ -32,7 +32,7 @@ from warehouse.database.in_force import mark
 )
 @pytest.mark.long
 def test_an_argument_out_of_its_limits_is_reported(
-    scratch: duckdb.DuckDBPyConnection, call: str, told: str
+    scratch: duckdb.DuckDBPyConnection, call: str, expected: str
 ) -> None:
     scratch.execute(
         "insert into problem (problem_id, parameters, active_parameters, accelerator, goodput)"
@@ -50,4 +50,4 @@ def test_an_argument_out_of_its_limits_is_reported(
     mark(scratch)
     with pytest.raises(duckdb.Error, match="must be") as caught:
         scratch.execute(f"from {call}").fetchall()
-    assert told in str(caught.value)
+    assert expected in str(caught.value)

@@ -90,8 +90,8 @@ def test_a_recomputation_that_is_not_known_has_no_flops(
 def test_a_recomputation_that_does_not_exist_is_reported(
     scratch: duckdb.DuckDBPyConnection,
 ) -> None:
-    told = '`activation_recompute` "selectve": must be none, selective or full'
-    with pytest.raises(duckdb.Error, match=told):
+    expected = '`activation_recompute` "selectve": must be none, selective or full'
+    with pytest.raises(duckdb.Error, match=expected):
         value(scratch, "megatron_flops(8, 6, 2, 8, 10, 'selectve')")
 
 
@@ -141,8 +141,8 @@ def test_an_argument_that_is_not_given_is_null(
 def test_an_argument_outside_its_limits_is_reported_by_name(
     scratch: duckdb.DuckDBPyConnection, given: str
 ) -> None:
-    told = given.removesuffix("::double").strip("'")
-    with pytest.raises(duckdb.Error, match=f"`a` {told}: is 1 to 10"):
+    expected = given.removesuffix("::double").strip("'")
+    with pytest.raises(duckdb.Error, match=f"`a` {expected}: is 1 to 10"):
         value(scratch, f"argument_within('a', {given}, 1, 10, 'is 1 to 10')")
 
 

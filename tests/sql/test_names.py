@@ -61,14 +61,14 @@ def stored(scratch: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     return filled(scratch)
 
 
-@pytest.mark.parametrize(("call", "told", "hint"), REFUSED)
+@pytest.mark.parametrize(("call", "expected", "hint"), REFUSED)
 @pytest.mark.long
 def test_the_refusal_of_an_unknown_name_has_similar_names(
-    stored: duckdb.DuckDBPyConnection, call: str, told: str, hint: str
+    stored: duckdb.DuckDBPyConnection, call: str, expected: str, hint: str
 ) -> None:
     with pytest.raises(duckdb.Error) as caught:
         stored.execute(f"from {call}").fetchall()
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
     assert hint in str(caught.value)
 
 
@@ -82,8 +82,8 @@ def test_the_shell_of_duckdb_1_refuses_the_same(
     command = [str(SHELL), "-readonly", str(database)]
     done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
     _, *errors = re.split(r"^(?=[\w ]*Error)", done.stderr, flags=re.MULTILINE)
-    for (call, told, hint), error in zip(asked, errors, strict=True):
-        assert told in error, call
+    for (call, expected, hint), error in zip(asked, errors, strict=True):
+        assert expected in error, call
         assert hint in error, call
 
 

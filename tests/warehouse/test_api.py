@@ -167,10 +167,12 @@ def test_costs_and_energies_are_those_of_the_command(
 def test_why_is_that_of_the_command(reader: Warehouse) -> None:
     found = reader.why(**LAYOUT)
     pairs = [f"{name}={value}" for name, value in LAYOUT.items()]
-    told = document("why", *pairs, "--db", reader.path)
-    assert (found.rank, found.excess_bytes) == (told["rank"], told["excess_bytes"])
-    assert found.parts.to_dicts() == [{"part": part.pop("name"), **part} for part in told["parts"]]
-    assert found.changes["changed"].to_list() == [one["changed"] for one in told["neighbours"]]
+    printed = document("why", *pairs, "--db", reader.path)
+    assert (found.rank, found.excess_bytes) == (printed["rank"], printed["excess_bytes"])
+    assert found.parts.to_dicts() == [
+        {"part": part.pop("name"), **part} for part in printed["parts"]
+    ]
+    assert found.changes["changed"].to_list() == [one["changed"] for one in printed["neighbours"]]
 
 
 def test_a_layout_that_a_rule_excludes_is_diagnosed_not_refused(reader: Warehouse) -> None:
@@ -184,11 +186,11 @@ def test_a_layout_that_a_rule_excludes_is_diagnosed_not_refused(reader: Warehous
 def test_an_explanation_is_that_of_the_command(reader: Warehouse) -> None:
     found = reader.explain(**LAYOUT)
     pairs = [f"{name}={value}" for name, value in LAYOUT.items()]
-    told = document("explain", *pairs, "--db", reader.path)
-    assert found.parts.to_dicts() == told["parts"]
-    assert found.constants.to_dicts() == told["constants"]
-    assert list(found.likely_step_seconds) == told["likely_step_seconds"]
-    assert list(found.differing_columns) == told["differing_columns"] == []
+    printed = document("explain", *pairs, "--db", reader.path)
+    assert found.parts.to_dicts() == printed["parts"]
+    assert found.constants.to_dicts() == printed["constants"]
+    assert list(found.likely_step_seconds) == printed["likely_step_seconds"]
+    assert list(found.differing_columns) == printed["differing_columns"] == []
 
 
 def test_the_best_layout_says_in_what_the_stored_problems_differ(reader: Warehouse) -> None:

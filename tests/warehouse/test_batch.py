@@ -73,7 +73,7 @@ def test_another_relation_may_be_named(run: Batches, small: SmallEstimator) -> N
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "expected"),
     [
         ("num_gpus\nx\n", 'row 1: `num_gpus` "x" must be a whole number'),
         ("num_gpus\n4\n2.5\n", "row 2: `num_gpus` 2.5 must be a whole number"),
@@ -102,11 +102,11 @@ def test_another_relation_may_be_named(run: Batches, small: SmallEstimator) -> N
     ],
 )
 def test_a_faulty_file_is_refused_with_row_column_value_and_reason(
-    refusal: Callable[..., str], rows: bytes | str, told: str
+    refusal: Callable[..., str], rows: bytes | str, expected: str
 ) -> None:
     message = refusal(rows).lower()
     assert "in.csv: " in message
-    assert told.lower() in message
+    assert expected.lower() in message
 
 
 def test_all_refusals_are_reported_in_order_of_rows(

@@ -86,7 +86,7 @@ def test_the_input_is_never_overwritten(tmp_path: Path, run: Batches, name: str)
 
 
 @pytest.mark.parametrize(
-    ("out", "told"),
+    ("out", "expected"),
     [
         ("out.json", "of no known format\nhint: name a file that ends in .csv or .parquet"),
         ("out", "of no known format"),
@@ -94,22 +94,22 @@ def test_the_input_is_never_overwritten(tmp_path: Path, run: Batches, name: str)
     ],
 )
 def test_an_output_that_cannot_be_is_refused(
-    refusal: Callable[..., str], out: str, told: str
+    refusal: Callable[..., str], out: str, expected: str
 ) -> None:
-    assert told in refusal(ROWS, out)
+    assert expected in refusal(ROWS, out)
 
 
 def test_an_input_that_cannot_be_is_refused(run: Batches, tmp_path: Path) -> None:
     (tmp_path / "directory.csv").mkdir()
     (tmp_path / "text.parquet").write_text("no parquet")
     (tmp_path / "in.json").write_text("{}")
-    for name, told in [
+    for name, expected in [
         ("none.csv", "there is no such file"),
         ("directory.csv", "is a directory"),
         ("text.parquet", "cannot be read"),
         ("in.json", "of no known format"),
     ]:
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=expected):
             run(tmp_path / name)
 
 

@@ -195,7 +195,7 @@ def test_tied_constants_share_a_value(calibrated: Callable[..., Calibration]) ->
 
 
 @pytest.mark.parametrize(
-    ("asked", "options", "told"),
+    ("asked", "options", "expected"),
     [
         ("gemm_efficiency", {"conditions": ["row=row 1"]}, "at least 2 rows are needed; given: 1"),
         (
@@ -215,15 +215,15 @@ def test_tied_constants_share_a_value(calibrated: Callable[..., Calibration]) ->
     ],
 )
 def test_what_cannot_be_fitted_is_refused(
-    calibrated: Callable[..., Calibration], asked: str, options: dict[str, Any], told: str
+    calibrated: Callable[..., Calibration], asked: str, options: dict[str, Any], expected: str
 ) -> None:
     with pytest.raises(InputError) as caught:
         calibrated({"gemm_efficiency": 0.85}, asked, **options)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         ({"step_seconds": None}, "has no column `step_seconds`"),
         ({"step_seconds": [1, 2, 3, 4, 5, 0]}, "row 6: `step_seconds` 0 must be a positive number"),
@@ -233,14 +233,14 @@ def test_what_cannot_be_fitted_is_refused(
     ],
 )
 def test_a_reference_that_cannot_be_used_is_refused(
-    tmp_path: Path, change: dict[str, Any], told: str
+    tmp_path: Path, change: dict[str, Any], expected: str
 ) -> None:
     table = {**ROWS, "step_seconds": [1.0] * 6, **change}
     path = tmp_path / "own.csv"
     pl.DataFrame({name: own for name, own in table.items() if own is not None}).write_csv(path)
     with pytest.raises(InputError) as caught:
         run_calibration(str(path), path, asked=["gemm_efficiency"])
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
 
 
 @pytest.mark.long

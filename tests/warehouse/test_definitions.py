@@ -165,7 +165,7 @@ def test_what_may_be_left_out_is_a_column_of_a_reference_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("definitions", "told"),
+    ("definitions", "expected"),
     [
         ("[models]\nmine = 3\n", ["`models.mine` 3 must be a table", "[models.mine]"]),
         ('[systems.""]\nbased_on = "H200"\n', ['`systems` "" must be a name']),
@@ -204,10 +204,10 @@ def test_what_may_be_left_out_is_a_column_of_a_reference_table() -> None:
     ],
 )
 def test_a_faulty_definition_is_refused_with_its_place_and_reason(
-    refusal: Callable[[str], str], definitions: str, told: list[str]
+    refusal: Callable[[str], str], definitions: str, expected: list[str]
 ) -> None:
     message = refusal(definitions)
-    for part in told:
+    for part in expected:
         assert part in message
 
 
@@ -221,11 +221,11 @@ def test_sections_that_are_no_tables_are_refused(tmp_path: Path) -> None:
 
 
 def test_all_faults_of_the_definitions_are_reported_at_once(refusal: Callable[[str], str]) -> None:
-    told = refusal(
+    error = refusal(
         '[models.a]\nbased_on = "gpt3"\nnum_layers = 0\n[models.b]\nbased_on = "gpt3"\nwidth = 1\n'
         '[systems.c]\nbased_on = "H200"\nhbm_bytes = -1\n'
     )
-    assert all(place in told for place in ("[models.a]", "[models.b]", "[systems.c]"))
+    assert all(place in error for place in ("[models.a]", "[models.b]", "[systems.c]"))
     taken = refusal('[models.gpt3]\nbased_on = "gpt3"\n[systems.H200]\nbased_on = "A100"\n')
     assert all(name in taken for name in ('"gpt3"', '"H200"'))
 

@@ -33,7 +33,7 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @pytest.fixture(scope="module")
-def told(connection: duckdb.DuckDBPyConnection) -> Description:
+def described(connection: duckdb.DuckDBPyConnection) -> Description:
     return Description(connection)
 
 
@@ -97,29 +97,29 @@ def test_a_comment_has_content_and_grain() -> None:
 # ---- tables, views and macros ----
 
 
-def test_everything_of_the_package_has_a_layer_and_says_what_it_is(told: Description) -> None:
-    assert {thing.layer for thing in told.things.values()} == set(LAYERS) - {"own"}
-    for thing in told.things.values():
+def test_everything_of_the_package_has_a_layer_and_says_what_it_is(described: Description) -> None:
+    assert {thing.layer for thing in described.things.values()} == set(LAYERS) - {"own"}
+    for thing in described.things.values():
         assert thing.what, thing.name
         assert thing.grain or thing.kind == "macro", thing.name
 
 
-def test_things_come_by_layer_marts_first_then_by_name(told: Description) -> None:
-    places = [(list(LAYERS).index(t.layer), t.name) for t in told.things.values()]
+def test_things_come_by_layer_marts_first_then_by_name(described: Description) -> None:
+    places = [(list(LAYERS).index(t.layer), t.name) for t in described.things.values()]
     assert places == sorted(places)
 
 
-def test_a_view_is_distinguished_from_a_file(told: Description) -> None:
-    thing = told.things["training_cost"]
+def test_a_view_is_distinguished_from_a_file(described: Description) -> None:
+    thing = described.things["training_cost"]
     assert (thing.kind, thing.layer) == ("view", "marts")
     assert thing.source == "sql/marts/training_cost.sql"
     assert thing.what.startswith("Dollars of")
-    notes = told.things["best_of_cell"].notes
+    notes = described.things["best_of_cell"].notes
     assert notes.startswith("NULL where no layout fits; an estimator without a model of memory")
 
 
-def test_columns_have_unit_meaning_and_source(told: Description) -> None:
-    columns = {column.name: column for column in told.columns("configuration")}
+def test_columns_have_unit_meaning_and_source(described: Description) -> None:
+    columns = {column.name: column for column in described.columns("configuration")}
     step = columns["step_seconds"]
     assert (step.type, step.unit) == ("DOUBLE", "seconds")
     assert step.meaning == COLUMNS["step_seconds"].meaning
@@ -128,35 +128,35 @@ def test_columns_have_unit_meaning_and_source(told: Description) -> None:
 
 
 def test_the_columns_of_a_table_macro_are_those_that_it_returns(
-    told: Description, connection: duckdb.DuckDBPyConnection
+    described: Description, connection: duckdb.DuckDBPyConnection
 ) -> None:
-    columns = told.columns("training_run_for")
+    columns = described.columns("training_run_for")
     returned = connection.execute("from training_run_for(1e12)").description or []
     assert [column.name for column in columns] == [column[0] for column in returned]
-    assert told.columns("mfu") == []
+    assert described.columns("mfu") == []
 
 
-def test_arguments_have_their_defaults(told: Description) -> None:
-    assert told.things["training_run_for"].arguments == (
+def test_arguments_have_their_defaults(described: Description) -> None:
+    assert described.things["training_run_for"].arguments == (
         Argument("asked_tokens", None),
         Argument("assumed_goodput", "null"),
     )
 
 
 def test_every_argument_of_a_macro_has_a_meaning_and_none_is_explained_for_nothing(
-    told: Description,
+    described: Description,
 ) -> None:
-    used = {each.name for thing in told.things.values() for each in thing.arguments}
+    used = {each.name for thing in described.things.values() for each in thing.arguments}
     assert {name for name in used if name not in ARGUMENTS and not meaning_of(name)} == set()
     assert set(ARGUMENTS) - used == set()
 
 
 @pytest.mark.long
 def test_every_macro_has_an_example_that_calls_it_and_runs(
-    told: Description, connection: duckdb.DuckDBPyConnection
+    described: Description, connection: duckdb.DuckDBPyConnection
 ) -> None:
     """A table macro is bound: its cases in tests/sql run it, and running takes twice as long."""
-    macros = [thing for thing in told.things.values() if "macro" in thing.kind]
+    macros = [thing for thing in described.things.values() if "macro" in thing.kind]
     assert len(macros) > 20
     for macro in macros:
         assert f"{macro.name}(" in macro.example
@@ -167,10 +167,10 @@ def test_every_macro_has_an_example_that_calls_it_and_runs(
 
 
 @pytest.mark.long
-def test_every_column_that_a_table_macro_returns_has_a_meaning(told: Description) -> None:
-    for thing in told.things.values():
+def test_every_column_that_a_table_macro_returns_has_a_meaning(described: Description) -> None:
+    for thing in described.things.values():
         if thing.kind == "table macro":
-            columns = told.columns(thing.name)
+            columns = described.columns(thing.name)
             assert columns, thing.name
             assert [column.name for column in columns if not column.meaning] == [], thing.name
 
@@ -196,28 +196,28 @@ def test_macros_are_read_with_the_text_above_them() -> None:
     assert found[0].comment == ""
 
 
-def test_all_macros_of_the_package_are_read(told: Description) -> None:
+def test_all_macros_of_the_package_are_read(described: Description) -> None:
     text = (resources.sql_directory() / "macros.sql").read_text("utf-8")
     names = {macro.name for macro in macros_in(text)}
-    assert names == {thing.name for thing in told.things.values() if thing.kind == "macro"}
+    assert names == {thing.name for thing in described.things.values() if thing.kind == "macro"}
     assert len(names) == text.count("create or replace macro")
 
 
 def test_a_users_own_view_is_described_too() -> None:
     with in_memory() as connection:
         connection.execute("create view mine as select model, 1 as x from configuration_rank")
-        told = Description(connection)
-        assert told.things["mine"].layer == "own"
-        assert told.reads["mine"] == ("configuration_rank",)
-        assert [column.meaning for column in told.columns("mine")] == ["Name of the model", ""]
-        assert "mine" in told.readers["configuration_rank"]
+        described = Description(connection)
+        assert described.things["mine"].layer == "own"
+        assert described.reads["mine"] == ("configuration_rank",)
+        assert [column.meaning for column in described.columns("mine")] == ["Name of the model", ""]
+        assert "mine" in described.readers["configuration_rank"]
 
 
-def test_rows_are_counted(told: Description, connection: duckdb.DuckDBPyConnection) -> None:
+def test_rows_are_counted(described: Description, connection: duckdb.DuckDBPyConnection) -> None:
     row = connection.execute("select count(*) from accelerator").fetchone()
-    assert told.rows["accelerator"] == (row or ())[0]
-    assert told.rows["cell"] == 0
-    assert "configuration" not in told.rows
+    assert described.rows["accelerator"] == (row or ())[0]
+    assert described.rows["cell"] == 0
+    assert "configuration" not in described.rows
 
 
 # ---- lineage ----
@@ -250,18 +250,20 @@ def test_a_subquery_that_has_the_name_of_what_it_reads_hides_it_only_from_then_o
     assert names_in("select (with a as (from b) select 1 from a) from a").relations == {"a", "b"}
 
 
-def test_a_views_reads_are_those_of_its_file(told: Description) -> None:
-    assert told.reads["configuration"] == ("configuration_flops", "mfu")
-    assert told.reads["training_cost"] == ("training_cost_for",)
-    assert told.reads["stg_roofline"] == ("current_roofline",)
-    assert told.reads["current_roofline"] == ("current_cell", "problem", "roofline")
-    assert "training_cost" in told.readers["training_cost_for"]
+def test_a_views_reads_are_those_of_its_file(described: Description) -> None:
+    assert described.reads["configuration"] == ("configuration_flops", "mfu")
+    assert described.reads["training_cost"] == ("training_cost_for",)
+    assert described.reads["stg_roofline"] == ("current_roofline",)
+    assert described.reads["current_roofline"] == ("current_cell", "problem", "roofline")
+    assert "training_cost" in described.readers["training_cost_for"]
 
 
-def test_a_view_rests_on_tables_only(told: Description) -> None:
-    under = told.tables_under("stg_roofline")
+def test_a_view_rests_on_tables_only(described: Description) -> None:
+    under = described.tables_under("stg_roofline")
     assert under == ("cell", "problem", "roofline")
-    assert {told.things[name].kind for name in told.tables_under("training_cost")} == {"table"}
+    assert {described.things[name].kind for name in described.tables_under("training_cost")} == {
+        "table"
+    }
 
 
 def test_a_recursive_or_faulty_graph_is_walked_once() -> None:
@@ -273,10 +275,10 @@ def test_a_recursive_or_faulty_graph_is_walked_once() -> None:
 
 
 def test_every_view_and_table_macro_reads_something(
-    told: Description, connection: duckdb.DuckDBPyConnection
+    described: Description, connection: duckdb.DuckDBPyConnection
 ) -> None:
     reads = reads_of(connection)
-    for thing in told.things.values():
+    for thing in described.things.values():
         if thing.kind in ("view", "table macro"):
             assert reads[thing.name], thing.name
 
@@ -284,8 +286,8 @@ def test_every_view_and_table_macro_reads_something(
 # ---- finding ----
 
 
-def test_a_name_may_be_a_thing_and_a_column(told: Description) -> None:
-    thing, column, uses = told.find(" Model ")
+def test_a_name_may_be_a_thing_and_a_column(described: Description) -> None:
+    thing, column, uses = described.find(" Model ")
     assert thing is not None
     assert thing.name == "model"
     assert column is not None
@@ -293,8 +295,8 @@ def test_a_name_may_be_a_thing_and_a_column(told: Description) -> None:
     assert {"configuration", "problem", "model"} <= {use.thing.name for use in uses}
 
 
-def test_where_a_column_occurs_with_its_types(told: Description) -> None:
-    thing, _, uses = told.find("num_gpus")
+def test_where_a_column_occurs_with_its_types(described: Description) -> None:
+    thing, _, uses = described.find("num_gpus")
     assert thing is None
     types = {use.thing.name: use.type for use in uses}
     assert types["configuration"] == "INTEGER"
@@ -314,13 +316,13 @@ def test_where_a_column_occurs_with_its_types(told: Description) -> None:
         ("carbon", "grid_carbon"),
     ],
 )
-def test_near_misses_are_named(told: Description, asked: str, near: str) -> None:
+def test_near_misses_are_named(described: Description, asked: str, near: str) -> None:
     with pytest.raises(InputError) as caught:
-        told.find(asked)
+        described.find(asked)
     assert f"`{asked}` is no table, view, macro or column" in caught.value.message
     assert near in caught.value.hint.removeprefix("did you mean ").rstrip("?").split(" or ")
 
 
-def test_the_refusal_of_an_odd_name_says_how_to_list_all(told: Description) -> None:
+def test_the_refusal_of_an_odd_name_says_how_to_list_all(described: Description) -> None:
     with pytest.raises(InputError, match="`warehouse schema` lists them"):
-        told.find("xyzzyqq")
+        described.find("xyzzyqq")

@@ -83,8 +83,10 @@ def test_a_terminal_hides_columns_with_one_value_first_and_says_it() -> None:
     rows = [("gpt3", 8, 1, 1.5), ("gpt3", 16, 1, 2.5)]
     lines = written(("model", "dp", "pp", "step"), rows, width=10, first=("model",)).splitlines()
     assert [line.split() for line in lines[:4:2]] == [["dp", "step"], ["8", "1.5"]]
-    told = "not shown: the same in all rows: model gpt3, pp 1 (--wide shows all, --columns chooses)"
-    assert " ".join(lines[4:]) == told
+    expected = (
+        "not shown: the same in all rows: model gpt3, pp 1 (--wide shows all, --columns chooses)"
+    )
+    assert " ".join(lines[4:]) == expected
 
 
 def test_a_terminal_never_hides_columns_that_tell_rows_apart() -> None:

@@ -127,7 +127,7 @@ def test_each_erratum_alone_lies_between_published_and_corrected() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("all", '`variant` "all" is not known\nhint: use published, corrected, both, each, or'),
+        ("all", '`variant` "all" is not known\nhint: use published, corrected'),
         ("", '`variant` "" is not known'),
         (3, "`variant` 3 is not known"),
         ("R2,R99", '`mends` "R99" is not a mend of roofline\nhint: known: R1, R2'),
@@ -139,6 +139,23 @@ def test_other_texts_are_refused_alike(text: object, says: str) -> None:
         with pytest.raises(RefusedError) as caught:
             parse(ROOFLINE, text)
         assert str(caught.value).startswith(says)
+
+
+def test_a_refusal_lists_the_words_that_its_caller_takes() -> None:
+    for parse, words in ((parse_variants, ", both, each, or"), (parse_variant, ", or")):
+        with pytest.raises(RefusedError) as caught:
+            parse(ROOFLINE, "all")
+        assert f"hint: use published, corrected{words} errata" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "mends"),
+    [("Corrected", ALL), (" PUBLISHED ", PUBLISHED), ("r2, R1", frozenset({"R1", "R2"}))],
+)
+def test_capitals_of_a_variant_do_not_matter(text: str, mends: frozenset[str]) -> None:
+    assert parse_variant(ROOFLINE, text) == mends
+    assert parse_variants(ROOFLINE, text) == (mends,)
+    assert parse_variants(ROOFLINE, "Both") == parse_variants(ROOFLINE, "both")
 
 
 @pytest.mark.parametrize("text", ["both", "each"])

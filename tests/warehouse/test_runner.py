@@ -343,11 +343,11 @@ def test_a_study_that_asks_otherwise_takes_the_place_of_its_name(
 def test_progress_is_reported_in_rows_and_cells_up_to_the_end(
     database: Path, tmp_path: Path
 ) -> None:
-    told: list[tuple[int, ...]] = []
-    report = run_study(database, study(tmp_path), on_progress=lambda *now: told.append(now))
-    assert told[0] == (0, report.rows, 0, 24)
-    assert told[-1] == (report.rows, report.rows, 24, 24)
-    assert [now[0] for now in told] == sorted(now[0] for now in told)
+    seen: list[tuple[int, ...]] = []
+    report = run_study(database, study(tmp_path), on_progress=lambda *now: seen.append(now))
+    assert seen[0] == (0, report.rows, 0, 24)
+    assert seen[-1] == (report.rows, report.rows, 24, 24)
+    assert [now[0] for now in seen] == sorted(now[0] for now in seen)
 
 
 def test_the_progress_file_lives_as_long_as_the_sweep(

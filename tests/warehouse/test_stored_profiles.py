@@ -95,11 +95,11 @@ def test_rows_of_an_unknown_profile_or_of_one_that_says_nothing_of_them_are_refu
     known = with_profiles(CATALOG, lambda: {"tuned": TUNED}, TRAINING_STEP)
     with pytest.raises(InputError) as caught:
         evaluate_file(TRAINING_STEP, tmp_path / "in.csv", tmp_path / "out.csv", frozenset(), known)
-    told = str(caught.value)
-    assert 'row 2: `profile` "tunde" is not a stored profile' in told
-    assert "known: default, tuned" in told
-    assert 'row 6: `profile` "tuned" has no constant for H100 SXM 80GB' in told
-    assert "row 1:" not in told
+    error = str(caught.value)
+    assert 'row 2: `profile` "tunde" is not a stored profile' in error
+    assert "known: default, tuned" in error
+    assert 'row 6: `profile` "tuned" has no constant for H100 SXM 80GB' in error
+    assert "row 1:" not in error
 
 
 # ---- storage ----

@@ -181,7 +181,7 @@ def test_a_file_that_starts_with_a_byte_order_mark_is_read(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("", ["is empty", "hint: a study needs name"]),
         (" \n\n", ["is empty"]),
@@ -262,10 +262,10 @@ def test_a_file_that_starts_with_a_byte_order_mark_is_read(
     ],
 )
 def test_a_faulty_study_is_refused_with_file_key_value_and_reason(
-    refusal: Callable[[str | bytes], str], text: bytes | str, told: list[str]
+    refusal: Callable[[str | bytes], str], text: bytes | str, expected: list[str]
 ) -> None:
     message = refusal(text)
-    for part in told:
+    for part in expected:
         assert part in message
 
 

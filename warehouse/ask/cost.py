@@ -13,6 +13,7 @@ from warehouse.ask.study_filter import study_filter
 from warehouse.database.kept import keep_reference_views, keep_view
 from warehouse.database.summaries import summary_of
 from warehouse.errors import InputError
+from warehouse.studies.variants import stored_variant
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -357,11 +358,9 @@ def _known_filters(connection: DuckDBPyConnection, runs: RunQuery) -> dict[str, 
         if meant := find_name(value, known, {}):
             filters[name] = meant
             continue
-        if name == "variant":
-            mends = set(value.replace(" ", "").split(","))
-            if alike := [other for other in known if set(other.split(",")) == mends]:
-                filters[name] = alike[0]
-                continue
+        if name == "variant" and (variant := stored_variant(value, known)):
+            filters[name] = variant
+            continue
         if name == "accelerator":
             priced = _priced_as(connection, value)
             if priced in _stored(connection, "priced_as"):

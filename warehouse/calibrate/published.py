@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from estimators.contract import Refusal
+from estimators.names import folded
 from warehouse.calibrate.references import MEASUREMENTS
 from warehouse.database import resources
 from warehouse.database.cached import cached
@@ -67,8 +68,9 @@ def load_reference(name: str, estimator: Estimator, path: Path) -> Reference:
     InputError
         If there is neither, or the file has no time of a step in every row.
     """
-    if name in published_tables():
-        return published_reference(name)
+    for table in published_tables():
+        if folded(table) == folded(name):
+            return published_reference(table)
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(
             f"`REFERENCE` {name} is no table of published steps",

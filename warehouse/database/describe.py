@@ -210,7 +210,7 @@ class Description:
         InputError
             If there is neither; the hint lists similar names.
         """
-        name = asked.strip().lower()
+        name = asked.strip().lower().replace("-", "_")
         thing, uses = self.things.get(name), self.uses(name)
         if thing or uses:
             return thing, (meaning_of(name) if uses else None), uses

@@ -83,6 +83,7 @@ def read_pairs(
             raise UsageError(f"`{pair}` is not of the form key=value", f"write {_as_pair(pair)}")
         spelt = key.strip().removeprefix("--").replace("-", "_")
         name = estimator.aliases.get(spelt, spelt)
+        name = name.lower() if name not in known and name.lower() in known else name
         if name in found:
             refusals.append(Refusal(spelt, text, "is given twice"))
         elif name in computed:

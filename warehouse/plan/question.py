@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from estimators import registry
 from estimators.contract import PUBLISHED, RefusedError, Scalar, variant_name
+from estimators.names import folded
 from warehouse.ask.defaults import CUSTOM_MODEL, sold_domain, with_model_hint
 from warehouse.ask.plausible import check_prices
 from warehouse.ask.terms import Term, carbons, number_or_name
@@ -302,6 +303,11 @@ def read_request(options: PlanOptions, database: Path) -> PlanRequest:
     )
 
 
+def _basis(text: str | None) -> str | None:
+    """Return the basis of a price that a text names, in any spelling; None if it names none."""
+    return next((name for name in BASES if folded(name) == folded(text or "")), None)
+
+
 def _refuse_wrong_use(options: PlanOptions) -> None:
     has_limit = any(limit is not None for limit in (options.budget_usd, options.days))
     has_limit = has_limit or options.max_mw is not None
@@ -315,7 +321,7 @@ def _refuse_wrong_use(options: PlanOptions) -> None:
             "neither a GPU count nor a limit is given",
             "give --gpus, or one or several of --budget-usd, --days and --max-mw",
         )
-    if options.basis is not None and options.basis not in BASES:
+    if options.basis is not None and _basis(options.basis) is None:
         raise UsageError(f"`--basis` {options.basis} is not known", f"use {', '.join(BASES)}")
     if options.basis is not None and options.price:
         raise UsageError("`--basis` and `--price` exclude one another", "use one of them")
@@ -365,7 +371,7 @@ def read_terms(options: PlanOptions, reference: DuckDBPyConnection) -> CostTerms
     """
     check_prices(reference, options.price or ())
     return CostTerms(
-        options.basis or BASES[0],
+        _basis(options.basis) or BASES[0],
         number_or_name(
             reference, options.goodput, "goodput", "goodput", "$value > 0 and $value <= 1"
         ),

@@ -1,7 +1,7 @@
 """Variants: which errata are mended, from the words that a user writes.
 
 A variant is ``published`` (no erratum is mended), ``corrected`` (all are) or a list of errata such
-as ``R1,R2``. ``both`` and ``each`` name several variants at once.
+as ``R1,R2``. ``both`` and ``each`` name several variants at once. Capitals do not matter.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from warehouse.errors import UsageError
 from warehouse.limits import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 DEFAULT_VARIANT = "corrected"
+
+_SINGLE = ("published", "corrected")
+"""Words for one variant."""
 
 
 class Mendable(Protocol):
@@ -47,19 +50,11 @@ def parse_variants(estimator: Mendable, text: object) -> tuple[Mends, ...]:
     """
     corrected = frozenset(estimator.mends)
     alone = [frozenset({mend}) for mend in estimator.mends]
-    named = {
-        "published": [PUBLISHED],
-        "corrected": [corrected],
-        "both": [PUBLISHED, corrected],
-        "each": [PUBLISHED, *alone, corrected],
-    }
-    if isinstance(text, str) and text in named:
-        return tuple(dict.fromkeys(named[text]))  # with one erratum, `each` equals `both`
-    ids = _ids(text) if isinstance(text, str) else []
-    if not any(name in estimator.mends for name in ids):
-        hint = _hint(estimator, tuple(named))
-        raise RefusedError([Refusal("variant", shown(text), "is not known", hint)])
-    return (chosen_mends(estimator, ids),)
+    several = {"both": [PUBLISHED, corrected], "each": [PUBLISHED, *alone, corrected]}
+    word = _word(text)
+    if word in several:
+        return tuple(dict.fromkeys(several[word]))  # with one erratum, `each` equals `both`
+    return (_one_variant(estimator, text, (*_SINGLE, *several)),)
 
 
 def parse_variant(estimator: Mendable, text: object) -> Mends:
@@ -70,11 +65,36 @@ def parse_variant(estimator: Mendable, text: object) -> Mends:
     RefusedError
         If `text` is none of these; both and each name several variants.
     """
-    if text in ("both", "each"):
-        hint = _hint(estimator, ("published", "corrected"))
+    if _word(text) in ("both", "each"):
+        hint = _hint(estimator, _SINGLE)
         raise RefusedError([Refusal("variant", shown(text), "names several variants", hint)])
-    [mends] = parse_variants(estimator, text)
-    return mends
+    return _one_variant(estimator, text, _SINGLE)
+
+
+def stored_variant(text: str, stored: Iterable[str]) -> str | None:
+    """Return the stored variant with the errata in a text, in any order; None if there is none."""
+    return next((name for name in stored if set(_names(name)) == set(_names(text))), None)
+
+
+def _word(text: object) -> str:
+    return text.strip().casefold() if isinstance(text, str) else ""
+
+
+def _names(text: str) -> list[str]:
+    """Return the names in a list, without capitals."""
+    return [name.strip().casefold() for name in text.split(",") if name.strip()]
+
+
+def _one_variant(estimator: Mendable, text: object, words: Sequence[str]) -> Mends:
+    """Return the mends of one variant; a refusal lists `words`."""
+    word = _word(text)
+    if word in _SINGLE:
+        return PUBLISHED if word == "published" else frozenset(estimator.mends)
+    ids = _ids(estimator, text) if isinstance(text, str) else []
+    if not any(name in estimator.mends for name in ids):
+        hint = _hint(estimator, words)
+        raise RefusedError([Refusal("variant", shown(text), "is not known", hint)])
+    return chosen_mends(estimator, ids)
 
 
 def chosen_mends(estimator: Mendable, ids: Sequence[object]) -> Mends:
@@ -133,7 +153,7 @@ def variants_of_options(
     try:
         if mend is None:
             return parse_variants(estimator, DEFAULT_VARIANT if variant is None else variant)
-        ids = _ids(mend)
+        ids = _ids(estimator, mend)
         if ids:
             return (chosen_mends(estimator, ids),)
     except RefusedError as error:
@@ -141,8 +161,11 @@ def variants_of_options(
     raise UsageError(f'`--mend` "{mend}" names no erratum', "use --variant published for none")
 
 
-def _ids(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+def _ids(estimator: Mendable, text: str) -> list[str]:
+    """Return the errata in a list, spelt as the estimator spells them."""
+    known = {name.casefold(): name for name in estimator.mends}
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    return [known.get(name.casefold(), name) for name in names]
 
 
 def _hint(estimator: Mendable, words: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from estimators import registry
 from estimators.contract import variant_name
+from estimators.names import folded
 from warehouse.database import resources
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import load_profiles, under_profile
@@ -70,15 +71,14 @@ def study_path(study: str | Path) -> Path:
     path = Path(study)
     if path.suffix or path.exists() or len(path.parts) != 1:
         return path  # reading refuses a missing file by name
-    directory = resources.studies_directory()
-    packaged = directory / f"{study}.toml"
-    if not packaged.is_file():
-        known = ", ".join(sorted(file.stem for file in directory.glob("*.toml")))
+    packaged = {file.stem: file for file in sorted(resources.studies_directory().glob("*.toml"))}
+    names = [name for name in packaged if folded(name) == folded(str(study))]
+    if len(names) != 1:
         raise InputError(
             f'study "{study}" is neither a file nor one that comes with the package',
-            f"name a .toml file, or one of: {known}",
+            f"name a .toml file, or one of: {', '.join(packaged)}",
         )
-    return packaged
+    return packaged[names[0]]
 
 
 def under_options(study: Study, variant: str | None, mend: str | None) -> Study:
