@@ -16,6 +16,7 @@ import duckdb
 import pytest
 
 from estimators.roofline.estimator import Roofline
+from warehouse.database import sink
 from warehouse.database.connection import open_for_write
 from warehouse.errors import DatabaseError, InputError
 from warehouse.studies.study import Study, load_study
@@ -117,6 +118,27 @@ def test_a_study_shares_the_cells_of_another(database: Path, tmp_path: Path) -> 
     run_study(database, study(tmp_path, "first", "published", "[8, 16]"))
     report = run_study(database, study(tmp_path, "second", "both", "[16, 32]"))
     assert (report.cells, report.cells_before) == (6, 2)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "groups"),
+    [
+        ([], []),
+        ([3], [[3]]),
+        ([4, 6, 9], [[4, 6, 9]]),
+        ([4, 6, 9, 1, 9], [[4, 6], [9, 1, 9]]),
+        ([10, 10, 9], [[10], [10, 9]]),
+        ([1, 1, 1, 1, 1, 1], [[1, 1, 1, 1], [1, 1]]),
+    ],
+)
+def test_a_group_has_enough_rows_unless_it_has_too_many_cells(
+    sizes: list[int], groups: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink, "MOST_CELLS", 4)
+    cells: Any = [(f"cell {number}", size) for number, size in enumerate(sizes)]
+    found = list(sink.commit_groups(iter(cells), 10))
+    assert [[size for _, size in group] for group in found] == groups
+    assert [cell for group in found for cell in group] == cells
 
 
 @pytest.mark.long

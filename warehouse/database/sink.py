@@ -250,17 +250,24 @@ MOST_CELLS = 8_192
 def commit_groups(
     cells: Iterable[tuple[Cell, int]], commit_rows: int
 ) -> Iterator[list[tuple[Cell, int]]]:
-    """Cut cells, in order, into groups of at least `commit_rows` rows; the last may have fewer.
+    """Cut cells, in order, into groups of at least `commit_rows` rows.
 
-    A group of `MOST_CELLS` cells may have fewer rows, too.
+    Fewer that are left at the end go into the last group: a transaction of few rows takes as long
+    as one of many to find what follows from its cells. Only a group of `MOST_CELLS` cells has fewer
+    rows, and what is left behind one.
     """
+    ready: list[tuple[Cell, int]] = []
     group: list[tuple[Cell, int]] = []
     rows = 0
     for cell, size in cells:
         group.append((cell, size))
         rows += size
+        if ready and len(ready) + len(group) > MOST_CELLS:
+            yield ready
+            ready = []
         if rows >= commit_rows or len(group) >= MOST_CELLS:
-            yield group
-            group, rows = [], 0
-    if group:
-        yield group
+            if ready:
+                yield ready
+            ready, group, rows = group, [], 0
+    if ready or group:
+        yield ready + group

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from warehouse.studies.study import Study
 
 COMMIT_ROWS = 64 * BATCH_ROWS
-"""Rows of a group for one or two workers, a few seconds of work; more for more workers. Commits of
-single cells would take ten times as long as storing their rows; commits of a million rows make a
-sweep a fifth longer, of four million rows a twentieth."""
+"""Rows of a group for one or two workers, a few seconds of work; more for more workers. The last
+group has up to twice as many. Commits of single cells would take ten times as long as storing their
+rows; commits of a million rows make a sweep a fifth longer, of four million rows a twentieth."""
 
 _TRIAL_ROWS = 3 * BATCH_ROWS
 """Most rows of a trial, about a second of work, and of its largest cell unless every cell is
