@@ -15,6 +15,9 @@ from estimators.values import Array
 
 _NONE_LARGER = np.iinfo(np.int64).max // 2**32
 
+_TABLE_ROWS = 8
+"""Rows of a table of numbers for each number that is looked up in it, at most."""
+
 
 @lru_cache(maxsize=4096)
 def divisors(number: int) -> Array:
@@ -55,11 +58,28 @@ class Children(NamedTuple):
 
 def each_divisor(numbers: Array) -> Children:
     """Expand a table by one row for every divisor, ascending, of the row's number."""
-    distinct, which = np.unique(numbers, return_inverse=True)
+    distinct, which = _numbered(numbers)
     counts, flat, following = _divisors_of_each(tuple(distinct.tolist()))
-    parent, place = expand(counts[which])
-    at = starts(counts)[which[parent]] + place
-    return Children(parent, flat[at], following[at])
+    of_each = counts.take(which)
+    parent = np.repeat(np.arange(len(numbers)), of_each)
+    at = np.arange(len(parent)) + np.repeat(starts(counts).take(which) - starts(of_each), of_each)
+    return Children(parent, flat.take(at), following.take(at))
+
+
+def _numbered(numbers: Array) -> tuple[Array, Array]:
+    """Return the different numbers in order, and the place of each among them.
+
+    A table of all numbers up to the largest takes less time than to sort many small ones.
+    """
+    largest = int(numbers.max(initial=0))
+    if largest > _TABLE_ROWS * max(len(numbers), 1):
+        return np.unique(numbers, return_inverse=True)
+    occurs = np.zeros(largest + 1, dtype=bool)
+    occurs[numbers] = True
+    distinct = np.flatnonzero(occurs)
+    place = np.empty(largest + 1, dtype=np.int64)
+    place[distinct] = np.arange(len(distinct))
+    return distinct, place.take(numbers)
 
 
 @lru_cache(maxsize=4096)

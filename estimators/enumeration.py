@@ -7,7 +7,7 @@ expanded further.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,33 +112,83 @@ def enumerate_layouts(
     columns: dict[str, Array] = {}
     size = 1
     waiting = list(rules)
-    columns, size, waiting = _applied(columns, size, waiting, constants)
-    for axis in axes:
-        parent, value = axis.values(size, {**constants, **columns})
-        if kept and axis.name in kept:
-            wanted = value == kept[axis.name]
-            parent, value = parent[wanted], value[wanted]
-        columns = {name: column[parent] for name, column in columns.items()}
-        columns[axis.name], size = value, len(value)
-        columns, size, waiting = _applied(columns, size, waiting, constants)
+    for axis in (None, *axes):
+        known = _Expanded(constants, columns, np.zeros(1, dtype=np.int64))
+        if axis is not None:
+            parent, value = axis.values(size, {**constants, **columns})
+            if kept and axis.name in kept:
+                held = np.flatnonzero(value == kept[axis.name])
+                parent, value = parent.take(held), value.take(held)
+            known = _Expanded(constants, columns, parent)
+            known.gathered[axis.name], size = value, len(value)
+        waiting, wanted = _applied(waiting, known, size)
+        columns = known.rows(wanted)
+        size = size if wanted is None else len(wanted)
     if waiting:
         raise KeyError(f"rule {waiting[0].name!r} reads columns that no axis gives")
     return columns
 
 
-def _applied(
-    columns: dict[str, Array], size: int, waiting: list[Rule], constants: Values
-) -> tuple[dict[str, Array], int, list[Rule]]:
-    """Drop the rows that break a rule whose columns are known; return the other rules, too."""
-    known = {**constants, **columns}
+class _Expanded(Mapping[str, Any]):
+    """Constants, and columns of a table that is expanded: gathered when a rule reads them.
+
+    Most columns are read by no rule, and are gathered for the rows alone that no rule drops.
+
+    Attributes
+    ----------
+    gathered
+        Columns of the expanded rows.
+    """
+
+    def __init__(self, constants: Values, columns: Mapping[str, Array], parent: Array) -> None:
+        self._constants, self._columns, self._parent = constants, columns, parent
+        self.gathered: dict[str, Array] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a constant, or one element a row."""
+        if name in self.gathered:
+            return self.gathered[name]
+        if name not in self._columns:
+            return self._constants[name]
+        found = self.gathered[name] = self._columns[name].take(self._parent)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether a constant or column is known."""
+        return name in self.gathered or name in self._columns or name in self._constants
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over all names."""
+        return iter({**self._constants, **self._columns, **self.gathered})
+
+    def __len__(self) -> int:
+        """Return the number of names."""
+        return len({**self._constants, **self._columns, **self.gathered})
+
+    def rows(self, wanted: Array | None) -> dict[str, Array]:
+        """Return the columns of the expanded rows of the given places; None: of all."""
+        names = (*self._columns, *(name for name in self.gathered if name not in self._columns))
+        if wanted is None:
+            return {name: self[name] for name in names}
+        parent = self._parent.take(wanted)
+        return {
+            name: self.gathered[name].take(wanted)
+            if name in self.gathered
+            else self._columns[name].take(parent)
+            for name in names
+        }
+
+
+def _applied(waiting: list[Rule], known: _Expanded, size: int) -> tuple[list[Rule], Array | None]:
+    """Apply the rules whose columns are known; return the others, and the rows that keep all.
+
+    None: every row does.
+    """
     later = []
-    wanted = np.ones(size, dtype=bool)
+    keeps = np.ones(size, dtype=bool)
     for rule in waiting:
         if all(name in known for name in rule.needs):
-            wanted &= rule.holds(known)
+            keeps &= rule.holds(known)
         else:
             later.append(rule)
-    if not wanted.all():
-        columns = {name: column[wanted] for name, column in columns.items()}
-        size = int(wanted.sum())
-    return columns, size, later
+    return later, None if keeps.all() else np.flatnonzero(keeps)
