@@ -230,6 +230,25 @@ class TrainingStep(SearchedEstimator):
         del values
         return AXES
 
+    def estimate(
+        self,
+        relation: Relation,
+        values: Values,
+        layouts: Columns,
+        mends: Mends,
+        out: dict[str, Array],
+        catalog: Catalog,
+    ) -> None:
+        """Fill `out`; see `contract.Estimator`. Memory is the sum of its parts there."""
+        if out.keys().isdisjoint(_FITS) or not out.keys() >= {*MEMORY, *BESIDES}:
+            super().estimate(relation, values, layouts, mends, out, catalog)
+            return
+        others = {name: column for name, column in out.items() if name not in _FITS}
+        super().estimate(relation, values, layouts, mends, others, catalog)
+        for name, column in _added_up(out, values).items():
+            if name in out:
+                out[name][:] = column
+
     def figures(
         self,
         relation: Relation,
@@ -389,10 +408,15 @@ def _work_of(shared: Shared, values: Values) -> Work:
 
 
 def _in_all(figures: Mapping[str, Gathered], values: Values) -> dict[str, Gathered]:
+    """Return the memory, and whether it fits."""
+    parts = {name: figures[name].rows for name in (*MEMORY, *BESIDES)}
+    return {name: Gathered(column, None) for name, column in _added_up(parts, values).items()}
+
+
+def _added_up(parts: Mapping[str, Any], values: Values) -> dict[str, Any]:
     """Return the memory, its parts added in the order of the staging view, and whether it fits."""
-    memory = _reserved(figures) + figures["library_bytes"].rows + values["framework_bytes"]
-    found = {"memory_bytes": memory, "fits_memory": memory <= values["hbm_bytes"]}
-    return {name: Gathered(column, None) for name, column in found.items()}
+    memory = sum(parts[name] for name in (*MEMORY, *BESIDES)) + _numbers(values["framework_bytes"])
+    return {"memory_bytes": memory, "fits_memory": memory <= _numbers(values["hbm_bytes"])}
 
 
 def _allocated(figures: Mapping[str, Gathered]) -> Any:

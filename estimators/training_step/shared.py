@@ -118,17 +118,25 @@ class Latest:
         if kept is None or kept.catalog is not catalog or kept.values != own:
             kept = _Kept(catalog, own)
         for known, shared in kept.chunks:
-            if _height(known) == _height(layouts) and all(
-                np.array_equal(column, layouts[name]) for name, column in known.items()
-            ):
+            if all(_is_equal(column, layouts[name]) for name, column in known.items()):
                 return shared
         shared = compute()
         if kept.num_rows + _height(layouts) <= _MOST_ROWS:
-            # copies: a chunk may be a small part of a large table
-            columns = {name: np.array(column) for name, column in layouts.items()}
+            columns = {name: _own(column) for name, column in layouts.items()}
             kept = kept._replace(chunks=(*kept.chunks, (columns, shared)))
         self._kept = kept
         return shared
+
+
+def _own(column: Array) -> Array:
+    """Return a column that can be kept: a copy of a small part of a large table."""
+    is_part = column.base is not None and np.size(column.base) > _MOST_ROWS
+    return np.array(column) if is_part else column
+
+
+def _is_equal(known: Array, column: Array) -> bool:
+    """Return whether columns are equal; cells mostly share the memory of one table."""
+    return known.__array_interface__ == column.__array_interface__ or np.array_equal(known, column)
 
 
 def _height(columns: Mapping[str, Array]) -> int:
