@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from estimators.registry import all_estimators
+from estimators.registry import ESTIMATORS, all_estimators
+from warehouse.database.cached import cached
 from warehouse.database.sql_text import quoted
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ NAMES = (
 
 def mark(connection: DuckDBPyConnection) -> None:
     """Set the columns in each cell; call it in the transaction that stores or deletes cells."""
-    connection.execute(mark_sql(all_estimators()))
+    # a sweep imports its own estimator alone
+    connection.execute(cached("mark", tuple(ESTIMATORS), lambda: mark_sql(all_estimators())))
 
 
 def mark_sql(estimators: Sequence[Estimator]) -> str:

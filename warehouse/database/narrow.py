@@ -19,6 +19,7 @@ from warehouse.database.current import (
     first_siblings_sql,
     later_siblings_sql,
 )
+from warehouse.database.meta import is_stamped
 from warehouse.database.sql_text import quoted
 
 if TYPE_CHECKING:
@@ -48,12 +49,7 @@ def narrow_to(connection: DuckDBPyConnection, relations: Collection[str]) -> Non
 
     Relations without a branch in the unions leave them as they are.
     """
-    # The catalog takes longer to list columns than DuckDB to plan most queries.
-    for statement in cached(
-        "narrow",
-        (sorted(relations), connection.execute(_MADE_FROM).fetchall()),
-        lambda: _statements(connection, relations),
-    ).values():
+    for statement in _cached_statements(connection, relations).values():
         connection.execute(statement)
 
 
@@ -106,14 +102,27 @@ def _unions() -> list[str]:
 def narrowed(connection: DuckDBPyConnection, relations: Collection[str]) -> Iterator[bool]:
     """Narrow the unions within a block that may store cells; yield whether any branch is left.
 
-    The statements are made anew: while a database is brought up to date, its meta table lags.
+    While a database is brought up to date its meta table lags: the statements are made anew.
     """
-    statements = _statements(connection, relations)
+    make = _cached_statements if is_stamped(connection) else _statements
+    statements = make(connection, relations)
     for statement in statements.values():
         connection.execute(statement)
     yield bool(statements)
     for union in _unions():
         connection.execute(f"drop view if exists temp.{quoted(union)}")
+
+
+def _cached_statements(
+    connection: DuckDBPyConnection, relations: Collection[str]
+) -> dict[str, str]:
+    """Return `_statements`, kept: the catalog takes longer to list columns than most queries."""
+    statements: dict[str, str] = cached(
+        "narrow",
+        (sorted(relations), connection.execute(_MADE_FROM).fetchall()),
+        lambda: _statements(connection, relations),
+    )
+    return statements
 
 
 def _statements(connection: DuckDBPyConnection, relations: Collection[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from estimators.registry import all_estimators
+from estimators.registry import get
 from warehouse.database import stored_front, stored_problem
 from warehouse.database.current import (
     CURRENT_CELL,
@@ -26,10 +26,11 @@ from warehouse.database.in_force import mark
 from warehouse.database.leading import FITS, MEMORY, LeadingTimes
 from warehouse.database.narrow import narrowed
 from warehouse.database.sql_text import literal, quoted
+from warehouse.database.summaries import summaries
 from warehouse.database.tables import STORED_BEST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from duckdb import DuckDBPyConnection
 
@@ -59,8 +60,11 @@ def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) 
     leading
         The leading rows of the cells that were just evaluated. Those of other cells are searched.
     """
-    mark(connection)
     stored_problem.refresh(connection)
+    filled = f"select exists(from cell) or exists(from {TABLE})"
+    if connection.execute(filled).fetchall() == [(False,)]:
+        return 0
+    mark(connection)
     connection.execute(
         f"delete from {TABLE} where (cell_id, sibling_record) not in "
         f"(select (cell_id, sibling_record) from {CURRENT_CELL})"
@@ -68,14 +72,12 @@ def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) 
     missing = connection.execute(
         f"select cell_id, relation, sibling from {CURRENT_CELL} anti join {TABLE} using (cell_id)"
     ).fetchall()
-    relations = [r for e in all_estimators() for r in e.relations if r.keeps_leading]
-    for relation in relations:
+    for table in (table for one in summaries() for table in one.leading_tables):
         connection.execute(
-            f"delete from {quoted(relation.leading_table)} "
-            f"where cell_id not in (select cell_id from {TABLE})"
+            f"delete from {quoted(table)} where cell_id not in (select cell_id from {TABLE})"
         )
     with _joins_as_written(connection):
-        for relation in relations:
+        for relation in _timed({relation for _, relation, _ in missing}):
             places = {cell: place for cell, name, place in missing if name == relation.name}
             first = {cell for cell, place in places.items() if place == 1}
             known = leading if leading is not None and leading.relation == relation else None
@@ -90,6 +92,17 @@ def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) 
         _search_others(connection)
         stored_front.refresh(connection, [cell for cell, *_ in missing])
     return len(missing)
+
+
+def _timed(names: Collection[str]) -> list[Relation]:
+    """Return those of the named relations that keep leading rows; their estimators are imported."""
+    return [
+        relation
+        for summary in summaries()
+        if not set(names).isdisjoint(summary.timed)
+        for relation in get(summary.name).relations
+        if relation.keeps_leading and relation.name in names
+    ]
 
 
 def _take(connection: DuckDBPyConnection, leading: LeadingRows, cells: set[int]) -> None:

@@ -21,6 +21,8 @@ class Summary:
         Names of its relations.
     timed
         Names of the relations whose rows all have a time: these keep leading rows.
+    leading_tables
+        The tables of these rows.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Summary:
     mends: tuple[str, ...]
     relations: tuple[str, ...]
     timed: tuple[str, ...]
+    leading_tables: tuple[str, ...]
 
 
 def summaries() -> list[Summary]:
@@ -47,6 +50,7 @@ def _summaries(registered: tuple[tuple[str, str], ...]) -> list[Summary]:
             tuple(one["mends"]),
             tuple(one["relations"]),
             tuple(one["timed"]),
+            tuple(one["leading_tables"]),
         )
         for one in found
     ]
@@ -79,6 +83,7 @@ def _summarized() -> list[dict[str, object]]:
                 tuple(each.mends),
                 tuple(relation.name for relation in each.relations),
                 tuple(relation.name for relation in each.relations if relation.keeps_leading),
+                tuple(r.leading_table for r in each.relations if r.keeps_leading),
             )
         )
         for each in registry.all_estimators()
