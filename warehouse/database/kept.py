@@ -40,9 +40,7 @@ def keep_reference_views(connection: DuckDBPyConnection, *names: str) -> None:
 
     Their rows come from the cache directory while these tables do not change: no view is planned.
     """
-    tables = cached("tables", names, lambda: _tables_below(connection, names))
-    hashes = (f"select {literal(t)}, sum(hash({quoted(t)})) from {quoted(t)}" for t in tables)
-    state = sorted(connection.execute(" union all ".join(hashes)).fetchall())
+    state = state_of_views(connection, *names)
     for name in names:
         types, rows = cached("view", (name, state), partial(_types_and_rows, connection, name))
         # as JSON: DuckDB takes five times as long to parse the rows as values
@@ -52,6 +50,13 @@ def keep_reference_views(connection: DuckDBPyConnection, *names: str) -> None:
             "recursive := true)",
             [json.dumps(rows)],
         )
+
+
+def state_of_views(connection: DuckDBPyConnection, *names: str) -> list[tuple[str, Any]]:
+    """Return each table that some views read with a hash of its rows; no view is planned."""
+    tables = cached("tables", names, lambda: _tables_below(connection, names))
+    hashes = (f"select {literal(t)}, sum(hash({quoted(t)})) from {quoted(t)}" for t in tables)
+    return sorted(connection.execute(" union all ".join(hashes)).fetchall())
 
 
 def _tables_below(connection: DuckDBPyConnection, names: Sequence[str]) -> list[str]:

@@ -4,8 +4,9 @@ Errors on published steps have a line for each table, split by whether the estim
 constants of the measured program. They do not depend on stored rows. As in view
 ``estimator_accuracy``, errors of the rate are positive if the estimate is too fast.
 
-The errors depend on the package and on the cells that may have a measured configuration. They are
-cached until one of these changes.
+The errors depend on the package, on the published steps of the database and on the cells that may
+have a measured configuration. They are cached until one of these changes. Steps that are evaluated
+now are those of the package.
 """
 
 from __future__ import annotations
@@ -97,16 +98,18 @@ def _found(run: TrainingRun, ask: QueryCache, state: Line) -> dict[str, Any]:
 
 def state_of_measured(run: TrainingRun, ask: QueryCache) -> Line:
     """Return the state on which stored errors depend."""
+    # published steps may be changed in the database
+    steps = ask.state_of("published_step")
     # with a user's own measurements, published steps are read from the database
     if ask("select exists(from measurement) as is_measured")[0]["is_measured"]:
         [state] = ask(measured_state(run))
-        return state
-    published = cached("steps", (), lambda: [list(line.values()) for line in ask(_PUBLISHED)])
+        return {**state, "published_steps": steps}
+    published = cached("steps", steps, lambda: [list(line.values()) for line in ask(_PUBLISHED)])
     rows = ", ".join(f"({', '.join(map(value_literal, row))})" for row in published)
     # DuckDB takes longer to plan the view of published steps than everything else
     with ask.replaced({"published_step": f"from (values {rows}) as step ({_NAMES})"}):
         [state] = ask(measured_state(run))
-    return state
+    return {**state, "published_steps": steps}
 
 
 _NAMES = "reference, num_layers, hidden_size, accelerator, num_gpus, global_batch_size"

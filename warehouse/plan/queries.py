@@ -11,7 +11,7 @@ from estimators.columns import LAYOUT_COLUMNS
 from warehouse.ask.cost import POWERS, PRICES, RUNS, keep_runs
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.current import LEADING
-from warehouse.database.kept import keep_reference_views, replaced
+from warehouse.database.kept import keep_reference_views, replaced, state_of_views
 from warehouse.database.narrow import leave_out_others
 from warehouse.database.sql_text import double, literal, value_literal
 
@@ -88,6 +88,10 @@ class QueryCache:
     def rows_now(self, query: str) -> list[Line]:
         """Return the rows of a query inside a block; outside it may have other rows."""
         return list(rows_as_dicts(self._connection, query))
+
+    def state_of(self, *views: str) -> list[tuple[str, Any]]:
+        """Return each table that some views read with a hash of its rows."""
+        return state_of_views(self._connection, *views)
 
     def keep_runs(self, run: TrainingRun, problems: Collection[int]) -> None:
         """Find the runs of some problems once, for the queries of cost and energy."""
