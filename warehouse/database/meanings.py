@@ -106,6 +106,7 @@ OTHER_COLUMNS = (
         "Time of the fastest layout were the network without limit; NULL where it is modelled",
     ),
     Column("name_kind", "str", "", "What has the name: model, accelerator, problem, cell"),
+    Column("product", "str", "", "The product whose constants a problem should have"),
     Column("spelling_place", "int", "", "Order of the meanings of a spelling: the least counts"),
     Column("value", "str", "", "The version, hash or list of names"),
 )
