@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from warehouse.database.leading import LeadingRows
 from warehouse.database.pieces import BATCH_ROWS, searched
 from warehouse.database.record_batches import record_batches
 from warehouse.database.resources import studies_directory
-from warehouse.errors import InputError, WarehouseError
+from warehouse.errors import DatabaseError, InputError, WarehouseError
 from warehouse.studies.study import Study, load_study
 from warehouse.sweep import cores, worker
 from warehouse.sweep.planned import plan
@@ -298,3 +299,15 @@ def test_workers_follow_cores_and_rows(
 ) -> None:
     monkeypatch.setattr(cores, "usable_cores", lambda: usable)
     assert cores.default_workers(rows) == expected
+
+
+def test_memory_of_workers_that_files_may_not_have_is_refused_by_its_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def too_large(*_: object) -> None:
+        raise OSError(errno.EFBIG, "File too large")
+
+    monkeypatch.setattr(os, "ftruncate", too_large)
+    with pytest.raises(DatabaseError, match="no space .* of the workers, 12 MB") as caught:
+        Slots(anonymous_file(), 4_000_000, 3)
+    assert "--workers 1" in caught.value.hint

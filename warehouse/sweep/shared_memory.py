@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warehouse.database.pieces import BATCH_ROWS, column_types
+from warehouse.errors import DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,10 +48,22 @@ class Slots:
         Size of a slot [bytes].
     number
         Number of slots. Slots that are never written take no memory.
+
+    Raises
+    ------
+    DatabaseError
+        If this process may not make a file of that size.
     """
 
     def __init__(self, file: int, size: int, number: int) -> None:
-        os.ftruncate(file, size * number)
+        try:
+            os.ftruncate(file, size * number)
+        except OSError as error:
+            raise DatabaseError(
+                f"there is no space for the memory of the workers, {size * number / 1e6:,.0f} MB: "
+                f"{error.strerror}",
+                "raise the largest size of a file (`ulimit -f`), or sweep with --workers 1",
+            ) from error
         self._memory = mmap.mmap(file, size * number)
         self._size = size
 
