@@ -105,13 +105,16 @@ def stored_in(database: Path) -> list[Any]:
 
 def forget_view(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     """Leave the database as a package would whose view of that name had another text."""
-    query = "select value from warehouse_meta where key = 'view_hashes'"
-    [(text,)] = connection.execute(query).fetchall()
-    connection.execute(
-        "update warehouse_meta set value = if(key = 'views', 'others', ?)"
-        " where key in ('views', 'view_hashes')",
-        [json.dumps({**json.loads(text), name: "another"})],
-    )
+    for key in ("view_hashes", "made_from"):
+        query = "select value from warehouse_meta where key = ?"
+        [(text,)] = connection.execute(query, [key]).fetchall()
+        hashes = json.loads(text)
+        if name in hashes:
+            connection.execute(
+                "update warehouse_meta set value = ? where key = ?",
+                [json.dumps({**hashes, name: "another"}), key],
+            )
+    connection.execute("update warehouse_meta set value = 'others' where key = 'views'")
 
 
 def assert_right(database: Path, *, and_ranks: bool = False) -> list[Any]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import duckdb
 import pytest
 
+from estimators.columns import COLUMNS
 from tests.warehouse.test_materialised import forget_view
 from warehouse.calibrate.store import drop_profile
 from warehouse.database import stored_problem
@@ -73,3 +76,19 @@ def test_another_view_fills_the_table_again(
     forget_view(connection, stored_problem.SOURCE)
     assert prepare(connection)
     assert assumptions(connection) == before
+
+
+@pytest.mark.long
+def test_another_comment_makes_views_again_but_not_the_table(
+    connection: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection.execute("update stored_problem set model = 'as it was'")
+    better = replace(COLUMNS["assumptions"], meaning="Other words")
+    monkeypatch.setitem(COLUMNS, "assumptions", better)
+    assert prepare(connection)
+    comments = connection.execute(
+        "select distinct comment from duckdb_columns() where column_name = 'assumptions'"
+    ).fetchall()
+    assert comments == [("Other words.",)]
+    kept = connection.execute("select distinct model from stored_problem").fetchall()
+    assert kept == [("as it was",)]

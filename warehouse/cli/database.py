@@ -12,22 +12,33 @@ from warehouse.cli.options import DEFAULT_DATABASE, Database, Overwrite
 from warehouse.show.formats import count
 
 
-def init(db: Database = DEFAULT_DATABASE) -> None:
+def init(
+    *,
+    anew: Annotated[
+        bool,
+        typer.Option("--anew", help="Make everything again that follows from the stored rows."),
+    ] = False,
+    db: Database = DEFAULT_DATABASE,
+) -> None:
     """Create the database, or bring it up to date.
 
-    Tables, reference tables and views become those of this version; missing ones are created again.
-    You need not run it before other commands: each does the same when necessary.
+    Tables, reference tables and views become those of this version, and what is missing or was
+    changed by hand comes back. Not needed before other commands: each brings a database of another
+    version up to date where it has to. --anew makes tables, views, best layouts and ranks again
+    without a comparison, as after a check of `warehouse validate` that found wrong ones.
     """
-    bring_up_to_date(db, anew=True)
+    bring_up_to_date(db, mended=True, anew=anew)
 
 
-def bring_up_to_date(db: Path, *, anew: bool = False) -> None:
-    """Create the database, or bring it to this version, and report it.
+def bring_up_to_date(db: Path, *, mended: bool = False, anew: bool = False) -> None:
+    """Create the database, or change what is of another version, and say so.
 
     Parameters
     ----------
+    mended
+        Whether to look for what was changed by hand, and to make it again.
     anew
-        Whether to create the reference tables and views of this version again.
+        Whether to make everything again without a look.
     """
     from warehouse.database.new_file import create_missing
 
@@ -37,9 +48,10 @@ def bring_up_to_date(db: Path, *, anew: bool = False) -> None:
         from warehouse.database.connection import open_for_write
         from warehouse.database.empty import contents_of
 
-        with open_for_write(db) as connection:
+        # a new database starts without numpy
+        with open_for_write(db, mended=existed and mended and not anew) as connection:
             if existed and anew:
-                from warehouse.database.schema import prepare  # a new database starts without numpy
+                from warehouse.database.schema import prepare
 
                 prepare(connection, force=True)
             found = contents_of(connection)

@@ -58,11 +58,16 @@ def kept_open(path: Path) -> Iterator[None]:
         kept.close()
 
 
-def open_for_write(path: Path) -> duckdb.DuckDBPyConnection:
+def open_for_write(path: Path, *, mended: bool = False) -> duckdb.DuckDBPyConnection:
     """Return the only connection that may write to the database at `path`; use it with `with`.
 
     The file and its directory are created if they are missing. Tables, reference tables and views
     are brought up to date.
+
+    Parameters
+    ----------
+    mended
+        Whether to look for what somebody changed or removed by hand, and to make it again.
 
     Raises
     ------
@@ -81,7 +86,13 @@ def open_for_write(path: Path) -> duckdb.DuckDBPyConnection:
         if not is_stamped(connection):
             from warehouse.database.schema import prepare
 
-            prepare(connection)
+            if prepare(connection) and mended:
+                connection.close()  # views are compared as the file has them
+                connection = _connect(path, read_only=False)
+        if mended:
+            from warehouse.database.differences import mend
+
+            mend(connection)
         remove_leftovers(file_of(path))
     except duckdb.Error as error:
         connection.close()

@@ -109,6 +109,18 @@ def in_memory() -> DuckDBPyConnection:
     return connection
 
 
+def prepared_file() -> Path | None:
+    """Return an empty database of this package, in the cache; None if none can be.
+
+    Raises
+    ------
+    InputError
+        If a reference table or a file of sql/ is faulty.
+    """
+    found = _cached()
+    return None if found is None else found.path
+
+
 def _cached() -> _Kept | None:
     """Return an intact, up-to-date file of the cache, made if necessary; None if none can be made.
 

@@ -7,7 +7,7 @@ transaction. Fingerprints (hashes) in table `warehouse_meta` say what is up to d
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -27,6 +27,8 @@ from warehouse.database import (
     views,
 )
 from warehouse.database.create_views import content_hashes, create_views
+from warehouse.database.differences import Differences
+from warehouse.database.made_from import made_from
 from warehouse.database.meanings import meaning_of, reference_comment
 from warehouse.database.meta import (
     MEASURED,
@@ -67,7 +69,10 @@ if TYPE_CHECKING:
 
 
 _HASHES = "view_hashes"
-"""Key of the hashes of views and table macros: changed ones are created again."""
+"""Key of the hashes of views and table macros, which say what has to be created again."""
+
+_MADE_FROM = "made_from"
+"""Key of the hashes that say which rows that follow from others have to be made again."""
 
 
 def prepare(
@@ -76,6 +81,7 @@ def prepare(
     sql: Path | None = None,
     reference: Path | None = None,
     force: bool = False,
+    differing: Differences | None = None,
 ) -> bool:
     """Create or bring up to date every table, reference table, comment, macro and view.
 
@@ -87,6 +93,8 @@ def prepare(
         Directories to take views and reference tables from, by default the packaged ones.
     force
         Create everything again, whatever the fingerprints say: removed views come back.
+    differing
+        What to create again although the fingerprints say that it is up to date.
 
     Returns
     -------
@@ -103,34 +111,68 @@ def prepare(
     wanted = fingerprints(sql, reference)
     stored = read_meta(connection)
     is_packaged = sql is None and reference is None
-    if _agree(stored, wanted) and not force:
+    if _agree(stored, wanted) and not force and differing is None:
         if is_packaged and stored.get(STAMP) != stamp_of(stored):
             _write_meta(connection, {**stored, STAMP: stamp_of(stored)})
         return False
+    differing = differing or Differences()
     with _transaction(connection):
         hashes = content_hashes(sql, wanted["tables"], _of_references(wanted))
         unchanged = set() if force else _unchanged(connection, stored, wanted, hashes)
+        unchanged -= differing.views
         for name in set(stored.get("view_names", "").split()) - unchanged:
             connection.execute(f"drop view if exists {quoted(name)}")
         for name in set(stored.get("function_names", "").split()) - unchanged:
             connection.execute(f"drop macro table if exists {quoted(name)}")
-        if force or stored.get("tables") != wanted["tables"]:
+        if force or differing.tables or stored.get("tables") != wanted["tables"]:
             _migrate(connection)
-        _load_references(connection, {} if force else stored, wanted, reference)
-        created = create_views(connection, sql, unchanged)
-        if stored_price.SOURCE in created:
-            stored_price.rebuild(connection)
-        if stored_problem.SOURCE in created:
-            stored_problem.rebuild(connection)
-        if stored_best.SOURCE in created:
-            stored_best.rebuild(connection)
-        elif in_force.CELL_ORDER in created:
-            stored_best.refresh(connection)
-        if stored_front.SOURCE in created and stored_best.SOURCE not in created:
-            stored_front.rebuild(connection)
-        meta = {**wanted, **_names(sql), _HASHES: json.dumps(hashes)}
+        loaded = {
+            key: value for key, value in stored.items() if table_of(key) not in differing.references
+        }
+        _load_references(connection, {} if force else loaded, wanted, reference)
+        create_views(connection, sql, unchanged)
+        made = made_from(all_estimators(), sql, reference)
+        rows = {view: part.hash for view, part in made.items()}
+        before = {} if force else json.loads(stored.get(_MADE_FROM, "{}"))
+        changed = {view for view, each in rows.items() if before.get(view) != each}
+        changed |= {view for view, part in made.items() if part.below & differing.names()}
+        _make_rows(connection, changed & _views_of(connection))
+        documents = {_HASHES: json.dumps(hashes), _MADE_FROM: json.dumps(rows)}
+        meta = {**wanted, **_names(sql), **documents}
         _write_meta(connection, {**meta, STAMP: stamp_of(meta)} if is_packaged else meta)
     return True
+
+
+def _views_of(connection: DuckDBPyConnection) -> set[str]:
+    query = "select view_name from duckdb_views() where not internal"
+    return {name for (name,) in connection.execute(query).fetchall()}
+
+
+def _make_rows(connection: DuckDBPyConnection, changed: Collection[str]) -> None:
+    """Make the rows again that follow from others.
+
+    Parameters
+    ----------
+    changed
+        The views that find them, of those rows that other SQL or other reference tables made.
+    """
+    if stored_price.SOURCE in changed:
+        stored_price.rebuild(connection)
+    if stored_problem.SOURCE in changed:
+        stored_problem.rebuild(connection)
+    if stored_best.SOURCE in changed:
+        stored_best.rebuild(connection)
+    elif in_force.CELL_ORDER in changed:
+        stored_best.refresh(connection)
+    if stored_front.SOURCE in changed and stored_best.SOURCE not in changed:
+        stored_front.rebuild(connection)
+
+
+def make_rows(connection: DuckDBPyConnection) -> None:
+    """Make all rows again that follow from others: some are missing, or of former cells."""
+    with _transaction(connection):
+        stored_problem.rebuild(connection)
+        stored_best.rebuild(connection)
 
 
 def _names(sql: Path | None) -> dict[str, str]:

@@ -1,0 +1,92 @@
+"""Rows that follow from others are made again where what they are made from changed, not else."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from estimators.columns import COLUMNS
+from estimators.registry import all_estimators
+from warehouse.database import made_from as module
+from warehouse.database.made_from import made_from
+from warehouse.database.resources import reference_directory, sql_directory
+
+PRICE, PROBLEM, ORDER = "found_price", "found_problem", "cell_order"
+BEST, FRONT = "unstored_best", "found_front"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    """Copies of the SQL and the reference tables, as keywords of `made_from`."""
+    shutil.copytree(sql_directory(), tmp_path / "sql")
+    shutil.copytree(reference_directory(), tmp_path / "reference")
+    return {"sql": tmp_path / "sql", "reference": tmp_path / "reference"}
+
+
+def hashes(**directories: Path) -> dict[str, str]:
+    return {view: part.hash for view, part in made_from(all_estimators(), **directories).items()}
+
+
+def replaced(path: Path, text: str, other: str) -> None:
+    before = path.read_text("utf-8")
+    assert text in before
+    path.write_text(before.replace(text, other, 1), "utf-8")
+
+
+def test_only_what_decides_rows_changes_their_hash(
+    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = hashes(**files)
+    seen = [before]
+
+    def changed() -> set[str]:
+        seen.append(hashes(**files))
+        return {name for name in before if seen[-1][name] != seen[-2][name]}
+
+    assert before.keys() == {PRICE, PROBLEM, ORDER, BEST, FRONT}
+    assert hashes() == before  # wherever the files are
+
+    sql, reference = files["sql"], files["reference"]
+    replaced(sql / "intermediate" / "found_problem.sql", "-- Grain: one", "-- Grain: just one")
+    replaced(sql / "macros.sql", "\n--", "\n-- In other words.\n--")
+    replaced(sql / "marts" / "near_optimal.sql", "\nselect\n", "\nselect 1 as one,\n")
+    replaced(reference / "goodput.csv", "\n", "\n\n")
+    assert changed() == set()
+    replaced(reference / "gpu_hour_price.csv", "\n", "\n\n")
+    assert changed() == {PRICE}
+
+    replaced(sql / "staging" / "stg_roofline.sql", "\nselect\n", "\nselect 1 as one,\n")
+    assert changed() == {BEST, FRONT}
+    replaced(
+        sql / "macros.sql", "macro layout_order(layout) as", "macro layout_order(layout) as 0 +"
+    )
+    assert changed() == {BEST}
+    replaced(reference / "model.csv", "\n", "\n\n")
+    assert changed() == {PROBLEM}
+    replaced(reference / "interval_term.csv", "\n", "\n\n")
+    assert changed() == {BEST, FRONT}
+    replaced(sql / "intermediate" / "problem_model.sql", "\nselect\n", "\nselect 1 as one,\n")
+    assert changed() == {PROBLEM}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "TOP", 21)
+        assert BEST in changed()
+    assert BEST in changed()
+    # a column of the table of problems, which `found_problem` writes into its texts
+    monkeypatch.setitem(COLUMNS, "hbm_bytes", COLUMNS["num_gpus"])
+    assert changed() >= {PROBLEM, ORDER}
+
+
+def test_everything_that_stored_rows_rest_on_is_named() -> None:
+    parts = made_from(all_estimators())
+    assert parts[PRICE].below >= {PRICE, "stored_price", "gpu_hour_price", "accelerator"}
+    assert parts[PROBLEM].below >= {PROBLEM, "stored_problem", "problem", "calibration", "model"}
+    assert parts[PROBLEM].below >= {"text_id", "problem_assumption"}
+    assert parts[BEST].below >= {BEST, "stored_best", "roofline", "roofline_leading", "cell"}
+    assert parts[BEST].below >= {"layout_order", "evaluated_layout", "leading_stg_roofline"}
+    assert parts[FRONT].below >= {FRONT, "stored_front", "roofline_leading", "layout_of"}
+    others = {"configuration_rank", "goodput", "study", "measurement"}
+    assert all(part.below.isdisjoint(others) for part in parts.values())
+    assert "model" not in parts[BEST].below | parts[FRONT].below

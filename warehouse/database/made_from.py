@@ -1,0 +1,186 @@
+"""Hashes of what decides the rows that a database keeps for views: prices, facts, bests, fronts.
+
+These rows are made again where their hash differs from that of the database. It covers the SQL of
+their view and of everything below it, macros, the columns of tables and the files of reference
+tables; comments change no row, so it leaves them out.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
+
+from estimators.columns import COLUMNS
+from estimators.contract import content_id
+from warehouse.database import resources
+from warehouse.database.current import leading_staging_name, staging_name
+from warehouse.database.in_force import CELL_ORDER
+from warehouse.database.leading import NEAR_RATIO, TOP
+from warehouse.database.lineage import names_in, tokens
+from warehouse.database.reference import measured_files, reference_files
+from warehouse.database.stored_best import SOURCE as BEST
+from warehouse.database.stored_front import SOURCE as FRONT
+from warehouse.database.stored_price import SOURCE as PRICE
+from warehouse.database.stored_problem import SOURCE as PROBLEM
+from warehouse.database.tables import (
+    STORED_BEST,
+    STORED_FRONT,
+    STORED_PRICE,
+    STORED_PROBLEM,
+    all_tables,
+)
+from warehouse.database.views import MACROS, packaged
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from estimators.contract import Estimator
+    from warehouse.database.lineage import Token
+
+_WORD = re.compile(r"\w+")
+_NAME_OF_MACRO = 4
+"""Place of its name among the tokens of a macro: `create or replace macro name`."""
+
+
+class Part(NamedTuple):
+    """What decides the rows of a view.
+
+    Attributes
+    ----------
+    hash
+        Hash of it.
+    below
+        Names of the view and of the tables, views and macros that it rests on.
+    """
+
+    hash: str
+    below: frozenset[str]
+
+
+class _Text(NamedTuple):
+    """A macro or view: its text without comments, and a query that reads what it reads."""
+
+    name: str
+    plain: str
+    query: str
+
+
+def made_from(
+    estimators: Sequence[Estimator], sql: Path | None = None, reference: Path | None = None
+) -> dict[str, Part]:
+    """Return for each view that finds stored rows what decides these rows.
+
+    Parameters
+    ----------
+    sql, reference
+        Directories of views and reference tables, by default the packaged ones.
+    """
+    directory = sql or resources.sql_directory()
+    macros = directory / MACROS
+    texts = _macros(macros.read_text("utf-8")) if macros.exists() else []
+    texts += [_Text(view.name, _plain(tokens(view.sql)), view.sql) for view in packaged(directory)]
+    sources = {**_references(reference), **_tables(estimators)}
+    parts = _parts(texts, sources)
+    for source, table in ((PRICE, STORED_PRICE.name), (PROBLEM, STORED_PROBLEM.name)):
+        if source in parts:  # whatever reads the stored rows follows from what they follow from
+            sources[table] = _joined([sources[table], parts[source]])
+            parts = _parts(texts, sources)
+    kept = [r for each in estimators for r in each.relations if r.keeps_leading]
+    rule = [TOP, NEAR_RATIO, [[r.name, r.keys, r.stored, r.keeps_near] for r in kept]]
+    leading = [
+        *(r.leading_table for r in kept),
+        *(of(r) for r in kept for of in (staging_name, leading_staging_name)),
+    ]
+    rests_on = {
+        PRICE: [STORED_PRICE.name],
+        PROBLEM: [STORED_PROBLEM.name],
+        CELL_ORDER: [],
+        BEST: [STORED_BEST.name, *leading],
+        FRONT: [STORED_FRONT.name],
+    }
+    every = {**sources, **parts}
+    found = {
+        view: _joined([every[name] for name in (view, *names) if name in every])
+        for view, names in rests_on.items()
+        if view in parts
+    }
+    if BEST in found:
+        hashed = f"{content_id(found[BEST].hash, rule):016x}"
+        found[BEST] = Part(hashed, found[BEST].below)
+    return found
+
+
+def _joined(parts: Iterable[Part]) -> Part:
+    every = list(parts)
+    return Part(
+        f"{content_id([part.hash for part in every]):016x}",
+        frozenset().union(*(part.below for part in every)),
+    )
+
+
+def _tables(estimators: Sequence[Estimator]) -> dict[str, Part]:
+    return {
+        table.name: Part(
+            f"{content_id([[name, table.type_of(name)] for name in table.columns]):016x}",
+            frozenset({table.name}),
+        )
+        for table in all_tables(estimators)
+    }
+
+
+def _references(directory: Path | None) -> dict[str, Part]:
+    files = [*reference_files(directory), *measured_files(directory)]
+    return {
+        path.stem: Part(
+            f"{content_id(blake2b(path.read_bytes()).hexdigest(), _types(path)):016x}",
+            frozenset({path.stem}),
+        )
+        for path in files
+    }
+
+
+def _types(path: Path) -> list[tuple[str, str]]:
+    """Return the columns of a reference table with their types; of a Parquet file, all there are.
+
+    Its header would have to be read with another package.
+    """
+    names: Collection[str] = COLUMNS
+    if path.suffix == ".csv":
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            names = next(csv.reader(file), [])
+    return [(name, COLUMNS[name].duckdb_type) for name in names if name in COLUMNS]
+
+
+def _parts(texts: Iterable[_Text], sources: Mapping[str, Part]) -> dict[str, Part]:
+    """Return the parts of macros and views by name, of texts that come after those they read."""
+    found: dict[str, Part] = {}
+    for name, plain, query in texts:
+        known = {**sources, **found}
+        relations, functions = names_in(query)
+        names = relations | functions or set(_WORD.findall(plain))  # where it cannot be parsed
+        below = _joined(known[each] for each in sorted((names & known.keys()) - {name}))
+        earlier = found[name].hash if name in found else ""  # macros may share a name
+        found[name] = Part(f"{content_id(earlier, plain, below.hash):016x}", below.below | {name})
+    return found
+
+
+def _macros(text: str) -> list[_Text]:
+    """Return the macros of a file, in order."""
+    found, start = [], 0
+    words = tokens(text)
+    for place, word in enumerate(words):
+        if word.depth == 0 and word.text == ";":
+            statement = words[start:place]
+            body = _plain(statement).partition(" as ")[2]
+            name = statement[_NAME_OF_MACRO].text.lower()
+            found.append(_Text(name, _plain(statement), f"select {body}"))
+            start = place + 1
+    return found
+
+
+def _plain(words: Iterable[Token]) -> str:
+    """Return SQL without comments."""
+    return " ".join(word.text for word in words)
