@@ -101,7 +101,7 @@ def test_what_was_changed_by_hand_becomes_what_it_was(
     wanted, made = rows_of(copied), list[str]()
     changed(copied, BY_HAND)
     with open_for_read(copied) as connection:
-        found = differences._differences(connection, differences._wanted() or {})
+        found = differences.differences(connection, differences.wanted() or {})
     assert found.views == {
         *("configuration_rank", "best_of_cell", "near_optimal", "best", "layout_in_words"),
     }
@@ -123,7 +123,7 @@ def test_what_was_changed_by_hand_becomes_what_it_was(
     # The file of macros is read as a whole. Views that read what was changed stay as they were.
     assert {*made} == (found.views | found.references) - {"layout_in_words", "stored_price"}
     with open_for_read(copied) as connection:
-        found = differences._differences(connection, differences._wanted() or {})
+        found = differences.differences(connection, differences.wanted() or {})
         assert found.names() == frozenset()
         assert connection.execute("select count(*) > 0 from mine").fetchall() == [(True,)]
         assert connection.execute("select count(*) > 0 from best('gpt3_1T', null)").fetchall()
@@ -133,13 +133,13 @@ def test_what_was_changed_by_hand_becomes_what_it_was(
 def test_rows_that_are_missing_or_of_former_cells_are_made_again(copied: Path) -> None:
     """`validate` finds values that are wrong; `init --anew` makes them again as well."""
     with open_for_write(copied) as connection:
-        leading = (differences._wanted() or {})["leading"]
-        assert not differences._lacks_rows(connection, leading)
+        leading = (differences.wanted() or {})["leading"]
+        assert not differences.lacks_rows(connection, leading)
         unnoticed = []
         for fault, statement in ROWS.items():
             connection.begin()
             connection.execute(statement)
-            if not differences._lacks_rows(connection, leading):
+            if not differences.lacks_rows(connection, leading):
                 unnoticed.append(fault)
             connection.rollback()
         assert unnoticed == []

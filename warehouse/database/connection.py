@@ -90,7 +90,7 @@ def open_for_write(path: Path, *, mended: bool = False) -> duckdb.DuckDBPyConnec
                 connection.close()  # views are compared as the file has them
                 connection = _connect(path, read_only=False)
         if mended:
-            from warehouse.database.differences import mend
+            from warehouse.database.mend import mend
 
             mend(connection)
         remove_leftovers(file_of(path))

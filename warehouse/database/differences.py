@@ -1,4 +1,4 @@
-"""What a database has otherwise than a new one of the same package; `mend` makes it again.
+"""What a database has otherwise than a new one of the same package.
 
 Fingerprints say what a database was made from. Whoever opens it with another program can change it
 all the same: drop a view, replace a macro, change a price. A new database, which the cache has,
@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import re
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
 from warehouse.database.cached import cached
 from warehouse.database.current import CURRENT_CELL
+from warehouse.database.differing import Differences
 from warehouse.database.empty import prepared_file
 from warehouse.database.file_format import CONFIG, duckdb_version
 from warehouse.database.in_force import CELL_ORDER, MARKS
@@ -34,48 +35,16 @@ _EXCLUDED = re.compile(r"\bEXCLUDE \(([^()]*)\)")
 """Names that a star leaves out: a set, which DuckDB writes in another order each time."""
 
 
-class Differences(NamedTuple):
-    """Names of what is missing or differs; macros are among the views."""
-
-    views: frozenset[str] = frozenset()
-    tables: frozenset[str] = frozenset()
-    references: frozenset[str] = frozenset()
-
-    def names(self) -> frozenset[str]:
-        """Return all of them."""
-        return self.views | self.tables | self.references
-
-
-def mend(connection: DuckDBPyConnection) -> None:
-    """Make again what differs in a database whose fingerprints are those of this package.
-
-    Without a cache everything is made again. DuckDB must have read the views from the file: it
-    writes the text of a view that was just created in another way.
-    """
-    wanted = _wanted()
-    if wanted is None:
-        from warehouse.database.schema import prepare
-
-        prepare(connection, force=True)
-        return
-    found = _differences(connection, wanted)
-    if found.names():
-        from warehouse.database.schema import prepare
-
-        prepare(connection, differing=found)
-    if _lacks_rows(connection, wanted["leading"]):
-        from warehouse.database.schema import make_rows
-
-        make_rows(connection)
-
-
-def _wanted() -> dict[str, Any] | None:
-    """Return the digests of a new database; None where there is no cache."""
-    found = cached("contents", duckdb_version(), _wanted_now)
+def wanted() -> dict[str, Any] | None:
+    """Return digests of a new database, and its tables of leading rows; None without a cache."""
+    try:
+        found = cached("contents", duckdb_version(), _digests_now)
+    except duckdb.IOException:  # another process removed the new database from the cache
+        return None
     return found if isinstance(found, dict) else None
 
 
-def _wanted_now() -> dict[str, Any] | None:
+def _digests_now() -> dict[str, Any] | None:
     from estimators.registry import all_estimators
 
     path = prepared_file()
@@ -91,7 +60,12 @@ def _wanted_now() -> dict[str, Any] | None:
         }
 
 
-def _differences(connection: DuckDBPyConnection, wanted: Mapping[str, Any]) -> Differences:
+def differences(connection: DuckDBPyConnection, wanted: Mapping[str, Any]) -> Differences:
+    """Return what differs from the digests `wanted`.
+
+    DuckDB must have read the views from the file: it writes the text of a view that was just
+    created in another way.
+    """
     found = _contents(connection, wanted["references"])
     views, references = (
         frozenset(n for n, digest in wanted[kind].items() if found[kind].get(n) != digest)
@@ -151,7 +125,7 @@ def _digest(text: str) -> str:
     return blake2b(ordered.encode(), digest_size=16).hexdigest()
 
 
-def _lacks_rows(connection: DuckDBPyConnection, leading: Mapping[str, str]) -> bool:
+def lacks_rows(connection: DuckDBPyConnection, leading: Mapping[str, str]) -> bool:
     """Return whether rows that follow from others are missing, doubled, or of former cells.
 
     Parameters

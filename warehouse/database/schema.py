@@ -27,7 +27,7 @@ from warehouse.database import (
     views,
 )
 from warehouse.database.create_views import content_hashes, create_views
-from warehouse.database.differences import Differences
+from warehouse.database.differing import Differences
 from warehouse.database.made_from import made_from
 from warehouse.database.meanings import meaning_of, reference_comment
 from warehouse.database.meta import (
