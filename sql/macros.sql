@@ -232,11 +232,10 @@ struct_pack(
 );
 
 -- Key that sorts the layouts of a cell: the fastest first, of equals the one that needs less
--- memory, then the one with smaller groups in a domain. It tells any two layouts apart, so that
--- the same one always comes first. One struct, since DuckDB 2 keeps the first of each group
--- instead of sorting all rows where there is one key and one rank.
--- Example: select cell_id, step_seconds, memory_bytes from configuration order by
--- layout_order(configuration) limit 5
+-- memory, then the one with smaller groups in a domain. No two layouts have the same key, so that
+-- the same one always comes first. It is one struct: with one key and one rank, DuckDB 2 keeps the
+-- first of each group instead of sorting all rows. Example: select cell_id, step_seconds,
+-- memory_bytes from configuration order by layout_order(configuration) limit 5
 create or replace macro layout_order(layout) as
 struct_pack(
     step_seconds := layout.step_seconds,

@@ -1,8 +1,8 @@
 -- Price of an hour of a GPU under each name of an accelerator, and its power, on the usual basis.
 -- Grain: one row per name of an accelerator
 --
--- Table stored_price keeps these rows: they follow from reference tables alone, and views that find
--- them anew are planned for longer than they run. View problem_price shows them.
+-- Table stored_price keeps these rows: they follow from reference tables alone, and planning this
+-- view takes longer than running it. View problem_price shows them.
 --
 -- The price is the rent on demand of the last year that has one, or else the cost of owning. The
 -- power is that of the default basis of gpu_power with a hyperscaler's overhead. NULL where nothing

@@ -1,9 +1,9 @@
 -- Facts that follow from a problem and the reference tables: names, changes, groups to compare.
 -- Grain: one row per problem
 --
--- Table stored_problem keeps these rows, because views that find them anew are planned for longer
--- than they run. Commands that store problems fill it from here; view problem_group shows it. An id
--- is a hash of text, so that another release of DuckDB gives the same.
+-- Table stored_problem keeps these rows, because planning this view takes longer than running it.
+-- Commands that store problems fill it from here; view problem_group shows it. An id is a hash of
+-- text, so that another release of DuckDB gives the same.
 with condition as (
     select
         problem_id,

@@ -1,12 +1,12 @@
 -- Price of an hour of an accelerator in a year, rented or owned, with its source.
 -- Grain: one row per accelerator, year and basis
 --
--- The rule for rent: of each vendor the last quote of the year (of one day the cheapest), of these
--- the one in the middle, the cheaper of two. Owned: the price of buying it, with its server and its
--- share of the network, spread evenly over the life of a server bought that year (8,766 hours a
--- year), and the electricity it draws on average at that year's industrial price in the United
--- States and a hyperscaler's overhead; from the year on in which its price was found. Where no
--- rent was ever published, one row of no year says so.
+-- Rent: the last quote of each vendor in the year counts (the cheapest of a day). Sorted by price,
+-- the middle one is taken, or the cheaper of the two middle ones. Owned: the purchase price with
+-- server and share of the network, spread evenly over the life of a server bought that year (8,766
+-- hours a year), plus the average electricity at that year's industrial price in the United States
+-- with a hyperscaler's overhead. Rows begin in the year of the purchase price. If no rent was ever
+-- published, one row without a year says so.
 with last_quote as (
     select
         *,

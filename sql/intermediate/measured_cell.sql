@@ -5,9 +5,9 @@
 -- of GPUs or sequences; what a problem does not say contradicts nothing. Other cells have no such
 -- configuration. The problems of table published_measurement are those of table published_estimate.
 -- Views read the rows of these cells only, because DuckDB passes a join's cells, but not its
--- problems, to the scan of the rows. DuckDB 1.5 passes no more than the lowest and the highest cell
--- if no condition is left on the tables that these cells are read from. One that statistics prove
--- does not stay: the last line is always true, but they do not know that.
+-- problems, to the scan of the rows. DuckDB 1.5 passes only the lowest and the highest cell unless
+-- a condition remains on the tables of these cells. It removes conditions that statistics prove.
+-- The last line is always true, but statistics do not prove it.
 with step as (
     select
         cast(null as bigint) as problem_id,

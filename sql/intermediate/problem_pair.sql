@@ -3,11 +3,12 @@
 --
 -- All that both problems state has to be equal, rates and sizes of the system included: a published
 -- A100 has three quarters of the bandwidth of the product. Columns that only one of them has (a
--- vocabulary, the constants of a framework) are ignored. Widths of feed-forward layers are compared
--- times their number of matrices: two, or three where gated; without a statement there is no gate.
--- Without a statement there are as many key and value heads as heads, and heads as wide as the
--- model. Left out are systems that differ from their accelerator as published, calibrated profiles,
--- and constants that differ from table step_constant.
+-- vocabulary, the constants of a framework) are ignored. Widths of feed-forward layers are
+-- multiplied by their number of matrices before the comparison: two, or three where gated. Unless a
+-- problem states otherwise, there is no gate, there are as many key and value heads as heads, and
+-- the heads together are as wide as the model. Left out are systems that differ from their
+-- accelerator as published, calibrated profiles, and constants that differ from table
+-- step_constant.
 with asked as (
     select distinct
         current_cell.estimator,

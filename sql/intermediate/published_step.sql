@@ -5,9 +5,9 @@
 -- nothing: feed-forward layers four times as wide as the model; for the training times, pipelines
 -- of model_parallel / 8 stages of eight GPUs each, full recomputation, and the heads that table 1
 -- has at that width; for Megatron-Core on H100, sequence parallelism, the distributed optimizer and
--- no recomputation. Rows of another program than ours are evaluated with the constants of the
--- nearest one: is_own_framework is false. Rates are FLOP/s as Megatron counts them: full
--- recomputation included, selective recomputation not, attention over the whole square.
+-- no recomputation. Rows of programs that the estimators do not model are evaluated with the
+-- constants of the nearest program: is_own_framework is false. Rates are FLOP/s as Megatron counts
+-- them: full recomputation included, selective recomputation not, attention over the whole square.
 -- A team's own measurements of mixtures of experts and in 8 bits are left out; view
 -- measurement_comparison has their times. Table published_measurement has both. Its rows take the
 -- inputs that their sources name, and a name of table model where no shape is given. There a NULL

@@ -2,10 +2,10 @@
 -- Grain: one row per problem whose program has recipes
 --
 -- Table expert_default has choices for a framework, for its accelerator, for a model there, and for
--- that under a recipe of number formats: the last of these counts. Those until a release count for
--- releases before it, the earliest first. NULL where the row leaves the default of all. Parts that
--- cannot be recomputed are not chosen: projections of latents where there are none, and norms and
--- activations under delayed scales.
+-- that under a recipe of number formats: the last of these counts. A row with a release counts for
+-- earlier releases; of several, the one with the earliest release counts. NULL where the row keeps
+-- the general default. Parts that cannot be recomputed are not chosen: projections of latents where
+-- there are none, and norms and activations under delayed scales.
 with asked as (
     select
         problem.problem_id,

@@ -2,13 +2,13 @@
 -- Grain: one row per estimator, variant, reference table and group of its rows
 --
 -- Errors are estimated over published, less one: negative where the estimate is too fast. The best
--- constant is the one utilization (model FLOP/s over the peak in the precision of the products) for
--- all timed rows of the group that makes the mean size of their errors of time least. It is fitted
+-- constant is one utilization (model FLOP/s over the peak in the precision of the products) for all
+-- timed rows of the group: the one with the least mean size of their errors of time. It is fitted
 -- to the rows that it is compared on; the estimate is not. A row with the published utilization u
--- has the error u / c - 1 at the constant c, so 1 / c is the median of 1 / u, weighted with u.
--- The interval of a step is meant to hold nine in ten of the published times.
--- A refused configuration that was run is an error of the estimator that no mean shows. The fit
--- agrees where estimate and run both fit in memory, or neither does; a refused one does not.
+-- has the error u / c - 1 at the constant c, so 1 / c is the median of 1 / u, weighted with u. The
+-- interval of a step is meant to hold nine in ten of the published times. A refused configuration
+-- that was run is an error of the estimator that no mean shows. The fit agrees where estimate and
+-- run both fit in memory, or neither does; a refused one does not.
 with comparison as (
     select
         reference,

@@ -4,10 +4,11 @@
 -- Memory excludes only what an estimator knows not to fit. The partition names columns that follow
 -- from problem_id: they change no rank, but a filter on them reaches the tables below the ranking.
 -- layout_order breaks ties within a cell, as in best_of_cell; strategy and cell_id those of several
--- cells, as in best_of_problem. They are one row: DuckDB finds the first by one key, unsorted.
+-- cells, as in best_of_problem. The key is one struct, so that DuckDB finds the first rows without
+-- sorting.
 --
--- The first twenty are among the leading rows of their cells. A condition on the rank leaves one of
--- the two parts: DuckDB does not read the other.
+-- The first twenty are among the leading rows of their cells. With a condition on the rank, DuckDB
+-- reads only one of the two parts.
 with leading_rank as (
     select
         *,

@@ -4,8 +4,8 @@
 -- configuration_rank has the ranks over all strategies. Two ranks in one view would make DuckDB
 -- sort all rows with all of their columns.
 --
--- The first twenty are among the leading rows of their cells. A condition on the rank leaves one of
--- the two parts: DuckDB does not read the other.
+-- The first twenty are among the leading rows of their cells. With a condition on the rank, DuckDB
+-- reads only one of the two parts.
 with leading_rank as (
     select
         *,
