@@ -16,7 +16,7 @@ from tests.shared import Command
 from warehouse.cli.plan_summary import summary_lines
 from warehouse.errors import InputError
 from warehouse.plan.compare import Comparison, best_counts, better_batch, no_faster_counts
-from warehouse.plan.count_table import count_lines, count_rows
+from warehouse.plan.count_table import batch_line, batch_to_try, count_lines, count_rows
 from warehouse.plan.queries import GpuRates
 from warehouse.plan.question import PlanRequest, RunLimits, TrainingRun, resolve
 from warehouse.plan.search import has_many_layouts
@@ -96,6 +96,29 @@ def test_the_table_marks_counts_and_says_which_are_no_faster() -> None:
     asked = answer_of(run_within(512), 512, SLOW_BETWEEN)
     notes = {row["num_gpus"]: row["note"] for row in count_rows(asked)}
     assert notes == {256: "", 512: "asked for", 640: "no faster than 512: 5 does not divide 512"}
+
+
+@pytest.mark.parametrize(
+    ("batch", "num_gpus", "other"),
+    [(512, 640, 640), (512, 896, 896), (1024, 640, 1280), (640, 640, None), (512, 512, None)],
+)
+def test_the_batch_that_a_count_divides_is_named_where_the_count_is_asked_for(
+    batch: int, num_gpus: int, other: int | None
+) -> None:
+    answer = answer_of(run_within(batch), num_gpus, SLOW_BETWEEN)
+    assert batch_to_try(answer) == other
+    line = batch_line(answer)
+    assert (line is None) == (other is None)
+    if line is not None:
+        odd = num_gpus // 128
+        assert line.startswith(f"{odd} does not divide the batch of {batch:,}, so the replicas")
+        assert line.endswith(f"--batch {other} may be faster")
+
+
+def test_within_limits_the_batch_is_that_of_a_count_that_might_be_the_best() -> None:
+    answer = answer_of(run_within(512, days=60), 1024, SLOW_BETWEEN, (1024,))
+    assert batch_to_try(answer) == 640
+    assert "640 GPUs have few layouts: try --batch 640" in (batch_line(answer) or "")
 
 
 def test_a_count_is_compared_with_a_smaller_one_that_the_batch_divides_over() -> None:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from estimators.interval import ENDS
 from warehouse.evaluate.profiles import DEFAULT
 from warehouse.plan.accuracy import SAFE, room_probability
-from warehouse.plan.compare import better_batch
-from warehouse.plan.count_table import unsold_count_lines
+from warehouse.plan.count_table import batch_line, unsold_count_lines
 from warehouse.show.formats import count
 from warehouse.show.units import run_time_in_words, run_times_in_words
 
@@ -88,17 +87,9 @@ def _other_count(answer: PlanAnswer) -> list[str]:
 
 
 def _other_batch(answer: PlanAnswer) -> list[str]:
-    """Return an entry with a batch for which another count might be better."""
-    run = answer.run
-    found = better_batch(run, answer.fitting_counts)
-    if found is None:
-        return []
-    kind = "cheapest" if run.request.limits.takes_cheapest else "fastest"
-    tried = (
-        f"the {kind} of the counts tried at this batch; {found.odd_part} does not divide "
-        f"{run.batch:,}, so {found.num_gpus:,} GPUs have few layouts: try --batch {found.batch}"
-    )
-    return [_line("GPUs", tried)]
+    """Return the entry of a batch with which the plan's count, or another, might be better."""
+    found = batch_line(answer)
+    return [] if found is None else [_line("GPUs", found)]
 
 
 def accuracy_lines(answer: PlanAnswer) -> list[str]:

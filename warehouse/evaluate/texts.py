@@ -140,7 +140,7 @@ def broken_limits(
     for rule in limits_of(column):
         with np.errstate(invalid="ignore"):
             rows = np.flatnonzero(rule.is_broken(values) & ~is_settled)
-        hint = "leave it empty to take the default" if "finite" in rule.reason else ""
+        hint = "leave it out to take the default" if "finite" in rule.reason else ""
         refusals += [
             Refusal(column.name, given(row), rule.reason, hint, row) for row in rows.tolist()
         ]

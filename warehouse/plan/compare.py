@@ -195,13 +195,19 @@ def no_faster_counts(run: TrainingRun, lines: Iterable[Line]) -> dict[int, NoFas
             fastest = line
             continue
         count = int(line["num_gpus"])
-        odd = count // (count & -count)
-        divides = run.batch % odd == 0
-        batch = None if divides else _batch_with(odd, run.batch)
-        found[count] = NoFaster(
-            count, int(fastest["num_gpus"]), ratio >= 1, 1 if divides else odd, batch
-        )
+        odd, batch = missing_factor(run, count) or (1, None)
+        found[count] = NoFaster(count, int(fastest["num_gpus"]), ratio >= 1, odd, batch)
     return found
+
+
+def missing_factor(run: TrainingRun, num_gpus: int) -> tuple[int, int] | None:
+    """Return the odd factor of a GPU count, and a batch that it divides.
+
+    None: it divides that of the plan. If not, the replicas do without it: only layers, heads and
+    sequences can have it.
+    """
+    odd = num_gpus // (num_gpus & -num_gpus)
+    return None if run.batch % odd == 0 else (odd, _batch_with(odd, run.batch))
 
 
 def _batch_with(odd: int, batch: int) -> int:

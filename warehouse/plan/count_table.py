@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from warehouse.plan.compare import no_faster_counts
+from warehouse.plan.compare import better_batch, missing_factor, no_faster_counts
 from warehouse.plan.servers import is_sold, server_size
 
 if TYPE_CHECKING:
@@ -40,6 +40,38 @@ def count_rows(answer: PlanAnswer) -> list[dict[str, Any]]:
         note = "; ".join(each for each in notes if each)
         rows.append({**{name: line.get(name) for name in columns}, "note": note})
     return rows
+
+
+def batch_to_try(answer: PlanAnswer) -> int | None:
+    """Return a batch with which the plan's count, or another, may be better; None without one."""
+    run = answer.run
+    if run.request.limits:
+        found = better_batch(run, answer.fitting_counts)
+        return None if found is None else found.batch
+    missing = missing_factor(run, answer.num_gpus)
+    return None if missing is None else missing[1]
+
+
+def batch_line(answer: PlanAnswer) -> str | None:
+    """Return why another batch may be better; None where none is known."""
+    run = answer.run
+    if not run.request.limits:
+        missing = missing_factor(run, answer.num_gpus)
+        if missing is None:
+            return None
+        odd, batch = missing
+        return (
+            f"{odd} does not divide the batch of {run.batch:,}, so the replicas have no factor "
+            f"{odd}: --batch {batch} may be faster"
+        )
+    found = better_batch(run, answer.fitting_counts)
+    if found is None:
+        return None
+    kind = "cheapest" if run.request.limits.takes_cheapest else "fastest"
+    return (
+        f"the {kind} of the counts tried at this batch; {found.odd_part} does not divide "
+        f"{run.batch:,}, so {found.num_gpus:,} GPUs have few layouts: try --batch {found.batch}"
+    )
 
 
 def count_lines(answer: PlanAnswer) -> list[str]:

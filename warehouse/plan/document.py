@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from warehouse.plan.accuracy import room_probability
+from warehouse.plan.count_table import batch_to_try
 from warehouse.plan.queries import STEP_PARTS
 from warehouse.show.values import json_value
 
@@ -51,6 +52,7 @@ def document(answer: PlanAnswer, top: int) -> dict[str, Any]:
             "counts": list(answer.counts),
             "next_smaller": answer.counts[place - 1] if place else None,
             "next_larger": answer.counts[place + 1] if place + 1 < len(answer.counts) else None,
+            "batch_to_try": batch_to_try(answer),
             "likely_training_seconds": sure.likely and [steps * end for end in sure.likely],
             "extreme_training_seconds": sure.extreme and [steps * end for end in sure.extreme],
             "unlike_published": list(sure.unlike),

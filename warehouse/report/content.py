@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from estimators.columns import COLUMNS
 from warehouse.ask.terms import price_vendors
-from warehouse.plan.count_table import count_lines, count_rows
+from warehouse.plan.count_table import batch_line, count_lines, count_rows
 from warehouse.plan.queries import STEP_PARTS
 from warehouse.plot.parts import STEP_PARTS as PARTS_IN_WORDS
 from warehouse.show.units import (
@@ -122,7 +122,7 @@ def content_of(answer: PlanAnswer) -> Content:
         near=_near_in_words(answer),
         layouts=_layouts(answer),
         counts=_table(count_rows(answer)),
-        count_lines=[f"{line[0].upper()}{line[1:]}." for line in count_lines(answer)],
+        count_lines=[f"{line[0].upper()}{line[1:]}." for line in _about_counts(answer)],
         costs=_table(answer.costs, drop=("option", "price_note")),
         energies=_table(answer.energies, drop=("option", "power_note", "power_basis")),
         errors=_table(answer.uncertainty.errors, drop=("is_stored", "num_published")),
@@ -133,6 +133,10 @@ def content_of(answer: PlanAnswer) -> Content:
         constants=_constants(answer),
         queries=list(answer.queries.items()),
     )
+
+
+def _about_counts(answer: PlanAnswer) -> list[str]:
+    return [*count_lines(answer), *filter(None, [batch_line(answer)])]
 
 
 def _figures(answer: PlanAnswer) -> list[Figure]:
