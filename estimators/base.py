@@ -143,7 +143,7 @@ class BaseEstimator:
     def independent_share(
         self, relation: Relation, columns: Columns, mends: Mends, catalog: Catalog
     ) -> Array:
-        """Return 0: nothing in the step errs by itself."""
+        """Return 0: no part of the step has an independent error."""
         del relation, mends, catalog
         return np.zeros(_height(columns))
 

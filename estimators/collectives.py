@@ -1,7 +1,7 @@
 """Seconds of collective operations on a two-tier network.
 
-Every cost here is linear in the volume, so it is given as a `Line`: a latency and seconds per
-byte. A search computes lines once per placement and applies them to all its volumes.
+Every cost here is linear in the volume, so it is a `Line`: a latency, and seconds per byte. A
+search computes lines once per placement and applies them to all of its volumes.
 
 Source: arXiv 2410.00273 (ring collectives, one NVLink domain or several; the slow network
 is as wide as the domain's network cards together).

@@ -39,7 +39,7 @@ Record = Mapping[str, Scalar]
 
 @dataclass(frozen=True)
 class Catalog:
-    """The reference tables, in which an estimator looks names up. The warehouse reads them once.
+    """The reference tables, in which an estimator looks up names. The warehouse reads them once.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class Catalog:
     def known(self, table: str, key: str) -> Record | None:
         """Return the row that `find` returns; None where there is none.
 
-        Use it where a name may be unknown: to find the nearest names takes a millisecond.
+        Use it where a name may be unknown: `find` takes a millisecond to look for similar names.
         """
         rows, aliases = self.tables.get(table, {}), self.aliases.get(table, {})
         row = rows.get(aliases.get(key, key))
@@ -108,7 +108,7 @@ class Problem:
         object.__setattr__(self, "values", MappingProxyType(present))
 
     def __reduce__(self) -> tuple[type[Problem], tuple[dict[str, Scalar]]]:
-        """Return the values as another process takes them: a proxy cannot be pickled."""
+        """Return the values in a form that can be pickled: a proxy cannot."""
         return Problem, (dict(self.values),)
 
     @cached_property
@@ -163,7 +163,7 @@ class Cell:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes as another process takes them: a proxy cannot be pickled."""
+        """Return the attributes in a form that can be pickled: a proxy cannot."""
         mappings = ("choices", "kept", "neutral")
         return {**self.__dict__, **{name: dict(getattr(self, name)) for name in mappings}}
 
@@ -171,7 +171,7 @@ class Cell:
     def values(self) -> Values:
         """The input of a kernel: the problem's values and the cell's choices.
 
-        They are not kept: half of the memory of many cells would be theirs.
+        They are not cached: the cache would take half of the memory of many cells.
         """
         return {**self.problem.values, **self.choices}
 
@@ -193,7 +193,7 @@ class Relation:
     derived
         Results that `evaluate` computes and the staging view derives from stored columns.
     runs, plain
-        Stored columns that repeat from row to row, and those that are kept as they are, because
+        Stored columns that repeat from row to row, and columns that are not compressed because
         every query reads them.
     few_digits, many_digits
         Stored reals that are whole numbers or have few digits, and those with all digits, which
@@ -266,7 +266,7 @@ OnChecked = Callable[[int], None]
 
 
 def say_nothing(_number: int) -> None:
-    """Pass over a number: nobody waits for it."""
+    """Ignore a number: nobody shows progress."""
 
 
 class Search(Protocol):
@@ -405,7 +405,8 @@ class Estimator(Protocol):
     """The model and its source in one line."""
 
     precedence: int
-    """Of several estimators that have what is asked for, the one with the highest answers."""
+    """If several estimators have stored results for a question, the one with the highest precedence
+    answers."""
 
     mends: tuple[str, ...]
     """Erratum ids it can mend, in order."""
@@ -419,7 +420,7 @@ class Estimator(Protocol):
     """Spelling of an input in the estimator's source -> the column's name."""
 
     neutral_choices: Mapping[str, Scalar]
-    """Choice -> its value in cells that were stored before the choice existed."""
+    """Choice -> its value in cells that were stored before the choice was added."""
 
     idle_choices: tuple[IdleChoices, ...]
     """Choices that change nothing where a degree is 1."""
@@ -472,7 +473,7 @@ class Estimator(Protocol):
 
     @property
     def timed_kernels(self) -> tuple[TimedKernels, ...]:
-        """Files of timings of kernels that scale its constants; empty: it reads none."""
+        """Kinds of files with timings of kernels that scale its constants; empty: it reads none."""
 
     takes_published_steps: bool
     """Whether it evaluates the rows of tables of published steps as they are."""
@@ -490,13 +491,13 @@ class Estimator(Protocol):
     def constant_places(
         self, catalog: Catalog, framework: Scalar, accelerator: Scalar
     ) -> tuple[str, ...]:
-        """Return the suffixes of a constant's key in ``step_constant``, the first found holds."""
+        """Return the suffixes of a constant's key in ``step_constant``; the first found counts."""
 
     def takes_range(self, constant: str, columns: Columns) -> Array:
-        """Return the resolved rows in which a constant errs by its range in ``step_constant``."""
+        """Return the resolved rows in which a constant has its range in ``step_constant``."""
 
     def consistent_choices(self, choices: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """Return choices, those that exclude one another replaced: for a search over choices."""
+        """Return choices for a search, with incompatible ones replaced."""
 
     def layer_parameters(self, values: Values) -> tuple[float, float]:
         """Return the parameters of all layers, and the active ones; NaN where it has none.
@@ -511,7 +512,7 @@ class Estimator(Protocol):
         """Return the sequences of a step of a run over `tokens`, by `batch_rule`."""
 
     def least_flops(self, values: Columns) -> Array:
-        """Return the FLOPs that no program saves in a step; NaN where it has none.
+        """Return the least FLOPs of a step in any program; NaN if unknown.
 
         Parameters
         ----------

@@ -20,11 +20,11 @@ class Parameters(NamedTuple):
     """Parameters by where they are kept: an average layer's, split over tensors and experts."""
 
     split: Any
-    """Of a layer without its routed experts: what tensor-parallel ranks have a part of."""
+    """Of a layer without its routed experts: the parameters that tensor-parallel ranks split."""
 
     whole: Any
-    """Of a layer: what every tensor-parallel rank has. Norms, router, biases of the sums of ranks,
-    and the projections down to the latents of attention."""
+    """Of a layer: the parameters that every tensor-parallel rank has. These are norms, router,
+    biases of the sums of ranks, and the projections down to the latents of attention."""
 
     experts: Any
     """Routed experts of an average layer, all of them."""
@@ -118,7 +118,7 @@ def values_width(values: Values) -> Any:
 
 
 def result_width(values: Values) -> Any:
-    """Return the width of what attention returns."""
+    """Return the width of the result of attention."""
     return values["num_heads"] * (values["v_head_size"] * 1.0)
 
 

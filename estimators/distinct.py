@@ -1,4 +1,4 @@
-"""The different values of a column, without the import that `numpy.unique` needs."""
+"""The distinct values of a column, without the import that `numpy.unique` needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def distinct(values: Any) -> Array:
-    """Return the different values in order.
+    """Return the distinct values in order.
 
     Without further results `numpy.unique` imports masked arrays, which takes longer than most
     commands compute.

@@ -86,7 +86,7 @@ def _numbered(numbers: Array) -> tuple[Array, Array]:
 def _divisors_of_each(numbers: tuple[int, ...]) -> tuple[Array, Array, Array]:
     """Return how many divisors each number has, the divisors, and the next larger one of each.
 
-    Tables of layouts repeat the same few sets of numbers.
+    Results are cached, because tables of layouts repeat a few sets of numbers.
     """
     lists = [divisors(int(number)) for number in numbers]
     none = np.empty(0, dtype=np.int64)

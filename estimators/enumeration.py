@@ -73,7 +73,7 @@ def left_of(whole: int, degrees: Sequence[str]) -> Callable[[Values], Any]:
 
 
 def split_over(whole: int, degrees: Sequence[str]) -> tuple[Axis, ...]:
-    """Return the axes of every ordered factorisation of `whole` into the degrees."""
+    """Return the axes that enumerate every ordered factorisation of `whole` into the degrees."""
     left = left_of(whole, degrees)
     return (
         *(Axis(name, divisors_of(left)) for name in degrees[:-1]),
@@ -102,7 +102,7 @@ def enumerate_layouts(
     Parameters
     ----------
     constants
-        What is known from the start: the problem and the choices.
+        Values that are known from the start: the problem and the choices.
     rules
         Named predicates. One that reads a column which is neither constant nor an axis is a
         fault of the caller and raises `KeyError`.

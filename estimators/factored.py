@@ -17,7 +17,7 @@ import numpy as np
 from estimators.contract import Array, Columns
 
 _LARGEST_CODE = 2**62
-"""Codes of combinations stay below, so that none overflows 64 bits."""
+"""Codes of combinations stay below this, so that none overflows 64 bits."""
 
 
 @dataclass(frozen=True)

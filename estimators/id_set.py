@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 _WAITING = 65_536
-"""Ids that wait to be sorted in: sorting them one by one would take longer."""
+"""Number of ids that are sorted in together, because sorting them one by one takes longer."""
 
 
 class IdSet:

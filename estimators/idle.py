@@ -1,4 +1,4 @@
-"""Choices that change nothing where a degree is 1: a search has each such layout once.
+"""Choices without effect where a degree is 1: a search has each such layout once.
 
 A cell with a schedule has no layout without a pipeline. The cell with the neutral choices has them,
 and a search of a schedule alone gains the part of that cell that it needs.
@@ -40,7 +40,7 @@ class HasChoices(Protocol):
 
 
 def with_idle_layouts(estimator: HasChoices, cells: Callable[[], Iterable[Cell]]) -> Iterator[Cell]:
-    """Yield cells, then the cells that have their layouts with choices that change nothing.
+    """Yield cells, then the cells with those of their layouts for which choices have no effect.
 
     A cell of the whole space, or of all that `cells` hold it to, has these layouts already. Choices
     that break a rule where the degree is 1, as a text with several stages, have none.
@@ -77,7 +77,7 @@ def with_idle_layouts(estimator: HasChoices, cells: Callable[[], Iterable[Cell]]
 def _of_round(
     estimator: HasChoices, cells: Callable[[], Iterable[Cell]], rounds: Sequence[IdSet]
 ) -> Iterator[Cell]:
-    """Yield the cells of the last round again: those that were given, or that a round found."""
+    """Yield the cells of the last round again: the given ones, or those that a round found."""
     if not rounds:
         yield from cells()
         return
@@ -138,7 +138,7 @@ def _neutral(idle: IdleChoices, neutral: Mapping[str, Scalar]) -> dict[str, Scal
 def _given(
     values: Mapping[str, Any], idle: IdleChoices, neutral: Mapping[str, Scalar]
 ) -> dict[str, Any]:
-    """Return those of the choices that a cell has another value of than the neutral one."""
+    """Return the choices of a cell whose values are not neutral."""
     return {
         name: values[name]
         for name in idle.choices

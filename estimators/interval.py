@@ -9,7 +9,7 @@ taken for the middle nine tenths of its constant.
 - A choice of the program, such as an overlap that a flag switches, has no range. A share of all
   runs makes the other choice: the interval is that of the mixture of both.
 - Errors that differ from product to product fall as the root of the number of products.
-- The model leaves something out: row ``left_out`` of table `interval_term` makes the step longer.
+- Effects outside the model: row ``left_out`` of table `interval_term` makes the step longer.
 
 The interval holds the estimate. Source: first-order propagation of errors (JCGM 100:2008, section
 5), in the logarithm of the step and for both signs apart.
@@ -34,10 +34,11 @@ ENDS = ("low_step_seconds", "high_step_seconds")
 """Columns of an interval."""
 
 STACKED_ROWS = 16_384
-"""Rows evaluated at a time. Variations of few rows are stacked: a call has a cost of its own."""
+"""Rows evaluated at a time. Variations of few rows are stacked, because each call has a fixed
+cost."""
 
 Changes = Mapping[str, Array]
-"""Column -> its values in place of those given."""
+"""Column -> values that replace the given ones."""
 
 Variation = tuple[Changes, Array]
 """Changes, and the numbers of the rows that they change."""
@@ -99,7 +100,7 @@ class Moves:
 
     @property
     def to_other(self) -> Array:
-        """The larger of both moves: of a choice one end is the choice itself."""
+        """The larger of both moves; for a choice, one end is the choice itself."""
         is_low = np.abs(self.at_lowest) > np.abs(self.at_highest)
         return np.where(is_low, self.at_lowest, self.at_highest)
 
@@ -303,7 +304,7 @@ def combined(step: Array, moves: Sequence[Moves], share: Array, catalog: Catalog
     Parameters
     ----------
     share
-        Of what errs independently from part to part; see `Estimator.independent_share`.
+        Share with independent errors of the parts; see `Estimator.independent_share`.
     """
     up: dict[str, Array] = {}
     down: dict[str, Array] = {}
@@ -340,7 +341,7 @@ def interval_term(catalog: Catalog, name: str) -> tuple[float, float, float]:
 
 
 def fit_probability(memory: Array, capacity: Any, catalog: Catalog) -> Array:
-    """Return the probability that a device has room for its memory.
+    """Return the probability that a run fits in the memory of a device.
 
     The logarithm of measured over estimated memory is normal, with the mean and deviation of the
     published rows: row ``memory_error`` of table `interval_term`, whose ends are the middle nine
@@ -356,7 +357,7 @@ def fit_probability(memory: Array, capacity: Any, catalog: Catalog) -> Array:
 
 
 def memory_that_fits(probability: float, capacity: float, catalog: Catalog) -> float:
-    """Return the estimated memory for which a device has room with a probability, in bytes.
+    """Return the estimated memory that fits in a device with a given probability, in bytes.
 
     It inverts `fit_probability`.
 

@@ -17,7 +17,7 @@ from estimators.columns import Column
 from estimators.columns.dtypes import NUMPY_TYPES
 
 LARGEST_WHOLE = 2**53 - 1
-"""Beyond it float64, the type of all inputs, has gaps between whole numbers."""
+"""Largest whole number up to which float64, the type of all inputs, has no gaps."""
 
 
 @dataclass(frozen=True, slots=True)

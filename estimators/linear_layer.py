@@ -57,7 +57,7 @@ RELATION = Relation(
 
 
 def reduced_words(size: Any, ranks: Any) -> Any:
-    """Return the words a device moves to take part in an all-reduce of `size` words.
+    """Return the words that a device moves in an all-reduce of `size` words.
 
     A device sends parts to the devices that sum them, receives the parts of its own sum, and
     receives the other sums; sending sums is free.

@@ -1,7 +1,7 @@
 """Measured tables: thousands of rows that estimators read as columns of numbers.
 
-They are reference tables that no key finds a row of: rates of kernels by shape. A table is loaded
-when an estimator asks for it, and what an estimator makes of it is kept with it.
+These reference tables have no key, such as rates of kernels by shape. A table is loaded when an
+estimator asks for it, and objects that an estimator makes from it are cached with it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class MeasuredTables:
         return self.made(("table", name), load)
 
     def __reduce__(self) -> tuple[Callable[..., MeasuredTables], tuple[dict[str, Columns]]]:
-        """Return the tables, loaded, as another process takes them."""
+        """Return the loaded tables, for another process."""
         return _of_columns, ({name: self[name] for name in self._load},)
 
     def made(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Return what `make` returned when `key` was asked for first."""
+        """Return the result of `make`, computed at the first request for `key`."""
         if key not in self._made:
             self._made[key] = make()
         return cast(Made, self._made[key])

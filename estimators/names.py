@@ -1,4 +1,4 @@
-"""Names in any spelling, and the names that a misspelt word most likely means."""
+"""Names in any spelling, and likely meanings of misspelt words."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def nearest_columns(word: str, columns: Collection[str], most: int = 3) -> list[
 
 
 def did_you_mean(near: Iterable[str]) -> str:
-    """Return the question that names what may be meant; empty if nothing may."""
+    """Return the question "did you mean ...?"; empty if there is no candidate."""
     names = list(near)
     listed = " or ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
     return f"did you mean {listed}?" if listed else ""
 
 
 def _other_names(column: str) -> set[str]:
-    """Return the words that mean a column: its short name, heading and names elsewhere, folded."""
+    """Return the words for a column: its short name, heading and names elsewhere, folded."""
     known = COLUMNS.get(column)
     own = (known.short, known.heading) if known else ()
     return {folded(name) for name in (*own, *OTHER_NAMES.get(column, ())) if name}

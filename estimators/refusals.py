@@ -27,7 +27,7 @@ class Refusal:
     def __str__(self) -> str:
         """Return ``column value reason``, with the hint on the next line.
 
-        What is missing has no value to show.
+        A missing column has no value to show.
         """
         is_missing = self.value is None and self.reason.startswith("is missing")
         value = "" if is_missing else f"{_shown(self.value)} "
@@ -44,7 +44,7 @@ class RefusedError(ValueError):
 
 
 class EmptySpaceError(RefusedError):
-    """A space that is sound but has no layout."""
+    """A valid space without a layout."""
 
 
 def _shown(value: Scalar) -> str:

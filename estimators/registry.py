@@ -58,7 +58,7 @@ def all_estimators() -> list[Estimator]:
 
 
 def by_precedence() -> list[Estimator]:
-    """Return every registered estimator, those first that answer where several can."""
+    """Return every registered estimator, highest precedence first."""
     return sorted(all_estimators(), key=lambda estimator: -estimator.precedence)
 
 
@@ -69,7 +69,7 @@ _DEFAULTS = {
 
 
 def default(command: str) -> str:
-    """Return the estimator that a command takes where none is named.
+    """Return the default estimator of a command.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def with_capability(name: str) -> list[str]:
     Parameters
     ----------
     name
-        Attribute of `contract.Estimator` that is empty, None or false where it is lacking:
+        Attribute of `contract.Estimator` that is empty, None or false in estimators without it:
         ``can_plan``, ``time_parts``, ``formulas``, ``constants``, ``operations`` ...
     """
     return [each.name for each in all_estimators() if getattr(each, name)]

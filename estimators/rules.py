@@ -29,7 +29,7 @@ class Rule:
     holds
         Predicate over columns (or scalars) of those names.
     reason, hint
-        Words for one row that breaks it, made from the row's scalars.
+        Texts for a row that breaks it, made from the row's scalars.
     """
 
     name: str

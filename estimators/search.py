@@ -43,8 +43,8 @@ from estimators.inputs import Inputs, records
 from estimators.rules import Rule
 
 CHUNK_CELLS = 2_048
-"""Cells that a search makes at once: enough that what they share takes no time, few enough to
-need little memory."""
+"""Cells that a search makes at once: enough to share the cost of common work, few enough to need
+little memory."""
 
 _ROWS_KEPT = 2_000_000
 """Rows of cached tables of layouts. Planning counts them and evaluation reads them soon after;
@@ -218,14 +218,14 @@ class BaseSearch(ABC):
         return {(name, value) for name, values in kept.items() for value in values}
 
     def held(self, cell: Cell) -> Mapping[str, Scalar]:
-        """Return the values that a study holds layouts to."""
+        """Return the layout values that a study fixes."""
         return cell.kept
 
     def _known(self, cell: Cell) -> dict[str, Any]:
         return {**dict.fromkeys(self.estimator.optional_columns), **cell.values}
 
     def why(self, cell: Cell, name: str, value: Scalar) -> Refusal:
-        """Return why `value` leaves nothing: the rule that it breaks, or that nothing has it."""
+        """Return why `value` leaves no layout: a rule that it breaks, or no layout has it."""
         known = {**self._known(cell), **cell.kept}
         for rule in self.estimator.search_rules(cell.mends):
             applies = rule.column == name and all(need in known for need in rule.needs)
@@ -363,12 +363,12 @@ def distinct(refusals: Iterable[Refusal]) -> list[Refusal]:
 
 
 class _Layouts:
-    """Whether a space has a layout, and one for each value that a study holds layouts to.
+    """Checks that a space has a layout, and one for each value that a study fixes.
 
     Attributes
     ----------
     is_settled
-        Whether it has all of them: the other cells need not be counted.
+        Whether all have been found, so that the other cells need not be counted.
     """
 
     def __init__(self, search: BaseSearch, space: Space) -> None:

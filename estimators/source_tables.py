@@ -1,4 +1,4 @@
-"""Tables in the form in which an estimator's source prints them."""
+"""Tables in the form of an estimator's source."""
 
 from __future__ import annotations
 

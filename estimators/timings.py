@@ -33,7 +33,7 @@ class TimedKind:
     base
         Constant whose ratio this one is: its kind's factor is taken out; empty where it is none.
     highest
-        Value that the constant cannot exceed.
+        Largest value of the constant.
     """
 
     constant: str

@@ -60,8 +60,8 @@ def budget(values: Values, layouts: Columns, mends: Mends) -> dict[str, Any]:
 def critical_batch(size: Any, active: Any, tokens: Any, mends: Mends) -> Any:
     """Return the critical batch in tokens: 0.2920 C^0.3271 (arXiv 2401.02954 section 3.1).
 
-    C is the compute of the run, 6 FLOPs a parameter and token; as published the law is given
-    the parameters, and its result taken for sequences of 4,096 tokens (C9).
+    C is the compute of the run, 6 FLOPs a parameter and token. As published, the law is applied to
+    the number of parameters, and its result counts as sequences of 4,096 tokens (C9).
     """
     if "C9" in mends:
         return 0.2920 * (6 * active * tokens) ** 0.3271
@@ -81,7 +81,7 @@ def _gpus_for_flops(step_flops: Any, in_time: Any, accumulation: Any, mends: Men
 
 
 def _gpus_for_memory(values: Values, tokens: Any, mends: Mends) -> Any:
-    """Return the GPUs that hold one copy of the state, and activations where the shape is known.
+    """Return the GPUs that hold one copy of the state, and the activations if the shape is known.
 
     As published, the tokens of a batch are taken for its sequences (C13).
     """
@@ -94,7 +94,7 @@ def _gpus_for_memory(values: Values, tokens: Any, mends: Mends) -> Any:
 
 
 def activation_shape(values: Values, mends: Mends) -> Values:
-    """Return the shape whose activations are kept: as published, that of a plain GPT (C18)."""
+    """Return the shape for the activations: as published, that of a plain GPT (C18)."""
     if "C18" in mends:
         return values
     plain = {"num_kv_heads": values.get("num_heads"), "uses_glu": False}

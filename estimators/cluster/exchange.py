@@ -17,8 +17,8 @@ from estimators.transformer import number
 def exchange(values: Values, layouts: Columns, mends: Mends) -> dict[str, Any]:
     """Return bytes and seconds of the exchange of gradients, of one interval and of the run.
 
-    With `overlaps_exchange` an exchange hides behind the steps of its interval; the run waits for
-    the time by which it is longer.
+    With `overlaps_exchange` an exchange hides behind the steps of its interval; the run waits only
+    for the excess.
     """
     run = budget(values, layouts, mends)
     interval = number(layouts, "sync_interval_steps")
@@ -88,7 +88,7 @@ def link_copies(sites: Any, links: Any, way: Any) -> Any:
 
 
 def idle(seconds: Any, gpus: Any, values: Values, *, by_price: bool = True) -> dict[str, Any]:
-    """Return the time that GPUs wait and its rent; as published, divided by the price (C2).
+    """Return the waiting time of GPUs and its rent; as published, time over price (C2).
 
     `idle_num_gpus` wait where it is given, otherwise the GPUs of the run (C3).
     """

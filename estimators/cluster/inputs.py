@@ -55,7 +55,7 @@ DEFAULTS: Mapping[str, Any] = {
     "uses_sequence_parallel": False,
     "batch_sequences": 1,
 }
-"""Those of the source, where it has one."""
+"""Defaults, from the source where it has one."""
 
 ALIASES = {
     "model_size": "parameters",
@@ -121,14 +121,14 @@ def resolve_keys(inputs: Inputs, relation: Relation, mends: Mends) -> None:
 
 
 def default_key(name: str, mends: Mends) -> Any:
-    """Return the default of a key that does not depend on the problem; NaN if it does."""
+    """Return the default of a key; NaN if it depends on the problem."""
     if name == "site_bytes_per_second":
         return 10e9 if "C19" in mends else 10 * 2**30
     return DEFAULTS.get(name, np.nan)
 
 
 def default_batch(values: Values, mends: Mends) -> Any:
-    """Return the batch of a run that names none: the critical one."""
+    """Return the default batch of a run: the critical batch."""
     with np.errstate(all="ignore"):
         return critical_batch(
             values["parameters"], values["active_parameters"], values["dataset_tokens"], mends
@@ -152,7 +152,7 @@ LIMITS = {
     "peak_flops_per_second": (1, 1e30),
     "hbm_bytes": (1, 1e30),
 }
-"""Least and largest values beyond which some product would not be a number."""
+"""Limits beyond which some product would overflow."""
 
 
 def _refuse_beyond_limits(inputs: Inputs, names: Iterable[str]) -> None:
@@ -227,8 +227,8 @@ def _resolve_device(inputs: Inputs, relation: Relation, catalog: Catalog, mends:
 def device(catalog: Catalog, name: str) -> dict[str, Any]:
     """Return the rate, memory and server's power of an accelerator in the catalog.
 
-    Systems (of the `system` table, or of a study) come first: one may have the name of an
-    accelerator and other figures.
+    Systems (of the `system` table, or of a study) take precedence: a system may have the name of an
+    accelerator but other figures.
 
     Raises
     ------

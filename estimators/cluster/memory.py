@@ -76,8 +76,8 @@ def _served_weights(state: dict[str, Any], values: Values, layouts: Columns, men
 def _kv_cache(values: Values, layouts: Columns, mends: Mends) -> Any:
     """Return keys and values of one sequence; as published, those of all heads (C16).
 
-    The published formula knows no parallel layout; the mended one splits layers and heads
-    (C17), of which every rank has at least one.
+    The published formula has no parallel layout; the mended one splits layers and heads (C17), at
+    least one for each rank.
     """
     whole = 2 * WEIGHT_BYTES * number(values, "num_layers") * number(values, "hidden_size")
     whole = whole * number(values, "seq_len")

@@ -24,7 +24,7 @@ PAIRS = (("JZ", "JC", "JOLIOT_CURIE"), ("JZ", "EC", "EL_CAPITAN"))
 
 @dataclass(frozen=True)
 class Notebook:
-    """Evaluates configurations: the inputs given for the whole table, and the changes of a cell."""
+    """Evaluates configurations from the inputs of the whole table and the changes of a cell."""
 
     evaluate: Evaluate
     given: Mapping[str, str]
@@ -204,14 +204,14 @@ TABLES: Mapping[str, SourceTable] = {
     "critical_batch": _table(critical_batch, COMPUTE, _RATES),
     "compute": _table(compute, COMPUTE),
     "communication": _table(
-        # its runs have 20 trillion tokens
+        # the source's runs have 20 trillion tokens
         communication,
         COMMUNICATION,
         frozenset({"dataset_tokens", "tokens_per_parameter"}),
     ),
     "latency": _table(latency, LATENCY, _PLACES, f"C6: {_STOPS}"),
     "electricity": _table(
-        # it shows the computers alone, and no money
+        # the table shows only the computers, and no money
         electricity,
         ELECTRICITY,
         frozenset({"pue", "usd_per_kwh", "kg_co2e_per_kwh", "usd_per_gpu_hour"}),

@@ -50,7 +50,7 @@ def _place(inputs: Inputs, catalog: Catalog, mends: Mends, end: str, name: str) 
 
 
 def text_where(rows: Array, text: str) -> Array:
-    """Return a column that has a text in some rows and nothing in others."""
+    """Return a column with a text in some rows and None in the others."""
     found = np.full(len(rows), None, dtype=object)
     found[rows] = text
     return found

@@ -36,9 +36,9 @@ KEYS = tuple(dict.fromkeys(name for relation in RELATIONS for name in relation.k
 class ClusterSearch:
     """Every combination of the values that a study gives.
 
-    The rows of `cluster_compute` are always among them; those of another relation where the
-    study gives an input that only that relation reads. A cell's `kept` has its axes: the cell is
-    their product, and another study's other values are another cell.
+    The rows of `cluster_compute` are always among them; those of another relation where the study
+    gives an input that only that relation reads. A cell's `kept` has its axes: the cell is their
+    product. Other values of another study make another cell.
     """
 
     space_columns: tuple[str, ...] = tuple(
@@ -55,7 +55,7 @@ class ClusterSearch:
 
     def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
         """Yield the cells of every relation that the space has inputs of; see `contract.Search`."""
-        # Check all of them before the first is yielded.
+        # Check all cells before the first is yielded.
         first = list(itertools.islice(self.checked_cells(space, catalog, mends), CHUNK_CELLS))
         if len(first) == CHUNK_CELLS:
             self.check(space, catalog, mends)

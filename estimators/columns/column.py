@@ -42,15 +42,15 @@ class Column:
     shown_as
         How its figures are written for people; None: as its unit is.
     heading
-        What tables for people call it; by default its name, with the unit that people read.
+        Heading in tables for people; by default its name, with the unit that people read.
     short
-        Its name in a layout written in one line, before its value: `tp` in "tp8".
+        Its name before its value in a layout in one line: `tp` in "tp8".
     better
         Whether "lower" or "higher" values are better; empty where neither is.
     neutral
-        The value that means unused: tables leave the column out where no row has another.
+        The value that means unused: tables omit the column if all rows have this value.
     is_optional
-        Whether tables leave it out where no row has a value, as some estimators do not have it.
+        Whether tables omit it if no row has a value, because some estimators do not have it.
     in_layout
         Whether it is part of a layout.
     """

@@ -61,7 +61,7 @@ class Form:
         """Return a stored value as running text has it, with its unit."""
         digits = self.digits_in_text
         figure = self._formatted(value, digits) if digits else self.figure(value)
-        # "error %" heads a column; its figures are percentages
+        # a heading such as "error %": its figures are percentages
         return f"{figure} {self.unit.split()[-1] if self.unit.endswith('%') else self.unit}"
 
     def heading(self, name: str) -> str:
@@ -195,7 +195,7 @@ _BY_NAME = (
 
 
 def form_of_name(name: str) -> Form:
-    """Return the form of a column that no dictionary has: a query made it up.
+    """Return the form of a column that only a query defines.
 
     Names end with their unit: the form with the longest ending that fits is taken.
     """

@@ -7,7 +7,7 @@ from estimators.columns.forms import DAYS, FLOPS_PER_GPU, UTILIZATION
 
 
 def _degree(name: str, meaning: str, heading: str, short: str, source: str = "") -> Column:
-    """Return a degree that some estimators do not have, and most layouts leave at 1."""
+    """Return a degree that some estimators lack, and that is 1 in most layouts."""
     return count(
         name,
         meaning,
@@ -170,7 +170,7 @@ _BY_NAME = {column.name: column for column in LAYOUT}
 
 
 def best_of(name: str, meaning: str) -> Column:
-    """Return the column of what the best layout has in its column `name`."""
+    """Return the column with the best layout's value of column `name`."""
     of = _BY_NAME[name]
     return Column(
         f"best_{name}", of.kind, "", meaning, minimum=of.minimum, heading=f"best {of.heading}"

@@ -45,7 +45,7 @@ class Counts:
     weights_moved
         Elements of a layer that a batch reduces backward (one FLOP each), and receives forward.
     weights_sent
-        Elements of a layer that a batch sends forward: once, however many receive them.
+        Elements of a layer that a batch sends forward, counted once for any number of receivers.
     """
 
     forward_flops: Any

@@ -19,7 +19,7 @@ from estimators.divisors import divisors
 from estimators.rules import Rule, divides, divides_number
 
 MAX_BATCH_TOKENS = 4096 * 2048
-"""Tokens of an expert in a batch; the source's own text says half of it, its program this."""
+"""Most tokens of an expert in a batch, as in the source's program; its text says half of it."""
 
 MIN_TOKENS = 1024
 MIN_WIDTH = 1024
@@ -32,7 +32,7 @@ Number = Callable[[Values], Any]
 
 
 def at_least_one(number: Any) -> Any:
-    """Return `number`, or one: a refused zero must not divide."""
+    """Return `number`, or one instead of zero: a refused row must not divide by zero."""
     return np.maximum(number, 1)
 
 

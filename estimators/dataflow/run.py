@@ -45,7 +45,7 @@ def totals(values: Values, layouts: Columns) -> dict[str, Any]:
 
 
 def derived(values: Values, layouts: Columns, found: dict[str, Any]) -> dict[str, Any]:
-    """Return everything else that is known of a run, from its totals."""
+    """Return the other results of a run from its totals."""
     parts = {}
     for way in ("forward", "backward"):
         sent, received = found[f"{way}_sent_elements"], found[f"{way}_received_elements"]

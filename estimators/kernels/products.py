@@ -107,7 +107,7 @@ def _surfaces(catalog: Catalog, accelerator: str) -> dict[str, ProductSurface]:
 
 
 def chip_of(catalog: Catalog, record: Record) -> dict[str, Any]:
-    """Return what `tile_share` needs to know of an accelerator."""
+    """Return the values of an accelerator that `tile_share` needs."""
     row = catalog.tables.get("step_constant", {}).get("small_tile_efficiency", {})
     return {"num_sms": record["num_sms"], "small_tile_efficiency": row.get("constant_value", 1.0)}
 
@@ -139,8 +139,8 @@ class MeasuredProducts:
     ) -> Any:
         """Return the seconds of products, NaN where none of their format was measured.
 
-        ``batch`` products run as one kernel. They have the efficiency of one product of all
-        their rows, and each its own operands. So have the grouped products of experts that were
+        ``batch`` products run as one kernel. They have the efficiency of one product of all their
+        rows, and each its own operands. The same holds for grouped products of experts that were
         measured with 2,048 rows an expert and more, in 16 and 8 bits: they take 0.75 to 1.1 times
         as long, of weights that were never filled; with 256 to 1,024 rows 0.9 to 1.2 times
         (ai-dynamo/aiconfigurator @095f58a51, tables of experts on one GPU: balanced, the fastest
@@ -166,8 +166,8 @@ class MeasuredProducts:
     def _rows_of(self, place: Any, *, low: bool) -> list[tuple[str, int, Array]]:
         """Return the numbers of the rows of each surface and number format that any row reads.
 
-        They are kept for the next product of the same rows: to compare names takes longer than to
-        look a product up.
+        They are cached for the next product of the same rows, because comparing names takes longer
+        than looking up a product.
         """
         kept = self._rows.get(low)
         if kept is not None and (kept[0] is place or not low):

@@ -1,9 +1,9 @@
 """Equations 2 to 4 of arXiv 2104.04473 (Narayanan et al. 2021), section 5.1.
 
-Values are given by column name: scalars or arrays, broadcast against one another. A missing
-number is NaN and makes NaN. The vocabulary is an exception: where it is unknown, its terms are left
-out. All arithmetic is in float64 from the first factor: equation 3 exceeds 64-bit integers from
-310 billion parameters on.
+Values are given by column name: scalars or arrays, broadcast against one another. A missing number
+is NaN, and so are results that depend on it. The vocabulary is an exception: where it is unknown,
+its terms are left out. All arithmetic is in float64 from the first factor: equation 3 exceeds
+64-bit integers from 310 billion parameters on.
 """
 
 from __future__ import annotations

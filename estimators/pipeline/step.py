@@ -52,12 +52,12 @@ class Case:
         return np.asarray(source[name], dtype=np.float64)
 
     def rows(self, figure: Any) -> Any:
-        """Return a run's figure for each of its rows."""
+        """Return the figures of runs, one for each row."""
         return take(figure, self.to_run)
 
     @property
     def is_readme(self) -> Any:
-        """Whether the README's version is meant."""
+        """Whether this is the README's version."""
         return np.equal(self.values["source_version"], "readme")
 
     def mended(self, mend: str) -> Any:

@@ -154,7 +154,7 @@ class Roofline(SearchedEstimator):
         catalog: Catalog,
     ) -> None:
         """Fill `out`; see `contract.Estimator`. Layouts of the search are used factored."""
-        del catalog  # the problem has every figure
+        del catalog  # the problem has every value
         if isinstance(layouts, Layouts):
             _estimate(values, layouts, mends, out)
             return
@@ -173,7 +173,7 @@ class Roofline(SearchedEstimator):
 def _alike(
     names: tuple[str, ...], columns: Values, size: int
 ) -> Iterator[tuple[Array, dict[str, str]]]:
-    """Yield the rows of a batch that are alike in the texts of `names`, and those texts."""
+    """Yield the rows of a batch that have the same texts in `names`, with those texts."""
     texts = [np.broadcast_to(np.asarray(columns[n], dtype=object), size) for n in names]
     alike: dict[tuple[str, ...], list[int]] = {}
     for row, kind in enumerate(zip(*texts, strict=True)):
@@ -225,7 +225,7 @@ def _gather(values: Any, index: Array | None, out: Array) -> None:
 
 
 def _layer(values: Values, layouts: Layouts, mends: Mends) -> Layer:
-    """Return the layer table's figures; those of a search are shared by its cells."""
+    """Return the figures of the layer table; the cells of a search share them."""
     table = layouts.table
     kind: tuple[str, str] = _kind(values)
     if table.key is None:

@@ -64,8 +64,8 @@ class Layouts(Factored):
     def once(self, name: Hashable, make: Callable[[], Any]) -> Any:
         """Return the result of `make`, computed at the first call with that `name`.
 
-        For results of the layouts and of the problem values that layouts depend on: cells of other
-        systems share them.
+        Only for results of the layouts and of the problem values that layouts depend on, because
+        cells of other systems share them.
         """
         if name not in self._known:
             self._known[name] = make()

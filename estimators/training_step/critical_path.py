@@ -2,7 +2,8 @@
 
 Each rank has its passes in a fixed order (module `in_flight`); a pass also waits for the same
 microbatch in the stage before it, or behind it. The time of a step is that of the longest chain of
-passes that wait for each other. Every chain here is one of them, so the time is never too long:
+passes that wait for each other. The chains considered here are among them, so the time is never too
+long:
 
 - the forward pass of the first microbatch runs through the ranks to rank q, which fills its
   warm-up; its first backward pass runs back to rank s;
@@ -46,7 +47,7 @@ class Chains(NamedTuple):
     """The chains of one pipeline: for each rank that may set the pace, all that come with it.
 
     A chain is the rank's own work, one way of its first group and one of its second. The ways that
-    a chain takes one after the other, to the end of the chain, are added up here.
+    a chain takes one after the other, up to its end, are added up here.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Tokens on their way to experts and back: what crosses NVLink and the network, and how long.
+"""Transfers of tokens to experts and back: bytes over NVLink and the network, and their time.
 
 A router chooses k experts for each token. `alltoall` sends a copy for each of them, `allgather`
 sends every token to every rank, and `flex` sends one copy to each node that has any of them, and
@@ -212,13 +212,13 @@ def padded_rows(rows: Any, values: Values) -> Any:
 def kernels_of(experts: Any, values: Values) -> tuple[Any, Any]:
     """Return of how many experts a kernel does the products, and the number of such kernels.
 
-    The grouped product of Transformer Engine is one product of cuBLAS for each expert, on four
-    streams: each has the rate of its own rows, not that of the rows of all. With its own call on
-    B200, forward and for gradients of inputs, those of 20 to 256 experts with 128 to 9,832 rows
-    take 1.0 to 1.5 times as long as products of table `matrix_product_rate` with the rows of one,
-    and 1.4 to 2.3 times as long as with the rows of all. Single products with the same call take
-    1.3 times as long (MooreThreads/SimuMax @4dcaae5, Apache-2.0). Kernels that are fused
-    (`formats.are_fused`) do the products of all.
+    The grouped product of Transformer Engine calls cuBLAS once for each expert, on four streams:
+    each has the rate of its own rows, not that of the rows of all. With its own call on B200,
+    forward and for gradients of inputs, those of 20 to 256 experts with 128 to 9,832 rows take 1.0
+    to 1.5 times as long as products of table `matrix_product_rate` with the rows of one, and 1.4 to
+    2.3 times as long as with the rows of all. Single products with the same call take 1.3 times as
+    long (MooreThreads/SimuMax @4dcaae5, Apache-2.0). Kernels that are fused (`formats.are_fused`)
+    do the products of all.
 
     Source: NVIDIA/TransformerEngine @d0067d0d transformer_engine/common/gemm/cublaslt_gemm.cu
     `multi_stream_cublas_gemm`.
@@ -228,7 +228,7 @@ def kernels_of(experts: Any, values: Values) -> tuple[Any, Any]:
 
 
 def moved_bytes(size: Any, values: Values, layout: Values) -> Any:
-    """Return the memory traffic of putting tokens in order in one pass, forward or backward.
+    """Return the memory traffic of permuting tokens in one pass, forward or backward.
 
     `alltoall` reads tokens and writes their copies, sorts the received ones by expert, and does
     both again in reverse with the results; a rank with one expert sorts nothing. `flex` and
@@ -252,7 +252,7 @@ def moved_bytes(size: Any, values: Values, layout: Values) -> Any:
 
 
 def sum_seconds(parameters: Any, values: Values) -> Any:
-    """Return the seconds by which gradients of experts that are added to a buffer take longer.
+    """Return the additional seconds of gradients of experts that are added to a buffer.
 
     The product that adds them reads and writes the buffer, where another writes 16 bits. Products
     of many tokens hide that; an expert has few. With Transformer Engine on B200, BF16 and a buffer
@@ -267,10 +267,10 @@ def sum_seconds(parameters: Any, values: Values) -> Any:
 
 
 def overlaps(values: Values) -> Any:
-    """Return the share of the exchanges that may run beside the arithmetic of another microbatch.
+    """Return the share of the exchanges that may run during the arithmetic of another microbatch.
 
-    Module `exchange_rules` says where a program can do so. Passes of two microbatches that run side
-    by side leave much of it bare: `overlapped_expert_fraction` is what was measured.
+    Module `exchange_rules` says where a program can do so. Passes of two microbatches at the same
+    time hide only a part of it: `overlapped_expert_fraction` is the measured share.
     """
     can = np.asarray(values["overlaps_expert_comm"], dtype=bool)
     return np.where(can, values["overlapped_expert_fraction"], values["expert_overlap_fraction"])
@@ -279,8 +279,8 @@ def overlaps(values: Values) -> Any:
 def hides_behind_shared(values: Values) -> Any:
     """Return whether shared experts run during the exchange of tokens with routed ones.
 
-    They have a CUDA stream for themselves. The first product runs while tokens are sent, the second
-    while results come back. The backward pass does the same.
+    They have a separate CUDA stream. The first product runs while tokens are sent, the second while
+    results come back. The backward pass does the same.
 
     Source: NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/shared_experts.py
     (`--moe-shared-expert-overlap`).

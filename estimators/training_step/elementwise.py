@@ -160,7 +160,7 @@ def _copies_queries(size: Any, values: Values) -> Any:
 
 
 def _lost(size: Any, inside: Any, moved: Any, turned: Any, values: Values) -> Ways:
-    """Return the seconds that kernels lose which load elements one by one.
+    """Return the additional seconds of kernels that load elements one by one.
 
     Parameters
     ----------

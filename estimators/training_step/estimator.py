@@ -358,7 +358,7 @@ def _figures(shared: Shared, values: Values, layouts: Columns) -> dict[str, Gath
 
 
 class Work(NamedTuple):
-    """What a microbatch costs, of each split.
+    """The costs of a microbatch for each split.
 
     Attributes
     ----------
@@ -369,7 +369,7 @@ class Work(NamedTuple):
     words
         Of embedding and output layer.
     stored
-        Kind of layer -> what one keeps of a microbatch; `mtp` are those of further tokens.
+        Kind of layer -> its activations of a microbatch; `mtp` are layers of further tokens.
     """
 
     layer: Spent
@@ -379,7 +379,7 @@ class Work(NamedTuple):
 
 
 def _work_of(shared: Shared, values: Values) -> Work:
-    """Return what a microbatch costs; a layer is computed once for all splits around it."""
+    """Return the costs of a microbatch; a layer is computed once for all splits around it."""
     table, to_layer, size = shared.splits.table, shared.splits.to_layer, shared.size
     kinds = kinds_of(values)
     layers = [layer_of(shared.work[kind.name], kind.values, table) for kind in kinds]

@@ -1,7 +1,8 @@
-"""Every pass of one step of a pipeline, one by one: for stages of which none is the slowest.
+"""Simulates every pass of a step of a pipeline, for pipelines without a single slowest rank.
 
-Where another rank has the largest stage in each chunk, ranks wait for each other in every round,
-and no sum of passes is known beforehand. A step is then run pass by pass, for many layouts at once.
+If different ranks have the largest stage of different chunks, ranks wait for each other in every
+round, and no fixed sum of passes gives the time. A step is then run pass by pass, for many layouts
+at once.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from estimators.training_step.in_flight import chunk_order, warm_up
 from estimators.training_step.placement import Case
 
 SETTLED = 8
-"""Groups of microbatches after which each further one takes as long as the one before: 5 in the
-tests."""
+"""Number of groups of microbatches after which each further group takes as long as the one before:
+5 in the tests."""
 
 Pass = tuple[int, int, int, int]
 """Direction (0 forward, 1 backward), microbatch, chunk and rank."""
@@ -73,7 +74,7 @@ def _run(case: Case, num_microbatches: int, group: int, seconds: Array, ahead: i
 
 @lru_cache(maxsize=64)
 def _in_order(case: Case, num_microbatches: int, group: int, ahead: int) -> tuple[Pass, ...]:
-    """Return all passes in an order in which each comes after those that it waits for."""
+    """Return all passes, each after those that it waits for."""
     todo = [
         list(reversed(program(rank, case.ranks, case.chunks, num_microbatches, group, ahead)))
         for rank in range(case.ranks)

@@ -1,8 +1,8 @@
-"""The rules of what runs during the exchange of tokens with experts.
+"""The rules for work during the exchange of tokens with experts.
 
 Source: NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/transformer_config.py,
 `__post_init__`, checks of `overlap_moe_expert_parallel_comm` and of `moe_shared_expert_overlap`.
-Three of its checks are not here. Where one rank has all experts, no exchange is there to hide. A
+Three of its checks are not here. If one rank has all experts, there is no exchange to hide. A
 pipeline has to be interleaved: a search by a recipe that overlaps would have no pipeline of a model
 whose layers fill no chunks, though the program runs it without the overlap. With full recomputation
 nothing overlaps (`hides_exchange`): a search compares it with the other recomputations, all under

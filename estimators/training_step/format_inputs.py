@@ -1,7 +1,6 @@
 """Inputs of number formats: the recipe, and the constants that it sets.
 
-Table ``recipe_constant`` has the constants that a program sets otherwise under a recipe than in 16
-bits.
+Table ``recipe_constant`` has the constants that differ under a recipe from those in 16 bits.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def resolve_formats(inputs: Inputs, catalog: Catalog, given: Mapping[str, Array]
 
 
 def _resolve_weights(inputs: Inputs, catalog: Catalog) -> None:
-    """Fill whether weights in few bits are the parameters: as the program does by recipe."""
+    """Fill whether weights in few bits are the parameters, by program and recipe."""
     frameworks = catalog.tables.get("framework", {})
     keeps: Array = np.zeros(inputs.num_rows, dtype=bool)
     for name in dict.fromkeys(inputs["framework"].tolist()):

@@ -1,4 +1,4 @@
-"""Number formats of the products: the recipe that a run scales its operands by.
+"""Number formats of the products, and recipes that scale their operands.
 
 `number_recipe` names how operands in 8 or 4 bits get their scales: of a tensor's past (`delayed`)
 or present largest value (`tensorwise`), of blocks of 128 values (`blockwise`), of 32 values with
@@ -138,7 +138,7 @@ def are_fused(values: Values) -> Any:
 
 
 def casts(size: Any, values: Values) -> Casts:
-    """Return the memory traffic of the casts of a layer beside what it has in 16 bits.
+    """Return the memory traffic of the casts of a layer, in addition to its traffic in 16 bits.
 
     A kernel reads 16 bits, a second time where it looks for the largest value first, and writes a
     copy by rows and, where it differs, one by columns. Transformer Engine fuses the cast into the

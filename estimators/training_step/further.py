@@ -31,7 +31,7 @@ def with_further_tokens(
     values: Values,
     layout: Values,
 ) -> Vocabulary:
-    """Return the vocabulary with what further tokens cost on the rank of the output layer.
+    """Return the vocabulary with the costs of further tokens on the rank of the output layer.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ def sequence_shares(row: Values) -> str:
 
 
 def sequence_parallel(row: Values) -> str:
-    """Return to leave it out, or tensor degrees that it can split over."""
+    """Return the hint to use false, or tensor degrees over which it can split."""
     context = max(int(row["context_parallel"]), 1)
     degrees = [n for n in _divisors(int(row["seq_len"]) // context) if n > 1]
     if int(row["seq_len"]) % context or not degrees:

@@ -1,4 +1,4 @@
-"""Seconds that the host needs to launch kernels, and how long the GPU waits for it.
+"""Seconds that the host takes to launch kernels, and how long the GPU waits for it.
 
 The host puts kernels into a queue, and the GPU takes them from it. Where the host is slower, the
 queue is empty, and a pass takes as long as its launches: their number times the host's seconds
@@ -108,7 +108,7 @@ def host_of(size: Any, values: Values, layout: Values) -> Host:
     (forward, experts), (backward, _) = (_launches(way, size, values, layout) for way in (0, 1))
     recompute = values["activation_recompute"]
     again = np.where(np.equal(recompute, "full"), forward, 0.0)
-    # by operation nearly all kernels but those of attention and of half of the products
+    # by operation nearly all kernels are repeated, not attention and half of the products
     selective = np.where(values["recomputes_operations"], forward, CORE_LAUNCHES)
     again = np.where(np.equal(recompute, "selective"), selective, again)
     # a graph of the backward pass holds what is recomputed
@@ -128,8 +128,8 @@ def forward_wait(host: Host, work: Any, expert_work: Any, values: Values) -> Any
     """Return the seconds that the GPU waits for the host in a forward pass.
 
     A mixture's host asks the GPU how many tokens each expert has, and waits for the answer. By then
-    nothing is left to do: what the host launches for experts cannot start before. So neither part
-    of the pass makes up for the other (NVIDIA/Megatron-LM @7fec52c2
+    the queue is empty, and kernels of the experts cannot start before the host launches them. So
+    neither part of the pass can compensate for the other (NVIDIA/Megatron-LM @7fec52c2
     docs/discussions/deepseek-v3-gb200-optimization, sections 2.3 and 3.1). Not so where another
     microbatch runs at the same time: its kernels are in the queue. The backward pass knows the
     numbers.
@@ -183,7 +183,7 @@ def _captures_layer(values: Values) -> Any:
 
 
 def saved_seconds(layer: Any, work: Any, layers: Any, values: Values) -> Any:
-    """Return by how much one stage alone waits less in a microbatch than if each pass were alone.
+    """Return the waiting that a single stage saves in a microbatch compared with separate passes.
 
     Stages of a pipeline synchronize between passes, and save nothing. One stage alone does not:
     passes that take the GPU longer, and the output layer, let the host run ahead, as far as the

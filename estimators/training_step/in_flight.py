@@ -1,8 +1,8 @@
 """Microbatches whose activations a rank of a pipeline keeps at its peak, by kind of layer.
 
 A rank's passes are replayed in order: the forward passes of the warm-up, then a forward and a
-backward pass in turn. The activations are those of the passes forward whose passes backward are
-still to come. No times are needed: the order alone decides.
+backward pass in turn. The activations are those of forward passes whose backward passes have not
+run yet. This depends only on the order of the passes, not on their times.
 
 Sources: arXiv 2104.04473 section 2.2; NVIDIA/Megatron-LM @d98e8a64
 megatron/core/pipeline_parallel/schedules.py, `get_pp_rank_microbatches` (warm-up) and
