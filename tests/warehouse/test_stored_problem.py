@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -11,6 +12,8 @@ from estimators.columns import COLUMNS
 from tests.warehouse.test_materialised import forget_view
 from warehouse.calibrate.store import drop_profile
 from warehouse.database import stored_problem
+from warehouse.database.connection import open_for_write
+from warehouse.database.differences import differences, wanted
 from warehouse.database.schema import prepare
 from warehouse.database.views import checks
 
@@ -78,17 +81,26 @@ def test_another_view_fills_the_table_again(
     assert assumptions(connection) == before
 
 
-@pytest.mark.long
-def test_another_comment_makes_views_again_but_not_the_table(
-    connection: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+def test_another_comment_makes_neither_views_nor_rows_again(
+    connection: duckdb.DuckDBPyConnection, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection.execute("update stored_problem set model = 'as it was'")
+    made = "select view_name, view_oid from duckdb_views() where not internal"
+    before = connection.execute(made).fetchall()
     better = replace(COLUMNS["assumptions"], meaning="Other words")
-    monkeypatch.setitem(COLUMNS, "assumptions", better)
+    with monkeypatch.context() as patched:
+        patched.setitem(COLUMNS, "assumptions", better)
+        assert prepare(connection)
+        comments = connection.execute(
+            "select distinct comment from duckdb_columns() where column_name = 'assumptions'"
+        ).fetchall()
+        assert comments == [("Other words.",)]
     assert prepare(connection)
-    comments = connection.execute(
-        "select distinct comment from duckdb_columns() where column_name = 'assumptions'"
-    ).fetchall()
-    assert comments == [("Other words.",)]
+    assert connection.execute(made).fetchall() == before
     kept = connection.execute("select distinct model from stored_problem").fetchall()
     assert kept == [("as it was",)]
+    connection.close()
+    with open_for_write(database) as opened:  # nothing else is another than in a new database
+        digests = wanted()
+        assert digests is not None
+        assert differences(opened, digests).names() == frozenset()

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from estimators.contract import content_id
 from warehouse.database import resources
-from warehouse.database.meanings import OTHER_COLUMNS, meaning_of
+from warehouse.database.meanings import meaning_of
 from warehouse.database.sql_text import literal, quoted
 from warehouse.database.views import MACROS, View, macros_in, packaged
 from warehouse.errors import InputError
@@ -61,33 +60,8 @@ def create_views(
             stand_ins.add_sources_of(view, every[:place])
             _create(connection, view)
             created += [] if view.is_function else [view]
-    _comment(connection, created)
+    comment_views(connection, directory)
     return [view.name for view in created]
-
-
-def content_hashes(
-    directory: Path | None, tables: str, reference: Mapping[str, str]
-) -> dict[str, str]:
-    """Return view or table macro -> hash of its text and of everything that it reads.
-
-    Parameters
-    ----------
-    tables
-        Fingerprint of the tables and the dictionary.
-    reference
-        Reference table -> its fingerprint.
-    """
-    directory = directory or resources.sql_directory()
-    macros = directory / MACROS
-    text = macros.read_text("utf-8") if macros.exists() else ""
-    others = [[column.name, column.comment] for column in OTHER_COLUMNS]
-    shared = content_id(tables, text, others)
-    found: dict[str, str] = dict(reference)
-    views = packaged(directory)
-    for view in views:
-        sources = sorted((name, found[name]) for name in _words(view) & found.keys())
-        found[view.name] = f"{content_id(shared, view.comment, view.sql, sources):016x}"
-    return {view.name: found[view.name] for view in views}
 
 
 def _words(view: View) -> set[str]:
@@ -151,7 +125,6 @@ def _create_function(connection: DuckDBPyConnection, view: View) -> None:
             begins = f"create or replace macro {view.name}("
             raise InputError(f"{view.path}: is not one table macro", f"begin it with `{begins}`")
         connection.execute(view.sql)
-        connection.execute(f"comment on macro table {quoted(view.name)} is {literal(view.comment)}")
 
 
 def _create_macros(connection: DuckDBPyConnection, path: Path) -> None:
@@ -164,17 +137,61 @@ def _create_macros(connection: DuckDBPyConnection, path: Path) -> None:
             connection.execute(f"comment on {target} is {literal(macro.comment)}")
 
 
-def _comment(connection: DuckDBPyConnection, created: list[View]) -> None:
-    columns = connection.execute(
-        "select table_name, column_name from duckdb_columns() where not internal"
+def comment_views(connection: DuckDBPyConnection, directory: Path | None = None) -> None:
+    """Set the comments of views, of their columns and of table macros where they differ."""
+    present = comments_of(connection)
+    functions = connection.execute(
+        "select distinct function_name, comment from duckdb_functions() where not internal"
     ).fetchall()
-    for view in created:
-        comments = [f"comment on view {quoted(view.name)} is {literal(view.comment)}"]
-        for name in (column for table, column in columns if table == view.name):
-            meaning = meaning_of(name)
-            if meaning is not None:
-                target = f"{quoted(view.name)}.{quoted(name)}"
-                comments.append(f"comment on column {target} is {literal(meaning.comment)}")
+    for view in packaged(directory):
+        if view.is_function:
+            if (view.name, view.comment) not in functions:
+                target = f"macro table {quoted(view.name)}"
+                connection.execute(f"comment on {target} is {literal(view.comment)}")
+        else:
+            columns = map(meaning_of, present.get(view.name, ()))
+            wanted = {column.name: column.comment for column in columns if column}
+            comment(connection, "view", view.name, {"": view.comment, **wanted}, present)
+
+
+def comments_of(connection: DuckDBPyConnection) -> dict[str, dict[str, str | None]]:
+    """Return for each table and view the comments by column; its own is that of no column."""
+    found: dict[str, dict[str, str | None]] = {}
+    own = "not internal and database_name = current_database()"
+    for table, column, text in connection.execute(
+        f"select table_name, column_name, comment from duckdb_columns() where {own} "
+        f"union all select table_name, '', comment from duckdb_tables() where {own} "
+        f"union all select view_name, '', comment from duckdb_views() where {own}"
+    ).fetchall():
+        found.setdefault(table, {})[column] = text
+    return found
+
+
+def comment(
+    connection: DuckDBPyConnection,
+    kind: str,
+    name: str,
+    wanted: Mapping[str, str],
+    present: Mapping[str, Mapping[str, str | None]],
+) -> None:
+    """Set those comments of a table or view that differ.
+
+    Parameters
+    ----------
+    kind
+        `table` or `view`.
+    wanted, present
+        As `comments_of` has them, `present` of all tables.
+    """
+    before = present.get(name, {})
+    comments = [
+        f"comment on {f'column {quoted(name)}.{quoted(column)}' if column else target}"
+        f" is {literal(text)}"
+        for column, text in wanted.items()
+        for target in [f"{kind} {quoted(name)}"]
+        if before.get(column) != text
+    ]
+    if comments:
         connection.execute(";".join(comments))
 
 

@@ -1,25 +1,24 @@
-"""Hashes of what decides the rows that a database keeps for views: prices, facts, bests, fronts.
+"""Hashes of what decides how views are created, and which rows a database keeps for them.
 
-These rows are made again where their hash differs from that of the database. It covers the SQL of
-their view and of everything below it, macros, the columns of tables and the files of reference
-tables; comments change no row, so it leaves them out.
+The rows are prices, facts of problems, best layouts and fronts. Views and rows are made again where
+their hash differs from that of the database. It covers the SQL of the view and of everything below
+it, macros and the columns of tables; that of rows also covers the files of reference tables.
+Comments change neither, so it leaves them out.
 """
 
 from __future__ import annotations
 
-import csv
 import re
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
-from estimators.columns import COLUMNS
 from estimators.contract import content_id
 from warehouse.database import resources
 from warehouse.database.current import leading_staging_name, staging_name
 from warehouse.database.in_force import CELL_ORDER
 from warehouse.database.leading import NEAR_RATIO, TOP
 from warehouse.database.lineage import names_in, tokens
-from warehouse.database.reference import measured_files, reference_files
+from warehouse.database.reference import columns_in, measured_files, reference_files
 from warehouse.database.stored_best import SOURCE as BEST
 from warehouse.database.stored_front import SOURCE as FRONT
 from warehouse.database.stored_price import SOURCE as PRICE
@@ -34,7 +33,7 @@ from warehouse.database.tables import (
 from warehouse.database.views import MACROS, packaged
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from estimators.contract import Estimator
@@ -78,10 +77,7 @@ def made_from(
     sql, reference
         Directories of views and reference tables, by default the packaged ones.
     """
-    directory = sql or resources.sql_directory()
-    macros = directory / MACROS
-    texts = _macros(macros.read_text("utf-8")) if macros.exists() else []
-    texts += [_Text(view.name, _plain(tokens(view.sql)), view.sql) for view in packaged(directory)]
+    texts = _texts(sql or resources.sql_directory())
     sources = {**_references(reference), **_tables(estimators)}
     parts = _parts(texts, sources)
     for source, table in ((PRICE, STORED_PRICE.name), (PROBLEM, STORED_PROBLEM.name)):
@@ -113,6 +109,29 @@ def made_from(
     return found
 
 
+def definitions(
+    estimators: Sequence[Estimator], sql: Path | None = None, reference: Path | None = None
+) -> dict[str, str]:
+    """Return for each view and table macro a hash of what decides how it is created.
+
+    That is its text and that of everything below it, and the columns of the tables below it: the
+    columns that a view was created with must be those that it finds.
+    """
+    directory = sql or resources.sql_directory()
+    sources = {**_columns_of_references(reference), **_tables(estimators)}
+    parts = _parts(_texts(directory), sources)
+    return {view.name: parts[view.name].hash for view in packaged(directory)}
+
+
+def _texts(directory: Path) -> list[_Text]:
+    """Return every macro and view of a directory, each after those that it reads."""
+    macros = directory / MACROS
+    found = _macros(macros.read_text("utf-8")) if macros.exists() else []
+    return found + [
+        _Text(view.name, _plain(tokens(view.sql)), view.sql) for view in packaged(directory)
+    ]
+
+
 def _joined(parts: Iterable[Part]) -> Part:
     every = list(parts)
     return Part(
@@ -132,26 +151,26 @@ def _tables(estimators: Sequence[Estimator]) -> dict[str, Part]:
 
 
 def _references(directory: Path | None) -> dict[str, Part]:
-    files = [*reference_files(directory), *measured_files(directory)]
+    """Return the parts of reference tables, with their rows."""
     return {
         path.stem: Part(
             f"{content_id(blake2b(path.read_bytes()).hexdigest(), _types(path)):016x}",
             frozenset({path.stem}),
         )
-        for path in files
+        for path in (*reference_files(directory), *measured_files(directory))
+    }
+
+
+def _columns_of_references(directory: Path | None) -> dict[str, Part]:
+    """Return the parts of reference tables without their rows."""
+    return {
+        path.stem: Part(f"{content_id(_types(path)):016x}", frozenset({path.stem}))
+        for path in (*reference_files(directory), *measured_files(directory))
     }
 
 
 def _types(path: Path) -> list[tuple[str, str]]:
-    """Return the columns of a reference table with their types; of a Parquet file, all there are.
-
-    Its header would have to be read with another package.
-    """
-    names: Collection[str] = COLUMNS
-    if path.suffix == ".csv":
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            names = next(csv.reader(file), [])
-    return [(name, COLUMNS[name].duckdb_type) for name in names if name in COLUMNS]
+    return [(column.name, column.duckdb_type) for column in columns_in(path)]
 
 
 def _parts(texts: Iterable[_Text], sources: Mapping[str, Part]) -> dict[str, Part]:

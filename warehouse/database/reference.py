@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import csv
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from estimators.columns import COLUMNS, Column
 from estimators.columns.dtypes import NUMPY_TYPES
@@ -76,6 +77,25 @@ def reference_files(directory: Path | None = None) -> list[Path]:
 def measured_files(directory: Path | None = None) -> list[Path]:
     """Return the Parquet files of `directory` (by default the packaged one), by name."""
     return sorted((directory or resources.reference_directory()).glob("*.parquet"))
+
+
+def columns_in(path: Path) -> list[Column]:
+    """Return the columns of a file of reference that the dictionary has, by its header alone."""
+    if path.suffix == ".csv":
+        with suppress(UnicodeDecodeError, csv.Error), _opened(path) as file:
+            return [COLUMNS[name] for name in next(csv.reader(file), []) if name in COLUMNS]
+        return []
+    import duckdb
+
+    with duckdb.connect() as connection, suppress(duckdb.Error):
+        query = "select name from parquet_schema(?)"
+        found = connection.execute(query, [str(path)]).fetchall()
+        return [COLUMNS[name] for (name,) in found if name in COLUMNS]
+    return []
+
+
+def _opened(path: Path) -> IO[str]:
+    return path.open(encoding="utf-8-sig", newline="")
 
 
 def read_table(path: Path) -> ReferenceTable:
@@ -212,7 +232,7 @@ def _check_name(path: Path) -> None:
 
 def _records(path: Path) -> tuple[list[str], list[list[str]]]:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with _opened(path) as file:
             records = [record for record in csv.reader(file, strict=True) if record]
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: is not UTF-8 text (byte {error.start})") from error

@@ -7,7 +7,7 @@ transaction. Fingerprints (hashes) in table `warehouse_meta` say what is up to d
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -26,9 +26,9 @@ from warehouse.database import (
     stored_problem,
     views,
 )
-from warehouse.database.create_views import content_hashes, create_views
+from warehouse.database.create_views import comment, comments_of, create_views
 from warehouse.database.differing import Differences
-from warehouse.database.made_from import made_from
+from warehouse.database.made_from import definitions, made_from
 from warehouse.database.meanings import meaning_of, reference_comment
 from warehouse.database.meta import (
     MEASURED,
@@ -42,6 +42,7 @@ from warehouse.database.meta import (
     table_of,
 )
 from warehouse.database.reference import (
+    columns_in,
     measured_files,
     read_measured,
     read_table,
@@ -49,7 +50,7 @@ from warehouse.database.reference import (
     store_measured,
     store_table,
 )
-from warehouse.database.sql_text import literal, quoted
+from warehouse.database.sql_text import quoted
 from warehouse.database.tables import (
     all_tables,
     column,
@@ -117,8 +118,8 @@ def prepare(
         return False
     differing = differing or Differences()
     with _transaction(connection):
-        hashes = content_hashes(sql, wanted["tables"], _of_references(wanted))
-        unchanged = set() if force else _unchanged(connection, stored, wanted, hashes)
+        hashes = definitions(all_estimators(), sql, reference)
+        unchanged = set() if force else _unchanged(connection, stored, hashes)
         unchanged -= differing.views
         for name in set(stored.get("view_names", "").split()) - unchanged:
             connection.execute(f"drop view if exists {quoted(name)}")
@@ -185,25 +186,15 @@ def _names(sql: Path | None) -> dict[str, str]:
 
 
 def _unchanged(
-    connection: DuckDBPyConnection,
-    stored: dict[str, str],
-    wanted: dict[str, str],
-    hashes: dict[str, str],
+    connection: DuckDBPyConnection, stored: dict[str, str], hashes: dict[str, str]
 ) -> set[str]:
     """Return the views and table macros that need not be created again."""
-    if stored.get("tables") != wanted["tables"]:
-        return set()
     before = json.loads(stored.get(_HASHES, "{}"))
     present = connection.execute(
         "select view_name from duckdb_views() where not internal "
         "union select function_name from duckdb_functions() where not internal"
     ).fetchall()
     return {name for (name,) in present if name in hashes and before.get(name) == hashes[name]}
-
-
-def _of_references(fingerprints: dict[str, str]) -> dict[str, str]:
-    """Return reference table -> fingerprint."""
-    return {table_of(key): fingerprints[key] for key in reference_keys(fingerprints)}
 
 
 def is_current(
@@ -229,7 +220,6 @@ def fingerprints(sql: Path | None = None, reference: Path | None = None) -> dict
     refuse_shared_names([META, *(table.name for table in tables), *(path.stem for path in files)])
     dictionary = [[c.name, c.duckdb_type, c.comment] for c in COLUMNS.values()]
     described = [[t.name, t.meaning, t.columns, t.key, t.required] for t in tables]
-    meanings = _fingerprint(dictionary)  # once: the dictionary is longer than most files
     return {
         "schema_version": str(SCHEMA_VERSION),
         "package_version": warehouse.__version__,
@@ -237,7 +227,9 @@ def fingerprints(sql: Path | None = None, reference: Path | None = None) -> dict
         "views": _fingerprint(views.definition(sql)),
         **{
             _key_of(path): _fingerprint(
-                meanings, reference_comment(path.stem), blake2b(path.read_bytes()).hexdigest()
+                [[c.name, c.duckdb_type, c.comment] for c in columns_in(path)],
+                reference_comment(path.stem),
+                blake2b(path.read_bytes()).hexdigest(),
             )
             for path in files
         },
@@ -263,7 +255,7 @@ def _migrate(connection: DuckDBPyConnection) -> None:
     """Create missing tables, add missing columns, widen changed ones, and comment all."""
     estimators = all_estimators()
     facts = {relation.table: relation for e in estimators for relation in e.relations}
-    stored = _stored_columns(connection)
+    stored, comments = _stored_columns(connection), comments_of(connection)
     for table in all_tables(estimators):
         present = stored.get(table.name, {})
         if not present:
@@ -278,7 +270,7 @@ def _migrate(connection: DuckDBPyConnection) -> None:
             if change:
                 kind = table.type_of(name)
                 connection.execute(f"alter table {quoted(table.name)} {change} {kind}")
-        _comment(connection, table.name, table.meaning, map(column, table.columns))
+        _comment(connection, table.name, table.meaning, map(column, table.columns), comments)
     for estimator in estimators:
         fill_choices(connection, estimator)
 
@@ -314,13 +306,15 @@ def _load_references(
 
 
 def _comment(
-    connection: DuckDBPyConnection, table: str, meaning: str, columns: Iterable[Column]
+    connection: DuckDBPyConnection,
+    table: str,
+    meaning: str,
+    columns: Iterable[Column],
+    present: Mapping[str, Mapping[str, str | None]] | None = None,
 ) -> None:
-    comments = [f"comment on table {quoted(table)} is {literal(meaning)}"]
-    for each in columns:
-        target = f"{quoted(table)}.{quoted(each.name)}"
-        comments.append(f"comment on column {target} is {literal(each.comment)}")
-    connection.execute(";".join(comments))
+    """Set the comments of a table that differ from those that are `present`, or all of them."""
+    wanted = {"": meaning, **{each.name: each.comment for each in columns}}
+    comment(connection, "table", table, wanted, present or {})
 
 
 def _stored_columns(connection: DuckDBPyConnection) -> dict[str, dict[str, str]]:
