@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
 from tests.shared import Command, Quickstart
+from warehouse.cli import display
 from warehouse.cli.common import put_for_people
-from warehouse.cli.display import fitted
+from warehouse.cli.display import fitted, held_back
 from warehouse.show.units import for_people
 
 RANK = ("rank", "--model", "gpt3_1T", "--num-gpus", 4096)
@@ -46,8 +48,8 @@ def test_columns_of_a_document_are_refused(warehouse: Command, quickstart: Quick
 
 
 def test_a_column_that_no_table_has_is_refused(warehouse: Command, quickstart: Quickstart) -> None:
-    code, _, err = warehouse(*RANK, "--columns", "mfu,speed", "--db", quickstart.database)
-    assert code == 2
+    code, out, err = warehouse(*RANK, "--columns", "mfu,speed", "--db", quickstart.database)
+    assert (code, out) == (2, "")  # the table is held back
     assert "`--columns` speed: the result has no such column" in err
     assert "hint: " in err
 
@@ -140,3 +142,22 @@ def test_a_terminal_distinguishes_rows_if_only_figures_are_important(
     assert "VP" in heading.split()
     assert first.split()[-1] != second.split()[-1]
     assert "the same in all rows: MFU % 50.0" in " ".join(hidden)
+
+
+def test_what_is_held_back_is_written_whole_and_as_wide_as_stdout(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(display, "_HELD_BYTES", 4)
+    stdout = sys.stdout
+    monkeypatch.setattr(stdout, "isatty", lambda: True, raising=False)
+    with held_back():
+        print("é" * 10)
+        assert sys.stdout is not stdout
+        assert sys.stdout.isatty()
+        assert capsys.readouterr().out == ""
+    assert capsys.readouterr().out == "é" * 10 + "\n"
+    with pytest.raises(ValueError, match="wrong"), held_back():
+        print("nothing")
+        raise ValueError("wrong")
+    assert sys.stdout is stdout
+    assert capsys.readouterr().out == ""

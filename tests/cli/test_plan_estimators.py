@@ -66,6 +66,10 @@ def test_the_toy_estimator_is_planned(warehouse: Command, tmp_path: Path) -> Non
     assert "gpt3_1.3B: 24 layers of 2,048, sequences of 2,048; 1.208 G parameters" in out
     assert "on H200, goodput 1\n" in out
     assert "The best layout on 4 GPUs" in out
+    # choices that it does not have are no columns
+    layouts = out.split("The best layouts on 4 GPUs\n\n")[1].split("\n\n")[0]
+    assert "  TP  " in layouts
+    assert "NULL" not in layouts
     held = ("--gpus", 4, "tensor_parallel=2", "--dry-run", "--db", path)
     assert "every layout has tensor_parallel 2\n" in warehouse(*TOY_RUN, *held)[2]
 

@@ -282,6 +282,10 @@ def test_defaults_of_an_own_shape_are_marked(warehouse: Command, database: Path)
     err = warehouse(*asked, "ffn_hidden_size=6000", "vocab_size=50000")[2]
     assert "feed-forward 6,000, " in err
     assert "vocabulary 50,000;" in err
+    err = warehouse(*asked, "num_experts=8")[2]
+    assert "8 experts of 8,192 (default), 1 a token (default), " in err
+    err = warehouse(*asked, "num_experts=8", "expert_ffn_hidden_size=512", "experts_per_token=2")[2]
+    assert "8 experts of 512, 2 a token, " in err
 
 
 def test_a_question_is_stored_under_what_was_asked(planned: tuple[Path, dict[str, Any]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -82,6 +82,9 @@ class Display:
     found: set[str] = field(default_factory=set)
 
 
+_HELD_BYTES = 1 << 24
+"""Size of a text up to which it is held in memory."""
+
 _DISPLAY: ContextVar[Display] = ContextVar("display")
 
 
@@ -108,6 +111,32 @@ def displayed(*, is_wide: bool, columns: Sequence[str]) -> Iterator[None]:
             f"`--columns` {', '.join(missing)}: the result has no such column",
             "--format csv shows the names of all columns",
         )
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Write what the block prints once it has ended, and nothing if it fails.
+
+    Only after the last table is it known that none has a chosen column.
+    """
+    import shutil
+    import tempfile
+
+    class Held(tempfile.SpooledTemporaryFile[str]):
+        """A file that is as wide as stdout."""
+
+        def isatty(self) -> bool:
+            return stdout.isatty()
+
+        def fileno(self) -> int:
+            return stdout.fileno()
+
+    stdout = sys.stdout
+    with Held(_HELD_BYTES, "w+", encoding="utf-8", newline="") as held:
+        with redirect_stdout(held):
+            yield
+        held.seek(0)
+        shutil.copyfileobj(held, stdout)
 
 
 def chosen_places(

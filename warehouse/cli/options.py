@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
@@ -428,11 +428,13 @@ class Output:
         UsageError
             If no table has a column that `--columns` names.
         """
-        from warehouse.cli.display import displayed
+        from warehouse.cli.display import displayed, held_back
 
+        columns = _names_in(self.columns)
         with (
             self._redirected(),
-            displayed(is_wide=self.wide, columns=_names_in(self.columns)),
+            held_back() if columns else nullcontext(),
+            displayed(is_wide=self.wide, columns=columns),
         ):
             yield
 

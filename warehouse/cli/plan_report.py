@@ -99,15 +99,17 @@ def _shape_in_words(values: Mapping[str, Scalar], defaults: Collection[str]) -> 
     words = [f"{values['num_layers']} layers of {values['hidden_size']:,}"]
     if values.get("ffn_hidden_size") is not None:
         gated = " gated" if values.get("uses_glu") else ""
-        mark = " (default)" if "ffn_hidden_size" in defaults else ""
+        mark = _marked("ffn_hidden_size", defaults)
         words.append(f"feed-forward {values['ffn_hidden_size']:,}{gated}{mark}")
     if heads is not None:
         words.append(f"{heads} heads" + (f" ({keys} of keys)" if keys not in (None, heads) else ""))
     if int(values.get("num_experts") or 1) > 1:
         shared = values.get("num_shared_experts")
         words.append(
-            f"{values['num_experts']} experts of {values['expert_ffn_hidden_size']:,}, "
-            f"{values['experts_per_token']} a token" + (f" and {shared} shared" if shared else "")
+            f"{values['num_experts']} experts of {values['expert_ffn_hidden_size']:,}"
+            f"{_marked('expert_ffn_hidden_size', defaults)}, {values['experts_per_token']} a token"
+            f"{_marked('experts_per_token', defaults)}"
+            + (f" and {shared} shared" if shared else "")
         )
         if dense := values.get("num_dense_layers"):
             words.append(f"{dense} layers without experts")
@@ -118,6 +120,10 @@ def _shape_in_words(values: Mapping[str, Scalar], defaults: Collection[str]) -> 
     elif "vocab_size" in defaults:
         words.append("without embedding and output layer (vocab_size=... adds them)")
     return ", ".join(words)
+
+
+def _marked(name: str, defaults: Collection[str]) -> str:
+    return " (default)" if name in defaults else ""
 
 
 def _attention_in_words(values: Mapping[str, Scalar]) -> list[str]:
@@ -187,7 +193,7 @@ def put_report(answer: PlanAnswer, top: int, form: Format = Format.TABLE) -> Non
     report.heading(f"The best layout on {answer.num_gpus:,} GPUs")
     report.listed([*summary_lines(answer), *accuracy_lines(answer)])
     report.heading(f"The best layouts on {answer.num_gpus:,} GPUs")
-    report.table(rows, _LAYOUT_DROPPED | _same(rows, ("strategy", "attention")))
+    report.table(rows, _LAYOUT_DROPPED | _same(rows, ("strategy", "attention")) | _unknown(rows))
     for line in layout_lines(answer):
         report.line(line)
     report.heading("Cost of the best layout")
@@ -388,6 +394,11 @@ def _longer(layout: Line, best: Line) -> str:
 
 def _same(rows: Sequence[Line], names: Sequence[str]) -> frozenset[str]:
     return frozenset(name for name in names if len({row[name] for row in rows}) == 1)
+
+
+def _unknown(rows: Sequence[Line]) -> frozenset[str]:
+    """Return the columns without a value: choices that the estimator does not have."""
+    return frozenset(name for name in rows[0] if all(row[name] is None for row in rows))
 
 
 def _gb(value: float | None) -> str:
