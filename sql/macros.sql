@@ -98,7 +98,7 @@ model_flops / (step_seconds * num_gpus * peak_flops_per_second);
 create or replace macro optimizer_training_seconds(training_flops, step_seconds) as
 20 * sqrt(training_flops / 120) / (4194304 * pow(training_flops / 1e25, 1 / 6)) * step_seconds;
 
--- A number of 63 bits that stands for a text: equal for equal texts, in every release of DuckDB.
+-- A hash of a text in 63 bits: equal for equal texts, in every release of DuckDB.
 -- Example: select text_id('num_layers 96, hidden_size 12288') as id
 create or replace macro text_id(identified_text) as
 cast(md5_number_lower(identified_text) >> 1 as bigint);

@@ -100,7 +100,7 @@ _MENDED = {
     "mend": "mend",
 }
 _RECORDED = {title: column for title, column in _MENDED.items() if column != "mend"}
-"""Heading of a table -> the column of `erratum` that stands under it."""
+"""Heading of a table -> the column of `erratum` under it."""
 
 
 def columns_page() -> str:
@@ -124,23 +124,23 @@ def errata_page() -> str:
 
 def lineage_page() -> str:
     """Return what each view and macro reads, and what reads each table, as Markdown."""
-    told = _description()
+    described = _description()
     parts = [_LINEAGE]
     for layer in _LAYERS_SHOWN:
         rows = [
             (
                 f"`{thing.name}`",
-                _names(told.reads.get(thing.name, ())),
+                _names(described.reads.get(thing.name, ())),
                 _names(_readers(thing.name)),
             )
-            for thing in told.things.values()
+            for thing in described.things.values()
             if thing.layer == layer
         ]
         parts.append(f"## {layer}\n\n{LAYERS[layer]}.\n\n{_table(_LINEAGE_HEADER, rows)}")
     for layer in ("results", "records", "reference", "macros"):
         stored = [
             (f"`{thing.name}`", _names(_readers(thing.name)))
-            for thing in told.things.values()
+            for thing in described.things.values()
             if thing.layer == layer
         ]
         parts.append(f"## {layer}\n\n{LAYERS[layer]}.\n\n{_table(('name', 'read by'), stored)}")
@@ -149,24 +149,26 @@ def lineage_page() -> str:
 
 def lineage_picture() -> str:
     """Return the same as an SVG, from stored tables on the left to marts on the right."""
-    told = _description()
-    hidden = {thing.name for thing in told.things.values() if thing.layer in (CURRENT, "macros")}
+    described = _description()
+    hidden = {
+        thing.name for thing in described.things.values() if thing.layer in (CURRENT, "macros")
+    }
     # a view of leading rows is shown as the view that it is made from
     made = {n: n.removeprefix(LEADING) for n in hidden if n.startswith(LEADING)}
     made[NEAR_SOURCE] = CONFIGURATION_SOURCE
     shown = {
         name: tuple(dict.fromkeys(made.get(each, each) for each in reads))
-        for name, reads in told.reads.items()
+        for name, reads in described.reads.items()
         if name not in made
     }
     reads = without(shown, hidden)
     # every staging view would have a line from each of these two
-    records = {thing.name for thing in told.things.values() if thing.layer == "records"}
-    for name in [n for n in reads if told.things[n].layer == "staging"]:
+    records = {thing.name for thing in described.things.values() if thing.layer == "records"}
+    for name in [n for n in reads if described.things[n].layer == "staging"]:
         reads[name] = tuple(n for n in reads[name] if n not in records)
     readers = readers_of(reads)
     boxes = []
-    for thing in told.things.values():
+    for thing in described.things.values():
         if thing.layer in _COLUMNS_SHOWN and (thing.kind != "table" or thing.name in readers):
             column = _COLUMNS_SHOWN[thing.layer] + (thing.name == CONFIGURATION_SOURCE)
             boxes.append(

@@ -110,7 +110,7 @@ class Column:
 
 
 class Facts(TypedDict, total=False):
-    """Attributes of a `Column` that the short ways below hand on."""
+    """Attributes of a `Column` that the functions below pass on."""
 
     shown_as: Form
     heading: str

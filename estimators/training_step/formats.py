@@ -91,7 +91,7 @@ IS_BLOCKWISE = (False, False, False, True, True, True)
 """Whether copies by rows and by columns have scales of their own, so that both are made."""
 
 SPLITS_EXCHANGES = (True, True, True, False, True, False)
-"""Whether a tensor-parallel exchange may run in pieces beside its product (NVIDIA/TransformerEngine
+"""Whether a tensor-parallel exchange may run in pieces during its product (NVIDIA/TransformerEngine
 @d0067d0d transformer_engine/pytorch/module/base.py `fill_userbuffers_buffer_for_all_gather`)."""
 
 NORM_FINDS_AMAX = (False, False, True, False, False, False)

@@ -1,6 +1,6 @@
 """Layers that predict tokens after the next one: multi-token prediction.
 
-Each has a layer of the model's last kind behind a projection, of the hidden states beside the
+Each has a layer of the model's last kind behind a projection, of the hidden states joined with the
 embeddings of the tokens one further, to the width of the stream. Embedding, output layer and loss
 are done once more for it. They run behind the last layer, on the rank with the output layer
 (arXiv 2412.19437 section 2.2; NVIDIA/Megatron-LM @d98e8a64

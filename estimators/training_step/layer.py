@@ -305,7 +305,7 @@ def _products(
 
     Also by place, those of the layers that split their columns, before and in the feed-forward
     layer, and of those that split their rows, after them: collectives hide behind them. Those of
-    dense layers that have an exchange of their own run in `pieces` of the rows, and those beside a
+    dense layers that have an exchange of their own run in `pieces` of the rows, and those during a
     gathering in `shards` of them. `operations` are the forward products that recomputation by
     operation repeats: of keys, behind attention, and the second of a gated layer's two.
     """

@@ -198,7 +198,7 @@ MODULE_RULES = (
         lambda _row: "leave out layernorm and moe_act",
     ),
     Rule(
-        "an exchange beside another microbatch is not repeated",
+        "an exchange during another microbatch is not repeated",
         "recompute_modules",
         ("recompute_modules", "overlaps_expert_comm"),
         lambda v: ~has_module(v, "moe") | ~np.equal(v["overlaps_expert_comm"], True),

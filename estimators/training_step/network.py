@@ -156,7 +156,7 @@ def neighbour_seconds(group: Group, volume: Any, values: Values) -> Any:
 
 
 def lost_share(values: Values) -> Any:
-    """Return the seconds that products lose to a second of NCCL's transfers beside them.
+    """Return the seconds that products lose to a second of simultaneous transfers of NCCL.
 
     Transfers take multiprocessors. Products whose blocks have their tiles beforehand, one block a
     multiprocessor, run the blocks without one in a second wave: all of them take up to twice as

@@ -168,8 +168,8 @@ def default_sizes(layers: int, ranks: int, chunks: int, *, is_mixture: bool) -> 
 
     Even ones where layers divide. Else, where embedding and loss can count as a layer each, the
     first and the last stage have one layer less (Megatron-Bridge @067f987d: Llama 3 405B, Qwen3
-    235B). Else the last stage has what the others leave, beside the loss; where that is less than
-    nothing, the first one has a layer less, beside the embedding. These are the tables of
+    235B). Else the last stage has the loss and the layers that the others leave; where that is less
+    than nothing, the first one has the embedding and a layer less. These are the tables of
     Megatron-Bridge @067f987d perf_recipes/deepseek/h100/deepseek_v3.py for 61 layers: 4 in 15 of 16
     stages and 1 in the last, 8 and 5, 16 and 13; 2 in 30 of 32 stages, 1 in the first, none in the
     last. A dense model without chunks has its odd layers in the first stages.

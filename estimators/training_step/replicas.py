@@ -176,7 +176,7 @@ def exchange_seconds(zero_stage: int, exchange: Exchange, values: Values, window
     if zero_stage:
         overlap = np.where(values["waits_for_sharded_gradients"], 0.0, overlap)
     if zero_stage == 2:
-        # for each microbatch, beside its own backward pass
+        # for each microbatch, during its own backward pass
         last = np.maximum(exchange.call, exchange.embedding)
         saved = np.minimum(overlap * after * (1 - last), window.backward * (1 - exchange.call))
         waits = window.microbatches * (after - saved)
@@ -215,7 +215,7 @@ def _behind_forward(gained: Any, exchange: Exchange, values: Values, window: Win
     """Return the seconds that one gathering of weights saves behind the first forward passes.
 
     The first bucket, which has the embedding, has nothing to hide behind; the first chunk is
-    gathered bucket by bucket beside its own first pass, each other chunk beside the passes of a
+    gathered bucket by bucket during its own first pass, each other chunk during the passes of a
     group of microbatches through those before it (schedules.py, lines 1219 to 1221 and 1341 to
     1353).
     """
@@ -234,7 +234,7 @@ def _behind_forward(gained: Any, exchange: Exchange, values: Values, window: Win
 def unit_seconds(each: Units, values: Values, window: Window) -> Any:
     """Return the seconds that a step waits for its replicas under ZeRO stage 3.
 
-    A layer's weights are gathered beside the layer before it, and its gradients scattered beside
+    A layer's weights are gathered during the layer before it, and its gradients scattered during
     the next one of the backward pass, which gathers the weights of one more at the same time over
     the same links. The first gathering and the last scattering have nothing to hide behind.
 
@@ -312,7 +312,7 @@ def optimizer_seconds(zero_stage: int, share: Share, values: Values, layout: Val
 
 
 def end_seconds(values: Values, layout: Values) -> Any:
-    """Return the seconds of what always comes last, with nothing beside it.
+    """Return the seconds of transfers that always come last, with nothing to hide them.
 
     The gradients of a shared embedding are added up on its two stages; those of norms are reduced
     over the tensor-parallel group, the norm of all gradients and whether they overflow over all

@@ -46,7 +46,7 @@ def pieces_of(values: Values, layout: Values) -> Any:
 
 
 def shards_of(values: Values, layout: Values) -> tuple[Any, ...]:
-    """Return the shares of the rows that a product is cut into beside its gathering.
+    """Return the shares of the rows into which a product is cut during its gathering.
 
     A program that starts with its own shard multiplies that first, and then the shards that lie
     before and behind it, each in a product of its own (huggingface/nanotron @0e0a27ea
@@ -99,9 +99,9 @@ class Transfers(NamedTuple):
     attention, ffn
         Of tensors.
     pieces, own
-        Share of an exchange beside a product in pieces, and of a product beside a gathering.
+        Share of an exchange during a product in pieces, and of a product during a gathering.
     ring, steps, corrections
-        Of the keys and values around the ring; share of attention that they can be beside; of
+        Of the keys and values around the ring; share of attention during which they can run; of
         putting results together.
     expert
         Of the tokens, there and back.
@@ -237,7 +237,7 @@ def waits(
     # pieces travel through copy engines and a few multiprocessors, not through NCCL's kernels
     by_nccl = network.lost_share(values)
     by_pieces = np.where(transfers.pieces > 0, values["tensor_exchange_sm_fraction"], by_nccl)
-    # tokens of one microbatch travel beside arithmetic of the other pass of another one, as far as
+    # tokens of one microbatch travel during arithmetic of the other pass of another one, as far as
     # that hides no other transfer
     work = {
         "forward": products["forward"] + core.forward,
@@ -271,17 +271,17 @@ def _tensor(transfers: Transfers, values: Values, products: dict[str, Any]) -> d
     """Return the collectives around the attention and the feed-forward layer.
 
     Where a program splits exchanges, a product runs in as many pieces as there are ranks, each
-    beside the exchange of another: one piece of t is left of an exchange E beside a product P, or
+    during the exchange of another: one piece of t is left of an exchange E with a product P, or
     what P is too short for, ``max(E / t, E - P (t - 1) / t)``. So are the gathering before the
     first product of a pair, the scattering after the second, and the gathering of its gradient.
-    Where a program starts with its own shard, a gathering runs beside one part of t of its product.
+    Where a program starts with its own shard, a gathering runs during one part of t of its product.
     """
     overlap, pieces, own = values["tensor_overlap_fraction"], transfers.pieces, transfers.own
     forward: dict[str, Any] = {"tensor_comm": 0.0, "hidden": 0.0}
     backward: dict[str, Any] = {"tensor_comm": 0.0, "hidden": 0.0}
     for name, half in (("attention", transfers.attention), ("ffn", transfers.ffn)):
         column, row = f"{name}_column", f"{name}_row"
-        # forward: the gathering beside the first product, the scattering beside the second
+        # forward: the gathering during the first product, the scattering during the second
         hidden = _beside(half.column, products[f"{column}_forward"], pieces, own)
         hidden = hidden + _beside(half.row, products[f"{row}_forward"], pieces, 0.0)
         forward["tensor_comm"] = forward["tensor_comm"] + half.forward - hidden
@@ -308,7 +308,7 @@ def _context(transfers: Transfers, values: Values, core: Any) -> dict[str, Way]:
     """Return the exchange of keys and values around the ring, and of their gradients back.
 
     Each of c steps has a c-th of attention, and in all but the last the keys and values of the next
-    one travel beside it.
+    one travel during it.
     """
     found: dict[str, Way] = {}
     for name, rounds, work in (("forward", 1.0, core.forward), ("backward", 2.0, core.backward)):

@@ -1,4 +1,4 @@
--- The models, accelerators, problems and cells that a name may stand for.
+-- The models, accelerators, problems and cells that a name may mean.
 -- Grain: one row per kind of name
 --
 -- name_kinds lists the kinds to look for, as in name_spelling. Without an exact spelling of a kind,

@@ -234,7 +234,7 @@ measured as (
         0.0 as published_rounding
     from published_measurement as published
     left join model on published.model = model.model
-    -- one's own measurements count like published ones
+    -- own measurements count like published ones
     union all by name
     select
         reference,

@@ -135,7 +135,7 @@ def test_a_signal_that_duckdb_turned_into_its_own_error_stops_a_sweep(
     said: str,
 ) -> None:
     monkeypatch.setattr("warehouse.sweep.runner.run_study", stopped_by(number))
-    # whoever runs the tests may ignore some, as nohup does
+    # the process that runs the tests may ignore some, as nohup does
     default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
     before = signal.signal(number, default)
     try:

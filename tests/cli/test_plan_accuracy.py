@@ -575,7 +575,7 @@ def test_properties_without_a_published_step_are_listed() -> None:
     # Megatron's programs on A100 and H100 were measured, with dense models
     assert unlike("llama3_8B", "H100") == ""
     assert unlike("llama3_8B", "A100 SXM 80GB", framework="megatron_lm_2022") == ""
-    assert unlike("gpt3", "A100", "roofline") == ""  # a system that stands for that board
+    assert unlike("gpt3", "A100", "roofline") == ""  # a system that represents that board
     # and mixtures, 8 bits and other programs in table published_measurement
     assert unlike("mixtral_8x7B", "H100") == ""
     assert unlike("llama3_8B", "H100", framework="fsdp", precision="fp8") == ""

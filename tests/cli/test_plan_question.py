@@ -375,7 +375,7 @@ def mine(
 def test_names_and_attributes_may_be_pairs(mine: tuple[Any, tuple[str, str]]) -> None:
     found, _ = mine
     question = found["question"]
-    assert question["model"] == "mine"  # beside a whole shape it is a label
+    assert question["model"] == "mine"  # with a whole shape it is a label
     assert question["accelerator"] == ACCELERATOR
     # in place of the accelerator's
     assert question["inputs"]["hbm_bytes"] == found["layouts"][0]["hbm_bytes"] == 40e9

@@ -137,7 +137,7 @@ def counted_matrix_product(
             received += len(members) - 1
             additions += len(members) - 1
             received += len(members) - 1  # the sum back to all
-        # the sum of one element is sent once, whoever listens
+        # the sum of one element is sent once, for any number of receivers
         sent += any(len(members) > 1 for members in groups.values())
     return multiplications, additions, sent, received
 

@@ -45,7 +45,7 @@ KINDS = [(strategy, kind) for strategy, known in ATTENTIONS.items() for kind in 
 
 
 def evaluate_operations(columns: dict[str, Any], mends: Mends = PUBLISHED) -> pl.DataFrame:
-    """Return the results of resolved rows, each of one operation, beside their keys."""
+    """Return the results of resolved rows, each of one operation, with their keys."""
     size = len(columns["operation"])
     out: dict[str, Any] = {
         name: np.empty(size, dtype=COLUMNS[name].dtype) for name in RELATION_OPERATION.stored

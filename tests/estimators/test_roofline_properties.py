@@ -263,7 +263,7 @@ def test_a_context_of_one_is_one_dimensional(catalog: Catalog) -> None:
     assert rows.height > 100
     one = evaluate_rows(rows.with_columns(strategy=pl.lit("tensor_1d")), catalog, mends)
     assert one.equals(rows.select(one.columns))
-    # As published, the biases of projection and second product stand on other rows.
+    # As published, the biases of projection and second product are on other rows.
     published = evaluate_rows(rows, catalog)
     other = evaluate_rows(rows.with_columns(strategy=pl.lit("tensor_1d")), catalog)
     changed = {name for name in one.columns if not published[name].equals(other[name])}

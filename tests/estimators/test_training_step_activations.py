@@ -165,7 +165,7 @@ def test_tensors_of_the_table_of_simumax(
         # the list of the first stage, which has no logits, and the gradients of a layer at work
         without_gradients -= (6 * 28_672 + 8 * 8192) * 4096
     else:
-        # the last norm's input and result, beside the logits
+        # the last norm's input and result, with the logits
         without_gradients -= 4 * 8192 * 4096 / layout["tensor_parallel"]
     assert without_gradients / 2**30 == pytest.approx(gib, abs=0.05)
     assert found["allocated_bytes"] / 2**30 == pytest.approx(measured, rel=0.025)

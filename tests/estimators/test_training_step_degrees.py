@@ -66,8 +66,8 @@ def test_the_second_gathering_runs_during_the_gradient_of_its_own_input() -> Non
 
 @pytest.mark.parametrize("rate", [1e8, 1.5e9, 1e10, 1e12])
 def test_split_exchanges_run_during_the_pieces_of_their_product(rate: float) -> None:
-    # max(E / t, E - P (t - 1) / t): forward a gathering beside the first and a scattering beside
-    # the second product of either pair; backward the gathering beside the second one's gradient.
+    # max(E / t, E - P (t - 1) / t): forward a gathering during the first and a scattering during
+    # the second product of either pair; backward the gathering during the second one's gradient.
     # The two others hide whole behind the first one's gradients: max(0, E - P).
     fast = {**SPLIT, "nvlink_bytes_per_second": rate, "tensor_overlap_fraction": 1.0}
     one, four = step_with(fast, {"num_layers": 4}, {"num_layers": 8})
@@ -86,7 +86,7 @@ def test_split_exchanges_run_during_the_pieces_of_their_product(rate: float) -> 
 
 def test_tensor_exchanges_in_pieces_slow_products_by_their_own_share() -> None:
     # 0.75 x 1,048,576 bytes at 1e11 bytes/s are 7.9e-6 s. Of a pair three exchanges hide three
-    # quarters beside their product's pieces, and two hide whole: 4.25 a pair, 8.5 a layer.
+    # quarters during their product's pieces, and two hide whole: 4.25 a pair, 8.5 a layer.
     fast = {**SPLIT, "nvlink_bytes_per_second": 1e11, "tensor_overlap_fraction": 1.0}
     occupied = {"communication_sm_fraction": 0.5, "tensor_exchange_sm_fraction": 0.1}
     split, whole = ({**fast, "splits_tensor_exchanges": is_split} for is_split in (True, False))
@@ -98,7 +98,7 @@ def test_tensor_exchanges_in_pieces_slow_products_by_their_own_share() -> None:
     free, taken = step_with(whole, {}, occupied)
     slowed = taken["gemm_seconds"] - free["gemm_seconds"]
     assert slowed == pytest.approx(4 * 0.5 * 4 * exchange)
-    # Products that take 1.6 times as long beside NCCL lose 1 - 1 / 1.6 of it, those in pieces none.
+    # Products that take 1.6 times as long during NCCL lose 1 - 1 / 1.6 of it, those in pieces none.
     waves = {"overlap_slowdown": 1.6}
     for given, lost in ((whole, 0.375), (split, 0.0)):
         free, taken = step_with(given, {}, waves)
@@ -131,7 +131,7 @@ def test_products_in_pieces_take_as_long_as_a_piece_for_each() -> None:
 
 @pytest.mark.parametrize("rate", [1e8, 6e9, 1e12])
 def test_a_program_may_start_with_its_own_shard(rate: float) -> None:
-    # nanotron: gatherings run beside a quarter of their product, scatterings forward do not.
+    # nanotron: gatherings run during a quarter of their product, scatterings forward do not.
     own = {**SPLIT, "starts_with_own_shard": True, "tensor_overlap_fraction": 1.0}
     own["nvlink_bytes_per_second"] = rate
     one, four = step_with(own, {"num_layers": 4}, {"num_layers": 8})
@@ -167,7 +167,7 @@ def test_reductions_of_the_backward_pass_hide_behind_weight_gradients() -> None:
         {"tensor_overlap_fraction": 0.5},
         {"tensor_overlap_fraction": 1.0, "communication_sm_fraction": 0.2},
     )
-    # 1.5 x 1,048,576 / 1e11 = 1.6e-5 s fits beside 1024 x 384 x 512 weights' gradient, 4.0e-4 s.
+    # 1.5 x 1,048,576 / 1e11 = 1.6e-5 s fits during 1024 x 384 x 512 weights' gradient, 4.0e-4 s.
     once = 1.5 * HIDDEN / 1e11
     assert once < 2 * 1024 * 384 * 512 / 1e12
     behind = shown["tensor_comm_seconds"] - half["tensor_comm_seconds"]
@@ -195,7 +195,7 @@ def test_context_parallelism_passes_keys_and_values_around_and_their_gradients_b
     # 1024 tokens a rank, keys and values of 512 each in 16 bits: three quarters of 4 x 4096 x 512
     # bytes arrive; backward keys and values come again and gradients go.
     assert shown["context_comm_seconds"] == close(4 * 3 * 0.75 * 4 * 4096 * 512 / 1e9)
-    # 6.3e-5 s beside 4 x 1024 x 4096 x 512 / 1e12 / 2 = 4.3e-3 s of attention.
+    # 6.3e-5 s during 4 x 1024 x 4096 x 512 / 1e12 / 2 = 4.3e-3 s of attention.
     assert hidden["context_comm_seconds"] == pytest.approx(0, abs=1e-18)
 
 

@@ -72,7 +72,7 @@ def test_a_queue_of_launches_bounds_what_waits(
 ) -> None:
     shape = {**STATES, "microbatch_size": B, "tensor_parallel": 2, "uses_sequence_parallel": True}
     shape |= {"num_microbatches": microbatches, "waiting_exchange_bytes": 4.0}
-    # a layer has four and six collectives besides
+    # a layer has four and six collectives durings
     shape |= {"forward_launches": forward - 4, "backward_launches": backward - 6}
     assert step(shape, vocabulary_launches=48.0)["unused_bytes"] == close(passes * 4 * SBH)
 

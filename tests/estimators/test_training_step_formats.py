@@ -214,7 +214,7 @@ def test_what_is_gathered_is_transposed_behind_the_gathering() -> None:
 
 
 def test_tokens_are_cast_for_each_of_their_experts() -> None:
-    # 8 x 256 tokens are 2 B wide before an expert and B inside; one norm is beside attention
+    # 8 x 256 tokens are 2 B wide before an expert and B inside; one norm is next to attention
     size = size_of(experts=8.0, expert_tokens=256.0, expert_ffn=256.0)
     found = formats.casts(size, values_of("mxfp8", False, sparse_share=1.0))
     assert found.forward == pytest.approx((4.0625 * (1 + 2 + 1) + 3.03125) * B)
@@ -358,7 +358,7 @@ def test_tensors_are_gathered_in_8_bits_and_scattered_in_16() -> None:
     }
     wide, low = step_with({**LLAMA, **slow, "vocab_size": None}, {}, {"precision": "fp8"})
     # one way of a layer moves half of 2 x 1,024 x 512 bytes to the other GPU; attention and
-    # feed-forward layer gather once forward and once backward: once more is beside a product
+    # feed-forward layer gather once forward and once backward: once more is during a product
     once = 1024 * 512 / 1e9
     saved = wide["tensor_comm_seconds"] - low["tensor_comm_seconds"]
     assert saved == pytest.approx(4 * 2 * 2 * once / 2)
@@ -402,7 +402,7 @@ def test_a_recipe_sets_the_bytes_of_gradients_and_optimizer() -> None:
     [
         # FP32 weights and moments in 16 bits: moments are read and written, 2 bytes less each way
         ({"moment_bytes": 2.0}, 8.0, 38.0 - 8.0),
-        # remainders of 16 bits beside them
+        # remainders of 16 bits with them
         ({"moment_bytes": 2.0, "main_weight_bytes": 2.0}, 6.0, 38.0 - 8.0 - 6.0),
         ({"moment_bytes": 1.0}, 6.0, 38.0 - 12.0),
         ({"moment_bytes": 2.0, "stored_optimizer_bytes": 9.0}, 9.0, 38.0 - 8.0),

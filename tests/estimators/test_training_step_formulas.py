@@ -1,6 +1,6 @@
 """What `explain` says that a part is made of is what it is made of.
 
-The arithmetic at the head of each text is evaluated as it stands, its words replaced by figures
+The arithmetic at the head of each text is evaluated unchanged, with figures for its words
 worked out by hand for one layout, and compared with the part that the estimator gives.
 """
 
@@ -187,7 +187,7 @@ def evaluated(shape: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def test_products_are_those_of_the_text() -> None:
-    # both reductions of the backward pass last no longer than the weight gradients beside them
+    # both reductions of the backward pass last no longer than the weight gradients during them
     found = evaluated(GPT, tensor_parallel=2)
     products = [one for sides in PAIR for one in three(*sides)]
     assert min(seconds(three(*PAIR[place])[2]) for place in (0, 2)) > ALL_REDUCE
@@ -263,7 +263,7 @@ def test_the_host_is_that_of_the_text() -> None:
     forward = sum(seconds(product(*sides)) for sides in PAIR)
     forward += ATTENTION_FORWARD + STREAMS_FORWARD + 2 * ALL_REDUCE
     # two gradients; five products for two at half the rate, three kernels; streams of 6, 6 and 2
-    # bytes twice and 8 of GeLU in half as many kernels again; half of each reduction runs beside
+    # bytes twice and 8 of GeLU in half as many kernels again; half of each reduction runs during
     # a gradient, which loses three eighths of the time
     backward = sum(seconds(one) for sides in PAIR for one in three(*sides)[1:])
     backward += 2.5 * 2 * (ATTENTION_FORWARD - 1e-5) + 3e-5
@@ -364,7 +364,7 @@ def test_the_exchange_of_replicas_is_that_of_the_text(
     scattered = 0.75 * size / 1e10 + 2 * (1e-5 + 3e-6)
     reduced = 2 * 0.75 * size / 1e10 + 2 * (1e-5 + 2 * 3e-6)
     gradients = reduced if zero == 0 else scattered
-    # of two buckets one has a pass beside it, and may hide a half (weights a quarter)
+    # of two buckets one has a pass during it, and may hide a half (weights a quarter)
     hidden = reduces * 0.25 * gradients + gathers * 0.125 * scattered
     saved = (1 - FIGURES["lost"]) * hidden
     figures = {**FIGURES, "reduces": reduces, "gathers": gathers, "tied": 0, "saved": saved}
@@ -383,7 +383,7 @@ def test_a_shared_embedding_is_exchanged_as_the_text_says() -> None:
 
 def test_stage_3_gathers_twice_a_microbatch_as_the_text_says() -> None:
     found = evaluated(LLAMA, data_parallel=4, zero_stage=3)
-    # unit by unit: four layers, of which three have a pass beside them
+    # unit by unit: four layers, of which three have a pass during them
     once = 0.75 * 2 * LAYERS * LLAMA_LAYER / 1e10 + 4 * (1e-5 + 3e-6)
     hidden = MICROBATCHES * 0.75 * (0.5 + 2 * 0.25) * once
     figures = {**FIGURES, "reduces": MICROBATCHES, "gathers": 2 * MICROBATCHES, "tied": 0}

@@ -118,7 +118,7 @@ def test_experts_are_launched_when_their_tokens_are_counted() -> None:
     assert 1e-3 < wait < 2e-3
     # what comes before, 5 and 20 launches, takes the GPU longer, and does not make up for it
     assert step(row)["host_seconds"] == close(LAYERS * wait)
-    # beside another microbatch it does
+    # during another microbatch it does
     assert step(row, overlaps_expert_comm=True)["host_seconds"] == 0
 
 

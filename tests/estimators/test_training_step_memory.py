@@ -330,7 +330,7 @@ def test_one_replica_has_nothing_to_gather() -> None:
 
 
 def test_weights_kept_only_as_shards_in_32_bits_have_a_copy_until_they_are_gathered() -> None:
-    # FSDP keeps no weights beside the optimizer's own (0 bytes); unsharded it needs 2 to compute.
+    # FSDP keeps no weights except the optimizer's own (0 bytes); unsharded it needs 2 to compute.
     rows = [
         {**STATES, "data_parallel": 4, "zero_stage": zero, "stored_weight_bytes": 0.0}
         for zero in range(4)

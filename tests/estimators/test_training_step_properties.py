@@ -337,7 +337,7 @@ def test_nothing_depends_on_order_or_chunks(problem: Problem, data: st.DataObjec
 def test_rows_of_different_problems_in_one_batch_do_not_mind_one_another(
     problems: list[Problem],
 ) -> None:
-    # Dense and mixtures, fused and not, 16 and 8 bits beside one another.
+    # Dense and mixtures, fused and not, 16 and 8 bits next to one another.
     cells = [cell_of(problem) for problem in problems]
     each = [some(layouts_of(cell), 50) for cell in cells]
     tables = [as_rows(cell, layouts) for cell, layouts in zip(cells, each, strict=True)]

@@ -100,7 +100,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         '"layernorm" makes operands of `number_recipe` delayed twice, with different scales',
     ),
     (
-        "an exchange beside another microbatch is not repeated",
+        "an exchange during another microbatch is not repeated",
         {
             "recompute_modules": "moe",
             "overlaps_expert_comm": True,

@@ -51,7 +51,7 @@ def test_zero_moves_as_much_as_the_paper_says() -> None:
 
 def test_gradients_and_weights_hide_behind_passes_but_for_the_ends() -> None:
     # Five units: four layers and the vocabulary, exchanged in four calls (`exchange_buckets`).
-    # What runs beside a pass is all but the last call: 3/4. At a network of 1e12 all of that fits.
+    # What runs during a pass is all but the last call: 3/4. At a network of 1e12 all of that fits.
     fast = {**REPLICAS, "zero_stage": 1, "network_bytes_per_second": 1e12}
     rows = [
         {"gradient_overlap_fraction": 1.0, "exchange_buckets": 4.0},
@@ -79,7 +79,7 @@ def test_gradients_and_weights_hide_behind_passes_but_for_the_ends() -> None:
         close(psi * 6),
         # The hidden three quarters take a quarter of the multiprocessors.
         close(psi * (4 * (1 / 4 + 3 / 4 / 4) + 2)),
-        # Products beside them take 1.6 times as long: they lose 3/8 of the time.
+        # Products during them take 1.6 times as long: they lose 3/8 of the time.
         close(psi * (4 * (1 / 4 + 3 / 4 * 3 / 8) + 2)),
     ]
 
@@ -89,10 +89,10 @@ def test_gradients_and_weights_hide_behind_passes_but_for_the_ends() -> None:
 )
 def test_hidden_transfers_are_limited_by_the_pass_that_hides_them(zero: int, times: float) -> None:
     # A network of 1e8 B/s takes 0.3 s or more; the backward pass of a microbatch 0.04 s. Stages
-    # below 2 exchange once, beside the last backward pass; stages 2 and 3 beside each of three.
+    # below 2 exchange once, during the last backward pass; stages 2 and 3 during each of three.
     # The first of five buckets is ready when a fifth of the pass is over; of four layers, three
-    # have the scattering of another beside them.
-    # Products that take 1.6 times as long beside an exchange of 0.3 s are still hidden by it.
+    # have the scattering of another during them.
+    # Products that take 1.6 times as long during an exchange of 0.3 s are still hidden by it.
     overlaps = {"gradient_overlap_fraction": 1.0, "exchange_buckets": 100.0}
     rows = [{}, overlaps, {**overlaps, "overlap_slowdown": 1.6}]
     base = {**REPLICAS, "vocab_size": 1, "zero_stage": zero, "num_microbatches": 3}

@@ -25,7 +25,7 @@ CORE = 4 * 1024 * 1024 * 512 / 1e12 * (1 + 1 / 8) / 2
 FORWARD, BACKWARD = PRODUCTS + CORE, 2 * PRODUCTS + 2.5 * CORE
 LAYER = FORWARD + BACKWARD
 HIDDEN = 2 * 1024 * 512
-"""Bytes that a stage hands on."""
+"""Bytes that a stage sends to the next."""
 
 VOCABULARIES = (256, 8192, 16_384)
 """Output layers of 0.03, 1.1 and 2.2 layers: the last stage may be by far the slowest."""

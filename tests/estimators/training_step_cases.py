@@ -22,7 +22,7 @@ CATALOG = Catalog({"framework": {"given": {"framework": "given"}}, "step_constan
 """A framework that says nothing, and no constants: a row has to bring its own."""
 
 FREE = 1e30
-"""A rate that makes a time vanish beside any other: the largest that is admitted."""
+"""A rate that makes a time negligible next to any other: the largest that is admitted."""
 
 IDEAL: dict[str, Any] = {
     "framework": "given",

@@ -34,7 +34,7 @@ class Logged:
 
     first: Path
     second: Path
-    """The same database after its log was taken in, with a newer log."""
+    """The same database after its log was applied, with a newer log."""
     other: Path
     """Another database."""
 

@@ -325,19 +325,19 @@ def _single_layouts(connection: DuckDBPyConnection, problems: set[int]) -> Singl
         [f"$.{EVALUATED}", sorted(problems)],
     ).fetchall()
     single: dict[int, set[int]] = {}
-    beside: Counter[int] = Counter()
+    in_all: Counter[int] = Counter()
     searched, whole = set(), set()
     for cell, problem, is_whole, is_alone, rows in cells:
         if is_alone and not is_whole:
             single.setdefault(problem, set()).add(cell)
-            beside[problem] += rows
+            in_all[problem] += rows
         else:
             searched.add(problem)
         if is_whole:
             whole.add(problem)
     return SingleLayouts(
         frozenset().union(*single.values()),
-        max((rows for problem, rows in beside.items() if problem in searched), default=0),
+        max((rows for problem, rows in in_all.items() if problem in searched), default=0),
         problems - whole,
     )
 
