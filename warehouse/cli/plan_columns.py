@@ -28,7 +28,7 @@ OTHERS = (
     *("power_basis", "watts_per_gpu", "pue", "power_watts", "energy_kwh", "usd_per_kwh"),
     *("electricity_usd", "grid", "kg_co2e_per_kwh", "kg_co2e", "power_source", "power_note"),
     *("part", "s", "%", "other kind s", "more s"),
-    *("num_gpus", "slow_training_seconds", "note"),
+    *("num_gpus", "slow_training_seconds", "note", "more_time_fraction", "layout"),
     *("model", "run_kind", "accelerator", "dataset_tokens", "planned_gpu_hours"),
     *("published_group", "time_mean_absolute_relative_error", "time_max_absolute_relative_error"),
     *("time_bias", "num_rows", "num_published", "figures"),

@@ -20,6 +20,7 @@ from warehouse.cli.plan_summary import (
 )
 from warehouse.plan.compare import time_in_words
 from warehouse.plan.count_table import count_lines, count_rows
+from warehouse.plan.expert_table import expert_rows
 from warehouse.plan.queries import STEP_PARTS
 from warehouse.plan.stages import explain_stage
 from warehouse.show.formats import Format, count
@@ -196,6 +197,9 @@ def put_report(answer: PlanAnswer, top: int, form: Format = Format.TABLE) -> Non
     report.table(rows, _LAYOUT_DROPPED | _same(rows, ("strategy", "attention")) | _unknown(rows))
     for line in layout_lines(answer):
         report.line(line)
+    if answer.expert_degrees:
+        report.heading("The best layout of each degree of expert parallelism (EP)")
+        report.table(expert_rows(answer))
     report.heading("Cost of the best layout")
     report.table(_with_options(answer.costs, "price_note"), _COST_DROPPED)
     if words := price_vendors(answer.costs):

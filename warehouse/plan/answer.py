@@ -53,6 +53,8 @@ class PlanAnswer:
         limits also the slow end of its time.
     within_limits
         GPU counts within the limits.
+    expert_degrees
+        The best layout of each degree of expert parallelism; none where only one is possible.
     costs, energies
         Dollars of the best layout by basis of the price, and its energy by grid.
     published_runs
@@ -70,6 +72,7 @@ class PlanAnswer:
     safer: Line | None
     counts: Sequence[Line]
     within_limits: frozenset[int]
+    expert_degrees: Sequence[Line]
     costs: Sequence[Line]
     energies: Sequence[Line]
     published_runs: Sequence[Line]
@@ -178,6 +181,10 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
     # only queried if a count has no layout that fits: the query reads all layouts
     has_all = len(found["counts"]) == len(last.problems)
     found["least_memory"] = [] if has_all else ask(asked["least_memory"])
+    degrees: Sequence[Line] = []
+    if _has_expert_degrees(run):
+        asked["expert_degrees"] = queries.best_by_experts(run, problem)
+        degrees = ask(asked["expert_degrees"])
     groups = [found.get(name, []) for name in ("layouts", "other_kind", "safer")]
     lines = iter(with_intervals(run, [*chain(*groups)], num_gpus))
     layouts, other_kind, safer = (list(islice(lines, len(group))) for group in groups)
@@ -192,6 +199,7 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
         next(iter(safer), None),
         _all_counts(found["counts"], found["least_memory"], last),
         frozenset(line["num_gpus"] for line in kept),
+        _with_best(degrees, layouts[0]),
         [{**line, "option": _option_of_price(line)} for line in found["costs"]],
         [
             {
@@ -205,6 +213,21 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
         sweeps,
         {**asked, **sure.queries},
     )
+
+
+def _has_expert_degrees(run: TrainingRun) -> bool:
+    """Return whether layouts of the run may split experts over different numbers of GPUs."""
+    name = "expert_parallel"
+    is_searched = name in run.estimator.relations[0].keys and name not in run.request.held
+    return is_searched and int(run.problem.get("num_experts") or 1) > 1
+
+
+def _with_best(degrees: Sequence[Line], best: Line) -> list[Line]:
+    """Return the layout of each degree, `best` for its own; none where there is only one degree."""
+    if len(degrees) < 2:
+        return []
+    name = "expert_parallel"
+    return [best if line[name] == best[name] else line for line in degrees]
 
 
 def _spare_lacking(run: TrainingRun, layout: Line, factor: float) -> float | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from warehouse.plan.accuracy import room_probability
 from warehouse.plan.count_table import batch_to_try
-from warehouse.plan.queries import STEP_PARTS
+from warehouse.plan.queries import EXPERT_COLUMNS, STEP_PARTS
 from warehouse.show.values import json_value
 
 if TYPE_CHECKING:
@@ -46,6 +46,9 @@ def document(answer: PlanAnswer, top: int) -> dict[str, Any]:
             "safer": answer.safer,
             "safer_room_probability": answer.safer
             and room_probability(run, answer.safer, sure.memory_factor),
+            "expert_degrees": [
+                {name: line[name] for name in EXPERT_COLUMNS} for line in answer.expert_degrees
+            ],
             "costs": list(answer.costs),
             "energies": list(answer.energies),
             "published_runs": list(answer.published_runs),

@@ -50,6 +50,9 @@ _ORDER = tuple(
 )
 """Best layouts first; the last columns order ties, the same on every run."""
 
+EXPERT_COLUMNS = (*LAYOUT_COLUMNS, "step_seconds", "memory_bytes")
+"""Columns of the best layout of each degree of expert parallelism."""
+
 
 @dataclass(frozen=True)
 class GpuRates:
@@ -234,6 +237,29 @@ select
 from {_layout_runs(run, problems)}
 qualify row_number() over (partition by problem_id order by step_seconds, memory_bytes) = 1
 order by num_gpus"""
+
+
+def best_by_experts(run: TrainingRun, problem: int) -> str:
+    """Return the query of the fastest layout of each degree of expert parallelism."""
+    packed = ",\n            ".join(f"{name} := {name}" for name in EXPERT_COLUMNS)
+    room = run.request.headroom_bytes
+    free = f"\n        and hbm_bytes - memory_bytes >= {double(room)}" if room else ""
+    return f"""\
+with best as (
+    select
+        min_by(struct_pack(
+            {packed}
+        ), row({", ".join(_ORDER)})) as layout
+    from configuration
+    where
+        {_candidates(run, [problem], "    ")}
+        and fits_memory is distinct from false{free}
+    group by expert_parallel
+)
+
+select unnest(layout)
+from best
+order by layout.expert_parallel"""
 
 
 def least_memory(run: TrainingRun, problems: Iterable[int]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from estimators.columns import COLUMNS
 from warehouse.ask.terms import price_vendors
 from warehouse.plan.count_table import batch_line, count_lines, count_rows
+from warehouse.plan.expert_table import expert_rows
 from warehouse.plan.queries import STEP_PARTS
 from warehouse.plot.parts import STEP_PARTS as PARTS_IN_WORDS
 from warehouse.show.units import (
@@ -73,7 +74,7 @@ class Content:
         How many layouts are near-optimal.
     layouts
         Near-optimal layouts, which the page sorts and filters.
-    counts, costs, energies, errors, memory_errors, published_runs
+    experts, counts, costs, energies, errors, memory_errors, published_runs
         Tables; None where there is nothing to show.
     count_lines
         Sentences on how the plan's GPU count compares with others.
@@ -94,6 +95,7 @@ class Content:
     limits: list[str]
     near: str
     layouts: Table
+    experts: Table | None
     counts: Table | None
     costs: Table | None
     energies: Table | None
@@ -121,6 +123,7 @@ def content_of(answer: PlanAnswer) -> Content:
         limits=_limits(answer),
         near=_near_in_words(answer),
         layouts=_layouts(answer),
+        experts=_table(expert_rows(answer)),
         counts=_table(count_rows(answer)),
         count_lines=[f"{line[0].upper()}{line[1:]}." for line in _about_counts(answer)],
         costs=_table(answer.costs, drop=("option", "price_note")),
