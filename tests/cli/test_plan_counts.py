@@ -156,6 +156,33 @@ def test_where_no_count_is_within_the_limits_the_hint_names_the_batch() -> None:
     assert "or try --batch 640; tried 256, 512, 640, 768, 896 GPUs at a batch" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("days", "max_gpus", "is_named"),
+    [
+        (30, 1024, True),
+        (30, 2047, True),
+        # a larger count may be tried, but was not worth it
+        (30, 2048, False),
+    ],
+)
+def test_where_the_largest_count_is_too_slow_the_hint_names_the_option(
+    days: float, max_gpus: int, is_named: bool
+) -> None:
+    run = run_within(512, days=days)
+    run = replace(run, request=replace(run.request, max_gpus=max_gpus))
+    with pytest.raises(InputError) as caught:
+        best_counts(run, Comparison(SLOW_BETWEEN, GpuRates(3.0)))
+    assert (f"raise a limit or --max-gpus {max_gpus:,}, or ask" in caught.value.hint) == is_named
+
+
+def test_where_days_are_kept_the_hint_names_no_larger_count() -> None:
+    run = run_within(512, days=60, budget_usd=1.0)
+    run = replace(run, request=replace(run.request, max_gpus=1024))
+    with pytest.raises(InputError) as caught:
+        best_counts(run, Comparison(SLOW_BETWEEN, GpuRates(3.0)))
+    assert caught.value.hint.startswith("raise a limit, or ask for fewer --tokens")
+
+
 @pytest.mark.long
 def test_the_answer_and_the_table_name_the_factor_that_the_batch_lacks(
     warehouse: Command, planned_database: Path

@@ -351,11 +351,22 @@ def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRat
     tried = ", ".join(f"{line['num_gpus']:,}" for line in lines)
     other = better_batch(run, lines)
     batch = f", or try --batch {other.batch}" if other else ""
+    raised = "raise a limit"
+    if limits.days is not None and _largest_is_too_slow(run, lines, limits.days):
+        raised += f" or --max-gpus {run.request.max_gpus:,}"
     return InputError(
         "\n".join(["no GPU count that was tried meets every limit", *reasons]),
-        f"raise a limit, or ask for fewer --tokens{batch}; tried {tried} GPUs at a batch of "
+        f"{raised}, or ask for fewer --tokens{batch}; tried {tried} GPUs at a batch of "
         f"{run.batch:,}; other counts were not tried",
     )
+
+
+def _largest_is_too_slow(run: TrainingRun, lines: Sequence[Line], days: float) -> bool:
+    """Return whether even the largest count that may be tried, the fastest of all, is too slow."""
+    fastest = min(lines, key=lambda line: float(line["training_seconds"]))
+    is_largest = all(line["num_gpus"] <= fastest["num_gpus"] for line in lines)
+    may_be_larger = 2 * fastest["num_gpus"] > run.request.max_gpus
+    return is_largest and may_be_larger and fastest["training_seconds"] > days * 86400
 
 
 def time_in_words(line: Line) -> str:

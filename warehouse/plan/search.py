@@ -19,6 +19,7 @@ from warehouse.evaluate.space import named_choices
 from warehouse.plan import queries
 from warehouse.plan.servers import is_sold, multiples, next_sold, server_size, sold_between
 from warehouse.show.formats import count
+from warehouse.show.units import in_words
 from warehouse.studies.study import Study
 from warehouse.sweep.planned import Plan
 from warehouse.sweep.planned import plan as plan_study
@@ -304,7 +305,8 @@ def _check_budget(run: TrainingRun, price: float | None) -> None:
     least = run.least_seconds_of_one_gpu / 3600 * price
     if least > budget:
         raise InputError(
-            f"`--budget-usd` {budget:,.0f}: {run.request.tokens:.4g} tokens of {run.model} cost "
+            f"`--budget-usd` {budget:,.0f}: {in_words('dataset_tokens', run.request.tokens)} of "
+            f"{run.model} cost "
             f"at least {least:,.0f} USD at {price:.2f} USD/GPU-hour, even at the peak rate of "
             f"{accelerator}",
             "raise it, ask for fewer --tokens, or give another --basis or --price",
