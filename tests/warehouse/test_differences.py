@@ -160,6 +160,9 @@ def test_anew_makes_values_again_that_no_comparison_finds(copied: Path) -> None:
     init(copied)
     with pytest.raises(AssertionError, match="stored_problem_is_found"):
         rows_of(copied)
+    code, _, err = call("validate", "--db", copied)
+    assert code == 4
+    assert f"; `warehouse init --anew --db {copied}` makes" in err
     assert call("init", "--anew", "--db", copied)[0] == 0
     assert rows_of(copied) == wanted
 

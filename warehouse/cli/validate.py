@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 COMPARISON = "megatron_comparison"
 """The view that most tables below read."""
 
+ABOUT_STORED = ("cells_in_force", "leading_", "stored_")
+"""Begin the names of checks on rows that follow from others."""
+
 MAX_SHOWN = 20
 """Rows of a failed check that are listed."""
 
@@ -73,9 +76,12 @@ def validate(
             else:
                 put_sections(comparison(connection, every_row=measurements), output.form)
     if failed:
+        mended = ""
+        if any(name.startswith(ABOUT_STORED) for name in failed):
+            mended = f"; `warehouse init --anew --db {db}` makes places, ranks and facts again"
         raise CheckError(
             f"{count(len(failed), 'check')} found rows: {', '.join(failed)}",
-            "the rows are listed above; each check is a query in sql/checks",
+            f"the rows are listed above; each check is a query in sql/checks{mended}",
         )
 
 
