@@ -19,6 +19,8 @@ class Number:
         Limits of the value: ``above`` is exclusive, the others are inclusive.
     whole
         Whether the number must be whole.
+    is_usage
+        Whether a number outside the limits is wrong usage; by default if it must be whole.
     """
 
     def __init__(
@@ -29,10 +31,12 @@ class Number:
         least: float | None = None,
         most: float = 1e30,
         whole: bool = False,
+        is_usage: bool | None = None,
     ) -> None:
         self.option = option
         self.above, self.least, self.most = above, least, most
         self.whole = whole
+        self.is_usage = whole if is_usage is None else is_usage
         self.__name__ = "number"  # typer asks a parser for it
 
     def __call__(self, given: str | float) -> float:
@@ -43,7 +47,7 @@ class Number:
         UsageError
             If the text is not a number, or not a whole number where one is needed.
         InputError
-            If the number is outside the limits, infinite or not a number.
+            If the number is outside the limits, infinite or not a number, unless `is_usage`.
         """
         from warehouse.errors import InputError, UsageError
         from warehouse.limits import read_number, without_unit
@@ -59,7 +63,7 @@ class Number:
             raise UsageError(f"`{self.option}` {text} is not a whole number", hint)
         limit = self._broken_limit(number)
         if limit:
-            refused = UsageError if self.whole else InputError
+            refused = UsageError if self.is_usage else InputError
             raise refused(f"`{self.option}` {text} must be {limit}")
         return int(number) if self.whole else float(number)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -14,6 +15,7 @@ from tests.shared import Command, Quickstart
 from warehouse.cli import commands, main
 from warehouse.cli.lazy import LazyCommand
 from warehouse.cli.options import Output, expanded
+from warehouse.numbers import Number
 
 COMMANDS = {entry.name: entry.function() for entry in commands.COMMANDS}
 
@@ -112,6 +114,14 @@ def test_every_option_says_what_it_is_in_a_sentence(name: str) -> None:
     for option, parameter in options_of(name):
         assert parameter.help, option
         assert parameter.help.endswith("."), option
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_numeric_option_takes_numbers_as_people_write_them(name: str) -> None:
+    for option, annotation in expanded(COMMANDS[name]).__annotations__.items():
+        kind, *marks = get_args(annotation)
+        if re.search(r"\b(int|float)\b", str(kind)):
+            assert any(isinstance(getattr(mark, "parser", None), Number) for mark in marks), option
 
 
 @pytest.mark.parametrize("name", COMMANDS)

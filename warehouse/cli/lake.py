@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warehouse.cli.common import put_for_people, say
-from warehouse.cli.options import DEFAULT_DATABASE, Database
+from warehouse.cli.options import DEFAULT_DATABASE, Database, whole_option
 from warehouse.errors import MAX_SHOWN
 from warehouse.lake.names import EngineName, Shard, read_shard
 from warehouse.show.formats import count
@@ -52,7 +52,7 @@ class Sharing:
     ] = None
     shards: Annotated[
         int | None,
-        typer.Option("--shards", min=1, metavar="N", help="With --engine: how many parts."),
+        whole_option("--shards", "With --engine: how many parts."),
     ] = None
     engine_option: Annotated[
         list[str] | None,

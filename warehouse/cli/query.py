@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from warehouse.cli.common import put
-from warehouse.cli.options import DEFAULT_DATABASE, Output, ReadDatabase
+from warehouse.cli.options import DEFAULT_DATABASE, Output, ReadDatabase, number_option
 
 
 def sql(
@@ -19,7 +19,9 @@ def sql(
     output: Output,
     timeout: Annotated[
         float,
-        typer.Option("--timeout", metavar="SECONDS", help="Stop the query after this time."),
+        number_option(
+            "--timeout", "Stop the query after this time.", metavar="SECONDS", is_usage=True
+        ),
     ] = 60.0,
     memory: Annotated[
         str, typer.Option("--memory", metavar="SIZE", help="Memory that the query may take.")

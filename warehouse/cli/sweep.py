@@ -28,6 +28,7 @@ from warehouse.cli.options import (
     Output,
     Profile,
     Yes,
+    whole_option,
 )
 from warehouse.show.formats import count
 
@@ -61,11 +62,8 @@ def sweep(
     ] = False,
     workers: Annotated[
         int | None,
-        typer.Option(
-            "--workers",
-            min=1,
-            metavar="N",
-            help="Processes that evaluate; by default by the cores, 1 on two cores.",
+        whole_option(
+            "--workers", "Processes that evaluate; by default by the cores, 1 on two cores."
         ),
     ] = None,
     sharing: Sharing,
