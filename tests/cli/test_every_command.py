@@ -119,7 +119,7 @@ def test_every_option_says_what_it_is_in_a_sentence(name: str) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_numeric_option_takes_numbers_as_people_write_them(name: str) -> None:
     for option, annotation in expanded(COMMANDS[name]).__annotations__.items():
-        kind, *marks = get_args(annotation)
+        kind, *marks = get_args(annotation) or (annotation,)
         if re.search(r"\b(int|float)\b", str(kind)):
             assert any(isinstance(getattr(mark, "parser", None), Number) for mark in marks), option
 
