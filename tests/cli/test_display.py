@@ -161,3 +161,13 @@ def test_what_is_held_back_is_written_whole_and_as_wide_as_stdout(
         raise ValueError("wrong")
     assert sys.stdout is stdout
     assert capsys.readouterr().out == ""
+
+
+def test_a_number_and_its_unit_stay_on_one_line() -> None:
+    text = "  chance     that it fits is 99 % on 2,048 GPUs; 1.5 s a step, 12 seconds"
+    assert fitted(text, 32).splitlines() == [
+        "  chance     that it fits is",
+        "             99 % on 2,048 GPUs;",
+        "             1.5 s a step, 12",
+        "             seconds",
+    ]

@@ -226,21 +226,14 @@ def fitted(text: str, width: int | None) -> str:
     """
     if width is None or all(len(line) <= width for line in text.splitlines()):
         return text
-    import textwrap
+    from warehouse.show.formats import wrapped
 
     lines = []
     for line in text.splitlines():
         label = re.match(r" +(\S+ {2,})?", line)
         indent = " " * len(label.group()) if label else ""
-        broken = textwrap.wrap(
-            line,
-            width,
-            subsequent_indent=indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
         is_whole = len(line) <= width or "warehouse " in line
-        lines += [line] if is_whole else broken
+        lines += [line] if is_whole else wrapped(line, width, further=indent)
     return "\n".join(lines)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from textwrap import fill
 from typing import TYPE_CHECKING
 
 from estimators.interval import ENDS
 from warehouse.evaluate.profiles import DEFAULT
 from warehouse.plan.accuracy import SAFE, room_probability
 from warehouse.plan.count_table import batch_line, unsold_count_lines
-from warehouse.show.formats import count
+from warehouse.show.formats import count, wrapped
 from warehouse.show.units import run_time_in_words, run_times_in_words
 
 if TYPE_CHECKING:
@@ -272,11 +271,4 @@ def _dollars(amount: float) -> str:
 
 def _line(name: str, text: str) -> str:
     """Return an entry: its name, then its text in lines of at most `_WIDTH` columns."""
-    return fill(
-        text,
-        _WIDTH,
-        initial_indent=f"  {name:<9}  ",
-        subsequent_indent=" " * 13,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return "\n".join(wrapped(text, _WIDTH, f"  {name:<9}  ", " " * 13))

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from warehouse.show.tables import Terminal
 
 
+_NUMBER_AND_UNIT = r"(\d) (%|s|minutes|hours|days|GB|USD|MWh|MW|GPUs|GPU-hours)(?=\W|$)"
+
+
 class Format(StrEnum):
     """How a result is written."""
 
@@ -144,3 +147,26 @@ def _csv(value: Any) -> str:
 def count(number: int, noun: str) -> str:
     """Return a number with its noun: ``1 row``, ``1,234 rows``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def wrapped(text: str, width: int, first: str = "", further: str = "") -> list[str]:
+    """Return the lines of a text, broken between words; a number and its unit stay on one line.
+
+    Parameters
+    ----------
+    first, further
+        Beginning of the first line, and of the others.
+    """
+    import re  # here: tables need neither
+    import textwrap
+
+    bound = re.sub(_NUMBER_AND_UNIT, "\\1\u00a0\\2", text)
+    lines = textwrap.wrap(
+        bound,
+        width,
+        initial_indent=first,
+        subsequent_indent=further,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace("\u00a0", " ") for line in lines]
