@@ -9,6 +9,7 @@
 --
 -- The first twenty are among the leading rows of their cells. With a condition on the rank, DuckDB
 -- reads only one of the two parts.
+-- ranked_layouts has the ranks up to a larger number, found in less memory.
 with leading_rank as (
     select
         *,

@@ -8,11 +8,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
 
+from tests.sql.test_plans import nodes_of
 from tests.sql.test_sql_cases import complete
 from warehouse.database.connection import open_for_read, open_for_write
 
@@ -91,6 +91,42 @@ def test_the_first_of_each_group_are_found_without_sorting(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("last", [20, 21, 100])
+def test_the_ranks_up_to_a_number_are_those_of_the_view(
+    ranked: duckdb.DuckDBPyConnection, last: int
+) -> None:
+    view = f"select {COLUMNS} from configuration_rank where rank_by_time <= {last} order by all"
+    expected = ranked.execute(view).fetchall()
+    assert len(expected) == 4 * last
+    columns = f"{COLUMNS.removesuffix(', compute_fraction')}, compute_seconds / step_seconds"
+    macro = f"select {columns} from ranked_layouts({last}) order by all"
+    assert ranked.execute(macro).fetchall() == expected
+
+
+@pytest.mark.long
+def test_the_ranks_up_to_a_number_are_found_without_sorting(
+    ranked: duckdb.DuckDBPyConnection,
+) -> None:
+    """The view has two conditions beyond the leading rows: it sorts every row."""
+    assert rows_in_windows(ranked, "from configuration_rank where rank_by_time <= 30") > 3000
+    for last in (1, 20, 30):
+        assert rows_in_windows(ranked, f"from ranked_layouts({last})") == 0
+        of_model = f"from ranked_layouts({last}) where model = 'model 2'"
+        assert rows_in_windows(ranked, of_model) == 0
+    facts = {"roofline", "roofline_leading"}
+    assert tables_read(ranked, "from ranked_layouts(20)") & facts == {"roofline_leading"}
+    assert tables_read(ranked, "from ranked_layouts(21)") & facts == {"roofline"}
+
+
+@pytest.mark.parametrize("last", ["0", "-1", "2e6", "'nan'::double"])
+def test_a_last_rank_out_of_its_limits_is_reported(
+    ranked: duckdb.DuckDBPyConnection, last: str
+) -> None:
+    with pytest.raises(duckdb.Error, match=r"`last_rank`.*: must be from 1 to 1000000"):
+        ranked.execute(f"from ranked_layouts({last})").fetchall()
+
+
+@pytest.mark.long
 def test_the_shell_of_duckdb_1_ranks_the_same(
     ranked: duckdb.DuckDBPyConnection, ranked_file: Path
 ) -> None:
@@ -101,13 +137,15 @@ def test_the_shell_of_duckdb_1_ranks_the_same(
     assert found == expected
 
 
+def tables_read(connection: duckdb.DuckDBPyConnection, query: str) -> set[str]:
+    """Return the names of the tables that the scans of a query read."""
+    tables = (node["extra_info"].get("Table", "") for node in nodes_of(connection, query))
+    return {table.rpartition(".")[2] for table in tables if table}
+
+
 def rows_in_windows(connection: duckdb.DuckDBPyConnection, query: str) -> int:
     """Return the most rows that a window of the query has to sort, counted while it runs."""
-    plan = connection.execute(f"explain (analyze, format json) {query}").fetchall()[0][1]
-    nodes: list[dict[str, Any]] = json.loads(plan)["operator"]
-    for node in nodes:  # grows while it is walked
-        nodes.extend(node.get("children", []))
-    windows = [node for node in nodes if "WINDOW" in node["type"]]
+    windows = [node for node in nodes_of(connection, query) if "WINDOW" in node["type"]]
     return max((int(node["intermediate_rows"]) for node in windows), default=0)
 
 

@@ -61,6 +61,9 @@ TIME = "step_seconds"
 RANKED = {"rank_by_time": "configuration_rank", "rank_in_strategy": "strategy_rank"}
 """Rank by time -> the view that has it."""
 
+_MOST_RANKS = 1_000_000
+"""Ranks that macro `ranked_layouts` admits."""
+
 DEFAULT_TOP = 10
 """Layouts shown of a single problem; of several problems, the best of each."""
 
@@ -281,11 +284,14 @@ def _ranked(
     """Return the layouts of each problem up to rank `top`, best first."""
     columns = ", ".join(("problem_id", "cell_id", rank, *LAYOUT, *RESULT))
     where = " and ".join(f"{quoted(name)} = ?" for name in filters)
+    view = f"(from {RANKED[rank]} where {rank} <= {top})"
+    if rank == "rank_by_time" and top <= _MOST_RANKS:
+        view = f"ranked_layouts({top})"
     ranked: dict[int, list[Record]] = {}
     for layout in rows_as_dicts(
         connection,
-        f"select {columns} from {RANKED[rank]} where {where} and {rank} <= ? order by {rank}",
-        [*filters.values(), top],
+        f"select {columns} from {view} where {where} order by {rank}",
+        [*filters.values()],
     ):
         ranked.setdefault(layout["problem_id"], []).append(layout)
     return ranked
