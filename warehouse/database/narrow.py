@@ -165,10 +165,12 @@ def leave_out_others(connection: DuckDBPyConnection, view: str, relations: Colle
 
 def _others(connection: DuckDBPyConnection, view: str, relations: Collection[str]) -> list[str]:
     """Return the statements that create views without rows."""
+    from warehouse.database.lineage import names_in  # here: the statements are mostly cached
+
     query = "select sql from duckdb_views() where not temporary and view_name = ?"
     [(sql,)] = connection.execute(query, [view]).fetchall()
     own = {f"stg_{relation}" for relation in relations}
-    names = sorted({*re.findall(r"\bstg_\w+", sql)} - own)
+    names = sorted({name for name in names_in(sql).relations if name.startswith("stg_")} - own)
     columns: dict[str, dict[str, str]] = {}
     for name, column, kind in connection.execute(_COLUMNS, [names]).fetchall():
         columns.setdefault(name, {})[column] = kind
@@ -207,7 +209,9 @@ def _view(name: str, sql: str) -> str:
 
 def _branches(relation: str, sql: str) -> list[str]:
     """Return the staging view of a relation, if the union has it: of leading rows, or of all."""
-    present = set(re.findall(r"\w+", sql))
+    from warehouse.database.lineage import names_in
+
+    present = names_in(sql).relations
     return [name for name in (f"{LEADING}stg_{relation}", f"stg_{relation}") if name in present]
 
 
