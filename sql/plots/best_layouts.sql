@@ -33,6 +33,7 @@ select
     fastest['best']['tensor_parallel'] * coalesce(fastest['best']['tensor_parallel_2'], 1)
     * coalesce(fastest['best']['context_parallel'], 1) as tensor_parallel,
     fastest['best']['pipeline_parallel'] as pipeline_parallel,
+    fastest['best']['expert_parallel'] as expert_parallel,
     global_batch_size // (fastest['best']['data_parallel'] * fastest['best']['microbatch_size'])
         as num_microbatches,
     fastest['best']['compute_seconds'] as compute_seconds,

@@ -22,6 +22,12 @@ DEGREES = {
 }
 """Column -> its name in the legend."""
 
+EXPERTS = {"expert_parallel": "ranks of experts"}
+"""The degree that mixtures of experts have besides."""
+
+YELLOW = "#f0e442"
+"""Colour of the degree of experts: no part of the step has it."""
+
 UPPER, LOWER = 220, 260
 
 
@@ -45,12 +51,20 @@ def panels(frame: pl.DataFrame, axis: str, finding: str, shown: str, theme: Them
     return both.properties(title=parts.headed(finding, shown, width + 150))
 
 
+def degrees_of(frame: pl.DataFrame) -> dict[str, str]:
+    """Return the degrees to show: that of experts only where a layout splits them."""
+    [name] = EXPERTS
+    is_split = name in frame.columns and (frame[name].drop_nulls() > 1).any()
+    return DEGREES | EXPERTS if is_split else DEGREES
+
+
 def _degrees(frame: pl.DataFrame, x: alt.X, theme: Theme) -> ChartType:
-    rows = frame.unpivot(list(DEGREES), index=["place", "memory_bytes", "hbm_bytes"]).with_columns(
-        degree=pl.col("variable").replace_strict(DEGREES), value=pl.col("value").cast(pl.Float64)
+    shown = degrees_of(frame)
+    rows = frame.unpivot(list(shown), index=["place", "memory_bytes", "hbm_bytes"]).with_columns(
+        degree=pl.col("variable").replace_strict(shown), value=pl.col("value").cast(pl.Float64)
     )
     most = max(float(value) for value in rows["value"].drop_nulls().to_list())
-    names = list(DEGREES.values())
+    names = list(shown.values())
     ticks = [2.0**power for power in range(0, 40, 2) if 2.0**power <= most]
     # bars of a logarithmic scale begin below 1, so that a degree of 1 can be seen
     scale = alt.Scale(type="log", base=2, domain=[0.7, most * 1.8], nice=False)
@@ -66,7 +80,7 @@ def _degrees(frame: pl.DataFrame, x: alt.X, theme: Theme) -> ChartType:
             y2="floor:Q",
             color=alt.Color(
                 "degree:N",
-                scale=alt.Scale(domain=names, range=list(theme.greys)),
+                scale=alt.Scale(domain=names, range=[*theme.greys, YELLOW][: len(names)]),
                 title=None,
             ),
         )

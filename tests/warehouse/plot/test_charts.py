@@ -195,6 +195,18 @@ def test_layouts_have_a_bar_a_degree_and_shares_that_add_up() -> None:
     assert " ".join(title) == "On 32 B, arithmetic is 50% of the step, bubble 25%"
 
 
+def test_layouts_that_split_experts_have_a_bar_for_it() -> None:
+    def degrees(frame: pl.DataFrame) -> dict[tuple[str, str], float]:
+        sets = drawn("best_layouts", frame)
+        found = next(rows for rows in sets if rows and "degree" in rows[0])
+        return {(row["place"], row["degree"]): row["value"] for row in found}
+
+    split = degrees(LAYOUTS.with_columns(expert_parallel=pl.Series([1, 4])))
+    assert (split["16", "ranks of experts"], split["32", "ranks of experts"]) == (1, 4)
+    for none in (pl.Series([1, 1]), pl.Series([None, None], dtype=pl.Int64)):
+        assert degrees(LAYOUTS.with_columns(expert_parallel=none)) == degrees(LAYOUTS)
+
+
 def test_configurations_have_letters_and_a_star_beyond_the_memory() -> None:
     named = configurations.lettered(LAYOUTS.with_columns(num_gpus=pl.lit(32)))
     assert named["place"].to_list() == ["A *", "B"]
