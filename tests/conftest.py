@@ -48,7 +48,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Look for no garbage while tests are collected, and never again at what they are made of."""
+    """Turn garbage collection off while tests are collected, and exclude their objects from it
+    later."""
     gc.disable()
     try:
         return (yield)
@@ -58,7 +59,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_unconfigure() -> None:
-    """Free at the end what was frozen: DuckDB's bindings report objects that are left as leaks."""
+    """Unfreeze objects at the end: DuckDB's bindings report remaining objects as leaks."""
     gc.unfreeze()
 
 
@@ -131,7 +132,7 @@ def whole_quickstart(shared: Shared) -> Quickstart:
 
 @pytest.fixture(scope="session")
 def unpacked_wheel(shared: Shared) -> Path:
-    """A directory that holds what installing the wheel would install."""
+    """A directory with the files that the wheel installs."""
     project = Path(__file__).parents[1]
     return shared("wheel", lambda place: build_wheel(project, place)) / "installed"
 

@@ -38,7 +38,7 @@ Refusal = Callable[..., tuple[int, str]]
 
 @dataclass(frozen=True)
 class Quickstart:
-    """What one run of `warehouse quickstart --small` left: never written to afterwards."""
+    """The result of one run of `warehouse quickstart --small`, which no test changes."""
 
     database: Path
     exit_code: int
@@ -48,7 +48,7 @@ class Quickstart:
 
 @dataclass(frozen=True)
 class Shared:
-    """A directory for what several tests read, in whichever worker they run."""
+    """A directory for files that several tests read, in any worker."""
 
     directory: Path
 
@@ -66,7 +66,7 @@ class Shared:
 
     @contextmanager
     def alone(self, name: str) -> Iterator[None]:
-        """Keep other workers out of `name`: a database that is written shuts readers out."""
+        """Keep other workers out of `name`: nobody can read a database while it is written."""
         with (self.directory / f"{name}.use").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -85,7 +85,7 @@ def call(*arguments: object) -> tuple[int, str, str]:
 
 
 def build_wheel(source: Path, place: Path) -> Path:
-    """Return a directory that holds what installing the wheel of `source` would install."""
+    """Return a directory with the files that the wheel of `source` installs."""
     build = "import sys, hatchling.build as build; build.build_wheel(sys.argv[1])"
     subprocess.run([sys.executable, "-c", build, place], cwd=source, check=True)
     (wheel,) = place.glob("*.whl")

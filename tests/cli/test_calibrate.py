@@ -1,4 +1,4 @@
-"""`warehouse calibrate`, and what its profiles do in sweep, evaluate and show."""
+"""`warehouse calibrate`, and its profiles in sweep, evaluate and show."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SHORT = ("calibrate", "published_megatron_scaling", "--fit", "product_rate_facto
 def made(
     request: pytest.FixtureRequest, shared: Shared, empty_warehouse: Path
 ) -> tuple[Path, tuple[int, str, str]]:
-    """A database with one profile, to copy, and what making it printed."""
+    """A database with one profile, to copy, and the output of making it."""
     request.getfixturevalue("same_fits")
 
     def make(place: Path) -> None:

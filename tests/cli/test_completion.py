@@ -1,4 +1,4 @@
-"""What a shell completes, and what it has to import for it."""
+"""Completion in a shell: the candidates, and the modules that it imports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from warehouse.cli.commands import COMMANDS
 
 
 def asked_for(line: str, shell: str = "bash") -> dict[str, str]:
-    """Return what a shell sets to ask for the completion of a line."""
+    """Return the variables that a shell sets to complete a line."""
     return {
         "_WAREHOUSE_COMPLETE": f"complete_{shell}",
         "COMP_WORDS": line,

@@ -1,4 +1,4 @@
-"""Columns of tables: `--columns`, `--wide`, and what a terminal shows."""
+"""Columns of tables: `--columns`, `--wide`, and the width of a terminal."""
 
 from __future__ import annotations
 

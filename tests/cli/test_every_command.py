@@ -1,4 +1,4 @@
-"""What holds for every command: the same options, formats, an example, and short functions."""
+"""Rules for every command: the same options, formats, an example, and short functions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def options_of(name: str) -> Iterator[tuple[str, Any]]:
 
 
 def type_of(name: str, parameter: str) -> str:
-    """Return what an option holds, whether or not it has a default."""
+    """Return the type of an option's value, whether or not it has a default."""
     annotation = expanded(COMMANDS[name]).__annotations__[parameter]
     return str(get_args(annotation)[0]).removesuffix(" | None").removeprefix("<class '").strip("'>")
 

@@ -1,4 +1,4 @@
-"""`warehouse explain`: the parts of a step, and what it hangs on."""
+"""`warehouse explain`: the parts of a step, and the constants that it depends on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`warehouse explore`: what it starts, and what it refuses before that."""
+"""`warehouse explore`: the program that it starts, and refusals before that."""
 
 from __future__ import annotations
 

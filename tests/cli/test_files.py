@@ -1,4 +1,4 @@
-"""`warehouse export`, `import`, `backup` and `compact`: what they say and refuse."""
+"""`warehouse export`, `import`, `backup` and `compact`: messages and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Input that nobody types on purpose: refused in a few lines, soon, without a traceback."""
+"""Hostile input: refused quickly, in a few lines, without a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sweep --lake` and `collect` as commands: what they print, and options that contradict."""
+"""`sweep --lake` and `collect` as commands: output, and contradicting options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measurements taken out again, and what `warehouse drop` does with the studies they rest on."""
+"""Dropped measurements, and `warehouse drop` of the studies that they need."""
 
 from __future__ import annotations
 

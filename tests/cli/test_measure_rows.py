@@ -1,4 +1,4 @@
-"""What `warehouse measure` refuses of a file's columns and rows, and what it says of the others."""
+"""Columns and rows of a file that `warehouse measure` refuses, and messages on the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`warehouse plan`: the best layouts of a run, its time, dollars, energy, and what limits it."""
+"""`warehouse plan`: the best layouts of a run, its time, dollars, energy, and its limits."""
 
 from __future__ import annotations
 

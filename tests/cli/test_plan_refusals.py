@@ -1,4 +1,4 @@
-"""`warehouse plan` of what does not fit, has no price or makes no sense."""
+"""`warehouse plan` of runs that do not fit, have no price or make no sense."""
 
 from __future__ import annotations
 

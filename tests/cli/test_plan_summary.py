@@ -1,4 +1,4 @@
-"""The answer of a plan in a few lines: nobody has to look for it in the tables below."""
+"""The answer of a plan in its first lines."""
 
 from __future__ import annotations
 

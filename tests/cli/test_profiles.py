@@ -1,4 +1,4 @@
-"""`warehouse profiles`: what `calibrate` stored is listed, and can be dropped."""
+"""`warehouse profiles` lists and drops the profiles that `calibrate` stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`warehouse schema`: what there is, of a database and of the package."""
+"""`warehouse schema`: the tables, views and macros of a database and of the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`warehouse sql`, called as a user calls it; what the sandbox keeps out: test_query.py."""
+"""`warehouse sql`, called as a user calls it; test_query.py tests the sandbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`warehouse status`: what is stored, and what a running sweep says of itself."""
+"""`warehouse status`: the stored studies, and the progress of a running sweep."""
 
 from __future__ import annotations
 

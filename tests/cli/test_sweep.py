@@ -1,4 +1,4 @@
-"""`warehouse sweep`, `init` and `drop`: what they write, and what they say."""
+"""`warehouse sweep`, `init` and `drop`: stored rows and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`warehouse why`: a layout's rank, what it loses and where, or the rule that excludes it."""
+"""`warehouse why`: a layout's rank, its losses by part, or the rule that excludes it."""
 
 from __future__ import annotations
 

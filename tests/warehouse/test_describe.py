@@ -1,4 +1,4 @@
-"""What a database says of itself: comments on everything, layers, lineage, near misses."""
+"""The description of a database: comments on everything, layers, lineage, near misses."""
 
 from __future__ import annotations
 
