@@ -8,6 +8,7 @@ import altair as alt
 import polars as pl
 
 from warehouse.plot import parts
+from warehouse.plot.theme import YELLOW
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
@@ -24,9 +25,6 @@ DEGREES = {
 
 EXPERTS = {"expert_parallel": "ranks of experts"}
 """The degree that mixtures of experts have besides."""
-
-YELLOW = "#f0e442"
-"""Colour of the degree of experts: no part of the step has it."""
 
 UPPER, LOWER = 220, 260
 
@@ -80,6 +78,7 @@ def _degrees(frame: pl.DataFrame, x: alt.X, theme: Theme) -> ChartType:
             y2="floor:Q",
             color=alt.Color(
                 "degree:N",
+                # no part of the step has the last colour
                 scale=alt.Scale(domain=names, range=[*theme.greys, YELLOW][: len(names)]),
                 title=None,
             ),
