@@ -60,14 +60,14 @@ RELATION = Relation(
         "nvlink_context_parallel",
         "compute_seconds",
         "memory_seconds",
-        "tensor_comm_seconds",
+        "pipeline_comm_seconds",
         "flops_per_gpu",
         "weights_bytes",
         "optimizer_bytes",
         "activations_bytes",
     ),
     plain=("step_seconds",),
-    many_digits=("pipeline_comm_seconds", "data_comm_seconds"),
+    many_digits=("tensor_comm_seconds", "data_comm_seconds"),
 )
 
 LAYER_VALUES = (*(n for n in given.SYSTEM if n != "hbm_bytes"), "activation_recompute")

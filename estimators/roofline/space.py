@@ -214,9 +214,12 @@ def _rows(
 def _placements(
     problem: Numbers, keep: Mapping[str, Scalar], splits: Columns, mends: Mends
 ) -> tuple[dict[str, Array], Array]:
-    """Expand splits by the ways to fill a domain: tensor axes first, then data, pipeline."""
+    """Expand splits by the ways to fill a domain: pipeline first, then tensor axes, data.
+
+    Transfers between stages then repeat from row to row, and take less space.
+    """
     second = SECOND_AXIS.get(problem["strategy"])
-    axes = ["tensor_parallel", *([second] if second else []), "data_parallel", "pipeline_parallel"]
+    axes = ["pipeline_parallel", "tensor_parallel", *([second] if second else []), "data_parallel"]
     found = placements(
         [splits[name] for name in axes], problem["nvlink_size"], exact="R9" not in mends
     )

@@ -107,8 +107,8 @@ def _loops(
                     continue
                 choices = _panels(first, second, mends) if strategy == "summa_2d" else [0]
                 for panels in choices:
-                    for one, two, three, four in _placements(
-                        (first, second, data, pipeline), domain, mends
+                    for four, one, two, three in _placements(
+                        (pipeline, first, second, data), domain, mends
                     ):
                         summa, context = second, 1
                         on_summa, on_context = two, 1
