@@ -198,6 +198,9 @@ class BaseEstimator:
             else:
                 column[:] = figure
 
+    def forget(self) -> None:
+        """Do nothing: no figures of a cell are kept; see `contract.Estimator`."""
+
 
 def _height(columns: Columns) -> int:
     return len(next(iter(columns.values()), ()))

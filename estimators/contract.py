@@ -570,6 +570,9 @@ class Estimator(Protocol):
         measured tables that a problem's values name.
         """
 
+    def forget(self) -> None:
+        """Free what `estimate` keeps of a cell for the cells after it: no more follow."""
+
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 

@@ -249,6 +249,10 @@ class TrainingStep(SearchedEstimator):
             if name in out:
                 out[name][:] = column
 
+    def forget(self) -> None:
+        """Free the figures that kinds of recomputation share; see `contract.Estimator`."""
+        self._latest.forget()
+
     def figures(
         self,
         relation: Relation,

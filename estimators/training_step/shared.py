@@ -107,6 +107,10 @@ class Latest:
     def __init__(self) -> None:
         self._kept: _Kept | None = None
 
+    def forget(self) -> None:
+        """Keep nothing."""
+        self._kept = None
+
     def of(
         self, values: Values, layouts: Columns, catalog: Catalog, compute: Callable[[], Shared]
     ) -> Shared:

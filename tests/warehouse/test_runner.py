@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +17,12 @@ import duckdb
 import pytest
 
 from estimators.roofline.estimator import Roofline
+from estimators.training_step.estimator import TRAINING_STEP
+from estimators.training_step.shared import Latest
 from warehouse.database import sink
 from warehouse.database.connection import open_for_write
 from warehouse.errors import DatabaseError, InputError
-from warehouse.studies.study import Study, load_study
+from warehouse.studies.study import Study, load_study, read_study
 from warehouse.sweep import runner
 from warehouse.sweep.planned import Asked, planned
 from warehouse.sweep.progress import Progress, ProgressFile, progress_path, read_progress
@@ -139,6 +142,27 @@ def test_a_group_has_enough_rows_unless_it_has_too_many_cells(
     found = list(sink.commit_groups(iter(cells), 10))
     assert [[size for _, size in group] for group in found] == groups
     assert [cell for group in found for cell in group] == cells
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_estimator_keeps_no_figures_of_cells_after_a_sweep(
+    database: Path, monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    kept: list[bool] = []
+    estimator: Any = TRAINING_STEP
+
+    def progress(*_counts: int) -> None:
+        kept.append(estimator._latest._kept is not None)
+        if kept[-1] and fails:
+            raise ArithmeticError
+
+    monkeypatch.setattr(estimator, "_latest", Latest())
+    space = {"model": "gpt3_125M", "accelerator": "H100 SXM 80GB", "global_batch_size": 2}
+    table = {"name": "two", "estimator": "training_step", "space": {**space, "num_gpus": 2}}
+    with pytest.raises(ArithmeticError) if fails else nullcontext():
+        run_study(database, read_study(table, "two"), on_progress=progress)
+    assert any(kept)
+    assert estimator._latest._kept is None
 
 
 @pytest.mark.long

@@ -368,16 +368,14 @@ def _evaluated(
             pieces = searched(estimator, relation, [cell for cell, _ in group], catalog)
             yield group, partial(record_batches, relation, pieces, tracker.add_rows)
 
-    if workers == 1:
-        yield alone
-        return
-    from warehouse.sweep.workers import (
-        Workers,
-        can_share,
-    )  # here: a sweep in one process needs no workers
+    if workers > 1:
+        from warehouse.sweep.workers import Workers, can_share  # here: one process needs none
 
-    if not can_share(relation):
-        yield alone
+    if workers == 1 or not can_share(relation):
+        try:
+            yield alone
+        finally:
+            estimator.forget()
         return
     with Workers(
         *(estimator, catalog, relation, workers),
