@@ -3,8 +3,8 @@
 --
 -- The rows of configuration_rank where rank_by_time <= last_rank, with the columns of
 -- configuration_flops, the throughput and mfu. Beyond twenty the view has two conditions on the
--- rank, and DuckDB sorts all layouts. With one it keeps the first of each problem, in less memory. A
--- further condition on the rank makes it sort again.
+-- rank, and DuckDB sorts all layouts. With one it keeps the first of each problem, in less memory.
+-- A further condition on the rank makes it sort again.
 -- Example: select num_gpus, rank_by_time, step_seconds from ranked_layouts(30)
 -- order by num_gpus, rank_by_time limit 5
 create or replace macro ranked_layouts(last_rank) as table
