@@ -23,7 +23,7 @@ def test_the_command_writes_the_file_and_says_what_it_shows(
     assert code == 0, said
     assert "and model = 'gpt3_1T'" in sql
     assert said.splitlines()[0] == "variant corrected; also stored: published"
-    assert said.splitlines()[1].startswith(f"{out}: 16,384 B200 train gpt3_1T in ")
+    assert said.splitlines()[1].startswith(f"{out}: 2,048 B200 train gpt3_1T in 22 days, ")
     assert said.splitlines()[1].endswith(", for 1 T tokens")
     assert ElementTree.parse(out).getroot().tag.endswith("svg")
     code, rows, error = warehouse("sql", sql, "--format", "csv", "--db", quickstart.database)
