@@ -282,6 +282,8 @@ class TableSearch(BaseSearch):
             return self._tables[key]
         table = self.estimator.layouts_of(self.relation, self._known(cell), cell.kept, cell.mends)
         table = {name: table[name] for name in self.relation.keys}
+        for column in table.values():
+            column.flags.writeable = False  # cells and estimators keep parts of it
         self._tables[key] = table
         self._rows_kept += _LEAST_ROWS + _height(table)
         while self._rows_kept > _ROWS_KEPT and self._tables:

@@ -133,9 +133,9 @@ class Latest:
 
 
 def _own(column: Array) -> Array:
-    """Return a column that can be kept: a copy of a small part of a large table."""
+    """Return a column that can be kept: a copy of what may change, or is part of a large table."""
     is_part = column.base is not None and np.size(column.base) > _MOST_ROWS
-    return np.array(column) if is_part else column
+    return np.array(column) if is_part or column.flags.writeable else column
 
 
 def _is_equal(known: Array, column: Array) -> bool:

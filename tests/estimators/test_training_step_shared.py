@@ -64,6 +64,17 @@ def test_chunks_of_a_cell_are_distinguished() -> None:
             assert evaluated(together, cell, chunk) == evaluated(TrainingStep(), cell, chunk)
 
 
+def test_columns_that_a_caller_changes_are_read_again() -> None:
+    cell = cells_of({**given({**DENSE, "num_gpus": 8}), "activation_recompute": "none"})[0]
+    layouts, together = {n: c.copy() for n, c in layouts_of(cell).items()}, TrainingStep()
+    first = evaluated(together, cell, layouts)
+    for column in layouts.values():
+        column[:] = column[::-1].copy()
+    found = evaluated(together, cell, layouts)
+    assert found == evaluated(TrainingStep(), cell, layouts)
+    assert found["step_seconds"] != first["step_seconds"]
+
+
 def test_another_catalog_is_read(catalog: Catalog) -> None:
     space = {**DENSE, "num_gpus": 8, "accelerator": "H100 SXM 80GB", "attention": "flash"}
     cell = cells_of({**space, "activation_recompute": "none"}, catalog)[0]

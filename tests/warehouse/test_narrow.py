@@ -123,6 +123,8 @@ def test_a_question_sees_all_that_is_stored_and_plans_nothing_else(
         "from configuration_pareto",
         "select column_name from duckdb_columns() where table_name = 'configuration_source'",
         "from information_schema.columns where table_name = 'configuration_source'",
+        "select count(*) from (show tables) where name = 'configuration_source'",
+        "from (SHOW ALL TABLES) where name in ('configuration', 'configuration_rank')",
     ],
 )
 def test_other_questions_change_nothing(stored: duckdb.DuckDBPyConnection, query: str) -> None:

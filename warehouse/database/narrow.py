@@ -40,7 +40,9 @@ _IN_FORCE = "select distinct relation from cell where sibling is not null order 
 _BY_READERS: dict[str, list[tuple[list[str], str]]] = {}
 """What this process has read of `_statements_by_readers`, by what it follows from."""
 
-_OF_CATALOG = re.compile(r"\b(?:duckdb_|pragma_|pg_|sqlite_|information_schema)", re.IGNORECASE)
+_OF_CATALOG = re.compile(
+    r"\b(?:duckdb_|pragma_|pg_|sqlite_|information_schema|show\b)", re.IGNORECASE
+)
 """Questions about views themselves: temporary ones would be among the answers."""
 
 
