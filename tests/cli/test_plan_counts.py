@@ -207,7 +207,8 @@ def test_the_answer_and_the_table_name_the_factor_that_the_batch_lacks(
     assert slow > 0.25 * DAY
     assert all(line["slow_training_seconds"] > line["training_seconds"] for line in plan["counts"])
     assert "slow training hours" in table
-    assert "hours, whose slow end exceeds --days 0.25; " in out.split("\n  assumes")[0]
+    time = " ".join(out.split("\n  assumes")[0].split())
+    assert "hours, whose slow end exceeds --days 0.25; " in time
 
 
 def test_a_layout_with_an_earlier_slow_end_is_named_where_it_is_hardly_slower(

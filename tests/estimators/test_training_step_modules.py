@@ -122,7 +122,7 @@ def test_norms_and_activations_are_streamed_once_more() -> None:
         ({"recompute_modules": "shared_experts"}, "recomputes shared experts"),
         (
             {"recompute_modules": "layernorm", "precision": "fp8", "number_recipe": "delayed"},
-            "makes operands of `number_recipe` delayed again",
+            "makes operands of `number_recipe` delayed twice, with different scales",
         ),
     ],
 )
