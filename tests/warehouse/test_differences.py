@@ -177,3 +177,14 @@ def test_without_a_cache_everything_is_made_again(
     monkeypatch.setattr(differences, "prepared_file", lambda: None)
     init(database)
     assert asked == [{"force": True}]
+
+
+def test_a_table_in_the_place_of_a_view_is_named_with_a_way_out(copied: Path) -> None:
+    changed(copied, "drop view problem_price; create table problem_price as select 1 as one")
+    code, _, err = call("init", "--db", copied)
+    assert code == 5
+    assert "another object has the name" in err
+    assert "problem_price" in err
+    assert "hint: rename or drop that object with DuckDB, then run `warehouse init`" in err
+    changed(copied, "drop table problem_price")
+    init(copied)

@@ -160,7 +160,8 @@ def _open_snapshot(path: Path, error: LockedError) -> duckdb.DuckDBPyConnection:
     except OSError:
         raise LockedError(
             error.message,
-            "it has published no snapshot yet: a sweep does after its first few million rows; "
+            "it has published no snapshot yet: a large sweep does between its transactions of "
+            "eight million rows or more; "
             f"wait for it with --wait SECONDS, or {ANOTHER}",
         ) from None
     if not (is_stamped(connection) or _is_current(connection)):

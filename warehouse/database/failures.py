@@ -77,6 +77,11 @@ def database_error(
         )
     if any(word in said for word in _DAMAGED):
         return damaged(path, first, is_opening=is_opening)
+    if "Existing object" in said:
+        return DatabaseError(
+            f"{path}: another object has the name of a table or view of this package: {first}",
+            "rename or drop that object with DuckDB, then run `warehouse init`",
+        )
     if isinstance(error, _MISSING):
         return DatabaseError(
             f"{path}: something is missing in it: {first}",
