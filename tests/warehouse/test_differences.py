@@ -188,3 +188,22 @@ def test_a_table_in_the_place_of_a_view_is_named_with_a_way_out(copied: Path) ->
     assert "hint: rename or drop that object with DuckDB, then run `warehouse init`" in err
     changed(copied, "drop table problem_price")
     init(copied)
+
+
+def test_columns_that_an_update_adds_may_come_last(database: Path, empty_warehouse: Path) -> None:
+    """A view with a struct of all columns of a table then has them in another order."""
+    shutil.copyfile(empty_warehouse, database)
+    changed(
+        database,
+        "alter table problem drop column num_layers; alter table problem add column num_layers int;"
+        "drop view intercluster_time",
+    )
+    init(database)
+    with open_for_read(database) as connection:
+        [(last,)] = connection.execute(
+            "select column_name from duckdb_columns() where table_name = 'problem' "
+            "order by column_index desc limit 1"
+        ).fetchall()
+        found = differences.differences(connection, differences.wanted() or {})
+    assert last == "num_layers"
+    assert found.names() == frozenset()

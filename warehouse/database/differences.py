@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 _EXCLUDED = re.compile(r"\bEXCLUDE \(([^()]*)\)")
 """Names that a star leaves out: a set, which DuckDB writes in another order each time."""
 
+_FIELDS = "list_sort(string_split_regex(data_type, '[(),] *'))"
+"""A type whose fields may have any order: a struct of all columns of a table has that of the table,
+and columns that an update adds come last."""
+
 
 def wanted() -> dict[str, Any] | None:
     """Return digests of a new database, and its tables of leading rows; None without a cache."""
@@ -92,7 +96,7 @@ def _contents(connection: DuckDBPyConnection, references: Collection[str]) -> di
         columns.setdefault(table, {})[name] = str(digest)
     described = connection.execute(
         "select view_name, sql, hash(comment, columns) from duckdb_views() inner join ("
-        "select table_name, sum(hash(column_name, data_type, comment)) as columns "
+        f"select table_name, sum(hash(column_name, {_FIELDS}, comment)) as columns "
         f"from duckdb_columns() where {own} group by table_name"
         f") as described on view_name = table_name where {own}"
         " union all "
