@@ -145,7 +145,7 @@ def test_a_drop_that_cannot_shrink_the_file_says_what_is_dropped_and_how_to_go_o
 
     def fail(_: object, copy: Path) -> None:
         copy.write_bytes(b"half")
-        raise error
+        raise type(error)(*error.args)  # an exception that was raised keeps its frames
 
     with monkeypatch.context() as failing, accessing(Access(say=said.append)):
         failing.setattr(compacting, "_copy", fail)

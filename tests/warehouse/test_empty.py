@@ -164,8 +164,7 @@ def test_an_installation_that_names_no_one_version_is_asked_for_it(
         (tmp_path / name).mkdir()
     spec = SimpleNamespace(origin=str(tmp_path / "duckdb" / "__init__.py"))
     monkeypatch.setattr(file_format, "find_spec", lambda _: spec)
-    monkeypatch.setattr(sys, "modules", {n: m for n, m in sys.modules.items() if n != "duckdb"})
-    monkeypatch.setitem(sys.modules, "_duckdb", duckdb)
+    monkeypatch.setattr(file_format, "sys", SimpleNamespace(modules={}))
     assert file_format.duckdb_version() == duckdb.__version__
 
 
@@ -318,7 +317,7 @@ def test_a_cache_that_takes_no_file_is_not_needed(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def refuse(*_: object) -> Path:
-        raise error
+        raise type(error)(*error.args)  # an exception that was raised keeps its frames
 
     monkeypatch.setattr(empty, "_made", refuse)
 
