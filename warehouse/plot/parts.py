@@ -62,7 +62,9 @@ def headed(finding: str, shown: str, width: int = WIDTH) -> alt.TitleParams:
 
 def _lines(text: str, letters: float) -> list[str]:
     bound = _UNIT.sub("\\1\u00a0\\2", text)  # keep a number and its unit on one line
-    found = textwrap.wrap(bound, max(20, int(letters)), break_long_words=False)
+    found = textwrap.wrap(
+        bound, max(20, int(letters)), break_long_words=False, break_on_hyphens=False
+    )
     return [line.replace("\u00a0", " ") for line in found]
 
 

@@ -610,3 +610,9 @@ def test_ticks_of_logarithmic_axes_are_plain() -> None:
     # no round number lies between them
     assert parts.log_ticks(13.37, 13.37) == [13.37]
     assert parts.log_ticks(13.371, 13.372) == [13.371, 13.372]
+
+
+def test_a_title_is_not_broken_at_a_hyphen() -> None:
+    shown = parts.headed("4,096 take 1.7 days and 17% more GPU-hours", "GPU-hours", width=400)
+    assert len(shown.text) > 1
+    assert " ".join(shown.text) == "4,096 take 1.7 days and 17% more GPU-hours"
