@@ -87,7 +87,8 @@ def test_a_constant_that_is_given_has_no_range(explained: Document) -> None:
 def test_the_report_names_step_parts_and_constants(warehouse: Command) -> None:
     code, out, err = warehouse("explain", *CONFIGURATION)
     assert code == 0
-    assert "independent errors" in err
+    assert "nine times in ten, by independent errors of the constants; " in err
+    assert " s with all of them at their fast or all at their slow ends" in err
     assert "which fits" in err
     lines = out.splitlines()
     assert lines[0].startswith("part")

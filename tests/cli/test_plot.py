@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.shared import Command, Quickstart
+from warehouse.cli.plot import wrapped_entry
 from warehouse.plot.registry import PLOTS
 
 
@@ -50,6 +51,20 @@ def test_the_list_names_every_plot_and_what_fills_it(warehouse: Command) -> None
     for plot in PLOTS.values():
         assert f"{plot.name} " in listed and plot.summary in listed
         assert all(command in listed for command in plot.filled_by)
+
+
+@pytest.mark.parametrize("columns", [100, 120])
+def test_the_list_fits_a_terminal_and_keeps_commands_whole(columns: int) -> None:
+    width = max(map(len, PLOTS))
+    for plot in PLOTS.values():
+        label = f"{plot.name:<{width}}  "
+        lines = wrapped_entry(label, plot.summary, plot.filled_by, columns)
+        assert max(map(len, lines)) <= columns
+        assert " ".join("\n".join(lines).split()) == (
+            f"{plot.name} {plot.summary} filled by {' or '.join(plot.filled_by)}"
+        )
+        for command in plot.filled_by:
+            assert any(command in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def _headline(found: Explanation) -> list[str]:
     lines = [
         ", ".join(f"{name} {value}" for name, value in {**problem, **layout, **choice}.items()),
         f"step {found.step_seconds:.4g} s; {likely} s nine times in ten, by independent errors of "
-        f"the constants; {extreme} s with all of them at one end",
+        f"the constants; {extreme} s with all of them at their fast or all at their slow ends",
         ", ".join(figures),
         f"stored problems differ in {', '.join(found.differing)}; this one has the shortest step"
         if found.differing

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warehouse.cli.common import say
+from warehouse.cli.display import terminal_width
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Database,
@@ -22,6 +23,8 @@ from warehouse.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from warehouse.plot.draw import Drawing
 
 
@@ -113,7 +116,36 @@ def _list() -> None:
     """Print every plot with what it shows, and with the commands that fill it."""
     from warehouse.plot.registry import PLOTS
 
-    width = max(map(len, PLOTS))
+    width, columns = max(map(len, PLOTS)), terminal_width()
     for plot in PLOTS.values():
-        sys.stdout.write(f"{plot.name:<{width}}  {plot.summary}\n")
-        sys.stdout.write(f"{'':<{width}}  filled by {' or '.join(plot.filled_by)}\n")
+        lines = wrapped_entry(f"{plot.name:<{width}}  ", plot.summary, plot.filled_by, columns)
+        sys.stdout.write("\n".join(lines) + "\n")
+
+
+def wrapped_entry(
+    label: str, summary: str, commands: Sequence[str], columns: int | None
+) -> list[str]:
+    """Return the lines of a plot in the list. A command stays whole, so that it can be copied.
+
+    Parameters
+    ----------
+    label
+        Its name, as wide as all names.
+    columns
+        Characters of a line; None: nothing is broken.
+    """
+    from warehouse.show.formats import wrapped
+
+    indent = " " * len(label)
+    filled = f"{indent}filled by {' or '.join(commands)}"
+    if columns is None:
+        return [label + summary, filled]
+    lines = wrapped(label + summary, columns, further=indent)
+    if len(filled) <= columns:
+        return [*lines, filled]
+    words = [
+        f"{'or' if place else 'filled by':<9} {command}" for place, command in enumerate(commands)
+    ]
+    # a long command takes the room under the names
+    room = max(columns - max(map(len, words)), 2)
+    return [*lines, *(" " * min(len(label), room) + line for line in words)]

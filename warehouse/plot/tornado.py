@@ -121,13 +121,13 @@ def _short(value: float) -> str:
 
 
 def finding(frame: pl.DataFrame) -> str:
-    """Return the constant that matters most, and the interval of all."""
+    """Return the constant that matters most, and the interval of nine steps in ten."""
     first = largest(frame).row(0, named=True)
     name = first["constant"].replace("_", " ")
     low, high = (first[f"{end}_step_seconds"] for end in ("low", "high"))
     return (
-        f"{name[0].upper()}{name[1:]} matters most: {first['swing']:.0%} of the step; with all "
-        f"constants it takes {parts.figure(low)} to {parts.figure(high)} s"
+        f"{name[0].upper()}{name[1:]} matters most: {first['swing']:.0%} of the step; "
+        f"nine times in ten it takes {parts.figure(low)} to {parts.figure(high)} s"
     )
 
 

@@ -549,7 +549,7 @@ def test_a_tornado_has_the_constants_that_move_the_step_most_first() -> None:
     assert found["label"].to_list() == ["gemm efficiency: 0.5 to 0.8 *", "small: 0 to 1e-06"]
     assert found["at_lowest"].to_list() == [pytest.approx(0.3), pytest.approx(-0.01)]
     assert tornado.finding(frame) == (
-        "Gemm efficiency matters most: 40% of the step; with all constants it takes 8 to 14 s"
+        "Gemm efficiency matters most: 40% of the step; nine times in ten it takes 8 to 14 s"
     )
 
 
