@@ -61,6 +61,18 @@ def did_you_mean(near: Iterable[str]) -> str:
     return f"did you mean {listed}?" if listed else ""
 
 
+def joined_hint(*parts: str) -> str:
+    """Return the parts of a hint that are not empty, with a semicolon between them.
+
+    No semicolon follows a question.
+    """
+    found = ""
+    for part in filter(None, parts):
+        mark = "" if not found else " " if found.endswith("?") else "; "
+        found += mark + part
+    return found
+
+
 def _other_names(column: str) -> set[str]:
     """Return the words for a column: its short name, heading and names elsewhere, folded."""
     known = COLUMNS.get(column)

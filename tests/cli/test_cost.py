@@ -355,7 +355,14 @@ def test_a_table_is_in_units_of_people(ask: Any) -> None:
         ("energy --carbon -1", 3, "`--carbon` -1 must be at least 0"),
         ("energy --carbon 385", 3, "at most 5\nhint: kg CO2e of a kWh: 0.385 for 385 grams"),
         ("energy --carbon Mars", 3, "is neither a number nor in the `grid_carbon` table"),
-        ("energy --carbon Frnace", 3, "hint: did you mean France?\n"),
+        (
+            *("energy --carbon atlantis", 3),
+            "hint: `warehouse sql 'select grid from grid_carbon'` lists all 306; similar: Albania;",
+        ),
+        (
+            *("energy --carbon Frnace", 3),
+            "hint: did you mean France? `warehouse sql 'select grid from grid_carbon'` lists all ",
+        ),
         ("energy --carbon 0.1 --carbon -1", 3, "`--carbon` -1 must be at least 0"),
         ("cost --price 2 --price 0", 3, "`--price` 0 must be above 0"),
         ("cost --seq-len 77", 3, "hint: stored: 2048"),

@@ -404,8 +404,8 @@ def test_a_published_run_says_why_it_differs_and_how_to_plan_it_alike() -> None:
     place, why = published_lines(answer)
     assert place.endswith("that is inside the interval of 40.0 to 80.0 days")
     assert why.endswith(
-        "its number format and batch are not published; its hours are 36 % of the peak, the "
-        "plan's 40 %"
+        "its number format and batch are not published; over its hours it reached 36 % of "
+        "the peak, the plan 40 %"
     )
     answer.published_runs = [{**line, "accelerator": "A100-80GB"}]
     [words] = published_lines(answer)

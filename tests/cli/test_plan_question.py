@@ -115,6 +115,7 @@ def test_an_unknown_model_names_the_closest_ones_the_list_and_the_shape(refusal:
     assert code == 3
     assert '`model` "lama3_70B" is not in the `model` table' in error
     assert "hint: did you mean llama3_70B" in error
+    assert '? `warehouse sql "select model from model"` lists all; or give its shape: ' in error
     assert 'warehouse sql "select model from model"' in error
     assert "num_layers=... hidden_size=... num_heads=... seq_len=..." in error
 

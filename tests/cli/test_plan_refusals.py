@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 from tests.cli.planning import MODEL, QUESTION, TOKENS
 from tests.shared import Command, Program, Refusal
 from warehouse.plan.answer import _option_of_price
+from warehouse.plan.compare import _counts_in_words
 
 # ---- what does not fit, and what is not published ----
 
@@ -27,7 +29,49 @@ def test_for_too_few_gpus_the_least_memory_and_a_sufficient_count_are_reported(
     assert code == 3
     assert "none of" in error
     assert "the smallest takes" in error
-    assert "GPUs hold it" in error
+    assert "GPUs are likely to hold it (" in error
+
+
+def test_the_hint_names_a_count_with_a_layout_that_is_likely_to_fit(
+    refusal: Refusal, warehouse: Command, planned_database: Path
+) -> None:
+    run = ("--model", "llama3_70B", "--accelerator", "H100", "--tokens", 1e12, "--batch", 256)
+    _, error = refusal(*run, "--gpus", 7)
+    found = re.search(
+        r"hint: (\d+) GPUs are likely to hold it \((\d+) hold it by the estimate, but no layout "
+        r"there is 90 % likely to fit\), or a smaller --batch",
+        error,
+    )
+    assert found is not None, error
+    likely, enough = map(int, found.groups())
+    assert enough < likely
+    for num_gpus in (enough, likely):
+        code, out, err = warehouse("plan", *run, "--gpus", num_gpus, "--db", planned_database)
+        assert code == 0, err
+        said = f"no layout on {num_gpus} GPUs is 90 % likely to fit"
+        assert (said in out) == (num_gpus == enough)
+
+
+@pytest.mark.parametrize(
+    ("enough", "safe", "words"),
+    [
+        (16, 16, "16 GPUs hold it"),
+        (
+            16,
+            32,
+            "32 GPUs are likely to hold it (16 hold it by the estimate, but no layout "
+            "there is 90 % likely to fit)",
+        ),
+        (
+            16,
+            None,
+            "16 GPUs hold it by the estimate (but no count has a layout that is 90 % "
+            "likely to fit)",
+        ),
+    ],
+)
+def test_counts_that_hold_a_model(enough: int, safe: int | None, words: str) -> None:
+    assert _counts_in_words(enough, safe) == words
 
 
 def test_a_count_without_any_layout_names_its_neighbours(refusal: Refusal) -> None:

@@ -16,6 +16,7 @@ from warehouse.cli.plan_summary import record_in_words
 from warehouse.plan.queries import QueryCache
 from warehouse.plan.question import PlanRequest, resolve
 from warehouse.plan.track_record import TrackRecord, track_record
+from warehouse.show.units import with_digits
 
 pytestmark = pytest.mark.usefixtures("same_answers")
 
@@ -49,7 +50,7 @@ def test_the_answer_comes_before_the_tables_and_has_their_figures(
     )
     best = found["layouts"][0]
     assert f"tp{best['tensor_parallel']}" in lines["layout"] or best["tensor_parallel"] == 1
-    assert f"; {best['step_seconds']:.3g} s a step" in lines["time"]
+    assert f"; {with_digits(best['step_seconds'], 3)} s a step" in lines["time"]
     assert "nine times in ten" in lines["time"]
     [on_demand] = [line for line in found["costs"] if line["basis"] == "on_demand"]
     assert lines["cost"] == (

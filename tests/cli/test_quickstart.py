@@ -15,6 +15,7 @@ import pytest
 from tests.shared import Command, Quickstart, Shared
 from warehouse.cli.commands import COMMANDS
 from warehouse.limits import read_number
+from warehouse.show.units import with_digits
 
 PLANNING = Path(__file__).parents[2] / "docs" / "planning.md"
 
@@ -62,7 +63,9 @@ def test_the_answer_is_that_of_the_stored_rows(
         ).fetchall()
     days = 300e9 / (512 * 2048) * step / 86400
     assert answer["time"].startswith(f"{days:.1f} days, nine times in ten ")
-    assert answer["time"].endswith(f"; {step:.3g} s a step, {100 * mfu:.0f} % of the peak")
+    assert answer["time"].endswith(
+        f"; {with_digits(step, 3)} s a step, {100 * mfu:.0f} % of the peak"
+    )
     assert answer["memory"].startswith(f"{memory / 1e9:.1f} of ")
 
 

@@ -20,6 +20,7 @@ from tests.cli.planning import QUESTION
 from tests.shared import Command, call
 from warehouse.report import content
 from warehouse.report.content import LAYOUTS
+from warehouse.show.units import with_digits
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -97,7 +98,7 @@ def test_the_page_states_the_answer_of_the_plan(
     expected = f"Accuracy {100 * record['mean_error']:.1f} % mean error on {record['num_steps']} "
     assert f"{expected}published steps of {record['found']}" in words
     slower = 100 * (plan["runner_up"]["step_seconds"] / best["step_seconds"] - 1)
-    assert f"is {slower:.2g} % slower" in words
+    assert f"is {with_digits(slower, 2)} % slower" in words
     assert data_of(page)["run"] == {
         "gpu_hours": pytest.approx(best["gpu_hours"]),
         "num_gpus": 8,
@@ -128,6 +129,17 @@ def test_the_marks_of_the_charts_are_the_figures_of_the_plan(
     for line in errors:
         way = "too fast" if line["time_bias"] < 0 else "too slow"
         assert ways[line["time_mean_absolute_relative_error"]] == way
+
+
+def test_the_table_of_errors_has_those_of_the_time_alone(page: str) -> None:
+    table = page.partition("<summary>Errors of the time and of the memory, by group</summary>")[2]
+    words = text_of(table.partition("</table>")[0])
+    assert "time mean |error| %" in words
+    assert "time bias %" in words
+    # those of the FLOP rate have the same headings without the word
+    assert words.count("mean |error| %") == 1
+    assert words.count("max |error| %") == 1
+    assert words.count("bias %") == 1
 
 
 def test_the_page_names_its_command_and_queries(page: str) -> None:

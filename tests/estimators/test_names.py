@@ -6,7 +6,7 @@ import pytest
 
 from estimators.columns import COLUMNS
 from estimators.columns.other_names import OTHER_NAMES
-from estimators.names import did_you_mean, folded, nearest, nearest_columns
+from estimators.names import did_you_mean, folded, joined_hint, nearest, nearest_columns
 
 ACCELERATORS = ("A100 SXM 80GB", "H100 PCIe 80GB", "H100 SXM 80GB", "H200 SXM 141GB", "MI300X")
 
@@ -93,3 +93,16 @@ def test_other_names_are_of_columns_and_in_lower_case() -> None:
 )
 def test_the_question_names_what_may_be_meant(near: list[str], question: str) -> None:
     assert did_you_mean(near) == question
+
+
+@pytest.mark.parametrize(
+    ("parts", "hint"),
+    [
+        ((), ""),
+        (("", "b"), "b"),
+        (("a", "", "b"), "a; b"),
+        (("did you mean a?", "b", "c"), "did you mean a? b; c"),
+    ],
+)
+def test_no_semicolon_follows_a_question_in_a_hint(parts: tuple[str, ...], hint: str) -> None:
+    assert joined_hint(*parts) == hint

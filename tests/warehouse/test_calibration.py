@@ -116,7 +116,7 @@ def test_the_default_fit_takes_one_share_for_all_collectives_that_may_overlap(
     assert set(found.fit.parameters[1].places) == set(known)
     assert found.fit.values == pytest.approx([0.96, 0.3], rel=1e-3)
     [note] = [note for note in found.notes if "exposed" in note]
-    assert "70.0% of the tensor and gradient and parameter" in note
+    assert "70.0 % of the tensor and gradient and parameter" in note
 
 
 @pytest.mark.long

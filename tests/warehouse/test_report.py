@@ -8,7 +8,7 @@ import pytest
 
 from estimators.columns import COLUMNS, LAYOUT_COLUMNS
 from estimators.columns.schedule import SCHEDULE
-from warehouse.show.units import for_people, in_words, informative_columns
+from warehouse.show.units import for_people, in_words, informative_columns, with_digits
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,24 @@ def test_a_column_takes_the_unit_and_heading_of_people(
     column: str, value: object, heading: str, text: int | str | None
 ) -> None:
     assert for_people((column,), [(value,)]) == ([heading], [[text]])
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (2.0, 3, "2.00"),
+        (2.02, 3, "2.02"),
+        (0.852, 3, "0.852"),
+        (99.96, 3, "100"),
+        (1234.4, 3, "1,234"),
+        (5.0, 2, "5.0"),
+        (9.96, 2, "10"),
+        (0.0, 3, "0"),
+    ],
+)
+def test_figures_keep_the_zeros_at_their_end(value: float, digits: int, text: str) -> None:
+    assert with_digits(value, digits) == text
+    assert with_digits(value, digits, "+") == f"+{text}"
 
 
 def test_columns_that_are_unused_in_all_rows_are_left_out() -> None:

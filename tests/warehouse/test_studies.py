@@ -210,8 +210,16 @@ def test_a_file_that_starts_with_a_byte_order_mark_is_read(
         ("mends = [1]\n" + GOOD, ["must be a list of texts"]),
         ('mends = ["S1"]\nvariant = "both"\n' + GOOD, ["cannot be combined with `variant`"]),
         ('spice = "x"\n' + GOOD, ["`spice`", "is not a key of a study", "space?"]),
-        ("num_gpus = 5\n" + GOOD, ["`num_gpus` 5 is not a key of a study", "below a line [space]"]),
+        (
+            "num_gpus = 5\n" + GOOD,
+            ["`num_gpus` 5 is not a key of a study", "the end of the file, below a line [space]"],
+        ),
         ("hbm_bytes = 5\n" + GOOD, ["below a line [system]"]),
+        ("num_gpus = 5", ["`name` is", "`estimator` is", "`num_gpus` 5 is not", "a line [space]"]),
+        (
+            '[space]\nnum_gpus = 5\nname = "x"\nestimator = "small"',
+            ["`name` is", "`estimator` is missing", "top of the file: now it is below", "[space]"],
+        ),
         (HEAD, ["`space` (none) is empty"]),
         (HEAD + "[space]\n", ["`space` (none) is empty"]),
         (HEAD + "space = 5", ["`space` 5 must be a table"]),

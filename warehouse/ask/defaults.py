@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from estimators.accelerators import product_of
 from estimators.contract import RefusedError, Scalar
+from estimators.names import joined_hint
 from warehouse.database.catalog import packaged_catalog
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def with_model_hint(
     for one in error.refusals:
         if one.column == "model" and "table" in one.reason:
             own = pairs if missing else "or leave it out: the shape is given"
-            refusals.append(replace(one, hint=f"{one.hint}; {listing}; {own}"))
+            refusals.append(replace(one, hint=joined_hint(one.hint, listing, own)))
         elif one.column in shape and one.reason == "is missing":
             refusals.append(replace(one, hint=f"name a model: {listing}; {pairs}"))
         else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from estimators.columns import COLUMNS, LAYOUT_COLUMNS
 from estimators.columns.schedule import SCHEDULE
 from estimators.contract import variant_name
-from estimators.names import did_you_mean
+from estimators.names import did_you_mean, joined_hint
 from warehouse.ask.names import Filters, find_name, is_known_name, with_known_names
 from warehouse.ask.study_filter import StudyFilter, study_filter
 from warehouse.database.connection import rows_as_dicts
@@ -533,5 +533,7 @@ def _unknown(
     shown = f'"{value}"' if isinstance(value, str) else value
     return InputError(
         f"`{name}` {shown}: no configuration is stored{of}",
-        f"{did_you_mean(near)} stored: {listed}; `warehouse sweep` a study for others".lstrip(),
+        joined_hint(
+            did_you_mean(near), f"stored: {listed}", "`warehouse sweep` a study for others"
+        ),
     )

@@ -109,17 +109,18 @@ def _named(connection: DuckDBPyConnection, text: str, option: str, table: str) -
     meant = find_name(text, known, aliases)
     if meant is not None:
         return Term(meant, float(known[meant]))
-    from estimators.names import did_you_mean  # arrays, which only a refusal needs
+    from estimators.names import did_you_mean, joined_hint  # arrays, which only a refusal needs
 
     # a country's code is similar to many names
     words = [name for name in aliases if len(name) > LONGEST_CODE]
     capitals = {name.casefold(): name for name in (*words, *known)}
     near = [capitals[name] for name in get_close_matches(text.casefold(), capitals, 3, 0.5)]
     typo = [capitals[name] for name in get_close_matches(text.casefold(), capitals, 3, LIKE_A_TYPO)]
-    listed = "; ".join(near) if near else f"`warehouse sql 'from {table}'` lists the names"
+    listing = f"`warehouse sql 'select {key} from {table}'` lists all {len(known):,}"
+    like = f"similar: {'; '.join(near)}" if near else ""
     raise InputError(
         f'`--{option}` "{text}" is neither a number nor in the `{table}` table',
-        did_you_mean(dict.fromkeys(typo)) or (f"known: {listed}" if near else listed),
+        joined_hint(did_you_mean(dict.fromkeys(typo)), listing, "" if typo else like),
     )
 
 

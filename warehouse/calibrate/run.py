@@ -223,7 +223,9 @@ def _notes(fit: Fit, asked: Sequence[str], num_foreign: int, *, wide: bool) -> t
         if each.name == EXPOSED:
             share = 1 - fit.values[place]
             kinds = " and ".join(name.partition("_")[0] for name in each.places)
-            notes.append(f"{EXPOSED}: {share:.1%} of the {kinds} collectives cannot be hidden")
+            notes.append(
+                f"{EXPOSED}: {100 * share:.1f} % of the {kinds} collectives cannot be hidden"
+            )
         if fit.is_at_bound(place):
             notes.append(f"{each.name} ended at its bound {fit.values[place]:g}: {_further(wide)}")
     return tuple(notes)

@@ -310,7 +310,8 @@ def _say_summary(rows: list[dict[str, Any]], differing: list[str]) -> None:
         if row["operation_rank"] == 1:
             own = "".join(f"{name} {row[name]}, " for name in differing)
             say(
-                f"{own}step {row['step_seconds']:.4g} s, bubble {row['bubble_fraction']:z.1%}; "
-                f"most of it: {row['operation']} {row['step_fraction']:.1%}, "
+                f"{own}step {row['step_seconds']:.4g} s, "
+                f"bubble {100 * row['bubble_fraction']:z.1f} %; "
+                f"most of it: {row['operation']} {100 * row['step_fraction']:.1f} %, "
                 f"waits for {row['binding_resource']}"
             )

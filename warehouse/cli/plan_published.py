@@ -105,8 +105,8 @@ def _reasons(answer: PlanAnswer, line: Line) -> list[str]:
         found.append(f"its {' and '.join(unknown)} {verb} not published")
     if best["mfu"] is not None and precision in (None, own):
         found.append(
-            f"its hours are {100 * best['mfu'] * line['planned_share']:.0f} % of the peak, the "
-            f"plan's {100 * best['mfu']:.0f} %"
+            f"over its hours it reached {100 * best['mfu'] * line['planned_share']:.0f} % of the "
+            f"peak, the plan {100 * best['mfu']:.0f} %"
         )
     return found
 

@@ -24,7 +24,7 @@ from warehouse.plan.expert_table import expert_rows
 from warehouse.plan.queries import STEP_PARTS
 from warehouse.plan.stages import explain_stage
 from warehouse.show.formats import Format, count
-from warehouse.show.units import in_words, run_times_in_words, unless_rounding
+from warehouse.show.units import in_words, run_times_in_words, unless_rounding, with_digits
 from warehouse.show.values import Figure
 
 if TYPE_CHECKING:
@@ -287,13 +287,13 @@ def _put_parts(report: _Report, answer: PlanAnswer) -> None:
             continue
         row = [
             name.removesuffix("_seconds"),
-            f"{unless_rounding(best[name], step):.4g}",
+            with_digits(unless_rounding(best[name], step), 4),
             _share(best, name),
         ]
         if other:
             seconds = unless_rounding(other[name], step)
             more = unless_rounding(other[name] - best[name], step)
-            row += [f"{seconds:.4g}", _share(other, name), f"{more:+.3g}"]
+            row += [with_digits(seconds, 4), _share(other, name), with_digits(more, 3, "+")]
         rows.append(row)
     report.figures(header, rows)
     report.line(bound_by(best))

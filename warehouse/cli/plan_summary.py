@@ -9,7 +9,7 @@ from warehouse.evaluate.profiles import DEFAULT
 from warehouse.plan.accuracy import SAFE, room_probability
 from warehouse.plan.count_table import batch_line, unsold_count_lines
 from warehouse.show.formats import count, wrapped
-from warehouse.show.units import run_time_in_words, run_times_in_words
+from warehouse.show.units import run_time_in_words, run_times_in_words, with_digits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +51,7 @@ def summary_lines(answer: PlanAnswer) -> list[str]:
         _line(
             "time",
             f"{run_time_in_words(best['training_seconds'])}{interval}{slow}; "
-            f"{best['step_seconds']:.3g} s a step{share}",
+            f"{with_digits(best['step_seconds'], 3)} s a step{share}",
         ),
         _line("assumes", _assumed(answer)),
         _line("cost", "; ".join(_costs(answer))),
@@ -262,7 +262,7 @@ def _energies(answer: PlanAnswer) -> list[str]:
 
 
 def _amount(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+    return with_digits(value, 2)
 
 
 def _dollars(amount: float) -> str:

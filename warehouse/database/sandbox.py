@@ -333,14 +333,14 @@ def _column_hint(said: str) -> str:
         return ""
     from estimators.columns import COLUMNS
     from estimators.columns.other_names import OTHER_NAMES
-    from estimators.names import did_you_mean, nearest_columns
+    from estimators.names import did_you_mean, joined_hint, nearest_columns
 
     word = found[1]
     where = "`warehouse schema VIEW` lists the columns of a view"
     has_other_name = any(word.lower() in names for names in OTHER_NAMES.values())
     if word in COLUMNS and not has_other_name:
         return f"other tables have `{word}`; {where}"
-    return f"{did_you_mean(nearest_columns(word, COLUMNS.keys() - {word}))} {where}".lstrip()
+    return joined_hint(did_you_mean(nearest_columns(word, COLUMNS.keys() - {word})), where)
 
 
 def _too_long(limits: Limits) -> InputError:

@@ -186,12 +186,16 @@ def spare_wanted(run: TrainingRun, layout: Line, factor: float) -> float | None:
     capacity = layout["hbm_bytes"]
     if layout["memory_bytes"] is None or capacity is None:
         return None
-    used = (
-        memory_that_fits(SAFE, 1.0, run.catalog)
-        if _has_room_probability(run)
-        else 1 - ASSUMED_SPARE
-    )
-    return max(1 - used / factor, 0.0)
+    used = safe_share(run)
+    return max(1 - (1 - ASSUMED_SPARE if used is None else used) / factor, 0.0)
+
+
+def safe_share(run: TrainingRun) -> float | None:
+    """Return the share of the memory up to which a layout fits with probability `SAFE`.
+
+    It is None for an estimator whose errors of the memory are unknown.
+    """
+    return memory_that_fits(SAFE, 1.0, run.catalog) if _has_room_probability(run) else None
 
 
 def _has_room_probability(run: TrainingRun) -> bool:

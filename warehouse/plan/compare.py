@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from warehouse.errors import InputError
 from warehouse.evaluate.space import cells_of_problem, evaluated
 from warehouse.plan import queries
+from warehouse.plan.accuracy import SAFE, memory_factor, safe_share
+from warehouse.plan.errors import known_errors
 from warehouse.plan.queries import GpuRates
 from warehouse.plan.search import LAYOUT_RULE
 from warehouse.plan.servers import is_sold, server_size
@@ -287,7 +289,18 @@ def nothing_fits(
     # of several counts, the largest one that has a layout
     least = next((line for line in memory if line["num_gpus"] == wanted), memory[-1])
     enough = next((line["num_gpus"] for line in fitting if line["num_gpus"] > wanted), None)
-    enough = enough or _smallest_that_fits(run, counts[-1] * 2)
+    used = _used_by_a_safe_layout(run, ask)
+    safe = next(
+        (
+            line["num_gpus"]
+            for line in memory
+            if enough and line["num_gpus"] >= enough and _holds(run, line, used)
+        ),
+        None,
+    )
+    if enough is None or safe is None:
+        tried = _counts_that_hold(run, counts[-1] * 2, used)
+        enough, safe = enough or tried[0], safe or tried[1]
     place = f"`--gpus` {wanted:,}" if run.request.num_gpus else f"up to {wanted:,} GPUs"
     said = (
         f"{place}: none of {least['num_layouts']:,} layouts of {run.model} fits: the smallest "
@@ -297,26 +310,62 @@ def nothing_fits(
     headroom = run.request.headroom_bytes
     if headroom:
         said += f", of which --headroom-gb {headroom / 1e9:g} must stay free"
-    hint = f"{enough:,} GPUs hold it" if enough else "ask for an accelerator with more memory"
+    hint = _counts_in_words(enough, safe) if enough else "ask for an accelerator with more memory"
     smaller = ["--headroom-gb"] if headroom else []
     smaller += ["--batch", "--seq-len"] if enough else []
     return InputError(said, f"{hint}, or a smaller {' or '.join(smaller)}" if smaller else hint)
 
 
-def _smallest_that_fits(run: TrainingRun, first: int) -> int | None:
-    """Return the first of `first`, 2 x `first`, ... GPUs with a layout that fits; store nothing."""
+def _used_by_a_safe_layout(run: TrainingRun, ask: QueryCache) -> float | None:
+    """Return the share of the memory up to which a layout is likely to fit; None if unknown."""
+    used = safe_share(run)
+    return None if used is None else used / memory_factor(run, known_errors(run, ask))
+
+
+def _holds(run: TrainingRun, line: Line, used: float | None) -> bool:
+    """Return whether the layout with the least memory of a count is likely to fit."""
+    free = float(line["hbm_bytes"]) - run.request.headroom_bytes
+    limit = free if used is None else min(free, used * float(line["hbm_bytes"]))
+    return float(line["least_memory_bytes"]) <= limit
+
+
+def _counts_in_words(enough: int, safe: int | None) -> str:
+    """Return the counts on which a layout fits, and is likely to fit."""
+    if safe == enough:
+        return f"{enough:,} GPUs hold it"
+    unlikely = f"is {100 * SAFE:.0f} % likely to fit"
+    if safe is None:
+        return (
+            f"{enough:,} GPUs hold it by the estimate (but no count has a layout that {unlikely})"
+        )
+    return (
+        f"{safe:,} GPUs are likely to hold it ({enough:,} hold it by the estimate, but no layout "
+        f"there {unlikely})"
+    )
+
+
+def _counts_that_hold(
+    run: TrainingRun, first: int, used: float | None
+) -> tuple[int | None, int | None]:
+    """Return the first counts with a layout that fits, and with one that is likely to; store none.
+
+    The counts are `first`, 2 x `first` and so on.
+    """
     relation = run.estimator.relations[0]
-    num_gpus = first
+    num_gpus, fits = first, None
     while num_gpus <= _LARGEST:
         values = {**run.problem, "num_gpus": num_gpus, "global_batch_size": run.batch}
         cells = cells_of_problem(run.estimator, relation, values, run.mends, run.request.held)
         memory = evaluated(run.estimator, relation, cells, ["memory_bytes"], run.catalog)[
             "memory_bytes"
         ]
-        if (memory <= float(values["hbm_bytes"] or 0) - run.request.headroom_bytes).any():
-            return num_gpus
+        least = memory[memory > 0].min(initial=math.inf)  # NaN is left out
+        line = {"hbm_bytes": values["hbm_bytes"] or 0, "least_memory_bytes": least}
+        fits = fits or (num_gpus if _holds(run, line, None) else None)
+        if _holds(run, line, used):
+            return fits, num_gpus
         num_gpus *= 2
-    return None
+    return fits, None
 
 
 def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRates) -> InputError:

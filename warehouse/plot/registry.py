@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from estimators import registry
-from estimators.names import did_you_mean
+from estimators.names import did_you_mean, joined_hint
 from warehouse.errors import UsageError
 from warehouse.plot.query import parameters_of, query_of
 
@@ -234,5 +234,5 @@ def plot_named(name: str) -> Plot:
     if folded in PLOTS:
         return PLOTS[folded]
     near = get_close_matches(folded, PLOTS, n=3, cutoff=0.5)
-    hint = f"{did_you_mean(near)} `warehouse plot` lists them".lstrip()
+    hint = joined_hint(did_you_mean(near), "`warehouse plot` lists them")
     raise UsageError(f"`NAME` {name}: there is no such plot", hint)

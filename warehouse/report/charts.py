@@ -10,6 +10,7 @@ import polars as pl
 from warehouse.plot.parts import change_axis
 from warehouse.plot.theme import DARK, LIGHT, ORANGE
 from warehouse.report.content import parts_of
+from warehouse.show.units import with_digits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +59,11 @@ def parts_chart(answer: PlanAnswer, theme: Theme) -> ChartType:
     step = float(answer.best["step_seconds"])
     frame = pl.DataFrame(
         [
-            {"part": name, "seconds": seconds, "label": f"{seconds:.3g} s ({seconds / step:.1%})"}
+            {
+                "part": name,
+                "seconds": seconds,
+                "label": f"{with_digits(seconds, 3)} s ({seconds / step:.1%})",
+            }
             for name, seconds in parts_of(answer)
         ]
     )

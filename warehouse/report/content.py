@@ -18,6 +18,7 @@ from warehouse.show.units import (
     interval_in_words,
     run_times_in_words,
     unless_rounding,
+    with_digits,
 )
 from warehouse.show.values import json_value
 
@@ -128,7 +129,7 @@ def content_of(answer: PlanAnswer) -> Content:
         count_lines=[f"{line[0].upper()}{line[1:]}." for line in _about_counts(answer)],
         costs=_table(answer.costs, drop=("option", "price_note")),
         energies=_table(answer.energies, drop=("option", "power_note", "power_basis")),
-        errors=_table(answer.uncertainty.errors, drop=("is_stored", "num_published")),
+        errors=_table(answer.uncertainty.errors, drop=_NOT_SHOWN),
         memory_errors=_table(answer.uncertainty.memory),
         published_runs=_table(answer.published_runs),
         trust=_trust(answer),
@@ -291,7 +292,7 @@ def _limits(answer: PlanAnswer) -> list[str]:
     shares = [f"{name} {_share(seconds / step)}" for name, seconds in parts_of(answer)]
     longest = parts_of(answer)[0][0]
     lines = [
-        f"{longest[0].upper()}{longest[1:]} takes most of a step. Of {step:.4g} s: "
+        f"{longest[0].upper()}{longest[1:]} takes most of a step. Of {with_digits(step, 4)} s: "
         f"{', '.join(shares)}."
     ]
     second, other, safer = answer.runner_up, answer.other_kind, answer.safer
@@ -309,7 +310,7 @@ def _limits(answer: PlanAnswer) -> list[str]:
 
 def _longer(answer: PlanAnswer, layout: Line) -> str:
     slower = 100 * (layout["step_seconds"] / answer.best["step_seconds"] - 1)
-    return "as fast" if slower < 0.005 else f"{slower:.2g} % slower"
+    return "as fast" if slower < 0.005 else f"{with_digits(slower, 2)} % slower"
 
 
 def _share(share: float) -> str:
@@ -456,6 +457,14 @@ def _constants(answer: PlanAnswer) -> Table | None:
         if each.lowest is not None and each.lowest != each.highest
     ]
     return _table(rows)
+
+
+_NOT_SHOWN = (
+    *("mean_absolute_relative_error", "max_absolute_relative_error", "bias"),
+    *("is_stored", "num_published"),
+)
+"""Columns of the errors that the page leaves out, as `plan` does: those of the FLOP rate, which
+have the sign and the size of another figure than those of the time next to them."""
 
 
 def _table(rows: Sequence[Line], drop: Collection[str] = ()) -> Table | None:

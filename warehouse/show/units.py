@@ -129,6 +129,23 @@ def unless_rounding(seconds: float, step_seconds: float) -> float:
     return 0.0 if abs(seconds) < ROUNDING * step_seconds else seconds
 
 
+def with_digits(value: float, digits: int, sign: str = "-") -> str:
+    """Return a figure with this many digits, zeros at its end too: 2.00 next to 2.04.
+
+    Larger figures are whole, with a comma at each thousand; a zero is `0`.
+
+    Parameters
+    ----------
+    sign
+        `+` for a sign on every figure.
+    """
+    if value == 0:
+        return format(0, sign)
+    rounded = abs(float(f"{value:.{digits}g}"))
+    is_whole = rounded >= 10 ** (digits - 1)
+    return format(value, f"{sign},.0f" if is_whole else f"{sign}#.{digits}g")
+
+
 def informative_columns(
     columns: Sequence[str], rows: Sequence[Row], drop: Collection[str] = ()
 ) -> list[int]:

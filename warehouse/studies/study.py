@@ -154,9 +154,9 @@ def _study(table: dict[str, Any], file: str, faults: Faults) -> Study | None:
     description = _text(table, "description", faults, required=False)
     estimator = _estimator(table, faults)
     search = estimator.search if estimator else None
-    if estimator is None or search is None:
-        return None  # the estimator decides which keys and mends are valid
     _refuse_unknown_keys(table, search, faults)
+    if estimator is None or search is None:
+        return None  # the estimator decides which values and mends are valid
     mends = _mends(table, estimator, faults)
     spaces = _spaces(table, search, faults)
     defined = read_definitions(table, file, faults)
@@ -177,7 +177,11 @@ def _text(table: dict[str, Any], key: str, faults: Faults, *, required: bool) ->
     value = table.get(key)
     if value is None:
         if required:
-            faults.add(key, None, "is missing", f'write {key} = "..." at the top of the file')
+            hint = f'write {key} = "..." at the top of the file'
+            below = next((name for name in _SECTIONS_OF_VALUES if key in _tables(table, name)), "")
+            if below:
+                hint = f"move it to the top of the file: now it is below the line {below}"
+            faults.add(key, None, "is missing", hint)
         return ""
     if not isinstance(value, str):
         faults.add(key, value, "must be a text", f'write {key} = "..."')
@@ -197,16 +201,37 @@ def _estimator(table: dict[str, Any], faults: Faults) -> Estimator | None:
     return estimator
 
 
-def _refuse_unknown_keys(table: dict[str, Any], search: Search, faults: Faults) -> None:
+_SECTIONS_OF_VALUES = {"[space]": "space", "[system]": "system", "[[case]]": "case"}
+"""Line -> the key of the section that begins there."""
+
+
+def _tables(table: Mapping[str, Any], line: str) -> frozenset[str]:
+    """Return the keys of all sections that begin with a line such as `[space]`."""
+    given = table.get(_SECTIONS_OF_VALUES[line])
+    parts = given if isinstance(given, list) else [given]
+    return frozenset(key for part in parts if isinstance(part, dict) for key in part)
+
+
+def _refuse_unknown_keys(table: dict[str, Any], search: Search | None, faults: Faults) -> None:
+    """Refuse keys at the top of the file that no study has there.
+
+    Parameters
+    ----------
+    search
+        That of the estimator; None if it is unknown: a key may belong to any estimator.
+    """
+    known = [search] if search else [e.search for e in registry.all_estimators() if e.search]
+    space = {name for each in known for name in each.space_columns}
+    system = {name for each in known for name in each.system_columns}
     for key in table:
         if key in _KEYS:
             continue
         if isinstance(table[key], dict) and f"{key}s" in SECTIONS:
             hint = f"define a {key} as [{key}s.NAME]"
-        elif key in search.space_columns:
-            hint = "move it below a line [space]"
-        elif key in search.system_columns:
-            hint = "move it below a line [system]"
+        elif key in space:
+            hint = "move it to the end of the file, below a line [space]"
+        elif key in system:
+            hint = "move it to the end of the file, below a line [system]"
         else:
             hint = nearest(key, _KEYS)
         faults.add(key, table[key], "is not a key of a study", hint)
