@@ -59,7 +59,8 @@ def test_the_answer_comes_before_the_tables_and_has_their_figures(
     )
     energy = found["energies"][0]
     assert lines["energy"] == (
-        f"{energy['energy_kwh'] / 1e3:.2g} MWh, {energy['power_watts'] / 1e6:.2g} MW, PUE "
+        f"{with_digits(energy['energy_kwh'] / 1e3, 2)} MWh, "
+        f"{with_digits(energy['power_watts'] / 1e6, 2)} MW, PUE "
         f"{energy['pue']:.3g} included"
     )
     assert lines["memory"].startswith(f"{best['memory_bytes'] / 1e9:.1f} of ")
