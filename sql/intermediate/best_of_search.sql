@@ -1,8 +1,8 @@
--- The best layout that a whole search found on a system as it is sold, with default constants.
+-- The best layout that a whole search found on a system as it is sold.
 -- Grain: one row per cell that was searched whole and has a layout that fits
 --
--- Pictures draw these rows over the number of GPUs. Cells that fix a part of the layout, changed
--- systems and problems with assumptions are left out: a curve compares like with like.
+-- Pictures draw these rows over the number of GPUs, those of one set of assumptions: a curve
+-- compares like with like. Cells that fix a part of the layout and changed systems are left out.
 select
     best_of_cell.cell_id,
     best_of_cell.problem_id,
@@ -16,6 +16,7 @@ select
     best_of_cell.coverage.strategy,
     problem_group.step_tokens,
     problem_group.hbm_bytes,
+    coalesce(problem_group.assumptions, '') as assumptions,
     best_of_cell.best_layout,
     best_of_cell.best
 from best_of_cell
@@ -25,4 +26,3 @@ where
     and best_of_cell.coverage.kept = '{}'
     and problem_group.num_gpus is not null
     and coalesce(problem_group.system_changes, '') = ''
-    and coalesce(problem_group.assumptions, '') = ''

@@ -1,7 +1,8 @@
 -- The best layout of one system on each number of GPUs: degrees, memory and parts of the step.
--- Grain: one row per estimator, variant, model, batch, system and number of GPUs
+-- Grain: one row per assumptions, estimator, variant, model, batch, system and number of GPUs
 with point as (
     select
+        assumptions,
         estimator,
         variant,
         model,
@@ -14,6 +15,7 @@ with point as (
     from best_of_search
     where
         true
+        and assumptions = $assumptions
         and estimator = $estimator
         and variant = $variant
         and strategy = $strategy

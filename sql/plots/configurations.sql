@@ -3,6 +3,7 @@
 with chosen as (
     select
         configuration.*,
+        coalesce(problem_group.assumptions, '') as assumptions,
         problem.hbm_bytes as capacity_bytes,
         row_number() over (
             partition by
@@ -24,7 +25,7 @@ with chosen as (
     where
         configuration.step_seconds is not null
         and coalesce(problem_group.system_changes, '') = ''
-        and coalesce(problem_group.assumptions, '') = ''
+        and coalesce(problem_group.assumptions, '') = $assumptions
         and configuration.pipeline_parallel is not null
         and configuration.strategy = $strategy
         and configuration.estimator = $estimator
@@ -38,6 +39,7 @@ with chosen as (
 
 select
     problem_id,
+    assumptions,
     estimator,
     variant,
     model,

@@ -4,6 +4,7 @@
 -- `quantity` is in dollars, kWh or kg. Of each price the last year that is known counts.
 with price as (
     select
+        coalesce(assumptions, '') as assumptions,
         estimator,
         variant,
         model,
@@ -20,16 +21,17 @@ with price as (
     where
         lowest_cost_usd is not null
         and coalesce(system_changes, '') = ''
-        and coalesce(assumptions, '') = ''
+        and coalesce(assumptions, '') = $assumptions
         and estimator = $estimator
         and variant = $variant
         and model = $model
         and accelerator = $accelerator
-    qualify year is null or year = max(year) over (partition by accelerator, basis)
+    qualify year is null or year = max(year) over (partition by assumptions, accelerator, basis)
 ),
 
 energy as (
     select
+        coalesce(assumptions, '') as assumptions,
         estimator,
         variant,
         model,
@@ -47,7 +49,7 @@ energy as (
         lowest_energy_kwh is not null
         and is_default
         and coalesce(system_changes, '') = ''
-        and coalesce(assumptions, '') = ''
+        and coalesce(assumptions, '') = $assumptions
         and estimator = $estimator
         and variant = $variant
         and model = $model

@@ -1,6 +1,7 @@
 -- Layouts that no other beats in both step time and memory, on each number of GPUs.
 -- Grain: one row per configuration of the front
 select
+    coalesce(problem_group.assumptions, '') as assumptions,
     problem_front.estimator,
     problem_front.variant,
     problem_group.model,
@@ -18,7 +19,7 @@ where
     problem_front.memory_bytes is not null
     and problem_group.num_gpus is not null
     and coalesce(problem_group.system_changes, '') = ''
-    and coalesce(problem_group.assumptions, '') = ''
+    and coalesce(problem_group.assumptions, '') = $assumptions
     and problem_front.estimator = $estimator
     and problem_front.variant = $variant
     and problem_group.model = $model

@@ -1,7 +1,8 @@
 -- The best layout of each strategy on each number of GPUs, relative to 1D tensor parallelism.
--- Grain: one row per estimator, variant, model, batch, system, number of GPUs and strategy
+-- Grain: one row per assumptions, estimator, variant, model, batch, system, GPUs and strategy
 with point as (
     select
+        assumptions,
         estimator,
         variant,
         model,
@@ -14,6 +15,7 @@ with point as (
     from best_of_search
     where
         strategy is not null
+        and assumptions = $assumptions
         and estimator = $estimator
         and variant = $variant
         and model = $model
@@ -28,6 +30,7 @@ compared as (
         *,
         any_value(step_seconds) filter (where strategy = 'tensor_1d') over (
             partition by
+                assumptions,
                 estimator,
                 variant,
                 model,

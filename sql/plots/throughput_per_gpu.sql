@@ -1,7 +1,8 @@
 -- Throughput of a GPU on each number of GPUs, relative to the fewest that hold the model.
--- Grain: one row per estimator, variant, model, batch, system and number of GPUs
+-- Grain: one row per assumptions, estimator, variant, model, batch, system and number of GPUs
 with point as (
     select
+        assumptions,
         estimator,
         variant,
         model,
@@ -15,6 +16,7 @@ with point as (
     from best_of_search
     where
         step_tokens is not null
+        and assumptions = $assumptions
         and estimator = $estimator
         and variant = $variant
         and strategy = $strategy
@@ -28,7 +30,8 @@ with point as (
 select
     *,
     tokens_per_second_per_gpu / first_value(tokens_per_second_per_gpu) over (
-        partition by estimator, variant, model, global_batch_size, accelerator, nvlink_size
+        partition by
+            assumptions, estimator, variant, model, global_batch_size, accelerator, nvlink_size
         order by num_gpus
     ) as relative_throughput
 from point

@@ -1,6 +1,7 @@
 -- Days of a run by the best layout of each system on each number of GPUs.
--- Grain: one row per estimator, variant, model, batch, system and number of GPUs
+-- Grain: one row per assumptions, estimator, variant, model, batch, system and number of GPUs
 select
+    assumptions,
     estimator,
     variant,
     model,
@@ -15,6 +16,7 @@ select
 from best_of_search
 where
     step_tokens is not null
+    and assumptions = $assumptions
     and estimator = $estimator
     and variant = $variant
     and strategy = $strategy

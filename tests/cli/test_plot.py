@@ -9,6 +9,8 @@ import pytest
 
 from tests.shared import Command, Quickstart
 from warehouse.cli.plot import wrapped_entry
+from warehouse.database.connection import open_for_read
+from warehouse.plot.draw import rows_of
 from warehouse.plot.registry import PLOTS
 
 
@@ -30,6 +32,44 @@ def test_the_command_writes_the_file_and_says_what_it_shows(
     code, rows, error = warehouse("sql", sql, "--format", "csv", "--db", quickstart.database)
     assert (code, error) == (0, "")
     assert "gpt3_1T" in rows
+
+
+@pytest.mark.long
+def test_plans_with_assumptions_are_drawn_or_named(warehouse: Command, tmp_path: Path) -> None:
+    db = tmp_path / "plans.duckdb"
+    plan = (*("plan", "--model", "llama3_8B", "--tokens", "1e12", "--accelerator", "H100"),)
+    fp8 = (*plan, "--gpus", "16", "--precision", "fp8", "--db", db)
+    assert warehouse(*fp8)[0] == 0
+
+    def said(*arguments: str) -> str:
+        code, sql, error = warehouse("plot", *arguments, "--show-sql", "--db", db)
+        assert code == 0, error
+        # the query that is shown has the rows that are drawn
+        assert "assumptions" in sql and len(warehouse("sql", sql, "--db", db)[1].splitlines()) > 2
+        return error
+
+    alone = "assumptions precision fp8; nothing is stored without them\n"
+    for name in ("pareto", "training_days", "configurations", "tornado"):
+        assert alone in said(name, "--model", "llama3_8B")
+    assert alone in said("cost", "--model", "llama3_8B", "--tokens", "1e12")
+    assert warehouse(*plan, "--gpus", "16", "--db", db)[0] == 0
+    both = "assumptions none; also stored: 'precision fp8'; --assumptions draws them\n"
+    assert both in said("pareto")
+    assert "assumptions" not in said("pareto", "--assumptions", "precision fp8")
+    code, _, error = warehouse("plot", "pareto", "--assumptions", "fp8", "--show-sql", "--db", db)
+    assert code == 3
+    assert "no stored row to show with assumptions fp8" in error
+    assert "stored: assumptions none, precision fp8" in error
+    # each is the step of its own problem, though the other one is faster
+    steps = {}
+    with open_for_read(db) as connection:
+        for assumed in ("", "precision fp8"):
+            rows, _, _ = rows_of(connection, PLOTS["tornado"], {"assumptions": assumed})
+            [stored] = rows["step_seconds"].to_list()
+            drawn = PLOTS["tornado"].completed(rows, connection)["step_seconds"][0]
+            assert drawn == pytest.approx(stored)
+            steps[assumed] = drawn
+    assert steps[""] > steps["precision fp8"]
 
 
 def test_a_filter_that_a_plot_lacks_names_the_plots_that_have_it(

@@ -20,9 +20,17 @@ if TYPE_CHECKING:
 
 
 def best_configuration(
-    connection: DuckDBPyConnection, estimator: Estimator, given: Mapping[str, str]
+    connection: DuckDBPyConnection,
+    estimator: Estimator,
+    given: Mapping[str, str],
+    problem_id: int | None = None,
 ) -> dict[str, str]:
     """Return the fastest stored layout that fits and has the given values, every input as text.
+
+    Parameters
+    ----------
+    problem_id
+        Only layouts of this problem.
 
     Raises
     ------
@@ -36,6 +44,8 @@ def best_configuration(
     types = _types(connection, view)
     values = _stored_values(connection, estimator, given, types)
     where = _where(values, types)
+    if problem_id is not None:
+        where = f"{where} and problem_id = {problem_id:d}"
     names = [name for name in input_names(estimator, relation) if name in types]
     memory = " + ".join(quoted(part) for part in estimator.memory_parts)
     fits = f"{memory} <= hbm_bytes" if memory else "true"

@@ -20,11 +20,13 @@ from warehouse.cli.options import (
     Tokens,
     Variant,
     given,
+    text_option,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from estimators.contract import Scalar
     from warehouse.plot.draw import Drawing
 
 
@@ -34,6 +36,15 @@ class PlotFilters(ProblemFilters):
 
     estimator: EstimatorName = None
     variant: Variant = None
+    assumptions: Annotated[
+        str | None,
+        text_option(
+            "--assumptions",
+            "TEXT",
+            "Problems with these assumptions, such as 'precision fp8'; by default those without "
+            "any, or else those with most rows.",
+        ),
+    ] = None
     study: StudyName = None
     tokens: Tokens = None
 
@@ -91,8 +102,7 @@ def plot(
     with open_for_read(db) as connection:
         drawing = draw(connection, found.name, given(filters), DARK if dark else LIGHT)
     for column, (taken, others) in drawing.chosen.items():
-        shown = ", ".join(map(str, others[:5])) + (" ..." if len(others) > 5 else "")
-        say(f"{column} {taken}; also stored: {shown}")
+        say(_choice(column, taken, others))
     if show_sql:
         sys.stdout.write(drawing.sql)
     if out is not None:
@@ -100,6 +110,16 @@ def plot(
 
         save(drawing.chart, out)
         say(f"{out}: {drawing.title}{_tokens(drawing)}")
+
+
+def _choice(column: str, taken: Scalar, others: Sequence[Scalar]) -> str:
+    """Return which value of a column is drawn, and which others are stored."""
+    # a set of assumptions has commas
+    shown = [repr(each) if column == "assumptions" else str(each) for each in others[:5]]
+    also = f"; also stored: {', '.join(shown)}{' ...' if len(others) > 5 else ''}" if others else ""
+    if column == "assumptions":
+        also += "; --assumptions draws them" if others else "; nothing is stored without them"
+    return f"{column} {taken or 'none'}{also}"
 
 
 def _tokens(drawing: Drawing) -> str:

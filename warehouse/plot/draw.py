@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from warehouse.plot.registry import Plot
     from warehouse.plot.theme import Theme
 
-PREFERRED = {"variant": "corrected"}
+PREFERRED = {"assumptions": "", "variant": "corrected"}
 """Column -> the value that is preferred if rows have several."""
 
 MOST_NAMED = 5
@@ -39,7 +39,7 @@ PARAMETERS = {"dataset_tokens": "tokens"}
 
 OPTIONS = (
     *("model", "accelerator", "nvlink_size", "num_gpus", "global_batch_size", "strategy"),
-    *("estimator", "variant", "study", "tokens"),
+    *("estimator", "variant", "assumptions", "study", "tokens"),
 )
 """Filters that are options of the command; others can only be given from Python."""
 
@@ -58,7 +58,8 @@ class Drawing:
         The query of these rows, for any shell. A few plots add evaluated values to its rows, such
         as steps with changed constants.
     chosen
-        Columns whose value no filter named, with the value that was taken and the others.
+        Columns whose value no filter named, with the value that was taken and the others; there
+        are none where only problems with assumptions are stored.
     """
 
     chart: ChartType
@@ -156,6 +157,8 @@ def rows_of(
         if len(found) > 1:
             chosen[column] = (taken, tuple(other for other in found if other != taken))
             frame = frame.filter(frame[column] == taken)
+        elif column == "assumptions" and taken and column not in filters:
+            chosen[column] = (taken, ())
         parameter = PARAMETERS.get(column, column)
         if parameter in plot.filters:
             values[parameter] = taken
@@ -212,7 +215,7 @@ def _nothing(
     for name in sorted(narrowing.intersection(stored.columns)):
         values = sorted(stored[name].drop_nulls().unique().to_list())
         if filters[name] not in values:
-            lines.append(f"{name} {_some(values)}")
+            lines.append(f"{name} {_some(['none' if each == '' else each for each in values])}")
     known = f"; stored: {'; '.join(lines)}" if lines else ""
     return InputError(said, f"leave out a filter{known}, or store some: {filled}")
 

@@ -65,9 +65,18 @@ def front(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def finding(frame: pl.DataFrame) -> str:
-    """Return the memory that a little time saves on the most GPUs of the fronts."""
+    """Return the memory that a little time saves on the most GPUs of the fronts.
+
+    One layout, such as a published step, says nothing about others: it is only named.
+    """
     most = frame.filter(pl.col("num_gpus") == pl.col("num_gpus").max()).sort("step_seconds")
     fastest = most.row(0, named=True)
+    if most.height == 1:
+        return (
+            f"One layout on {fastest['num_gpus']:,} {fastest['accelerator']}: "
+            f"{parts.figure(fastest['step_seconds'])} s a step, "
+            f"{parts.figure(fastest['memory_gb'])} GB of a GPU"
+        )
     within = most.filter(pl.col("step_seconds") <= fastest["step_seconds"] * (1 + SPARE))
     saved = 1 - parts.least(within["memory_gb"]) / fastest["memory_gb"]
     count = f"{fastest['num_gpus']:,} {fastest['accelerator']}"

@@ -175,8 +175,10 @@ def log_scale(low: float, high: float, room: float = 1.1, base: float = 10) -> a
 
 
 def estimate_words(frame: pl.DataFrame) -> str:
-    """Return the estimator and variant of the rows, as the end of a subtitle."""
-    return f"estimator {frame['estimator'][0]}, {frame['variant'][0]}"
+    """Return the estimator, variant and assumptions of the rows, as the end of a subtitle."""
+    said = f"estimator {frame['estimator'][0]}, {frame['variant'][0]}"
+    assumed = frame["assumptions"][0] if "assumptions" in frame.columns else ""
+    return f"{said}; {assumed}" if assumed else said
 
 
 def note(

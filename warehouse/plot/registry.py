@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 PROBLEM = ("estimator", "variant", "model", "global_batch_size")
 """Columns that have one value in the rows of most pictures."""
 
+ASSUMED = ("assumptions", *PROBLEM)
+"""Those of pictures that compare problems with the same assumptions.
+
+Assumptions come first: rows without any are drawn if there are some, whatever the other columns.
+"""
+
 
 @dataclass(frozen=True)
 class Plot:
@@ -92,29 +98,32 @@ PLOTS: dict[str, Plot] = {
             "training_days",
             "Days of a run over the number of GPUs, for every system.",
             _GRID,
+            single=ASSUMED,
             defaults={"tokens": 1e12},
         ),
         Plot(
             "throughput_per_gpu",
             "Throughput of a GPU as GPUs are added, relative to the fewest.",
             _GRID,
+            single=ASSUMED,
         ),
         Plot(
             "best_layouts",
             "Degrees, memory and parts of the step of the best layout on each number of GPUs.",
             _GRID,
-            single=(*PROBLEM, "accelerator", "nvlink_size"),
+            single=(*ASSUMED, "accelerator", "nvlink_size"),
         ),
         Plot(
             "strategies",
             "Speed of 2D tensor and context parallelism relative to 1D.",
             ("warehouse sweep paper_grid",),
+            single=ASSUMED,
         ),
         Plot(
             "configurations",
             "Configurations that trade pipeline stages for replicas, with the parts of their step.",
             _GRID,
-            single=(*PROBLEM, "accelerator", "nvlink_size", "num_gpus", "strategy"),
+            single=(*ASSUMED, "accelerator", "nvlink_size", "num_gpus", "strategy"),
         ),
         Plot(
             "hbm_capacity_and_bandwidth",
@@ -170,13 +179,13 @@ PLOTS: dict[str, Plot] = {
             "pareto",
             "The least memory for each step time, on each number of GPUs.",
             _GRID,
-            single=(*PROBLEM, "accelerator", "nvlink_size"),
+            single=(*ASSUMED, "accelerator", "nvlink_size"),
         ),
         Plot(
             "cost",
             "Dollars of a run by system and kind of price, and its carbon by grid.",
             _GRID,
-            single=("estimator", "variant", "model", "seq_len"),
+            single=("assumptions", "estimator", "variant", "model", "seq_len"),
             defaults={"tokens": 1e12, "num_gpus": None},
             reads_runs=True,
         ),
@@ -202,7 +211,7 @@ PLOTS: dict[str, Plot] = {
             "tornado",
             "Constants that a best layout's step depends on most, over their ranges.",
             ("warehouse plan --model llama3_8B --tokens 1e12 --accelerator H100 --gpus 128",),
-            single=(*PROBLEM, "accelerator", "num_gpus", "problem_id"),
+            single=(*ASSUMED, "accelerator", "num_gpus", "problem_id"),
             defaults={"estimator": registry.default("explain")},
         ),
         Plot(

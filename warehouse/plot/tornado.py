@@ -42,7 +42,7 @@ def completed(frame: pl.DataFrame, connection: DuckDBPyConnection) -> pl.DataFra
     catalog = load_catalog(connection)
     mends = mends_of_options(estimator, row["variant"], None)
     require_formulas(estimator)
-    best = best_configuration(connection, estimator, given)
+    best = best_configuration(connection, estimator, given, row["problem_id"])
     shown = show_configuration(
         estimator, estimator.relations[0], best, mends, catalog, frozenset(given)
     )

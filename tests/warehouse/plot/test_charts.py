@@ -431,6 +431,8 @@ def test_a_front_has_no_layout_that_another_beats() -> None:
     assert values(drawn("pareto", frame), "memory_gb") == [80.0, 60.0, 40.0, 90.0]
     eight = frame.filter(pl.col("num_gpus") == 8)
     assert pareto.finding(eight) == "On 8 B, 25% less memory costs at most 5% more time"
+    # one layout, such as a published step, says nothing about others
+    assert pareto.finding(eight.head(1)) == "One layout on 8 B: 1 s a step, 80 GB of a GPU"
 
 
 COSTS = rows(
