@@ -374,6 +374,18 @@ struct_pack(
 create or replace macro if_changed(words, given, usual) as
 case when given <> usual then words end;
 
+-- The constant of the most specific row of a group, as in table step_constant: of a framework and an
+-- accelerator, else of the framework, else of the accelerator, else of all.
+-- Example: select constant, most_specific(constant_value, framework, accelerator) as for_megatron
+-- from step_constant where coalesce(framework, 'megatron_core') = 'megatron_core'
+-- and accelerator is null group by constant
+create or replace macro most_specific(constant_value, framework, accelerator) as
+arg_max(
+    constant_value,
+    case when framework is null then 0 else 2 end
+    + case when accelerator is null then 0 else 1 end
+);
+
 -- Estimated memory that counts what a measured one does: tensors (`allocated`), what the allocator
 -- holds (`reserved`), else all of the device's. An estimate without the first two has the last.
 -- Example: select memory_of_kind('reserved', 70e9, 75e9, 77e9) as bytes

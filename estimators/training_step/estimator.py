@@ -239,7 +239,10 @@ class TrainingStep(SearchedEstimator):
         out: dict[str, Array],
         catalog: Catalog,
     ) -> None:
-        """Fill `out`; see `contract.Estimator`. Memory is the sum of its parts there."""
+        """Fill `out`; see `contract.Estimator`.
+
+        If `out` takes all parts of the memory, the memory is added up from them.
+        """
         if out.keys().isdisjoint(_FITS) or not out.keys() >= {*MEMORY, *BESIDES}:
             super().estimate(relation, values, layouts, mends, out, catalog)
             return

@@ -17,7 +17,7 @@ with asked as (
     inner join problem_product on problem.problem_id = problem_product.problem_id
 ),
 
--- few accelerators and frameworks, however many problems
+-- each pair once: there are few of them, and many problems
 place as (
     select distinct
         framework,
@@ -30,10 +30,8 @@ wanted as (
         place.framework,
         place.accelerator,
         step_constant.constant as constant_name,
-        arg_max(
-            step_constant.constant_value,
-            case when step_constant.framework is null then 0 else 2 end
-            + case when step_constant.accelerator is null then 0 else 1 end
+        most_specific(
+            step_constant.constant_value, step_constant.framework, step_constant.accelerator
         ) as expected_value
     from place
     inner join step_constant

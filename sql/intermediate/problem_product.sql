@@ -63,10 +63,8 @@ wanted as (
         candidate.num_sms,
         candidate.product,
         step_constant.constant as constant_name,
-        arg_max(
-            step_constant.constant_value,
-            case when step_constant.framework is null then 0 else 2 end
-            + case when step_constant.accelerator is null then 0 else 1 end
+        most_specific(
+            step_constant.constant_value, step_constant.framework, step_constant.accelerator
         ) as expected_value
     from candidate
     inner join step_constant

@@ -19,24 +19,24 @@ with candidate as (
         and coalesce(configuration.tensor_parallel_external, 1) = 1
 ),
 
+-- the problems that a measurement was stored with
+estimated as (
+    select
+        reference,
+        measured_row,
+        unnest([problem_id, profiled_problem_id]) as problem_id
+    from measurement
+),
+
 matched as (
     select
-        measurement.reference,
-        measurement.measured_row,
+        estimated.reference,
+        estimated.measured_row,
         candidate.problem_id,
         candidate.estimator,
         candidate.variant
-    from measurement
-    inner join candidate on measurement.problem_id = candidate.problem_id
-    union
-    select
-        measurement.reference,
-        measurement.measured_row,
-        candidate.problem_id,
-        candidate.estimator,
-        candidate.variant
-    from measurement
-    inner join candidate on measurement.profiled_problem_id = candidate.problem_id
+    from estimated
+    inner join candidate on estimated.problem_id = candidate.problem_id
     union
     select
         measurement.reference,

@@ -51,7 +51,7 @@ def test_zero_moves_as_much_as_the_paper_says() -> None:
 
 def test_gradients_and_weights_hide_behind_passes_but_for_the_ends() -> None:
     # Five units: four layers and the vocabulary, exchanged in four calls (`exchange_buckets`).
-    # What runs during a pass is all but the last call: 3/4. At a network of 1e12 all of that fits.
+    # A pass can hide all calls but the last: 3/4. A network of 1e12 is fast enough for it.
     fast = {**REPLICAS, "zero_stage": 1, "network_bytes_per_second": 1e12}
     rows = [
         {"gradient_overlap_fraction": 1.0, "exchange_buckets": 4.0},

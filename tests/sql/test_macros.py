@@ -272,3 +272,18 @@ def test_memory_is_compared_with_what_counts_the_same(
     scratch: duckdb.DuckDBPyConnection, arguments: str, expected: float
 ) -> None:
     assert value(scratch, f"memory_of_kind({arguments})") == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ("(1, null, null), (2, null, 'gpu')", 2),
+        ("(1, null, null), (2, null, 'gpu'), (3, 'program', null)", 3),
+        ("(4, 'program', 'gpu'), (3, 'program', null), (2, null, 'gpu')", 4),
+    ],
+)
+def test_the_most_specific_constant_counts(
+    scratch: duckdb.DuckDBPyConnection, rows: str, expected: float
+) -> None:
+    query = f"(select most_specific(a, f, g) from (values {rows}) as constants (a, f, g))"
+    assert value(scratch, query) == expected

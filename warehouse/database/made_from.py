@@ -81,7 +81,8 @@ def made_from(
     sources = {**_references(reference), **_tables(estimators)}
     parts = _parts(texts, sources)
     for source, table in ((PRICE, STORED_PRICE.name), (PROBLEM, STORED_PROBLEM.name)):
-        if source in parts:  # whatever reads the stored rows follows from what they follow from
+        # Views that read a stored table depend on all that its rows are made from.
+        if source in parts:
             sources[table] = _joined([sources[table], parts[source]])
             parts = _parts(texts, sources)
     kept = [r for each in estimators for r in each.relations if r.keeps_leading]

@@ -24,7 +24,7 @@ DEGREES = {
 """Column -> its name in the legend."""
 
 EXPERTS = {"expert_parallel": "ranks of experts"}
-"""The degree that mixtures of experts have besides."""
+"""The further degree of mixtures of experts -> its name in the legend."""
 
 UPPER, LOWER = 220, 260
 

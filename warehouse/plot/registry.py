@@ -28,7 +28,7 @@ PROBLEM = ("estimator", "variant", "model", "global_batch_size")
 ASSUMED = ("assumptions", *PROBLEM)
 """Those of pictures that compare problems with the same assumptions.
 
-Assumptions come first: rows without any are drawn if there are some, whatever the other columns.
+Assumptions are chosen first. If any stored row has none, only rows without assumptions are drawn.
 """
 
 

@@ -269,8 +269,8 @@ class Workers:
     def _batch(self, relation: Relation, place: _Place, size: int) -> pa.RecordBatch:
         """Return a batch over the memory of its slot; the slot is free again when nobody reads it.
 
-        The batch is a copy if the reader keeps so many batches that the next ones would have no
-        slot.
+        A reader that keeps many batches holds their slots. The batch is then a copy, so that a slot
+        is left for the next one.
         """
         slot = self._slots.pop(place)
         del self._written[place]
