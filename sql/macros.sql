@@ -374,8 +374,8 @@ struct_pack(
 create or replace macro if_changed(words, given, usual) as
 case when given <> usual then words end;
 
--- The constant of the most specific row of a group, as in table step_constant: of a framework and an
--- accelerator, else of the framework, else of the accelerator, else of all.
+-- The constant of the most specific row of a group, as in table step_constant: of a framework and
+-- an accelerator, else of the framework, else of the accelerator, else of all.
 -- Example: select constant, most_specific(constant_value, framework, accelerator) as for_megatron
 -- from step_constant where coalesce(framework, 'megatron_core') = 'megatron_core'
 -- and accelerator is null group by constant
