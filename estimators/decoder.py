@@ -195,21 +195,6 @@ def layer_parameters(values: Values) -> tuple[float, float]:
     return whole, active
 
 
-def model_parameters(values: Values) -> tuple[float, float]:
-    """Return the parameters of a model with its vocabulary and last norm, and the active ones.
-
-    Parameters
-    ----------
-    values
-        Scalars of a shape, as of `layer_parameters`, with `vocab_size` and `ties_embedding`.
-    """
-    shape = with_details(values)
-    matrices = 1 if shape["ties_embedding"] else 2
-    rest = matrices * shape["vocab_size"] + (1 if shape["uses_glu"] else 2)
-    whole, active = layer_parameters(values)
-    return whole + rest * shape["hidden_size"], active + rest * shape["hidden_size"]
-
-
 def mtp_parameters(values: Values) -> Parameters:
     """Return the parameters of one layer that predicts a further token, as an average layer's.
 

@@ -10,6 +10,9 @@ from functools import lru_cache
 from estimators.columns import COLUMNS
 from estimators.columns.other_names import OTHER_NAMES
 
+MOST_NEAR = 3
+"""Names that an error proposes."""
+
 
 def folded(name: object) -> str:
     """Return a name in small letters without separators; its numbers stay as they are.
@@ -25,7 +28,7 @@ def _folded(name: str) -> str:
     return re.sub(r" ?([^\W\d_]+) ?", r"\1", " ".join(words))
 
 
-def nearest(word: object, names: Iterable[str], most: int = 3) -> list[str]:
+def nearest(word: object, names: Iterable[str]) -> list[str]:
     """Return the names most like `word`, the most alike first; none if no name is like it.
 
     Names that begin with the word come first, then those with similar letters, then those that
@@ -36,12 +39,12 @@ def nearest(word: object, names: Iterable[str], most: int = 3) -> list[str]:
     if len(wanted) < 2:
         return []
     begin = sorted((each for each in by_folded if each.startswith(wanted)), key=len)
-    alike = get_close_matches(wanted, by_folded, most, 0.6)
+    alike = get_close_matches(wanted, by_folded, MOST_NEAR, 0.6)
     inside = [each for each in by_folded if len(wanted) > 2 and wanted in each]
-    return [by_folded[each] for each in dict.fromkeys([*begin, *alike, *inside])][:most]
+    return [by_folded[each] for each in dict.fromkeys([*begin, *alike, *inside])][:MOST_NEAR]
 
 
-def nearest_columns(word: str, columns: Collection[str], most: int = 3) -> list[str]:
+def nearest_columns(word: str, columns: Collection[str]) -> list[str]:
     """Return the columns that `word` most likely means, also by their names in other programs.
 
     Parameters
@@ -51,7 +54,7 @@ def nearest_columns(word: str, columns: Collection[str], most: int = 3) -> list[
     """
     wanted = folded(word)
     meant = [name for name in columns if wanted in _other_names(name)]
-    return meant[:most] or nearest(word, columns, most)
+    return meant[:MOST_NEAR] or nearest(word, columns)
 
 
 def did_you_mean(near: Iterable[str]) -> str:

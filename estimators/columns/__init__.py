@@ -60,7 +60,7 @@ _ALL = tuple(column for group in GROUPS.values() for column in group)
 COLUMNS: dict[str, Column] = {column.name: column for column in _ALL}
 """Every column by name."""
 
-LAYOUT_COLUMNS = tuple(column.name for column in (*LAYOUT, *SCHEDULE))
+LAYOUT_COLUMNS = tuple(column.name for column in _ALL if column.in_layout)
 """Columns that make a layout, in the order in which people read them."""
 
 if len(COLUMNS) != len(_ALL):  # a name defined twice would silently lose its first meaning

@@ -6,7 +6,6 @@ from estimators.columns.column import Column, count, measure, positive, rate, te
 from estimators.columns.forms import COST, PLAIN, SHARE
 from estimators.columns.forms import POWER as MEGAWATTS
 
-_DEEPSEEK = "arXiv 2401.02954"
 _RECOMPUTE = "arXiv 2205.05198"
 
 _LAYER_PARTS = {

@@ -14,8 +14,8 @@ from estimators.columns.forms import (
 )
 
 
-def _price(name: str, meaning: str, unit: str = "USD/GPU-hour") -> Column:
-    return Column(name, "float", unit, meaning, minimum=0, maximum=1e9)
+def _price(name: str, meaning: str) -> Column:
+    return Column(name, "float", "USD/GPU-hour", meaning, minimum=0, maximum=1e9)
 
 
 def _flag(quantity: str, meaning: str) -> Column:

@@ -20,13 +20,11 @@ from estimators.kernels.products import FORMULA, kernels_of
 IN_8_BITS = "cudnn_mxfp8"
 """cuDNN's attention with operands in MXFP8 and a result in 16 bits."""
 
-NEWEST = "cudnn_9_22"
-"""cuDNN's attention in 16 bits since version 9.22 of April 2026; `cudnn` is as fast as version 9.13
-(arXiv 2603.05451, abstract)."""
-
 TABLE = "attention_rate"
 DEFAULTS = "attention_default"
 PROGRAMS = ("cudnn", "cudnn_9_22", "cudnn_mxfp8", "flash_3", "flash_2", "flash_1", "triton")
+"""Kernels of attention. `cudnn` is as fast as cuDNN 9.13, `cudnn_9_22` as 9.22 of April 2026
+(arXiv 2603.05451, abstract)."""
 
 BLOCK = 128
 """Queries of one block of the fused kernels (arXiv 2307.08691)."""

@@ -106,8 +106,3 @@ def kept_bytes(size: Any) -> Any:
         + 2.0 * size.tokens * heads
         + 4.0 * size.tokens * size.heads
     )
-
-
-def projected_bytes(size: Any) -> Any:
-    """Return the bytes of queries, keys and values: what recomputing products of heads drops."""
-    return 2.0 * size.tokens * (size.query + size.key + size.value)

@@ -18,11 +18,8 @@ import pytest
 
 from tests.cli.planning import QUESTION
 from tests.shared import Command, Program
-from warehouse.database.resources import studies_directory
 from warehouse.errors import DatabaseError
 from warehouse.sweep.size_limits import refuse_too_large
-
-PACKAGED = ", ".join(sorted(path.stem for path in studies_directory().glob("*.toml")))
 
 
 def num_rows(database: Path) -> int:

@@ -13,7 +13,6 @@ from estimators.decoder import (
     layer_parameters,
     least_flops,
     model_flops,
-    model_parameters,
     mtp_parameters,
     parameters,
     unwindowed_share,
@@ -38,6 +37,14 @@ COUNTS = {
 def shape(name: str, **other: Any) -> dict[str, Any]:
     """Return a model's shape, its absent columns filled."""
     return with_details({**packaged_catalog().tables["model"][name], **other})
+
+
+def model_parameters(values: dict[str, Any]) -> tuple[float, float]:
+    """Return the parameters of a model with its vocabulary and last norm, and the active ones."""
+    matrices = 1 if values["ties_embedding"] else 2
+    rest = matrices * values["vocab_size"] + (1 if values["uses_glu"] else 2)
+    whole, active = layer_parameters(values)
+    return whole + rest * values["hidden_size"], active + rest * values["hidden_size"]
 
 
 @pytest.mark.parametrize(("name", "count"), COUNTS.items())
