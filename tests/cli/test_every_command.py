@@ -20,7 +20,7 @@ from warehouse.numbers import Number
 COMMANDS = {entry.name: entry.function() for entry in commands.COMMANDS}
 
 WITHOUT_ROWS = {
-    *("quickstart", "init", "drop", "evaluate", "plot", "export", "import", "collect", "backup"),
+    *("quickstart", "init", "drop", "evaluate", "export", "import", "collect", "backup"),
     *("compact", "repair", "report", "explore"),
 }
 """Commands that print no rows: some write a file, the others say what they did."""
@@ -44,7 +44,7 @@ OWN_MEANING = {
     *(("sweep", "--force"), ("cost", "--price")),
 }
 """Options that differ on purpose: two commands write files of any size, a plot is a picture of one
-query, a sweep replaces cells, and a cost has a row for each price."""
+query or the list of plots, a sweep replaces cells, and a cost has a row for each price."""
 
 
 def parameters(name: str) -> list[Any]:
@@ -78,7 +78,7 @@ def test_a_command_that_prints_rows_has_every_format_and_a_file(name: str) -> No
     assert {option for option, _ in options_of(name)} >= OUTPUT
 
 
-@pytest.mark.parametrize("name", sorted(WITHOUT_ROWS - {"evaluate", "export", "plot", "report"}))
+@pytest.mark.parametrize("name", sorted(WITHOUT_ROWS - {"evaluate", "export", "report"}))
 def test_a_command_that_prints_no_rows_has_no_format(name: str) -> None:
     assert not OUTPUT & {option for option, _ in options_of(name)}
 
@@ -107,6 +107,37 @@ def test_an_option_means_the_same_in_every_command() -> None:
     differing = {name: found for name, found in meanings.items() if len(found) > 1}
     assert not differing
     assert len(meanings["--db"][next(iter(meanings["--db"]))]) == len(COMMANDS)
+
+
+def test_a_meaning_has_the_same_option_in_every_command() -> None:
+    options: dict[str, set[tuple[str, ...]]] = {}
+    for command in COMMANDS:
+        for _, option in options_of(command):
+            options.setdefault(str(option.help), set()).add(tuple(option.opts))
+    assert not {meaning: found for meaning, found in options.items() if len(found) > 1}
+
+
+TOGETHER = {
+    "--model": {"--accelerator", "--num-gpus", "--estimator"},
+    "--profile": {"--db"},
+    "--mend": {"--variant"},
+    "--study": {"--variant", "--estimator"},
+    "--snapshot": {"--wait"},
+    "--out": {"--db"},
+}
+"""Options of stored rows and of problems -> those that every command with them has, too."""
+
+
+@pytest.mark.parametrize("option", TOGETHER)
+def test_commands_with_an_option_have_those_that_go_with_it(option: str) -> None:
+    having = {
+        name: found
+        for name in COMMANDS
+        if option in (found := {each for each, _ in options_of(name)})
+    }
+    assert having
+    lacking = {name: TOGETHER[option] - found for name, found in having.items()}
+    assert not {name: missing for name, missing in lacking.items() if missing}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -165,6 +196,7 @@ READING = {
     "schema": ("schema", "configuration_rank"),
     "status": ("status",),
     "profiles": ("profiles",),
+    "plot": ("plot",),
     "sweep": ("sweep", "megatron", "--dry-run"),
 }
 """Commands that only read the quickstart's database, with arguments that leave a few rows."""

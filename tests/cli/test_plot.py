@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -93,6 +94,18 @@ def test_the_list_names_every_plot_and_what_fills_it(warehouse: Command) -> None
         assert all(command in listed for command in plot.filled_by)
 
 
+def test_the_list_is_rows_in_every_other_format(warehouse: Command, tmp_path: Path) -> None:
+    code, listed, _ = warehouse("plot", "--json")
+    assert code == 0
+    assert json.loads(listed) == [
+        {"plot": one.name, "summary": one.summary, "filled_by": " or ".join(one.filled_by)}
+        for one in PLOTS.values()
+    ]
+    out = tmp_path / "plots.csv"
+    assert warehouse("plot", "--out", out, "--columns", "plot")[:2] == (0, "")
+    assert out.read_text(encoding="utf-8").split() == ["plot", *PLOTS]
+
+
 @pytest.mark.parametrize("columns", [100, 120])
 def test_the_list_fits_a_terminal_and_keeps_commands_whole(columns: int) -> None:
     width = max(map(len, PLOTS))
@@ -111,6 +124,8 @@ def test_the_list_fits_a_terminal_and_keeps_commands_whole(columns: int) -> None
     ("arguments", "expected"),
     [
         (("--out", "a.svg"), "`NAME` is missing"),
+        (("--out", "a.pdf"), "`--out` a.pdf does not say which format to write"),
+        (("training_days", "--json"), "`--json` is for the list of plots, not for a picture"),
         (("training_days",), "`--out` is missing: plot training_days needs a file"),
         (("training_days", "--out", "a.pdf"), "`--out` a.pdf does not say which picture"),
     ],

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warehouse.cli.common import say
-from warehouse.cli.display import terminal_width
+from warehouse.cli.common import put_for_people, say
+from warehouse.cli.display import shown_width
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Database,
     EstimatorName,
+    Output,
     ProblemFilters,
     StudyName,
     Tokens,
@@ -22,6 +23,7 @@ from warehouse.cli.options import (
     given,
     text_option,
 )
+from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,21 +51,52 @@ class PlotFilters(ProblemFilters):
     tokens: Tokens = None
 
 
-def plot(
-    *,
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="The plot; without it, they are listed.")
-    ] = None,
-    filters: PlotFilters,
+@dataclass(frozen=True)
+class PictureOrList(Output):
+    """Where a picture goes, or the list of plots and in which format."""
+
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             metavar="FILE",
             readable=False,
-            help="The picture, ending in .png, .svg or .html; an existing one is replaced.",
+            help="The picture, ending in .png, .svg or .html, or without NAME the list; an "
+            "existing file is replaced.",
         ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Check nothing: a picture has other endings."""
+
+    def of_list(self) -> Output:
+        """Return the output of the list, checked."""
+        return Output(**vars(self))
+
+    def refuse_formats(self) -> None:
+        """Raise `UsageError` if the format of a list is given for a picture."""
+        for option, value in {
+            "--format": self.named,
+            "--json": self.as_json,
+            "--wide": self.wide,
+            "--columns": self.columns,
+        }.items():
+            if value:
+                from warehouse.errors import UsageError
+
+                raise UsageError(
+                    f"`{option}` is for the list of plots, not for a picture",
+                    f"leave {option} out; the ending of --out says the kind of picture",
+                )
+
+
+def plot(
+    *,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The plot; without it, they are listed.")
     ] = None,
+    filters: PlotFilters,
+    output: PictureOrList,
     dark: Annotated[bool, typer.Option("--dark", help="Draw it for a dark page.")] = False,
     show_sql: Annotated[
         bool, typer.Option("--show-sql", help="Print the query behind the picture.")
@@ -78,13 +111,16 @@ def plot(
     shell run it. An .html file needs no network. Plots need the extra `plots`.
     """
     from warehouse.errors import UsageError
+    from warehouse.plot.files import ENDINGS, check_ending
 
+    out = output.out
     if name is None:
-        if out is not None or show_sql or given(filters):
+        is_picture = out is not None and out.suffix.lower() in ENDINGS
+        if is_picture or show_sql or given(filters):
             raise UsageError("`NAME` is missing: which plot?", "`warehouse plot` lists them")
-        _list()
+        _list(output.of_list())
         return
-    from warehouse.plot.files import check_ending
+    output.refuse_formats()
     from warehouse.plot.registry import plot_named
 
     found = plot_named(name)
@@ -132,14 +168,21 @@ def _tokens(drawing: Drawing) -> str:
     return f", for {in_words('dataset_tokens', found.pop())}" if len(found) == 1 else ""
 
 
-def _list() -> None:
-    """Print every plot with what it shows, and with the commands that fill it."""
+def _list(output: Output) -> None:
+    """Print every plot: its name, what it shows, and the commands that fill it."""
     from warehouse.plot.registry import PLOTS
 
-    width, columns = max(map(len, PLOTS)), terminal_width()
-    for plot in PLOTS.values():
-        lines = wrapped_entry(f"{plot.name:<{width}}  ", plot.summary, plot.filled_by, columns)
-        sys.stdout.write("\n".join(lines) + "\n")
+    with output.opened():
+        if output.form is not Format.TABLE or output.chosen:
+            rows = [
+                (each.name, each.summary, " or ".join(each.filled_by)) for each in PLOTS.values()
+            ]
+            put_for_people(("plot", "summary", "filled_by"), rows, output.form)
+            return
+        width, columns = max(map(len, PLOTS)), shown_width()
+        for plot in PLOTS.values():
+            lines = wrapped_entry(f"{plot.name:<{width}}  ", plot.summary, plot.filled_by, columns)
+            sys.stdout.write("\n".join(lines) + "\n")
 
 
 def wrapped_entry(
