@@ -190,6 +190,57 @@ def test_a_table_in_the_place_of_a_view_is_named_with_a_way_out(copied: Path) ->
     init(copied)
 
 
+@pytest.mark.parametrize("table", ["cell", "stored_best", "roofline", "accelerator_alias"])
+@pytest.mark.parametrize("anew", [(), ("--anew",)])
+def test_a_view_in_the_place_of_a_table_is_named_with_a_way_out(
+    database: Path, empty_warehouse: Path, table: str, anew: tuple[str, ...]
+) -> None:
+    shutil.copyfile(empty_warehouse, database)
+    changed(database, f"alter table {table} rename to mine; create view {table} as from mine")
+    code, _, err = call("init", *anew, "--db", database)
+    assert code == 5
+    assert f"{database}: a view has the name of a table of this package: {table}\n" in err
+    assert f"hint: rename or drop the view with DuckDB (`drop view {table}`), give a table" in err
+    # the way out keeps the rows
+    changed(database, f"drop view {table}; alter table mine rename to {table}")
+    init(database)
+
+
+def test_a_macro_of_the_user_may_share_a_name_with_a_table_macro_or_a_view(
+    database: Path, empty_warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copyfile(empty_warehouse, database)
+    changed(
+        database,
+        "create macro best(x) as x + 1; create macro configuration_rank(x) as x;"
+        "create macro in_days(x) as table select x as day",
+    )
+
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("made again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(schema, "prepare", fail)
+        init(database)
+    # a table macro that is gone comes back next to it
+    changed(database, "drop macro table best")
+    init(database)
+    with open_for_read(database) as connection:
+        assert connection.execute("select best(1) from best('gpt3_1T', null)").fetchall() == []
+        assert connection.execute("select in_days(86400), day from in_days(2)").fetchall() == [
+            (1, 2)
+        ]
+
+
+def test_init_says_that_it_did_not_check_stored_values(
+    database: Path, empty_warehouse: Path
+) -> None:
+    assert "values were not checked" not in call("init", "--db", database)[2]
+    shutil.copyfile(empty_warehouse, database)
+    err = call("init", "--db", database)[2]
+    assert err.endswith("\nstored values were not checked: `warehouse validate` does\n")
+
+
 def test_columns_that_an_update_adds_may_come_last(database: Path, empty_warehouse: Path) -> None:
     """A view with a struct of all columns of a table then has them in another order."""
     shutil.copyfile(empty_warehouse, database)

@@ -57,6 +57,8 @@ def bring_up_to_date(db: Path, *, mended: bool = False, anew: bool = False) -> N
             found = contents_of(connection)
     done = "is up to date" if existed else "created"
     say(f"{db} {done}: {count(found.num_tables, 'table')}, {count(found.num_views, 'view')}")
+    if existed and mended:
+        say("stored values were not checked: `warehouse validate` does")
 
 
 def drop(

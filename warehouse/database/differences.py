@@ -71,9 +71,10 @@ def differences(connection: DuckDBPyConnection, wanted: Mapping[str, Any]) -> Di
     created in another way.
     """
     found = _contents(connection, wanted["references"])
-    views, references = (
+    kinds = ("views", "macros", "table_macros", "references")
+    views, macros, table_macros, references = (
         frozenset(n for n, digest in wanted[kind].items() if found[kind].get(n) != digest)
-        for kind in ("views", "references")
+        for kind in kinds
     )
     # a table may have columns that only an older version stored
     tables = (
@@ -81,7 +82,7 @@ def differences(connection: DuckDBPyConnection, wanted: Mapping[str, Any]) -> Di
         for table, columns in wanted["tables"].items()
         if not columns.items() <= found["tables"].get(table, {}).items()
     )
-    return Differences(views, frozenset(tables), references)
+    return Differences(views | macros | table_macros, frozenset(tables), references)
 
 
 def _contents(connection: DuckDBPyConnection, references: Collection[str]) -> dict[str, Any]:
@@ -95,16 +96,20 @@ def _contents(connection: DuckDBPyConnection, references: Collection[str]) -> di
     ).fetchall():
         columns.setdefault(table, {})[name] = str(digest)
     described = connection.execute(
-        "select view_name, sql, hash(comment, columns) from duckdb_views() inner join ("
+        "select 'view', view_name, sql, hash(comment, columns) from duckdb_views() inner join ("
         f"select table_name, sum(hash(column_name, {_FIELDS}, comment)) as columns "
         f"from duckdb_columns() where {own} group by table_name"
         f") as described on view_name = table_name where {own}"
         " union all "
-        "select function_name, string_agg(macro_definition, ';' order by function_oid), "
-        "sum(hash(function_type, parameters, comment)) "
-        f"from duckdb_functions() where {own} group by function_name"
+        "select function_type, function_name, "
+        "string_agg(macro_definition, ';' order by function_oid), "
+        "sum(hash(parameters, comment)) "
+        f"from duckdb_functions() where {own} group by function_type, function_name"
     ).fetchall()
-    views = {name: f"{digest} {_digest(text)}" for name, text, digest in described}
+    # names of views, macros and table macros are separate: a user's macro may share one
+    texts: dict[str, dict[str, str]] = {"view": {}, "macro": {}, "table_macro": {}}
+    for kind, name, text, digest in described:
+        texts[kind][name] = f"{digest} {_digest(text)}"
     present = [name for name in references if name in columns]
     rows = connection.execute(
         " union all ".join(
@@ -117,7 +122,9 @@ def _contents(connection: DuckDBPyConnection, references: Collection[str]) -> di
     digests = {name: f"{digest} {columns[name]}" for name, digest in rows}
     named = {*references, META}
     return {
-        "views": views,
+        "views": texts["view"],
+        "macros": texts["macro"],
+        "table_macros": texts["table_macro"],
         "references": digests,
         "tables": {name: each for name, each in columns.items() if name not in named},
     }

@@ -69,14 +69,14 @@ def read_meta(connection: DuckDBPyConnection) -> dict[str, str]:
     version = meta.get("schema_version") or "missing"
     if not version.isdecimal():
         raise DatabaseError(
-            f"{_path(connection)}: `schema_version` in {META} is {version}",
+            f"{path_of(connection)}: `schema_version` in {META} is {version}",
             "put a backup in its place, and keep this file: its rows can still be read",
         )
     if int(version) > SCHEMA_VERSION:
         from warehouse import __version__
 
         raise DatabaseError(
-            f"{_path(connection)}: was made by training-warehouse {meta.get('package_version')}, "
+            f"{path_of(connection)}: was made by training-warehouse {meta.get('package_version')}, "
             f"which is newer than this one ({__version__})",
             "upgrade with `pip install --upgrade training-warehouse`",
         )
@@ -88,12 +88,13 @@ def _refuse_foreign(connection: DuckDBPyConnection) -> None:
     query = "select 1 from duckdb_tables() where not internal and not temporary limit 1"
     if connection.execute(query).fetchall():
         raise DatabaseError(
-            f"{_path(connection)}: is a DuckDB database, but not a warehouse",
+            f"{path_of(connection)}: is a DuckDB database, but not a warehouse",
             "name another file with --db",
         )
 
 
-def _path(connection: DuckDBPyConnection) -> str:
+def path_of(connection: DuckDBPyConnection) -> str:
+    """Return the path of the database file."""
     query = "select path from duckdb_databases() where database_name = current_database()"
     [(path,)] = connection.execute(query).fetchall()
     return str(path)

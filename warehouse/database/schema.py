@@ -26,6 +26,7 @@ from warehouse.database import (
     stored_problem,
     views,
 )
+from warehouse.database.clashes import refuse_views_of_tables
 from warehouse.database.create_views import comment, comments_of, create_views
 from warehouse.database.differing import Differences
 from warehouse.database.made_from import definitions, made_from
@@ -117,6 +118,8 @@ def prepare(
             _write_meta(connection, {**stored, STAMP: stamp_of(stored)})
         return False
     differing = differing or Differences()
+    names = [table.name for table in all_tables(all_estimators())]
+    refuse_views_of_tables(connection, [*names, *map(table_of, reference_keys(wanted))])
     with _transaction(connection):
         hashes = definitions(all_estimators(), sql, reference)
         unchanged = set() if force else _unchanged(connection, stored, hashes)
@@ -192,7 +195,8 @@ def _unchanged(
     before = json.loads(stored.get(_HASHES, "{}"))
     present = connection.execute(
         "select view_name from duckdb_views() where not internal "
-        "union select function_name from duckdb_functions() where not internal"
+        "union select function_name from duckdb_functions() "
+        "where not internal and function_type = 'table_macro'"
     ).fetchall()
     return {name for (name,) in present if name in hashes and before.get(name) == hashes[name]}
 

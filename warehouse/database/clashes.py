@@ -1,0 +1,30 @@
+"""Refuses a database in which a view has the name of a table of this package."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warehouse.database.meta import META, path_of
+from warehouse.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from duckdb import DuckDBPyConnection
+
+_VIEWS = "select view_name from duckdb_views() where not internal and not temporary"
+
+
+def refuse_views_of_tables(connection: DuckDBPyConnection, tables: Iterable[str]) -> None:
+    """Raise `DatabaseError` if a view has the name of one of `tables`, or of `warehouse_meta`.
+
+    Rows cannot be stored in it, and making it a table again would lose the view.
+    """
+    views = {name for (name,) in connection.execute(_VIEWS).fetchall()}
+    if taken := sorted(views & {META, *tables}):
+        raise DatabaseError(
+            f"{path_of(connection)}: a view has the name of a table of this package: "
+            f"{', '.join(taken)}",
+            f"rename or drop the view with DuckDB (`drop view {taken[0]}`), give a table that you "
+            "renamed its name back, then run `warehouse init`",
+        )
