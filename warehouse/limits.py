@@ -28,7 +28,8 @@ def accept(column: Column, value: object) -> Scalar:
             raise _refused(column, value, f"must be {_WORDS['bool']}")
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _refused(column, value, f"must be {kind_in_words(column)}")
+        hint = plain_number(column, value) if isinstance(value, str) else ""
+        raise _refused(column, value, f"must be {kind_in_words(column)}", hint)
     try:
         number = float(value)
     except OverflowError:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from estimators.accelerators import base_of
 from estimators.cluster.budget import critical_batch
 from estimators.cluster.places import resolve_sites, text_where
 from estimators.cluster.relations import (
@@ -237,7 +238,7 @@ def device(catalog: Catalog, name: str) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     try:
-        row = catalog.find("accelerator", name)
+        row = catalog.find("accelerator", base_of(catalog, name) or name)
         found["peak_flops_per_second"] = row.get("bf16_flops_per_second")
         found["watts_per_gpu"] = row.get("server_watts_per_gpu")
         found["hbm_bytes"] = row.get("hbm_bytes")

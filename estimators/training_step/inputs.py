@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from estimators.accelerators import product_behind, product_of
+from estimators.accelerators import OWN_SYSTEM, PRODUCT_COLUMNS, product_of
 from estimators.columns import COLUMNS
 from estimators.columns.experts import EXPERTS as EXPERT_COLUMNS
 from estimators.columns.schedule import SCHEDULE
@@ -43,16 +43,7 @@ COARSE = (
 
 DETAILS = tuple(column.name for column in SHAPE_DETAILS)
 SHAPE = (*COARSE, "seq_len", *DETAILS)
-HARDWARE = {
-    "nvlink_size": "gpus_per_node",
-    "matrix_flops_per_second": "bf16_flops_per_second",
-    "fp8_flops_per_second": "fp8_flops_per_second",
-    "fp4_flops_per_second": "fp4_flops_per_second",
-    "hbm_bytes_per_second": "hbm_bytes_per_second",
-    "hbm_bytes": "hbm_bytes",
-    "nvlink_bytes_per_second": "nvlink_bytes_per_second",
-    "network_bytes_per_second": "nic_bytes_per_second",
-}
+HARDWARE = {"nvlink_size": "gpus_per_node", **PRODUCT_COLUMNS}
 """Attribute of the system -> its column in the table of accelerators."""
 
 RATES = tuple(name for name in HARDWARE if name.endswith("_per_second"))
@@ -331,50 +322,54 @@ def _resolve_system(inputs: Inputs, catalog: Catalog) -> None:
             differ = both & (inputs[name] != inputs[column])
             inputs.refuse(column, differ, f"is not `{name}`, which is given too", "give one")
             inputs.default(name, inputs[column])
-    systems = catalog.tables.get("system", {})
     for value in dict.fromkeys(inputs["accelerator"].tolist()):
         if value is None:
             continue
         rows = np.equal(inputs["accelerator"], value)
-        record, names = _system(catalog, value, systems)
-        if record is None:
+        found = _system(catalog, value)
+        if found is None:
             known = ", ".join(sorted(catalog.tables.get("accelerator", {})))
             listed = f"known: {known}; define others in a study or a file of systems (--catalog)"
             hint = did_you_mean(catalog.nearest("accelerator", value)) or listed
             reason = "is neither in the `accelerator` nor in the `system` table"
             inputs.refuse("accelerator", rows, reason, hint)
             continue
-        own = record.get("accelerator", value)
-        inputs["accelerator"][rows] = own
-        for name, column in names.items():
-            if record.get(column) is not None:
-                inputs[name][rows & inputs.missing(name)] = record[column]
-        # a system says neither: they are those of the product that it is based on
-        behind = catalog.tables.get("accelerator", {}).get(product_behind(catalog, own) or "", {})
-        for name, column in OF_THE_CHIP.items():
-            if behind.get(column) is not None:
-                inputs[name][rows & inputs.missing(name)] = behind[column]
+        name, attributes = found
+        inputs["accelerator"][rows] = name
+        for attribute, number in attributes.items():
+            if number is not None:
+                inputs[attribute][rows & inputs.missing(attribute)] = number
     needed = tuple(name for name in HARDWARE if name not in OPTIONAL)
     inputs.default("nvlink_size", 8)
     inputs.require(needed, "name an `accelerator`, or give its attributes")
 
 
-def _system(catalog: Catalog, name: str, systems: Any) -> tuple[Any, dict[str, str]]:
-    """Return the record of an accelerator or of a system, and its columns by attribute.
+def _system(catalog: Catalog, name: str) -> tuple[str, dict[str, Scalar]] | None:
+    """Return the name of an accelerator or system, and its attributes; None if no table has it.
 
-    Constants were measured on products. So a bare "A100" is a product here, as "H100" is; another
-    estimator has a system of that name with the bandwidth of another product.
+    A system that a user defines has what it states itself, and all else from its base. Constants
+    were measured on products, so a bare "A100" is a product here, as "H100" is; another estimator
+    has a system of that name with the bandwidth of another product.
     """
-    # a system that the user defines is no product, however alike the names
-    is_own = name in systems and name not in catalog.tables.get("priced_as", {})
-    for table in ("accelerator",) if is_own else ("accelerator", "priced_as"):
+    own = catalog.tables.get(OWN_SYSTEM, {}).get(name)
+    if own is not None:
+        base = own.get("based_on")
+        _, attributes = (base and _system(catalog, str(base))) or (name, {})
+        stated = {each: own[each] for each in (*HARDWARE, *LINKS) if own.get(each) is not None}
+        return name, {**attributes, **stated}
+    for table in ("accelerator", "priced_as"):
         record = catalog.known(table, name) or {}
         product = catalog.known("accelerator", str(record.get("priced_as", name)))
         if record and product:
+            columns = {**HARDWARE, **OF_THE_CHIP}
+            attributes = {each: product.get(column) for each, column in columns.items()}
             # the driver shows less memory than the nominal size, or more
             shown = product.get("device_bytes") or product.get("hbm_bytes")
-            return {**product, "hbm_bytes": shown}, HARDWARE
-    return systems.get(name), {attribute: attribute for attribute in (*HARDWARE, LINKS[0])}
+            return str(product["accelerator"]), {**attributes, "hbm_bytes": shown}
+    system = catalog.tables.get("system", {}).get(name)
+    if system is None:
+        return None
+    return name, {each: system.get(each) for each in (*HARDWARE, LINKS[0])}
 
 
 def _resolve_kernels(inputs: Inputs, catalog: Catalog) -> None:
@@ -457,7 +452,7 @@ def places(catalog: Catalog, framework: Scalar, accelerator: Scalar) -> tuple[st
 
     A system has the constants of the product that it is, or that it is based on.
     """
-    product = product_behind(catalog, accelerator) or product_of(catalog, accelerator)
+    product = product_of(catalog, accelerator)
     return (f"@{product}@{framework}", f"@{framework}", f"@{product}", "")
 
 
@@ -498,7 +493,7 @@ def _resolve_experts(
         case.append(nan if isnan(release) else release)
         places.setdefault(tuple(case), []).append(row)
     for (model, framework, accelerator, recipe, release), own in places.items():
-        product = product_behind(catalog, accelerator) or product_of(catalog, accelerator)
+        product = product_of(catalog, accelerator)
         known = catalog.known("model", str(model))
         model = model if known is None else known["model"]
         place = f"{framework}@{product}"

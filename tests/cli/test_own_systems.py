@@ -10,10 +10,14 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from estimators.contract import Catalog, Scalar
+from estimators.training_step import inputs
 from tests.shared import Command
+from warehouse.database.catalog import packaged_catalog
 from warehouse.plan.question import PlanOptions
 from warehouse.plan.stages import SweepCounts, asked_stages
 
+PRODUCTS = tuple(packaged_catalog().tables["accelerator"])
 FASTER = '[systems.my_H200]\nbased_on = "H200 SXM 141GB"\nhbm_bytes_per_second = 9e12\n'
 OWN = "accelerator=my_H200"
 LAYOUT = ("model=gpt3_1.3B", "num_gpus=16", "data_parallel=16", "global_batch_size=32")
@@ -130,3 +134,136 @@ def test_a_system_assumes_what_the_product_does_that_it_is_based_on(
         ("mine", True, "gemm_efficiency 0.5", 1),
         ("mine", True, None, 0),
     ]
+
+
+@pytest.fixture
+def stored(warehouse: Command, empty_warehouse: Path, tmp_path: Path) -> Path:
+    """A database with two runs on each product, and on a system based on it."""
+    path = Path(shutil.copyfile(empty_warehouse, tmp_path / "own.duckdb"))
+    systems, rows = tmp_path / "own.toml", tmp_path / "rows.csv"
+    systems.write_text(
+        "".join(f'[systems."{p} of mine"]\nbased_on = "{p}"\n' for p in PRODUCTS), encoding="utf-8"
+    )
+    runs = ("gpt3_1.3B,16,1,megatron_core", "deepseek_v3,256,64,deepspeed")
+    names = [name for product in PRODUCTS for name in (product, f"{product} of mine")]
+    lines = [f"{name},{run}" for name in names for run in runs]
+    head = "accelerator,model,num_gpus,expert_parallel,framework"
+    rows.write_text("\n".join([head, *lines]))
+    out = tmp_path / "out.csv"
+    options = ("--catalog", systems, "--into-db", "--no-interval", "--db", path)
+    code, _, err = warehouse("evaluate", "training_step", rows, "--out", out, *options)
+    assert code == 0, err
+    return path
+
+
+def test_views_find_the_product_of_each_system_and_nothing_changed(stored: Path) -> None:
+    with duckdb.connect(str(stored), read_only=True) as connection:
+        found = connection.execute("""
+            select problem.accelerator, problem.model, problem_product.product,
+                problem_group.assumptions, problem_group.num_changed_constants,
+                problem_group.num_changed_step_constants, recipe_default.expert_default
+            from problem
+            inner join problem_group using (problem_id)
+            inner join problem_product using (problem_id)
+            left join recipe_default using (problem_id)
+        """).fetchall()
+        energy = connection.execute("""
+            select accelerator, model, lowest_energy_kwh, watts_per_gpu
+            from training_energy_for(1e12, given_kg_co2e_per_kwh := 0.4)
+            where is_default and power_basis = 'step'
+        """).fetchall()
+        prices = connection.execute("""
+            select distinct accelerator from training_cost_for(1e12)
+            where usd_per_gpu_hour is not null and accelerator like '% of mine'
+        """).fetchall()
+    for rows, models in ((found, ("gpt3_1.3B", "deepseek_v3")), (energy, ("gpt3_1.3B",))):
+        by_name = {(name, model): facts for name, model, *facts in rows}
+        for product in PRODUCTS:
+            for model in models:
+                assert by_name[f"{product} of mine", model] == by_name[product, model]
+    assert prices == []  # a system of a user has no published price
+
+
+def test_rows_of_a_system_as_it_was_read_before_are_of_another_problem(
+    warehouse: Command, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = tmp_path / "own.toml"
+    study.write_text(
+        'name = "own"\nestimator = "training_step"\n[systems.mine]\nbased_on = "GB200"\n'
+        '[space]\nmodel = "gpt3_1.3B"\naccelerator = "mine"\nnum_gpus = 2\nglobal_batch_size = 4\n'
+    )
+    read = inputs._system
+
+    def as_before(catalog: Catalog, name: str) -> tuple[str, dict[str, Scalar]] | None:
+        """Return the nominal memory, no domain and no rates of 8 and 4 bits, as version 0.1."""
+        found = read(catalog, name)
+        changes = {"hbm_bytes": 186e9, "nvlink_size": None, "fp8_flops_per_second": None}
+        return None if found is None else (found[0], {**found[1], **changes})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(inputs, "_system", as_before)
+        assert warehouse("sweep", study, "--db", database)[0] == 0
+    for words in ("3 cells evaluated and stored", "nothing to do, all 3 cells"):
+        code, out, err = warehouse("sweep", study, "--db", database)
+        assert code == 0, err
+        assert words in out + err
+    with duckdb.connect(str(database), read_only=True) as connection:
+        cells = connection.execute(
+            "select nvlink_size, hbm_bytes, count(*), count(study_cell.study) from cell"
+            " inner join problem using (problem_id) left join study_cell using (cell_id)"
+            " group by all order by 1"
+        ).fetchall()
+    # the study has the new cells; the next drop removes the others
+    assert cells == [(8, 186e9, 3, 0), (72, 198_674_743_296, 3, 3)]
+    assert warehouse("validate", "--db", database)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("stated", "words"),
+    [
+        ('hbm_bytes = "80GB"', ('`hbm_bytes` "80GB" in [systems.mine] must be', "80000000000")),
+        ("hbm_bytes = nan", ("`hbm_bytes` nan in [systems.mine] is not a finite number",)),
+        ("hbm_bytes = 0", ("`hbm_bytes` 0 in [systems.mine] must be at least 1",)),
+        (
+            "fp8_flops_per_second = -1",
+            ("`fp8_flops_per_second` -1 in [systems.mine] must be more",),
+        ),
+        ("launch_seconds = 1e30", ("1e+30 in [systems.mine] must be at most 1000000",)),
+        ("hbm_bytes_per_second = 1e300", ("1e+300 in [systems.mine] must be at most 1e+30",)),
+        ("device_bytes = 85e9", ("is not a key of [systems.mine]", "did you mean hbm_bytes?")),
+        ("nic_bytes_per_second = 5e10", ("did you mean network_bytes_per_second?",)),
+    ],
+)
+def test_a_wrong_attribute_is_refused_with_file_key_value_and_reason(
+    warehouse: Command, tmp_path: Path, stated: str, words: tuple[str, ...]
+) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(f'[systems.mine]\nbased_on = "GB300"\n{stated}\n')
+    code, out, err = warehouse("explain", "accelerator=mine", *LAYOUT, "--catalog", path)
+    assert (code, out) == (3, "")
+    assert err.startswith(f"error: {path}: `{stated.split()[0]}` ")
+    for word in words:
+        assert word in err
+
+
+@pytest.mark.parametrize(
+    ("stated", "words"),
+    [
+        ("hbm_bytes_per_second = 8e15", "is 500 times the largest known"),
+        ("hbm_bytes_per_second = 8", "is less than a tenth of the smallest known"),
+        ("nvlink_bytes_per_second = 1800e9", "is twice that of GB300 (per GPU)"),
+        ("hbm_bytes_per_second = 9e12", ""),
+    ],
+)
+def test_an_attribute_far_from_every_product_is_questioned(
+    warehouse: Command, tmp_path: Path, stated: str, words: str
+) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(
+        f'[systems.base]\nbased_on = "GB300"\n{stated}\n[systems.mine]\nbased_on = "base"\n'
+    )
+    code, out, err = warehouse("why", "accelerator=mine", *LAYOUT, "--catalog", path)
+    assert code == 0, err
+    said = [line for line in (out + err).splitlines() if line.startswith("`")]
+    assert len(said) == bool(words)
+    assert words in "".join(said)

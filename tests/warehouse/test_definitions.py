@@ -158,7 +158,7 @@ def test_one_name_with_other_numbers_is_another_problem(load: Callable[..., Stud
 def test_what_may_be_left_out_is_a_column_of_a_reference_table() -> None:
     names = {
         column.name
-        for table in ("model", "system")
+        for table in ("model", "system", "accelerator")
         for column in read_table(resources.reference_directory() / f"{table}.csv").columns
     }
     assert set(OPTIONAL) <= names
@@ -188,7 +188,7 @@ def test_what_may_be_left_out_is_a_column_of_a_reference_table() -> None:
         ),
         (
             '[systems.a]\nbased_on = "b"\n[systems.b]\nbased_on = "H200"\n',
-            ['"b" in [systems.a] is not in the `system` table'],
+            ['"b" in [systems.a] is neither in the `system`', "define [systems.b] above"],
         ),
         (f"[models.gpt3]\n{MODEL}", ['"gpt3" is in the `model` table', 'based_on = "gpt3"']),
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from estimators.accelerators import OWN_SYSTEM, base_of, stated_of
 from warehouse.errors import InputError
 from warehouse.show.units import in_words
 
@@ -41,9 +42,10 @@ def questioned_attributes(
     values
         The problem, resolved: base units.
     given
-        Names of the columns that the user gave.
+        Names of the columns that the user gave. Those that a user's own system states count too.
     """
-    for name in given:
+    accelerator = values.get("accelerator")
+    for name in dict.fromkeys((*given, *stated_of(catalog, accelerator))):
         value = values.get(name)
         if name not in _TABLES or value is None:
             continue
@@ -59,10 +61,11 @@ def questioned_attributes(
                 f"`{name}` {number:g} is less than a tenth of the smallest known, "
                 f"{in_words(name, known[least])} ({least}): {unit}"
             )
-        own = known.get(str(values.get("accelerator")))
+        base = base_of(catalog, str(accelerator))
+        own = known.get(str(base))
         if name == _BOTH_WAYS and own is not None and abs(number / own - 2) < 0.01:
             yield (
-                f"{said} is twice that of {values['accelerator']}: this column counts one "
+                f"{said} is twice that of {base}: this column counts one "
                 "direction, data sheets the sum of both"
             )
 
@@ -70,9 +73,10 @@ def questioned_attributes(
 def _known(catalog: Catalog, name: str) -> dict[str, float]:
     """Return the known values of an attribute by accelerator, those of products first."""
     found: dict[str, float] = {}
+    own = catalog.tables.get(OWN_SYSTEM, {})
     for table, column in (("accelerator", _TABLES[name]), ("system", name)):
         for accelerator, row in catalog.tables[table].items():
-            if (value := row.get(column)) is not None:
+            if accelerator not in own and (value := row.get(column)) is not None:
                 found.setdefault(accelerator, float(value))
     return found
 

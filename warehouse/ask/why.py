@@ -189,7 +189,8 @@ def completed(
     relation = estimator.relations[0]
     texts = dict(given)
     if "accelerator" in texts and "nvlink_size" not in texts:
-        texts |= {n: str(v) for n, v in sold_domain(estimator, texts["accelerator"]).items()}
+        domain = sold_domain(estimator, texts["accelerator"], catalog)
+        texts |= {name: str(value) for name, value in domain.items()}
     # virtual_pipeline is a key of one estimator and a choice of another
     names = dict.fromkeys((*relation.keys, "num_gpus", "global_batch_size", "virtual_pipeline"))
     numbers = read_values(relation, {name: texts[name] for name in names if name in texts})

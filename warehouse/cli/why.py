@@ -141,7 +141,8 @@ def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
         lines.append(batch_in_words(batch, values) + _rule(query))
     if kept := taken_over(values, query.given):
         lines.append(kept)
-    lines += questioned_attributes(packaged_catalog(), values, query.given)
+    catalog = packaged_catalog() if shown is None else shown.catalog
+    lines += questioned_attributes(catalog, values, query.given)
     if shown is not None:
         choices = {name: shown.problem[name] for name in shown.estimator.choice_columns}
         lines.append(f"layout {layout_in_words({**shown.layout, **choices})}")

@@ -12,8 +12,10 @@ from datetime import date
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
+from estimators.accelerators import OWN_SYSTEM, PRODUCT_COLUMNS
 from estimators.columns import COLUMNS
 from estimators.contract import Catalog, MeasuredTables, Record, Refusal, RefusedError, Scalar
+from estimators.names import did_you_mean
 from warehouse.database.cached import cached
 from warehouse.database.meta import measured_names, reference_names
 from warehouse.database.reference import (
@@ -38,6 +40,8 @@ _ALIASES = "_alias"
 """Ending of the tables that list other spellings of a key: alias, key, source."""
 
 _ACCELERATOR = "accelerator"
+_SYSTEM = "system"
+_BASED_ON = "based_on"
 _REMARKS = ("assumed", "source", "note")
 
 _KEPT_CATALOGS = 4
@@ -137,16 +141,28 @@ def extended(
     refusals: list[Refusal] = []
     for section, table, key, given in (
         ("models", "model", "model", models),
-        ("systems", "system", _ACCELERATOR, systems),
+        ("systems", _SYSTEM, _ACCELERATOR, systems),
     ):
         for name, own in given.items():
             try:
                 row = {key: name, **_completed(catalog, section, table, name, own)}
             except RefusedError as error:
-                refusals += error.refusals
+                refusals += [
+                    replace(one, hint=f"define [{section}.{one.value}] above [{section}.{name}]")
+                    if one.column == _BASED_ON and one.value in given and one.value != name
+                    else one
+                    for one in error.refusals
+                ]
                 continue
-            rows = {**catalog.tables.get(table, {}), name: row}
-            catalog = replace(catalog, tables={**catalog.tables, table: rows})
+            added = {table: row}
+            if table == _SYSTEM:
+                base = {_BASED_ON: row[_BASED_ON]} if _BASED_ON in own else {}
+                added[OWN_SYSTEM] = {key: name, **own, **base}
+            tables = {
+                each: {**catalog.tables.get(each, {}), name: record}
+                for each, record in added.items()
+            }
+            catalog = replace(catalog, tables={**catalog.tables, **tables})
     if refusals:
         raise RefusedError(refusals)
     return catalog
@@ -154,25 +170,60 @@ def extended(
 
 def _completed(catalog: Catalog, section: str, table: str, name: str, own: Record) -> Record:
     """Return all attributes of a new row, with those of the row that it is based on."""
-    other = catalog.aliases.get(table, {}).get(name)
-    if other is not None or name in catalog.tables.get(table, {}):
-        reason = f"is another name of {other}" if other else f"is in the `{table}` table already"
-        hint = f'choose another name; to change some of its attributes: based_on = "{name}"'
-        raise RefusedError([Refusal(section, name, reason, hint)])
-    if "based_on" not in own:
+    for each in _tables_of(table):
+        other = catalog.aliases.get(each, {}).get(name)
+        if other is not None or name in catalog.tables.get(each, {}):
+            reason = f"is another name of {other}" if other else f"is in the `{each}` table already"
+            hint = f'choose another name; to change some of its attributes: based_on = "{name}"'
+            raise RefusedError([Refusal(section, name, reason, hint)])
+    if _BASED_ON not in own:
         return own
     try:
-        base = catalog.find(table, str(own["based_on"]))
+        base = _base(catalog, table, str(own[_BASED_ON]))
     except RefusedError as error:
         raise RefusedError(
-            Refusal("based_on", r.value, f"in [{section}.{name}] {r.reason}", r.hint)
+            Refusal(_BASED_ON, r.value, f"in [{section}.{name}] {r.reason}", r.hint)
             for r in error.refusals
         ) from None
     # The remarks are about the published row.
     kept = {key: None if key in _REMARKS else value for key, value in base.items()}
     key, *names = kept
     # other spellings of the row's name are known to the catalog alone
-    return {**{name: kept[name] for name in names}, **own, "based_on": kept[key]}
+    return {**{name: kept[name] for name in names}, **own, _BASED_ON: kept[key]}
+
+
+def _tables_of(table: str) -> tuple[str, ...]:
+    """Return the tables in which a row's name may be: a system may be based on a product."""
+    return (table, _ACCELERATOR) if table == _SYSTEM else (table,)
+
+
+def _base(catalog: Catalog, table: str, name: str) -> Record:
+    """Return the row that another one is based on.
+
+    A product without a row in table `system` has what table `accelerator` has of a system: no
+    vector rate, for example.
+
+    Raises
+    ------
+    RefusedError
+        If no table has the name.
+    """
+    found = catalog.known(table, name)
+    product = catalog.known(_ACCELERATOR, name) if table == _SYSTEM else None
+    if found is not None:
+        return found
+    if product is not None:
+        known: Record = {
+            attribute: product.get(column) for attribute, column in PRODUCT_COLUMNS.items()
+        }
+        return {_ACCELERATOR: product[_ACCELERATOR], **known, "nics_per_gpu": 1}
+    if table != _SYSTEM:
+        return catalog.find(table, name)
+    reason = "is neither in the `system` nor in the `accelerator` table"
+    near = [*catalog.nearest(_ACCELERATOR, name), *catalog.nearest(table, name)]
+    names = {one for each in _tables_of(table) for one in catalog.tables.get(each, {})}
+    hint = did_you_mean(list(dict.fromkeys(near))[:3]) or f"known: {', '.join(sorted(names))}"
+    raise RefusedError([Refusal(_BASED_ON, name, reason, hint)])
 
 
 def _table_records(header: list[str], rows: Iterable[tuple[Any, ...]]) -> list[Record]:

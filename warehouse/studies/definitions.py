@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from estimators.accelerators import NARROW_RATES, PRODUCT_COLUMNS
 from estimators.columns import COLUMNS
 from estimators.columns.shape import SHAPE_DETAILS
 from estimators.contract import Catalog, Record, RefusedError, Scalar
+from estimators.names import did_you_mean
 from warehouse.database import resources
 from warehouse.database.catalog import extended
 from warehouse.database.reference import read_table
@@ -29,12 +31,18 @@ SECTIONS = {"models": "model", "systems": "system"}
 
 BASED_ON = "based_on"
 
+_OF_PRODUCTS = {
+    **{column: name for name, column in PRODUCT_COLUMNS.items() if column != name},
+    "device_bytes": "hbm_bytes",
+}
+"""Column of table `accelerator` -> the attribute of a system with another name."""
+
 OPTIONAL = (
     *("ffn_hidden_size", "uses_glu", "num_kv_heads", "vocab_size", "head_size", "ties_embedding"),
     *("num_experts", "experts_per_token", "expert_ffn_hidden_size", "num_shared_experts"),
     "num_dense_layers",
     *(column.name for column in SHAPE_DETAILS),
-    *("assumed", "source", "note"),
+    *("assumed", "source", "note", *NARROW_RATES),
 )
 """Columns that an entry without `based_on` may leave out: estimators have defaults for them, or
 do not read them."""
@@ -103,7 +111,8 @@ def _section(table: Mapping[str, Any], section: str, faults: Faults) -> dict[str
         faults.add(section, given, "must be a table", f"start each with a line [{section}.NAME]")
         return {}
     columns = read_table(resources.reference_directory() / f"{SECTIONS[section]}.csv").columns
-    known = tuple(column.name for column in columns[1:])  # the first is the name
+    more = NARROW_RATES if section == "systems" else ()
+    known = (*(column.name for column in columns[1:]), *more)  # the first is the name
     records: dict[str, Record] = {}
     for name, entry in given.items():
         if not (name.strip() and name.isprintable()):
@@ -145,6 +154,8 @@ def _hint(key: str, value: object, where: str, known: tuple[str, ...]) -> str:
     if isinstance(value, dict):  # TOML takes the dot of `[models.llama_1.5B]` for a level
         section, name = where[1:-1].split(".", 1)
         return f'a name with a dot needs quotes: [{section}."{name}.{key}"]'
+    if key in _OF_PRODUCTS and _OF_PRODUCTS[key] in known:
+        return did_you_mean([_OF_PRODUCTS[key]])
     if key in COLUMNS:
         return "if the estimator takes it, name it under [space]"
     return nearest(key, (BASED_ON, *known))
