@@ -25,18 +25,18 @@ class HasChoices(Protocol):
 
     @property
     def idle_choices(self) -> tuple[IdleChoices, ...]:
-        """As of `contract.Estimator`."""
+        """See `contract.Estimator`."""
 
     @property
     def optional_columns(self) -> tuple[str, ...]:
-        """As of `contract.Estimator`."""
+        """See `contract.Estimator`."""
 
     def rules(self, mends: Mends) -> tuple[Rule, ...]:
-        """As of `contract.Estimator`."""
+        """See `contract.Estimator`."""
 
     @property
     def neutral_choices(self) -> Mapping[str, Scalar]:
-        """As of `contract.Estimator`."""
+        """See `contract.Estimator`."""
 
 
 def with_idle_layouts(estimator: HasChoices, cells: Callable[[], Iterable[Cell]]) -> Iterator[Cell]:

@@ -57,16 +57,23 @@ RELATION = Relation(
 
 
 def reduced_words(size: Any, ranks: Any) -> Any:
-    """Return the words that a device moves in an all-reduce of `size` words.
+    """Return the words that a device moves in an all-reduce: ``3 (p - 1) size / p``.
 
-    A device sends parts to the devices that sum them, receives the parts of its own sum, and
-    receives the other sums; sending sums is free.
+    A device sends parts to the devices that sum them, receives the parts of the sum that it makes,
+    and receives the other sums. The source does not count that it sends its sum.
     """
     return 3 * (ranks - 1) * size / ranks
 
 
 def seconds(values: Values, layouts: Columns) -> dict[str, Any]:
-    """Return the seconds of a pass over the batch, and of the reduction at its end."""
+    """Return the seconds of forward and backward pass, and of the gradients' reduction.
+
+    For n weights, i inputs, o outputs and t tokens on a device, w bytes an element and all-reduces
+    of a words of activations and g words of gradients:
+
+    ``passes = w x max(6 n t / (u rate), (4 n + i t + a) / (u memory rate), a / network rate)``,
+    ``reduction = w x max(g / (u memory rate), g / network rate)``; u is the base utilization.
+    """
     v = {n: np.asarray(values[n], dtype=np.float64) for n in PROBLEM if n not in OPTIONAL}
     data, tensor_in, tensor_out = (np.asarray(layouts[n], dtype=np.float64) for n in DEGREES)
     tokens = v["tokens"] / data

@@ -80,23 +80,26 @@ def _widths(n: Values, flags: Values) -> tuple[Any, Any, Any, Any]:
 
 
 def _hops(n: Values) -> Any:
-    """Return beta: the share of layers after which a token leaves its rank."""
+    """Return beta, the share of layers after which a token leaves its rank.
+
+    ``1 - (1 - (pi - 1) / layers) / eps``.
+    """
     stays = 1 - (n["pipeline_parallel"] - 1) / n["num_layers"]
     return 1 - stays / n["expert_parallel"]
 
 
 def _reduced_back(n: Values, flags: Values) -> Any:
-    """Return phi: widths of the residual stream that are summed over ti, and hop."""
+    """Return phi: how often the residual stream is summed over ti, and leaves its rank."""
     inner = n["tensor_parallel"] - 1
     return inner + _hops(n) + np.where(flags["sequential_attention_ffn"], inner, 0.0)
 
 
 def _flops(n: Values, flags: Values) -> tuple[Any, Any]:
-    """Return the FLOPs of a token and layer, forward and backward.
+    """Return the FLOPs of a token and layer, forward and backward, on all clusters.
 
-    Forward: q, k and v (or gate and input) in 2 d - 1 each; scores, softmax, attended values;
-    both projections back; the sums over ti. Backward: two products each, and the sums over te,
-    eps sigma and ti.
+    Forward: products of queries, keys, values and the feed-forward input, 2 d - 1 an element;
+    scores, softmax, attended values; both projections back to the residual stream, summed over ti.
+    Backward: two products for each forward one, and sums over te, eps sigma and ti.
     """
     attention, g, _, spread = _widths(n, flags)
     d, f, length, heads = n["hidden_size"], n["ffn_hidden_size"], n["seq_len"], n["num_heads"]
@@ -124,7 +127,7 @@ def _flops(n: Values, flags: Values) -> tuple[Any, Any]:
 
 
 def _traffic(n: Values, flags: Values) -> tuple[Any, Any, Any]:
-    """Return elements of a token and layer: sent forward, received either way, sent backward."""
+    """Return elements of a token and layer: sent forward, received each way, sent backward."""
     attention, g, kept, spread = _widths(n, flags)
     d, f, heads = n["hidden_size"], n["ffn_hidden_size"], n["num_heads"]
     te, ti = n["tensor_parallel_external"], n["tensor_parallel"]

@@ -1,7 +1,7 @@
 """The rules that a dataflow layout keeps, in the source's order.
 
-Source: davidsj/ml_par_sim transformer.py @520dcff. The smallest efficient microbatch is taken
-in whole numbers, where the source takes it in doubles and may come one step too high.
+Source: davidsj/ml_par_sim transformer.py @520dcff. The smallest efficient microbatch is computed in
+whole numbers; the source computes it in doubles, and may be one step too high.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _unless_skipped(rule: Rule) -> Rule:
         (*rule.needs, "skip_efficiency_check"),
         lambda v: np.asarray(v["skip_efficiency_check"], dtype=bool) | rule.holds(v),
         rule.reason,
-        lambda row: rule.hint(row) or "skip_efficiency_check = true lets it in",
+        lambda row: rule.hint(row) or "skip_efficiency_check = true admits it",
     )
 
 

@@ -18,7 +18,7 @@ from estimators.divisors import divisors
 def totals(values: Values, layouts: Columns) -> dict[str, Any]:
     """Return FLOPs and elements of the run, forward and backward, all clusters together.
 
-    Recomputation repeats the forward pass in the backward one, its traffic of weights included.
+    Full recomputation repeats the forward pass in the backward pass, traffic of weights included.
     """
     counts = counts_of({**values, **layouts})
     layers = np.asarray(values["num_layers"], dtype=np.float64)
@@ -89,7 +89,11 @@ def _sizes(values: Values, layouts: Columns) -> dict[str, Any]:
 
 
 def _rates(values: Values, layouts: Columns, whole: dict[str, Any]) -> dict[str, Any]:
-    """Return bytes a second, and the time without bubble or communication: a lower bound."""
+    """Return bytes/s, and the time without bubble or communication: a lower bound.
+
+    ``training_seconds = FLOPs / (clusters x rate of one)``; bytes/s are those that move while a
+    cluster works at its rate.
+    """
     given = values.get("cluster_flops_per_second")
     rate = np.asarray(np.nan if given is None else given, dtype=np.float64)
     clusters = num_clusters(layouts)

@@ -63,8 +63,8 @@ RELATION = Relation(
 class Pipeline(SearchedEstimator):
     """Bubble, steady phase and gradient reduction of a mixture-of-experts transformer.
 
-    `source_version` readme gives the figures of the source's README, current those of its
-    present program, which counts utilization and the network; mends apply to the latter only.
+    `source_version` = readme gives the figures of the source's README; current gives those of its
+    present program, which also counts utilization and the network. Mends apply to current only.
     """
 
     name = "pipeline"

@@ -49,10 +49,10 @@ DEFAULTS: dict[str, Any] = {
 """Those of the source's command line."""
 
 DEFAULT_CHIP = "H100"
-"""Of the current version, where neither a device nor its attributes are given."""
+"""Device of the current version if neither a device nor its attributes are given."""
 
 TOKENS_PER_PARAMETER = 20
-"""Source: arXiv 2203.15556; of all experts' parameters as published, see mend P3."""
+"""Source: arXiv 2203.15556. As published it counts the parameters of all experts, see mend P3."""
 
 ALIASES = {
     "chip": "accelerator",

@@ -1,11 +1,17 @@
 """The time of a step: bubble, steady phase, gradient reduction.
 
-Source: davidsj/ml_par_sim simple_transformer.py: the README's version @4a9489e and the current
-one @520dcff. Symbols: m sequences of a microbatch over all replicas, l sequence length, k of e
-experts a token, d and D the residual and internal width.
+``step = bubble + steady + gradients`` with, for p stages, i layers a chunk, L layers, b sequences
+a batch and m a microbatch:
 
-The layouts of a cell are runs that differ in the microbatch alone. What does not depend on it is
-computed once a run.
+``bubble = (p - 1) (i (6 product + reductions) + hops)``,
+``steady = L/p x b/m x max(6 product, reductions + hops)``,
+``gradients = 2 x parameters / (GPUs / replicas) x bytes of one / network rate``.
+
+Source: davidsj/ml_par_sim simple_transformer.py: the README's version @4a9489e and the current
+one @520dcff. Its microbatch counts the sequences of all replicas.
+
+The layouts of a cell come in runs that differ only in the microbatch. Figures that do not depend on
+it are computed once a run.
 """
 
 from __future__ import annotations
@@ -28,10 +34,9 @@ RUN_KEYS = tuple(name for name in KEYS if name != MICROBATCH)
 
 @dataclass(frozen=True)
 class Case:
-    """One problem or many, with the degrees of runs of layouts as float64 arrays.
+    """One problem or many, with the degrees of runs of layouts.
 
-    `values` and `degrees` are read through `[]`; `mended(id)` says for each row whether a mend
-    applies: to the current version only.
+    Index it by name to read `values` or `degrees` as float64.
 
     Attributes
     ----------
@@ -61,7 +66,7 @@ class Case:
         return np.equal(self.values["source_version"], "readme")
 
     def mended(self, mend: str) -> Any:
-        """Whether `mend` changes the formulas."""
+        """For each row whether `mend` applies: to the source's current version only."""
         return ~np.asarray(self.is_readme) & (mend in self.mends)
 
 
@@ -135,11 +140,12 @@ def sizes(case: Case) -> dict[str, Any]:
 
 
 def _times(case: Case, size: dict[str, Any]) -> dict[str, Any]:
+    """Return the seconds of a step by part."""
     rows, stages = case.rows, case["pipeline_parallel"]
     product = _matmul_seconds(case, size)
     per_layer, hop = _network(case)
     experts, interval = case["num_experts"], size["layers_per_chunk"]
-    # with one routed expert and no inner tensor parallelism hops cost alone
+    # with one routed expert and no inner tensor parallelism only hops cost time
     is_routed_alone = np.equal(case["experts_per_token"] * case["tensor_parallel"], 1)
     is_routed_alone = is_routed_alone & (experts > 1)
     share = (experts - 1) / experts
@@ -153,7 +159,7 @@ def _times(case: Case, size: dict[str, Any]) -> dict[str, Any]:
     bubble = rows(stages - 1) * each
     passes = rows(case["num_layers"] / stages) * size["num_microbatches"]
     compute = passes * 6 * product
-    # P2: an expert is left behind in a share of the layers, but for those that end a chunk.
+    # P2: a token changes its expert in (e - 1)/e of the layers, and at the end of each chunk.
     crossings = np.where(is_routed_alone, 1.0, 1 / interval)
     mended = np.where(is_routed_alone, (1 + (interval - 1) * share) / interval, 1 / interval)
     crossings = np.where(case.mended("P2"), mended, crossings)
@@ -174,7 +180,11 @@ def _times(case: Case, size: dict[str, Any]) -> dict[str, Any]:
 
 
 def _matmul_seconds(case: Case, size: dict[str, Any]) -> Any:
-    """Return the time of one product: arithmetic or memory, whichever takes longer."""
+    """Return the seconds of one product of x by y weights with t tokens.
+
+    ``max(2 x y t w / (u rate), (x y + y t + x t) w / (u memory rate))`` with w bytes an element, u
+    the base utilization and the rate in 8 bits.
+    """
     x, y = size["matmul_internal_size"], size["matmul_hidden_size"]
     tokens, rows = size["matmul_tokens"], case.rows
     utilization = np.where(case.is_readme, 1.0, case["base_utilization"])
@@ -189,10 +199,10 @@ def _matmul_seconds(case: Case, size: dict[str, Any]) -> Any:
 
 
 def _network(case: Case) -> tuple[Any, Any]:
-    """Return seconds of a layer's reductions both passes, and of a hop.
+    """Return the seconds of a layer's reductions in both passes, and of a hop.
 
-    A reduction over the fabric costs a send and a receive. With one routed expert and no inner
-    tensor parallelism nothing reduces, and a token that changes expert hops.
+    A reduction costs a send and a receive. With one routed expert and no inner tensor parallelism
+    the residual stream is not reduced; a token that changes its expert hops.
     """
     sequence_tokens = case.microbatch * case["seq_len"]
     data, tensor = case["data_parallel"], case["tensor_parallel"]
@@ -210,13 +220,13 @@ def _network(case: Case) -> tuple[Any, Any]:
 
 
 def _send_seconds(case: Case, size: Any, ways: Any) -> Any:
-    """Return the time to send and receive `size` elements that `ways` devices share."""
+    """Return the seconds to send and to receive `size` elements that `ways` devices share."""
     element_bytes = case["precision_bits"] / BITS_PER_BYTE
     return 2 * (size / ways) * element_bytes / case["network_bytes_per_second"]
 
 
 def _chosen(which: Any, one: Any, other: Any) -> Any:
-    """Return ``np.where(which, one, other)``, without a pass over rows that are chosen alike."""
+    """Return ``np.where(which, one, other)``, at no cost where all rows choose alike."""
     if np.all(which):
         return one
     return np.where(which, one, other) if np.any(which) else other

@@ -1,7 +1,10 @@
 """Attention: fused in one kernel, as separate operations, or as SUMMA products.
 
+Attention covers the whole square of scores: it has no causal mask.
+
 Symbols: ``query_rows`` rows of queries over all local heads, ``scores`` elements of the score
-matrix, ``gathered`` elements of K or V over the whole sequence, ``s`` bytes of an element.
+matrix, ``gathered`` elements of K or V over the whole sequence, ``q`` width of a head, ``s`` bytes
+of an element.
 
 Source: arXiv 2410.00273 and its program.
 """
@@ -58,8 +61,8 @@ class AttentionSizes(NamedTuple):
 def fused(sizes: AttentionSizes) -> list[Operation]:
     """Return attention in one kernel (FlashAttention-like).
 
-    The kernel does vector work between its products: softmax, dropout and, backward, both
-    again from recomputed scores.
+    The kernel does vector work between its products: softmax and dropout. Backward it recomputes
+    the scores, then softmax and dropout again, then their gradients.
     """
     seq_len, local, q, s = sizes.seq_len, sizes.local_seq_len, sizes.head_size, sizes.element
     rows, scores, query, gathered = sizes.query_rows, sizes.scores, sizes.query, sizes.gathered

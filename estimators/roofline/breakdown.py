@@ -1,7 +1,7 @@
 """The step operation by operation: those of a layer, and the transfers between layers.
 
-The functions of the search make every figure: an operation is counted and timed as a layer of that
-operation alone.
+The search's functions make every figure: they count and time an operation as a layer that has only
+that operation.
 
 Source: arXiv 2410.00273 and its program.
 """

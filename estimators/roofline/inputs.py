@@ -37,7 +37,7 @@ SYSTEM = (
 )
 RATES = tuple(name for name in SYSTEM if name.endswith("_per_second"))
 NEEDED = ("num_layers", "hidden_size", "num_heads", "seq_len")
-"""The least that makes a shape."""
+"""Columns without a default: a shape needs them."""
 
 RECOMPUTATIONS = ("none", "full")
 PROBLEM = (

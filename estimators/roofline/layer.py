@@ -88,10 +88,11 @@ def passes_of(counts: Counts, values: Values, layers: Columns, mends: Mends) -> 
 
     Notes
     -----
-    An operation and direction takes the larger of arithmetic, ``launch + FLOP / (0.8 rate)``
-    with matrix and vector work one after the other, and of memory traffic; then come its
-    collectives. `activation_recompute` = full runs the forward pass, collectives and all, once
-    more in the backward pass and keeps only the layer's input.
+    One direction of an operation takes ``max(launch_seconds + matrix FLOPs / (flops_efficiency x
+    matrix rate) + vector FLOPs / (flops_efficiency x vector rate), bytes / memory rate)``, then the
+    seconds of its collectives (arXiv 2410.00273: 20 us a launch, efficiency 0.8).
+    `activation_recompute` = full runs the forward pass again in the backward pass, with its
+    collectives, and keeps only the layer's input.
     """
     lines = _Lines(values, layers, double_all_reduce="R3" in mends)
     forward, again = _direction(counts, counts.forward, values, lines, mends)
@@ -104,7 +105,7 @@ def passes_of(counts: Counts, values: Values, layers: Columns, mends: Mends) -> 
 
 
 class _Lines:
-    """Costs of collectives per layer, computed at the first use."""
+    """Lines of cost of collectives, one element a layer, computed at the first use."""
 
     def __init__(self, values: Values, layers: Columns, *, double_all_reduce: bool) -> None:
         self._network = Network.of(values)
@@ -175,8 +176,10 @@ def _panelled_comm(
 
     Notes
     -----
-    A panel's transfers hide behind the product of the panel before; those of the first are exposed.
-    The source charges one panel more when transfers are the slower (mend R7).
+    A panel's transfers tau hide behind the product of the panel before; those of the first panel
+    are exposed. For n panels and a product of b seconds that is ``tau + (n - 1) max(tau - b/n, 0)``
+    under mend R7. The source has ``tau + max(n tau - b, 0)``, a panel too many if transfers are
+    slower.
     """
     tau: Any = 0.0
     for part in traffic:

@@ -38,7 +38,7 @@ PLACEMENT_COLUMNS = (
 
 @dataclass(frozen=True)
 class Layouts(Factored):
-    """Layouts with the links between their tables; None where a table's rows are the rows.
+    """Layouts with the links between their tables; None: the table's rows are the layouts.
 
     Attributes
     ----------
@@ -64,8 +64,8 @@ class Layouts(Factored):
     def once(self, name: Hashable, make: Callable[[], Any]) -> Any:
         """Return the result of `make`, computed at the first call with that `name`.
 
-        Only for results of the layouts and of the problem values that layouts depend on, because
-        cells of other systems share them.
+        The result may depend only on the layouts and on problem values that decide them, because
+        cells of other systems share it.
         """
         if name not in self._known:
             self._known[name] = make()

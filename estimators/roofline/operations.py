@@ -94,8 +94,9 @@ def linear(
 
     Notes
     -----
-    A split over inputs leaves partial sums, reduce-scattered forward; one over outputs leaves
-    them in the gradient of the input, reduce-scattered backward. Both move the full size.
+    A split over inputs leaves partial sums of the result, reduce-scattered forward. A split over
+    outputs leaves partial sums of the input's gradient, reduce-scattered backward. Both move the
+    full, unsplit tensor.
     """
     k, n = inputs // over_inputs, outputs // over_outputs
     touched = s * (rows * k + rows * n + k * n)
@@ -148,7 +149,7 @@ def layer_norm(
     backward: tuple[Traffic, ...],
     s: Any,
 ) -> Operation:
-    """Normalise `rows` of `width`, with the collectives of either direction."""
+    """Layer norm over `rows` of `width`, with the collectives of either direction."""
     size = rows * width
     return Operation(
         name,

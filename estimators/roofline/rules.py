@@ -159,7 +159,7 @@ ROW_RULES = (
         lambda row: (
             f"needs a multiple of {row['pipeline_parallel']} microbatches, not {_microbatches(row)}"
         ),
-        lambda _: "use another microbatch_size, or 1",
+        lambda _: "use 1, or another `microbatch_size`",
     ),
 )
 

@@ -16,8 +16,8 @@ from estimators.roofline.space import product
 from estimators.search import BaseSearch, Pair
 
 CACHED_ROWS = 16_384
-"""Cells up to this size keep their layouts and all that follows from them: systems and variants
-share them. In larger cells evaluation outweighs enumeration."""
+"""Cells of at most this size keep their layouts, and figures that follow from them, for cells of
+other systems and variants. In larger cells evaluation takes longer than enumeration."""
 
 SEARCHED = (
     "strategy",
@@ -31,7 +31,7 @@ SEARCHED = (
     "global_batch_size",
     "virtual_pipeline",
 )
-"""Values that the set of layouts depends on; mends R4, R9, R11 and kept columns decide it, too."""
+"""Values that decide the layouts, with mends R4, R9, R11 and kept columns."""
 
 
 class RooflineSearch(BaseSearch):
@@ -61,7 +61,7 @@ class RooflineSearch(BaseSearch):
         return super().held_pairs(space) | chunks - {("virtual_pipeline", 1)}
 
     def held(self, cell: Cell) -> Mapping[str, Scalar]:
-        """Return kept columns, and the chunks of a stage: a choice that excludes layouts, too."""
+        """Return kept columns, and the chunks of a stage: a choice that also excludes layouts."""
         chunks = cell.choices["virtual_pipeline"]
         return {**cell.kept, **({} if chunks == 1 else {"virtual_pipeline": chunks})}
 

@@ -22,8 +22,8 @@ from estimators.roofline.tables import LayerTable, layer_table
 from estimators.rules import keeps
 
 MIN_LOCAL_SIZE = 128
-"""Splits that leave fewer columns or tokens of a product on a GPU are not searched: of 3 x
-hidden columns in one dimension, of hidden columns and of tokens in two."""
+"""Splits that leave less of a product on a GPU are not searched: fewer of 3 x hidden columns in one
+dimension; in two, fewer of hidden columns or of tokens."""
 
 MIN_PANEL_COLUMNS = 512
 """Panels narrower than that are not searched."""
@@ -84,9 +84,10 @@ def _second(columns: Columns) -> Array:
 def _splits_and_rows(
     problem: tuple[tuple[str, Scalar], ...], keep: tuple[tuple[str, Scalar], ...], mends: Mends
 ) -> tuple[dict[str, Array], dict[str, Array], Array, Array]:
-    """Return the splits of a problem and their rows: those of all sizes of a domain are the same.
+    """Return the splits of a problem and their rows, with the split and panel of each row.
 
-    Between cells that differ in that size are those of all numbers of GPUs.
+    They do not depend on the size of a domain. The cache must hold those of all numbers of GPUs: a
+    search visits them between two sizes.
     """
     known, kept = dict(problem), dict(keep)
     splits = _splits(known, kept, mends)
@@ -117,8 +118,8 @@ def _splits(problem: Numbers, keep: Mapping[str, Scalar], mends: Mends) -> dict[
 def _axes(problem: Numbers) -> tuple[tuple[int, int], ...]:
     """Return the degrees of both axes that are searched, ascending.
 
-    All degrees that a GPU count with the same primes could have, so that cells that differ only in
-    GPUs share a layer table.
+    They are all degrees that some GPU count with the same primes has, so that cells that differ
+    only in GPUs share a layer table.
     """
     hidden, ffn, seq_len = (problem[name] for name in ("hidden_size", "ffn_hidden_size", "seq_len"))
     primes = _primes(problem["num_gpus"])
@@ -193,7 +194,12 @@ def _panels(problem: Numbers, mends: Mends, pairs: list[tuple[int, int]]) -> lis
 def _rows(
     problem: Numbers, keep: Mapping[str, Scalar], splits: Columns, mends: Mends
 ) -> tuple[dict[str, Array], Array, Array]:
-    """Expand splits by microbatch sizes and panels; also the split and place of the panels."""
+    """Expand splits by microbatch sizes and panels.
+
+    Returns
+    -------
+    The rows; for each its split; and for each the place of its panels among the choices.
+    """
     child = each_divisor(problem["global_batch_size"] // splits["data_parallel"])
     pairs = list(zip(splits["tensor_parallel"].tolist(), _second(splits).tolist(), strict=True))
     choices = _panels(problem, mends, pairs)

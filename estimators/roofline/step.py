@@ -1,5 +1,9 @@
 """One training step, from the figures of a layer and its layout.
 
+``step = (forward + backward) M D + stages + bubble + exchange`` for M microbatches and D layers of
+a stage, with ``bubble = (p - 1)/(M v) x ((forward + backward) M D + stages)`` for p stages and v
+chunks.
+
 Figures of a row (split and microbatch) or of a placement are computed once for each; those that
 do not depend on the system are kept with the layouts. A candidate takes a few gathers and sums.
 
@@ -30,15 +34,17 @@ PARTS = (
 
 
 class _Schedule(NamedTuple):
-    """Per row: passes through layers, transfers, and the filling of the pipeline."""
+    """Counts of a pipeline, one element a row; those of a candidate, one element a candidate."""
 
     passes: Any
     """Layers of a stage times microbatches."""
 
     sends: Any
-    """Transfers between stages, both directions."""
+    """Transfers between stages in a step, both directions."""
 
     layers: Any
+    """Layers of a stage."""
+
     kept_microbatches: Any
     """Microbatches whose activations 1F1B keeps at once."""
 
@@ -73,18 +79,18 @@ def _schedule(layouts: Layouts, values: Values) -> _Schedule:
 
 
 class _Transfer(NamedTuple):
-    """Per placement: shares of a pipeline's links inside and between domains."""
+    """Shares of a pipeline's links inside and between domains, one element a placement."""
 
     fast_share: Any
     slow_share: Any
 
 
 def _transfer(layouts: Layouts, mends: Mends) -> _Transfer:
-    """Return the links that a stage's transfer is averaged over.
+    """Return the shares of links inside and between domains: a transfer takes their mean.
 
     Notes
     -----
-    The source forgets the links between domains where some stages share one (mend R2).
+    With several stages in a domain, the source counts transfers between domains as free (mend R2).
     """
     stages = take(layouts.tables["row"]["pipeline_parallel"], layouts.placement_row)
     in_domain = layouts.tables["placement"]["nvlink_pipeline_parallel"]
@@ -149,10 +155,11 @@ def fill_times(
 
     Notes
     -----
-    Weights are gathered before and gradients scattered after the pass (ZeRO 1); the transfers
-    of a layer hide behind the next layer's pass, the first is exposed. Transfers between
-    stages are not hidden. The bubble is that of 1F1B, divided by the interleaved chunks,
-    which multiply the transfers.
+    Weights are gathered before the forward pass and gradients scattered after the backward pass
+    (ZeRO 1). A layer's transfer hides behind the pass of its neighbour; the first one is exposed:
+    ``t + (D - 1) max(t - pass, 0)`` for D layers, each way. Transfers between stages are not
+    hidden. The bubble is that of 1F1B divided by the interleaved chunks, which multiply the
+    transfers (arXiv 2104.04473 section 2.2).
     """
     network = Network.of(values)
     schedule: _Schedule = layouts.once("schedule", lambda: _schedule(layouts, values))

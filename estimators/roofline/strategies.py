@@ -102,8 +102,8 @@ def _attention(attention: str, sizes: Sizes, shard: Shard, local_seq_len: Any) -
 def _tensor_1d(attention: str, sizes: Sizes, shard: Shard, mends: Mends) -> list[Operation]:
     """Split over one tensor axis, with sequence parallelism.
 
-    Mend R5 puts the bias of both reducing products on the rows that their reduce-scatter
-    leaves; the source puts it on all of them.
+    Mend R5 adds the biases of fc2 and of the projection to the rows that the reduce-scatter before
+    them leaves; the source adds them to all rows.
     """
     seq_len, hidden, _, _, s = sizes
     batch, first, _, _ = shard
@@ -124,8 +124,8 @@ def _tensor_1d(attention: str, sizes: Sizes, shard: Shard, mends: Mends) -> list
 def _context_2d(attention: str, sizes: Sizes, shard: Shard, mends: Mends) -> list[Operation]:
     """Split the sequence over the context axis, then do as in one dimension.
 
-    The source puts the two biases on different splits of the output; mend R5 puts both on the
-    rows that the reduce-scatter before them leaves.
+    The source adds the two biases to different splits of the output. Mend R5 adds both to the rows
+    that the reduce-scatter before them leaves.
     """
     seq_len, hidden, _, _, s = sizes
     batch, first, second, _ = shard
@@ -184,8 +184,9 @@ def _layer_over_tensor_axis(
 def _summa_2d(attention: str, sizes: Sizes, shard: Shard, mends: Mends) -> list[Operation]:
     """Split activations and weights over two axes, products panel by panel.
 
-    The source splits the columns of layer norms by the sequence length; mend R1 by the width.
-    It reduces the gradients of scale and shift over the tensor axis; mend R8 over the second.
+    As the columns of a layer norm the source takes a part of the sequence length, mend R1 a part of
+    the width. The source reduces the gradients of scale and shift over the tensor axis, mend R8
+    over the second axis.
     """
     seq_len, hidden, ffn, _, s = sizes
     batch, first, second, panels = shard

@@ -22,7 +22,7 @@ _BASE = 1 << 21
 
 @dataclass(frozen=True)
 class LayerTable:
-    """Shards and layers.
+    """The distinct shards and layers of a family of cells.
 
     Attributes
     ----------
@@ -58,6 +58,8 @@ class LayerTable:
 
 @dataclass(frozen=True)
 class _Finder:
+    """Finds rows of both tables from the order in which they were made."""
+
     splits: Array
     microbatches: Array
     panel_counts: Array

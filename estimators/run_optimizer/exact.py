@@ -1,9 +1,8 @@
 """The best whole-number degrees for a number of devices, and their best whole microbatches.
 
-For given degrees the time of a step is, in the number m of microbatches, made of pieces
-``alpha + beta m + gamma / m`` with beta >= 0. On a piece its least whole m is an end of the
-piece, or a neighbour of ``sqrt(gamma / beta)``; all of them are tried, so that the best is found
-without trying every m.
+For given degrees the time of a step over the number m of microbatches consists of pieces
+``alpha + beta m + gamma / m`` with beta >= 0. The best whole m of a piece is one of its ends, or a
+neighbour of ``sqrt(gamma / beta)``. Trying all of these finds the best m without trying every m.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The greedy path: from one device on, each step multiplies the degree that helps most.
+"""The greedy path: from one device on, each step multiplies the degree that helps most by 1.025.
 
 Source: davidsj/ml_par_sim run_optimizer2.ipynb @2a07c41. Its choice among equal candidates depends
-on rounding; here a rule decides.
+on rounding; here `tie_rule` decides.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Model, batch and time of a step at given degrees, whole or real.
 
-Source: davidsj/ml_par_sim run_optimizer2.ipynb @2a07c41. The model has 120 FLOPs a squared
-parameter and 20 tokens a parameter (arXiv 2203.15556); layers and batch grow with the sixth
-root of the FLOPs.
+Source: davidsj/ml_par_sim run_optimizer2.ipynb @2a07c41. A run of C FLOPs has sqrt(C / 120)
+parameters and 20 tokens a parameter (6 FLOPs a parameter and token; arXiv 2203.15556). Layers and
+batch grow with the sixth root of C.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ def model_of(values: Values) -> dict[str, Any]:
 
 
 def reduced_words(values: Values, size: Any, ranks: Any) -> Any:
-    """Return the words a device moves in an all-reduce; the network may add them up itself."""
+    """Return the words that a device moves in an all-reduce over `ranks` devices.
+
+    ``3 (p - 1) size / p``, or ``2 (p - 1) size / p`` if the network adds up (`reduces_in_network`).
+    """
     factor = np.where(np.asarray(values["reduces_in_network"], dtype=bool), 2.0, 3.0)
     return factor * (ranks - 1) * size / ranks
 
@@ -53,10 +56,10 @@ def reduced_words(values: Values, size: Any, ranks: Any) -> Any:
 def layer_seconds(
     values: Values, degrees: Columns, model: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return, by resource, seconds of a layer for a whole batch in one microbatch, and of sync.
+    """Return seconds by resource: of a layer for a batch in one microbatch, and of its gradients.
 
-    Of m microbatches each takes an m-th of the arithmetic and of the communication, and all of
-    the memory traffic, which is that of the weights.
+    Each of m microbatches takes an m-th of the arithmetic and of the communication, and the whole
+    memory traffic, which is that of the weights.
     """
     data, hidden = degrees["data_parallel"], degrees["tensor_parallel"]
     external = degrees["tensor_parallel_external"]
@@ -93,7 +96,10 @@ def step_of(
 ) -> dict[str, Any]:
     """Return the time of a step and its parts by phase and resource, in seconds.
 
-    A phase takes as long as its slowest resource; the phases follow one another.
+    A phase takes as long as its slowest resource; the phases follow one another. With a layer's
+    seconds s of a microbatch and g of its gradients, K layers both ways on a stage (2 L / p), m
+    microbatches and p stages: boundary ``s + g``; sustained_dp ``(K - 1) (m s + g)``;
+    sustained_no_dp ``(m - 1) s``; bubble ``2 (p - 1) s``.
     """
     model = model or model_of(values)
     degrees = {n: np.asarray(layouts[n], dtype=np.float64) for n in DEGREES}

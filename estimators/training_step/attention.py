@@ -41,9 +41,9 @@ def attention_core(size: Any, values: Values, layout: Values) -> Core:
 def backward_products(values: Values) -> Any:
     """Return the FLOPs of the fused backward pass over those of the forward pass.
 
-    Of its five products three have the width of the keys (the scores again, the gradients of
-    queries and keys), two that of the values: 2.5 where both are as wide (arXiv 2307.08691 section
-    4.1).
+    ``(3 keys + 2 values) / (keys + values)`` for the widths of a head's keys and values; 2.5 where
+    they are equal (arXiv 2307.08691 section 4.1). Three of its five products have the width of the
+    keys (the scores again, the gradients of queries and keys), two have that of the values.
     """
     keys = values["qk_head_size"] + values["qk_rotary_size"]
     return (3.0 * keys + 2.0 * values["v_head_size"]) / (keys + values["v_head_size"])
@@ -59,17 +59,23 @@ def flash_flops(size: Any, values: Values, layout: Values) -> Any:
 
 
 def _flops_of(length: Any, size: Any, layout: Values) -> Any:
-    """Return the FLOPs of the fused forward pass over sequences of a length."""
+    """Return the FLOPs of the fused forward pass over sequences of a length.
+
+    ``2 T s (queries + results) x (1 + 128 c / s) / 2``: half of the square, and all of the blocks
+    on its diagonal. T are the tokens of a GPU, s the length, c the context-parallel ranks; queries
+    and results are widths of a GPU.
+    """
     causal = np.minimum(0.5 * (1 + FLASH_BLOCK * layout["context_parallel"] / length), 1.0)
     return 2.0 * size.tokens * length * (size.query + size.result) * causal
 
 
 def _flash(size: Any, values: Values, layout: Values) -> Core:
-    """Return the seconds of a fused kernel, of a layer on average over those with a window.
+    """Return the seconds of a fused kernel in an average layer, with a window or without.
 
-    A layer with a window takes as long as sequences with the same causal attention. Not so the
-    backward pass of cuDNN in MXFP8, which grows with the square of the length
-    (NVIDIA/cudnn-frontend @3929da2 benchmark/sdpa_benchmark_training/results/gpt_oss).
+    A layer with a window takes the time of shorter sequences with as much causal attention
+    (`decoder.attended_length`). The backward pass of cuDNN in MXFP8 does not profit: it grows with
+    the square of the whole length (NVIDIA/cudnn-frontend @3929da2
+    benchmark/sdpa_benchmark_training/results/gpt_oss).
     """
     length = values["seq_len"]
     whole = _flash_of(length, size, values, layout)
@@ -89,8 +95,7 @@ def _flash_of(length: Any, size: Any, values: Values, layout: Values) -> Core:
     Parameters
     ----------
     length
-        Of sequences with the attention that is computed; there are as many tokens and blocks as
-        those of the layer have.
+        Sequence length of the attention that is computed. Tokens and blocks are those of the layer.
     """
     context, flops = layout["context_parallel"], _flops_of(length, size, layout)
     of_sequence = np.ceil(values["seq_len"] / (context * FLASH_BLOCK))
@@ -123,6 +128,7 @@ def _flash_of(length: Any, size: Any, values: Values, layout: Values) -> Core:
 
 
 def _unfused(size: Any, values: Values, layout: Values) -> Core:
+    """Return the seconds of attention as separate operations; bytes counted from the operations."""
     length, batch = values["seq_len"], layout["microbatch_size"] * size.heads
     keys, results = size.query / size.heads, size.result / size.heads
     product = {

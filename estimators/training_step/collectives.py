@@ -1,14 +1,14 @@
-"""Collectives of NCCL in a node as they were timed on a machine, against those of a step.
+"""Timed collectives of NCCL in a node, compared with those of a step.
 
-The time of a collective is a sum: its fixed cost, a latency for each hop, and the bytes that each
-GPU sends over its links. Each part has a constant of its own (module `network`):
+The time of a collective is a sum of a fixed cost, a latency for each hop, and the bytes that each
+GPU sends over its links. Each part has its constant (module `network`):
 
 - an all-gather or reduce-scatter of n GPUs has n - 1 hops and (n - 1) / n of the message,
 - an all-reduce has twice both,
 - an all-to-all has one hop and (n - 1) / n of the message.
 
-Pairs of GPUs gather at a rate of their own. Messages are counted as NVIDIA/nccl-tests does
-(doc/PERFORMANCE.md): the whole buffer, gathered or not yet scattered.
+Pairs of GPUs gather at another rate (`pair_ring_share`). The size of a message is that of
+NVIDIA/nccl-tests (doc/PERFORMANCE.md): the whole buffer, gathered or not yet scattered.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SPELLINGS = {
     **dict.fromkeys(("all_reduce", "allreduce"), REDUCE),
     **dict.fromkeys(("alltoall", "all_to_all", "all2all"), EXCHANGE),
 }
-"""Names of collectives -> those that take the same time."""
+"""Name of a collective -> the kind whose time it takes."""
 
 COLLECTIVES = (
     TimedInput("collective", choices=SPELLINGS),
@@ -39,11 +39,11 @@ COLLECTIVES = (
 )
 
 RATIOS = {"pair_ring_share": 1.0, "all_reduce_ratio": 2.0}
-"""Constant that is a ratio to the rate of gathers -> its highest value."""
+"""Constant that is a ratio to the rate of gathers -> the largest value that it may have."""
 
 FASTEST = 1.02
-"""Rate of a gathering over that of the links above which a time is a mistake. An all-reduce may be
-twice as fast: where switches add up, a GPU sends its part once (NVLS)."""
+"""A gathering faster than this times its links is a mistake. An all-reduce may be twice as fast:
+where switches add up, a GPU sends its part once (NVLS)."""
 
 
 def compare_collectives(columns: Columns, values: Values) -> Compared:

@@ -1,9 +1,8 @@
 """The time of one step of a pipeline with uneven stages: the longest chain of passes.
 
-Each rank has its passes in a fixed order (module `in_flight`); a pass also waits for the same
-microbatch in the stage before it, or behind it. The time of a step is that of the longest chain of
-passes that wait for each other. The chains considered here are among them, so the time is never too
-long:
+Each rank runs its passes in a fixed order (module `in_flight`). A pass also waits for the same
+microbatch in the stage before it, or behind it. A step takes as long as its longest chain of passes
+that wait for each other. The chains below are some of all chains, so the time is never too long:
 
 - the forward pass of the first microbatch runs through the ranks to rank q, which fills its
   warm-up; its first backward pass runs back to rank s;
@@ -11,12 +10,13 @@ long:
 - the last backward passes, or the last forward pass and then these, run on to ranks that end
   later than s would.
 
-Where one rank has the largest stage in every chunk this is the time that an event simulation
-finds. Where ranks take turns it is short by 3 % at most in the tests; for a layout that a text
-gives, `simulated` runs every pass.
+Where one rank has the largest stage in every chunk, an event simulation finds the same time. Where
+ranks take turns, the chains are up to 3 % short in the tests; for stages that a text, or the layers
+of first or last rank, define, `event_simulation.simulated` runs every pass instead.
 
-A chain is a sum of passes, so it is kept as the number of times that it has each kind of layer,
-forward and backward: computed once for a pipeline, then multiplied with the seconds of each layout.
+A chain is a sum of passes. It is kept as the number of times that it has each kind of layer,
+forward and backward. That is computed once for a pipeline and multiplied with the seconds of each
+layout.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from estimators.training_step.in_flight import warm_up
 from estimators.training_step.placement import KINDS, Case, place, runs_of
 
 WORK = (*KINDS, "embedding", "output")
-"""Kinds of work in a stage. Each has seconds forward and seconds backward."""
+"""Kinds of work in a stage. Each takes seconds forward and seconds backward."""
 
 WIDTH = 2 * len(WORK)
-"""Numbers of a chain: of each kind of work forward, then backward."""
+"""Numbers of a chain: how often it has each kind of work forward, then backward."""
 
 
 Way = tuple[Array, int]
-"""A way that a chain may take from a rank: its work, and the place of the rank at which the chain
+"""A detour that a chain may take from a rank: its work, and the place of the rank where the chain
 goes on; -1: the chain ends."""
 
 
 class Chains(NamedTuple):
-    """The chains of one pipeline: for each rank that may set the pace, all that come with it.
+    """The chains of one pipeline, for each rank that may set the pace.
 
-    A chain is the rank's own work, one way of its first group and one of its second. The ways that
-    a chain takes one after the other, up to its end, are added up here.
+    A chain is the work of that rank, one way of its first group and one of its second. A way here
+    is the sum of all detours that a chain takes up to its end.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class _Passes:
     Parameters
     ----------
     case, num_microbatches, group, ahead
-        As of `in_flight.held_of`.
+        See `in_flight.held_of`.
     """
 
     def __init__(self, case: Case, num_microbatches: int, group: int, ahead: int) -> None:
@@ -142,7 +142,7 @@ def chains_of(case: Case, num_microbatches: int, group: int, ahead: int = 0) -> 
     Parameters
     ----------
     case, num_microbatches, group, ahead
-        As of `in_flight.held_of`.
+        See `in_flight.held_of`.
     """
     passes = _Passes(case, num_microbatches, group, ahead)
     first = runs_of([np.moveaxis(passes.forward, 0, -1)])
@@ -264,14 +264,14 @@ def _returns(passes: _Passes, ranks: tuple[int, ...], at: int) -> Ways:
 
 
 def longest(chains: Chains, seconds: Array, num_microbatches: Array) -> Array:
-    """Return the seconds of a step.
+    """Return the seconds of a step, one element a row.
 
     Parameters
     ----------
     seconds
-        Of each kind of work, forward and backward: [number of `WIDTH`][row].
+        Seconds of each kind of work, forward and backward: [number of `WIDTH`][row].
     num_microbatches
-        Of a step, one element a row: it may be more than the chains have.
+        Microbatches of a step, one element a row; they may be more than those of the chains.
     """
     own = num_microbatches * (chains.own @ seconds)
     most = np.maximum.reduceat(chains.ways @ seconds, chains.begins, axis=0)

@@ -1,10 +1,10 @@
 """Transfers of tokens to experts and back: bytes over NVLink and the network, and their time.
 
-A router chooses k experts for each token. `alltoall` sends a copy for each of them, `allgather`
-sends every token to every rank, and `flex` sends one copy to each node that has any of them, and
-from there one to each rank of that node. The result comes back the same way. A backward pass sends
-the gradient of the result as the forward pass sends tokens, and that of the tokens as it sends
-results: four exchanges a layer and microbatch.
+A router chooses k experts for each token. `alltoall` sends a copy for each of them. `allgather`
+sends every token to every rank. `flex` sends one copy to each node that has any of the experts, and
+from there one to each rank of that node that has any. The result comes back the same way. The
+backward pass sends the gradient of the result forth and the gradient of the token back: four
+exchanges a layer and microbatch.
 
 Tokens are spread evenly unless `expert_routing` or `expert_load_ratio` says otherwise.
 
@@ -50,8 +50,9 @@ class Exchange(NamedTuple):
 def load_ratio(values: Values, layout: Values) -> Any:
     """Return the tokens of the fullest rank of experts over the mean.
 
-    `expert_load_ratio`, or that of `expert_routing` where it is more. A rank has at most all copies
-    of all tokens, and one copy a token for each of its experts.
+    It is `expert_load_ratio`, or the ratio of `expert_routing` where that is larger. It is at most
+    the number of ranks (one rank has all copies), and at most experts / `experts_per_token` (each
+    expert of the rank has every token).
     """
     most = values["num_experts"] / values["experts_per_token"]
     most = np.minimum(most, layout["expert_parallel"])
@@ -62,7 +63,7 @@ def load_ratio(values: Values, layout: Values) -> Any:
 
 
 def exchange_of(size: Any, values: Values, layout: Values, group: dict[str, Group]) -> Exchange:
-    """Return the seconds of a layer's exchanges; `size` as of `layer.size_of`.
+    """Return the seconds of a layer's exchanges; `size` as in `layer.size_of`.
 
     The rank of experts that has most tokens receives most: its time is that of the group.
     """
@@ -120,9 +121,9 @@ def _seconds(group: Group, inside: Any, outside: Any, values: Values) -> Any:
 def _flex_seconds(group: Group, inside: Any, outside: Any, values: Values) -> Any:
     """Return the seconds of an exchange that goes over cards first, and then over NVLink.
 
-    Tokens that arrive are handed on while others still travel, so `flex_serial_fraction` of the
-    time over NVLink adds to that over the cards. Kernels made for it do not call NCCL: they wait
-    for all ranks on their own (`flex_seconds`).
+    Ranks hand arrived tokens on while others still travel, so only `flex_serial_fraction` of the
+    time over NVLink adds to the time over cards. The kernels of `flex` do not call NCCL; waiting
+    for all ranks costs them `flex_seconds`.
     """
     leaves = group.size > group.members
     serial = np.where(leaves, values["flex_serial_fraction"], 1.0)
@@ -132,7 +133,10 @@ def _flex_seconds(group: Group, inside: Any, outside: Any, values: Values) -> An
 
 
 def alltoall_bytes(group: Group, copies: Any) -> tuple[Any, Any]:
-    """Return the bytes that a rank sends to its own node, and to others, of all its `copies`."""
+    """Return the bytes that a rank sends inside its node, and to other nodes, of all its `copies`.
+
+    Destinations are equally likely: ``(members - 1)/n`` and ``(n - members)/n`` for n ranks.
+    """
     inside = (group.members - 1) / group.size * copies
     return inside, (group.size - group.members) / group.size * copies
 
@@ -140,8 +144,10 @@ def alltoall_bytes(group: Group, copies: Any) -> tuple[Any, Any]:
 def flex_bytes(group: Group, tokens: Any, values: Values) -> tuple[Any, Any]:
     """Return the bytes that a rank sends over NVLink, and over its card.
 
-    A token goes once to each other node with one of its experts, to the rank that has the sender's
-    place there; and over NVLink to each rank with one of its experts, but to the one where it is.
+    A token goes once to each other node with one of its experts, to the rank in the sender's place.
+    There it goes over NVLink to each rank with one of its experts, except where it already is.
+    With D nodes and R ranks that have one of its experts, of N nodes and n ranks:
+    ``D (1 - 1/N)`` copies over cards, ``R (1 - N/n)`` over NVLink.
 
     Parameters
     ----------
@@ -158,9 +164,9 @@ def flex_bytes(group: Group, tokens: Any, values: Values) -> tuple[Any, Any]:
 def distinct_places(places: Any, values: Values) -> Any:
     """Return how many of a number of places have any of a token's experts, on average.
 
-    Each place, a node or a rank, has an equal share of the experts. Where the router keeps g of
-    G groups of experts, a token's experts are k of those in them: all sets of k are as likely. A
-    place has none of them if they are all among the others that are left.
+    Each place, a node or a rank, has an equal share of the experts. The router keeps g of G groups
+    of experts and chooses k experts in them; all choices are equally likely. The result is
+    ``places x (1 - probability that a place has none of the k)``.
     """
     experts, chosen = values["num_experts"], values["experts_per_token"]
     groups = np.maximum(values["route_groups"], 1)
@@ -205,20 +211,20 @@ def _combinations(whole: Any, part: Any) -> Any:
 
 
 def padded_rows(rows: Any, values: Values) -> Any:
-    """Return the rows of an expert with those that its products pad them by, on average."""
+    """Return the rows of an expert, padded to the alignment of its products, on average."""
     return rows + (by_recipe(ALIGNMENTS, values) - 1) / 2
 
 
 def kernels_of(experts: Any, values: Values) -> tuple[Any, Any]:
-    """Return of how many experts a kernel does the products, and the number of such kernels.
+    """Return how many experts share a kernel for their products, and the number of such kernels.
 
-    The grouped product of Transformer Engine calls cuBLAS once for each expert, on four streams:
-    each has the rate of its own rows, not that of the rows of all. With its own call on B200,
-    forward and for gradients of inputs, those of 20 to 256 experts with 128 to 9,832 rows take 1.0
-    to 1.5 times as long as products of table `matrix_product_rate` with the rows of one, and 1.4 to
-    2.3 times as long as with the rows of all. Single products with the same call take 1.3 times as
-    long (MooreThreads/SimuMax @4dcaae5, Apache-2.0). Kernels that are fused (`formats.are_fused`)
-    do the products of all.
+    The grouped product of Transformer Engine calls cuBLAS once for each expert, on four streams. So
+    each product has the rate of one expert's rows, not the rate of all rows. On B200 the calls for
+    20 to 256 experts with 128 to 9,832 rows, forward and for gradients of inputs, take 1.0 to 1.5
+    times as long as table `matrix_product_rate` says for the rows of one expert, and 1.4 to 2.3
+    times as long as it says for all rows. Single products through the same library take 1.3 times
+    as long (MooreThreads/SimuMax @4dcaae5, Apache-2.0). A fused kernel (`formats.are_fused`) does
+    the products of all experts.
 
     Source: NVIDIA/TransformerEngine @d0067d0d transformer_engine/common/gemm/cublaslt_gemm.cu
     `multi_stream_cublas_gemm`.
@@ -230,11 +236,11 @@ def kernels_of(experts: Any, values: Values) -> tuple[Any, Any]:
 def moved_bytes(size: Any, values: Values, layout: Values) -> Any:
     """Return the memory traffic of permuting tokens in one pass, forward or backward.
 
-    `alltoall` reads tokens and writes their copies, sorts the received ones by expert, and does
-    both again in reverse with the results; a rank with one expert sorts nothing. `flex` and
-    `allgather` put in order what they received, once, and add up the results of a rank's experts.
-    Formats of 8 and 4 bits pad each expert's rows: `alltoall` copies tokens and results once more,
-    the kernels of `flex` pad as they put in order (NVIDIA/Megatron-LM @0d8e0714, @b0cc2706,
+    `alltoall` reads tokens and writes their copies, sorts received copies by expert, and does both
+    in reverse with the results; a rank with one expert sorts nothing. `flex` and `allgather` sort
+    received tokens once, and add up the results of a rank's experts. Formats of 8 and 4 bits pad
+    each expert's rows: `alltoall` copies tokens and results once more for that, the kernels of
+    `flex` pad while they sort (NVIDIA/Megatron-LM @0d8e0714, @b0cc2706,
     @d7288711, @d0b3b775 and @cd4afff, those of Megatron-Bridge 0.2 to 0.6,
     megatron/core/transformer/moe/experts.py `quantization_padding`, token_dispatcher.py
     `pad_multiple`; NVIDIA/TransformerEngine v2.9 transformer_engine/pytorch/module/fp8_padding.py).
@@ -252,14 +258,14 @@ def moved_bytes(size: Any, values: Values, layout: Values) -> Any:
 
 
 def sum_seconds(parameters: Any, values: Values) -> Any:
-    """Return the additional seconds of gradients of experts that are added to a buffer.
+    """Return the additional seconds of products that add experts' gradients to a buffer.
 
-    The product that adds them reads and writes the buffer, where another writes 16 bits. Products
-    of many tokens hide that; an expert has few. With Transformer Engine on B200, BF16 and a buffer
-    in FP32, the gradient of the weight takes 1.10 times as long as the forward product with 9,832
-    tokens an expert, 1.20 with 2,460, 1.41 with 1,024 and 1.75 with 128 (MooreThreads/SimuMax
-    @4dcaae5, Apache-2.0, grouped products). Programs that add gradients in a kernel of their own
-    count it there.
+    Such a product reads and writes the buffer, ``2 x stored_gradient_bytes`` a parameter, where
+    another writes 2 bytes. Products of many tokens hide that; an expert has few tokens. With
+    Transformer Engine on B200, BF16 and a buffer in FP32, the gradient of the weight takes 1.10
+    times as long as the forward product with 9,832 tokens an expert, 1.20 with 2,460, 1.41 with
+    1,024 and 1.75 with 128 (MooreThreads/SimuMax @4dcaae5, Apache-2.0, grouped products). A program
+    that adds gradients in a separate kernel has `accumulation_traffic_bytes`, and 0 here.
     """
     is_fused = np.equal(values["accumulation_traffic_bytes"], 0)
     moved = 2.0 * values["stored_gradient_bytes"] - 2.0
@@ -267,10 +273,10 @@ def sum_seconds(parameters: Any, values: Values) -> Any:
 
 
 def overlaps(values: Values) -> Any:
-    """Return the share of the exchanges that may run during the arithmetic of another microbatch.
+    """Return the share of the exchanges that may run during arithmetic.
 
-    Module `exchange_rules` says where a program can do so. Passes of two microbatches at the same
-    time hide only a part of it: `overlapped_expert_fraction` is the measured share.
+    With `overlaps_expert_comm` that is the arithmetic of another microbatch, and the share is the
+    measured `overlapped_expert_fraction`. Else it is `expert_overlap_fraction`.
     """
     can = np.asarray(values["overlaps_expert_comm"], dtype=bool)
     return np.where(can, values["overlapped_expert_fraction"], values["expert_overlap_fraction"])
@@ -279,7 +285,7 @@ def overlaps(values: Values) -> Any:
 def hides_behind_shared(values: Values) -> Any:
     """Return whether shared experts run during the exchange of tokens with routed ones.
 
-    They have a separate CUDA stream. The first product runs while tokens are sent, the second while
+    They run in a separate CUDA stream: the first product while tokens are sent, the second while
     results come back. The backward pass does the same.
 
     Source: NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/shared_experts.py

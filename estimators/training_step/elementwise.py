@@ -1,12 +1,15 @@
 """Seconds of the memory traffic of a layer between its products.
 
-Bytes are counted an element at a time in 16 bits: 2 to read, 2 to write, 1 for a dropout mask.
-`fused` counts one kernel for each group that Megatron-LM fuses (bias and GeLU; bias, dropout and
-residual; a norm; rotary embedding), `separate` those of eager PyTorch: biases are added by the
-product; a norm of PyTorch's own reads its inputs twice backward; one of a gated model (RMS) is
-written out in 32 bits (pytorch/torchtitan @82f7387f torchtitan/models/norms.py RMSNorm). The gate
-of a gated layer and copies of queries, keys and values are constants of each program. Casts to 8
-and 4 bits are those of Transformer Engine (module `formats`).
+Bytes are counted for each element of 16 bits: 2 to read, 2 to write, 1 for a dropout mask.
+
+- With `fuses_elementwise` each group that Megatron-LM fuses is one kernel: bias and GeLU; bias,
+  dropout and residual; a norm; rotary embedding.
+- Without it the kernels are those of eager PyTorch. The product adds the bias. PyTorch's layer norm
+  reads its inputs twice backward. A gated model writes its norm (RMS) out in 32 bits
+  (pytorch/torchtitan @82f7387f torchtitan/models/norms.py RMSNorm).
+
+The gate of a gated layer and copies of queries, keys and values are constants of each program.
+Casts to 8 and 4 bits are those of Transformer Engine (module `formats`).
 """
 
 from __future__ import annotations
@@ -37,14 +40,14 @@ RMS_FORWARD = (6, 8, 4, 8, 6, 4)
 with the inverse root, cast to 16 bits, product with the weight."""
 
 RMS_BACKWARD = (4, 8, 6, 8, 16, 4, 28, 12, 6)
-"""Backward: gradients of the product with the weight 4, and of the weight 8; cast to 32 bits 6; of
-the product with the root 8, and of the root 16; of the mean 4; of the square 28 (the power of one,
-two products); sum of both 12; cast to 16 bits 6."""
+"""Bytes an element of its backward pass: gradient of the product with the weight 4, of the weight
+8; cast to 32 bits 6; gradient of the product with the root 8, of the root 16, of the mean 4, of the
+square 28 (a power of one, two products); sum of both 12; cast to 16 bits 6."""
 
 
 JOINED_BYTES = 4.0
-"""Backward: the gradients of the three, joined to that of the merged product; `torch.cat` loads
-several elements at once since PyTorch 2.8 (NVIDIA/TransformerEngine @d0067d0d
+"""Bytes an element to join the gradients of queries, keys and values to that of their product;
+`torch.cat` loads several elements at once since PyTorch 2.8 (NVIDIA/TransformerEngine @d0067d0d
 transformer_engine/pytorch/utils.py SplitAlongDim)."""
 
 
@@ -139,9 +142,9 @@ def layer_seconds(size: Any, values: Values, layout: Values) -> Ways:
 def _turns_heads(size: Any, values: Values) -> Any:
     """Return whether queries and keys have rotary positions, without latents.
 
-    Models with a gate have, and so do those in which groups of queries share a key: Nemotron-4
-    (arXiv 2402.16819 section 2), StarCoder2 (arXiv 2402.19173). With a single key for all queries,
-    positions may be learned (StarCoder, arXiv 2305.06161).
+    Gated models have rotary positions, and so have models in which groups of queries share a key:
+    Nemotron-4 (arXiv 2402.16819 section 2), StarCoder2 (arXiv 2402.19173). A model with one key for
+    all queries may have learned positions (StarCoder, arXiv 2305.06161).
     """
     heads = values["num_kv_heads"]
     grouped = np.greater(heads, 1) & np.less(heads, values["num_heads"])
@@ -151,8 +154,8 @@ def _turns_heads(size: Any, values: Values) -> Any:
 def _copies_queries(size: Any, values: Values) -> Any:
     """Return whether queries are copied because several share a key.
 
-    A head's query lies between others, keys and values in the merged product, so that only queries
-    with a key each are a view of it (NVIDIA/Megatron-LM @d98e8a64
+    The merged product has queries, keys and values group by group. Queries are a view of it only if
+    each has its own key (NVIDIA/Megatron-LM @d98e8a64
     megatron/core/transformer/attention.py get_query_key_value_tensors, lines 1888 to 1918).
     """
     shares = np.less(size.key, size.query) & np.equal(size.key_latent, 0)
@@ -186,4 +189,5 @@ def _lost(size: Any, inside: Any, moved: Any, turned: Any, values: Values) -> Wa
 
 
 def _either(fuses: Any, fused: tuple[Any, Any], forward: Any, backward: Any) -> Ways:
+    """Return both passes' figures: those of the fused kernel, or those of separate ones."""
     return Ways(np.where(fuses, fused[0], forward), np.where(fuses, fused[1], backward))

@@ -163,9 +163,10 @@ class TrainingStep(SearchedEstimator):
         return given.places(catalog, framework, accelerator)
 
     def takes_range(self, constant: str, columns: Columns) -> Array:
-        """Return the rows that read measured kernels, of the constants whose range is their spread.
+        """Return the rows in which a constant has its range; see `contract.Estimator`.
 
-        Rows that compute them by the formula have the ranges of its constants.
+        A constant whose range is the spread of measured kernels has it in rows that read these.
+        Rows that use the formula have the ranges of the formula's constants.
         """
         source = given.MEASURED_IN.get(constant)
         if source is None or source not in columns:
@@ -178,7 +179,7 @@ class TrainingStep(SearchedEstimator):
         return timings.files(self._system)
 
     def _system(self, accelerator: str, catalog: Catalog) -> dict[str, Any]:
-        """Return the values of a system alone, with its kernels."""
+        """Return the values of a system without a model, with its measured kernels."""
         columns: dict[str, Array] = {name: np.array([1024.0]) for name in given.NEEDED}
         columns["accelerator"] = np.array([accelerator], dtype=object)
         resolved, refusals = self.resolve(RELATION, columns, catalog, PUBLISHED)
@@ -241,7 +242,7 @@ class TrainingStep(SearchedEstimator):
     ) -> None:
         """Fill `out`; see `contract.Estimator`.
 
-        If `out` takes all parts of the memory, the memory is added up from them.
+        If `out` has all parts of the memory, their sum is made from these.
         """
         if out.keys().isdisjoint(_FITS) or not out.keys() >= {*MEMORY, *BESIDES}:
             super().estimate(relation, values, layouts, mends, out, catalog)
@@ -267,8 +268,8 @@ class TrainingStep(SearchedEstimator):
     ) -> Mapping[str, Any]:
         """Return every stored result, and derived ones where they are wanted.
 
-        Rows of a search that follow one another split layers alike: a layer is computed once
-        for each run of them. In a batch each row has its own layer.
+        Consecutive rows of a search share a layer: it is computed once for each run of them. In a
+        batch each row has its own layer.
         """
         del mends
         is_cell = np.ndim(values["seq_len"]) == 0
@@ -290,7 +291,7 @@ class TrainingStep(SearchedEstimator):
 
 def _with_kernels(values: dict[str, Any], catalog: Catalog) -> dict[str, Any]:
     """Return derived values with measured kernels."""
-    # rates are those of heads as wide as queries and keys
+    # table `attention_rate` has rates by the width of queries and keys
     keys = values["qk_head_size"] + values["qk_rotary_size"]
     return {
         **values,
@@ -365,18 +366,18 @@ def _figures(shared: Shared, values: Values, layouts: Columns) -> dict[str, Gath
 
 
 class Work(NamedTuple):
-    """The costs of a microbatch for each split.
+    """Seconds, joules and bytes of a microbatch for each split.
 
     Attributes
     ----------
     layer
-        Of a layer of the model's average.
+        Seconds of an average layer.
     by_kind
-        Of a layer of each kind.
+        Kind of layer -> seconds of one.
     words
-        Of embedding and output layer.
+        Seconds of embedding and output layer.
     stored
-        Kind of layer -> its activations of a microbatch; `mtp` are layers of further tokens.
+        Kind of layer -> bytes of one; `mtp` are layers of further tokens.
     """
 
     layer: Spent
@@ -386,7 +387,7 @@ class Work(NamedTuple):
 
 
 def _work_of(shared: Shared, values: Values) -> Work:
-    """Return the costs of a microbatch; a layer is computed once for all splits around it."""
+    """Return the costs of a microbatch; a layer is computed once for all splits that share it."""
     table, to_layer, size = shared.splits.table, shared.splits.to_layer, shared.size
     kinds = kinds_of(values)
     layers = [layer_of(shared.work[kind.name], kind.values, table) for kind in kinds]
@@ -421,7 +422,7 @@ def _in_all(figures: Mapping[str, Gathered], values: Values) -> dict[str, Gather
 
 
 def _added_up(parts: Mapping[str, Any], values: Values) -> dict[str, Any]:
-    """Return the memory, its parts added in the order of the staging view, and whether it fits."""
+    """Return the memory and whether it fits; parts are added in the order of the staging view."""
     memory = sum(parts[name] for name in (*MEMORY, *BESIDES)) + _numbers(values["framework_bytes"])
     return {"memory_bytes": memory, "fits_memory": memory <= _numbers(values["hbm_bytes"])}
 

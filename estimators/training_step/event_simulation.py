@@ -1,8 +1,8 @@
-"""Simulates every pass of a step of a pipeline, for pipelines without a single slowest rank.
+"""Event simulation of a step, for pipelines without a single slowest rank.
 
 If different ranks have the largest stage of different chunks, ranks wait for each other in every
-round, and no fixed sum of passes gives the time. A step is then run pass by pass, for many layouts
-at once.
+round, and no fixed sum of passes gives the time. The step is then run pass by pass, for many
+layouts at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def alternates(case: Case, seconds: Array) -> Array:
     Parameters
     ----------
     seconds
-        As of `critical_path.longest`.
+        See `critical_path.longest`.
     """
     forward, backward = stage_work(case)
     stages = (forward + backward) @ seconds
@@ -46,9 +46,9 @@ def simulated(
     Parameters
     ----------
     case, num_microbatches, group, ahead
-        As of `in_flight.held_of`.
+        See `in_flight.held_of`.
     seconds
-        As of `critical_path.longest`.
+        See `critical_path.longest`.
     """
     groups = num_microbatches // group
     more = max(groups - SETTLED, 0)

@@ -2,11 +2,13 @@
 
 Source: NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/transformer_config.py,
 `__post_init__`, checks of `overlap_moe_expert_parallel_comm` and of `moe_shared_expert_overlap`.
-Three of its checks are not here. If one rank has all experts, there is no exchange to hide. A
-pipeline has to be interleaved: a search by a recipe that overlaps would have no pipeline of a model
-whose layers fill no chunks, though the program runs it without the overlap. With full recomputation
-nothing overlaps (`hides_exchange`): a search compares it with the other recomputations, all under
-one value of `overlaps_expert_comm`.
+Three of its checks are not rules here:
+
+- Several ranks must share the experts. One rank has no exchange to hide.
+- A pipeline must be interleaved. With that rule a search under a recipe that overlaps would lose
+  every pipeline of a model whose layers fill no chunks. The program runs these without overlap.
+- Full recomputation must be off. A search compares it with the other recomputations under one value
+  of `overlaps_expert_comm`; nothing overlaps then (`hides_exchange`).
 """
 
 from __future__ import annotations
@@ -86,7 +88,7 @@ EXCHANGE_RULES = (
         "overlaps_shared_experts",
         ("overlaps_shared_experts", "shared_ffn_hidden_size"),
         lambda v: ~flag(v["overlaps_shared_experts"]) | np.greater(v["shared_ffn_hidden_size"], 0),
-        lambda _row: "needs shared experts, of which the model has none",
+        lambda _row: "needs shared experts, but the model has none",
         lambda _row: "leave it out",
     ),
     Rule(

@@ -25,7 +25,7 @@ FULL = 4.0
 
 
 def given_constants(inputs: Inputs, catalog: Catalog) -> dict[str, Array]:
-    """Return in which rows constants that depend on the recipe are given."""
+    """Return for each constant that depends on the recipe the rows in which it is given."""
     names = {str(row["constant"]) for row in catalog.tables.get(TABLE, {}).values()}
     names |= {"stored_optimizer_bytes", "optimizer_traffic_bytes"}
     return {name: ~inputs.missing(name) for name in names}
@@ -37,7 +37,7 @@ def resolve_formats(inputs: Inputs, catalog: Catalog, given: Mapping[str, Array]
     Parameters
     ----------
     given
-        As of `given_constants`, before constants were filled.
+        Result of `given_constants` before constants were filled.
     """
     inputs.default("precision", formats.precision_of(inputs["number_recipe"]))
     recipe = formats.recipe_of(inputs["precision"], inputs["transposes_operands"])
@@ -95,9 +95,9 @@ def optimizer_bytes(moment: Any, weight: Any) -> Any:
 
 
 def saved_traffic_bytes(moment: Any, weight: Any) -> Any:
-    """Return the memory traffic of the optimizer that is less than with 32 bits.
+    """Return the bytes of memory traffic that an optimizer saves against one with 32 bits.
 
-    A weight is read and written, and read once more to be copied; each of two moments is read and
-    written.
+    It reads and writes a weight, and reads it once more to copy it; it reads and writes each of two
+    moments: ``3 (4 - weight bytes) + 4 (4 - moment bytes)`` a parameter.
     """
     return 3.0 * (FULL - weight) + 4.0 * (FULL - moment)

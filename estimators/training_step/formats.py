@@ -38,9 +38,9 @@ def precision_of(recipe: Any) -> Array:
 
 
 def recipe_of(precision: Array, transposes: Array) -> Array:
-    """Return the recipe that Megatron-Bridge's benchmarks run a precision with by default.
+    """Return the default recipe of Megatron-Bridge's benchmarks for each precision.
 
-    Tensor by tensor with the present scale on Hopper, blocks of 32 values on Blackwell
+    FP8 has the present scale of a tensor on Hopper, and blocks of 32 values on Blackwell
     (NVIDIA-NeMo/Megatron-Bridge @067f987d src/megatron/bridge/perf_recipes: every recipe in FP8 of
     H100 is `fp8_cs`; those of Blackwell are `fp8_cs` and `fp8_mx`, of mixtures `fp8_mx` alone).
 
@@ -66,8 +66,8 @@ def recipes(values: Values) -> Any:
 def places(values: Values) -> Any:
     """Return the place in `kernels.products.FORMATS` of the format of the products.
 
-    Scales of blocks of 128 values have kernels of their own on Hopper. Blackwell runs them as
-    MXFP8 (NVIDIA/TransformerEngine @d0067d0d docs/features/low_precision_training/
+    Hopper has special kernels for scales of blocks of 128 values. Blackwell runs them as MXFP8
+    (NVIDIA/TransformerEngine @d0067d0d docs/features/low_precision_training/
     fp8_blockwise_scaling).
     """
     recipe, transposes = values["number_recipe"], values["transposes_operands"]
@@ -82,13 +82,13 @@ COPY_BYTES = (2.0, 1.0, 1.0, 1.0 + 4 / 128, 1.0 + 1 / 32, 0.5 + 1 / 16)
 (blockwise), one of a byte for 32 (mxfp8) or for 16 (nvfp4)."""
 
 WEIGHT_COPY_BYTES = (2.0, 1.0, 1.0, 1.0 + 4 / 128**2, 1.0 + 1 / 32, 0.5 + 1 / 16)
-"""The same of weights, whose blocks are squares of 128 x 128 values (blockwise)."""
+"""Bytes of an element of a weight with its scales: blockwise blocks are 128 x 128 values."""
 
 AMAX_BYTES = (0.0, 0.0, 2.0, 0.0, 0.0, 2.0)
-"""Bytes of an element that are read once more to find the largest value of a tensor."""
+"""Bytes of an element that a separate pass reads to find the largest value of a tensor."""
 
 IS_BLOCKWISE = (False, False, False, True, True, True)
-"""Whether copies by rows and by columns have scales of their own, so that both are made."""
+"""Whether copies by rows and by columns have different scales, so that both are made."""
 
 SPLITS_EXCHANGES = (True, True, True, False, True, False)
 """Whether a tensor-parallel exchange may run in pieces during its product (NVIDIA/TransformerEngine
@@ -101,9 +101,9 @@ the Hadamard transform of NVFP4 it does not)."""
 
 
 class Casts(NamedTuple):
-    """Memory traffic of a layer's casts, in bytes of one microbatch, and their kernels.
+    """Bytes of memory traffic of a layer's casts for one microbatch, and their kernels.
 
-    `experts` is the part of `forward` between routed experts.
+    `experts` is the part of `forward` inside routed experts.
     """
 
     forward: Any
@@ -127,10 +127,11 @@ def low_share(values: Values) -> Any:
 def are_fused(values: Values) -> Any:
     """Return whether one kernel does the products of all of a rank's experts.
 
-    Where graphs hold whole steps, the host does not know how many rows an expert has. Recipes of
-    Megatron-Bridge then have grouped products that read it on the GPU. They add biases, apply the
-    activation and its gradient with the probabilities, and write the operands of the next product
-    in 8 or 4 bits (NVIDIA-NeMo/Megatron-Bridge @067f987d src/megatron/bridge/perf_recipes/qwen,
+    If graphs hold whole steps, the host does not know how many rows an expert has. Recipes of
+    Megatron-Bridge then use grouped products that read the numbers on the GPU. They add biases,
+    apply the activation and its gradient with the probabilities, and write the operands of the next
+    product in 8 or 4 bits (NVIDIA-NeMo/Megatron-Bridge @067f987d
+    src/megatron/bridge/perf_recipes/qwen,
     deepseek and gpt_oss common.py, `use_transformer_engine_op_fuser`; NVIDIA/TransformerEngine
     @d0067d0d transformer_engine/pytorch/ops/fused/grouped_mlp.py `GroupedMLP_CuTeGEMMGLU`).
     """
@@ -140,22 +141,22 @@ def are_fused(values: Values) -> Any:
 def casts(size: Any, values: Values) -> Casts:
     """Return the memory traffic of the casts of a layer, in addition to its traffic in 16 bits.
 
-    A kernel reads 16 bits, a second time where it looks for the largest value first, and writes a
-    copy by rows and, where it differs, one by columns. Transformer Engine fuses the cast into the
-    norm before a product with scales of the past, and the search for the largest value with
-    scales of the present. Megatron-Core has its own kernels for activations, which write 16 bits.
-    Weights are cast once a step (`weight_cast_bytes`).
+    A kernel reads 16 bits, and reads them before once more if it needs the largest value. It writes
+    a copy by rows and, where that differs, one by columns. Transformer Engine's norm before a
+    product casts its result if scales are those of the past, and finds the largest value if they
+    are those of the present. Megatron-Core's kernels for activations write 16 bits. Weights are
+    cast once a step (`weight_cast_bytes`).
 
-    Under sequence parallelism inputs and gradients are cast before they are gathered. A transposed
-    copy is then made of what was gathered: read and written once.
+    Under sequence parallelism inputs and gradients are cast before they are gathered. The
+    transposed copy is made of the gathered tensor: read and written once.
 
-    The result of attention is kept in 16 bits and cast once more in the backward pass, but with
-    scales of the past.
+    The result of attention is kept in 16 bits, and cast again in the backward pass unless scales
+    are those of the past.
 
     Parameters
     ----------
     size
-        One GPU's part of a layer, as of `layer.size_of`.
+        One GPU's part of a layer, as in `layer.size_of`.
     values
         Of a kind of layers: `sparse_share` is 0 or 1.
 
@@ -185,8 +186,8 @@ def casts(size: Any, values: Values) -> Casts:
 def output_cast_bytes(tokens: Any, hidden: Any, logits: Any, values: Values) -> Any:
     """Return the memory traffic of the casts of an output layer in 8 or 4 bits, for a microbatch.
 
-    Its input and the gradients of the logits are cast; its weight once a step, which is little. 0
-    where it stays in 16 bits.
+    Its input and the gradients of the logits are cast. The weight is cast once a step, which is
+    little and left out. The traffic is 0 where the output layer stays in 16 bits.
     """
     is_low = np.asarray(values["quantizes_output_layer"], dtype=bool) & (values["low_format"] > 0)
     if not np.any(is_low):
@@ -203,13 +204,14 @@ class _Cast(NamedTuple):
     Attributes
     ----------
     is_delayed
-        Whether its scales are those of the past.
+        Whether scales are those of the past.
     rows, whole
-        To a copy by rows alone, and to both copies where they differ.
+        Cast to a copy by rows alone, and to both copies where they differ.
     shard, later
-        Before it is gathered under sequence parallelism, and of its transposed copy afterwards.
+        Cast before the element is gathered under sequence parallelism, and its transposed copy
+        afterwards.
     norm
-        In the kernel of the norm that makes it, in addition to its bytes in 16 bits.
+        Cast of a norm's result, in addition to the norm's traffic in 16 bits.
     """
 
     is_delayed: Any
@@ -221,6 +223,7 @@ class _Cast(NamedTuple):
 
 
 def _one_cast(size: Any, values: Values) -> _Cast:
+    """Return the traffic of casting one element by the recipe of `values`."""
     is_delayed = np.equal(values["recipe"], RECIPES.index("delayed"))
     copy, amax = by_recipe(COPY_BYTES, values), by_recipe(AMAX_BYTES, values)
     both = by_recipe(IS_BLOCKWISE, values)
@@ -238,18 +241,18 @@ def _one_cast(size: Any, values: Values) -> _Cast:
 
 
 class _Elements(NamedTuple):
-    """Elements of a microbatch that are cast, and how many of each there are in a layer.
+    """Elements of a microbatch that are cast, and the number of norms and products that cast them.
 
     Attributes
     ----------
     between, gathered
-        Of the residual stream: a rank's, and with those of its tensor-parallel group.
+        Elements of the residual stream on a rank, and on its tensor-parallel group.
     routed
         Tokens of the routed experts of a rank.
     inside, behind
-        Between the products of the feed-forward layer; of routed experts alone.
+        Elements between the two products of feed-forward layers; those of routed experts alone.
     core, heads, latents
-        Results of attention; queries, keys and values; latents.
+        Elements of the result of attention; of queries, keys and values; of latents.
     is_latent, shared
         1 where attention has latents, and where a mixture has shared experts.
     norms, halves
@@ -271,6 +274,7 @@ class _Elements(NamedTuple):
 
 
 def _elements(size: Any, values: Values) -> _Elements:
+    """Return the elements of an average layer."""
     sparse = values["sparse_share"]
     routed = sparse * size.experts * size.expert_tokens
     shared = sparse * np.where(size.shared_ffn > 0, 1.0, 0.0)
@@ -294,7 +298,7 @@ def _elements(size: Any, values: Values) -> _Elements:
 
 
 def _forward_bytes(size: Any, one: _Cast, part: _Elements) -> Any:
-    """Return the traffic of inputs; two products make the latents, each of its own copy."""
+    """Return the bytes to cast inputs; the two products that make latents cast one copy each."""
     norms = one.norm * part.norms * part.between
     forward = norms + one.shard * (part.shared + 2.0 * part.is_latent) * part.between
     core = np.where(one.is_delayed, one.whole, one.rows) * part.core
@@ -303,7 +307,7 @@ def _forward_bytes(size: Any, one: _Cast, part: _Elements) -> Any:
 
 
 def _backward_bytes(size: Any, one: _Cast, part: _Elements) -> Any:
-    """Return the traffic of gradients, and of inputs that are gathered once more."""
+    """Return the bytes to cast gradients, and inputs that are gathered once more."""
     backward = one.shard * part.halves * part.between + one.later * 2 * part.halves * part.gathered
     backward = backward + np.where(one.is_delayed, 0.0, one.rows) * part.core
     latents = part.latents + size.rows * part.is_latent * size.rotary
@@ -313,20 +317,20 @@ def _backward_bytes(size: Any, one: _Cast, part: _Elements) -> Any:
 
 
 GATHERED_BYTES = (2.0, 1.0, 1.0, 1.0, 2.0, 0.5)
-"""Bytes gathered over replicas of a weight that is kept in few bits, by `RECIPES`. That of MXFP8 is
-gathered in 16 bits, through the buffer of the gradients, as both of its copies are made of them; of
-NVFP4 the packed values are gathered (NVIDIA/Megatron-LM @d98e8a64
+"""Bytes gathered over replicas of a weight that is kept in 8 or 4 bits, by `RECIPES`. MXFP8 makes
+two copies of a weight from 16 bits, so 16 bits are gathered, through the buffer of the gradients.
+NVFP4 gathers the packed values (NVIDIA/Megatron-LM @d98e8a64
 megatron/core/optimizer/optimizer_config.py `reuse_grad_buf_for_mxfp8_param_ag`;
 distributed/param_and_grad_buffer.py `nvfp4_packed_numel`)."""
 
 KEPT_BYTES = (2.0, 1.0, 1.0, 1.0 + 4 / 128, 1.0 + 1 / 32, 0.5 + 1 / 16)
-"""Bytes kept of an element of a product's input until its backward pass: one of both copies
+"""Bytes kept of an element of a product's input until its backward pass: one of the two copies
 (NVIDIA/TransformerEngine @d0067d0d docs/features/low_precision_training/
 performance_considerations, Activations saved for backward)."""
 
 CORE_BYTES = (2.0, 3.0, 2.0, 2.0, 2.0, 2.0)
-"""The same of the result of attention, which its own backward pass needs in 16 bits. The product
-behind it keeps a copy with scales of the past alone (NVIDIA/Megatron-LM @d98e8a64
+"""Bytes kept of an element of the result of attention, whose backward pass needs 16 bits. Only with
+scales of the past the product behind keeps a further copy (NVIDIA/Megatron-LM @d98e8a64
 megatron/core/transformer/attention.py `set_save_original_input`)."""
 
 
@@ -351,7 +355,7 @@ def wire_bytes(values: Values) -> Any:
 
 
 def weight_copies(values: Values, *, is_sharded: bool) -> Any:
-    """Return the bytes of the copies in few bits of a product's weight.
+    """Return the bytes of the copies of a product's weight in 8 or 4 bits, for one parameter.
 
     Parameters
     ----------
@@ -367,8 +371,8 @@ def weight_copies(values: Values, *, is_sharded: bool) -> Any:
 def stored_weight_bytes(values: Values, base: Any, *, is_sharded: bool) -> Any:
     """Return the bytes kept of a weight of a product, of an average layer.
 
-    A weight in few bits is the parameter itself (`keeps_quantized_weights`), or a copy of one in
-    16 bits. Programs that keep no weights in 16 bits cast those that they gather.
+    With `keeps_quantized_weights` the copies in 8 or 4 bits are the parameter. Else a parameter in
+    16 bits is kept as well; programs without weights in 16 bits cast gathered weights.
 
     Parameters
     ----------
@@ -393,10 +397,10 @@ def gathered_weight_bytes(values: Values) -> Any:
 
 
 def weight_cast_bytes(values: Values) -> Any:
-    """Return the memory traffic of a step to cast a weight of a product, of an average layer.
+    """Return the bytes of memory traffic of a step to cast a weight of a product, on average.
 
-    Copies are made once, and hold for all microbatches. Where the optimizer writes a weight in few
-    bits, its copy by columns is all that is made of what was gathered; MXFP8 makes both of 16 bits.
+    Copies are made once a step for all microbatches. If the optimizer writes weights in 8 or 4
+    bits, only the copy by columns is made of the gathered weight; MXFP8 makes both from 16 bits.
     """
     copy = by_recipe(WEIGHT_COPY_BYTES, values)
     both = by_recipe(IS_BLOCKWISE, values) | np.asarray(values["transposes_operands"], dtype=bool)
@@ -410,7 +414,7 @@ def weight_cast_bytes(values: Values) -> Any:
 
 
 def _of_layers(low: Any, high: Any, values: Values) -> Any:
-    """Return a figure of the average layer, of one in few bits and of one in 16."""
+    """Return a figure of the average layer, from those of a layer in 8 or 4 bits and in 16."""
     if not np.any(values["low_format"]):
         return high
     share = np.where(values["low_format"] > 0, low_share(values), 0.0)

@@ -1,10 +1,11 @@
-"""The formula of each part of a step in a line, with its source: for explanations and documents.
+"""The formula of each part of a step, with its source: for `explain` and the documentation.
 
-The text before the first semicolon is arithmetic, which a test evaluates; the text after it
-defines the words. T are the tokens of a microbatch on a GPU, s the sequence, h the width of the
-model, a the heads, d the width of one, k that of all keys on a GPU; t and c are the sizes of the
-tensor- and context-parallel groups. `memory`, `link` (to one GPU), `card` and `bus` (of a ring) are
-bytes/s with their efficiency; `latency` and `hops` are the seconds of a transfer without bytes.
+The text before the first semicolon is arithmetic, which a test evaluates; the text behind it
+defines the words. T are the tokens of a microbatch on a GPU, s the sequence length, h the width of
+the model, a the heads, d the width of a head, k the width of all keys on a GPU; t and c are the
+sizes of the tensor- and context-parallel groups. `memory`, `link` (to one GPU), `card` and `bus`
+(of a ring) are bytes/s with their efficiency; `latency` and `hops` are the seconds of a transfer
+without bytes.
 `clock` is `relative_clock`, at which a layer's mean power is `power_limit_watts` (module `power`).
 """
 

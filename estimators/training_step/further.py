@@ -1,8 +1,8 @@
 """Layers that predict tokens after the next one: multi-token prediction.
 
-Each has a layer of the model's last kind behind a projection, of the hidden states joined with the
-embeddings of the tokens one further, to the width of the stream. Embedding, output layer and loss
-are done once more for it. They run behind the last layer, on the rank with the output layer
+Each has a projection and a layer of the model's last kind. The projection takes the hidden states,
+joined with the embeddings of the next tokens, to the width of the stream. Embedding, output layer
+and loss run once more for each. All run behind the last layer, on the rank with the output layer
 (arXiv 2412.19437 section 2.2; NVIDIA/Megatron-LM @d98e8a64
 megatron/core/transformer/multi_token_prediction.py, `MultiTokenPredictionLayer`).
 """
@@ -57,8 +57,8 @@ def with_further_tokens(
 def projection_of(size: Any, values: Values, layout: Values, clock: Any) -> tuple[Any, Any, Any]:
     """Return the seconds of the projection with its norms, of its collectives, and its energy.
 
-    The projection is split by its columns. Its result is gathered over them, and each rank takes
-    its rows of the sequence; backward likewise. Two norms come before, and both inputs are joined.
+    The projection, 2 h by h, is split by its columns. Ranks gather its result, and each takes its
+    rows of the sequence; backward likewise. Two norms come before it, and their results are joined.
     """
     wide, narrow = 2.0 * size.hidden, size.hidden / layout["tensor_parallel"]
     ways = (
@@ -85,7 +85,7 @@ def projection_of(size: Any, values: Values, layout: Values, clock: Any) -> tupl
 
 
 def _last(kinds: Sequence[Kind], figures: Sequence[Any]) -> Any:
-    """Return the figure of the kind of a model's last layer: a mixture, where there is one."""
+    """Return the figure of the model's last kind of layer: the mixture, if it has one."""
     if len(kinds) == 1:
         return figures[0]
     return np.where(np.greater(kinds[-1].share, 0), figures[-1], figures[0])

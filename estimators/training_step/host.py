@@ -1,13 +1,13 @@
 """Seconds that the host takes to launch kernels, and how long the GPU waits for it.
 
-The host puts kernels into a queue, and the GPU takes them from it. Where the host is slower, the
-queue is empty, and a pass takes as long as its launches: their number times the host's seconds
-for one. Python, its modules and autograd functions take most of these seconds; a launch alone
-takes 5e-6.
+The host puts kernels into a queue, and the GPU takes them from it. If the host is slower, the queue
+runs empty, and a pass takes as long as its launches: their number times
+`host_seconds_per_launch`. Most of these seconds are Python, its modules and autograd functions; a
+launch alone takes 5e-6 s.
 
-Kernels are counted in the code of each program (`forward_launches`, `backward_launches`).
-The layout adds collectives, the number format casts, a mixture its routing and its experts'
-products, recomputation a forward pass. A captured CUDA graph is one launch.
+`forward_launches` and `backward_launches` count the kernels in the code of each program. The layout
+adds collectives, the number format adds casts, a mixture adds routing and the products of its
+experts, recomputation adds a forward pass. A captured CUDA graph is one launch.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from estimators.training_step.small_parts import OPERATION
 from estimators.training_step.small_parts import launches as small_launches
 
 SPLIT_COLLECTIVES = (4.0, 6.0)
-"""Collectives of a layer, forward and backward, under sequence parallelism: a gather before and a
-reduce-scatter behind attention and feed-forward layer; backward both gathers once more (arXiv
-2205.05198 section 4.2.2)."""
+"""Collectives of a layer, forward and backward, under sequence parallelism: attention and
+feed-forward layer each have a gather before and a reduce-scatter behind them, and backward another
+gather (arXiv 2205.05198 section 4.2.2)."""
 
 WHOLE_COLLECTIVES = (2.0, 2.0)
-"""All-reduces of a layer, forward and backward, without it (arXiv 1909.08053 section 3)."""
+"""All-reduces of a layer, forward and backward, without sequence parallelism (arXiv 1909.08053
+section 3)."""
 
 CASTS = (10.0, 11.0)
-"""Kernels that cast to FP8, transpose and find largest values: of the inputs, weights and
-gradients of four products, forward and backward, +-2 (NVIDIA/TransformerEngine @d0067d0d
-transformer_engine/pytorch/module: a quantizer for each operand). A mixture's layer has two of the
-four, those of attention; latents add three."""
+"""Kernels of a layer that cast to FP8, transpose and find largest values, forward and backward,
++-2: for inputs, weights and gradients of four products (NVIDIA/TransformerEngine @d0067d0d
+transformer_engine/pytorch/module: a quantizer for each operand). A layer of a mixture has only the
+two products of attention; latents add three."""
 
 ROUTING = (36.0, 22.0)
 """Kernels that a mixture adds, forward and backward: 12 of the router and its loss, 11 of counts
@@ -43,38 +44,38 @@ less 4, +-30 % (NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/route
 token_dispatcher.py MoEAlltoAllTokenDispatcher, with fused permutation)."""
 
 TOKEN_LAUNCHES = (16.0, 16.0)
-"""Those of them that no graph of a part of a layer holds: they permute, exchange and sort tokens.
-The router, counts and splits are captured with attention (scopes `attn`, `moe_router` and
-`moe_preprocess`; NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/README.md)."""
+"""The kernels of `ROUTING` that permute, exchange and sort tokens: no graph of a part of a layer
+can hold them. Router, counts and splits are captured with attention (scopes `attn`, `moe_router`
+and `moe_preprocess`; NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/README.md)."""
 
 EXPERT_PRODUCTS = (2.0, 4.0)
 """Products of an expert, forward and backward."""
 
 EXPERT_CASTS = (0.0, 0.0, 8.0, 2.0, 2.0, 6.0)
-"""Kernels of a pass that cast an expert's share of the inputs of two products, or of their
-gradients, by `formats.RECIPES`. With the scale of a tensor: clear the largest value, find it,
-scale, cast; with delayed scales one kernel casts the shares of all experts; with scales of blocks
-one a share (NVIDIA/TransformerEngine v2.9 transformer_engine/pytorch/csrc/extensions/cast.cpp
-`multi_tensor_quantize_impl`, quantizer.cpp `quantize_impl`, common/recipe/current_scaling.cu). Of
-NVFP4 as of the older code: +-4."""
+"""Kernels of a pass that cast an expert's part of the inputs of two products, or of their
+gradients, by `formats.RECIPES`. With the scale of a tensor each part takes four: clear the largest
+value, find it, scale, cast. With delayed scales one kernel casts the parts of all experts. With
+scales of blocks each part takes one (NVIDIA/TransformerEngine v2.9
+transformer_engine/pytorch/csrc/extensions/cast.cpp `multi_tensor_quantize_impl`, quantizer.cpp
+`quantize_impl`, common/recipe/current_scaling.cu). NVFP4 is counted in that older code, +-4."""
 
 EXPERT_TENSORS = (0.0, 2.0, 2.0, 2.0, 2.0, 2.0)
-"""Quantized tensors of an expert that the host makes in a pass, by `formats.RECIPES`. Each is an
-object of Python with three allocations, or with four views where one allocation is of all experts
-(cast.cpp `split_quantize`, `bulk_allocate_mxfp8_tensors`, quantizer.cpp
+"""Quantized tensors of an expert that the host makes in a pass, by `formats.RECIPES`. Each is a
+Python object with three allocations, or with four views of one allocation for all experts (cast.cpp
+`split_quantize`, `bulk_allocate_mxfp8_tensors`, quantizer.cpp
 `Float8CurrentScalingQuantizer::create_tensor`). Each costs the host an `OPERATION`."""
 
 EXPERT_LAUNCH = 1 / 9
-"""Cost of an expert's kernel over that of a layer's other launch. One call in C++ launches those
-of all experts (TransformerEngine's grouped product over cuBLAS): 5e-6 s each (A. Gray, Getting
-Started with CUDA Graphs, 2019), a ninth of 45e-6."""
+"""Host's cost of an expert's kernel over that of a layer's other launches. One call in C++ launches
+the kernels of all experts (TransformerEngine's grouped product over cuBLAS): 5e-6 s each (A. Gray,
+Getting Started with CUDA Graphs, 2019), a ninth of 45e-6."""
 
 CORE_LAUNCHES = 1.0
 """Kernels of the core of fused attention forward, which selective recomputation repeats."""
 
 QUEUE = 1024.0
-"""Launches that the host can be ahead of the GPU: some 1,000 were measured for a stream
-(forums.developer.nvidia.com/t/68937, stackoverflow.com/q/53970187). No document of CUDA says so."""
+"""Launches that the host can be ahead of the GPU: about 1,000 were measured for a stream
+(forums.developer.nvidia.com/t/68937, stackoverflow.com/q/53970187). CUDA documents no number."""
 
 
 class Host(NamedTuple):
@@ -101,7 +102,7 @@ class Host(NamedTuple):
 
 
 def host_of(size: Any, values: Values, layout: Values) -> Host:
-    """Return the seconds to launch an average layer; `size` as of `layer.size_of`.
+    """Return the seconds to launch an average layer; `size` as in `layer.size_of`.
 
     `host_seconds_per_layer` is the least of either pass.
     """
@@ -127,12 +128,12 @@ def host_of(size: Any, values: Values, layout: Values) -> Host:
 def forward_wait(host: Host, work: Any, expert_work: Any, values: Values) -> Any:
     """Return the seconds that the GPU waits for the host in a forward pass.
 
-    A mixture's host asks the GPU how many tokens each expert has, and waits for the answer. By then
-    the queue is empty, and kernels of the experts cannot start before the host launches them. So
-    neither part of the pass can compensate for the other (NVIDIA/Megatron-LM @7fec52c2
-    docs/discussions/deepseek-v3-gb200-optimization, sections 2.3 and 3.1). Not so where another
-    microbatch runs at the same time: its kernels are in the queue. The backward pass knows the
-    numbers.
+    In a mixture the host asks the GPU for the number of tokens of each expert, and waits for the
+    answer. By then the queue is empty, and the experts' kernels start only when the host launches
+    them. So slack in one part of the pass does not help the other (NVIDIA/Megatron-LM @7fec52c2
+    docs/discussions/deepseek-v3-gb200-optimization, sections 2.3 and 3.1). If another microbatch
+    runs at the same time, its kernels fill the queue, and the pass waits as a whole. The backward
+    pass already knows the numbers.
 
     Parameters
     ----------
@@ -148,9 +149,9 @@ def forward_wait(host: Host, work: Any, expert_work: Any, values: Values) -> Any
 
 
 def _launches(way: int, size: Any, values: Values, layout: Values) -> tuple[Any, Any]:
-    """Return the launches of a pass, and of its experts: 0 forward, 1 backward.
+    """Return the launches of a pass, and the part of them in its experts.
 
-    A graph of whole steps leaves none.
+    `way` is 0 forward, 1 backward. A graph of whole steps leaves none.
     """
     sparse = values["sparse_share"]
     splits = layout["uses_sequence_parallel"]
@@ -174,28 +175,30 @@ def _launches(way: int, size: Any, values: Values, layout: Values) -> tuple[Any,
 
 
 def _captures_layer(values: Values) -> Any:
-    """Return where a graph holds a layer, or attention and router of a mixture's.
+    """Return where a graph holds a dense layer, or attention and router of a mixture's layer.
 
-    Some recipes capture the router alone, with counts and splits.
+    Some recipes capture only the router, with counts and splits.
     """
     holds = np.asarray(values["captures_attention"], dtype=bool) | (values["sparse_share"] == 0)
     return np.asarray(values["uses_cuda_graphs"], dtype=bool) & holds
 
 
 def saved_seconds(layer: Any, work: Any, layers: Any, values: Values) -> Any:
-    """Return the waiting that a single stage saves in a microbatch compared with separate passes.
+    """Return the seconds of waiting that a single stage saves in a microbatch.
 
-    Stages of a pipeline synchronize between passes, and save nothing. One stage alone does not:
-    passes that take the GPU longer, and the output layer, let the host run ahead, as far as the
-    queue is long. At best the longer of all launches and all work remains. A mixture saves nothing:
-    in each layer the host asks the GPU how many tokens the experts have.
+    A stage of a pipeline synchronizes between passes and saves nothing. A single stage does not
+    synchronize: during passes that keep the GPU busy for longer, and during the output layer, the
+    host runs ahead, as far as the queue is long. At best the longer of all launches and all work
+    remains. A mixture saves nothing, because the host waits for the GPU in each layer.
 
     Parameters
     ----------
     layer
-        As of `spent.Spent`.
+        One layer and microbatch, a `spent.Spent`.
     work
         Seconds of the GPU for the microbatch: layers, vocabulary and gradients.
+    layers
+        Layers of the stage.
     """
     vocabulary = values["vocabulary_launches"] * values["host_seconds_per_launch"]
     together = np.maximum(layers * layer.launched + vocabulary - work, 0.0)

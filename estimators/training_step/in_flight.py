@@ -24,9 +24,9 @@ from estimators.training_step.placement import Case, place, runs_of
 class Ranks(NamedTuple):
     """The ranks of one pipeline that may need most memory: one element a candidate.
 
-    Others have no more than one of these: as many layers, and fewer microbatches under way. The
-    rank with the output layer is there twice where its last chunk has fewer layers than others:
-    with most layers in flight, and with most while its logits are.
+    No other rank needs more: it has as many layers as one of these, and fewer microbatches under
+    way. If the last chunk of the rank with the output layer has fewer layers than its other chunks,
+    that rank is listed twice: at its peak of layers, and at its peak while it keeps logits.
 
     Attributes
     ----------
@@ -88,14 +88,15 @@ DEPTH: dict[str, Callable[[int], float]] = {
 }
 """Schedule -> microbatches that a rank keeps of each of its stages, from the number of ranks.
 
-Zero bubbles: arXiv 2401.10241 table 2 (H1, H2) and section 6 (V). Dual pipes keep one passage
-through a stage more than there are stages in one direction: p + 1, or 2p + 1 in a V, divided over
-two stages a rank (deepseek-ai/DualPipe @3da1bbe README.md).
+Zero bubbles: arXiv 2401.10241 table 2 (H1, H2) and section 6 (V). DualPipe on p ranks keeps p + 1
+microbatches over the two stages of a rank, in a V 2p + 1 (deepseek-ai/DualPipe @3da1bbe README.md).
 """
 
 
 def warm_up(rank: int, ranks: int, chunks: int, num_microbatches: int, group: int) -> int:
-    """Return the passes forward of a rank before its first pass backward, but for one.
+    """Return the forward passes of a rank before its first pair of a forward and a backward pass.
+
+    ``p - r - 1`` for rank r of p; with v chunks ``2 (p - r - 1) + (v - 1) x group``. At most all.
 
     Parameters
     ----------
@@ -108,7 +109,7 @@ def warm_up(rank: int, ranks: int, chunks: int, num_microbatches: int, group: in
 
 
 def chunk_order(num_microbatches: int, chunks: int, group: int) -> Array:
-    """Return the chunk of each pass forward; backward the chunks of a group are in reverse."""
+    """Return the chunk of each forward pass; backward passes take a group's chunks in reverse."""
     begins = range(0, num_microbatches, group)
     sizes = [min(group, num_microbatches - begin) for begin in begins]
     return np.concatenate([np.repeat(np.arange(chunks), size) for size in sizes])
@@ -116,12 +117,14 @@ def chunk_order(num_microbatches: int, chunks: int, group: int) -> Array:
 
 @lru_cache(maxsize=65_536)
 def held_of(case: Case, num_microbatches: int, group: int, ahead: int = 0) -> Held:
-    """Return what the ranks of `ranks_of` keep at their peak, that with most layers.
+    """Return the microbatches that the ranks of `ranks_of` keep when they hold most layers.
 
     Parameters
     ----------
+    num_microbatches
+        Microbatches of a step.
     group
-        As of `warm_up`.
+        See `warm_up`.
     ahead
         Further passes forward in the warm-up of interleaved chunks: 1 where experts' exchange is
         hidden behind another microbatch.
@@ -152,7 +155,7 @@ def replayed(rank: int, case: Case, num_microbatches: int, group: int, ahead: in
     warm = warm_up(rank, case.ranks, chunks, num_microbatches, group)
     if chunks > 1:
         warm = min(warm + ahead, num_microbatches * chunks)
-    # after a turn of all chunks the same repeats, but for the last group, which may be smaller
+    # each further turn of all chunks repeats the last one, unless the last group is smaller
     turns = -(-(warm + 1) // (chunks * group)) + 2
     shown = num_microbatches
     if turns * group < num_microbatches and num_microbatches % group == 0:

@@ -39,7 +39,7 @@ COARSE = (
     *("head_size", "vocab_size", "ties_embedding", "num_experts", "experts_per_token"),
     *("expert_ffn_hidden_size", "num_shared_experts", "num_dense_layers"),
 )
-"""Columns that tell one model from another."""
+"""Columns that identify a known model by its shape."""
 
 DETAILS = tuple(column.name for column in SHAPE_DETAILS)
 SHAPE = (*COARSE, "seq_len", *DETAILS)
@@ -54,13 +54,13 @@ LINKS = (
     *("network_latency_seconds", "launch_seconds"),
 )
 LIMIT = "power_limit_watts"
-"""By default the power that the accelerator is designed for."""
+"""The default is the power that the accelerator is designed for."""
 
 OF_THE_CHIP = {"num_sms": "num_sms", LIMIT: "tdp_watts"}
-"""Attribute that a chip has -> its column in the table of accelerators."""
+"""Attribute of the chip -> its column in the table of accelerators."""
 
 NEEDED = ("num_layers", "hidden_size", "num_heads", "seq_len")
-"""The least that makes a shape."""
+"""Columns without a default: a shape needs them."""
 
 OF_THE_FORMULA = (
     *("gemm_efficiency", "fp8_gemm_efficiency", "fp4_gemm_efficiency"),
@@ -74,7 +74,7 @@ MEASURED_IN = {
     "fp4_product_rate_factor": "kernels",
     "attention_rate_factor": "attention_program",
 }
-"""Constant whose range is the spread of measured kernels -> the column that says whose they are."""
+"""Constant whose range is the spread of measured kernels -> the column that names the kernels."""
 
 CONSTANTS = (*LINKS[1:], *(column.name for column in CONSTANT_COLUMNS))
 """Columns whose defaults are rows of the table of constants."""
@@ -122,8 +122,8 @@ IDLE_CHOICES = (
         implied=("virtual_pipeline",),
     ),
 )
-"""Choices of pipelines: without chunks no group of microbatches, with one stage no schedule and no
-place for a layer but that stage."""
+"""Choices without effect: the group of microbatches without chunks; the schedule and the place of
+layers with one stage."""
 
 DEFAULTS: dict[str, Any] = {
     "framework": "megatron_core",
@@ -148,14 +148,14 @@ DEFAULTS: dict[str, Any] = {
     "quantizes_output_layer": False,
 }
 OF_EXPERTS = ("dispatcher", "overlaps_expert_comm")
-"""Inputs whose defaults are rows of the table of experts' exchanges."""
+"""Inputs whose defaults are in table `expert_default`."""
 
 OF_RECIPES = (
     *("overlapped_expert_fraction", "uses_cuda_graphs", "captures_attention"),
     *("captures_whole_steps",),
     *("quantizes_output_layer", "attention_program", "recompute_modules"),
 )
-"""Inputs with another default that such a row may set."""
+"""Inputs with a default elsewhere, which a row of table `expert_default` may replace."""
 
 ONES = (
     *("tensor_parallel", "context_parallel", "expert_tensor_parallel", "expert_parallel"),
@@ -207,7 +207,7 @@ def _resolve_shape(inputs: Inputs, catalog: Catalog) -> Array:
 
     Returns
     -------
-    For each row the name of its model: that of the same shape, where the row names none.
+    For each row the name of its model, or of the known model with the same shape.
     """
     is_known = _look_up_model(inputs, catalog)
     inputs.require(NEEDED, "name a `model`, or give its shape")
@@ -231,9 +231,9 @@ def _resolve_shape(inputs: Inputs, catalog: Catalog) -> Array:
 
 
 def _look_up_shape(inputs: Inputs, catalog: Catalog, rows: Array) -> Array:
-    """Fill latents, windows and biases of shapes that are those of a known model, but unnamed.
+    """Fill latents, windows and biases of unnamed shapes that equal the shape of a known model.
 
-    Nobody else has the same widths, depth, heads, experts and vocabulary.
+    No two known models have the same widths, depth, heads, experts and vocabulary.
 
     Returns
     -------
@@ -291,7 +291,7 @@ def _resolve_details(inputs: Inputs, gated: Array) -> None:
 
 
 def _look_up_model(inputs: Inputs, catalog: Catalog) -> Array:
-    """Fill the shape of a known model; with a whole shape an unknown name is only a label.
+    """Fill the shape of a known model; if the shape is given, an unknown name is only a label.
 
     Returns
     -------
@@ -315,7 +315,7 @@ def _look_up_model(inputs: Inputs, catalog: Catalog) -> Array:
 
 
 def _resolve_system(inputs: Inputs, catalog: Catalog) -> None:
-    """Fill the system from the accelerator, or from a system that is no product."""
+    """Fill the system from a product of table `accelerator`, or from table `system`."""
     for name, column in HARDWARE.items():
         if name != column:
             both = ~inputs.missing(name) & ~inputs.missing(column)
@@ -373,10 +373,10 @@ def _system(catalog: Catalog, name: str) -> tuple[str, dict[str, Scalar]] | None
 
 
 def _resolve_kernels(inputs: Inputs, catalog: Catalog) -> None:
-    """Fill the accelerator whose measured kernels are read: none where there is none like it.
+    """Fill the accelerator whose measured kernels are read, or `formula`.
 
-    A row that gives a constant of the formula of products asks for the formula, and so does a
-    program whose libraries are older than the measured ones.
+    Rows take the formula if their accelerator has no measured kernels, if they give a constant of
+    the formula, or if the libraries of their program are older than the measured ones.
     """
     is_computed = np.equal(inputs["kernels"], FORMULA)
     asks: Array = np.zeros(inputs.num_rows, dtype=bool)
@@ -410,10 +410,10 @@ def _resolve_kernels(inputs: Inputs, catalog: Catalog) -> None:
 
 
 def _resolve_attention(inputs: Inputs, catalog: Catalog, asks: Array) -> None:
-    """Fill the program of fused attention: the framework's, where its rate there is known.
+    """Fill the program of fused attention: that of the framework, if its rate was measured.
 
-    Rows that ask for the formula, as those do that give one of its efficiencies, take none. A
-    program that a row names must have a rate there.
+    Rows whose `kernels` is the formula, or that give one of its efficiencies, take the formula. A
+    program that a row names must have a rate on its accelerator.
     """
     _refuse_unknown_programs(inputs, catalog)
     asks = asks | ~inputs.missing("flash_forward_efficiency")
@@ -450,7 +450,7 @@ def _refuse_unknown_programs(inputs: Inputs, catalog: Catalog) -> None:
 def places(catalog: Catalog, framework: Scalar, accelerator: Scalar) -> tuple[str, ...]:
     """Return the suffixes of a constant's key, the most specific first.
 
-    A system has the constants of the product that it is, or that it is based on.
+    A system takes the constants of its product, or of the product that it is based on.
     """
     product = product_of(catalog, accelerator)
     return (f"@{product}@{framework}", f"@{framework}", f"@{product}", "")
@@ -475,21 +475,23 @@ def _resolve_constants(inputs: Inputs, catalog: Catalog) -> None:
 def _resolve_experts(
     inputs: Inputs, catalog: Catalog, models: Array, asked: Mapping[str, Array]
 ) -> None:
-    """Fill how tokens are exchanged: of the framework, on an accelerator, with a model, by recipe.
+    """Fill the exchange of tokens from the most specific row of table `expert_default`.
+
+    Its rows are for a framework; or for one on an accelerator; with a model; under a recipe.
 
     Parameters
     ----------
     models
         Names of the rows' models.
     asked
-        In which rows each of `OF_RECIPES` is given.
+        For each of `OF_RECIPES` the rows in which it is given.
     """
     table = catalog.tables.get("expert_default", {})
     names = ("framework", "accelerator", "number_recipe", "framework_release")
     columns = (models.tolist(), *(inputs[name].tolist() for name in names))
     places: dict[tuple[Any, ...], list[int]] = {}
     for row, (*case, release) in enumerate(zip(*columns, strict=True)):
-        # one nan for all: as keys, two of them differ
+        # always the same nan: two different ones would be two keys
         case.append(nan if isnan(release) else release)
         places.setdefault(tuple(case), []).append(row)
     for (model, framework, accelerator, recipe, release), own in places.items():
@@ -520,7 +522,7 @@ def _resolve_experts(
 
 
 def _until(table: Mapping[str, Record], key: str, release: float) -> Iterator[Record]:
-    """Yield the rows of a key that hold for a release, the first one first; nan: the newest."""
+    """Yield the rows of a key that hold for a release, the earliest first; nan: the newest."""
     older = [row for name, row in table.items() if name.startswith(f"{key} ")]
     yield from sorted(
         (row for row in older if release < float(str(row["before_release"]))),
@@ -583,9 +585,9 @@ def _default_choices(inputs: Inputs, catalog: Catalog) -> None:
     tensor, experts = inputs["tensor_parallel"], inputs["num_experts"]
     with np.errstate(all="ignore"):
         rest = np.remainder(inputs["seq_len"], tensor * inputs["context_parallel"])
-    # experts over tensors need it, whatever the framework's default
+    # a mixture under tensor parallelism needs it, whatever the framework's default
     splits = (splits.astype(bool) | (experts > 1)) & (tensor > 1) & (rest == 0)
     inputs.default("uses_sequence_parallel", splits)
-    # programs ignore it where there is no group to split over
+    # programs ignore it without a tensor-parallel group
     given = inputs["uses_sequence_parallel"]
     inputs.replace("uses_sequence_parallel", np.where(tensor == 1, False, given))

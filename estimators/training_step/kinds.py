@@ -32,7 +32,7 @@ class Kind(NamedTuple):
 
 
 def kinds_of(values: Values) -> list[Kind]:
-    """Return the kinds of layers that occur; of a batch, those that any of its rows has."""
+    """Return the kinds of layers that occur; in a batch, those that any row has."""
     mixed = values["sparse_share"]
     shares = {"dense": 1.0 - mixed, "mixture": mixed}
     return [
@@ -48,7 +48,7 @@ def average(kinds: Sequence[Kind], figures: Sequence[Any]) -> Any:
     Parameters
     ----------
     figures
-        The figure of each kind. Where a kind does not occur, its figure does not count.
+        The figure of each kind; ignored where a model has no layer of the kind.
     """
     first = figures[0]
     if len(kinds) == 1:

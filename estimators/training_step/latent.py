@@ -1,12 +1,12 @@
-"""Multi-head latent attention on one GPU: products, memory traffic, and what is kept.
+"""Multi-head latent attention on one GPU: products, memory traffic, and kept activations.
 
-Two products lead from the residual stream down to the latents, of queries and of keys and values;
-norms follow, and two products up to heads. A tensor-parallel rank has the first two whole and does
-them for its own rows of the sequence, under sequence parallelism; so latents are gathered, not the
-stream. Only products of heads are split (NVIDIA/Megatron-LM @d98e8a64
+Two products lead from the residual stream down to the latents: of queries, and of keys and values.
+Norms follow, then two products up to heads. A tensor-parallel rank has the weights of the first two
+whole; under sequence parallelism it multiplies its own rows of the sequence. So ranks gather
+latents, not the stream. Only products of heads are split (NVIDIA/Megatron-LM @d98e8a64
 megatron/core/transformer/multi_latent_attention.py, `TELinear` with `parallel_mode` duplicated).
 
-Without latents the same functions are those of grouped queries.
+Without latents the functions return the products of grouped queries.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from estimators.contract import Values
 
 LAUNCHES = (6.0, 10.0)
 """Kernels that latents add to a layer, forward and backward: three products (six backward), two
-norms, a rotary embedding of keys that also writes the values; of the gradients of the stream one
-sum. Counted in the file above, +-30 %."""
+norms, a rotary embedding of keys that also writes the values; backward a sum of the stream's
+gradients. Counted in the file above, +-30 %."""
 
 Rows = tuple[Any, Any, Any, Any, Any]
 """Rows, columns, inner size, number and share of a product."""
@@ -73,11 +73,12 @@ def gathered_width(size: Any) -> Any:
 def traffic(size: Any, values: Values) -> tuple[Any, Any]:
     """Return the bytes that norms and rotary embedding of latents move, forward and backward.
 
-    A fused norm reads 2 and writes 2 bytes, backward it reads 4. The rotary part of the queries is
-    turned in its place. One kernel turns the keys: it reads what the product made and the rotary
-    part, and writes keys and values (megatron/core/fusions/fused_mla_yarn_rope_apply.py). Separate
-    operations split, turn and join: a pass over the rotary part of 20 bytes as of other heads, and
-    one over queries, keys and values.
+    A fused norm reads 2 and writes 2 bytes an element; backward it reads 4 and writes 2. One kernel
+    turns the rotary part of the queries in place. Another reads the product's result and the rotary
+    part of the keys, and writes keys and values
+    (megatron/core/fusions/fused_mla_yarn_rope_apply.py). Separate operations split, turn and join:
+    20 bytes an element of the rotary part, as of other heads, and 4 an element of queries, keys and
+    values.
     """
     if not np.any(size.key_latent):
         return 0.0, 0.0
@@ -95,9 +96,9 @@ def traffic(size: Any, values: Values) -> tuple[Any, Any]:
 def kept_bytes(size: Any) -> Any:
     """Return the bytes that the attention of a layer keeps for its backward pass, in 16 bits.
 
-    The input and the output of the norm, the latents before and behind their norms, queries, keys,
-    values, the core's result and its statistic of 32 bits. Fused attention alone is meant; under
-    sequence parallelism what products gather is gathered again.
+    They are the input and the output of the norm, the latents before and behind their norms,
+    queries, keys, values, and the core's result with its statistic of 32 bits. The core is fused.
+    Under sequence parallelism the backward pass gathers the inputs of products again.
     """
     heads = size.query + size.key + size.value + size.result
     return (

@@ -1,7 +1,7 @@
 """Seconds of one layer for one microbatch on one GPU: forward, backward and recomputed.
 
-Everything here depends on the shape, the system and the part of a layout that splits layers
-(`LAYER_KEYS`), so that a search computes it once for all pipelines and replicas around it.
+They depend on the shape, the system and the layout columns that split a layer (`LAYER_KEYS`). A
+search computes them once for all pipelines and replicas that split a layer alike.
 """
 
 from __future__ import annotations
@@ -36,17 +36,23 @@ class Size:
     tokens
         Tokens of a microbatch on one rank of the context-parallel group.
     rows
-        Tokens between the products: a tensor-parallel share under sequence parallelism.
+        Tokens of the tensors between products: divided by the tensor-parallel degree under
+        sequence parallelism.
+    hidden
+        Width of the residual stream, not split.
     heads, query, key, value, result
-        Heads on one GPU; widths of all queries, keys, values, and of what attention returns. A
-        key-value head is copied where the tensor-parallel group is larger than there are such
-        heads.
+        Heads on one GPU; widths of all their queries, keys and values, and of the result of
+        attention. If there are fewer key-value heads than tensor-parallel ranks, ranks have copies
+        of the same head.
     query_latent, key_latent, rotary
         Widths of the latents of queries, of keys and values, and of the rotary part that all heads
         of the keys share: 0 without latents.
-    ffn, experts, expert_tokens, expert_ffn, shared_ffn
-        Widths of the dense layer; experts on one GPU, tokens of each, their width; the width
-        of the experts that every token passes.
+    ffn
+        Width of a dense feed-forward layer on one GPU.
+    experts, expert_tokens, expert_ffn
+        Routed experts on one GPU, tokens of each, and the width of one.
+    shared_ffn
+        Width of the experts that every token passes.
     """
 
     tokens: Any
@@ -82,7 +88,7 @@ def size_of(values: Values, layout: Values) -> Size:
         np.maximum(values["num_kv_heads"] / tensor, 1.0),
     )
     key_size = values["qk_head_size"] + values["qk_rotary_size"]
-    # ranks that split an expert's width gather one another's tokens
+    # ranks that split the width of an expert gather each other's tokens
     expert_tensor = layout["expert_tensor_parallel"]
     own_tokens = tokens / tensor * expert_tensor * dispatch.load_ratio(values, layout)
     return Size(
@@ -108,8 +114,7 @@ def size_of(values: Values, layout: Values) -> Size:
 
 Way = dict[str, Any]
 """Seconds of one pass by part: gemm, attention, elementwise, tensor_comm, context_comm,
-expert_comm, `hidden` (by which hidden transfers slow arithmetic down), and `host` (by which
-launches take longer)."""
+expert_comm, `hidden` (arithmetic lost to hidden transfers), and `host` (waits for launches)."""
 
 
 @dataclass(frozen=True)
@@ -119,11 +124,12 @@ class Layer:
     Attributes
     ----------
     host
-        Seconds to launch it. The passes' own `host` is what the GPU waits in each, alone.
+        Seconds to launch the layer. Part `host` of a pass is the time that the GPU waits in it, if
+        passes do not make up for each other.
     clock
         Clock of the products and of attention, relative to the full one.
     joules
-        Energy of one GPU above idle.
+        Energy of one GPU above idle, in joules.
     weight_gradients
         Seconds of the products that make the gradients of weights: a part of `backward`.
     """
@@ -155,9 +161,15 @@ class Work(NamedTuple):
     size
         One GPU's part of the layer.
     products
-        Of the products, by pass.
+        Seconds of the products, by pass and by place; see `_products`.
+    core
+        Seconds of the core of attention.
+    streams
+        Seconds of memory-bound work besides the core.
+    transfers
+        Seconds of the transfers, hidden or not.
     parts
-        Of the streaming kernels of the parts that are recomputed one by one.
+        Seconds of the streaming kernels of the parts that are recomputed one by one.
     flops
         FLOPs of the forward pass.
     """
@@ -186,7 +198,7 @@ def work_of(values: Values, layout: Values) -> Work:
 
 
 def layer_of(work: Work, values: Values, layout: Values) -> Layer:
-    """Return the seconds of an average layer: of a mixture, over its dense layers too.
+    """Return the seconds of an average layer; `sparse_share` is the share of mixture layers.
 
     Products and attention slow down to the clock that the power limit admits; transfers hide
     behind the slowed arithmetic.
@@ -194,7 +206,7 @@ def layer_of(work: Work, values: Values, layout: Values) -> Layer:
     Parameters
     ----------
     work
-        As of `work_of`; `values` may recompute otherwise.
+        Result of `work_of`. The recomputation of `values` may differ from that of its values.
     """
     host = host_of(work.size, values, layout)
     layer = _at_clock(1.0, work, host, values)
@@ -234,17 +246,18 @@ def _at_clock(clock: Any, work: Work, host: Host, values: Values) -> Layer:
 
 
 def _again(values: Values, forward: Way, core: Any, operations: Any) -> Way:
-    """Return the work that a backward pass repeats.
+    """Return the seconds of the work that a backward pass repeats.
 
-    None, the whole layer, or selectively: the core of attention, or what torchtitan's policy for
-    operations does not keep. That keeps attention, reduce-scatters and every second product,
-    and repeats the others, norms, rotary embedding and activation
-    (pytorch/torchtitan @82f7387f torchtitan/parallelisms/parallelize_llama.py _get_custom_policy).
+    Full recomputation repeats the forward pass. Selective recomputation repeats the core of
+    attention or, with `recomputes_operations`, the operations whose results torchtitan drops:
+    every second product, norms, rotary embedding and activation. It keeps attention and
+    reduce-scatters (pytorch/torchtitan @82f7387f torchtitan/parallelisms/parallelize_llama.py
+    _get_custom_policy).
 
     Parameters
     ----------
     core, operations
-        Seconds of the core of attention, and of the products that are not kept.
+        Seconds of the core of attention, and of the products whose results are dropped.
     """
     recompute, by_operation = values["activation_recompute"], values["recomputes_operations"]
     is_full, is_selective = np.equal(recompute, "full"), np.equal(recompute, "selective")
@@ -260,12 +273,13 @@ IN_PIECES = {
     **dict.fromkeys((0, 2), ("forward",)),
     **dict.fromkeys((1, 3), ("forward", "input_gradient")),
 }
-"""Place of a product -> its passes with an exchange of their own: before those that split columns
-forward, after those that split rows forward, before these backward."""
+"""Place of a product -> its passes that a tensor-parallel exchange feeds or empties: products that
+split columns gather before the forward pass; those that split rows scatter after the forward pass
+and gather before the backward pass."""
 
 BESIDE_GATHERING = {**dict.fromkeys((0, 2), "forward"), **dict.fromkeys((1, 3), "input_gradient")}
-"""Place of a product -> the pass that gathers its rows: those that split columns forward, those
-that split rows backward."""
+"""Place of a product -> the pass that gathers its rows: forward for products that split columns,
+backward for products that split rows."""
 
 
 OF_EXPERTS = (6, 7)
@@ -277,9 +291,9 @@ megatron/core/transformer/moe/router.py)."""
 
 
 def _distinct_products(size: Size, values: Values, layout: Values) -> dict[str, Any]:
-    """Return the seconds of a layer's products, those of a cell computed once for each size.
+    """Return the seconds of a layer's products; in a cell each size is computed once.
 
-    The size of a product depends on tokens and on degrees of tensor and expert parallelism alone.
+    The sizes depend only on tokens and on degrees of tensor and expert parallelism.
     """
     sparse = values["sparse_share"]
     if np.ndim(values["seq_len"]) or not np.ndim(size.tokens):
@@ -301,13 +315,17 @@ def _distinct_products(size: Size, values: Values, layout: Values) -> dict[str, 
 def _products(
     size: Size, values: Values, sparse: Any, pieces: Any, shards: tuple[Any, ...]
 ) -> dict[str, Any]:
-    """Return the seconds of a layer's products: forward, and of either gradient.
+    """Return the seconds of a layer's products by name.
 
-    Also by place, those of the layers that split their columns, before and in the feed-forward
-    layer, and of those that split their rows, after them: collectives hide behind them. Those of
-    dense layers that have an exchange of their own run in `pieces` of the rows, and those during a
-    gathering in `shards` of them. `operations` are the forward products that recomputation by
-    operation repeats: of keys, behind attention, and the second of a gated layer's two.
+    - A name of `PASSES`: all products of that pass.
+    - ``attention_column_forward`` and its like: a pass of the products that split columns (before
+      attention, into the feed-forward layer) or rows (behind them); collectives hide behind these.
+    - ``operations``: forward products that recomputation by operation repeats: of the keys, behind
+      attention, and the second of a gated layer's two.
+    - ``experts``, ``moe``, ``mlp`` and others: forward products of a part of the layer.
+
+    A product of a dense layer with an exchange runs in `pieces` of its rows. A product during whose
+    gathering the rank starts with its own rows runs in `shards` of them.
     """
     dense, mixed = 1.0 - sparse, sparse
     ratio = values["accumulating_product_ratio"]
@@ -372,11 +390,15 @@ def _products(
 
 
 def _cut(rows: Any, share: Any) -> Any:
-    """Return a share of the rows; all of them where there is none, so that they can be timed."""
+    """Return a share of the rows; all rows where the share is 0: a product of no rows has no time.
+
+    The caller takes such a product zero times.
+    """
     return rows * np.where(np.greater(share, 0), share, 1.0)
 
 
 def _feed_forward(tokens: Any, width: Any, size: Size, batch: Any, share: Any) -> list[Any]:
+    """Return rows, columns, inner size, number and share of both products of a width."""
     return [
         (tokens, size.gates * width, size.hidden, batch, share),
         (tokens, size.hidden, width, batch, share * (width > 0)),

@@ -1,9 +1,9 @@
 """Parts of a layer that are recomputed one by one: `recompute_modules`.
 
-A text names them, with + between: of Megatron-Core's ``--recompute-modules`` (NVIDIA/Megatron-LM
+The text joins the names of Megatron-Core's ``--recompute-modules`` by + (NVIDIA/Megatron-LM
 @d98e8a64 megatron/core/transformer/transformer_config.py, moe/README.md "Fine-grained
-recomputation"). What a part makes is dropped after the forward pass and made again before the
-backward pass of the part. `none` are; `activation_recompute` counts besides.
+recomputation"), or is `none`. The results of a part are dropped after the forward pass and made
+again before its backward pass. `activation_recompute` acts in addition.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from estimators.training_step.small_parts import clamp_work
 NONE = "none"
 
 IN_MIXTURE = ("moe_act", "shared_experts")
-"""Parts of `moe`: that one has them."""
+"""Modules that `moe` contains."""
 
 MODULES = ("core_attn", "layernorm", "moe_act", "mlp", "shared_experts", "mla_up_proj", "moe")
-"""The core of attention; both norms; the activation of routed experts; a dense feed-forward layer;
-the experts that every token passes; queries, keys and values of latent attention; a mixture with
-its router and its exchanges."""
+"""In order: core of attention; both norms; activation of routed experts; dense feed-forward layer;
+experts that every token passes; queries, keys and values of latent attention; mixture with router
+and exchanges."""
 
 
 @lru_cache(maxsize=4096)
@@ -47,14 +47,14 @@ def flags_of(given: Any) -> dict[str, Any]:
 
 
 def can_recompute(parts: str, recipe: str, latent: Array) -> Array:
-    """Return in which rows the parts can be a default: none that `MODULE_RULES` would refuse.
+    """Return for each row whether the parts can be its default: `MODULE_RULES` admit them.
 
     Parameters
     ----------
     recipe
-        As `number_recipe`.
+        Value of `number_recipe`.
     latent
-        Widths of the latents of keys, 0 without.
+        Width of the latents of keys in each row; 0 without latents.
     """
     again = parsed(parts)
     is_scaled = recipe == "delayed" and not again.isdisjoint(("layernorm", "moe_act"))
@@ -69,12 +69,12 @@ def any_again(values: Values) -> bool:
 
 
 def stream_parts(size: Any, values: Values, layout: Values) -> dict[str, Any]:
-    """Return the seconds of the streaming kernels of each part, forward; none if none is repeated.
+    """Return the seconds of each part's streaming kernels, forward; empty if no part is recomputed.
 
     Parameters
     ----------
     size
-        As of `layer.size_of`.
+        See `layer.size_of`.
     """
     if not any_again(values):
         return {}
@@ -107,15 +107,15 @@ def added(
     parts: dict[str, Any],
     values: Values,
 ) -> dict[str, Any]:
-    """Return what a backward pass repeats with the parts that are recomputed one by one.
+    """Return the seconds that a backward pass repeats, with the parts of `recompute_modules`.
 
-    A dense feed-forward layer repeats its exchanges, half of those of the layer; a mixture those of
-    its experts.
+    A dense feed-forward layer repeats its exchanges, half of those of the layer; a mixture repeats
+    those of its experts.
 
     Parameters
     ----------
     recompute, forward
-        Seconds by kind of work: repeated without them, and of the forward pass.
+        Seconds by kind of work: repeated without these parts, and of the forward pass.
     core
         Seconds of the core of attention.
     products, parts
@@ -165,7 +165,7 @@ def _needs(name: str, modules: tuple[str, ...], column: str, what: str) -> Rule:
         lambda v: (
             ~has_module(v, *modules) | np.greater(v[column], 1 if column == "num_experts" else 0)
         ),
-        lambda _row: f"recomputes {what}, of which the model has none",
+        lambda _row: f"recomputes {what}, but the model has none",
         lambda row: f"leave out {', '.join(sorted(parsed(row['recompute_modules']) & {*modules}))}",
     )
 
@@ -177,7 +177,7 @@ MODULE_RULES = (
         ("recompute_modules",),
         _is_known,
         lambda row: f"has no part {sorted(parsed(row['recompute_modules']) - {*MODULES})[0]}",
-        lambda _row: f"use {NONE}, or of {', '.join(MODULES)} those wanted, with + between",
+        lambda _row: f"use {NONE}, or some of {', '.join(MODULES)}, with + between them",
     ),
     _needs("only latent attention recomputes latents", ("mla_up_proj",), "kv_lora_rank", "latents"),
     _needs("only mixtures recompute experts", ("moe", "moe_act"), "num_experts", "experts"),

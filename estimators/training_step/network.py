@@ -1,9 +1,8 @@
 """Seconds of collectives and transfers on nodes of GPUs with a network card each.
 
-Ranks are laid out as frameworks do: tensor-parallel neighbours first, then context, data and
-pipeline. Members in one node exchange over NVLink. A ring over several nodes crosses each
-node's border over the cards of the group's members there, all at once; other groups use the other
-cards.
+Ranks are numbered as in frameworks: tensor-parallel neighbours first, then context, data and
+pipeline. Members in one node exchange over NVLink. A ring over several nodes uses the network cards
+of all its members in a node at once; other groups use the other cards.
 
 Source: arXiv 2104.04473 section 3 (placement), NCCL's ring and tree algorithms (a ring moves
 (n - 1)/n of the volume through every member, an all-reduce twice that).
@@ -22,7 +21,7 @@ from estimators.contract import Values
 
 @dataclass(frozen=True)
 class Group:
-    """A parallel group: its size, and the most of its members in one node."""
+    """A parallel group: its size, and `room`, the most members that one node can hold."""
 
     size: Any
     room: Any
@@ -39,7 +38,7 @@ class Group:
 
     @cached_property
     def members(self) -> Any:
-        """Members that share a node; of several nodes, on the one that has fewest."""
+        """Members in the node that has fewest of them."""
         # the remainder of whole numbers; `np.remainder` takes ten times as long
         rest = self.size - self.full * np.floor(self.size / self.full)
         return np.where(rest > 0, rest, self.full)
@@ -50,11 +49,12 @@ def groups(values: Values, layout: Values) -> dict[str, Group]:
 
     `data` is the group that exchanges gradients: data and context parallelism together.
 
-    The ranks of a stage are split twice: by tensors, sequences and replicas for attention, and for
-    experts by `expert_tensor` (neighbours), then `expert`, then `expert_data`, the group that
-    exchanges the gradients of experts. So the ranks that exchange tokens may span those that split
-    tensors or sequences (NVIDIA/Megatron-LM @d98e8a64 megatron/core/parallel_state.py
-    `initialize_model_parallel`, `expert_decoder_rank_generator`; arXiv 2504.14960).
+    The ranks of a stage are grouped twice. For attention: by tensors, then sequences, then
+    replicas. For experts: by `expert_tensor` (neighbours), then `expert`, then `expert_data`, the
+    group that exchanges the gradients of experts. So a group that exchanges tokens may contain
+    ranks of several tensor- or context-parallel groups (NVIDIA/Megatron-LM @d98e8a64
+    megatron/core/parallel_state.py `initialize_model_parallel`, `expert_decoder_rank_generator`;
+    arXiv 2504.14960).
     """
     room = values["nvlink_size"]
     tensor, context = layout["tensor_parallel"], layout["context_parallel"]
@@ -72,7 +72,7 @@ def groups(values: Values, layout: Values) -> dict[str, Group]:
 
 
 def expert_replicas(layout: Values) -> Any:
-    """Return the replicas of an expert: those of the ranks of a stage over the ranks of one."""
+    """Return the replicas of an expert: ``TP x CP x DP / (ETP x EP)``."""
     ranks = layout["tensor_parallel"] * layout["context_parallel"] * layout["data_parallel"]
     return ranks / (layout["expert_tensor_parallel"] * layout["expert_parallel"])
 
@@ -83,7 +83,7 @@ def _room(room: Any, apart: Any) -> Any:
 
 
 def pipeline_of(values: Values, layout: Values) -> Group:
-    """Return the group of a pipeline's stages: neighbours are all other ranks apart."""
+    """Return the group of a pipeline's stages; neighbours are TP x CP x DP ranks apart."""
     replicas = layout["data_parallel"] * layout["context_parallel"]
     others = layout["tensor_parallel"] * replicas
     room = np.maximum(np.floor(values["nvlink_size"] / others), 1)
@@ -91,12 +91,15 @@ def pipeline_of(values: Values, layout: Values) -> Group:
 
 
 def bandwidth(group: Group, values: Values, ratio: Any = 1.0) -> Any:
-    """Return the bytes/s that a ring over the group moves: NVLink, or the cards of its members.
+    """Return the bytes/s that a ring over the group moves.
+
+    Inside a node NVLink sets the rate; over several nodes the slower of NVLink and the cards of the
+    members of a node.
 
     Parameters
     ----------
     ratio
-        Of the rate over NVLink to that of gathers.
+        Rate of the collective over NVLink, over that of gathers.
     """
     link = values["nvlink_bytes_per_second"] * values["nvlink_efficiency"]
     inside = link * ring_share(group, values) * ratio
@@ -107,8 +110,8 @@ def bandwidth(group: Group, values: Values, ratio: Any = 1.0) -> Any:
 def ring_share(group: Group, values: Values) -> Any:
     """Return the rate of a small ring inside a node over that of a ring of eight GPUs and more.
 
-    Pairs reach `pair_ring_share` of the rate, and the loss falls with the square of the size to
-    nothing at eight. NCCL on H100, 4 to 268 MB: 0.73 for two GPUs, 0.95 for four
+    ``1 - (1 - pair_ring_share) ((8/n)^2 - 1)/15`` for n GPUs: `pair_ring_share` for two, 1 from
+    eight on. NCCL on H100, 4 to 268 MB: 0.73 for two GPUs, 0.95 for four
     (ai-dynamo/aiconfigurator @095f58a5, tables of NCCL).
     """
     size = np.minimum(np.maximum(group.members, 2.0), 8.0)
@@ -122,7 +125,11 @@ def card_bandwidth(values: Values) -> Any:
 
 
 def gather_seconds(group: Group, volume: Any, values: Values, calls: Any = 1.0) -> Any:
-    """Return the seconds of all-gathers or reduce-scatters of `volume` bytes in `calls` calls."""
+    """Return the seconds of all-gathers or reduce-scatters of `volume` bytes in `calls` calls.
+
+    ``(n - 1)/n x volume / bandwidth + calls x (collective_seconds + n - 1 hops)`` for n ranks. A
+    ring crosses the network once a node; its other hops are NVLink.
+    """
     size = group.size
     moved = (size - 1) / size * volume / bandwidth(group, values)
     hops = (group.nodes - 1) * values["network_latency_seconds"]
@@ -133,7 +140,9 @@ def gather_seconds(group: Group, volume: Any, values: Values, calls: Any = 1.0) 
 def reduce_seconds(group: Group, volume: Any, values: Values, calls: Any = 1.0) -> Any:
     """Return the seconds of all-reduces of `volume` bytes: rings in bandwidth, trees in latency.
 
-    Over NVLink they move `all_reduce_ratio` times the bytes/s of gathers.
+    ``2 (n - 1)/n x volume / bandwidth + calls x (collective_seconds + 2 x hops)``; hops are
+    log2(nodes), rounded up, over the network, and members - 1 over NVLink. Over NVLink the
+    bandwidth is `all_reduce_ratio` times that of gathers.
     """
     size = group.size
     rate = bandwidth(group, values, values["all_reduce_ratio"])
@@ -158,9 +167,10 @@ def neighbour_seconds(group: Group, volume: Any, values: Values) -> Any:
 def lost_share(values: Values) -> Any:
     """Return the seconds that products lose to a second of simultaneous transfers of NCCL.
 
-    Transfers take multiprocessors. Products whose blocks have their tiles beforehand, one block a
-    multiprocessor, run the blocks without one in a second wave: all of them take up to twice as
-    long (`overlap_slowdown`), however few multiprocessors are taken.
+    ``max(communication_sm_fraction, 1 - 1/overlap_slowdown)``. Transfers take multiprocessors. Some
+    products assign tiles to blocks beforehand, one block a multiprocessor. Blocks that find none
+    free run in a second wave, so the product takes up to twice as long (`overlap_slowdown`),
+    however few multiprocessors are taken.
 
     Source: pytorch/pytorch issue 143988 and pull request 144974; NVIDIA CUTLASS documentation,
     Blackwell Cluster Launch Control (static and dynamic scheduler).

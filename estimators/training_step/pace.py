@@ -29,10 +29,12 @@ class Paced(NamedTuple):
     ----------
     pace
         The rank that works longest.
-    saved, added
-        That one stage alone waits less for the host; to add gradients up.
+    saved
+        Seconds that a stage without a pipeline waits less for the host than separate passes would.
+    added
+        Seconds to add gradients to their buffers.
     forward, backward
-        Of the passes of the rank that has most parameters.
+        Seconds of either pass on the rank that has most parameters.
     """
 
     pace: Pace
@@ -56,10 +58,10 @@ def paced_by(
     Parameters
     ----------
     kinds, layer, words
-        One microbatch's, one element a row of `layout`: of a layer of each kind, of the average
-        one, and of the vocabulary.
+        Seconds of one microbatch, one element a row of `layout`: of a layer of each kind, of the
+        average layer, and of the vocabulary.
     simple
-        As of `pipelines.is_simple`.
+        See `pipelines.is_simple`.
     """
     paced = _simple_pace(layer, words, added, values, layout)
     if np.all(simple):
@@ -103,7 +105,7 @@ def _with_placed(
     values: Values,
     layout: Values,
 ) -> Paced:
-    """Return the pace with that of rows whose pipelines are placed one by one."""
+    """Return the pace of all rows: `simple`, replaced where pipelines are placed one by one."""
     size = len(layout["pipeline_parallel"])
     rows = np.flatnonzero(~np.broadcast_to(is_simple_row, size))
     if np.ndim(values["seq_len"]):
@@ -145,9 +147,9 @@ def _with_placed(
 def _placed_pace(
     kinds: Mapping[str, Spent], words: Vocabulary, added: Added, values: Values, layout: Values
 ) -> tuple[Pace, Any, Any, Any]:
-    """Return the pace, and seconds to add up gradients, of passes forward and of those backward.
+    """Return the pace, and seconds to add gradients up, of the forward and of the backward pass.
 
-    Layers that predict further tokens have their time in that of the output layer.
+    The time of layers that predict further tokens is part of the time of the output layer.
     """
     own = {
         name: (
@@ -176,10 +178,13 @@ def _bubble(
 ) -> tuple[Any, Any]:
     """Return the bubble of a step, and whether the last stage sets the pace.
 
-    Even stages: the time of all others once, divided by the chunks. Uneven stages have the odd
-    layers first; the last of the fuller stages waits for the stages behind it, which are faster.
-    Both agree with a simulation of the schedule; a stage between cannot be the slowest. Balanced
-    stages: the time of all others once.
+    - Even stages wait for each other stage once, divided by the chunks:
+      ``(stages - 1) x stage / chunks`` (arXiv 2104.04473 section 2.2).
+    - Uneven stages: the first ones have a layer more. The last of these waits for the faster stages
+      behind it. The slowest stage is either that one or the last of all.
+    - Stages that a program balances wait for each other stage once.
+
+    The first two agree with a simulation of the schedule.
 
     Parameters
     ----------

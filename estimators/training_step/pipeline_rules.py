@@ -253,9 +253,9 @@ STAGES_OF_LOSS = 2.0
 def _behind_output(values: Values) -> Any:
     """Return the stages behind the one with the output layer, of a program that balances stages.
 
-    The cast of the logits and the loss have no products, so each takes a stage of its own, as far
-    as there are stages. Stages behind these are empty, and `train_step_logs` of nanotron's
-    trainer.py then reads the loss from a stage that has none.
+    The cast of the logits and the loss have no products, so each takes one more stage, if there are
+    stages left. Further stages are empty, and `train_step_logs` of nanotron's trainer.py then reads
+    the loss from a stage without one.
 
     The rule does not refuse layouts with one replica: a published run has such a layout. Its
     revision of nanotron is not known.

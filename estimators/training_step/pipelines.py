@@ -1,7 +1,7 @@
-"""The pipelines of many layouts: those that are alike are placed and replayed once.
+"""The pipelines of many layouts: equal ones are placed and replayed once.
 
-Most are simple: stages of one kind of layer that are even, or that have an odd layer each at the
-start. Closed forms cover them. Others are looked up in `placement` and `in_flight`.
+Most are simple: all layers are of one kind, and stages are even or the first ones have a layer
+more. Closed forms cover them. Modules `placement` and `in_flight` compute the others.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Held(NamedTuple):
 
 
 class Cases(NamedTuple):
-    """Pipelines that differ, and which of them each row has."""
+    """The distinct pipelines, and the place of each row's pipeline among them."""
 
     found: list[Any]
     place: Array
@@ -97,9 +97,9 @@ def is_mixture(values: Values) -> Any:
 
 
 def runs_ahead(values: Values) -> Any:
-    """Return whether a rank of interleaved chunks runs one pass forward more before its first back.
+    """Return whether the warm-up of a rank with interleaved chunks has one forward pass more.
 
-    A program that hides the exchange of experts' tokens behind another microbatch does
+    It has where the program hides the exchange of experts' tokens behind another microbatch
     (Megatron-LM @d98e8a64 megatron/core/pipeline_parallel/schedules.py
     `get_pp_rank_microbatches`).
     """
@@ -107,7 +107,7 @@ def runs_ahead(values: Values) -> Any:
 
 
 def is_simple(values: Values, layout: Values) -> Any:
-    """Return for each row whether the closed forms of even stages hold, or of odd layers first."""
+    """Return for each row whether closed forms cover its pipeline; see the module."""
     ranks, chunks, layers = (
         layout["pipeline_parallel"],
         layout["virtual_pipeline"],
@@ -133,18 +133,18 @@ def is_simple(values: Values, layout: Values) -> Any:
 
 
 def microbatches_of(values: Values, layout: Values) -> Any:
-    """Return the microbatches of a step and replica."""
+    """Return the microbatches of a step on one replica."""
     return values["global_batch_size"] / (layout["data_parallel"] * layout["microbatch_size"])
 
 
 GROUPS = 4
-"""Groups of microbatches in which a pipeline fills, runs and drains: further ones repeat that."""
+"""Groups of microbatches that show how a pipeline fills, runs and drains; further ones repeat."""
 
 
 def few_of(microbatches: Any, values: Values, layout: Values) -> Any:
-    """Return the microbatches of a step, those left out that change neither its ends nor its peak.
+    """Return the microbatches of a step, reduced to as many as decide its ends and its peak.
 
-    Pipelines that differ in these alone are one case.
+    Pipelines that differ only in further microbatches are one case.
     """
     ranks, chunks = layout["pipeline_parallel"], layout["virtual_pipeline"]
     given = number(values["microbatch_group"])
@@ -158,8 +158,8 @@ def few_of(microbatches: Any, values: Values, layout: Values) -> Any:
 def usual_group(num_microbatches: int, ranks: int) -> int:
     """Return the least number of microbatches that a chunk can take in a row.
 
-    As many as there are ranks, or more where a smaller rest of them would be left than ranks
-    (Megatron-LM @d98e8a64 megatron/core/pipeline_parallel/schedules.py,
+    It is the number of ranks, or the next larger one whose remainder is 0 or at least the number of
+    ranks (Megatron-LM @d98e8a64 megatron/core/pipeline_parallel/schedules.py,
     forward_backward_pipelining_with_interleaving).
     """
     for group in range(min(ranks, num_microbatches), num_microbatches):
@@ -196,15 +196,14 @@ def case_columns(values: Values, layout: Values) -> dict[str, Any]:
 
 
 def cases_of(columns: dict[str, Any], size: int) -> Cases:
-    """Return the pipelines that differ.
+    """Return the distinct pipelines, each a `Case` with a tuple of its further numbers.
 
     Parameters
     ----------
     columns
-        As of `case_columns`, and further whole numbers: each pipeline is a `Case` with a tuple of
-        them.
+        Columns of `case_columns`, then columns of further whole numbers.
     size
-        Rows.
+        Number of rows.
     """
     known: dict[str, list[Any]] = {}
     coded: dict[str, Array] = {}
@@ -257,11 +256,11 @@ _COUNTS = (
 
 
 def stage_layers(values: Values, layout: Values) -> tuple[Any, Any]:
-    """Return the layers of the stages that have most, and of the last stage, of simple pipelines.
+    """Return the layers of the fullest stages and of the last stage of simple pipelines.
 
-    Where stages cannot be even, the last one has one layer less: it has the output layer. A
-    program that balances stages weighs the output layer by its products: as many layers as have
-    the same.
+    Where stages cannot be even, the last one has a layer less, because it has the output layer. A
+    program that balances stages counts the output layer as the number of layers with as many
+    products.
     """
     stages = layout["pipeline_parallel"]
     most = np.ceil(values["num_layers"] / stages)
@@ -289,8 +288,8 @@ def _balanced(values: Values, stages: Any) -> tuple[Any, Any]:
 def stages_before_output(values: Values, stages: Any) -> Any:
     """Return the number of stages before the one with the output layer, if balanced.
 
-    One quotient of whole numbers: a share that is a whole number of layers is exact, and that many
-    layers do not exceed it.
+    It is one quotient of whole numbers. So a share of exactly n layers is exact, and n layers do
+    not exceed it.
     """
     cost, total = _balanced_products(values)
     layers = np.maximum(number(values["num_layers"], 1.0), 1.0)
@@ -298,10 +297,11 @@ def stages_before_output(values: Values, stages: Any) -> Any:
 
 
 def _balanced_products(values: Values) -> tuple[Any, Any]:
-    """Return the weights that a layer multiplies by, and those of all layers and the output layer.
+    """Return the weights in a layer's products, and in those of all layers and the output layer.
 
-    Source: huggingface/nanotron @0e0a27ea src/nanotron/models/llama.py get_block_compute_costs. A
-    shape that is not known counts as one weight a layer.
+    A layer has ``4 x heads x head size x hidden + 3 x ffn x hidden``; a shape that is not known
+    counts as one weight a layer. Source: huggingface/nanotron @0e0a27ea
+    src/nanotron/models/llama.py get_block_compute_costs.
     """
     hidden = number(values["hidden_size"])
     width = number(values["num_heads"]) * number(values["head_size"])
@@ -311,9 +311,9 @@ def _balanced_products(values: Values) -> tuple[Any, Any]:
 
 
 def over_kinds(layers: Mapping[str, Any], figures: Mapping[str, Any]) -> Any:
-    """Return the sum over kinds of layers of their number times a figure of one.
+    """Return the sum over kinds of layers: number of layers times the figure of one.
 
-    Where there is none of a kind its figure does not count: it may be that of another model.
+    The figure of a kind without layers is ignored: a batch may hold another model's figure there.
     """
     if len(layers) == 1:
         [(name, count)] = layers.items()
@@ -324,7 +324,7 @@ def over_kinds(layers: Mapping[str, Any], figures: Mapping[str, Any]) -> Any:
 def ranks_at(values: Values, layout: Values) -> Ranks:
     """Return the ranks of each row's pipeline that may need most memory: first and last, or more.
 
-    One stage alone is the first.
+    A single stage counts as the first.
     """
     simple = is_simple(values, layout)
     most, last = stage_layers(values, layout)
@@ -348,7 +348,7 @@ def held_at(values: Values, layout: Values, simple: Any = None) -> Held:
     Parameters
     ----------
     simple
-        As of `is_simple`; None: not known yet.
+        See `is_simple`; None: not known yet.
     """
     simple = is_simple(values, layout) if simple is None else simple
     ranks, chunks = layout["pipeline_parallel"], layout["virtual_pipeline"]
@@ -380,7 +380,7 @@ def held_at(values: Values, layout: Values, simple: Any = None) -> Held:
 
 
 def by_kind(layers: Array, values: Values) -> dict[str, Any]:
-    """Return layers by kind, of pipelines with one kind each."""
+    """Return layers by kind, for pipelines whose layers are all of one kind."""
     mixed = values["sparse_share"]
     if not np.any(mixed):
         return {"dense": layers}
@@ -408,14 +408,16 @@ def _with_others(
 ) -> tuple[dict[str, Any], Any, Any]:
     """Return layers by kind and two further figures of all rows: [rank][row].
 
-    The last rank of a pipeline fills the places of ranks that others have more.
+    A pipeline with fewer ranks than another repeats its last rank.
 
     Parameters
     ----------
     simple
-        The figures as if all rows were simple; these have two ranks.
-    found, place, rows
-        Figures of each other pipeline, layers as [kind][rank]; which of them each of `rows` has.
+        The figures of two ranks, computed as if all rows were simple.
+    found
+        Figures of each pipeline that is not simple, layers as [kind][rank].
+    place, rows
+        Place in `found` of each of the rows that are not simple, and the numbers of these rows.
     """
     height = max(2, *(len(each[1]) for each in found))
     table = np.empty((len(KINDS) + 2, height, len(found)))

@@ -27,22 +27,24 @@ class Case(NamedTuple):
 
     Attributes
     ----------
-    layers, dense_layers, moe_period, mtp_layers
-        Of the model: all layers, those without experts, every how many layers one has experts, and
-        layers that predict further tokens.
+    layers, dense_layers, mtp_layers
+        Layers of the model: all of them, those without experts, and those that predict further
+        tokens.
+    moe_period
+        With n above 1, each n-th layer has experts.
     ranks, chunks
-        Of the pipeline.
+        Ranks of the pipeline, and chunks of a rank.
     first, last
         Layers of the first and of the last rank; 0: not given.
     counts_embedding, counts_loss
         Whether the embedding, or the loss, takes the place of a layer.
     layout
-        A text that says what each stage has; empty: none.
+        The text of `pipeline_layout`; empty: none.
     is_mixture
         Whether any layer has experts.
     output_layers
-        Layers that have as many products as the output layer, for a program that balances stages
-        by products; None for others.
+        Number of layers with as many products as the output layer, for a program that balances
+        stages by products; None for others.
     schedule
         Order of the passes, which may give ranks further stages.
     """
@@ -64,7 +66,7 @@ class Case(NamedTuple):
 
 
 IN_A_V = ("zbv", "dualpipev")
-"""Schedules whose ranks have a stage of the first half and its mirror of the second."""
+"""Schedules whose ranks have one stage of the first half and its mirror in the second half."""
 
 
 class Placement(NamedTuple):
@@ -92,7 +94,7 @@ class Placement(NamedTuple):
 
 
 class UnplaceableError(ValueError):
-    """Layers that the stages of a pipeline do not take, with the reason."""
+    """The layers do not fit the stages of a pipeline; the text is the reason."""
 
 
 @lru_cache(maxsize=65_536)
@@ -137,7 +139,7 @@ def place(case: Case) -> Placement:
 def layer_kinds(layers: int, dense: int, period: int, *, is_mixture: bool) -> list[bool]:
     """Return for each layer whether it has experts.
 
-    The first ones have none; with a period only the last of each `period` layers has.
+    With a period n above 1 each n-th layer has; else all but the first `dense` ones have.
     """
     if period > 1:
         return [is_mixture and (number + 1) % period == 0 for number in range(layers)]
@@ -164,20 +166,24 @@ def _stages(case: Case) -> tuple[Stages, int]:
 
 
 def default_sizes(layers: int, ranks: int, chunks: int, *, is_mixture: bool) -> list[int]:
-    """Return the layers of each stage of a pipeline about which nothing is said.
+    """Return the layers of each stage of a pipeline whose layout is not given.
 
-    Even ones where layers divide. Else, where embedding and loss can count as a layer each, the
-    first and the last stage have one layer less (Megatron-Bridge @067f987d: Llama 3 405B, Qwen3
-    235B). Else the last stage has the loss and the layers that the others leave; where that is less
-    than nothing, the first one has the embedding and a layer less. These are the tables of
-    Megatron-Bridge @067f987d perf_recipes/deepseek/h100/deepseek_v3.py for 61 layers: 4 in 15 of 16
-    stages and 1 in the last, 8 and 5, 16 and 13; 2 in 30 of 32 stages, 1 in the first, none in the
-    last. A dense model without chunks has its odd layers in the first stages.
+    - Stages are even if their number divides the layers.
+    - A dense model without chunks has a layer more in its first stages. So has a mixture without
+      chunks that the ways below do not fit.
+    - If even stages would need two layers more, the first and the last stage have one layer less:
+      embedding and loss count as a layer each (Megatron-Bridge @067f987d: Llama 3 405B, Qwen3
+      235B).
+    - Else the last stage has the layers that the others leave, and the loss. If the others need one
+      layer more than there are, the first stage has one less. These are the tables of
+      Megatron-Bridge @067f987d perf_recipes/deepseek/h100/deepseek_v3.py for 61 layers: 15 stages
+      of 4 and a last one of 1; 8 and 5; 16 and 13; 1 in the first of 32 stages, 30 stages of 2,
+      none in the last.
 
     Raises
     ------
     UnplaceableError
-        If neither way takes all layers.
+        If no way takes all layers.
     """
     stages = ranks * chunks
     most = -(-layers // stages)
@@ -233,7 +239,7 @@ def _counted(case: Case) -> list[int]:
 
 
 def _with_ends(case: Case) -> list[int]:
-    """Return stages of which the first rank, the last or both have layers of their own number.
+    """Return stages of pipelines that state the layers of the first rank, of the last, or of both.
 
     Source: Megatron-LM @d98e8a64 megatron/core/transformer/transformer_config.py, `__post_init__`,
     num_layers_in_first_pipeline_stage and num_layers_in_last_pipeline_stage.
@@ -257,7 +263,7 @@ def _with_ends(case: Case) -> list[int]:
 
 
 def _by_layout(case: Case) -> Stages:
-    """Return the stages of a text, checked against model and pipeline."""
+    """Return the stages of `pipeline_layout`, checked against model and pipeline."""
     if case.first or case.last or case.counts_embedding or case.counts_loss:
         raise UnplaceableError("is given together with another way to place layers")
     try:
@@ -287,7 +293,7 @@ def fault(case: Case) -> str:
 
 
 def runs_of(columns: Sequence[Array]) -> list[int]:
-    """Return the first of each run of ranks that agree in all columns; the last axis: ranks."""
+    """Return the first rank of each run of ranks that agree in all columns; ranks: last axis."""
     ranks = columns[0].shape[-1]
     changes = np.zeros(ranks, dtype=bool)
     changes[0] = True

@@ -1,9 +1,9 @@
 """Clock and power of a GPU during a training step.
 
 Products of random numbers draw more than the power limit at full clock. Firmware then lowers the
-clock until the mean power of the board is the limit. Its window is longer than a layer and
-shorter than the bubble of a pipeline (assumed), so the balance is that of one layer and
-microbatch, forward, backward and recomputed, with the transfers that it waits for:
+clock until the mean power of the board is the limit. The time over which it takes the mean is
+longer than a layer and shorter than the bubble of a pipeline (assumed). So the balance is that of
+one layer and microbatch, forward, backward and recomputed, with the transfers that it waits for:
 
 ``limit x seconds(x) = idle x seconds(x) + joules(x)``, with the clock x relative to the full one,
 ``seconds(x) = arithmetic / x + others``,
@@ -37,15 +37,15 @@ JOULES = (
 """Energy of a FLOP by `kernels.products.FORMATS`."""
 
 _STEPS = 8
-"""Steps of Newton's method. The balance is convex and starts above its root, so that each step
-comes nearer; they leave less than 1e-9 of a clock of 0.3 and above."""
+"""Steps of Newton's method. The balance is convex and the start lies above its root, so each step
+comes nearer; the error that they leave is below 1e-9 for clocks of 0.3 and above."""
 
 _LEAST_ROOM = 0.1
-"""Share of a power limit that is left for work, at least. Assumed: the range of the idle power may
+"""Least share of a power limit that is left for work. Assumed; the range of the idle power may
 reach above a low limit."""
 
 _LEAST_PACE = 0.1
-"""Pace of the slowest GPU, at least. Assumed: a wide spread of clocks would make it negative."""
+"""Least pace of the slowest GPU. Assumed; a wide spread of clocks would make it negative."""
 
 _WAITS = ("tensor_comm", "context_comm", "expert_comm")
 """Parts of a pass that are exposed transfers."""
@@ -61,7 +61,7 @@ class Flops(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What a layer and microbatch do, at full clock.
+    """The seconds and joules of a layer and microbatch at full clock.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class Load(NamedTuple):
 
 
 def flops_of(size: Any, values: Values, layout: Values) -> Flops:
-    """Return the FLOPs of a forward pass; `size` as of `layer.size_of`."""
+    """Return the FLOPs of a forward pass; `size` as in `layer.size_of`."""
     sparse, up = values["sparse_share"], size.gates + 1.0
     dense = (1.0 - sparse) * size.tokens * size.hidden * size.ffn * up
     shared = sparse * size.tokens * size.hidden * size.shared_ffn * up
@@ -103,7 +103,7 @@ def load_of(layer: Any, flops: Flops, values: Values) -> Load:
     Parameters
     ----------
     layer
-        Seconds by part and pass, as of `layer.layer_of`.
+        Seconds by part and pass, as in `layer.layer_of`.
     """
     passes = (layer.forward, layer.backward, layer.recompute)
     products, attention, streams = (
@@ -138,8 +138,8 @@ def clocks_of(load: Load, values: Values) -> Clocks:
     """Return the clocks at which a GPU's mean power is the limit, relative to the full clock.
 
     They are 1 where the limit is not reached, or not known. The slowest of n GPUs sets the pace of
-    a step, and the others wait for it: its clock lies as many standard deviations (`clock_spread`)
-    below the mean as the largest of n normal numbers lies above theirs.
+    a step, and the others wait for it. Its clock lies ``clock_spread x extreme_of(n)`` below the
+    mean.
     """
     middle = _clock(load, 1.0, values)
     behind = values["clock_spread"] * extreme_of(values["num_gpus"])
@@ -149,10 +149,12 @@ def clocks_of(load: Load, values: Values) -> Clocks:
 
 
 def _clock(load: Load, pace: Any, values: Values) -> Any:
-    """Return the clock of a GPU that at one power is `pace` times as fast as the one in the middle.
+    """Return the clock of a GPU that is `pace` times as fast as an average one at the same power.
 
-    Its arithmetic takes ``pace ^ -power_exponent`` times the energy. Other work that would draw
-    more than the limit is held to it, in the same time: arithmetic does not make up for it.
+    Its arithmetic takes ``pace ^ -power_exponent`` times the energy. Power grows with the clock to
+    that exponent, so with arithmetic alone the clock is `pace` times that of the average GPU. Other
+    work draws at most the limit, in unchanged time: arithmetic does not slow down to make room for
+    it.
     """
     limit = power_limit(values)
     room = np.maximum(limit - values["gpu_idle_watts"], _LEAST_ROOM * limit)
@@ -174,13 +176,16 @@ def _clock(load: Load, pace: Any, values: Values) -> Any:
 def loop_clock(joules: Any, seconds: Any, values: Values) -> Any:
     """Return the clock of a kernel that was timed in a loop long enough to meet the power limit.
 
-    The balance is that of a layer, of one kernel alone whose seconds at that clock are measured:
+    The balance of the module for one kernel, whose seconds were measured at the clock that is
+    sought:
     ``limit x seconds = idle x seconds + joules x (clock / clock_at_limit) ^ (power_exponent - 1)``.
 
     Parameters
     ----------
     joules
-        Energy of its arithmetic above idle, at `clock_at_limit`.
+        Energy of the kernel's arithmetic above idle, at `clock_at_limit`.
+    seconds
+        Measured seconds of the kernel.
 
     Returns
     -------
@@ -193,16 +198,15 @@ def loop_clock(joules: Any, seconds: Any, values: Values) -> Any:
 
 
 def joules_of(load: Load, clock: Any, values: Values) -> Any:
-    """Return the energy above idle of a layer and microbatch on a GPU of this clock.
+    """Return the joules above idle of a layer and microbatch on a GPU of this clock.
 
-    Transfers and streams are taken as long as at full clock; the GPU idles while it waits for the
-    slowest one.
+    Transfers and streams take as long as at full clock. A GPU that waits for the slowest one idles.
     """
     return load.other_joules + load.arithmetic_joules * _energy(clock, values)
 
 
 def vocabulary_joules(flops: Any, streams: Any, clock: Any, values: Values) -> Any:
-    """Return the energy above idle of the products in 16 bits of a vocabulary, and its streams.
+    """Return the joules above idle of the vocabulary: products in 16 bits, and memory traffic.
 
     Parameters
     ----------
@@ -225,9 +229,10 @@ def memory_watts(values: Values) -> Any:
 
 
 def gpu_watts(step: Mapping[str, Any], values: Values) -> Any:
-    """Return the mean power of a board during a step; NaN where its limit is not known.
+    """Return the mean power of a board during a step, in watts; NaN where its limit is not known.
 
-    The board idles in the bubble of the pipeline and while the host launches.
+    ``idle + joules above idle / step_seconds``, at most the limit. The board idles in the bubble of
+    the pipeline and while the host launches.
 
     Parameters
     ----------
@@ -251,12 +256,13 @@ def power_limit(values: Values) -> Any:
 
 
 def extreme_of(count: Any) -> Any:
-    """Return the largest of `count` normal numbers, in standard deviations above their mean.
+    """Return the most probable largest of `count` normal numbers, in standard deviations.
 
-    It is 1.2 of 8 numbers, 2.2 of 64 and 2.9 of 512.
+    ``sqrt(2 ln n) - (ln ln n + ln 4 pi) / (2 sqrt(2 ln n))`` above their mean, for large n: 1.2 for
+    8 numbers, 2.2 for 64 and 2.9 for 512. The mean of the largest is somewhat higher: 1.4, 2.3 and
+    3.0.
 
-    Source: H. Cramér, Mathematical Methods of Statistics (1946), section 28.6: the centre of the
-    distribution of the largest of n is sqrt(2 ln n) - (ln ln n + ln 4 pi) / (2 sqrt(2 ln n)).
+    Source: H. Cramér, Mathematical Methods of Statistics (1946), section 28.6.
     """
     root = np.sqrt(2.0 * np.log(np.maximum(count, 2.0)))
     centre = root - (2.0 * np.log(root) - np.log(2.0) + np.log(4 * np.pi)) / (2.0 * root)

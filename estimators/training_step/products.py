@@ -1,12 +1,18 @@
 """Seconds of matrix products and of streaming kernels on one GPU.
 
-Products that were measured take the time of `estimators.kernels`. Of other accelerators a product
-is computed: one of M x K by K x N is cut into tiles of its result, and the tiles into waves of one
-tile a multiprocessor. It loses time to a last wave that is not full, to tiles that hang over
-the edge, and to the prologue and epilogue of every tile, which a deep K outweighs.
+Products of an accelerator with measured kernels take the time of `estimators.kernels`. Others
+follow a formula. The product M x K by K x N is cut into tiles of its result, and the tiles into
+waves of one tile a multiprocessor:
+
+``max(2 M N K / (peak x gemm_efficiency x tile share x K / (K + gemm_half_depth)),
+(width (M + N) K + 2 M N) / (hbm_bytes_per_second x hbm_efficiency)) + launch_seconds``
+
+`width` is the bytes of an operand's element. The tile share falls with a last wave that is not full
+and with tiles that hang over the edge. The factor of K is the prologue and epilogue of every tile,
+which a deep K outweighs.
 
 Source: NVIDIA, Matrix Multiplication Background User's Guide (tile and wave quantisation,
-arithmetic intensity); the roofline is that of Williams et al. 2009.
+arithmetic intensity); the maximum is the roofline of Williams et al. 2009.
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ PASSES = ("forward", "input_gradient", "weight_gradient")
 """Products of a matrix: forward, and of either gradient."""
 
 SMALL = 1024
-"""Largest number of rows or columns of a narrow product, and inner size of a short one."""
+"""A product of at most as many rows or columns is narrow; one of at most that inner size short."""
 
 FACTORS = (
     "product_rate_factor",
@@ -33,7 +39,7 @@ FACTORS = (
     "fp8_product_rate_factor",
     "fp4_product_rate_factor",
 )
-"""Rate over that of the measured kernels by `kernels.products.FORMATS`."""
+"""Constants: rate over that of the measured kernels, one for each of `kernels.products.FORMATS`."""
 
 _EFFICIENCIES = (
     *("gemm_efficiency", "fp8_gemm_efficiency", "fp8_gemm_efficiency", "fp4_gemm_efficiency"),
@@ -79,8 +85,9 @@ def seconds_of(products: Sequence[Product], values: Values, *, low: bool = True)
 def timed(products: Sequence[Product], values: Values, *, low: bool) -> Sequence[Any]:
     """Return the seconds of each product in one format.
 
-    Those of a cell are computed at once: its tables are small, and calls take longer than their
-    arithmetic. The tables of a batch are long: they are computed one by one, in less memory.
+    The products of a cell are computed in one call: their tables are small, and a call costs more
+    than its arithmetic. The tables of a batch are long, so they are computed one by one in less
+    memory.
     """
     if np.ndim(values["hidden_size"]):
         found = [product_seconds(*each[:3], values, each.batch, low=low) for each in products]
@@ -105,8 +112,8 @@ def product_seconds(
     Parameters
     ----------
     values
-        `products` are the measured kernels (`kernels.products.MeasuredProducts`). Where none was
-        measured the formula above holds, with `gemm_efficiency` and its like.
+        `products` are the measured kernels (`kernels.products.MeasuredProducts`). Where they have
+        no time, the formula of the module holds.
     low
         Whether the product may run in the format that `low_format` names; the core of
         attention and the output layer stay in 16 bits.
@@ -124,8 +131,8 @@ def product_seconds(
 def rate_factor(rows: Any, columns: Any, depth: Any, values: Values, *, low: bool) -> Any:
     """Return the rate of products over that of the measured kernels, or of the formula.
 
-    It is the product of the constants of their format and of their shape. Both are 1 unless
-    products of a machine were timed.
+    It is the constant of their format times the constant of their shape. Both are 1 unless a
+    profile has the timings of a machine.
     """
     factor = of_format(FACTORS, values, low=low)
     if all(np.all(np.equal(values[name], 1.0)) for name in _OF_SHAPE):
@@ -152,7 +159,7 @@ def of_format(names: Sequence[str], values: Values, *, low: bool = True) -> Any:
 
 
 def shapes_of(rows: Any, columns: Any, depth: Any) -> tuple[Any, Any]:
-    """Return which products are narrow, and which are short; the short ones are not narrow."""
+    """Return which products are narrow, and which are short; short ones do not count as narrow."""
     is_short = np.less_equal(depth, SMALL)
     is_narrow = ~is_short & (np.minimum(rows, columns) <= SMALL)
     return is_narrow, is_short

@@ -1,9 +1,9 @@
 """Seconds of a step for its replicas: exchange of gradients and weights, and the optimizer.
 
-Volumes by ZeRO stage (arXiv 1910.02054): 0 reduces gradients to all; 1 scatters their sums and
-gathers the weights; 2 scatters them for every microbatch; 3 gathers the weights for every pass
-of every microbatch as well. Transfers hide behind arithmetic as far as it lasts, but for what
-comes too early or too late: the first weights, and the gradients that are ready last.
+By ZeRO stage (arXiv 1910.02054): 0 all-reduces gradients; 1 reduce-scatters gradients and gathers
+weights; 2 reduce-scatters gradients for every microbatch; 3 also gathers weights for every pass of
+every microbatch. Arithmetic hides transfers for as long as it lasts, except the first weights and
+the gradients that are ready last.
 
 Sources: NVIDIA/Megatron-LM @d98e8a64 megatron/core/pipeline_parallel/schedules.py and
 distributed/distributed_data_parallel.py (stages 0 to 2); PyTorch FSDP Notes and
@@ -25,18 +25,18 @@ from estimators.training_step.products import stream_seconds
 
 
 class Share(NamedTuple):
-    """Parameters of the stage that has most of them, on one GPU before ZeRO.
+    """Parameters of a pipeline stage on one GPU, before ZeRO shards them.
 
     Attributes
     ----------
     dense, experts
-        Parameters that every replica has, and those of the experts of one.
+        Parameters that every replica has, and routed experts.
     layers
-        Layers of the stage, which stage 3 exchanges one by one.
+        Layers of the stage, which ZeRO 3 exchanges one by one.
     vocabulary
-        Dense parameters outside layers: stage 3 exchanges them in one more call.
+        The part of `dense` outside layers: ZeRO 3 exchanges it in one more call.
     embedding
-        Those of them that a step needs first, and whose gradients it has last.
+        The part of `vocabulary` that a step needs first, and whose gradients it has last.
     """
 
     dense: Any
@@ -47,16 +47,16 @@ class Share(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Room to hide transfers: seconds of one microbatch's passes through a stage, and a layer.
+    """Arithmetic behind which transfers can hide: seconds of one microbatch.
 
     Attributes
     ----------
     forward, backward
-        Of the stage, all chunks.
+        Passes through the stage, all chunks.
     layer_forward, layer_backward
-        Of one of its layers, with its recomputation.
+        Passes through one of its layers, recomputation included.
     microbatches, stages, chunks
-        The schedule's.
+        Of the pipeline's schedule.
     """
 
     forward: Any
@@ -69,16 +69,16 @@ class Window(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """Seconds of one exchange of a stage's parameters: gradients summed, or scattered; weights.
+    """Seconds of one exchange of a stage's parameters.
 
     Attributes
     ----------
     reduced, scattered, gathered
-        Of all parameters, in buckets.
+        Gradients all-reduced, gradients reduce-scattered, weights gathered; all parameters.
     copied
-        The host's, to put what was gathered into its place.
+        Copies by the host of gathered shards into their place.
     embedding
-        Share of the parameters whose gradients are the last, and whose weights are the first.
+        Share of the parameters that are the embedding: first weights, last gradients.
     call
         Share of the parameters in an average bucket.
     """
@@ -92,9 +92,9 @@ class Exchange(NamedTuple):
 
 
 class Units(NamedTuple):
-    """Seconds of stage 3's exchanges: of one layer, and of the vocabulary.
+    """Seconds of the exchanges of ZeRO 3: of one layer, and of the vocabulary.
 
-    `copied` are the host's for one exchange of a layer, which puts the shards into their place.
+    `copied` are the seconds in which the host copies the shards of a layer into their place.
     """
 
     scattered: Any
@@ -106,7 +106,7 @@ class Units(NamedTuple):
 
 
 def sharding_differs(values: Values) -> bool:
-    """Return whether a program exchanges otherwise under ZeRO 1 and 2 than under stage 0."""
+    """Return whether a program exchanges differently under ZeRO 1 and 2 than under stage 0."""
     return bool(
         np.any(values["waits_for_sharded_gradients"]) or np.any(values["shard_copy_seconds"])
     )
@@ -159,14 +159,14 @@ def units(share: Share, group: Mapping[str, Group], values: Values) -> Units:
 def exchange_seconds(zero_stage: int, exchange: Exchange, values: Values, window: Window) -> Any:
     """Return the seconds that a step waits for its replicas under ZeRO stage 0, 1 or 2.
 
-    A second of hidden transfers slows arithmetic (`network.lost_share`) and saves the rest of it,
-    `gained`. Arithmetic that is slowed has room for longer transfers: all that they save is at most
-    the seconds that it takes alone.
+    A second of hidden transfers costs arithmetic `network.lost_share` seconds, so it saves the
+    rest, `gained`. Slowed arithmetic lasts longer and hides more: the saving is at most the seconds
+    of the arithmetic alone.
 
     Parameters
     ----------
     exchange
-        Of the stage: `exchanges`.
+        Result of `exchanges` for the stage.
     """
     after = exchange.scattered if zero_stage else exchange.reduced
     if zero_stage == 1:
@@ -193,11 +193,12 @@ def _behind_backward(
 ) -> Any:
     """Return the seconds that one exchange of gradients saves behind the last backward passes.
 
-    One chunk: bucket by bucket, but for the last bucket, which has the embedding. The first
-    stage of a pipeline ends last. Several: a chunk's gradients after the chunk's last backward
-    pass, at the same time on all stages. The last chunk's have nothing to hide behind; each chunk
-    before it has the passes of a group of microbatches through those that follow
-    (schedules.py, lines 1440 to 1456; a group is as many microbatches as stages).
+    - One chunk: gradients are exchanged bucket by bucket. The last bucket, with the embedding, has
+      nothing to hide behind. The first stage of a pipeline ends last.
+    - Several chunks: a chunk's gradients are exchanged after its last backward pass, at the same
+      time on all stages. The last chunk's have nothing to hide behind. An earlier chunk's hide
+      behind the passes of a group of microbatches through the chunks that follow (schedules.py,
+      lines 1440 to 1456; a group has as many microbatches as there are stages).
     """
     chunks = window.chunks
     grouped = np.minimum(window.stages, window.microbatches) * (1 - 1 / chunks)
@@ -214,9 +215,9 @@ def _behind_backward(
 def _behind_forward(gained: Any, exchange: Exchange, values: Values, window: Window) -> Any:
     """Return the seconds that one gathering of weights saves behind the first forward passes.
 
-    The first bucket, which has the embedding, has nothing to hide behind; the first chunk is
-    gathered bucket by bucket during its own first pass, each other chunk during the passes of a
-    group of microbatches through those before it (schedules.py, lines 1219 to 1221 and 1341 to
+    The first bucket, with the embedding, has nothing to hide behind. The rest of the first chunk is
+    gathered bucket by bucket during the chunk's first pass, each other chunk during the passes of a
+    group of microbatches through the chunks before it (schedules.py, lines 1219 to 1221 and 1341 to
     1353).
     """
     chunks, gathered = window.chunks, gained * exchange.gathered
@@ -234,12 +235,13 @@ def _behind_forward(gained: Any, exchange: Exchange, values: Values, window: Win
 def unit_seconds(each: Units, values: Values, window: Window) -> Any:
     """Return the seconds that a step waits for its replicas under ZeRO stage 3.
 
-    A layer's weights are gathered during the layer before it, and its gradients scattered during
-    the next one of the backward pass, which gathers the weights of one more at the same time over
-    the same links. The first gathering and the last scattering have nothing to hide behind.
+    A layer's weights are gathered during the layer before it. Its gradients are scattered during
+    the next layer of the backward pass, at the same time and over the same links as the weights of
+    the layer after that are gathered. The first gathering and the last scattering have nothing to
+    hide behind.
 
-    Programs that keep what they gathered do not gather the vocabulary and the last layer again;
-    under a pipeline they gather and scatter once a step
+    A program with `keeps_gathered_weights` does not gather the vocabulary and the last layer again;
+    under a pipeline it gathers and scatters once a step
     (torchtitan @82f7387f parallelisms/parallelize_llama.py, `apply_fsdp`). A program may release
     a layer after it was recomputed, and gather it a third time (DeepSpeed @112ebff6e
     deepspeed/runtime/zero/stage3.py, `release_sub_module`).
@@ -290,7 +292,7 @@ def _gathered(share: Share, values: Values) -> Share:
 
 
 def kept(zero_stage: int, from_stage: int, share: Share, layout: Values) -> Any:
-    """Return the parameters of a kind on one GPU; ZeRO shards the kind from `first` stage on."""
+    """Return the parameters of which one GPU keeps some state, sharded from `from_stage` on."""
     if zero_stage < from_stage:
         return share.dense + share.experts
     replicas = layout["data_parallel"] * layout["context_parallel"]
@@ -298,9 +300,9 @@ def kept(zero_stage: int, from_stage: int, share: Share, layout: Values) -> Any:
 
 
 def optimizer_seconds(zero_stage: int, share: Share, values: Values, layout: Values) -> Any:
-    """Return the seconds of the optimizer on one GPU: its memory traffic, or its launches.
+    """Return the seconds of the optimizer on one GPU: memory traffic or launches, the longer one.
 
-    The traffic is that of casting the weights to 8 or 4 bits for the next step, too.
+    The traffic includes the cast of weights to 8 or 4 bits for the next step.
     """
     owned, whole = (kept(zero_stage, stage, share, layout) for stage in (1, 2))
     volume = values["optimizer_traffic_bytes"] * owned + values["buffer_traffic_bytes"] * whole
@@ -312,11 +314,11 @@ def optimizer_seconds(zero_stage: int, share: Share, values: Values, layout: Val
 
 
 def end_seconds(values: Values, layout: Values) -> Any:
-    """Return the seconds of transfers that always come last, with nothing to hide them.
+    """Return the seconds of transfers at the end of a step, which nothing hides.
 
-    The gradients of a shared embedding are added up on its two stages; those of norms are reduced
-    over the tensor-parallel group, the norm of all gradients and whether they overflow over all
-    GPUs: three collectives of a few bytes (Megatron-LM @d98e8a64
+    The gradients of a shared embedding are added up on its two stages. Three collectives of a few
+    bytes follow: gradients of norms over the tensor-parallel group, the norm of all gradients and
+    whether they overflow over all GPUs; all three count as over all GPUs (Megatron-LM @d98e8a64
     megatron/core/distributed/finalize_model_grads.py and optimizer/clip_grads.py).
     """
     stages = layout["pipeline_parallel"]

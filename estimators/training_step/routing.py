@@ -1,8 +1,8 @@
 """How unevenly tokens choose their experts: balanced, or by a power law.
 
-Reference table `expert_load` has the tokens of the fullest rank of experts over the mean, by power
-law, number of experts and number of ranks, from measured kernels. Eight in ten of the kernels lie
-between `lowest_load_ratio` and `highest_load_ratio`.
+Reference table `expert_load` has a ratio by power law, number of experts and number of ranks: the
+tokens of the fullest rank of experts over the mean. The ratios are those of measured kernels. Eight
+in ten of the kernels lie between `lowest_load_ratio` and `highest_load_ratio`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class MeasuredLoads:
         """Return the tokens of the fullest rank of experts over the mean, by `expert_routing`.
 
         Between measured numbers of experts and of ranks the ratio is linear in their logarithms;
-        beyond them it is that of the nearest. One rank has all tokens.
+        beyond them it is that of the nearest number. With one rank it is 1.
 
         Parameters
         ----------

@@ -1,17 +1,20 @@
-"""The rank that sets the pace of a step, and the bubble that its pipeline leaves it.
+"""The rank that sets the pace of a step, and its bubble, for pipelines that are placed one by one.
 
-One forward and one backward in turn: of simple pipelines by closed forms (module `step`), of others
-by the longest chain of passes, or by running every pass where ranks take turns as the slowest.
+Schedule 1F1B (one forward, one backward) takes the longest chain of passes. Where ranks take turns
+as the slowest, every pass is run. Module `pace` has the closed forms of simple pipelines.
 
-Schedules that fill bubbles with gradients of weights, which nothing waits for, have closed forms in
-the seconds of a pass forward (F), of the gradients of inputs (B) and of those of weights (W):
+Other schedules fill bubbles with the gradients of weights, which nothing waits for. Their bubbles
+are closed forms in seconds of the forward pass (F), of gradients of inputs (B) and of gradients of
+weights (W), on p ranks:
 
-- ZB-H1 ``(p - 1) x (B + max(F - W, 0))``, which is (p - 1)(F + B - W) where W is the least;
-  ZB-H2 ``(p - 1) x (F + B - 2 W)`` (arXiv 2401.10241 table 2);
-- ZBV, of a stage's chunk ``(p - 1) x max(2 (max(F, B) - W), 2 F - B - W, W - F, 0)``: nothing where
-  all are equal, as that paper says; the rest found by running its passes;
-- DualPipe ``(p/2 - 1) x (F&B + B + W - 3 W)``, F&B a pair that overlaps, here F + B + W; in a V the
-  same of half the stages (deepseek-ai/DualPipe @3da1bbe README.md).
+- ZB-H1 ``(p - 1) x (B + max(F - W, 0))``, equal to the published (p - 1)(F + B - W) unless W
+  exceeds F; ZB-H2 ``(p - 1) x max(F + B - 2 W, 0)`` (arXiv 2401.10241 table 2);
+- ZBV ``(p - 1) x max(2 (max(F, B) - W), 2 F - B - W, W - F, 0)`` for the passes of one of a rank's
+  two chunks. It is 0 where F = B = W, as that paper says; the other cases come from a simulation;
+- DualPipe ``(p/2 - 1) x (F + 2 B - W)``: the published (p/2 - 1)(F&B + B' - 3 W) with B' = B + W
+  and a pair of passes F&B = F + B + W that gains nothing from its overlap. DualPipe in a V has the
+  bubble of DualPipe on 2 p ranks, with half of a rank's passes each
+  (deepseek-ai/DualPipe @3da1bbe README.md).
 """
 
 from __future__ import annotations
@@ -81,8 +84,8 @@ def work_of(
 ) -> Work:
     """Return the seconds of each kind of work.
 
-    A third of the output layer's time is forward, and a third makes its weights' gradient; of the
-    embedding's time backward all does.
+    A third of the time of output layer and embedding is forward. Of the output layer another third
+    makes the gradient of its weights; of the embedding the whole backward pass does.
 
     Parameters
     ----------
@@ -107,7 +110,7 @@ def work_of(
 
 
 def pace_of(work: Work, values: Values, layout: Values) -> Pace:
-    """Return the pace of pipelines that are placed one by one."""
+    """Return the pace of pipelines that are placed one by one, one element a row of `layout`."""
     size = work.forward.shape[1]
     microbatches = np.broadcast_to(microbatches_of(values, layout), size)
     columns = case_columns(values, layout) | {
@@ -146,11 +149,11 @@ def _case_pace(
     Parameters
     ----------
     few, count
-        Microbatches of a step that matter to its ends, as of `pipelines.few_of`, and all.
+        Microbatches by which the ends of a step differ (`pipelines.few_of`), and all of a step.
     order
-        Microbatches that a chunk takes in a row, and passes forward more in the warm-up.
+        Microbatches that a chunk takes in a row, and further forward passes of the warm-up.
     seconds
-        As of `Work`, its parts one below the other: [part and kind of work][row].
+        The three parts of `Work` one below the other: [part and kind of work][row].
     """
     by_rank = _rank_work(case)
     parts = seconds.reshape(3, len(WORK), -1)
@@ -184,33 +187,34 @@ def _rank_work(case: Case) -> Array:
 
 
 def zb_h1(ranks: int, forward: Any, inputs: Any, weights: Any) -> Any:
-    """Return the bubble of ZB-H1 from the seconds of a stage's passes."""
+    """Return the seconds of ZB-H1's bubble from those of a stage's passes; see the module."""
     return (ranks - 1) * (inputs + np.maximum(forward - weights, 0.0))
 
 
 def zb_h2(ranks: int, forward: Any, inputs: Any, weights: Any) -> Any:
-    """Return the bubble of ZB-H2 from the seconds of a stage's passes."""
+    """Return the seconds of ZB-H2's bubble from those of a stage's passes; see the module."""
     return (ranks - 1) * np.maximum(forward + inputs - 2 * weights, 0.0)
 
 
 def zbv(ranks: int, forward: Any, inputs: Any, weights: Any) -> Any:
-    """Return the bubble of ZBV from the seconds of both chunks of a rank."""
+    """Return the seconds of ZBV's bubble from those of both chunks of a rank; see the module."""
     longer = 2 * (np.maximum(forward, inputs) - weights)
     longer = np.maximum(longer, 2 * forward - inputs - weights)
     return (ranks - 1) / 2 * np.maximum(np.maximum(longer, weights - forward), 0.0)
 
 
 def dualpipe(ranks: int, forward: Any, inputs: Any, weights: Any) -> Any:
-    """Return the bubble of DualPipe from the seconds of a stage's passes.
+    """Return the seconds of DualPipe's bubble from those of a stage's passes.
 
-    That of the source where the pass forward is the shorter one; else that of running the passes.
+    ``(p/2 - 1) x max(F + B - W + max(F, B), 2 F)``: the published bubble where F is at most B and
+    W at most 2 B - F. A simulation gave the other cases.
     """
     once = forward + inputs - weights + np.maximum(forward, inputs)
     return (ranks / 2 - 1) * np.maximum(once, 2 * forward)
 
 
 def dualpipev(ranks: int, forward: Any, inputs: Any, weights: Any) -> Any:
-    """Return the bubble of DualPipe in a V from the seconds of both stages of a rank."""
+    """Return the seconds of DualPipeV's bubble from those of both stages of a rank."""
     return dualpipe(2 * ranks, forward / 2, inputs / 2, weights / 2)
 
 
@@ -221,4 +225,4 @@ BUBBLES: dict[str, Callable[[int, Any, Any, Any], Any]] = {
     "dualpipe": dualpipe,
     "dualpipev": dualpipev,
 }
-"""Schedule -> its bubble."""
+"""Schedule -> the function of its bubble."""

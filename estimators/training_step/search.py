@@ -1,7 +1,7 @@
 """Every layout of a problem: the ways to split layers, stages, replicas and batch.
 
-Layers vary slowest: all pipelines around one way to split a layer follow one another, so that
-the layer is evaluated once.
+The columns that split a layer vary slowest. So all pipelines with the same split of a layer follow
+one another, and the layer is evaluated once.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ DEPENDS_ON = frozenset(
         *("shared_ffn_hidden_size", "balances_stages", "hidden_size", "head_size", "vocab_size"),
     }
 )
-"""Problem columns and choices that decide which layouts there are; cells that differ in others
-alone share a table of layouts. Every column that a rule of layouts reads has to be here."""
+"""Problem columns and choices that decide which layouts exist. Cells that differ only in other
+columns share a table of layouts. Every column that a rule of layouts reads must be here."""
 
 
 def _expert_tensors(known: Values) -> Any:
@@ -42,9 +42,10 @@ def _left(known: Values) -> Any:
 
 
 def _chunks(known: Values) -> Any:
-    """Return the number that chunks divide: the layers of a stage that has most.
+    """Return the number that chunks divide: the layers of the fullest stage.
 
-    Of ranks with their own number of layers chunks divide that, and a text says how many there are.
+    If the layers of first or last rank are given, chunks divide these; a `pipeline_layout` states
+    the number of chunks.
     """
     ranks = known["pipeline_parallel"]
     if known["pipeline_layout"] is not None:

@@ -1,4 +1,4 @@
-"""Shares of a step that single products take: the errors of their rates are independent."""
+"""Share of a step with independent errors: each product's measured rate errs by itself."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from estimators.contract import Values
 from estimators.decoder import attention_weights, ffn_width, result_width
 
 PASSES = 3
-"""Products of a weight in a step: forward, gradient of the input, gradient of the weight."""
+"""Products with a weight in a step: forward, gradient of the input, gradient of the weight."""
 
 
 def independent_share(values: Values, gemm: Any, vocabulary: Any, step: Any) -> Any:
     """Return the root of the summed squares of the products' shares of a step.
 
-    A layer has four products: queries, keys and values; the output of attention; into and out of
-    the feed-forward layer. Each has the share of its FLOPs, a third of it in each pass. The output
-    layer has one.
+    Products whose errors are independent with the same deviation e make the step err by e times
+    this root. A layer has four products: queries, keys and values; the output of attention; into
+    and out of the feed-forward layer. Each takes time in proportion to its FLOPs, a third in each
+    pass. The output layer has one product.
 
     Parameters
     ----------

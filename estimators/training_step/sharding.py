@@ -34,11 +34,11 @@ class Stage(NamedTuple):
     Attributes
     ----------
     by_split
-        One element a split.
+        Name -> figures with one element a split.
     by_share
-        Of each rank that may need most memory, one element a share.
+        Name -> figures with one element a share, for each rank that may need most memory.
     rank
-        For each split the place of the rank that does.
+        For each split the place of the rank that needs most.
     """
 
     by_split: dict[str, Any]
@@ -47,14 +47,14 @@ class Stage(NamedTuple):
 
 
 class Replicas:
-    """Costs of sharding the state of the pipelines' ranks: all kinds of recomputation share them.
+    """Exchange, optimizer and state of pipelines under each ZeRO stage, for all recomputations.
 
     Parameters
     ----------
     counts
         Kind of layer -> its parameters.
     shares, most
-        Parameters of each rank that may need most memory, and of the fullest.
+        Parameters of each rank that may need most memory, and of the rank with most parameters.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ def _by_stage(
     to_share: Array | None,
     num_shares: int,
 ) -> dict[str, Gathered]:
-    """Return the figures of each row's ZeRO stage, and of the stage that needs most memory."""
+    """Return the figures of each row's ZeRO stage, for the rank that needs most memory under it."""
     stages = np.flatnonzero(np.bincount(zero, minlength=4)).tolist() or [0]
     found = [figures(stage) for stage in stages]
     size = len(found[0].rank)

@@ -1,7 +1,7 @@
-"""Figures of layouts that recomputation does not change.
+"""Figures of layouts that do not depend on recomputation.
 
 A search evaluates the same layouts under each kind of recomputation, one kind after the other.
-Their shared figures are computed once, and kept until other cells are evaluated.
+These figures are computed once, and kept until other cells are evaluated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from estimators.training_step.splits import Splits, splits_of
 from estimators.training_step.vocabulary import Words, words_of
 
 CHANGES = "activation_recompute"
-"""The choice that these figures do not depend on."""
+"""The choice on which the shared figures do not depend."""
 
 _MOST_ROWS = 245_760
 """Rows of the chunks that are kept: four of those that a sweep evaluates at once, 60 MB."""
@@ -35,17 +35,21 @@ class Shared(NamedTuple):
     Attributes
     ----------
     values
-        Values with derived ones; their recomputation is that of one of the cells.
+        Values of `estimator.with_derived`; their recomputation is that of one of the cells.
+    splits
+        Tables of the layouts.
     size
         One GPU's part of a layer.
     work
         Kind of layer -> its work at full clock.
     words
-        Of embedding and output layer, at full clock.
+        Work of embedding and output layer, at full clock.
     added
         Seconds to add gradients up, one element a split.
     flight
-        As of `pipelines.held_at`.
+        Result of `pipelines.held_at`.
+    replicas
+        Exchange, optimizer and state under each ZeRO stage.
     """
 
     values: Values
@@ -61,8 +65,7 @@ class Shared(NamedTuple):
 def shared_of(values: Values, layouts: Columns, *, is_cell: bool) -> Shared:
     """Return the figures that cells with these layouts share.
 
-    Figures of a layer, of a split and of a GPU's share of the parameters are computed once for
-    each, as `splits.Splits` has them.
+    They are computed once for each layer, split and share of the parameters in `splits.Splits`.
     """
     splits = splits_of(values, layouts, is_cell=is_cell)
     kinds, size = kinds_of(values), size_of(values, splits.table)
@@ -89,7 +92,7 @@ class _Kept(NamedTuple):
     Attributes
     ----------
     catalog, values
-        All that the figures depend on besides the layouts.
+        Everything but the layouts on which the figures depend.
     """
 
     catalog: Catalog
@@ -114,7 +117,7 @@ class Latest:
     def of(
         self, values: Values, layouts: Columns, catalog: Catalog, compute: Callable[[], Shared]
     ) -> Shared:
-        """Return the shared figures of a chunk of a cell, computed if they are not kept."""
+        """Return the shared figures of a chunk of a cell; `compute` makes those not kept."""
         own = {name: value for name, value in values.items() if name != CHANGES}
         # the one derived value that recomputation changes
         own["hides_exchange"] = bool(hides_exchange(values))
@@ -133,7 +136,7 @@ class Latest:
 
 
 def _own(column: Array) -> Array:
-    """Return a column that can be kept: a copy of what may change, or is part of a large table."""
+    """Return a column that can be kept: a copy if it may change or is part of a large table."""
     is_part = column.base is not None and np.size(column.base) > _MOST_ROWS
     return np.array(column) if is_part or column.flags.writeable else column
 

@@ -1,4 +1,4 @@
-"""Parameters of the ranks of a pipeline on one GPU, before ZeRO; seconds to add gradients up."""
+"""Parameters of pipeline ranks on one GPU, before ZeRO; seconds to add their gradients up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from estimators.training_step.replicas import Share
 def layer_shares(
     counts: Mapping[str, Parameters], values: Values, layout: Values
 ) -> dict[str, tuple[Any, Any]]:
-    """Return the parameters of a layer of each kind on one GPU: outside routed experts, and those.
+    """Return the parameters of a layer of each kind on one GPU: outside and inside routed experts.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def layer_shares(
         Kind of layer -> the parameters of one.
     """
     tensor = layout["tensor_parallel"]
-    # heads of keys and values that are copied, as there are fewer than ranks
+    # with fewer key-value heads than ranks, each rank has a whole head: these are the copies
     copied = np.maximum(1 / values["num_kv_heads"] - 1 / tensor, 0.0)
     keys = 2 * values["hidden_size"] * values["num_kv_heads"] * values["head_size"] * copied
     split = layout["expert_tensor_parallel"] * layout["expert_parallel"]
@@ -46,7 +46,7 @@ def stage_shares(
     Parameters
     ----------
     ranks
-        As of `pipelines.ranks_at`.
+        See `pipelines.ranks_at`.
     counts
         Kind of layer -> the parameters of one.
     """
@@ -93,11 +93,11 @@ class Added(NamedTuple):
     Attributes
     ----------
     layers
-        Kind of layer -> of one layer.
+        Kind of layer -> seconds of one layer.
     vocabulary
-        Of the embedding, or of the output layer.
+        Seconds of the embedding, or of the output layer.
     share
-        Of all that the rank with most parameters has.
+        Seconds of the rank with most parameters.
     """
 
     layers: dict[str, Any]

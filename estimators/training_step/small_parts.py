@@ -16,16 +16,16 @@ from estimators.training_step.unvectorized import lost_seconds
 
 
 class Bytes(NamedTuple):
-    """Memory traffic of operations of PyTorch, of an element in one pass.
+    """Bytes of memory traffic of PyTorch's operations on one element in one pass.
 
     Attributes
     ----------
     streamed
         Bytes of kernels that load several elements at once.
     single
-        Bytes of those that load them one by one (module `unvectorized`).
+        Bytes of kernels that load elements one by one (module `unvectorized`).
     elements
-        Elements that these go through.
+        Elements that the latter kernels load.
     """
 
     streamed: float
@@ -34,70 +34,68 @@ class Bytes(NamedTuple):
 
 
 BIAS = (Bytes(10.0, 2.0, 1.0), Bytes(8.0, 8.0, 2.0))
-"""Traffic of the bias behind an expert, an element of its result in 16 bits.
+"""Bias behind an expert: traffic of an element of its result in 16 bits, forward and backward.
 
-Forward the bias times the probability is written 2 (single), added 6, experts joined 4; backward
-the gradient times the probability 4 (single) and its sum 2, times the bias 4 (single) and its sum
-2, parts joined 4 (NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/experts.py
-`_apply_bias`)."""
+Forward: bias times probability written 2 (single), added 6, experts joined 4. Backward: gradient
+times probability 4 (single), its sum 2, gradient times bias 4 (single), its sum 2, parts joined 4
+(NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/experts.py `_apply_bias`)."""
 
 WIDE_BIAS = (Bytes(14.0, 14.0, 2.0), Bytes(18.0, 22.0, 3.0))
-"""The same with a probability in 32 bits, in which the products are too.
+"""The same bias with probabilities, and so products, in 32 bits.
 
-Forward the bias times the probability is written 4 (single), added 10 (single), experts joined 8,
-and cast to 16 bits 6; backward the gradient is cast 6 (single), cast back for the experts 6 and
-joined 4, multiplied by the probability 8 (single) and summed 4, and multiplied by the bias 8
-(single) and summed 4. Dispatcher `flex` sends probabilities in 32 bits
-(megatron/core/transformer/moe/token_dispatcher.py); others send those of
-the router, which are in 16 bits as its input where nothing is said, as in GPT-OSS
+Forward: bias times probability written 4 (single), added 10 (single), experts joined 8, cast to 16
+bits 6. Backward: gradient cast 6 (single), cast back for the experts 6 and joined 4, times
+probability 8 (single) and summed 4, times bias 8 (single) and summed 4. Dispatcher `flex` sends
+probabilities in 32 bits (megatron/core/transformer/moe/token_dispatcher.py). Others send those of
+the router, by default in 16 bits like its input, so in GPT-OSS
 (megatron/core/transformer/moe/router.py `router_dtype`; NVIDIA-NeMo/Megatron-Bridge @067f987d
 src/megatron/bridge/models/gpt_oss/gpt_oss_bridge.py)."""
 
 CLAMP = (Bytes(8.0, 8.0, 2.0), Bytes(11.0, 19.0, 5.0))
-"""Traffic of clamping both halves of a gated layer, an element of its width in 16 bits.
+"""Clamps of both halves of a gated layer: traffic of an element of its width in 16 bits.
 
-Forward both halves of a row are clamped 8 (single), joined 8. Backward the gate, which has an upper
-bound, is compared 3 and selected 5 (single); the other half, which has two, is compared twice 6
-(single), both joined 3, and selected 5 (single); the halves are joined 8 (NVIDIA/Megatron-LM
+Forward: both halves clamped 8 (single), joined 8. Backward: the gate has one bound, compared 3 and
+selected 5 (single); the other half has two, compared twice 6 (single), both joined 3, selected 5
+(single); halves joined 8 (NVIDIA/Megatron-LM
 @0d8e0714, @b0cc2706, @d7288711, @d0b3b775 and @cd4afff, those of Megatron-Bridge 0.2 to 0.6,
 megatron/core/fusions/fused_bias_geglu.py
 `weighted_bias_quick_geglu_impl`; pytorch/pytorch @002ca671 torch/csrc/autograd/FunctionsManual.cpp
 `clamp_backward`)."""
 
 CLAMP_LAUNCHES = (4.0, 9.0)
-"""Operations of them: forward two clamps, one that joins, and a copy of the gate's offset to the
-GPU; backward three of the gate, five of the other half, with a zero each, and one that joins."""
+"""Launches of the clamps: forward two clamps, a join, and a copy of the gate's offset to the GPU;
+backward three for the gate and five for the other half, a zero each included, and a join."""
 
 YARN = (Bytes(14.0, 10.0, 2.5), Bytes(18.0, 10.0, 2.5))
-"""Traffic of a query or key that YaRN turns, an element in 16 bits.
+"""Rotary positions of YaRN: traffic of an element of a query or key in 16 bits.
 
-The fused kernel has no factor of sines and cosines, which YaRN has, so PyTorch turns queries and
-keys. Sines and cosines are repeated for each head, and half a head is negated. Forward: times the
-cosine 4 (single), one half negated 2 (single), halves joined 4, times the sine 4 (single), sum 6,
-joined with the part that is not turned, which is empty, 4. Backward: times the cosine 4 and the
-sine 4 (single), one half negated 2 (single), halves joined 4, sum 6, zeros for the empty part 2 and
-their sum 6 (NVIDIA/Megatron-LM @0d8e0714, @b0cc2706, @d7288711, @d0b3b775 and @cd4afff, those of
+YaRN scales sines and cosines, which the fused kernel cannot, so PyTorch turns queries and keys.
+Sines and cosines are repeated for each head, and half a head is negated. Forward: times the cosine
+4 (single), one half negated 2 (single), halves joined 4, times the sine 4 (single), sum 6, joined
+with an empty part that is not turned 4. Backward: times the cosine 4 and the sine 4 (single), one
+half negated 2 (single), halves joined 4, sum 6, zeros for the empty part 2 and their sum 6
+(NVIDIA/Megatron-LM @0d8e0714, @b0cc2706, @d7288711, @d0b3b775 and @cd4afff, those of
 Megatron-Bridge 0.2 to 0.6, megatron/core/models/common/embeddings/rope_utils.py
 `apply_rotary_pos_emb`, `_apply_rotary_pos_emb_bshd`; yarn_rotary_pos_embedding.py
-`_yarn_get_concentration_factor`: 1.35 for GPT-OSS). Latent queries and keys have a kernel of their
-own, which has the factor."""
+`_yarn_get_concentration_factor`: 1.35 for GPT-OSS). The fused kernel of latent queries and keys
+has the factor."""
 
 YARN_LAUNCHES = (22.0, 12.0)
-"""Operations that queries and keys then have beyond one fused kernel each: forward 12, with 6 for
-sine and cosine, their products and casts; backward 7."""
+"""Launches of YaRN beyond one fused kernel for queries and one for keys. Each of the two takes 12
+forward, 6 of them for sine and cosine, their products and casts, and 7 backward."""
 
 OPERATION = 1 / 6
-"""Cost to the host of an operation of PyTorch alone over that of a layer's other launches.
+"""Host's cost of a plain operation of PyTorch over that of a layer's other launches.
 
-Those are behind modules and autograd functions in Python. 7.5e-6 s, +-2.5e-6, of 45e-6 (table
-`step_constant`, `host_seconds_per_launch` of fsdp and of megatron_core)."""
+The others go through modules and autograd functions in Python. It is 7.5e-6 s, +-2.5e-6, of 45e-6
+(table `step_constant`, `host_seconds_per_launch` of fsdp and of megatron_core)."""
 
 BIAS_LAUNCHES = (2.0, 4.0)
 """Operations of the bias for each expert, forward and backward."""
 
 QK_NORM_LAUNCHES = (2.0, 4.0)
-"""Kernels of the norms of queries and of keys: backward the gradients of the input and of the
-weights."""
+"""Kernels of the norms of queries and of keys: two forward; backward a gradient of the input and
+one of the weights for each."""
 
 
 class Work(NamedTuple):
@@ -116,7 +114,7 @@ class Work(NamedTuple):
 
 
 def work(size: Any, values: Values, norms: tuple[Any, ...]) -> tuple[Work, Work, Work]:
-    """Return the work of these parts forward and backward, and that of experts forward.
+    """Return the work of these parts forward, backward, and inside experts forward.
 
     Parameters
     ----------
@@ -158,6 +156,7 @@ def _experts(way: int, results: Any, width: Any, values: Values) -> Work:
 
 
 def _of(of_element: Sequence[Any], elements: Any, values: Values) -> Work:
+    """Return the work of a number of elements, from the `Bytes` of one."""
     streamed, single, passes = of_element
     lost = lost_seconds(passes * elements, single / passes, values)
     return Work((streamed + single) * elements, lost)
@@ -168,18 +167,18 @@ def _sum(one: Work, other: Work) -> Work:
 
 
 def turns_slowly(values: Values) -> Any:
-    """Return whether kernels of PyTorch turn queries and keys, in place of a fused one."""
+    """Return whether kernels of PyTorch turn queries and keys, not a fused one."""
     return values["uses_yarn"] & values["fuses_elementwise"]
 
 
 def clamp_work(width: Any, values: Values) -> Work:
-    """Return the work of clamps forward, of rows of experts times their `width`."""
+    """Return the work of clamps forward; `width` is the rows of experts times their width."""
     clamped = np.where(values["uses_gate_clamp"] & are_separate(values), width, 0.0)
     return _of(CLAMP[0], clamped, values)
 
 
 def are_separate(values: Values) -> Any:
-    """Return whether biases of experts and clamps of gates are kernels of their own."""
+    """Return whether biases of experts or clamps of gates run as separate kernels."""
     has_any = values["uses_linear_bias"] | values["uses_gate_clamp"]
     return has_any & ~are_fused(values)
 

@@ -19,21 +19,23 @@ class Spent(NamedTuple):
     Attributes
     ----------
     parts
-        By part of the step.
+        Part of the step -> seconds.
     seconds, forward
-        Of both passes, and of the forward pass.
-    waits, launched
-        That the GPU waits for the host if each pass is alone; that the host launches.
+        Seconds of both passes, and of the forward pass.
+    waits
+        Seconds that the GPU waits for the host, if passes do not make up for each other.
+    launched
+        Seconds in which the host launches both passes.
     launches, forward_launches
-        Number of both passes, and of the forward pass.
+        Number of launches of both passes, and of the forward pass.
     clock, joules
-        As of `layer.Layer`.
+        See `layer.Layer`.
     sent_bytes
-        That a GPU sends to the next stage.
+        Bytes that a GPU sends to the next stage.
     gathering
-        Seconds to put them together there, where its GPUs need all of them.
+        Seconds to gather them there, where each GPU needs all tokens.
     weight_gradients
-        As of `layer.Layer`.
+        See `layer.Layer`.
     """
 
     parts: dict[str, Any]
@@ -85,7 +87,7 @@ def of_layers(layer: Layer) -> dict[str, Any]:
         f"{name}_seconds": both[name] + again[name]
         for name in ("tensor_comm", "context_comm", "expert_comm")
     }
-    # transfers at the same time as products take multiprocessors from them
+    # hidden transfers take multiprocessors from the products that run meanwhile
     return {
         "gemm_seconds": both["gemm"] + both["hidden"],
         "attention_seconds": both["attention"],

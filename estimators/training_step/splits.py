@@ -1,9 +1,10 @@
-"""The tables that the layouts of a cell are a product of: layers, splits and shares.
+"""The tables that make the layouts of a cell: layers, splits and shares.
 
-A cell's rows are a product: layers (`LAYER_KEYS`), splits of them over stages and replicas, ZeRO
-stages. Figures of a layer or of a split are computed once for each. Figures of a GPU's share of the
-parameters (`SHARE_KEYS`) do not depend on microbatch and chunks: they are computed once for each
-share. The rows of a batch differ in their values and are not factored.
+The layouts of a cell are a product of ways to split a layer (`LAYER_KEYS`), ways to split layers
+over stages and replicas, and ZeRO stages. A figure of a layer is computed once for each way to
+split it, and a figure of a split once for each split. A GPU's share of the parameters
+(`SHARE_KEYS`) does not depend on microbatch and chunks, so its figures are computed once for each
+share. The rows of a batch differ in their values: each is a layer, a split and a share.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ SHARE_KEYS = (
     *("tensor_parallel", "context_parallel", "expert_tensor_parallel", "expert_parallel"),
     *("pipeline_parallel", "data_parallel"),
 )
-"""Layout columns that say which parameters a GPU has, and with whom it exchanges them."""
+"""Layout columns that decide which parameters a GPU has, and with which GPUs it exchanges them."""
 
 
 class Splits(NamedTuple):
-    """Tables of layouts, and the place of each split or row in them; None: its own.
+    """Tables of layouts, and the links between them.
 
     Attributes
     ----------
     split
         One row a split: a layout without its ZeRO stage.
     table
-        One row a layer.
+        One row a way to split a layer.
     spread
         One row a share of the parameters.
     to_split
-        Row -> split.
+        Layout -> its split; None: each layout is a split.
     to_layer, to_share
-        Split -> layer, split -> share.
+        Split -> its layer, split -> its share; None: each split is one.
     simple
         For each split whether closed forms cover its pipeline.
     """
@@ -56,7 +57,7 @@ class Splits(NamedTuple):
 
 
 def splits_of(values: Values, layouts: Columns, *, is_cell: bool) -> Splits:
-    """Return the tables of a cell's layouts, or of a batch's: there each row is one of each."""
+    """Return the tables of a cell's layouts, or of a batch, which is not factored."""
     if not is_cell:
         split = {name: layouts[name].astype(np.float64) for name in SPLIT_KEYS}
         return Splits(split, split, split, None, None, None, is_simple(values, split))

@@ -39,15 +39,18 @@ def passes(
     layout: Values,
     simple: Any,
 ) -> tuple[dict[str, Array], Window]:
-    """Return the seconds of a step by part, without those of the replicas, and their window.
+    """Return the seconds of a step by part, and the window in which transfers can hide.
+
+    The optimizer and the exchange between replicas are not among the parts: module `sharding` adds
+    them.
 
     Parameters
     ----------
     kinds, layer, words
-        One microbatch's, one element a row of `layout`: of a layer of each kind, of the average
-        one, and of the vocabulary.
+        Seconds of one microbatch, one element a row of `layout`: of a layer of each kind, of the
+        average layer, and of the vocabulary.
     simple
-        As of `pipelines.is_simple`.
+        See `pipelines.is_simple`.
     """
     microbatches = microbatches_of(values, layout)
     paced = paced_by(kinds, layer, words, added, values, layout, simple)
@@ -82,12 +85,14 @@ def passes(
 
 
 def layer_joules(layer: Spent, words: Vocabulary, values: Values, layout: Values) -> Any:
-    """Return the energy above idle of a step's layers and vocabulary, of the average GPU.
+    """Return the joules above idle that an average GPU spends on layers and vocabulary in a step.
+
+    ``microbatches x (layers x joules of a layer + joules of the vocabulary) / stages``.
 
     Parameters
     ----------
     layer, words
-        One microbatch's, one element a row of `layout`.
+        Figures of one microbatch, one element a row of `layout`.
     """
     microbatches = values["global_batch_size"] / (
         layout["data_parallel"] * layout["microbatch_size"]
@@ -99,9 +104,12 @@ def layer_joules(layer: Spent, words: Vocabulary, values: Values, layout: Values
 def _transfers(layer: Spent, values: Values, layout: Values, microbatches: Any) -> Any:
     """Return the seconds of a step for activations and their gradients between stages.
 
-    Every rank of a tensor-parallel group sends its share of the tokens; where the next stage
-    needs them whole it gathers them in its node (arXiv 2104.04473 section 4.1). A program may send
-    more than one message, and let the host wait (`pipeline_hop_seconds`).
+    Each rank of a tensor-parallel group sends its share of the tokens. A stage that needs all
+    tokens gathers them in its node (arXiv 2104.04473 section 4.1). Further messages of a program,
+    and waits of its host, take `pipeline_hop_seconds`.
+
+    With m microbatches, v chunks, p stages and the hidden share o (0 for one chunk) a step has
+    ``v m (1 - o) + p - 1 + o p (v - 1)`` transfers each way.
     """
     group = network.pipeline_of(values, layout)
     once = network.neighbour_seconds(group, layer.sent_bytes, values) + layer.gathering

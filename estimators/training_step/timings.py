@@ -1,8 +1,8 @@
-"""Kernels as they were timed on a machine, against those that a step reads.
+"""Kernels timed on a machine, compared with those that a step reads.
 
-Kernels timed alone for milliseconds ran at full clock. Those of a long loop ran at the clock that
-the power limit left, and a step has a clock of its own: so the clock of the loop is taken out here
-(`power.loop_clock`), and `power.clocks_of` puts that of the step in. The clock counts once.
+Kernels timed for milliseconds ran at full clock. Kernels of a long loop ran at the clock that the
+power limit left. `power.loop_clock` takes that clock out of their seconds, and `power.clocks_of`
+later applies the clock of a step. So the clock counts once.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ ATTENTION = (
 )
 
 FASTEST = 1.02
-"""Rate over the peak above which a time is a mistake: clocks are not exact."""
+"""A kernel faster than this times the peak is a mistake; clocks are not exact."""
 
 
 def files(system: System) -> tuple[TimedKernels, ...]:
@@ -221,7 +221,7 @@ def _compared(
     values: Values,
     is_sustained: bool,
 ) -> Compared:
-    """Return seconds over those that are read, at full clock."""
+    """Return measured seconds, at full clock, over those that a step reads."""
     clock = power.loop_clock(joules, seconds, values) if is_sustained else 1.0
     seen: Any = np.zeros(len(seconds), dtype=bool)
     reasons = {}

@@ -28,15 +28,15 @@ from estimators.training_step.products import stream_seconds
 Way = dict[str, Any]
 
 CORRECTION_BYTES = 6.0
-"""Memory traffic of one step's correction for one entry of the output: the step's result is read,
-the sum is read and written, all in 16 bits (context_parallel.py lines 139 to 167)."""
+"""Bytes to add the result of one ring step to an entry of the output: the result is read, the sum
+is read and written, all in 16 bits (context_parallel.py lines 139 to 167)."""
 
 
 def pieces_of(values: Values, layout: Values) -> Any:
-    """Return the pieces in which products with an exchange of their own run: ranks, or one.
+    """Return into how many pieces a product with a tensor-parallel exchange is cut: ranks, or one.
 
-    The buffers that pieces travel through are those of GPUs that NVLink joins, and hold 16 bits,
-    FP8 and MXFP8 alone.
+    Pieces travel through buffers that GPUs of one NVLink domain share. Buffers hold 16 bits, FP8
+    and MXFP8, and no other format.
     """
     splits = np.asarray(layout["uses_sequence_parallel"], dtype=bool)
     splits = splits & values["splits_tensor_exchanges"]
@@ -48,10 +48,10 @@ def pieces_of(values: Values, layout: Values) -> Any:
 def shards_of(values: Values, layout: Values) -> tuple[Any, ...]:
     """Return the shares of the rows into which a product is cut during its gathering.
 
-    A program that starts with its own shard multiplies that first, and then the shards that lie
-    before and behind it, each in a product of its own (huggingface/nanotron @0e0a27ea
+    A rank that starts with its own shard multiplies that first, then all shards before it in one
+    product, and all shards behind it in another (huggingface/nanotron @0e0a27ea
     src/nanotron/parallel/tensor_parallel/functional.py lines 165 to 245 and 500 to 545). The rank
-    in the middle has most products, and the others wait for it.
+    in the middle has three products; the others wait for it.
     """
     tensor = np.maximum(layout["tensor_parallel"], 1.0)
     splits = np.asarray(layout["uses_sequence_parallel"], dtype=bool)
@@ -65,21 +65,21 @@ def shards_of(values: Values, layout: Values) -> tuple[Any, ...]:
 
 
 class Half(NamedTuple):
-    """Seconds of the collectives around the attention, or the feed-forward layer.
+    """Seconds of the tensor-parallel collectives around attention, or the feed-forward layer.
 
     Attributes
     ----------
     column, row
-        Of the gathering before the first product of a dense layer and of the scattering behind the
-        second: products of the layer hide them. Backward the first is scattered.
+        Gathering before the first product of a dense layer, and scattering behind the second one:
+        these products can hide them.
     gradient
-        Of the gathering of the second product's gradient.
+        Gathering of the second product's gradient, backward.
     forward, backward
-        Of all that a pass has, but for `again`.
+        All collectives of a pass, without `again`.
     last
-        Of those that come last in a backward pass.
+        Collectives at the end of a backward pass.
     again
-        Of the inputs that a backward pass gathers once more.
+        Gathering of the first product's input once more, backward.
     """
 
     column: Any
@@ -92,19 +92,25 @@ class Half(NamedTuple):
 
 
 class Transfers(NamedTuple):
-    """Seconds of a layer's transfers, all of them: arithmetic hides a part.
+    """Seconds of a layer's transfers, before arithmetic hides any.
 
     Attributes
     ----------
     attention, ffn
-        Of tensors.
-    pieces, own
-        Share of an exchange during a product in pieces, and of a product during a gathering.
-    ring, steps, corrections
-        Of the keys and values around the ring; share of attention during which they can run; of
-        putting results together.
+        Tensor-parallel collectives.
+    pieces
+        Share of an exchange that can run during its product, where products run in pieces; 0 else.
+    own
+        Share of a product during which its gathering can run, where a rank starts with its own
+        shard; 0 else.
+    ring
+        Keys and values once around the ring.
+    steps
+        Share of attention during which they can travel.
+    corrections
+        Adding up the results of the ring's steps, one pass.
     expert
-        Of the tokens, there and back.
+        Tokens to their experts and back.
     """
 
     attention: Half
@@ -118,16 +124,17 @@ class Transfers(NamedTuple):
 
 
 def transfers_of(size: Any, values: Values, layout: Values) -> Transfers:
-    """Return the seconds of a layer's transfers; `size` as of `layer.size_of`.
+    """Return the seconds of a layer's transfers; `size` as in `layer.size_of`.
 
-    Tensors: one all-reduce each and way, or a reduce-scatter and an all-gather of the same volume
-    under sequence parallelism, which in the backward pass gathers the products' inputs once more,
-    at the same time as the gradient of the input (arXiv 2205.05198 section 4.2.2). A mixture
-    exchanges a copy of a token for each of its experts.
+    Tensors: attention and feed-forward layer have one all-reduce each way (arXiv 1909.08053 section
+    3). Under sequence parallelism it is a reduce-scatter and an all-gather of the same volume, and
+    the backward pass gathers the inputs of products once more, during the product that makes the
+    gradient of the input (arXiv 2205.05198 section 4.2.2). A mixture exchanges a copy of a token
+    for each of its experts.
 
-    Keys and values: results of the ring's c steps are put together by a pass over the output for
-    each, of half of it after the rank's own step, on average (3 c + 1)/4 passes; backward the
-    gradients likewise.
+    Keys and values: the output is the sum of the ring's c steps. Steps up to the rank's own add to
+    all of it, later ones to half: (3 c + 1)/4 passes over the output on average. The backward pass
+    adds gradients likewise.
     """
     group = network.groups(values, {**_NO_REPLICAS, **layout})
     tensor, context = group["tensor"], group["context"]
@@ -181,14 +188,18 @@ def _half(
     splits: Any,
     before: Any = None,
 ) -> Half:
-    """Return the collectives of `share` of a volume, of which dense layers have `dense`.
+    """Return the seconds of the collectives of `share` of a volume.
 
-    What dense layers gather is as wide as `formats.wire_bytes`; sums have 16 bits.
+    Dense layers gather elements of `formats.wire_bytes`; sums have 16 bits.
 
     Parameters
     ----------
+    dense
+        Share of the volume that belongs to dense layers: a part of `share`.
+    volume
+        Bytes behind the second product, in 16 bits.
     before
-        The volume before the first product; None: that behind the second.
+        Bytes before the first product; None: as many.
     """
     row = column = network.gather_seconds(group, share * volume, values)
     forward = backward = network.reduce_seconds(group, share * volume, values)
@@ -221,7 +232,10 @@ def _half(
 def waits(
     transfers: Transfers, values: Values, products: dict[str, Any], core: Any
 ) -> dict[str, Way]:
-    """Return the transfers that each pass waits for, and `hidden`, what the others cost it.
+    """Return the seconds that each pass waits for transfers, and `hidden`: those that it loses.
+
+    Transfers that hide behind arithmetic take multiprocessors, and so slow the arithmetic down:
+    part ``hidden`` is the loss.
 
     Parameters
     ----------
@@ -268,13 +282,13 @@ def waits(
 
 
 def _tensor(transfers: Transfers, values: Values, products: dict[str, Any]) -> dict[str, Way]:
-    """Return the collectives around the attention and the feed-forward layer.
+    """Return the exposed and the hidden seconds of the collectives around attention and FFN.
 
-    Where a program splits exchanges, a product runs in as many pieces as there are ranks, each
-    during the exchange of another: one piece of t is left of an exchange E with a product P, or
-    what P is too short for, ``max(E / t, E - P (t - 1) / t)``. So are the gathering before the
-    first product of a pair, the scattering after the second, and the gathering of its gradient.
-    Where a program starts with its own shard, a gathering runs during one part of t of its product.
+    If a program splits exchanges over t ranks, a product P runs in t pieces, each during the
+    exchange of another. Of an exchange E remains ``max(E / t, E - P (t - 1) / t)``: one piece, or
+    the time that P is too short for. That holds for the gathering before the first product of a
+    pair, the scattering after the second one, and the gathering of its gradient. If a program
+    starts with its own shard, a gathering runs during one t-th of its product.
     """
     overlap, pieces, own = values["tensor_overlap_fraction"], transfers.pieces, transfers.own
     forward: dict[str, Any] = {"tensor_comm": 0.0, "hidden": 0.0}
@@ -298,17 +312,17 @@ def _tensor(transfers: Transfers, values: Values, products: dict[str, Any]) -> d
 
 
 def _beside(exchange: Any, product: Any, pieces: Any, own: Any) -> Any:
-    """Return the seconds of an exchange that hide behind the product that it belongs to."""
+    """Return the seconds of an exchange that hide behind its product."""
     return np.where(
         pieces > 0, pieces * np.minimum(exchange, product), np.minimum(exchange, own * product)
     )
 
 
 def _context(transfers: Transfers, values: Values, core: Any) -> dict[str, Way]:
-    """Return the exchange of keys and values around the ring, and of their gradients back.
+    """Return the exposed and the hidden seconds of keys and values on their way around the ring.
 
-    Each of c steps has a c-th of attention, and in all but the last the keys and values of the next
-    one travel during it.
+    Each of c steps computes a c-th of attention. The keys and values of the next step travel
+    meanwhile, except in the last step. Backward their gradients travel with them: twice the bytes.
     """
     found: dict[str, Way] = {}
     for name, rounds, work in (("forward", 1.0, core.forward), ("backward", 2.0, core.backward)):

@@ -1,7 +1,7 @@
 """Seconds and energy of embedding, output layer and loss for one microbatch.
 
-The vocabulary is split over the tensor-parallel group. The output layer and the loss are the
-last stage's, the embedding the first one's.
+The vocabulary is split over the tensor-parallel group. The last stage has output layer and loss,
+the first one the embedding.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from estimators.training_step.unvectorized import LOSS_BYTES, lost_seconds
 class Vocabulary(NamedTuple):
     """Seconds of both passes: embedding, output layer with loss, and their collectives.
 
-    `joules` is the energy above idle of one GPU of the first and one of the last stage.
+    `joules` is the energy above idle of a GPU of the first stage and one of the last, together.
     """
 
     embedding: Any
@@ -33,18 +33,18 @@ class Vocabulary(NamedTuple):
 
 
 class Words(NamedTuple):
-    """What both passes take at full clock.
+    """Seconds of both passes at full clock.
 
     Attributes
     ----------
     embedding, embedding_comm, output_comm
-        As of `Vocabulary`.
+        See `Vocabulary`.
     products, loss, norm
-        Seconds of the output layer.
+        Seconds of the output layer's products, of the loss, and of the last norm.
     flops
-        Of its products.
+        FLOPs of these products.
     known
-        1 where the vocabulary is known, else 0.
+        1 where the size of the vocabulary is known, else 0.
     """
 
     embedding: Any
@@ -63,7 +63,7 @@ def vocabulary_of(words: Words, values: Values, clock: Any = 1.0) -> Vocabulary:
     Parameters
     ----------
     clock
-        That of the layers, as of `power.clocks_of`: products slow down with it.
+        Clock of the layers (`power.clocks_of`): products slow down with it.
     """
     streams = words.loss + words.norm + words.embedding
     return Vocabulary(
@@ -76,7 +76,17 @@ def vocabulary_of(words: Words, values: Values, clock: Any = 1.0) -> Vocabulary:
 
 
 def words_of(size: Any, values: Values, layout: Values) -> Words:
-    """Return what both passes take at full clock; `size` as of `layer.size_of`."""
+    """Return the seconds of both passes at full clock.
+
+    With T tokens, width h, and V/t words on a rank: three products of T x V/t x h; loss passes of
+    `loss_traffic_bytes` a logit; a last norm of 10 bytes an element; 14 bytes an element of
+    embeddings, and `embedding_gradient_bytes` a weight for their gradient.
+
+    Parameters
+    ----------
+    size
+        One GPU's part of a layer, from `layer.size_of`.
+    """
     tensor = layout["tensor_parallel"]
     group = Group(tensor, values["nvlink_size"])
     columns = np.maximum(values["vocab_size"], 1) / tensor
@@ -93,10 +103,10 @@ def words_of(size: Any, values: Values, layout: Values) -> Words:
     loss = stream_seconds(values["loss_traffic_bytes"] * logits + casts, values, 12.0)
     if np.any(values["unvectorized_loss"]):
         loss = loss + lost_seconds(values["unvectorized_loss"] * logits, LOSS_BYTES, values)
-    # a last norm, both ways; looking a row up and adding its gradient to 32 bits
+    # last norm: 4 bytes forward, 6 backward; a row looked up 4, its gradient added in 32 bits 10
     norm = stream_seconds(10.0 * size.rows * size.hidden, values, 2.0)
     rows = 14.0 * size.tokens * size.hidden
-    # the gradient has a row for every word
+    # the gradient of the embedding has a row for every word
     whole = values["embedding_gradient_bytes"] * columns * size.hidden
     embedding = stream_seconds(rows + whole, values, 4.0)
     volume = 2.0 * size.tokens * size.hidden

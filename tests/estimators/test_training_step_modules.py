@@ -117,8 +117,8 @@ def test_norms_and_activations_are_streamed_once_more() -> None:
     ("changes", "reason"),
     [
         ({"recompute_modules": "mlp+ffn"}, "has no part ffn"),
-        ({"recompute_modules": "mla_up_proj"}, "recomputes latents, of which the model has none"),
-        ({"recompute_modules": "moe"}, "recomputes experts, of which the model has none"),
+        ({"recompute_modules": "mla_up_proj"}, "recomputes latents, but the model has none"),
+        ({"recompute_modules": "moe"}, "recomputes experts, but the model has none"),
         ({"recompute_modules": "shared_experts"}, "recomputes shared experts"),
         (
             {"recompute_modules": "layernorm", "precision": "fp8", "number_recipe": "delayed"},

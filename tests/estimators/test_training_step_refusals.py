@@ -79,19 +79,19 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "only latent attention recomputes latents",
         {"recompute_modules": "mla_up_proj"},
         "recompute_modules",
-        '"mla_up_proj" recomputes latents, of which the model has none',
+        '"mla_up_proj" recomputes latents, but the model has none',
     ),
     (
         "only mixtures recompute experts",
         {"recompute_modules": "mlp+moe"},
         "recompute_modules",
-        '"mlp+moe" recomputes experts, of which the model has none',
+        '"mlp+moe" recomputes experts, but the model has none',
     ),
     (
         "only models with shared experts recompute them",
         {"recompute_modules": "shared_experts"},
         "recompute_modules",
-        '"shared_experts" recomputes shared experts, of which the model has none',
+        '"shared_experts" recomputes shared experts, but the model has none',
     ),
     (
         "scales of past steps are read once a step",
@@ -139,7 +139,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "a model that overlaps shared experts has some",
         {**MIXED, "overlaps_shared_experts": True, "shared_ffn_hidden_size": 0},
         "overlaps_shared_experts",
-        "True needs shared experts, of which the model has none",
+        "True needs shared experts, but the model has none",
     ),
     (
         "shared experts that hide an exchange are not recomputed",

@@ -1,11 +1,11 @@
-"""Bytes that one layer keeps of one microbatch, and those that its backward pass needs besides.
+"""Bytes that one layer keeps of one microbatch, and further bytes that its backward pass needs.
 
-The lists are those of the programs' code: of Megatron-Core with Transformer Engine
-(NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer, the same list in MooreThreads/SimuMax
-@4dcaae5 simumax/core/transformer/dense_module.py), where a norm keeps its input, a product its
-input, an activation its input; of nanotron (huggingface/nanotron @67c5ebb6
-src/nanotron/models/llama.py, parallel/tensor_parallel/functional.py); of torchtitan's
-recomputation by operation. They agree with arXiv 2205.05198, equations 1 to 5.
+The kept tensors are those in the code of three programs. In Megatron-Core with Transformer Engine a
+norm, a product and an activation each keep their input (NVIDIA/Megatron-LM @d98e8a64
+megatron/core/transformer; the same list in MooreThreads/SimuMax @4dcaae5
+simumax/core/transformer/dense_module.py). The others are nanotron (huggingface/nanotron @67c5ebb6
+src/nanotron/models/llama.py, parallel/tensor_parallel/functional.py) and torchtitan's recomputation
+by operation. They agree with arXiv 2205.05198, equations 1 to 5.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from estimators.training_step.layer import Size
 from estimators.training_step.modules import IN_MIXTURE, any_again
 
 WHOLE_COPIES = 4.0
-"""Bytes of one element of the residual stream that the backward pass has of all tokens of a
-tensor-parallel group: the gradient gathered before a product, and one before it is scattered."""
+"""Bytes of one element of the residual stream that a backward pass holds for all tokens of a
+tensor-parallel group: a gradient gathered before a product, and one not yet scattered."""
 
 OWN_COPIES = 4.0
-"""The same of a rank's own tokens: gradients of the residual stream and of a norm."""
+"""Bytes of one such element for a rank's own tokens: gradients of residual stream and norm."""
 
 
 class Microbatch(NamedTuple):
-    """Bytes of one microbatch on one GPU, of a layer unless it says otherwise.
+    """Bytes of one microbatch on one GPU.
 
     Attributes
     ----------
     kept
-        That a layer keeps until its backward pass; the rest is recomputed.
+        Tensors that a layer keeps until its backward pass; the others are recomputed.
     working
-        That the backward pass needs besides: what is recomputed, and gradients.
+        Further tensors of a layer's backward pass: recomputed ones, and gradients.
     waiting
-        Of results that a tensor-parallel exchange still reads when the host goes on.
+        Results of a layer that a tensor-parallel exchange still reads when the host goes on.
     entry
-        That the embedding keeps.
+        Tensors that the embedding keeps.
     exit
-        That the last norm keeps, with the input of the output layer.
+        Tensors that the last norm keeps, and the input of the output layer.
     logits, logit_holes
-        Of the output layer and the loss: at their peak, and the allocator's besides.
+        Peak of output layer and loss, and holes that it leaves in the allocator's memory.
     buffers
-        Of exchanges between products, kept for all layers.
+        Buffers of exchanges between products, shared by all layers.
     """
 
     kept: Any
@@ -116,11 +116,11 @@ def layer_bytes(size: Size, values: Values, layout: Values) -> Any:
 
 
 def dropped_bytes(size: Size, values: Values, layout: Values) -> list[Any]:
-    """Return the bytes of each part of a layer that is made again before it is needed.
+    """Return the bytes that each part of `recompute_modules` drops and makes again.
 
-    Norms give up their results, the activation of routed experts and latent attention theirs.
-    Whole parts keep the input alone, which the norm before them made. A fused core keeps no
-    scores, and what it returns is needed by the product behind it.
+    Norms, the activation of routed experts and latent attention drop their results. Other parts
+    keep only their input, which the norm before them made. A fused core drops nothing: it keeps no
+    scores, and the product behind it needs its result.
     """
     again = values["again"]
     if not any_again(values):
@@ -150,11 +150,12 @@ def dropped_bytes(size: Size, values: Values, layout: Values) -> list[Any]:
 def mixture_bytes(size: Size, values: Values, layout: Values) -> Any:
     """Return the bytes that a layer's experts, their router and the shared experts keep.
 
-    The router keeps logits and scores in 32 bits and a byte a score of the map of chosen experts.
-    A routed row is kept as the input of its expert, in the expert's activation, and with its
-    probability in 32 bits: it is applied within the activation, so that the expert's result is not
-    kept (NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/README.md, memory-efficient
-    permutation; fusions/fused_bias_swiglu.py WeightedSwiGLUFunction).
+    For each token and expert the router keeps 9 bytes: a logit and a score of 32 bits, and a byte
+    of the map of chosen experts. A routed row keeps the input of its expert, the tensors of the
+    expert's activation, and its probability in 32 bits. The activation applies the probability, so
+    the expert's result is not kept (NVIDIA/Megatron-LM @d98e8a64
+    megatron/core/transformer/moe/README.md, memory-efficient permutation;
+    fusions/fused_bias_swiglu.py WeightedSwiGLUFunction).
     """
     halves = _halves(values)
     routed = size.experts * size.expert_tokens
@@ -165,10 +166,11 @@ def mixture_bytes(size: Size, values: Values, layout: Values) -> Any:
 
 
 def gradient_bytes(size: Size, values: Values) -> Any:
-    """Return the bytes of the gradients that the backward pass of a layer has at a time.
+    """Return the bytes of the gradients that the backward pass of a layer holds at a time.
 
-    Of the feed-forward layer: those of the activation's result and of its input, and of the
-    residual stream. Gradients of weights are added to their buffer by the product.
+    They are largest in the feed-forward layer: gradients of the activation's result and of its
+    input, and of the residual stream; of a mixture also of routed rows. Products add gradients of
+    weights to their buffer.
     """
     gates = np.where(values["uses_glu"], 2.0, 1.0)
     sparse, routed = values["sparse_share"], size.experts * size.expert_tokens
@@ -182,15 +184,15 @@ def gradient_bytes(size: Size, values: Values) -> Any:
 def _halves(values: Values) -> Any:
     """Return the bytes kept of one element of a feed-forward width.
 
-    A gated layer keeps both halves and their product; separate kernels the gate as well. The
-    product that follows keeps its input in its own format.
+    A gated layer keeps both halves and their product; separate kernels also keep the activated
+    gate. The next product keeps its input in the format of products.
     """
     kept = np.where(values["uses_glu"], values["stored_gate_bytes"], 4.0)
     return kept - 2.0 + formats.input_bytes(values)
 
 
 def _core_bytes(size: Size, values: Values, drops: Any) -> Any:
-    """Return the bytes that the core keeps: a statistic a row if fused, else scores and masks."""
+    """Return the bytes that the core keeps: a statistic a query if fused, else scores and masks."""
     heads = size.heads
     length = values["seq_len"] * 1.0
     is_flash = np.equal(values["attention"], "flash")
@@ -202,8 +204,8 @@ def _core_bytes(size: Size, values: Values, drops: Any) -> Any:
 def _operation_bytes(size: Size, values: Values, layout: Values) -> Any:
     """Return the bytes that one layer keeps if it is recomputed by operation.
 
-    Its input, queries, values, the result of attention with its statistic, the first product of
-    a gated layer, and its last (that of a layer without a gate is not kept); sums of a
+    It keeps its input, queries, values, the result of attention with its statistic, the result of
+    the first feed-forward product, in a gated layer also that of the last one, and the sums of a
     tensor-parallel group (pytorch/torchtitan @82f7387f torchtitan/parallelisms/parallelize_llama.py
     _save_list, _get_custom_policy).
     """
@@ -219,12 +221,12 @@ def _operation_bytes(size: Size, values: Values, layout: Values) -> Any:
 
 
 def further_bytes(size: Size, values: Values) -> Any:
-    """Return the bytes that a layer of further tokens keeps besides its layer of the model.
+    """Return the bytes that a layer of further tokens keeps outside its transformer layer.
 
-    For each token and element of the hidden width they are 2 bytes of embeddings, which the first
-    norm reads; the results of two norms, which the projection reads in its number format; and 2
-    bytes each of the last norm's input and result. The norm of the hidden states reads what the
-    layer before keeps. Full recomputation keeps the embeddings alone.
+    For each token and element of the hidden width: 2 bytes of embeddings, which the first norm
+    reads; the results of two norms, which the projection reads in its number format; 2 bytes each
+    of the last norm's input and result. The norm of the hidden states reads a tensor that the layer
+    before keeps. Full recomputation keeps only the embeddings.
 
     Source: NVIDIA/Megatron-LM @d98e8a64
     megatron/core/transformer/multi_token_prediction.py, MultiTokenPredictionLayer (enorm, hnorm,
@@ -236,5 +238,5 @@ def further_bytes(size: Size, values: Values) -> Any:
 
 
 def with_further(layer: Microbatch, own: Any) -> Microbatch:
-    """Return what a layer of further tokens keeps: what `layer` does, and `own` bytes more."""
+    """Return the bytes of a layer of further tokens: those of `layer`, with `own` more kept."""
     return layer._replace(kept=layer.kept + own)

@@ -1,16 +1,13 @@
 """Bytes that a device holds beyond its tensors: unused memory of the allocator, and libraries.
 
-A measurement may count tensors alone (what is allocated), with them the allocator's unused memory
-(what is reserved), or all of the device's. The estimate has the same three sums.
+A measurement counts tensors (allocated memory), tensors and the allocator's unused memory
+(reserved), or all memory of the device. The estimate has the same three sums.
 
-- The allocator: `fragmentation` times what is allocated. Besides, pieces of freed logits that no
-  later tensor fits (`reserved_logit_bytes`), and results of tensor-parallel exchanges: the
-  allocator gives their memory to others when the exchange is done, not when the host is done with
-  them (PyTorch c10/cuda/CUDACachingAllocator.cpp `recordStream`, called by
-  torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp). A host that waits for the transfers of a
-  pipeline is not ahead by more than that.
+- The allocator holds `fragmentation` times the allocated memory, holes of freed logits that no
+  later tensor fits (`reserved_logit_bytes`), and results that wait for tensor-parallel exchanges
+  (module `queue`).
 - Libraries: a communicator for each group of more than one GPU, and captured CUDA graphs.
-- The context of CUDA with its loaded kernels is `framework_bytes`.
+- The CUDA context with its loaded kernels is `framework_bytes`.
 """
 
 from __future__ import annotations
@@ -23,11 +20,12 @@ from estimators.contract import Values
 
 
 def communicators(values: Values, layout: Values) -> Any:
-    """Return the groups of more than one GPU that a GPU exchanges with.
+    """Return the number of groups of more than one GPU that a GPU exchanges with.
 
-    Tensors, contexts, replicas with contexts, neighbours in the pipeline, the two stages of a
-    shared embedding; of a mixture the ranks with other experts, those with other parts of an
-    expert, and replicas of experts (NVIDIA/Megatron-LM @d98e8a64 megatron/core/parallel_state.py).
+    They are the tensor- and context-parallel groups, replicas and contexts together, the pipeline,
+    and the two stages of a shared embedding; in a mixture also the expert-parallel group, the ranks
+    that split an expert, and the replicas of experts (NVIDIA/Megatron-LM @d98e8a64
+    megatron/core/parallel_state.py).
     """
     tensor, context = layout["tensor_parallel"], layout["context_parallel"]
     stages, replicas = layout["pipeline_parallel"], layout["data_parallel"] * context
@@ -49,6 +47,8 @@ def library_bytes(values: Values, layout: Values) -> Any:
 
 def unused_bytes(allocated: Any, besides: Any, values: Values) -> Any:
     """Return the bytes that the allocator holds beyond those in use.
+
+    ``(fragmentation - 1) x allocated + fragmentation x besides``.
 
     Parameters
     ----------

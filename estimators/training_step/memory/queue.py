@@ -1,14 +1,14 @@
-"""Passes of layers whose exchanges the GPU has yet to run when one stage's memory is at its peak.
+"""Launched passes of layers that wait in the GPU's queue when memory is at its peak.
 
-The allocator gives the memory of an exchange's results to others when the exchange has run, not
-when the host has freed them (PyTorch c10/cuda/CUDACachingAllocator.cpp `recordStream`, called by
-torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp). Until then each launched pass holds its own.
+The allocator reuses the memory of an exchange's result once the exchange has run, not when the host
+frees it (PyTorch c10/cuda/CUDACachingAllocator.cpp `recordStream`, called by
+torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp). Until then each launched pass holds its results.
 
-The host is ahead of the GPU by `host.QUEUE` launches at most. The estimate has all of them: what
-is reserved is the largest of all steps, and the first ones are slow on the GPU. A host that sends
-to another stage waits for the GPU (huggingface/nanotron @2411b022
+The host is at most `host.QUEUE` launches ahead of the GPU. The estimate takes all of them: reserved
+memory is the largest of all steps, and the GPU is slow in the first ones. A host that sends to
+another stage waits for the GPU (huggingface/nanotron @2411b022
 src/nanotron/parallel/pipeline_parallel/p2p.py `_send_meta` copies to the GPU from pageable memory),
-so stages of a pipeline have none.
+so no passes wait in a pipeline.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from estimators.training_step.spent import Spent
 def queued_passes(layer: Spent, values: Values, layout: Values) -> Any:
     """Return the passes of a layer that are in the queue after the last forward pass of a step.
 
-    The queue ends with the output layer and the loss. The forward passes of all layers come before
-    them, and the backward passes of the microbatch before. Where layers are few the microbatches
-    before these are left out.
+    The queue ends with the output layer and the loss. Before them it has the forward passes of all
+    layers, and before these the backward passes of the previous microbatch. Earlier microbatches
+    would fit if layers are few; they are left out.
 
     Parameters
     ----------

@@ -18,28 +18,30 @@ PARTS = (
     *("weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes"),
     *("logits_bytes", "gathered_bytes"),
 )
-"""Parts of what is allocated."""
+"""Parts of the allocated memory."""
 
 BESIDES = ("unused_bytes", "library_bytes")
-"""Parts of what a device holds besides; `framework_bytes` is the same in all layouts."""
+"""Parts of a device's memory that are not allocated; `framework_bytes`, the same in all layouts,
+is the third."""
 
 
 def held(
     each: Mapping[str, Microbatch], flight: Held, layer: Spent, values: Values, layout: Values
 ) -> list[dict[str, Any]]:
-    """Return activations, logits and what waits besides, of the ranks that may need most memory.
+    """Return the bytes of activations, of logits and besides, for each rank that may need most.
 
-    The peak of one microbatch's logits comes before the backward pass of a rank, the peak of a
-    layer's gradients during it: of both the larger counts. The last norm's are of one microbatch.
+    The logits of a microbatch peak before the backward pass of a rank, the gradients of a layer
+    during it: the larger one counts. The last norm keeps one microbatch. ``besides`` are holes that
+    logits leave, and results that wait for an exchange.
 
     Parameters
     ----------
     each
-        Kind of layer -> the bytes of one microbatch in a layer of it.
+        Kind of layer -> the bytes of one microbatch in a layer of this kind.
     flight
-        As of `pipelines.held_at`; its first rank has the embedding.
+        Result of `pipelines.held_at`; its first rank has the embedding.
     layer
-        As of `queue.queued_passes`.
+        One microbatch of an average layer, for `queue.queued_passes`.
     """
     ends = next(iter(each.values()))
     kept_of = {name: one.kept for name, one in each.items()}
@@ -65,12 +67,14 @@ def held(
 
 
 def needs_most(state: Sequence[Any], others: Sequence[dict[str, Any]]) -> tuple[Array, Any]:
-    """Return the place of the rank that needs most, of several the first; and what it needs.
+    """Return the place of the rank that needs most (of equal ones the first), and its bytes.
 
     Parameters
     ----------
-    state, others
-        Of each rank, bytes of weights, gradients and optimizer with what is gathered; other bytes.
+    state
+        For each rank, bytes of weights, gradients and optimizer, and of gathered parameters.
+    others
+        For each rank, the result of `held`.
     """
     needed = [
         each + other["activations_bytes"] + other["logits_bytes"]

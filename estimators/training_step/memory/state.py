@@ -1,4 +1,4 @@
-"""Bytes of weights, gradients and the optimizer, and of what ZeRO stage 3 gathers."""
+"""Bytes of weights, gradients and the optimizer, and of parameters that ZeRO 3 gathers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from estimators.training_step.replicas import Share, kept
 
 
 def sharded(zero_stage: int, share: Share, values: Values, layout: Values) -> dict[str, Any]:
-    """Return the bytes of a pipeline stage's state under a ZeRO stage."""
-    # a program with sharded weights in 32 bits keeps a gathered copy until stage 3
+    """Return the bytes of a pipeline stage's state on one GPU under a ZeRO stage.
+
+    Stage 1 shards the optimizer, 2 the gradients too, 3 the weights too (arXiv 1910.02054).
+    """
+    # a program whose weights have 32 bits keeps a gathered copy in 16 bits below stage 3
     weights = values["stored_weight_bytes"]
     if zero_stage < 3:
         weights = np.maximum(weights, values["gathered_weight_bytes"])
@@ -34,12 +37,13 @@ def sharded(zero_stage: int, share: Share, values: Values, layout: Values) -> di
 def gathered_bytes(
     zero_stage: int, counts: Mapping[str, Parameters], share: Share, values: Values, layout: Values
 ) -> Any:
-    """Return the bytes of two layers' weights and one's gradients, or of the vocabulary's.
+    """Return the bytes of gathered weights and of gradients not yet scattered: 0 below ZeRO 3.
 
-    A program that keeps what it gathered has weights and gradients of its whole stage under a
-    pipeline: it scatters gradients after the last microbatch (torchtitan @82f7387f
-    parallelisms/parallelize_llama.py `apply_fsdp`; torch/distributed/pipelining/stage.py
-    `backward_maybe_with_nosync`). None are gathered below ZeRO stage 3.
+    They are the weights of two layers and the gradients of one, or weights and gradients of the
+    vocabulary if these are larger. A program with `keeps_gathered_weights` has the weights and
+    gradients of its whole stage under a pipeline: it scatters gradients after the last microbatch
+    (torchtitan @82f7387f parallelisms/parallelize_llama.py `apply_fsdp`;
+    torch/distributed/pipelining/stage.py `backward_maybe_with_nosync`).
     """
     if zero_stage < 3:
         return 0.0
