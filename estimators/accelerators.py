@@ -37,9 +37,9 @@ def product_of(catalog: Catalog, accelerator: Scalar) -> str | None:
 
 
 def product_behind(catalog: Catalog, accelerator: Scalar) -> str | None:
-    """Return the product that a name is, or that its system is based on; None where there is none.
+    """Return the product of a name, or the product that its system is based on; None without one.
 
-    A system may be based on a system: the first product on the way counts.
+    A system may be based on another system: the first product on the way counts.
     """
     products, systems = catalog.tables.get("accelerator", {}), catalog.tables.get("system", {})
     seen: set[Scalar] = set()

@@ -1,4 +1,4 @@
-"""Neutral defaults of the contract, so that an estimator's file is its content."""
+"""Neutral defaults of the contract, so that an estimator defines only its capabilities."""
 
 from __future__ import annotations
 

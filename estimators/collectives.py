@@ -52,21 +52,21 @@ class Network(NamedTuple):
 
 
 class Ring(NamedTuple):
-    """The geometry of a collective over a group: the factor of each rate in its cost.
+    """The geometry of a collective over a group: the factors of rates and latencies in its cost.
 
-    It has no rates, so that a search keeps it while systems change.
+    It depends on no rate, so a search keeps it while systems change.
     """
 
     share: Any
-    """Share of the volume that passes a GPU, times the rounds it takes."""
+    """Share of the volume that passes a GPU, times the number of rounds."""
 
     slow_hops: Any
     fast_hops: Any
     slow_alone: Any
-    """1 where no two members share a domain: one GPU's network card carries it."""
+    """1 where no two members share a domain: the network card of one GPU carries the volume."""
 
     slow_shared: Any
-    """1/members where several domains have several members: their cards share the volume."""
+    """1/members where domains have several members: the cards of a domain share the volume."""
 
     uses_fast: Any
 

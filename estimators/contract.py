@@ -1,9 +1,9 @@
 """The contract of estimators: the types that estimators and warehouse share.
 
-Data flows one way: a study names a *space*; a `Search` turns it into *cells* (a resolved
-`Problem` and the choices that hold in all of its rows); a cell yields *layouts* as columns;
-the `Estimator` fills columns of results; the warehouse stores them. Nothing here knows of
-files or databases.
+Data flows one way. A study names a *space*. A `Search` turns it into *cells*: a resolved `Problem`
+with the choices that hold in all rows of the cell. A cell yields *layouts* as columns. The
+`Estimator` fills columns of results, and the warehouse stores them. Nothing here reads files or
+databases.
 """
 
 from __future__ import annotations
@@ -124,19 +124,19 @@ class Cell:
     Attributes
     ----------
     estimator, version, relation
-        The code, and the table that it fills.
+        The estimator with its version, and the relation whose rows it makes.
     problem
-        The question.
+        Everything but the layout.
     mends
         Errata whose mended formulas are used.
     choices
         Values that hold in every row and are stored once (strategy, recomputation ...).
     kept
-        Layout columns that the study holds to one value. The rows store them like any other;
-        this cell is a part of the unrestricted one.
+        Layout columns that the study fixes, with their values. The rows store them like any other
+        column; the cell is a part of the unrestricted cell.
     neutral
-        Values of choices that change nothing. The id leaves them out, so that a choice added
-        later does not change old ids.
+        Choice -> the value that means "as before the choice existed". The id leaves choices with
+        that value out, so that a choice added later does not change old ids.
     """
 
     estimator: str
@@ -183,9 +183,9 @@ class Relation:
     Attributes
     ----------
     name
-        Its name, and that of its table where `stored_in` gives no other.
+        Name of the relation, and of its table unless `stored_in` gives another.
     grain
-        One row, in words.
+        The thing that a row describes, in words.
     keys
         Stored columns that identify a row of a cell.
     measures
@@ -193,13 +193,13 @@ class Relation:
     derived
         Results that `evaluate` computes and the staging view derives from stored columns.
     runs, plain
-        Stored columns that repeat from row to row, and columns that are not compressed because
-        every query reads them.
+        Stored columns whose values repeat from row to row; stored columns that are not compressed
+        because every query reads them.
     few_digits, many_digits
-        Stored reals that are whole numbers or have few digits, and those with all digits, which
-        differ from row to row. Storage tries compressions of columns that none of these names.
+        Stored real numbers with few digits; those with all digits, different in each row. For
+        columns in none of these four, storage tries several compressions.
     real
-        Columns that the dictionary has as whole numbers and this relation as real ones: degrees
+        Columns of whole numbers in the dictionary that are real numbers in this relation: degrees
         of parallelism that a model takes as continuous.
     stored_in
         Name of the fact table where a mart has the relation's name.
@@ -207,7 +207,7 @@ class Relation:
         Whether the leading rows of each cell are also stored apart, for ranks and fronts. The
         staging view must show every row as a configuration, with its stored ``step_seconds``.
     unread
-        Inputs of the estimator that this relation does not read; its problems lack them.
+        Inputs of the estimator that this relation does not read; they are not in its problems.
     spellings
         Input of text -> another spelling, in small letters with underscores -> the choice. For
         these inputs capitals, blanks and hyphens do not matter.
@@ -240,9 +240,10 @@ class Relation:
 
     @property
     def keeps_near(self) -> bool:
-        """Return whether near-optimal rows are among the leading rows: those with memory have few.
+        """Return whether nearly optimal rows are among the leading rows.
 
-        Without memory, a seventh of all rows is as near where nothing waits for the network.
+        Only relations with a memory keep them. Without one, up to a seventh of all rows is nearly
+        optimal, where nothing waits for the network.
         """
         return self.keeps_leading and "memory_bytes" in self.outputs
 
@@ -257,7 +258,7 @@ class Relation:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Everything the estimator can compute for this grain."""
+        """All results that the estimator can compute for this grain."""
         return self.measures + self.derived
 
 
@@ -309,14 +310,14 @@ class Search(Protocol):
 
 
 class IdleChoices(NamedTuple):
-    """Choices that change nothing where a degree is 1, as a schedule without a pipeline.
+    """Choices that change nothing where a degree is 1, such as a schedule without a pipeline.
 
     A search has such layouts once, with the neutral values of these choices.
 
     Attributes
     ----------
     choices
-        The choices; a neutral value that is not stated is None.
+        The choices; the neutral value of one without a stated one is None.
     degree
         A key of the first relation.
     implied
@@ -390,9 +391,9 @@ class SourceTable:
 
 
 class Estimator(Protocol):
-    """One analytic model, and what it can do. Instances are stateless but for caches.
+    """One analytic model and its capabilities. Instances have no state except caches.
 
-    `estimators.base.BaseEstimator` has neutral defaults of everything but `name`, `version`,
+    `estimators.base.BaseEstimator` has neutral defaults of everything except `name`, `version`,
     `title`, `problem_columns`, `relations`, `resolve` and `estimate`. A capability that an
     estimator lacks is empty, None or false: a command then refuses with a reason.
     """
@@ -409,7 +410,7 @@ class Estimator(Protocol):
     answers."""
 
     mends: tuple[str, ...]
-    """Erratum ids it can mend, in order."""
+    """Ids of the errata that it can mend, in order."""
 
     problem_columns: tuple[str, ...]
     choice_columns: tuple[str, ...]
@@ -444,7 +445,7 @@ class Estimator(Protocol):
     """Part of the step -> its formula; empty: `explain` refuses."""
 
     rates: tuple[str, ...]
-    """Rates of the system that `explain` varies."""
+    """Rates of the system that `explain` changes one by one."""
 
     constants: tuple[str, ...]
     """Problem columns with defaults in table ``step_constant``; empty: nothing to calibrate."""
@@ -453,7 +454,7 @@ class Estimator(Protocol):
     """Columns of a model's shape."""
 
     needed_shape: tuple[str, ...]
-    """The least of `shape_columns` that make a shape; the others have defaults."""
+    """Those of `shape_columns` without a default: a shape needs them."""
 
     searched_choices: Mapping[str, tuple[Scalar, ...]]
     """Choice -> the values that a search of every layout takes."""
@@ -491,13 +492,13 @@ class Estimator(Protocol):
     def constant_places(
         self, catalog: Catalog, framework: Scalar, accelerator: Scalar
     ) -> tuple[str, ...]:
-        """Return the suffixes of a constant's key in ``step_constant``; the first found counts."""
+        """Return the suffixes of a constant's key in ``step_constant``, the most specific first."""
 
     def takes_range(self, constant: str, columns: Columns) -> Array:
         """Return the resolved rows in which a constant has its range in ``step_constant``."""
 
     def consistent_choices(self, choices: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """Return choices for a search, with incompatible ones replaced."""
+        """Return the choices of a search; one that another choice excludes is replaced."""
 
     def layer_parameters(self, values: Values) -> tuple[float, float]:
         """Return the parameters of all layers, and the active ones; NaN where it has none.
@@ -571,7 +572,7 @@ class Estimator(Protocol):
         """
 
     def forget(self) -> None:
-        """Free what `estimate` keeps of a cell for the cells after it: no more follow."""
+        """Free figures that `estimate` keeps of a cell for the next cells; there is no next one."""
 
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode

@@ -1,10 +1,11 @@
 """Parameters and floating-point operations of a decoder, dense or a mixture of experts.
 
-Sources: arXiv 2205.05198 appendix A and arXiv 2204.02311 appendix B (model FLOPs: three times
-the forward pass, attention counted over the whole square), arXiv 2104.04473 equation 2. Layers with
-a window count the square of sequences with the same causal attention. Layers that predict further
-tokens count, each with an output layer (Megatron-LM @d98e8a64 megatron/training/training.py
-`num_floating_point_operations`).
+Model FLOPs are three times the forward pass, with attention over the whole square of scores. A
+layer with a window counts the square of shorter sequences with as much causal attention. Layers
+that predict further tokens count, each with an output layer.
+
+Sources: arXiv 2205.05198 appendix A, arXiv 2204.02311 appendix B, arXiv 2104.04473 equation 2;
+Megatron-LM @d98e8a64 megatron/training/training.py `num_floating_point_operations`.
 """
 
 from __future__ import annotations
@@ -17,38 +18,37 @@ from estimators.contract import Values
 
 
 class Parameters(NamedTuple):
-    """Parameters by where they are kept: an average layer's, split over tensors and experts."""
+    """Parameters of an average layer and of the vocabulary, by the ranks that hold them."""
 
     split: Any
-    """Of a layer without its routed experts: the parameters that tensor-parallel ranks split."""
+    """Parameters of a layer that tensor-parallel ranks split, without routed experts."""
 
     whole: Any
-    """Of a layer: the parameters that every tensor-parallel rank has. These are norms, router,
-    biases of the sums of ranks, and the projections down to the latents of attention."""
+    """Parameters of a layer that every tensor-parallel rank has: norms, router, biases that are
+    added to sums over ranks, and projections down to the latents of attention."""
 
     experts: Any
-    """Routed experts of an average layer, all of them."""
+    """Parameters of all routed experts of a layer."""
 
     embedding: Any
     output: Any
-    """The output layer: as large as the embedding, whether it shares its weights or not."""
+    """Parameters of the output layer: those of the embedding, even if it shares its weights."""
 
     @property
     def layer(self) -> Any:
-        """Of a layer, without its routed experts."""
+        """Parameters of a layer without its routed experts."""
         return self.split + self.whole
 
 
 def parameters(values: Values) -> Parameters:
     """Return the parameters of an average layer and of the vocabulary.
 
-    Layers that are not gated have norms with two weights an element, as Megatron-LM's; gated ones
-    have one (Llama). Learned positions and the last norm, of which no GPU has a share that matters,
-    are left out.
+    Norms have two weights an element in layers without a gate (Megatron-LM), one in gated layers
+    (Llama). Learned positions and the last norm are left out: they are too small to matter.
 
-    Sources: arXiv 2104.04473 equation 2; of latent attention NVIDIA/Megatron-LM @d98e8a64
+    Sources: arXiv 2104.04473 equation 2; for latent attention NVIDIA/Megatron-LM @d98e8a64
     megatron/training/theoretical_memory_usage.py `compute_weight_and_optimizer_memory`, and
-    megatron/core/transformer/multi_latent_attention.py for what ranks have whole.
+    megatron/core/transformer/multi_latent_attention.py for the parameters that ranks hold whole.
     """
     hidden, gated = values["hidden_size"] * 1.0, values["uses_glu"]
     sparse, products = values["sparse_share"], np.where(gated, 3.0, 2.0)
@@ -77,16 +77,16 @@ def parameters(values: Values) -> Parameters:
 
 
 def _width(hidden: Any, products: Any, biases: Any, width: Any) -> Any:
-    """Return the parameters of a feed-forward layer of a width, without the bias of its result."""
+    """Return the parameters of a feed-forward layer of a width, except the bias of its result."""
     return (products * hidden + biases) * width
 
 
 def attention_weights(values: Values) -> tuple[Any, Any]:
-    """Return the weights of a layer's attention: down to the latents with their norms, and others.
+    """Return the weights of a layer's attention: those down to the latents with norms, and others.
 
-    Without latents the first is 0. With them queries come from the first latent, or from the
-    residual stream if there is none of queries; keys and values from the second, but for the
-    rotary part of the keys, which all heads share (arXiv 2405.04434 section 2.1).
+    Without latents the first number is 0. With latents, queries come from their latent, or from the
+    residual stream if they have none. Keys and values come from another latent; the rotary part of
+    the keys comes from the residual stream, and all heads share it (arXiv 2405.04434 section 2.1).
     """
     hidden = values["hidden_size"] * 1.0
     queries, result = queries_width(values), result_width(values)
@@ -129,10 +129,11 @@ def _key_heads(values: Values) -> Any:
 
 
 def attended_length(values: Values) -> Any:
-    """Return the length of sequences whose causal attention is that of a windowed layer.
+    """Return the length of sequences with as much causal attention as a windowed layer.
 
-    A query has half of it before itself on average. A window of w tokens admits ``w - w^2 / 2s`` of
-    s, and of w^2 / 2 pairs in each chunk w / 2.
+    In a sequence of that length a query attends to half of it on average. With a window of w tokens
+    in sequences of s it attends to ``w - w^2 / 2s``, so the length is ``w (2 - w / s)``. In chunks
+    of w tokens it attends to w / 2, so the length is w.
     """
     length, window = values["seq_len"] * 1.0, values["attention_window"] * 1.0
     sliding = window * (2.0 - window / length)
@@ -141,7 +142,7 @@ def attended_length(values: Values) -> Any:
 
 
 def unwindowed_share(values: Values) -> Any:
-    """Return the share of the layers that attend to all tokens before."""
+    """Return the share of the layers that attend to all earlier tokens."""
     every = values["window_period"]
     layers = values["num_layers"] * 1.0
     whole = np.where(every > 0, layers // np.maximum(every, 1) / layers, 0.0)
@@ -149,9 +150,9 @@ def unwindowed_share(values: Values) -> Any:
 
 
 def with_details(values: Values) -> dict[str, Any]:
-    """Return the values of a shape with its absent columns: those of a dense model.
+    """Return the values of a shape, absent columns filled as in a dense model.
 
-    Heads of one width, as many of keys as of queries, and no window.
+    Its heads have one width, as many keys as queries, and no window.
     """
     shape: dict[str, Any] = {
         **_DENSE,
@@ -187,7 +188,7 @@ def layer_parameters(values: Values) -> tuple[float, float]:
     dense = float(shape["num_dense_layers"]) if experts > 1 else layers
     share = float(shape["experts_per_token"]) / experts
     whole = active = 0.0
-    # whole numbers, as an average layer's need not be
+    # counted by kind of layer: the numbers of an average layer need not be whole
     for sparse, number in ((0.0, dense), (1.0, layers - dense)):
         count = parameters({**shape, "sparse_share": sparse})
         whole += number * float(count.layer + count.experts)
@@ -196,10 +197,10 @@ def layer_parameters(values: Values) -> tuple[float, float]:
 
 
 def mtp_parameters(values: Values) -> Parameters:
-    """Return the parameters of one layer that predicts a further token, as an average layer's.
+    """Return the parameters of one layer that predicts a further token.
 
-    It is a layer of the last kind with a projection of twice the width, which is split, and three
-    norms. Embedding and output layer are those of the model (arXiv 2412.19437 section 2.2;
+    It is a layer of the last kind with a projection from twice the width, which ranks split, and
+    three norms. Embedding and output layer are those of the model (arXiv 2412.19437 section 2.2;
     Megatron-LM @d98e8a64 megatron/core/transformer/multi_token_prediction.py).
     """
     hidden = values["hidden_size"] * 1.0
@@ -239,8 +240,8 @@ def model_flops(values: Values) -> Any:
 def hardware_flops(values: Values) -> Any:
     """Return the model FLOPs with the recomputed ones (HFU, arXiv 2205.05198).
 
-    Work that fused attention repeats within its backward pass does not count, nor do parts that
-    are recomputed one by one (`recompute_modules`).
+    Scores that fused attention recomputes in its backward pass do not count. Neither do
+    `recompute_modules`.
     """
     recompute = values["activation_recompute"]
     selective = np.where(values["recomputes_operations"], _operations(values), _scores(values))
@@ -297,7 +298,8 @@ def _further(values: Values) -> Any:
 def _operations(values: Values) -> Any:
     """Return the FLOPs of one token that recomputation by operation repeats.
 
-    Products of keys and behind attention, and the second of a gated layer's two.
+    They are the products of the keys and behind attention, and the second product into a gated
+    layer.
     """
     hidden = values["hidden_size"] * 1.0
     width = keys_width(values) + result_width(values)
@@ -306,7 +308,10 @@ def _operations(values: Values) -> Any:
 
 
 def _scores(values: Values) -> Any:
-    """Return the FLOPs of one token in scores and their product with values, forward."""
+    """Return the FLOPs of one token in scores and their product with values, forward.
+
+    ``2 x layers x length x (queries + results)``, over the whole square.
+    """
     width = queries_width(values) + result_width(values)
     layers = values["num_layers"] + values["num_mtp_layers"]
     whole = unwindowed_share(values)

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 def distinct(values: Any) -> Array:
     """Return the distinct values in order.
 
-    Without further results `numpy.unique` imports masked arrays, which takes longer than most
-    commands compute.
+    `numpy.unique` would import masked arrays, which takes longer than most commands compute.
     """
     found = np.sort(values, axis=None)
     is_new = np.ones(len(found), dtype=bool)

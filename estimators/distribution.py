@@ -1,7 +1,7 @@
 """Quantiles of a quantity that is normal on either side of its median, under several programs.
 
-A half-width is that of the middle nine tenths: 1.645 standard deviations. It may differ above and
-below the median.
+The half-width of the middle nine tenths is 1.645 standard deviations. It may differ above and below
+the median.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ QUANTILE = 1.6448536269514722
 """Standard deviations from the median to the 95 % quantile of a normal distribution."""
 
 EXACT = 4
-"""Alternatives that are enumerated; the variance of further, weaker ones is added."""
+"""Largest number of alternatives that are enumerated; weaker ones add their variance."""
 
 _HALVINGS = 40
 _NARROW = 1e-12

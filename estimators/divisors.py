@@ -67,9 +67,9 @@ def each_divisor(numbers: Array) -> Children:
 
 
 def _numbered(numbers: Array) -> tuple[Array, Array]:
-    """Return the different numbers in order, and the place of each among them.
+    """Return the distinct numbers in order, and the place of each number among them.
 
-    A table of all numbers up to the largest takes less time than to sort many small ones.
+    For many small numbers a table of all numbers up to the largest is faster than a sort.
     """
     largest = int(numbers.max(initial=0))
     if largest > _TABLE_ROWS * max(len(numbers), 1):

@@ -1,8 +1,7 @@
-"""Every layout that the rules admit, grown column by column.
+"""Every layout that the rules admit, in a table that grows column by column.
 
-A table of partial layouts gains one column at a time; each row is repeated for every value of
-the column. A rule prunes as soon as all of its columns are known, so that excluded rows are never
-expanded further.
+Each new column repeats every row for each value of the column. A rule drops rows as soon as all
+columns that it reads are known, so that these rows are not expanded further.
 """
 
 from __future__ import annotations
@@ -130,9 +129,9 @@ def enumerate_layouts(
 
 
 class _Expanded(Mapping[str, Any]):
-    """Constants, and columns of a table that is expanded: gathered when a rule reads them.
+    """Constants, and the columns of an expanded table, gathered when a rule reads them.
 
-    Most columns are read by no rule, and are gathered for the rows alone that no rule drops.
+    No rule reads most columns: these are gathered later, for the remaining rows only.
 
     Attributes
     ----------
@@ -180,9 +179,11 @@ class _Expanded(Mapping[str, Any]):
 
 
 def _applied(waiting: list[Rule], known: _Expanded, size: int) -> tuple[list[Rule], Array | None]:
-    """Apply the rules whose columns are known; return the others, and the rows that keep all.
+    """Apply the rules whose columns are known.
 
-    None: every row does.
+    Returns
+    -------
+    The other rules, and the places of the rows that keep all applied ones; None: every row does.
     """
     later = []
     keeps = np.ones(size, dtype=bool)

@@ -1,8 +1,8 @@
 """Columns kept as small tables with indices into them: work is done once per distinct row.
 
-A search space is a product: a layout is a split, a microbatch and a placement, and most of
-its cost depends on one of them. `Factored` presents such a product as ordinary columns; a kernel
-that knows the tables computes there and gathers. `runs` and `distinct` make such a table of
+A search space is a product: a layout is a split, a microbatch and a placement, and most figures
+depend on one of them. `Factored` presents such a product as ordinary columns. A kernel that knows
+the tables computes figures there and gathers them. `runs` and `distinct` make such a table from
 columns whose rows repeat.
 """
 

@@ -1,7 +1,7 @@
 """Choices without effect where a degree is 1: a search has each such layout once.
 
-A cell with a schedule has no layout without a pipeline. The cell with the neutral choices has them,
-and a search of a schedule alone gains the part of that cell that it needs.
+A cell with a schedule has no layouts without a pipeline: the cell with the neutral schedule has
+them. A study that names only another schedule also gets that part of the neutral cell.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class HasChoices(Protocol):
 
 
 def with_idle_layouts(estimator: HasChoices, cells: Callable[[], Iterable[Cell]]) -> Iterator[Cell]:
-    """Yield cells, then the cells with those of their layouts for which choices have no effect.
+    """Yield cells, then cells with those of their layouts for which choices have no effect.
 
-    A cell of the whole space, or of all that `cells` hold it to, has these layouts already. Choices
-    that break a rule where the degree is 1, as a text with several stages, have none.
+    None is added if `cells` has the neutral cell, which has these layouts. None is added either for
+    choices that break a rule where the degree is 1, such as a text with several stages.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def _has_idle(estimator: HasChoices, cell: Cell) -> bool:
 
 
 def _parts(estimator: HasChoices, cell: Cell) -> Iterator[tuple[IdleChoices, Cell, Cell]]:
-    """Yield choices that a cell has, the cell without them, and the layouts of degree 1 of it."""
+    """Yield the idle choices of a cell, the neutral cell, and its part with degree 1."""
     for idle in estimator.idle_choices:
         if not _given(cell.choices, idle, estimator.neutral_choices):
             continue
@@ -118,7 +118,7 @@ def _is_admitted(estimator: HasChoices, cell: Cell, idle: IdleChoices) -> bool:
 
 
 def idle_rules(estimator: HasChoices) -> tuple[Rule, ...]:
-    """Return the rules by which a search leaves out layouts with choices that change nothing."""
+    """Return the rules that exclude layouts whose choices change nothing from a search."""
     return tuple(_rule(idle, estimator.neutral_choices) for idle in estimator.idle_choices)
 
 

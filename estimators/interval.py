@@ -1,18 +1,18 @@
-"""The interval of a step: nine tenths of the steps that the ranges of its constants admit.
+"""The interval of a step: nine in ten of the steps that the ranges of its constants admit.
 
-Each constant moves alone to both ends of its range. Table `step_constant` has the ranges; each is
-taken for the middle nine tenths of its constant.
+The step is evaluated with one constant at a time at either end of its range. Table `step_constant`
+has the ranges; each is taken for the middle nine tenths of a normal distribution.
 
-- Constants with one cause (table `step_constant_cause`) err together: their moves are added.
-- Causes err independently: their moves add up as squares. Moves to slower and to faster steps are
-  added apart: an end counts as slow where the step is slower there.
-- A choice of the program, such as an overlap that a flag switches, has no range. A share of all
-  runs makes the other choice: the interval is that of the mixture of both.
-- Errors that differ from product to product fall as the root of the number of products.
-- Effects outside the model: row ``left_out`` of table `interval_term` makes the step longer.
+- Constants with the same cause (table `step_constant_cause`) err together: their moves are added.
+- Causes err independently: the squares of their moves are added. Moves to slower steps and moves to
+  faster steps are summed separately.
+- A choice of the program, such as an overlap that a flag switches, has no range. In a share of all
+  runs the program makes the other choice: the interval covers the mixture of both.
+- Products err independently: their common error falls with the root of their number.
+- Row ``left_out`` of table `interval_term` makes the step longer, for effects outside the model.
 
-The interval holds the estimate. Source: first-order propagation of errors (JCGM 100:2008, section
-5), in the logarithm of the step and for both signs apart.
+The interval always contains the estimate. Source: first-order propagation of errors (JCGM 100:2008,
+section 5), in the logarithm of the step and separately for both signs.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Spread:
     Attributes
     ----------
     lowest, highest
-        Ends of the range; both are the row's value where it is not the default of its place.
+        Ends of the range; both are the row's value if that is not the default of its system.
     cause
         Constants with the same cause err together.
     other_share
@@ -82,7 +82,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Moves:
-    """Logarithm of the step at both ends of a constant's range over the step."""
+    """Moves by a constant: ln(step at an end of its range / step), for both ends."""
 
     spread: Spread
     at_lowest: Array
@@ -100,7 +100,7 @@ class Moves:
 
     @property
     def to_other(self) -> Array:
-        """The larger of both moves; for a choice, one end is the choice itself."""
+        """The larger move: one end of a choice's range is the choice itself, and moves nothing."""
         is_low = np.abs(self.at_lowest) > np.abs(self.at_highest)
         return np.where(is_low, self.at_lowest, self.at_highest)
 
@@ -146,8 +146,8 @@ def constant_spreads(
 ) -> list[Spread]:
     """Return the constants that have a range in any row.
 
-    A row has a constant's range where its value is the default of its system, whether it was given,
-    stored or filled in, and where the estimator takes it (`Estimator.takes_range`).
+    A constant has a range in a row if its value there is the default of the row's system (given,
+    stored or filled in) and the estimator uses it there (`Estimator.takes_range`).
     """
     table = catalog.tables.get("step_constant", {})
     causes = catalog.tables.get("step_constant_cause", {})
@@ -243,7 +243,7 @@ def steps_under(
 ) -> Iterator[Array]:
     """Yield the seconds of the step of every row under each set of changes.
 
-    Only rows that a set changes are evaluated under it: a constant has a range on few systems.
+    A set is evaluated only for the rows that it changes: a constant has a range on few systems.
     """
     shared = (*estimator.problem_columns, *estimator.choice_columns, *relation.keys)
     read = {name: columns[name] for name in shared if name in columns}
@@ -279,7 +279,7 @@ def _changed(change: Changes, columns: Columns, every: Array) -> Array:
 
 
 def _groups(variations: Iterable[Variation]) -> Iterator[list[Variation]]:
-    """Yield variations that are evaluated at a time."""
+    """Yield groups of variations that are evaluated together."""
     group: list[Variation] = []
     height = 0
     for change, rows in variations:
@@ -299,7 +299,7 @@ def _stacked(name: str, values: Array, group: Sequence[Variation]) -> Array:
 
 
 def combined(step: Array, moves: Sequence[Moves], share: Array, catalog: Catalog) -> Interval:
-    """Return the interval of steps whose constants move them so.
+    """Return the interval of steps from the moves of their constants.
 
     Parameters
     ----------
@@ -325,7 +325,7 @@ def combined(step: Array, moves: Sequence[Moves], share: Array, catalog: Catalog
     low, high = middle(
         _hypotenuse(step, downs), _hypotenuse(step, ups), list(shift.values()), list(other.values())
     )
-    # a likely alternative may lie far from the estimate: an interval without it would mislead
+    # with likely alternatives the quantiles may exclude the estimate; the interval contains it
     return Interval(
         step * np.exp(np.minimum(median + low, 0.0)), step * np.exp(np.maximum(median + high, 0.0))
     )
@@ -343,9 +343,9 @@ def interval_term(catalog: Catalog, name: str) -> tuple[float, float, float]:
 def fit_probability(memory: Array, capacity: Any, catalog: Catalog) -> Array:
     """Return the probability that a run fits in the memory of a device.
 
-    The logarithm of measured over estimated memory is normal, with the mean and deviation of the
-    published rows: row ``memory_error`` of table `interval_term`, whose ends are the middle nine
-    tenths. Without a deviation it is 0 or 1.
+    ln(measured / estimated memory) is normal, with the mean and deviation of the published rows:
+    row ``memory_error`` of table `interval_term`, whose ends are the middle nine tenths. Without a
+    deviation the probability is 0 or 1.
     """
     mean, low, high = interval_term(catalog, "memory_error")
     deviation = (high - low) / (2 * QUANTILE)

@@ -1,7 +1,7 @@
 """Measured tables: thousands of rows that estimators read as columns of numbers.
 
-These reference tables have no key, such as rates of kernels by shape. A table is loaded when an
-estimator asks for it, and objects that an estimator makes from it are cached with it.
+They are reference tables without a key, such as rates of kernels by shape. A table is loaded when
+an estimator asks for it. Objects that an estimator makes from it are cached with it.
 """
 
 from __future__ import annotations

@@ -15,9 +15,10 @@ MOST_NEAR = 3
 
 
 def folded(name: object) -> str:
-    """Return a name in small letters without separators; its numbers stay as they are.
+    """Return a name in small letters without separators, except within and between numbers.
 
-    1.7B is not 17B, and 3 1.3B not 31.3B: macro `folded_name` of sql/macros.sql does the same.
+    So 1.7B differs from 17B, and 3 1.3B from 31.3B. Macro `folded_name` of sql/macros.sql does the
+    same.
     """
     return _folded(str(name))
 

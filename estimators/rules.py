@@ -1,4 +1,4 @@
-"""Named rules that a configuration must keep: one predicate for batches and for searches."""
+"""Named rules that a configuration must keep. Batches and searches use the same predicate."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Rule:
     name
         Its name in tests, documents and `why`.
     column
-        The column to blame.
+        The column that the refusal names.
     needs
-        Columns the rule reads.
+        Columns that the rule reads.
     holds
-        Predicate over columns (or scalars) of those names.
+        Predicate: takes columns (or scalars) by these names.
     reason, hint
-        Texts for a row that breaks it, made from the row's scalars.
+        Texts for a row that breaks the rule: functions of the row's scalars.
     """
 
     name: str

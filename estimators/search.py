@@ -47,18 +47,18 @@ CHUNK_CELLS = 2_048
 little memory."""
 
 _ROWS_KEPT = 2_000_000
-"""Rows of cached tables of layouts. Planning counts them and evaluation reads them soon after;
-cells that differ only in what no layout depends on share one."""
+"""Rows of cached tables of layouts. Planning counts the rows, and evaluation reads them soon after.
+Cells that differ only in columns on which no layout depends share a table."""
 
 _LEAST_ROWS = 256
 """Overhead of a cached table, in rows of memory."""
 
 _COUNTS_KEPT = 65_536
-"""Numbers of layouts that are remembered."""
+"""Numbers of layouts that are cached."""
 
 Pair = tuple[str, Scalar]
 Key = tuple[tuple[Scalar, ...], tuple[Pair, ...], Mends]
-"""Everything that the layouts of a cell depend on: values, kept columns, mends."""
+"""Everything on which the layouts of a cell depend: values, kept columns, mends."""
 
 
 class BaseSearch(ABC):
@@ -106,8 +106,8 @@ class BaseSearch(ABC):
     def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
         """Yield a cell for each problem, choice and kept value; see `contract.Search`.
 
-        Problem values vary fastest: cells that follow one another share a strategy. Only the
-        estimator's `searched_fastest` vary faster.
+        Choices vary slowest, so that consecutive cells share a strategy; then problem values; then
+        the estimator's `searched_fastest`.
 
         Raises
         ------
@@ -156,7 +156,7 @@ class BaseSearch(ABC):
         return with_idle_layouts(self.estimator, lambda: self._cells(space, catalog, mends))
 
     def _given(self, space: Space) -> dict[str, Sequence[Scalar]]:
-        """Return the values of problems and choices of a space: their combinations are resolved."""
+        """Return the problem values and choices of a space, in the order in which they vary."""
         of = self.estimator
         space = {**of.searched_by_default, **space}
         slow = (name for name in of.choice_columns if name not in of.searched_fastest)
@@ -213,7 +213,7 @@ class BaseSearch(ABC):
                 )
 
     def held_pairs(self, space: Space) -> set[Pair]:
-        """Return the columns and values that `held` of some cell may have."""
+        """Return every column and value that `held` of a cell of the space may contain."""
         kept = self._kept_values(space)
         return {(name, value) for name, values in kept.items() for value in values}
 
@@ -235,7 +235,7 @@ class BaseSearch(ABC):
         return Refusal(name, value, "leaves no layout in any cell of the space", hint)
 
     def empty(self, cell: Cell) -> Refusal:
-        """Return why a space has no layout at all: a rule of the problem alone, or the GPUs."""
+        """Return why a space has no layout: a rule that its problem breaks, or the GPUs."""
         known = self._known(cell)
         for rule in self.estimator.search_rules(cell.mends):
             if all(need in known for need in rule.needs) and not np.all(rule.holds(known)):
@@ -307,7 +307,7 @@ class TableSearch(BaseSearch):
 
 
 class RelationSearches(ABC):
-    """The searches of an estimator with a table of layouts for each of its relations."""
+    """One search for each relation of an estimator, each with a table of layouts."""
 
     def __init__(self, estimator: SearchedEstimator) -> None:
         self.of = {
@@ -339,13 +339,13 @@ class RelationSearches(ABC):
 
 
 class Refusals:
-    """Refusals of many chunks, each fault once: combinations repeat them."""
+    """Refusals of many chunks. Combinations repeat a fault; it is kept once."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[str, Scalar, str], Refusal] = {}
 
     def add(self, refusals: Iterable[Refusal]) -> None:
-        """Take refusals; a fault that is known keeps its hint and comes last."""
+        """Add refusals; a known fault keeps its first hint and moves to the end."""
         for r in refusals:
             fault = (r.column, r.value, r.reason)
             known = self.found.pop(fault, None)
@@ -370,7 +370,7 @@ class _Layouts:
     Attributes
     ----------
     is_settled
-        Whether all have been found, so that the other cells need not be counted.
+        Whether every value has a layout, so that further cells need not be counted.
     """
 
     def __init__(self, search: BaseSearch, space: Space) -> None:
@@ -383,7 +383,7 @@ class _Layouts:
         self.is_settled = False
 
     def look_at(self, cells: Iterable[Cell], *, are_asked: bool = True) -> None:
-        """Take cells, up to the one that settles it.
+        """Count the layouts of cells, up to the one that settles the question.
 
         Parameters
         ----------
@@ -414,7 +414,7 @@ class _Layouts:
 
 
 def chunks_of(space: Space, size: int) -> Iterator[dict[str, Array]]:
-    """Yield the combinations of a space in chunks of at most `size`, as `combinations` has them."""
+    """Yield the combinations of a space in chunks of at most `size`; see `combinations`."""
     total = math.prod(len(values) for values in space.values())
     for start in range(0, max(total, 1), size):
         yield combinations(space, start, min(start + size, total))
@@ -445,10 +445,10 @@ def _height(table: Columns) -> int:
 
 
 class SearchedEstimator(BaseEstimator):
-    """An estimator whose cells a search makes: by default with layouts as one table.
+    """An estimator with a search: by default a cell's layouts are one table.
 
     A subclass defines `complete_problem`, `complete_layout` and `axes`; its rules prune the
-    layouts. The problem, its rules and its layouts are those of batches and of searches alike.
+    layouts. Batches and searches use the same defaults and rules.
     """
 
     search: Search
@@ -460,10 +460,10 @@ class SearchedEstimator(BaseEstimator):
     """Problem column that a study must give -> the hint where it does not."""
 
     independent: frozenset[str] = frozenset()
-    """Problem columns and choices that no layout depends on."""
+    """Problem columns and choices on which no layout depends."""
 
     searched_fastest: tuple[str, ...] = ()
-    """Choices that vary fastest: the evaluation of cells that differ in them alone shares work."""
+    """Choices that vary fastest: cells that differ only in these share work in evaluation."""
 
     def __init__(self) -> None:
         self.search = self.make_search()
@@ -506,7 +506,7 @@ class SearchedEstimator(BaseEstimator):
         return self.rules(mends)
 
     def axes(self, values: Values) -> tuple[Axis, ...]:
-        """Return the axes that the layouts of a problem are grown by, in order."""
+        """Return the columns of a layout with their values, in the order in which a table grows."""
         raise NotImplementedError(f"{self.name} has neither `axes` nor `layouts_of`")
 
     def layouts_of(

@@ -1,9 +1,9 @@
-"""Timings of kernels on a machine of the user's, as an estimator compares them with its own.
+"""A user's timings of kernels, as an estimator compares them with its own.
 
-A row of a file scales the constants of one or several kinds: of its format, of its pass, of its
-shape. Kinds are fitted in their order; each takes the rows of which it is the last kind, and what
-the kinds before it leave. The time of a collective is a sum instead: a fixed cost, hops and bytes
-have a constant each, and all are fitted at once.
+A row of a file belongs to one or several kinds: of its format, of its pass, of its shape. The
+constant of each kind scales the row. Kinds are fitted in order: each takes the rows of which it is
+the last kind, after the factors of the earlier kinds. The time of a collective is a sum instead:
+fixed cost, hops and bytes have a constant each, and all are fitted at once.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ class TimedKind:
     is_scaled
         Which rows the constant scales.
     share
-        Where times are sums: what the kind takes of the seconds that the estimator reads, 0 to 1.
+        If times are sums: the kind's share of the estimator's seconds, 0 to 1.
     is_cost
         Whether the constant is in seconds, so that the time is in proportion to it.
     base
-        Constant whose ratio this one is: its kind's factor is taken out; empty where it is none.
+        The constant to which this one is a ratio: the factor of its kind is divided out; empty if
+        this constant is no ratio.
     highest
         Largest value of the constant.
     """

@@ -34,10 +34,10 @@ def flag(values: Mapping[str, Any], name: str) -> Any:
 def parameters(shape: Shape) -> Any:
     """Return the parameters of a decoder.
 
-    A model with a gated feed-forward layer is counted as Llama's are (arXiv 2307.09288: no
-    biases, RMS norms, rotary positions, a separate output layer), others as GPT's are
-    (arXiv 2104.04473 equation 2: biases, layer norms, learned positions, a tied output layer).
-    An unknown vocabulary leaves its matrices out.
+    A model with a gated feed-forward layer is counted like Llama (arXiv 2307.09288: no biases, RMS
+    norms, rotary positions, a separate output layer), others like GPT (arXiv 2104.04473 equation 2:
+    biases, layer norms, learned positions, a tied output layer). If the vocabulary is unknown, its
+    matrices are left out.
     """
     layers, hidden = number(shape, "num_layers"), number(shape, "hidden_size")
     ffn, gated = number(shape, "ffn_hidden_size"), flag(shape, "uses_glu")
@@ -67,11 +67,11 @@ def layer_activations(
 ) -> dict[str, Any]:
     """Return the bytes of one layer's activations on one GPU, part by part, nothing recomputed.
 
-    In 16 bits, dropout masks in 8 (arXiv 2205.05198 section 4.1, equations 1 to 3; the tensor
-    parallel group splits operands and results of its products, and with sequence parallelism all
-    else). Widths of keys, values and feed-forward layer are the shape's own; a gated layer
-    keeps its gate, the gate's activation, the other half and their product. Where there are more
-    ranks than heads of keys and values, each rank has a whole one.
+    Tensors have 16 bits, dropout masks 8 (arXiv 2205.05198 section 4.1, equations 1 to 3).
+    Tensor-parallel ranks split the operands and results of products, and with sequence parallelism
+    everything else. Widths of keys, values and feed-forward layer are those of the shape. A gated
+    layer keeps its gate, the gate's activation, the other half and their product. With more ranks
+    than heads of keys and values, each rank has a whole head.
 
     Parameters
     ----------
@@ -114,9 +114,12 @@ def activations(
     ----------
     recompute
         `none`; `selective`: tensors that grow with the square of the sequence are computed again;
-        `full`: only the input of each layer is kept (arXiv 2205.05198 table 2, equations 2 to
-        6). The first stage has as many microbatches under way as there are stages, so the
-        depth of the pipeline changes nothing.
+        `full`: only the input of each layer is kept (arXiv 2205.05198 table 2, equations 2 to 6).
+
+    Notes
+    -----
+    The first of p stages has 1/p of the layers and p microbatches under way, so the number of
+    stages changes nothing.
     """
     parts = layer_activations(shape, sequences, tensor_parallel, splits_sequence)
     hidden, length = number(shape, "hidden_size"), number(shape, "seq_len")

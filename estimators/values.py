@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 Scalar = str | int | float | bool | None
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
-"""A text: what reads no array imports no numpy."""
+"""Written as a text, so that code without arrays does not import numpy."""
 
 Columns = Mapping[str, Array]
 """Name to one-dimensional array, all of one length, dtypes as in `estimators.columns`."""
@@ -22,6 +22,6 @@ Space = Mapping[str, Sequence[Scalar]]
 """The space of a study: each name with its values. It means their cartesian product."""
 
 Mends = frozenset[str]
-"""Erratum ids whose mended formula is used: none is `published`, all is `corrected`."""
+"""Ids of the errata whose mended formula is used: `published` has none, `corrected` all."""
 
 PUBLISHED: Mends = frozenset()

@@ -20,9 +20,9 @@ STATE_BYTES = 16
 def budget(values: Values, layouts: Columns, mends: Mends) -> dict[str, Any]:
     """Return steps, FLOPs, GPUs, time and cost.
 
-    The GPUs finish a step in `target_step_seconds`; where `available_gpus` gives their number, the
-    time of a step follows from it. Under C12 they also hold the training
-    state. The run's time is that of its steps over `goodput`.
+    A step of 6 FLOPs a parameter and token takes the GPUs that finish it in `target_step_seconds`
+    at ``peak x mfu``; under C12 also those that hold the training state. If `available_gpus` gives
+    their number, the time of a step follows from it. The run takes ``steps x step / goodput``.
     """
     size, active = number(values, "parameters"), number(values, "active_parameters")
     tokens, batch = number(values, "dataset_tokens"), number(layouts, "global_batch_tokens")
@@ -60,8 +60,8 @@ def budget(values: Values, layouts: Columns, mends: Mends) -> dict[str, Any]:
 def critical_batch(size: Any, active: Any, tokens: Any, mends: Mends) -> Any:
     """Return the critical batch in tokens: 0.2920 C^0.3271 (arXiv 2401.02954 section 3.1).
 
-    C is the compute of the run, 6 FLOPs a parameter and token. As published, the law is applied to
-    the number of parameters, and its result counts as sequences of 4,096 tokens (C9).
+    C is the compute of the run, 6 FLOPs a parameter and token. The source puts the number of
+    parameters in place of C, and takes the result for sequences of 4,096 tokens (C9).
     """
     if "C9" in mends:
         return 0.2920 * (6 * active * tokens) ** 0.3271
@@ -74,7 +74,7 @@ def ceil_divide(number: Any, by: Any) -> Any:
 
 
 def _gpus_for_flops(step_flops: Any, in_time: Any, accumulation: Any, mends: Mends) -> Any:
-    """Return the GPUs that finish a step in time; with accumulation fewer take longer."""
+    """Return the GPUs that finish a step in time; accumulation divides their number."""
     if "C11" in mends:
         return np.maximum(ceil_divide(step_flops, in_time * accumulation), 1)
     return np.floor_divide(step_flops, in_time) / accumulation
@@ -83,7 +83,7 @@ def _gpus_for_flops(step_flops: Any, in_time: Any, accumulation: Any, mends: Men
 def _gpus_for_memory(values: Values, tokens: Any, mends: Mends) -> Any:
     """Return the GPUs that hold one copy of the state, and the activations if the shape is known.
 
-    As published, the tokens of a batch are taken for its sequences (C13).
+    The source takes the tokens of a batch for its sequences (C13).
     """
     sequences = tokens / number(values, "seq_len") if "C13" in mends else tokens
     kept = activations(
@@ -102,6 +102,6 @@ def activation_shape(values: Values, mends: Mends) -> Values:
 
 
 def _over(work: Any, rate: Any) -> Any:
-    """Return seconds; zero where no GPU works, as in the source."""
+    """Return work over rate in seconds; zero where no GPU works, as in the source."""
     with np.errstate(all="ignore"):
         return np.where(np.equal(rate, 0), 0.0, work / rate)

@@ -23,7 +23,10 @@ FIBRE_SPEED = 2 / 3
 
 
 def latency(values: Values, layouts: Columns, mends: Mends) -> dict[str, Any]:
-    """Return distance, latency, and the cost of waiting over the run."""
+    """Return distance in km, latency in seconds, and the waiting of a run with its rent.
+
+    Latency is distance over the speed of light in the medium, one way, once an exchange.
+    """
     run = budget(values, layouts, mends)
     interval = number(layouts, "sync_interval_steps")
     exchanges = run["num_steps"] / interval

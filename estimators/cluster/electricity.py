@@ -15,7 +15,11 @@ JOULES_PER_KWH = 3.6e6
 
 
 def electricity(values: Values, layouts: Columns, mends: Mends) -> dict[str, Any]:
-    """Return power in watts, energy in joules and kWh, its price and its carbon."""
+    """Return power in watts, energy in joules and kWh, its price in USD and its carbon in kg.
+
+    The facility takes `pue` times the energy of the GPUs with their servers; price and carbon are
+    those of the facility.
+    """
     run = budget(values, layouts, mends)
     power = number(values, "watts_per_gpu") * run["num_gpus"]
     energy = power * run["training_seconds"]

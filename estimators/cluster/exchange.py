@@ -17,8 +17,8 @@ from estimators.transformer import number
 def exchange(values: Values, layouts: Columns, mends: Mends) -> dict[str, Any]:
     """Return bytes and seconds of the exchange of gradients, of one interval and of the run.
 
-    With `overlaps_exchange` an exchange hides behind the steps of its interval; the run waits only
-    for the excess.
+    With `overlaps_exchange` an exchange hides behind the steps of its interval, and the run waits
+    for the excess: ``max(exchange - interval x step, 0)`` each time.
     """
     run = budget(values, layouts, mends)
     interval = number(layouts, "sync_interval_steps")
@@ -53,7 +53,7 @@ def exchange(values: Values, layouts: Columns, mends: Mends) -> dict[str, Any]:
 def gradient_volume(values: Values, layouts: Columns, mends: Mends) -> Any:
     """Return the bytes of one copy of the gradients.
 
-    As published, bf16 gradients count as fp8 ones when they are not exchanged every step (C1).
+    As published, bf16 gradients count as fp8 gradients if exchanges are rarer than steps (C1).
     """
     width = number(layouts, "gradient_bytes_per_parameter")
     if "C1" not in mends:
@@ -73,9 +73,9 @@ def link_copies(sites: Any, links: Any, way: Any) -> Any:
     parameter_server  2 (W - 1)           2 (W - 1)
     ================  ==================  =====================
 
-    for W sites: in a gather each sends its own to all others; a ring all-reduce moves
-    2 (W - 1) / W copies out of each site (Patarasuk and Yuan, 2009); the parameter server is at
-    one of the sites: it receives the gradients of all others, then sends the sum back.
+    W is the number of sites. In a gather each site sends its copy to all others. A ring all-reduce
+    moves 2 (W - 1) / W copies out of each site (Patarasuk and Yuan, 2009). A parameter server at
+    one of the sites receives the copies of all others, then sends them the sum.
     """
     shared = np.equal(np.asarray(links, dtype=object), "shared")
     way = np.asarray(way, dtype=object)
@@ -88,9 +88,10 @@ def link_copies(sites: Any, links: Any, way: Any) -> Any:
 
 
 def idle(seconds: Any, gpus: Any, values: Values, *, by_price: bool = True) -> dict[str, Any]:
-    """Return the waiting time of GPUs and its rent; as published, time over price (C2).
+    """Return the GPU-seconds of waiting and their rent, GPU-hours x price.
 
-    `idle_num_gpus` wait where it is given, otherwise the GPUs of the run (C3).
+    As published the rent is GPU-hours / price (C2). `idle_num_gpus` GPUs wait; without it, those of
+    the run (C3).
     """
     given = number(values, "idle_num_gpus")
     waited = seconds * np.where(np.isnan(given), gpus, given)

@@ -153,7 +153,7 @@ LIMITS = {
     "peak_flops_per_second": (1, 1e30),
     "hbm_bytes": (1, 1e30),
 }
-"""Limits beyond which some product would overflow."""
+"""Limits of inputs: beyond them a product of several could overflow."""
 
 
 def _refuse_beyond_limits(inputs: Inputs, names: Iterable[str]) -> None:
@@ -196,9 +196,9 @@ def _resolve_model(inputs: Inputs, relation: Relation, catalog: Catalog, mends: 
 
 
 def _resolve_device(inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends) -> None:
-    """Fill the attributes of the accelerator; where none is named, of the source's H100.
+    """Fill the attributes of the accelerator; without a name, those of the source's H100.
 
-    The price of an hour has no published default: a named accelerator needs a given one.
+    Only the source's H100 has a default price: a named accelerator has none.
     """
     nameless = inputs.missing("accelerator")
     for name in dict.fromkeys(inputs["accelerator"][~nameless].tolist()):
@@ -228,8 +228,8 @@ def _resolve_device(inputs: Inputs, relation: Relation, catalog: Catalog, mends:
 def device(catalog: Catalog, name: str) -> dict[str, Any]:
     """Return the rate, memory and server's power of an accelerator in the catalog.
 
-    Systems (of the `system` table, or of a study) take precedence: a system may have the name of an
-    accelerator but other figures.
+    A system, of table `system` or of a study, takes precedence over an accelerator of the same
+    name: its figures may differ.
 
     Raises
     ------

@@ -23,7 +23,7 @@ OPTIMIZER_BYTES = 12
 def memory(values: Values, layouts: Columns, mends: Mends) -> dict[str, Any]:
     """Return the bytes of each part, and of one layer's activations.
 
-    A parallel layout splits layers evenly: embeddings of the first stage are spread over all.
+    Stages have equal shares of all parameters, embeddings included.
     """
     shape = activation_shape(values, mends)
     sequences, tensor = number(layouts, "batch_sequences"), number(layouts, "tensor_parallel")
@@ -44,8 +44,11 @@ def memory(values: Values, layouts: Columns, mends: Mends) -> dict[str, Any]:
 def _state(values: Values, layouts: Columns, mends: Mends) -> dict[str, Any]:
     """Return weights, gradients and optimizer.
 
-    As published (C17), stage 1 and up divide all three by every GPU, weights once more by
-    their split, gradients once more by the stages, and the optimizer is never split otherwise.
+    With t tensor-parallel ranks, p stages and d replicas all three are divided by t p. ZeRO 1
+    divides the optimizer by d, ZeRO 2 the gradients too, ZeRO 3 the weights too (arXiv 1910.02054).
+
+    As published (C17) ZeRO 1 and above divide all three by d t p. Besides, weights are divided by
+    t p, gradients by p, and the optimizer by nothing.
     """
     size = number(values, "parameters")
     tensor, stages = number(layouts, "tensor_parallel"), number(layouts, "pipeline_parallel")
@@ -66,7 +69,7 @@ def _state(values: Values, layouts: Columns, mends: Mends) -> dict[str, Any]:
 
 
 def _served_weights(state: dict[str, Any], values: Values, layouts: Columns, mends: Mends) -> Any:
-    """Return the weights that serving needs; replicas share none of them (C17)."""
+    """Return the weights of a GPU that serves the model; ZeRO does not shard them (C17)."""
     if "C17" not in mends:
         return state["weights_bytes"]
     degrees = number(layouts, "tensor_parallel") * number(layouts, "pipeline_parallel")
@@ -74,10 +77,11 @@ def _served_weights(state: dict[str, Any], values: Values, layouts: Columns, men
 
 
 def _kv_cache(values: Values, layouts: Columns, mends: Mends) -> Any:
-    """Return keys and values of one sequence; as published, those of all heads (C16).
+    """Return the bytes of keys and values of one sequence: ``2 x 2 x layers x hidden x length``.
 
-    The published formula has no parallel layout; the mended one splits layers and heads (C17), at
-    least one for each rank.
+    Times key-value heads over heads; as published, all heads count (C16). The published formula
+    ignores the layout. The mended one splits layers over stages, and key-value heads over ranks,
+    with one head a rank at least (C17).
     """
     whole = 2 * WEIGHT_BYTES * number(values, "num_layers") * number(values, "hidden_size")
     whole = whole * number(values, "seq_len")

@@ -11,7 +11,7 @@ from estimators.inputs import Inputs
 
 
 def resolve_sites(inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
-    """Fill the coordinates of the two sites: those of its name, or both of another place."""
+    """Fill the coordinates of the two sites from their names, unless the coordinates are given."""
     for end, default in (("a", "JEAN_ZAY"), ("b", "JOLIOT_CURIE")):
         place = (f"latitude_{end}", f"longitude_{end}")
         nowhere = inputs.missing(place[0]) & inputs.missing(place[1])

@@ -20,7 +20,7 @@ POWER = ("watts_per_gpu", "pue", "usd_per_kwh", "kg_co2e_per_kwh")
 PROBLEM = (*MODEL, *RUN, *SITES, *POWER)
 CHOICES = ("activation_recompute", "site_links", "exchange", "overlaps_exchange", "medium")
 INPUTS = ("tokens_per_parameter", "global_batch_tokens")
-"""Inputs that become other values: tokens of the data set, sequences held in memory."""
+"""Inputs that give other values: the tokens of the data set, the sequences held in memory."""
 
 BATCH = ("global_batch_tokens", "mfu")
 REAL = frozenset({"num_gpus"})
@@ -115,4 +115,5 @@ OWN = {
     ELECTRICITY.name: frozenset(POWER),
     MEMORY.name: frozenset(MEMORY.keys),
 }
-"""Inputs that only one relation reads: a study that gives one of them gets its rows."""
+"""Relation -> inputs that only it reads: a study that gives one of them gets the relation's rows.
+"""

@@ -36,9 +36,9 @@ KEYS = tuple(dict.fromkeys(name for relation in RELATIONS for name in relation.k
 class ClusterSearch:
     """Every combination of the values that a study gives.
 
-    The rows of `cluster_compute` are always among them; those of another relation where the study
-    gives an input that only that relation reads. A cell's `kept` has its axes: the cell is their
-    product. Other values of another study make another cell.
+    A study always gets the rows of `cluster_compute`, and the rows of another relation if it gives
+    an input that only that relation reads. The `kept` of a cell has its axes with their values; the
+    cell is their product. So studies with other values make other cells.
     """
 
     space_columns: tuple[str, ...] = tuple(

@@ -40,9 +40,10 @@ PARAMETERS = (
 
 
 def chip_of(catalog: Catalog, kernels: object, accelerator: object) -> str:
-    """Return the accelerator whose rates hold: that of the products, if they are measured.
+    """Return the accelerator whose attention rates hold: that of the measured products, if any.
 
-    A program whose products are computed, as its libraries are old, names its attention itself.
+    If products follow the formula, it is the accelerator of the row: a program with old libraries
+    has no measured products, but its attention may be measured.
     """
     return kernels_of(catalog, accelerator) if kernels == FORMULA else str(kernels)
 
@@ -57,7 +58,7 @@ def default_program(catalog: Catalog, framework: object, kernels: str) -> str:
 
 
 def record_of(catalog: Catalog, kernels: str, program: str, head_size: float) -> Record | None:
-    """Return the row of the largest head size up to that given, else of the smallest."""
+    """Return the row of the largest head size not above `head_size`, else of the smallest one."""
     rows = [
         row
         for row in catalog.tables.get(TABLE, {}).values()
@@ -117,11 +118,15 @@ class MeasuredAttention:
         Parameters
         ----------
         flops
-            Of the forward pass, half of the scores.
+            FLOPs of the forward pass, counting half of the scores.
         length
-            Tokens of a sequence that a GPU has.
+            Tokens of a sequence on one GPU.
         blocks
-            Sequences times heads times blocks of queries of one GPU.
+            Blocks of queries on one GPU: sequences x heads x blocks of a sequence.
+        peak
+            Peak of the system in 16 bits, in FLOP/s: a measured rate keeps its share of the peak.
+        num_sms
+            Multiprocessors of the system.
         backward_products
             FLOPs of the backward pass over those of the forward pass.
         """

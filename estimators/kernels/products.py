@@ -1,6 +1,6 @@
-"""Matrix products as they were measured: the surfaces of each accelerator and number format.
+"""Measured matrix products: a surface of efficiencies for each accelerator and number format.
 
-Table ``matrix_product_rate`` has the rates, without the casts of operands to 8 and 4 bits.
+Table ``matrix_product_rate`` has the rates, without casts of operands to 8 and 4 bits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BYTES = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5}
 """Bytes of an element of an operand by number format; results have 2."""
 
 FORMATS = tuple(BYTES)
-"""Number formats of products. `low_format` of the values is a place in it."""
+"""Number formats of products. The value `low_format` is a place in this tuple."""
 
 PEAKS = ("matrix_flops_per_second", "fp8_peak", "fp8_peak", "fp4_peak")
 """Value that is the peak in each of `FORMATS`."""
@@ -46,9 +46,9 @@ class ProductSurface:
     surface
         Efficiency over rows, columns and inner size.
     follows_waves
-        Whether the efficiency is that of full waves of tiles, and the time follows whole waves.
+        Whether the efficiency is that of full waves of tiles; the time then grows with whole waves.
     least_seconds
-        Time of the shortest product measured: none takes less.
+        Seconds of the shortest measured product: no product takes less.
     """
 
     surface: Surface
@@ -59,7 +59,10 @@ class ProductSurface:
 def roof_seconds(
     rows: Any, columns: Any, depth: Any, operand_bytes: Any, peak: Any, bandwidth: Any
 ) -> Any:
-    """Return the least seconds of a product: arithmetic at the peak, or memory traffic once."""
+    """Return the seconds of a product at its roof.
+
+    ``max(2 M N K / peak, (width (M + N) K + 2 M N) / bandwidth)``.
+    """
     moved = operand_bytes * (rows + columns) * depth + 2.0 * rows * columns
     return np.maximum(2.0 * rows * columns * depth / peak, moved / bandwidth)
 
@@ -139,12 +142,12 @@ class MeasuredProducts:
     ) -> Any:
         """Return the seconds of products, NaN where none of their format was measured.
 
-        ``batch`` products run as one kernel. They have the efficiency of one product of all their
-        rows, and each its own operands. The same holds for grouped products of experts that were
-        measured with 2,048 rows an expert and more, in 16 and 8 bits: they take 0.75 to 1.1 times
-        as long, of weights that were never filled; with 256 to 1,024 rows 0.9 to 1.2 times
-        (ai-dynamo/aiconfigurator @095f58a51, tables of experts on one GPU: balanced, the fastest
-        program, less the time to stream copies, activation and sums; medians over the widths).
+        ``batch`` products run as one kernel. They have the efficiency of one product with the rows
+        of all, and the operands of each. Measured grouped products of experts take 0.75 to 1.1
+        times as long with 2,048 rows an expert and more, in 16 and 8 bits (on weights that were
+        never filled), and 0.9 to 1.2 times with 256 to 1,024 rows (ai-dynamo/aiconfigurator
+        @095f58a51, tables of experts on one GPU: balanced, the fastest program, less the time to
+        stream copies, activation and sums; medians over the widths).
 
         Parameters
         ----------
@@ -164,7 +167,7 @@ class MeasuredProducts:
         return found
 
     def _rows_of(self, place: Any, *, low: bool) -> list[tuple[str, int, Array]]:
-        """Return the numbers of the rows of each surface and number format that any row reads.
+        """Return accelerator, number format and row numbers of each surface that any row reads.
 
         They are cached for the next product of the same rows, because comparing names takes longer
         than looking up a product.
@@ -191,7 +194,7 @@ class MeasuredProducts:
             return np.nan
         rows, columns, depth, batch = (_taken(size, own) for size in sizes)
         if product.follows_waves:
-            # fewer rows or columns than were measured leave tiles in part empty
+            # a smaller product than any measured one takes as long: its tiles are partly empty
             least_rows, least_columns, _ = product.surface.least
             rows, columns = np.maximum(rows, least_rows), np.maximum(columns, least_columns)
         peak = _taken(values[PEAKS[place]], own)

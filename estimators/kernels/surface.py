@@ -1,12 +1,11 @@
 """A measured rate over a grid, interpolated.
 
 Kernels are measured on a grid of sizes. Between its nodes the logarithm of the efficiency is
-linear in the logarithm of each size. Beyond the grid the efficiency of its edge holds, so that the
-time of a smaller product follows its roof, and a larger one keeps the rate of the largest.
+linear in the logarithm of each size. Beyond the grid the efficiency of its edge holds.
 
-The efficiency is the time at the roof over the time measured; the roof is that of arithmetic and
-memory (Williams et al. 2009). An accelerator with other rates has its own roof and the measured
-efficiency at that shape.
+The efficiency is the time at the roof over the measured time; the roof is that of arithmetic and
+memory (Williams et al. 2009). A system with other rates has another roof, and takes the measured
+efficiency at the same shape.
 """
 
 from __future__ import annotations

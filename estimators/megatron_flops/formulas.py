@@ -21,8 +21,8 @@ Given = Mapping[str, Any]
 def parameters(given: Given) -> Any:
     """Return P = 12 l h^2 (1 + 13 / (12 h) + (V + s) / (12 l h)), equation 2.
 
-    Learned positions, biases, an output layer that is the embedding; the norm behind the last
-    layer (2 h) is not in it.
+    It counts learned positions and biases. The output layer shares the embedding's weights. The
+    last norm (2 h) is left out.
     """
     layers, hidden = number(given, "num_layers"), number(given, "hidden_size")
     embedded = _vocabulary(given) + number(given, "seq_len")
@@ -32,9 +32,9 @@ def parameters(given: Given) -> Any:
 def step_flops(given: Given, recomputes: Any) -> Any:
     """Return the FLOPs of a step on all GPUs, equation 3.
 
-    F = 96 B s l h^2 (1 + s / (6 h) + V / (16 l h)) where every activation is computed again. Of
-    the 96, 24 are the forward pass, 48 the backward pass and 24 the second forward pass (the
-    paper's appendix): without that, 72. The logits, 6 B s h V, are computed once in both.
+    F = 96 B s l h^2 (1 + s / (6 h) + V / (16 l h)) with full recomputation: 24 of the 96 are the
+    forward pass, 48 the backward pass and 24 the second forward pass (the paper's appendix).
+    Without recomputation the layers have 72. The logits, 6 B s h V, are the same in both cases.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def step_flops(given: Given, recomputes: Any) -> Any:
 
 
 def num_steps(given: Given) -> Any:
-    """Return the steps of a run over `dataset_tokens`; the last is a whole one."""
+    """Return the steps of a run over `dataset_tokens`, rounded up."""
     tokens = number(given, "global_batch_size") * number(given, "seq_len")
     return np.ceil(number(given, "dataset_tokens") / tokens)
 
@@ -58,9 +58,8 @@ def num_steps(given: Given) -> Any:
 def approximate_training_seconds(given: Given, recomputes: Any) -> Any:
     """Return 8 T P / (n X), equation 4: the time of a run over T tokens.
 
-    It drops the terms of attention and logits in equation 3 against those of the embedding in
-    equation 2: s / (6 h) + V / (16 l h) against 13 / (12 h) + (V + s) / (12 l h). The 8 is 96 / 12;
-    without recomputation it is 72 / 12 = 6.
+    It takes s / (6 h) + V / (16 l h) in equation 3 for equal to 13 / (12 h) + (V + s) / (12 l h) in
+    equation 2. The 8 is 96 / 12; without recomputation it is 72 / 12 = 6.
     """
     factor = np.where(recomputes, 8.0, 6.0)
     rate = number(given, "num_gpus") * number(given, "achieved_flops_per_second_per_gpu")

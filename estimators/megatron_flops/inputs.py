@@ -16,7 +16,7 @@ SHAPE = (
     *("seq_len", "vocab_size"),
 )
 NEEDED = ("num_layers", "hidden_size", "seq_len")
-"""The least that the equations need."""
+"""Columns that the equations need."""
 
 PEAK, REACHED = "matrix_flops_per_second", "achieved_flops_per_second_per_gpu"
 PROBLEM = (
