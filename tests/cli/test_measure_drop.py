@@ -181,7 +181,7 @@ def test_the_study_of_measurements_is_not_dropped_from_under_them(
     before = stored(COUNTS)
     code, out, err = warehouse("drop", "measure teamC", "--db", database)
     assert (code, out) == (3, "")
-    assert "the measurements teamC rest on what it evaluated" in err
+    assert "the measurements teamC need rows that it evaluated" in err
     assert "`warehouse measure --drop teamC` takes them out with it" in err
     code, _, err = warehouse("drop", "teamC", "--db", database)
     assert code == 3

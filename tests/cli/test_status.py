@@ -190,7 +190,7 @@ def test_a_question_of_a_plan_is_found_by_its_digits(
     code, _, err = warehouse("drop", digits, "--db", path)
     assert (code, err) == (
         3,
-        f'error: `study` "{digits}": 2 stored studies go by it\n'
+        f'error: `study` "{digits}": 2 stored studies match\n'
         f"hint: give the whole name:\n    {name}\n    plan {digits}\n",
     )
     for command in ("status", "drop"):

@@ -164,7 +164,7 @@ def calibrate_kernels(
         twice = {kind.constant for kind in kinds} & {kind.constant for kind in own}
         if twice:
             raise InputError(
-                f"{each.path}: is of {each.kernels.name}, as another file is",
+                f"{each.path}: another file is of {each.kernels.name} too",
                 "put all rows into one file",
             )
         kinds += own

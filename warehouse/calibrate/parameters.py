@@ -158,7 +158,7 @@ def _parameter(name: str, constants: Sequence[_Constant]) -> Parameter:
     highest = min(each.highest for each in constants)
     if lowest >= highest:
         hint = "fit them one by one, or use --beyond-range"
-        raise InputError(f"`--fit` {name}: the constants' ranges have nothing in common", hint)
+        raise InputError(f"`--fit` {name}: the ranges of the constants do not overlap", hint)
     return Parameter(
         name,
         {each.name: each.place for each in constants},

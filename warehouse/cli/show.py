@@ -134,7 +134,10 @@ def _refuse_relation(relation: str | None) -> None:
     from warehouse.errors import UsageError
 
     if relation is not None:
-        raise UsageError("`--relation` and `--table` exclude each other", "a table has its own")
+        raise UsageError(
+            "`--relation` and `--table` exclude each other",
+            "leave --relation out: the table decides it",
+        )
 
 
 def _put_table(

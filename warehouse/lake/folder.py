@@ -157,8 +157,8 @@ class Lake:
         more = len(partial_name(self._study_place(study.name))) - _LONGEST_NAME
         if more > 0:
             raise InputError(
-                f"{study.file}: `name` {shown(study.name)} is too long: a file of the lake has it"
-                f" in its own name, which then is {more} bytes longer than {_LONGEST_NAME}",
+                f"{study.file}: `name` {shown(study.name)} is too long: files of the lake have"
+                f" it in their names, which would be {more} bytes longer than {_LONGEST_NAME}",
                 "take a shorter `name`; a letter other than a to z takes up to 12 bytes",
             )
 

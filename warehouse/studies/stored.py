@@ -41,7 +41,7 @@ def find_study(asked: str, names: Sequence[str], option: str = "study") -> str |
     ]
     if len(found) > 1:
         raise InputError(
-            f'`{option}` "{asked}": {len(found)} stored studies go by it',
+            f'`{option}` "{asked}": {len(found)} stored studies match',
             "give the whole name:" + _listed(found),
         )
     return found[0] if found else None

@@ -226,7 +226,7 @@ def _refuse_to_drop(connection: duckdb.DuckDBPyConnection, name: str, database: 
         commands = " and ".join(f"`warehouse measure --drop {shlex.quote(n)}`" for n in needing)
         takes = "takes them out with it" if name.startswith(MEASURE) else "first"
         raise InputError(
-            f'`study` "{name}": the measurements {", ".join(needing)} rest on what it evaluated',
+            f'`study` "{name}": the measurements {", ".join(needing)} need rows that it evaluated',
             f"{commands} {takes}",
         )
 

@@ -205,7 +205,7 @@ def _new_names(connection: DuckDBPyConnection, table: str, folder: Path) -> list
             both = ", ".join(f'"{name}"' for (name,) in differing)
             raise InputError(
                 f"{folder}: {word} {both}: others of that name are stored",
-                "import the folder into a database of its own: name a new file with --db",
+                "import the folder into a new database: name its file with --db",
             )
     return [name for name in names if name not in stored]
 
