@@ -209,9 +209,7 @@ def _check_columns(
     near = _misspelt(columns, known)
     if near:
         lines = [f"{path}: column `{name}` is not read; did you mean `{n}`?" for name, n in near]
-        raise InputError(
-            "\n".join(lines), "correct the name, or choose one that resembles no column"
-        )
+        raise InputError("\n".join(lines), "rename it, or choose a name that resembles no column")
     if not any(name in inputs for name in columns):
         raise InputError(
             f"{path}: has no column of a layout", f"known: {', '.join(inputs[:12])} ..."
