@@ -188,47 +188,22 @@ struct_pack(
 -- A layout with the time of its step, the parts of that, and its memory: as in best_of_cell.
 -- Example: select cell_id, evaluated_layout(configuration) as layout from configuration limit 5
 create or replace macro evaluated_layout(layout) as
-struct_pack(
-    step_seconds := layout.step_seconds,
-    training_seconds := layout.training_seconds,
-    memory_bytes := layout.memory_bytes,
-    slot_watts := layout.slot_watts,
-    strategy := layout.strategy,
-    attention := layout.attention,
-    activation_recompute := layout.activation_recompute,
-    data_parallel := layout.data_parallel,
-    tensor_parallel := layout.tensor_parallel,
-    tensor_parallel_2 := layout.tensor_parallel_2,
-    tensor_parallel_external := layout.tensor_parallel_external,
-    context_parallel := layout.context_parallel,
-    sequence_parallel := layout.sequence_parallel,
-    expert_parallel := layout.expert_parallel,
-    expert_tensor_parallel := layout.expert_tensor_parallel,
-    pipeline_parallel := layout.pipeline_parallel,
-    virtual_pipeline := layout.virtual_pipeline,
-    uses_sequence_parallel := layout.uses_sequence_parallel,
-    zero_stage := layout.zero_stage,
-    microbatch_size := layout.microbatch_size,
-    num_microbatches := layout.num_microbatches,
-    summa_panels := layout.summa_panels,
-    nvlink_data_parallel := layout.nvlink_data_parallel,
-    nvlink_tensor_parallel := layout.nvlink_tensor_parallel,
-    nvlink_tensor_parallel_2 := layout.nvlink_tensor_parallel_2,
-    nvlink_context_parallel := layout.nvlink_context_parallel,
-    nvlink_pipeline_parallel := layout.nvlink_pipeline_parallel,
-    schedule := layout.schedule,
-    pipeline_layout := layout.pipeline_layout,
-    layers_in_first_stage := layout.layers_in_first_stage,
-    layers_in_last_stage := layout.layers_in_last_stage,
-    counts_embedding := layout.counts_embedding,
-    counts_loss := layout.counts_loss,
-    microbatch_group := layout.microbatch_group,
-    compute_seconds := layout.compute_seconds,
-    memory_seconds := layout.memory_seconds,
-    tensor_comm_seconds := layout.tensor_comm_seconds,
-    pipeline_comm_seconds := layout.pipeline_comm_seconds,
-    bubble_seconds := layout.bubble_seconds,
-    data_comm_seconds := layout.data_comm_seconds
+struct_concat(
+    struct_pack(
+        step_seconds := layout.step_seconds,
+        training_seconds := layout.training_seconds,
+        memory_bytes := layout.memory_bytes,
+        slot_watts := layout.slot_watts
+    ),
+    layout_of(layout),
+    struct_pack(
+        compute_seconds := layout.compute_seconds,
+        memory_seconds := layout.memory_seconds,
+        tensor_comm_seconds := layout.tensor_comm_seconds,
+        pipeline_comm_seconds := layout.pipeline_comm_seconds,
+        bubble_seconds := layout.bubble_seconds,
+        data_comm_seconds := layout.data_comm_seconds
+    )
 );
 
 -- Key that sorts the layouts of a cell: the fastest first, of equals the one that needs less
@@ -366,6 +341,24 @@ struct_pack(
     tensor_parallel := measured.tensor_parallel,
     pipeline_parallel := measured.pipeline_parallel,
     data_parallel := measured.data_parallel
+);
+
+-- Short name of a group of measured steps: that of a published group, else that of its table
+-- without its beginning, or that of a team's own runs.
+-- Example: select group_in_words(reference, published_group, false) as steps, bias
+-- from estimator_accuracy
+create or replace macro group_in_words(reference, published_group, is_own) as
+regexp_replace(
+    case
+        when reference = 'published_measurement' then published_group
+        when is_own then 'your runs ' || reference
+        else
+            regexp_replace(reference, '^published_(megatron|training)_', '')
+            || ' '
+            || published_group
+    end,
+    ' all$',
+    ''
 );
 
 -- `words` where a value differs from the usual one, NULL where it does not or either is not known.

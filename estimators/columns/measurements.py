@@ -38,6 +38,7 @@ MEASUREMENTS = (
     text("published_precision", "Number format of the products, as the source calls it"),
     positive("published_memory_bytes", "bytes", "Published memory of the fullest GPU"),
     Column("fits_as_published", "bool", "", "Whether the run fitted in memory when it was made"),
+    text("reason", "Reason why a run is not compared"),
     text("refusal", "Reason why the estimator refuses the configuration; NULL: it does not"),
     Column(
         "is_inside_interval",
@@ -81,6 +82,12 @@ GROUP_ERRORS = (
         "memory_mean_absolute_relative_error",
         "",
         "Mean size of the relative errors of memory",
+        shown_as=ERROR_SIZE,
+    ),
+    measure(
+        "memory_max_absolute_relative_error",
+        "",
+        "Largest size of the relative errors of memory",
         shown_as=ERROR_SIZE,
     ),
     signed("memory_bias", "Mean relative error of memory; positive where too large", BIAS),

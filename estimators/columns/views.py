@@ -259,6 +259,13 @@ VIEWS = (
     ),
     Column("num_cells_done", "int", "cells", "Cells of the study that are stored", minimum=0),
     Column("num_rows_done", "int", "rows", "Rows of the study that are stored", minimum=0),
+    Column(
+        "superseded_rows",
+        "int",
+        "rows",
+        "Those of them that a newer version of their estimator replaced: no view shows them",
+        minimum=0,
+    ),
     count("num_changed_constants", "Constants and rates that differ from the reference tables"),
     count("num_changed_step_constants", "Constants that differ from table step_constant"),
     text(

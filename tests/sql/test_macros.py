@@ -37,6 +37,21 @@ def test_units_for_people(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("'published_measurement', 'H100 dense', false", "H100 dense"),
+        ("'published_megatron_scaling', 'all', false", "scaling"),
+        ("'published_training_stage', 'all groups', false", "stage all groups"),
+        ("'team', 'all', true", "your runs team"),
+    ],
+)
+def test_groups_of_steps_have_short_names(
+    scratch: duckdb.DuckDBPyConnection, arguments: str, expected: str
+) -> None:
+    assert value(scratch, f"group_in_words({arguments})") == expected
+
+
+@pytest.mark.parametrize(
     ("shape", "printed"),
     [("96, 12288, 51200, 2048", 174.6e9), ("128, 25600, 51200, 2048", 1008.0e9)],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from warehouse.calibrate.references import MEASUREMENTS
 from warehouse.cli.common import Section, fetched
 from warehouse.database.sql_text import literal
 
@@ -13,29 +14,21 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _GROUP_NAME = """\
-regexp_replace(
-    case
-        when reference = {measurements} then published_group
-        when reference in (select measurement.reference from measurement)
-            then 'your runs ' || reference
-        else regexp_replace(reference, '^published_(megatron|training)_', '')
-            || ' ' || published_group
-    end,
-    ' all$', ''
-)"""
-"""Short name of a group of published steps."""
+group_in_words(
+        reference, published_group, reference in (select measurement.reference from measurement)
+    )"""
 
-_BY_GROUP = """\
+_BY_GROUP = f"""\
 select
     estimator,
-    {group_name} as published_group,
+    {_GROUP_NAME} as published_group,
     num_published, num_refused, time_mean_absolute_relative_error,
     time_median_absolute_relative_error, time_bias, time_max_absolute_relative_error,
     inside_fraction, time_spearman_correlation, constant_time_mean_absolute_relative_error,
     memory_mean_absolute_relative_error
 from accuracy_by_group
 where estimator in (select published_estimate.estimator from published_estimate)
-order by estimator, reference <> {measurements}, reference, published_group"""
+order by estimator, reference <> {literal(MEASUREMENTS)}, reference, published_group"""
 
 _GROUP_HEADINGS = {
     "published_group": "measured",
@@ -56,14 +49,14 @@ inside: percent of the times in the interval of the step, meant to be 90; rank: 
 ranks of the times; constant: mean error of the one utilization that fits the group best, on the
 same rows; memory: mean error of the memory in percent)"""
 
-_COVERAGE = """\
+_COVERAGE = f"""\
 select
     estimator,
-    {group_name} as published_group,
+    {_GROUP_NAME} as published_group,
     num_rows, num_error_clusters, inside_fraction, least_inside_share, is_missed,
     mean_interval_width, mean_interval_score, interval_places
 from interval_coverage
-order by estimator, reference <> {measurements}, reference, published_group"""
+order by estimator, reference <> {literal(MEASUREMENTS)}, reference, published_group"""
 
 _COVERAGE_HEADINGS = {
     "published_group": "measured",
@@ -83,9 +76,9 @@ independent row for each cluster; missed: fewer are inside; width: slow end over
 score: width plus 20 times the miss, in logarithms, smaller is better; places: rows beyond the fast
 end, in each quarter of the interval, beyond the slow end; shares in percent)"""
 
-_ACCURACY = """\
+_ACCURACY = f"""\
 select
-    {group_name} as published_group,
+    {_GROUP_NAME} as published_group,
     estimator, variant, num_rows, mean_absolute_relative_error,
     max_absolute_relative_error, bias, mean_absolute_error_beyond_rounding,
     time_mean_absolute_relative_error, spearman_correlation,
@@ -155,11 +148,9 @@ def comparison(connection: DuckDBPyConnection, *, every_row: bool = False) -> li
     every_row
         The rows of table `published_measurement` as well.
     """
-    from warehouse.calibrate.references import MEASUREMENTS
-
     sections = _by_group(connection)
     sections += _coverage(connection)
-    accuracy = fetched(connection, _with_group_names(_ACCURACY))
+    accuracy = fetched(connection, _ACCURACY)
     sections.append(Section(_HOW, *accuracy, headings={"published_group": "measured"}))
     condition = "true" if every_row else f"reference <> {literal(MEASUREMENTS)}"
     columns, rows = fetched(connection, _COMPARISON.format(condition=condition))
@@ -197,7 +188,7 @@ def _by_estimator(
     connection: DuckDBPyConnection, query: str, heading: str, headings: Mapping[str, str]
 ) -> list[Section]:
     """Return the rows of a query as a table for each estimator."""
-    columns, rows = fetched(connection, _with_group_names(query))
+    columns, rows = fetched(connection, query)
     place = columns.index("estimator")
     return [
         Section(
@@ -209,11 +200,3 @@ def _by_estimator(
         )
         for estimator in dict.fromkeys(str(row[place]) for row in rows)
     ]
-
-
-def _with_group_names(query: str) -> str:
-    from warehouse.calibrate.references import MEASUREMENTS
-
-    measurements = literal(MEASUREMENTS)
-    group_name = _GROUP_NAME.format(measurements=measurements)
-    return query.format(measurements=measurements, group_name=group_name)

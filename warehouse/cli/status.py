@@ -32,14 +32,7 @@ _TIMES = ("created_at", "evaluated_at")
 _SHOWN = 8
 """Values of a column of a study that are shown."""
 
-_STUDIES = f"""\
-select study_progress.*,
-    coalesce(sum(cell.num_rows) filter (where cell.is_superseded), 0)::bigint as {_SUPERSEDED}
-from study_progress
-left join study_cell using (study)
-left join cell using (cell_id)
-group by all
-order by study"""
+_STUDIES = "from study_progress order by study"
 
 _RELATIONS = f"""\
 select relation, estimator, estimator_version, variant,

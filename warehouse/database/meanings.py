@@ -137,6 +137,7 @@ ARGUMENTS = {
     "given_usd_per_kwh": "Price of electricity [USD/kWh]; NULL: the last published one",
     "given_watts": "Mean power of one accelerator with its server [watts]; NULL: published ones",
     "highest": "The highest that may be given",
+    "is_own": "Whether the steps are a team's own runs",
     "last_rank": "The last rank that is wanted, 1 to 1000000",
     "layout": "A row or a struct that has the columns of a layout, such as a view's name in `from`",
     "lowest": "The lowest that may be given",

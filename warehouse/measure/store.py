@@ -102,43 +102,16 @@ class NotCounted:
 def not_counted(connection: DuckDBPyConnection, name: str) -> list[NotCounted]:
     """Return the measured rows that view `estimator_accuracy` leaves out, by reason."""
     found: dict[str, list[str]] = {}
-    for row, reason in connection.execute(_NOT_COUNTED, {"name": name}).fetchall():
+    for row, reason in connection.execute(_NOT_COUNTED, [name]).fetchall():
         found.setdefault(reason, []).append(row)
     return [NotCounted(reason, tuple(rows)) for reason, rows in found.items()]
 
 
-_NOT_COUNTED = """
-with constants as (
-    select problem_id, string_agg(constant_name, ', ' order by constant_name) as names
-    from changed_constant group by problem_id
-)
-
-select
-    measurement.measured_row,
-    case
-        when measurement.num_experts > 1 or measurement.precision in ('fp8', 'fp4')
-            then 'rates are counted and compared of dense models in 16 bits'
-        when measurement.framework is null
-            then 'its program is not known: the estimator that completed it has no frameworks'
-        when measurement.vocab_size is null
-            then 'without `vocab_size` the FLOPs of the output layer are not known'
-        when accelerator.accelerator is null
-            then 'the accelerator is not one of table accelerator'
-        when constants.names is not null then 'it has its own ' || constants.names
-        when problem.profile <> 'default'
-            then 'it was evaluated with the profile ' || problem.profile
-        else 'no estimate of exactly its configuration is one with published constants'
-    end as reason
-from measurement
-inner join problem using (problem_id)
-left join accelerator on measurement.accelerator = accelerator.accelerator
-left join constants on measurement.problem_id = constants.problem_id
-anti join (
-    select published_row from megatron_comparison where reference = $name
-) as compared on measurement.measured_row = compared.published_row
-where measurement.reference = $name
-order by measurement.measured_row
-"""
+_NOT_COUNTED = """\
+select measured_row, reason
+from uncompared_measurement
+where reference = ?
+order by measured_row"""
 
 
 def _count(connection: DuckDBPyConnection, name: str) -> int:

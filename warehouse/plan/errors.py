@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from estimators.accelerators import product_of
-from warehouse.calibrate.references import MEASUREMENTS, OTHER, OWN
+from warehouse.calibrate.references import MEASUREMENTS
 from warehouse.database.cached import cached
 from warehouse.database.sql_text import literal, value_literal
 from warehouse.evaluate.profiles import DEFAULT
@@ -145,22 +145,9 @@ semi join measured_cell
 def stored_errors(run: TrainingRun) -> str:
     """Return the query of the errors on those published steps that are stored."""
     return f"""\
-select
-    reference,
-    case when is_own_framework then {literal(OWN)} else {literal(OTHER)} end as published_group,
-    count(*) as num_rows,
-    avg(absolute_relative_error) as mean_absolute_relative_error,
-    max(absolute_relative_error) as max_absolute_relative_error,
-    avg(relative_error) as bias,
-    avg(abs(time_relative_error)) as time_mean_absolute_relative_error,
-    max(abs(time_relative_error)) as time_max_absolute_relative_error,
-    avg(time_relative_error) as time_bias
-from megatron_comparison
-where
-    estimator = {literal(run.estimator.name)} and variant = {literal(run.variant)}
-    and reference <> {literal(MEASUREMENTS)}
-    and reference not in (select measurement.reference from measurement)
-group by reference, is_own_framework
+select * exclude (estimator, variant)
+from published_error
+where {_of_estimator(run)} and reference <> {literal(MEASUREMENTS)}
 order by reference, published_group"""
 
 
@@ -181,7 +168,7 @@ with compared as (
         coalesce(profile, {literal(DEFAULT)}) as constants
     from measurement_comparison
     where
-        estimator = {literal(run.estimator.name)} and variant = {literal(run.variant)}
+        {_of_estimator(run)}
         and coalesce(profile, {literal(DEFAULT)}) in ({literal(DEFAULT)}, {literal(profile)})
 )
 
@@ -216,16 +203,12 @@ order by compared.reference"""
 def memory_errors(run: TrainingRun) -> str:
     """Return the query of the errors of the memory on measured runs."""
     return f"""\
-select
-    reference,
-    count(*) as num_rows,
-    avg(abs(memory_relative_error)) as memory_mean_absolute_relative_error,
-    max(abs(memory_relative_error)) as memory_max_absolute_relative_error,
-    avg(memory_relative_error) as memory_bias
-from measurement_comparison
-where
-    estimator = {literal(run.estimator.name)} and variant = {literal(run.variant)}
-    and coalesce(profile, 'default') = 'default'
-    and memory_relative_error is not null
-group by reference
+select * exclude (estimator, variant)
+from memory_error
+where {_of_estimator(run)}
 order by reference"""
+
+
+def _of_estimator(run: TrainingRun) -> str:
+    """Return the condition of rows of the run's estimator and variant."""
+    return f"estimator = {literal(run.estimator.name)} and variant = {literal(run.variant)}"
