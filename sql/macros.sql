@@ -1,4 +1,4 @@
--- Functions that the views share: one statement each, what it gives and its source above it.
+-- Functions that the views share: one statement each, with its meaning and source above it.
 
 -- Seconds in days, for people.
 -- Example: select model, in_days(training_seconds) as days from published_training_runs
@@ -57,7 +57,7 @@ cast(global_batch_size as double) * seq_len * hidden_size
     + 6 * cast(coalesce(vocab_size, 0) as double)
 );
 
--- Model FLOPs of one step: what the mathematics needs, recomputation not counted. Per token and
+-- Model FLOPs of one step: those of the mathematics, recomputation not counted. Per token and
 -- layer, forward: 4 h^2 (1 + kv / heads) in the projections of attention, 4 s h in dense
 -- attention, 4 h f in a feed-forward layer of two matrices; 2 h V in the logits; backward twice
 -- the forward. With f = 4 h and as many key and value heads as heads this is equation 3 of
@@ -85,8 +85,8 @@ create or replace macro model_flops(
     + coalesce(vocab_size, 0) / 2
 );
 
--- Model FLOP utilization: model FLOPs (without recomputation) over what the GPUs could have done
--- at their peak rate in that time. Source: arXiv 2204.02311, appendix B.
+-- Model FLOP utilization: model FLOPs (without recomputation) over the FLOPs of all GPUs at their
+-- peak rate in that time. Source: arXiv 2204.02311, appendix B.
 -- Example: select mfu(4.5e18, 20.0, 1024, 312e12) as mfu
 create or replace macro mfu(model_flops, step_seconds, num_gpus, peak_flops_per_second) as
 model_flops / (step_seconds * num_gpus * peak_flops_per_second);
@@ -128,8 +128,8 @@ bytes / 1e9;
 create or replace macro usd(num_gpus, seconds, usd_per_gpu_hour) as
 num_gpus * (seconds / 3600) * usd_per_gpu_hour;
 
--- The value given for an argument, as a double: NULL where nothing was; an error that names the
--- argument, the value and the rule where it lies outside lowest to highest, as NaN does.
+-- The value given for an argument, as a double; NULL if none is given. If it lies outside lowest to
+-- highest, as NaN does, an error names the argument, the value and the rule.
 -- Example: select argument_within('pue', 1.2, 1, 10, 'must be from 1 to 10') as pue
 create or replace macro argument_within(argument_name, given, lowest, highest, rule) as
 case
@@ -138,8 +138,8 @@ case
     else error('`' || argument_name || '` ' || given || ': ' || rule)
 end;
 
--- A name without capitals and what separates its words; its numbers stay as they are: names that
--- agree in this are taken for one another, 1.7B and 17B are not.
+-- A name without capitals and separators of its words; its numbers stay as they are. Names that
+-- agree in this mean the same: 1.7B and 17B do not agree.
 -- Example: select model, folded_name(model) as folded from model limit 5
 create or replace macro folded_name(name) as
 regexp_replace(

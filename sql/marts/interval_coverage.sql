@@ -1,11 +1,12 @@
 -- How many published steps lie within the intervals of their estimates, and how wide those are.
 -- Grain: one row per estimator, variant, reference table and group of its rows
 --
--- Nine in ten should. Rows of a cluster share their errors, so that a group has about as many
--- independent rows as clusters. With n of them, fewer than least_inside_share are inside by chance
--- in less than one case of twenty (binomial): a group below is_missed. The places are counts of
--- rows: beyond the fast end, to the middle of that side, to the estimate, to the middle of the slow
--- side, to the slow end, beyond it. One side alone is a bias; both ends mean intervals too narrow.
+-- Nine in ten should lie inside. Rows of a cluster share their errors, so that a group has about as
+-- many independent rows as clusters. Chance alone leaves fewer than least_inside_share of them
+-- inside in less than one case of twenty (binomial): is_missed marks a group below. The places are
+-- counts of rows: beyond the fast end, to the middle of that side, to the estimate, to the middle
+-- of the slow side, to the slow end, beyond it. Many rows on one side mean a bias, many beyond both
+-- ends intervals that are too narrow.
 with grouped as (
     select
         reference,

@@ -3,7 +3,7 @@
 --
 -- The roof of a product is the peak in its format, or the bandwidth of memory times its FLOPs a
 -- byte, whichever is less: each operand is read once and the result written in 16 bits. A product
--- is slow if its share of the roof is low. A low share of the peak alone may be the memory's.
+-- is slow if its share of the roof is low. If only the share of the peak is low, memory may bind.
 with work as (
     select
         *,

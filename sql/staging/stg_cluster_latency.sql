@@ -1,4 +1,4 @@
--- Light between two sites of a run: the least latency there can be.
+-- Least latency between the two sites of a run: that of light.
 -- Grain: one row per run, pair of sites and interval between exchanges
 select
     unnest(cluster_question(current_cluster_latency)) as question,

@@ -1,7 +1,7 @@
--- FLOPs of dataflow estimates and what they move between clusters.
+-- FLOPs of dataflow estimates and their traffic between clusters.
 -- Grain: one row per configuration, with or without a rate of its clusters
 --
--- Elements are summed over all clusters, sent and received counted apart. Rates, bytes per FLOP and
+-- Elements are summed over all clusters, sent and received separately. Rates, bytes per FLOP and
 -- seconds are of the whole run, or of its forward pass alone where `forward_only` is set. Seconds
 -- are a lower bound: neither the bubble nor communication is in them. Columns of rates and times
 -- are NULL where the clusters' rate is not given.

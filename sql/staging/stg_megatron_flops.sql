@@ -1,8 +1,8 @@
 -- Estimates by equations 2 to 4 of arXiv 2104.04473, under the shared column names.
 -- Grain: one row per configuration
 --
--- There is no layout and no memory in the equations: those columns are NULL. Where the rate that
--- is reached is the peak rate, the time is a lower bound. The last step of a run is a whole one.
+-- The equations have neither layout nor memory: those columns are NULL. At the peak rate the time
+-- is a lower bound. A partial last step of a run takes as long as a full one.
 with estimate as (
     select
         *,

@@ -1,8 +1,8 @@
 -- Operations of roofline estimates, with how often each occurs in a step.
 -- Grain: one row per configuration and operation
 --
--- Of an operation of a layer the figures are of one layer and one microbatch; of a transfer between
--- layers the seconds are of the whole step. Weights and activations are of one GPU.
+-- Figures of an operation of a layer are those of one layer and one microbatch; seconds of a
+-- transfer between layers are those of the whole step. Weights and activations are of one GPU.
 with operation as (
     select
         *,

@@ -1,9 +1,9 @@
 -- Run-optimizer estimates at whole-number degrees under the shared column names.
 -- Grain: one row per configuration
 --
--- Evaluated rows whose degrees are not whole are no configurations of devices and are left out.
--- Layers and width of the model are real numbers and stay with the estimator. More microbatches
--- than a shared column of whole numbers holds are NULL here; the fact table has them.
+-- Rows whose degrees are not whole numbers are no configurations of devices and are left out.
+-- Layers and width of the model are real numbers, so the shared columns do not have them. A number
+-- of microbatches too large for the shared column is NULL here; the fact table has it.
 with whole as (
     select
         *,

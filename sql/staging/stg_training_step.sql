@@ -1,12 +1,13 @@
 -- Estimates of training_step under the shared column names.
 -- Grain: one row per configuration
 --
--- compute_seconds has products, attention, vocabulary, what is recomputed and waits for launches;
--- memory_seconds has what streams through memory: elementwise work, adding up gradients, the
--- optimizer; tensor_comm_seconds has the collectives of tensors, keys and values, and experts.
+-- compute_seconds has products, attention, vocabulary, recomputation and waits for launches;
+-- memory_seconds has streams through memory: elementwise work, adding up gradients, the optimizer;
+-- tensor_comm_seconds has the collectives of tensors, keys and values, and experts.
 --
--- Most aliases are read one level above where they are made. In their own level DuckDB looks for a
--- column of that name first, then copies the expression: a fifth of the time to plan this view.
+-- Most aliases are read one level above the select that makes them. On the same level DuckDB first
+-- looks for a column of that name, then copies the expression: a fifth of the time to plan this
+-- view.
 with width as (
     select
         *,
