@@ -42,7 +42,7 @@ COSTS = (
     text("price_url", "Page with the price"),
     text(
         "purchase_includes",
-        "What was bought: the accelerator, a board of 8 or a server of 8; purchase_usd is a share",
+        "Item bought: accelerator, board of 8 or server of 8; purchase_usd is one share of it",
         *("gpu", "board", "server"),
     ),
     Column("purchase_date", "date", "", "Day on which purchase_usd was found"),
@@ -93,9 +93,11 @@ COSTS = (
         maximum=1e6,
         shown_as=GPU_POWER,
     ),
-    text("power_kind", "What watts_per_gpu is and covers: measured, TDP, assumed"),
+    text(
+        "power_kind", "Kind of watts_per_gpu, and the parts that it covers: measured, TDP, assumed"
+    ),
     measure("energy_kwh", "kWh", "Electric energy of the run", better="lower"),
-    text("energy_kind", "What energy_kwh is: measured or computed, and from what"),
+    text("energy_kind", "Kind of energy_kwh: measured, or computed and from which figures"),
     Column("is_energy_before_pue", "bool", "", "Whether energy_kwh leaves the site's overhead out"),
     measure("kg_co2e", "kg", "Emissions of the run, in CO2 equivalents", better="lower"),
     measure("cost_usd", "USD", "Cost of the run", shown_as=COST, better="lower"),

@@ -24,7 +24,7 @@ MEASUREMENTS = (
     positive("measured_memory_bytes", "bytes", "Memory of the fullest GPU as measured"),
     text(
         "measured_memory_kind",
-        "What a measured memory counts: tensors, what the allocator holds, or all of the device's",
+        "Kind of a measured memory: that of tensors, of the allocator, or of the whole device",
         *MEMORY_KINDS,
     ),
     measure(

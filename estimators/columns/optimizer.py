@@ -29,7 +29,7 @@ OPTIMIZER = (
     ),
     positive("batch_tokens", "tokens", "Tokens of one batch"),
     Column("reduces_in_network", "bool", "", "Whether the network itself adds up what it reduces"),
-    count("gpus_per_device", "GPUs that a device of table device stands for", "GPUs"),
+    count("gpus_per_device", "GPUs of one device of table device", "GPUs"),
     Column(
         "max_num_gpus",
         "float",

@@ -287,7 +287,7 @@ CONSTANTS = (
         "keeps_gathered_weights",
         "bool",
         "",
-        "Whether ZeRO 3 keeps gathered weights: of last layer and vocabulary, in a pipeline all",
+        "Whether ZeRO 3 keeps gathered weights: last layer and vocabulary, in a pipeline all",
     ),
     Column(
         "splits_tensor_exchanges",
@@ -309,7 +309,7 @@ CONSTANTS = (
     ),
     latency(
         "pipeline_hop_seconds",
-        "Time of a transfer between stages besides that of one message: others, and the host's",
+        "Time of a transfer between stages beyond one message: further messages, waits of the host",
     ),
     latency(
         "shard_copy_seconds",

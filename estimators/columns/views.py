@@ -101,7 +101,12 @@ VIEWS = (
         "published_group",
         "Group of comparable rows of one reference; `all` where there is only one group",
     ),
-    Column("is_own_framework", "bool", "", "Whether the constants are those of what was measured"),
+    Column(
+        "is_own_framework",
+        "bool",
+        "",
+        "Whether the constants are those of the program that was measured",
+    ),
     measure("half_last_digit", "", "Half a unit of the published figure's last digit, in its unit"),
     measure(
         "published_rounding",
