@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from warehouse.database.connection import open_for_read
+from warehouse.plan.candidates import QueryCache
 from warehouse.plan.errors import Errors, known_errors
-from warehouse.plan.queries import QueryCache
 from warehouse.plan.question import PlanRequest, resolve
 
 MODEL, ACCELERATOR, TOKENS = "gpt3_1.3B", "H100 SXM 80GB", 2e10

@@ -38,9 +38,9 @@ from warehouse.plan.accuracy import (
     room_probability,
     spare_wanted,
 )
+from warehouse.plan.candidates import QueryCache, slowest_needed
 from warehouse.plan.errors import Errors
 from warehouse.plan.evaluated_errors import measured_errors
-from warehouse.plan.queries import QueryCache
 from warehouse.plan.question import PlanRequest, RunLimits, resolve
 from warehouse.show.formats import Format
 
@@ -467,7 +467,7 @@ def test_few_candidates_give_the_answers_of_all(
         everything = rows_as_dicts(connection, counted)
         with ask.fastest_of(run, [problem]):
             assert [ask.rows_now(query) for query in of_runs] == [*map(ask, of_runs)]
-            slowest = queries.slowest_needed(run, ask, problem, 3, lambda _: 0.9)
+            slowest = slowest_needed(run, ask, problem, 3, lambda _: 0.9)
             assert (slowest is None) == bool(held)
         with ask.layouts_of(run, problem, slowest):
             assert [ask.rows_now(query) for query in of_layouts] == [*map(ask, of_layouts)]

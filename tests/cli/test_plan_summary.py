@@ -13,7 +13,7 @@ import pytest
 from tests.cli.planning import QUESTION
 from tests.shared import Command
 from warehouse.cli.plan_summary import record_in_words
-from warehouse.plan.queries import QueryCache
+from warehouse.plan.candidates import QueryCache
 from warehouse.plan.question import PlanRequest, resolve
 from warehouse.plan.track_record import TrackRecord, track_record
 from warehouse.show.units import with_digits

@@ -27,8 +27,8 @@ from warehouse.plan.track_record import track_record
 if TYPE_CHECKING:
     from estimators.contract import Catalog
     from warehouse.ask.explain import Explanation
+    from warehouse.plan.candidates import QueryCache
     from warehouse.plan.errors import Errors
-    from warehouse.plan.queries import QueryCache
     from warehouse.plan.question import TrainingRun
     from warehouse.plan.track_record import TrackRecord
 

@@ -17,12 +17,13 @@ from warehouse.plan.accuracy import (
     uncertainty,
     with_intervals,
 )
+from warehouse.plan.candidates import slowest_needed
 from warehouse.plan.compare import best_counts, compare_counts, why_no_layout_fits
 from warehouse.plan.errors import known_errors
 from warehouse.show.units import layout_in_words
 
 if TYPE_CHECKING:
-    from warehouse.plan.queries import QueryCache
+    from warehouse.plan.candidates import QueryCache
     from warehouse.plan.question import TrainingRun
     from warehouse.plan.search import Sweep
 
@@ -148,44 +149,27 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
     problems, wanted = list(last.problems.values()), max(top, 2)
     errors = known_errors(run, ask)
     factor = memory_factor(run, errors)
+
+    def spare_of(layout: Line) -> float | None:
+        return _spare_lacking(run, layout, factor)
+
+    parts = _Parts(ask)
+    parts.queries["layouts"] = queries.best_layouts(run, problem, wanted)
     with ask.fastest_of(run, problems):
-        asked = {
-            "layouts": queries.best_layouts(run, problem, wanted),
-            "costs": queries.costs(run, problem),
-            "energies": queries.energies(run, problem),
-            "counts": queries.counts(run, problems, queries.gpu_rates(run, ask, problem)),
-            "published_runs": queries.published_runs(run, problem),
-            "least_memory": queries.least_memory(run, problems),
-        }
-        of_runs = ("costs", "energies", "published_runs", "counts")
-        found = {name: ask(asked[name]) for name in of_runs}
-        if run.request.limits:
-            asked["layouts_of_counts"] = queries.layouts_of_counts(run, problems)
-            slow = slow_times(run, ask(asked["layouts_of_counts"]))
-            found["counts"] = [
-                {**line, "slow_training_seconds": slow.get(line["num_gpus"])}
-                for line in found["counts"]
-            ]
-        slowest = queries.slowest_needed(
-            run, ask, problem, wanted, lambda layout: _spare_lacking(run, layout, factor)
-        )
+        counts = _read_runs(parts, run, problem, problems)
+        slowest = slowest_needed(run, ask, problem, wanted, spare_of)
     with ask.layouts_of(run, problem, slowest):
-        found["layouts"] = ask(asked["layouts"])
-        best = found["layouts"][0]
-        asked["other_kind"] = queries.best_layouts(run, problem, 1, unlike=best)
-        found["other_kind"] = ask(asked["other_kind"])
-        spare = _spare_lacking(run, best, factor)
+        best = parts.read("layouts", parts.queries["layouts"])[0]
+        parts.read("other_kind", queries.best_layouts(run, problem, 1, unlike=best))
+        spare = spare_of(best)
         if spare is not None:
-            asked["safer"] = queries.best_layouts(run, problem, 1, spare)
-            found["safer"] = ask(asked["safer"])
+            parts.read("safer", queries.best_layouts(run, problem, 1, spare))
     # only queried if a count has no layout that fits: the query reads all layouts
-    has_all = len(found["counts"]) == len(last.problems)
-    found["least_memory"] = [] if has_all else ask(asked["least_memory"])
-    degrees: Sequence[Line] = []
+    has_all = len(counts) == len(last.problems)
+    memory = [] if has_all else ask(parts.queries["least_memory"])
     if _has_expert_degrees(run):
-        asked["expert_degrees"] = queries.best_by_experts(run, problem)
-        degrees = ask(asked["expert_degrees"])
-    groups = [found.get(name, []) for name in ("layouts", "other_kind", "safer")]
+        parts.read("expert_degrees", queries.best_by_experts(run, problem))
+    groups = [parts.rows.get(name, []) for name in ("layouts", "other_kind", "safer")]
     lines = iter(with_intervals(run, [*chain(*groups)], num_gpus))
     layouts, other_kind, safer = (list(islice(lines, len(group))) for group in groups)
     sure = uncertainty(run, ask, best, num_gpus, errors)
@@ -197,22 +181,55 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
         next(iter(other_kind), None),
         spare,
         next(iter(safer), None),
-        _all_counts(found["counts"], found["least_memory"], last),
+        _all_counts(counts, memory, last),
         frozenset(line["num_gpus"] for line in kept),
-        _with_best(degrees, layouts[0]),
-        [{**line, "option": _option_of_price(line)} for line in found["costs"]],
+        _with_best(parts.rows.get("expert_degrees", []), layouts[0]),
+        [{**line, "option": _option_of_price(line)} for line in parts.rows["costs"]],
         [
-            {
-                **line,
-                "option": "--watts" if line["watts_per_gpu"] is None else None,
-            }
-            for line in found["energies"]
+            {**line, "option": "--watts" if line["watts_per_gpu"] is None else None}
+            for line in parts.rows["energies"]
         ],
-        found["published_runs"],
+        parts.rows["published_runs"],
         sure,
         sweeps,
-        {**asked, **sure.queries},
+        {**parts.queries, **sure.queries},
     )
+
+
+class _Parts:
+    """The parts of an answer by name: their queries, in order, and their rows."""
+
+    def __init__(self, ask: QueryCache) -> None:
+        self.ask = ask
+        self.queries: dict[str, str] = {}
+        self.rows: dict[str, list[Line]] = {}
+
+    def read(self, name: str, query: str) -> list[Line]:
+        """Keep the query of a part, and return its rows."""
+        self.queries[name] = query
+        self.rows[name] = self.ask(query)
+        return self.rows[name]
+
+
+def _read_runs(
+    parts: _Parts, run: TrainingRun, problem: int, problems: Sequence[int]
+) -> list[Line]:
+    """Read costs, energies, published runs and GPU counts; return the counts that fit.
+
+    Within limits these have the slow end of their time. Call it in a block of
+    `QueryCache.fastest_of`.
+    """
+    parts.read("costs", queries.costs(run, problem))
+    parts.read("energies", queries.energies(run, problem))
+    rates = queries.gpu_rates(run, parts.ask, problem)
+    counts = parts.read("counts", queries.counts(run, problems, rates))
+    parts.read("published_runs", queries.published_runs(run, problem))
+    parts.queries["least_memory"] = queries.least_memory(run, problems)
+    if not run.request.limits:
+        return counts
+    layouts = parts.read("layouts_of_counts", queries.layouts_of_counts(run, problems))
+    slow = slow_times(run, layouts)
+    return [{**line, "slow_training_seconds": slow.get(line["num_gpus"])} for line in counts]
 
 
 def _has_expert_degrees(run: TrainingRun) -> bool:

@@ -22,7 +22,7 @@ from warehouse.plan.servers import is_sold, server_size
 from warehouse.show.units import run_time_in_words
 
 if TYPE_CHECKING:
-    from warehouse.plan.queries import QueryCache
+    from warehouse.plan.candidates import QueryCache
     from warehouse.plan.question import TrainingRun
     from warehouse.plan.search import Sweep
 

@@ -25,7 +25,7 @@ from warehouse.evaluate.profiles import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from warehouse.plan.queries import QueryCache
+    from warehouse.plan.candidates import QueryCache
     from warehouse.plan.question import TrainingRun
 
     Line = Mapping[str, Any]

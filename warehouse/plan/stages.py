@@ -14,8 +14,8 @@ from warehouse.database.connection import open_for_read
 from warehouse.database.narrow import narrow_to, narrow_to_used_parts
 from warehouse.evaluate.profiles import load_profiles
 from warehouse.plan.answer import PlanAnswer, read_answer
+from warehouse.plan.candidates import QueryCache
 from warehouse.plan.compare import compare_counts, refined_counts
-from warehouse.plan.queries import QueryCache
 from warehouse.plan.question import read_request, read_terms, reference_tables, resolve
 from warehouse.plan.search import (
     Sweep,

@@ -24,7 +24,7 @@ from warehouse.plan.errors import state_of_measured
 
 if TYPE_CHECKING:
     from estimators.contract import Catalog
-    from warehouse.plan.queries import QueryCache
+    from warehouse.plan.candidates import QueryCache
     from warehouse.plan.question import TrainingRun
 
 Line = Mapping[str, Any]
