@@ -45,6 +45,28 @@ select
     range / 4 as activations_bytes
 from cell, range(500);
 """
+TIED = """
+update problem set model = null, accelerator = null, nvlink_size = null where problem_id = 3;
+update roofline
+set step_seconds = 1 + (microbatch_size * 7919 + cell_id) % 11, activations_bytes = 3;
+insert into cell by name
+select
+    cell.* replace (
+        100 + part as cell_id, ['{"microbatch_size": 5}', '{"rows": "file"}'][part + 1] as kept
+    )
+from cell, (select unnest([0, 1]) as part) where cell_id = 0;
+insert into roofline by name
+select * exclude (cell_id, microbatch_size), unnest([100, 101, 101]) as cell_id,
+    unnest([5, 5, 900]) as microbatch_size
+from roofline where cell_id = 0 and microbatch_size = 5;
+"""
+"""Few times, each of many layouts; siblings that share layouts; a problem without names."""
+UNTIMED = """
+insert into roofline by name
+select * exclude (step_seconds, microbatch_size), 1000 as microbatch_size
+from roofline where microbatch_size = 7;
+"""
+"""A layout without a time in each cell, last of all."""
 TOP = f"select {COLUMNS} from configuration_rank where rank_by_time <= 2 order by all"
 
 
@@ -62,6 +84,20 @@ def ranked_file(empty_warehouse: Path, tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture(scope="module")
 def ranked(ranked_file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     with open_for_read(ranked_file) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def tied(
+    empty_warehouse: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    path = tmp_path_factory.mktemp("tied") / "warehouse.duckdb"
+    shutil.copyfile(empty_warehouse, path)
+    with open_for_write(path) as connection:
+        connection.execute(PROBLEMS + TIED)
+        complete(connection)
+        connection.execute(UNTIMED)
+    with open_for_read(path) as connection:
         yield connection
 
 
@@ -101,6 +137,50 @@ def test_the_ranks_up_to_a_number_are_those_of_the_view(
     columns = f"{COLUMNS.removesuffix(', compute_fraction')}, compute_seconds / step_seconds"
     macro = f"select {columns} from ranked_layouts({last}) order by all"
     assert ranked.execute(macro).fetchall() == expected
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("last", [21, 47, 1001, 5000])
+def test_the_ranks_up_to_a_number_have_the_ties_of_the_view(
+    tied: duckdb.DuckDBPyConnection, last: int
+) -> None:
+    """Layouts of one time are ranked alike, those without a time last, repeated ones once."""
+    columns = "cell_id, model, mfu, bubble_seconds, " + COLUMNS.removesuffix(", compute_fraction")
+    view = f"select {columns} from configuration_rank where rank_by_time <= {last}"
+    for where, expected_rows in (
+        ("true", 4 * min(last, 1002) + (last > 1002)),  # the file has one layout more
+        ("model = 'model 0'", min(last, 1003)),
+        ("problem_id = 3", min(last, 1002)),
+        ("variant = 'variant 2' and num_gpus = 4", min(last, 1002)),
+    ):
+        expected = tied.execute(f"{view} and {where} order by all").fetchall()
+        assert len(expected) == expected_rows
+        macro = f"select {columns} from ranked_layouts({last}) where {where} order by all"
+        assert tied.execute(macro).fetchall() == expected
+        if where.startswith("problem_id"):
+            of = f"select {columns} from ranked_layouts({last}, of_problem := 3) order by all"
+            assert tied.execute(of).fetchall() == expected
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("last", [20, 30])
+def test_of_one_problem_only_its_layouts_are_read(
+    ranked: duckdb.DuckDBPyConnection, last: int
+) -> None:
+    def rows_with_their_cells(asked: str) -> int:
+        joins = [node for node in nodes_of(ranked, asked) if "JOIN" in node["type"]]
+        return sum(int(node["intermediate_rows"]) for node in joins)
+
+    query = f"from ranked_layouts({last}, of_problem := 2)"
+    assert len(ranked.execute(query).fetchall()) == last
+    assert rows_with_their_cells(query) < rows_with_their_cells(f"from ranked_layouts({last})") / 2
+
+
+@pytest.mark.long
+def test_ranks_between_two_numbers_sort_few_rows(ranked: duckdb.DuckDBPyConnection) -> None:
+    query = "from ranked_layouts(30) where rank_by_time > 20"
+    assert len(ranked.execute(query).fetchall()) == 4 * 10
+    assert rows_in_windows(ranked, query) < 4 * 40
 
 
 @pytest.mark.long

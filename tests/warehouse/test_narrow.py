@@ -16,6 +16,7 @@ from warehouse.database.kept import keep_reference_views, replaced
 from warehouse.database.narrow import (
     leave_out_others,
     narrow_to,
+    narrow_to_cells,
     narrow_to_stored,
     narrow_to_used_parts,
 )
@@ -170,6 +171,23 @@ def test_parts_with_cells_are_kept(stored: duckdb.DuckDBPyConnection, name: str)
     narrow_to(stored, summary_of(name).relations)
     narrow_to_used_parts(stored, summary_of(name).relations)
     assert [rows(stored, view).get(name) for view in views] == before
+
+
+@pytest.mark.long
+def test_cells_of_other_problems_and_variants_are_not_read(
+    stored: duckdb.DuckDBPyConnection,
+) -> None:
+    shown = "select sum(hash(c)), count(*), count(distinct problem_id) from configuration as c"
+    [(problem, others)] = stored.execute(
+        "select min(problem_id), count(distinct problem_id) from configuration "
+        "where estimator = 'roofline' and variant = 'corrected'"
+    ).fetchall()
+    assert others > 1
+    where = f"where problem_id = {problem} and variant = 'corrected'"
+    expected = stored.execute(f"{shown} {where}").fetchall()
+    assert expected[0][1] > 0
+    narrow_to_cells(stored, [problem], "corrected")
+    assert stored.execute(shown).fetchall() == expected
 
 
 @pytest.mark.long

@@ -16,7 +16,7 @@ from warehouse.ask.names import Filters, find_name, is_known_name, with_known_na
 from warehouse.ask.study_filter import StudyFilter, study_filter
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.current import EVALUATED
-from warehouse.database.narrow import narrow_to, narrow_to_used_parts
+from warehouse.database.narrow import narrow_to, narrow_to_cells, narrow_to_used_parts
 from warehouse.database.sql_text import quoted
 from warehouse.database.summaries import Summary, by_precedence, summaries, summary_of
 from warehouse.errors import InputError, UsageError, WarehouseError
@@ -238,6 +238,8 @@ def _ranking(
     rank = "rank_in_strategy" if "strategy" in filters else "rank_by_time"
     single = _single_layouts(connection, stored)
     depth = top + single.num_with_searched
+    if depth > DEFAULT_TOP:  # for fewer layouts it takes as long as it saves
+        narrow_to_cells(connection, stored, str(filters["variant"]))
     if by == TIME:
         ranked = _ranked(connection, filters, rank, depth)
     else:

@@ -145,6 +145,7 @@ ARGUMENTS = {
     "mends": "The ids of a row's mends, commas between: column mends",
     "name": "A name of a model, an accelerator or anything else",
     "name_kinds": "Kinds that it may name: a list of model, accelerator, problem and cell",
+    "of_problem": "The problem_id of one problem; NULL: all",
     "only_id": "A cell_id or problem_id to keep to; NULL: all",
     "only_num_gpus": "A number of GPUs to keep to; NULL: all",
     "only_seq_len": "A sequence length to keep to [tokens]; NULL: all",

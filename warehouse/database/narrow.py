@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 
 from warehouse.database.cached import cached
 from warehouse.database.current import (
+    CURRENT_CELL,
     LEADING,
+    current_cell_sql,
     current_view_name,
     first_siblings_sql,
     later_siblings_sql,
 )
 from warehouse.database.meta import is_stamped
-from warehouse.database.sql_text import quoted
+from warehouse.database.sql_text import literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -188,6 +190,19 @@ def narrow_to_used_parts(connection: DuckDBPyConnection, relations: Collection[s
     for others, view in cached("parts", sorted(relations), lambda: _parts(relations)):
         if connection.execute(f"select exists({others})").fetchall() == [(False,)]:
             connection.execute(view)
+
+
+def narrow_to_cells(
+    connection: DuckDBPyConnection, problems: Collection[int], variant: str
+) -> None:
+    """Make later queries on a connection see the cells in force of some problems and one variant.
+
+    A filter outside a view does not reach all tables below it: `ranked_layouts` reads the
+    layouts of every cell that this leaves.
+    """
+    listed = ", ".join(map(str, sorted(problems)))
+    cells = f"{current_cell_sql()} and variant = {literal(variant)} and problem_id in ({listed})"
+    connection.execute(_view(CURRENT_CELL, cells))
 
 
 def _parts(relations: Collection[str]) -> list[tuple[str, str]]:
