@@ -13,8 +13,9 @@ import pytest
 
 from tests.shared import Command, Quickstart
 from warehouse.cli import commands, main
+from warehouse.cli.groups import expanded
 from warehouse.cli.lazy import LazyCommand
-from warehouse.cli.options import Output, expanded
+from warehouse.cli.output import Output
 from warehouse.numbers import Number
 
 COMMANDS = {entry.name: entry.function() for entry in commands.COMMANDS}

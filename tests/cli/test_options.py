@@ -12,15 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
-    ENDINGS,
-    Database,
-    NumGpus,
-    Output,
-    ProblemFilters,
-    expanded,
-)
+from warehouse.cli.groups import expanded
+from warehouse.cli.options import DEFAULT_DATABASE, Database, NumGpus, ProblemFilters
+from warehouse.cli.output import ENDINGS, Output
 from warehouse.errors import InputError, UsageError
 from warehouse.files import refuse_overwriting
 from warehouse.limits import read_number
@@ -188,7 +182,7 @@ def test_a_device_is_written_to_and_stays_a_device(tmp_path: Path) -> None:
 
 def test_stdout_by_its_path_is_a_stream(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from warehouse.cli.options import Format, Output\n"
+        "import sys; from pathlib import Path; from warehouse.cli.output import Format, Output\n"
         "with Output(named=Format.CSV, out=Path('/dev/stdout')).opened(): sys.stdout.write('row')"
     )
     piped = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

@@ -20,9 +20,9 @@ from warehouse.cli.options import (
     Database,
     EstimatorName,
     Name,
-    Output,
     Replace,
 )
+from warehouse.cli.output import Output
 from warehouse.show.formats import Format, count
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warehouse.cli.common import put, say
-from warehouse.cli.options import DEFAULT_DATABASE, DatabasePath, Output
+from warehouse.cli.options import DEFAULT_DATABASE, DatabasePath
+from warehouse.cli.output import Output
 
 if TYPE_CHECKING:
     from pathlib import Path

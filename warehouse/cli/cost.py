@@ -15,7 +15,6 @@ from warehouse.cli.options import (
     EstimatorName,
     Model,
     NumGpus,
-    Output,
     PowerTerms,
     Prices,
     ReadDatabase,
@@ -25,6 +24,7 @@ from warehouse.cli.options import (
     Top,
     Variant,
 )
+from warehouse.cli.output import Output
 from warehouse.numbers import Number
 from warehouse.show.formats import Format, count
 

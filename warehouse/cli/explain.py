@@ -15,10 +15,10 @@ from warehouse.cli.options import (
     CatalogFile,
     EstimatorName,
     Mending,
-    Output,
     Profile,
     ReadDatabase,
 )
+from warehouse.cli.output import Output
 from warehouse.show.formats import Format
 from warehouse.show.values import json_value
 

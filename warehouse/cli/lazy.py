@@ -43,7 +43,7 @@ class LazyCommand(TyperCommand):
 
     def loaded(self) -> Command:
         """Import the command and return it with its options."""
-        from warehouse.cli.options import expanded
+        from warehouse.cli.groups import expanded
 
         lines = self._entry.example.replace("\n", "\n  ")
         alone = typer.Typer(

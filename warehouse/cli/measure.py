@@ -17,10 +17,10 @@ from warehouse.cli.options import (
     Drop,
     EstimatorName,
     Name,
-    Output,
     Profile,
     Replace,
 )
+from warehouse.cli.output import Output
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from warehouse.cli.options import (
     EstimatorName,
     IntoDatabase,
     Mending,
-    Output,
     ProblemFilters,
     given,
     text_option,
     whole_option,
 )
+from warehouse.cli.output import Output
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """One definition of every option that several commands share, and groups of them.
 
-A command takes a group as one parameter; `expanded` gives the group's fields to typer one by one::
+A command takes a group as one parameter, of which `groups.expanded` gives typer the fields::
 
     def rank(*, problem: ProblemFilters, top: Top = None, output: Output) -> None: ...
 
@@ -9,27 +9,21 @@ A command takes a group as one parameter; `expanded` gives the group's fields to
 
 from __future__ import annotations
 
-import functools
-import inspect
-import sys
-from contextlib import contextmanager, nullcontext, redirect_stdout
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from warehouse import settings
 from warehouse.cli import completion
-from warehouse.database.access import WRITER_SECONDS, access_for, accessing
+from warehouse.database.access import WRITER_SECONDS
 from warehouse.numbers import Number
-from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable
 
     from estimators.contract import Estimator, Mends
-    from warehouse.database.access import Access
 
 DEFAULT_DATABASE = settings.usual_database()
 """The database where neither an option nor a setting names another."""
@@ -106,7 +100,7 @@ _DATABASE = typer.Option(
 
 
 class Opened(NamedTuple):
-    """Marks a database that a command opens: `expanded` adds the options that go with it."""
+    """Marks a database that a command opens: `groups.expanded` adds the options that go with it."""
 
     writes: bool = False
     may_be_snapshot: bool = False
@@ -316,162 +310,6 @@ Drop = Annotated[
     text_option("--drop", "NAME", "Remove what is stored under this name; show nothing."),
 ]
 
-# ---- output ----
-
-ENDINGS = {
-    ".txt": Format.TABLE,
-    ".json": Format.JSON,
-    ".csv": Format.CSV,
-    ".md": Format.MARKDOWN,
-    ".markdown": Format.MARKDOWN,
-}
-"""Ending of a file -> the format that `--out` writes to it."""
-
-FormatName = Annotated[
-    Format | None,
-    typer.Option(
-        "--format",
-        case_sensitive=False,
-        help="Format of the result.",
-        show_default="table, or by the ending of --out",
-    ),
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        metavar="FILE",
-        readable=False,
-        help="Write the result to this file; an existing one is replaced.",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="The same as --format json: base units.")]
-Wide = Annotated[
-    bool, typer.Option("--wide", help="Show every column, however narrow the terminal is.")
-]
-Columns = Annotated[
-    str | None,
-    text_option("--columns", "NAME,...", "Show these columns alone, by name or heading."),
-]
-
-
-@dataclass(frozen=True)
-class Output:
-    """Where a result goes, and in which format.
-
-    Raises
-    ------
-    UsageError
-        If `--json` contradicts `--format`, or neither says the format of a file.
-    InputError
-        If no file can be written at `--out`.
-    """
-
-    named: FormatName = None
-    out: Out = None
-    as_json: Json = False
-    wide: Wide = False
-    columns: Columns = None
-
-    def __post_init__(self) -> None:
-        if self.as_json and self.named not in (None, Format.JSON):
-            from warehouse.errors import UsageError
-
-            raise UsageError(f"`--json` contradicts `--format` {self.named}", "give one of them")
-        if self.out is not None:
-            from warehouse.files import check_target
-
-            check_target(self.out)
-            _ = self.form
-
-    @property
-    def form(self) -> Format:
-        """The format: as it was named, or by the ending of the file."""
-        if self.as_json:
-            return Format.JSON
-        if self.named is not None:
-            return self.named
-        if self.out is None:
-            return Format.TABLE
-        if self.out.suffix.lower() not in ENDINGS:
-            from warehouse.errors import UsageError
-
-            raise UsageError(
-                f"`--out` {self.out} does not say which format to write",
-                f"end it in {', '.join(ENDINGS)}, or give --format",
-            )
-        return ENDINGS[self.out.suffix.lower()]
-
-    @property
-    def chosen(self) -> list[str]:
-        """The names that `--columns` has."""
-        return _names_in(self.columns)
-
-    @property
-    def is_json(self) -> bool:
-        """Whether the result is written as JSON."""
-        return self.form is Format.JSON
-
-    @property
-    def is_for_people(self) -> bool:
-        """Whether the result is a text that people read: a table or Markdown."""
-        return self.form in (Format.TABLE, Format.MARKDOWN)
-
-    @contextmanager
-    def opened(self) -> Iterator[None]:
-        """Redirect what the block writes to stdout to `--out`, whole or not at all.
-
-        Raises
-        ------
-        InputError
-            If the file cannot be written.
-        UsageError
-            If no table has a column that `--columns` names.
-        """
-        from warehouse.cli.display import displayed, held_back
-
-        columns = _names_in(self.columns)
-        with (
-            self._redirected(),
-            held_back() if columns else nullcontext(),
-            displayed(is_wide=self.wide, columns=columns),
-        ):
-            yield
-
-    @contextmanager
-    def _redirected(self) -> Iterator[None]:
-        if self.out is None:
-            yield
-            return
-        from warehouse.files import written_whole
-
-        sys.stdout.flush()
-        with (
-            written_whole(self.out) as partial,
-            partial.open("w", encoding="utf-8", newline="") as file,
-            redirect_stdout(file),
-        ):
-            yield
-
-
-def _names_in(text: str | None) -> list[str]:
-    """Return the names in the value of ``--columns``, none where it was not given.
-
-    Raises
-    ------
-    UsageError
-        If it was given and names nothing.
-    """
-    if text is None:
-        return []
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names:
-        from warehouse.errors import UsageError
-
-        raise UsageError('`--columns` "" names no column', "leave --columns out to show all")
-    return names
-
-
 # ---- groups ----
 
 
@@ -524,106 +362,3 @@ def given(group: object) -> dict[str, Any]:
         for field in fields(group)  # type: ignore[arg-type]
         if getattr(group, field.name) is not None
     }
-
-
-def _refuse_overwriting(values: Mapping[str, Any]) -> None:
-    """Refuse an `--out` that is the database, or a file that another option or argument names."""
-    if values.get("out") is None:
-        return
-    from warehouse.files import refuse_overwriting
-
-    read = [value for name, value in values.items() if name not in ("out", "db")]
-    read = [value for value in read if isinstance(value, Path)]
-    read += [Path(values[name]) for name in _PATH_OR_NAME if values.get(name)]
-    refuse_overwriting(values["out"], read=read, database=values.get("db"))
-
-
-_PATH_OR_NAME = ("study", "reference")
-"""Arguments that are a file, or the name of something that comes with the package."""
-
-
-def _opened(hints: Mapping[str, Any]) -> Opened | None:
-    """Return how a command opens its database, by the types of its parameters."""
-    found = [mark for mark in get_args(hints.get("db"))[1:] if isinstance(mark, Opened)]
-    return found[0] if found else None
-
-
-def _options_of_database(opened: Opened | None) -> list[inspect.Parameter]:
-    """Return the options of every command that opens its database in this way."""
-    options: dict[str, tuple[Any, Any]] = {}
-    if opened is not None:
-        options["wait"] = (Wait, None)
-        if opened.may_be_snapshot:
-            options["snapshot"] = (Snapshot, False)
-    return [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-        )
-        for name, (annotation, default) in options.items()
-    ]
-
-
-def _access(opened: Opened | None, wait: float | None, *, snapshot: bool) -> Access:
-    """Return how a command line opens the database."""
-    from warehouse.cli.common import say
-
-    writes = opened is not None and opened.writes
-    may_be_snapshot = opened is None or opened.may_be_snapshot
-    return access_for(
-        wait, writes=writes, snapshot=snapshot, may_be_snapshot=may_be_snapshot, say=say
-    )
-
-
-def expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command whose groups of options are single parameters, as typer reads them.
-
-    Raises
-    ------
-    TypeError
-        If two groups have an option of the same name.
-    """
-    hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, tuple[type, list[str]]] = {}
-    parameters: list[inspect.Parameter] = []
-    for name, parameter in inspect.signature(command).parameters.items():
-        kind = hints[name]
-        if not (isinstance(kind, type) and is_dataclass(kind)):
-            parameters.append(parameter.replace(annotation=hints[name]))
-            continue
-        groups[name] = (kind, [field.name for field in fields(kind)])
-        types = get_type_hints(kind, include_extras=True)
-        parameters += [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if field.default is MISSING else field.default,
-                annotation=types[field.name],
-            )
-            for field in fields(kind)
-        ]
-    opened = _opened(hints)
-    parameters += _options_of_database(opened)
-    # Every --help ends in the formats and the database.
-    last = (*(field.name for field in fields(Output)), "db")
-    parameters.sort(key=lambda p: last.index(p.name) + 1 if p.name in last else 0)
-    names = [parameter.name for parameter in parameters]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise TypeError(f"{command.__name__} has options twice: {', '.join(sorted(twice))}")
-
-    @functools.wraps(command)
-    def run(**values: Any) -> None:
-        from warehouse.database.source import seen_once
-
-        _refuse_overwriting(values)
-        wait, snapshot = values.pop("wait", None), values.pop("snapshot", False)
-        for name, (kind, members) in groups.items():
-            values[name] = kind(**{member: values.pop(member) for member in members})
-        with accessing(_access(opened, wait, snapshot=snapshot)), seen_once():
-            command(**values)
-
-    # typer reads these two; by `__wrapped__` it would find the command itself.
-    one_by_one = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
-    vars(run).pop("__wrapped__")
-    vars(run)["__signature__"] = inspect.Signature(one_by_one)
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run

@@ -24,7 +24,6 @@ from warehouse.cli.options import (
     Model,
     NumGpus,
     NvlinkSize,
-    Output,
     PowerTerms,
     Precision,
     Prices,
@@ -36,6 +35,7 @@ from warehouse.cli.options import (
     text_option,
     whole_option,
 )
+from warehouse.cli.output import Output
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Database,
     EstimatorName,
-    Output,
     ProblemFilters,
     StudyName,
     Tokens,
@@ -23,6 +22,7 @@ from warehouse.cli.options import (
     given,
     text_option,
 )
+from warehouse.cli.output import Output
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:

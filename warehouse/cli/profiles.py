@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warehouse.cli.common import fetched, put_for_people, say
-from warehouse.cli.options import DEFAULT_DATABASE, Database, Drop, Output
+from warehouse.cli.options import DEFAULT_DATABASE, Database, Drop
+from warehouse.cli.output import Output
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:

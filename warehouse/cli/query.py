@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from warehouse.cli.common import put
-from warehouse.cli.options import DEFAULT_DATABASE, Output, ReadDatabase, number_option
+from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase, number_option
+from warehouse.cli.output import Output
 
 
 def sql(

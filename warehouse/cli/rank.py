@@ -11,7 +11,6 @@ from warehouse.cli.options import (
     DEFAULT_DATABASE,
     EstimatorName,
     NumClusters,
-    Output,
     ProblemFilters,
     ReadDatabase,
     StudyName,
@@ -19,6 +18,7 @@ from warehouse.cli.options import (
     Variant,
     given,
 )
+from warehouse.cli.output import Output
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from warehouse import settings
 from warehouse.cli import completion
 from warehouse.cli.common import put, put_document, say
 from warehouse.cli.display import terminal_width
-from warehouse.cli.options import DEFAULT_DATABASE, Output, ReadDatabase
+from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase
+from warehouse.cli.output import Output
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from warehouse.cli.options import (
     DEFAULT_DATABASE,
     CatalogFile,
     Mending,
-    Output,
     Profile,
     ReadDatabase,
     Relation,
 )
+from warehouse.cli.output import Output
 from warehouse.show.values import json_value
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from warehouse.cli.common import (
     records,
     say,
 )
-from warehouse.cli.options import DEFAULT_DATABASE, Output, WatchedDatabase
+from warehouse.cli.options import DEFAULT_DATABASE, WatchedDatabase
+from warehouse.cli.output import Output
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:

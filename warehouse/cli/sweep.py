@@ -25,11 +25,11 @@ from warehouse.cli.options import (
     Database,
     DryRun,
     Mending,
-    Output,
     Profile,
     Yes,
     whole_option,
 )
+from warehouse.cli.output import Output
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ import typer
 
 from warehouse.cli.common import fetched, put_document, put_sections, records, say
 from warehouse.cli.comparison import comparison
-from warehouse.cli.options import DEFAULT_DATABASE, Output, ReadDatabase
+from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase
+from warehouse.cli.output import Output
 from warehouse.show.formats import count, write
 
 if TYPE_CHECKING:

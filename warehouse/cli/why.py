@@ -29,13 +29,13 @@ from warehouse.cli.options import (
     Mending,
     Model,
     NumGpus,
-    Output,
     Precision,
     Profile,
     ReadDatabase,
     SequenceLength,
     Tokens,
 )
+from warehouse.cli.output import Output
 from warehouse.show.formats import Format, count
 from warehouse.show.values import Figure, json_value
 

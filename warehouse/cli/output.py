@@ -1,0 +1,170 @@
+"""Where a result goes and in which format: options of every command that prints rows."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warehouse.cli.options import text_option
+from warehouse.show.formats import Format
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ENDINGS = {
+    ".txt": Format.TABLE,
+    ".json": Format.JSON,
+    ".csv": Format.CSV,
+    ".md": Format.MARKDOWN,
+    ".markdown": Format.MARKDOWN,
+}
+"""Ending of a file -> the format that `--out` writes to it."""
+
+FormatName = Annotated[
+    Format | None,
+    typer.Option(
+        "--format",
+        case_sensitive=False,
+        help="Format of the result.",
+        show_default="table, or by the ending of --out",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="FILE",
+        readable=False,
+        help="Write the result to this file; an existing one is replaced.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="The same as --format json: base units.")]
+Wide = Annotated[
+    bool, typer.Option("--wide", help="Show every column, however narrow the terminal is.")
+]
+Columns = Annotated[
+    str | None,
+    text_option("--columns", "NAME,...", "Show these columns alone, by name or heading."),
+]
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a result goes, and in which format.
+
+    Raises
+    ------
+    UsageError
+        If `--json` contradicts `--format`, or neither says the format of a file.
+    InputError
+        If no file can be written at `--out`.
+    """
+
+    named: FormatName = None
+    out: Out = None
+    as_json: Json = False
+    wide: Wide = False
+    columns: Columns = None
+
+    def __post_init__(self) -> None:
+        if self.as_json and self.named not in (None, Format.JSON):
+            from warehouse.errors import UsageError
+
+            raise UsageError(f"`--json` contradicts `--format` {self.named}", "give one of them")
+        if self.out is not None:
+            from warehouse.files import check_target
+
+            check_target(self.out)
+            _ = self.form
+
+    @property
+    def form(self) -> Format:
+        """The format: as it was named, or by the ending of the file."""
+        if self.as_json:
+            return Format.JSON
+        if self.named is not None:
+            return self.named
+        if self.out is None:
+            return Format.TABLE
+        if self.out.suffix.lower() not in ENDINGS:
+            from warehouse.errors import UsageError
+
+            raise UsageError(
+                f"`--out` {self.out} does not say which format to write",
+                f"end it in {', '.join(ENDINGS)}, or give --format",
+            )
+        return ENDINGS[self.out.suffix.lower()]
+
+    @property
+    def chosen(self) -> list[str]:
+        """The names that `--columns` has."""
+        return _names_in(self.columns)
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the result is written as JSON."""
+        return self.form is Format.JSON
+
+    @property
+    def is_for_people(self) -> bool:
+        """Whether the result is a text that people read: a table or Markdown."""
+        return self.form in (Format.TABLE, Format.MARKDOWN)
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Redirect what the block writes to stdout to `--out`, whole or not at all.
+
+        Raises
+        ------
+        InputError
+            If the file cannot be written.
+        UsageError
+            If no table has a column that `--columns` names.
+        """
+        from warehouse.cli.display import displayed, held_back
+
+        columns = _names_in(self.columns)
+        with (
+            self._redirected(),
+            held_back() if columns else nullcontext(),
+            displayed(is_wide=self.wide, columns=columns),
+        ):
+            yield
+
+    @contextmanager
+    def _redirected(self) -> Iterator[None]:
+        if self.out is None:
+            yield
+            return
+        from warehouse.files import written_whole
+
+        sys.stdout.flush()
+        with (
+            written_whole(self.out) as partial,
+            partial.open("w", encoding="utf-8", newline="") as file,
+            redirect_stdout(file),
+        ):
+            yield
+
+
+def _names_in(text: str | None) -> list[str]:
+    """Return the names in the value of ``--columns``, none where it was not given.
+
+    Raises
+    ------
+    UsageError
+        If it was given and names nothing.
+    """
+    if text is None:
+        return []
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        from warehouse.errors import UsageError
+
+        raise UsageError('`--columns` "" names no column', "leave --columns out to show all")
+    return names
