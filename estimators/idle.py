@@ -147,6 +147,8 @@ def _given(
 
 
 def _rule(idle: IdleChoices, neutral: Mapping[str, Scalar]) -> Rule:
+    """Return the rule that a degree is above 1 if one of its idle choices is not neutral."""
+
     def holds(values: Values) -> Array:
         least = 2 if _given(values, idle, neutral) else 1
         return np.asarray(values[idle.degree] >= least)

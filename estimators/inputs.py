@@ -153,6 +153,7 @@ class Inputs:
 
 
 def _faults(column: Column, values: Array) -> Iterable[tuple[Array, str, str]]:
+    """Yield for each limit of a column the rows outside it, with reason and hint."""
     if column.choices:
         yield ~np.isin(values, column.choices), "is not known", f"use {', '.join(column.choices)}"
     if values.dtype == np.float64:
@@ -162,6 +163,7 @@ def _faults(column: Column, values: Array) -> Iterable[tuple[Array, str, str]]:
 
 
 def _scalar(value: Any, column: Column) -> Scalar:
+    """Return a value of a column as a Python scalar; None where it is missing."""
     if value is None or (isinstance(value, float) and np.isnan(value)):
         return None
     if column.kind == "int":

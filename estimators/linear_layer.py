@@ -99,6 +99,7 @@ def seconds(values: Values, layouts: Columns) -> dict[str, Any]:
 
 
 def _resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
+    """Fill and check the layer, its batch and its device."""
     # An unknown device may be named if all of its attributes are given.
     incomplete = np.any([inputs.missing(name) for name in DEVICE], axis=0)
     names = inputs["accelerator"].copy()

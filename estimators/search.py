@@ -197,6 +197,7 @@ class BaseSearch(ABC):
             yield from self._cells_of(inputs, space, mends)
 
     def _cells_of(self, inputs: Inputs, space: Space, mends: Mends) -> Iterator[Cell]:
+        """Yield the cells of completed combinations, one for each of the kept values."""
         of, kept = self.estimator, self._kept_values(space)
         names = (*of.problem_columns, *of.choice_columns)
         for row in records(inputs.finish(names, of.optional_columns)):
@@ -276,6 +277,7 @@ class TableSearch(BaseSearch):
             yield {name: column[chunk] for name, column in table.items()}
 
     def _table(self, cell: Cell) -> Columns:
+        """Return the layouts of a cell as columns, cached."""
         key = self._key(cell)
         if key in self._tables:
             self._tables.move_to_end(key)

@@ -157,6 +157,7 @@ LIMITS = {
 
 
 def _refuse_beyond_limits(inputs: Inputs, names: Iterable[str]) -> None:
+    """Refuse values outside `LIMITS`, except those that the dictionary refuses."""
     for name in names:
         beyond = ~_is_within_limits(inputs, name) & ~inputs.missing(name)
         least, most = LIMITS[name]

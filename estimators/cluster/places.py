@@ -28,6 +28,7 @@ def resolve_sites(inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
 
 
 def _place(inputs: Inputs, catalog: Catalog, mends: Mends, end: str, name: str) -> None:
+    """Fill the coordinates of one end from the name of its site, and refuse contradictions."""
     column = f"site_{end}"
     rows = np.equal(inputs[column], name)
     known = ~(inputs.missing(f"latitude_{end}") | inputs.missing(f"longitude_{end}"))

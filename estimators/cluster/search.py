@@ -98,6 +98,7 @@ class ClusterSearch:
     def _cells(
         self, relation: Relation, space: Space, catalog: Catalog, mends: Mends
     ) -> Iterator[Cell]:
+        """Yield the cells of one relation: one for each combination of problem and choices."""
         given = {name: values for name, values in space.items() if name not in relation.unread}
         outer = {n: v for n, v in given.items() if n in (*PROBLEM, *CHOICES, *INPUTS)}
         outer = {n: v for n, v in outer.items() if n not in ("global_batch_tokens",)}

@@ -156,6 +156,7 @@ def _default_rate(inputs: Inputs, catalog: Catalog) -> None:
 
 
 def _refuse_no_batch(inputs: Inputs) -> None:
+    """Refuse data sets that round to no batch at all."""
     with np.errstate(all="ignore"):
         batch = inputs["global_batch_size"] * inputs["seq_len"]
         none = np.equal(np.rint(inputs["dataset_tokens"] / batch), 0)

@@ -78,6 +78,7 @@ def smallest_efficient(values: Values) -> Array:
 
 
 def _unless_skipped(rule: Rule) -> Rule:
+    """Return a rule that `skip_efficiency_check` switches off."""
     return Rule(
         rule.name,
         rule.column,
@@ -89,6 +90,7 @@ def _unless_skipped(rule: Rule) -> Rule:
 
 
 def _narrow(degree: str, width: str, number: Number, *needs: str) -> Rule:
+    """Return the rule that a degree leaves at least `MIN_WIDTH` columns of a width."""
     return _unless_skipped(
         Rule(
             f"{degree} leaves products wide",
@@ -162,6 +164,7 @@ EFFICIENCY_RULES = (
 
 
 def _expert_tokens_divide(degree: str) -> Rule:
+    """Return the rule that a degree divides the tokens of an expert."""
     return divides_number(
         f"{degree} divides the tokens of an expert",
         degree,

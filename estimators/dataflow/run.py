@@ -75,6 +75,7 @@ def num_clusters(layouts: Columns) -> Any:
 
 
 def _sizes(values: Values, layouts: Columns) -> dict[str, Any]:
+    """Return parameters, tokens, steps and clusters of a run, and resolved widths."""
     steps = num_steps(values)
     parameters = values["num_layers"] * counts_of({**values, **layouts}).weights
     return {

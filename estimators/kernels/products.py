@@ -83,6 +83,7 @@ def surfaces(catalog: Catalog, accelerator: str) -> Mapping[str, ProductSurface]
 
 
 def _surfaces(catalog: Catalog, accelerator: str) -> dict[str, ProductSurface]:
+    """Return number format -> surface, from the measured rates of an accelerator."""
     table = catalog.measured[TABLE]
     own = np.equal(table["accelerator"], accelerator)
     record = catalog.tables["accelerator"][accelerator]
@@ -188,6 +189,7 @@ class MeasuredProducts:
     def _seconds(
         self, name: str, place: int, sizes: tuple[Any, ...], values: Values, own: Array | None
     ) -> Any:
+        """Return the seconds of products by one surface; `own` are the rows that read it."""
         number_format = FORMATS[place]
         product = self._surfaces.get(name, {}).get(number_format)
         if product is None:

@@ -134,6 +134,7 @@ def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
 
 
 def _resolve_shape(inputs: Inputs, catalog: Catalog) -> None:
+    """Fill the shape from the model, or by defaults."""
     _look_up(inputs, "model", {"model": {n: n for n in (*SHAPE, *CHECKED)}}, catalog, NEEDED)
     inputs.require(NEEDED, "name a `model`, or give its shape")
     inputs.default("uses_glu", False)

@@ -189,6 +189,7 @@ def summa_attention(
 def _softmax(
     rows: Any, columns: Any, kept: float, recomputes: bool, s: Any, *traffic: Traffic
 ) -> Operation:
+    """Return the softmax over `rows` of `columns` scores."""
     scores = rows * columns
     return Operation(
         "softmax",
@@ -201,6 +202,7 @@ def _softmax(
 
 
 def _dropout(scores: Any, kept: float, recomputes: bool, s: Any) -> Operation:
+    """Return the dropout of scores, whose mask may be recomputed."""
     mask = dropout("attention_dropout", scores, s)
     return Operation(
         mask.name,

@@ -116,6 +116,7 @@ def operation_figures(
 
 
 def _of_layer(index: int, values: Values, layouts: Layouts, mends: Mends) -> dict[str, Any]:
+    """Return the figures of one operation of a layer, by its place in the layer."""
     shard = Shard.of(layouts.table.shards)
     kind = (values["strategy"], values["attention"])
     operation = operations_of(*kind, Sizes.of(values), shard, mends)[index]
@@ -193,6 +194,7 @@ def _labels(sent: _Sent, size: int) -> Array:
 
 
 def _exchange(values: Values, layouts: Layouts, layer: Layer, mends: Mends) -> dict[str, Any]:
+    """Return the figures of the exchange between replicas."""
     ranks = layouts["data_parallel"] * layouts["context_parallel"]
     members = layouts["nvlink_data_parallel"] * layouts["nvlink_context_parallel"]
     seconds = transfer_seconds(layouts, layer, values, mends)["exchange"]
@@ -201,6 +203,7 @@ def _exchange(values: Values, layouts: Layouts, layer: Layer, mends: Mends) -> d
 
 
 def _stages(values: Values, layouts: Layouts, layer: Layer, mends: Mends) -> dict[str, Any]:
+    """Return the figures of the transfers between stages."""
     ranks, members = layouts["pipeline_parallel"], layouts["nvlink_pipeline_parallel"]
     seconds = transfer_seconds(layouts, layer, values, mends)["stages"]
     return _transfer("pipeline", ("send", "send"), layer.input_bytes, seconds, ranks, members)

@@ -83,6 +83,8 @@ def count(operations: list[Operation], shard: Shard) -> Counts:
 
 
 def _work(operations: list[Operation], parts: list[Direction], size: int) -> Work:
+    """Return the work of one direction of all operations, stacked."""
+
     def stacked(values: list[Any]) -> Array:
         return np.stack([np.broadcast_to(value, size) for value in values])
 

@@ -187,6 +187,7 @@ def _rows(value: Any, rows: Array) -> Any:
 
 
 def _estimate(values: Values, layouts: Layouts, mends: Mends, out: dict[str, Array]) -> None:
+    """Fill `out` with times, and with memory gathered from the rows of splits."""
     layer = _layer(values, layouts, mends)
     fill_times(layouts, layer, values, mends, out)
 
@@ -248,6 +249,7 @@ def _layer_of_table(
     relevant: tuple[Any, ...],
     mends: Mends,
 ) -> Layer:
+    """Return the figures of a layer table on a system, cached for cells that share both."""
     values = dict(zip(LAYER_VALUES, relevant, strict=True))
     counts = _counts_of_table(kind, key, sizes, mends & COUNT_MENDS)
     return layer_of(counts, values, layer_table(*key).layers, mends)

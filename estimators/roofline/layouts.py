@@ -138,6 +138,7 @@ class Product:
             start = stop
 
     def _chunk(self, start: int, stop: int, per_row: Array) -> Layouts:
+        """Return the layouts of the rows from `start` to `stop`, linked to their tables."""
         split = self.row_split[start:stop]
         low, high = np.searchsorted(self.placement_split, [split[0], split[-1] + 1])
         placement_split = self.placement_split[low:high]

@@ -43,6 +43,7 @@ def _tokens(values: Values) -> Any:
 
 
 def _divides_tokens(column: str) -> Rule:
+    """Return the rule that a degree divides the tokens of a microbatch."""
     return divides_number(
         f"{column} divides the tokens of a microbatch",
         column,

@@ -141,6 +141,7 @@ def _axes(problem: Numbers) -> tuple[tuple[int, int], ...]:
 
 
 def _primes(number: int) -> tuple[int, ...]:
+    """Return the prime factors of a number, each once, ascending."""
     found = []
     for prime in range(2, int(number**0.5) + 1):
         if number % prime == 0:
@@ -237,6 +238,7 @@ def _placements(
 
 
 def _layers(problem: Numbers, mends: Mends) -> LayerTable:
+    """Return the layer table of a problem."""
     pairs = _axes(problem)
     return layer_table(
         pairs,
@@ -247,6 +249,7 @@ def _layers(problem: Numbers, mends: Mends) -> LayerTable:
 
 
 def _kept(columns: Columns, keep: Mapping[str, Scalar]) -> Array:
+    """Return the rows with the values that a study fixes."""
     wanted = np.ones(len(next(iter(columns.values()))), dtype=bool)
     for name, column in columns.items():
         if name in keep:

@@ -58,6 +58,7 @@ class _Schedule(NamedTuple):
 
 
 def _schedule(layouts: Layouts, values: Values) -> _Schedule:
+    """Return the counts of every layout's pipeline."""
     rows, row = layouts.tables["row"], layouts.index["row"]
     stages, replicas = rows["pipeline_parallel"], rows["data_parallel"]
     chunks = np.asarray(values["virtual_pipeline"])

@@ -83,6 +83,7 @@ def operations_of(
 
 
 def _attention(attention: str, sizes: Sizes, shard: Shard, local_seq_len: Any) -> list[Operation]:
+    """Return the operations of attention on one GPU."""
     local = AttentionSizes(
         shard.batch,
         sizes.seq_len,

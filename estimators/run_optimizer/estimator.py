@@ -86,6 +86,7 @@ RELATION_PATH = Relation(
 
 
 def _resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
+    """Fill and check the device and the FLOPs of the run."""
     inputs.look_up(catalog, "device", "accelerator", DEVICE)
     for name, value in DEFAULTS.items():
         inputs.default(name, value)
@@ -105,6 +106,7 @@ def _default_limit(inputs: Inputs, catalog: Catalog) -> None:
 
 
 def _path(values: Values, kept: Mapping[str, Scalar]) -> Columns:
+    """Return the steps of the greedy path that have the kept values."""
     columns = walk({name: values[name] for name in (*PROBLEM, *CHOICES)})
     wanted = np.ones(len(columns["path_step"]), dtype=bool)
     for name, value in kept.items():

@@ -36,6 +36,7 @@ def walk(values: Values) -> dict[str, Array]:
 
 @lru_cache(maxsize=32)
 def _walk(items: tuple[tuple[str, Any], ...]) -> dict[str, Array]:
+    """Return the path of a problem given as sorted items, so that it can be cached."""
     values = dict(items)
     steps = num_steps(values)
     model = model_of(values)

@@ -60,6 +60,7 @@ def simulated(
 
 
 def _run(case: Case, num_microbatches: int, group: int, seconds: Array, ahead: int) -> Array:
+    """Return the seconds in which every pass has run, one element a row."""
     work = [each @ seconds for each in stage_work(case)]
     end: dict[Pass, Array] = {}
     clock = [np.zeros(seconds.shape[1]) for _ in range(case.ranks)]

@@ -372,9 +372,9 @@ def _products(
             places[place][PASSES[2]] = places[place][PASSES[2]] + share * added
     found = {name: sum(place[name] for place in places) for name in PASSES}
     once = [place["forward"] for place in places]
-    second = (1 - 1 / size.gates) * (once[2] + once[4] + once[6])
-    keys = size.key / (size.query + size.key + size.value)
-    found["operations"] = keys * once[0] + once[1] + second
+    second_of_gate = (1 - 1 / size.gates) * (once[2] + once[4] + once[6])
+    key_share = size.key / (size.query + size.key + size.value)
+    found["operations"] = key_share * once[0] + once[1] + second_of_gate
     up = len(layer) - len(latents)
     found["mlp"], found["shared_experts"] = once[2] + once[3], once[4] + once[5]
     found["shared_backward"] = sum(places[i][name] for i in (4, 5) for name in PASSES[1:])

@@ -158,6 +158,7 @@ def _is_known(values: Values) -> Array:
 
 
 def _needs(name: str, modules: tuple[str, ...], column: str, what: str) -> Rule:
+    """Return the rule that recomputed parts exist: `column` says whether the model has them."""
     return Rule(
         name,
         "recompute_modules",

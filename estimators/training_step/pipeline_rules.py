@@ -265,6 +265,7 @@ def _behind_output(values: Values) -> Any:
 
 
 def _has_group(values: Values) -> Any:
+    """Return whether the group of microbatches, if given, is one that a pipeline can run."""
     given, count = number(values["microbatch_group"], np.nan), _microbatches(values)
     group = np.maximum(np.where(np.isnan(given), 1, given), 1)
     rest = np.remainder(count, group)

@@ -32,6 +32,7 @@ def _has_rate(width: str, values: Values) -> Any:
 
 
 def _other_width(width: str, row: Values) -> str:
+    """Return the hint to use another format, or to give the rate."""
     has_fp8 = width == "fp4" and not np.isnan(_number(row["fp8_flops_per_second"]))
     others = f"use {'fp8 or bf16' if has_fp8 else 'bf16'}, and leave `number_recipe` out"
     # tensor cores that do not apply the scales run no recipe of the width
@@ -133,6 +134,7 @@ PROBLEM_RULES = (
 
 
 def _product(values: Values) -> Any:
+    """Return the product of the degrees: the GPUs of a layout."""
     return (
         values["tensor_parallel"]
         * values["context_parallel"]

@@ -100,6 +100,7 @@ class Replicas:
         return self._units
 
     def _of_buckets(self, *, is_sharded: bool) -> Exchange:
+        """Return the exchange in buckets, one element a split, computed at the first use."""
         if is_sharded not in self._in_buckets:
             found = exchanges(self._most, self._group, self._values, is_sharded=is_sharded)
             own = Exchange(*(take(part, self.splits.to_share) for part in found))

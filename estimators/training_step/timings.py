@@ -166,6 +166,7 @@ def compare_products(columns: Columns, values: Values, is_sustained: bool) -> Co
 
 
 def _groups(columns: Columns, place: Array) -> Iterator[tuple[int, str, Array]]:
+    """Yield number format, pass and rows of the products that have both in common."""
     for each in distinct(place).tolist():
         for way in PASSES:
             own = (place == each) & np.equal(columns["layout"], way)
