@@ -84,6 +84,27 @@ def call(*arguments: object) -> tuple[int, str, str]:
     return code, texts[0], texts[1]
 
 
+@contextmanager
+def held(database: Path) -> Iterator[int]:
+    """Have another process hold a database open for writing; yield its number."""
+    program = (
+        "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('ready', flush=True); "
+        "sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", program, str(database)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "ready\n"
+        yield holder.pid
+    finally:
+        holder.communicate("")
+
+
 def build_wheel(source: Path, place: Path) -> Path:
     """Return a directory with the files that the wheel of `source` installs."""
     build = "import sys, hatchling.build as build; build.build_wheel(sys.argv[1])"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cli.planning import QUESTION
-from tests.shared import Command, Program, Quickstart, Refusal, Shared, call
+from tests.shared import Command, Document, Program, Quickstart, Refusal, Shared, call
 from warehouse.calibrate import run as calibration
 from warehouse.cli.main import run
 from warehouse.database.file_format import CONFIG
@@ -215,3 +215,15 @@ def refusal(warehouse: Command, planned_database: Path) -> Refusal:
         return code, err.partition("error: ")[2]
 
     return refusal
+
+
+@pytest.fixture
+def why(warehouse: Command) -> Document:
+    """Ask why a layout is not the best; return the document."""
+
+    def why(*arguments: object) -> Any:
+        code, out, err = warehouse("why", *arguments, "--json")
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    return why

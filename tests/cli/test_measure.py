@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +13,7 @@ import duckdb
 import polars as pl
 import pytest
 
-from tests.shared import Command, Program, Shared, call
+from tests.shared import Command, Program, Shared, call, held
 
 RUNS = """\
 run,model,accelerator,num_gpus,tensor_parallel,pipeline_parallel,global_batch_size,step_seconds,memory_bytes,source,note
@@ -318,26 +316,10 @@ def test_a_missing_file_and_a_taken_name_are_refused(
 def test_a_database_that_another_process_writes_to_is_reported(
     measure: Measure, runs: Callable[..., Path], program: Program
 ) -> None:
-    holder = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('ready', flush=True); "
-            "sys.stdin.read()",
-            str(measure.database),
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "ready\n"
+    with held(measure.database) as pid:
         done = program("measure", runs(), "--wait", 0, "--db", measure.database)
         assert done.returncode == 5
-        assert f"is in use by process {holder.pid}" in done.stderr
-    finally:
-        holder.communicate("")
+        assert f"is in use by process {pid}" in done.stderr
 
 
 BARE = (

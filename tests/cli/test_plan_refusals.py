@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.planning import MODEL, QUESTION, TOKENS
-from tests.shared import Command, Program, Refusal
+from tests.shared import Command, Program, Refusal, held
 from warehouse.plan.answer import _option_of_price
 from warehouse.plan.compare import _counts_in_words
 
@@ -206,26 +204,10 @@ def test_unknown_names_and_impossible_tokens_are_refused(
 def test_a_database_that_another_process_writes_to_is_reported(
     planned_database: Path, program: Program
 ) -> None:
-    holder = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('ready', flush=True); "
-            "sys.stdin.read()",
-            str(planned_database),
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "ready\n"
+    with held(planned_database) as pid:
         done = program(*("plan", *QUESTION, "--gpus", 8, "--wait", 0, "--db", planned_database))
         assert done.returncode == 5
-        assert f"is in use by process {holder.pid}" in done.stderr
+        assert f"is in use by process {pid}" in done.stderr
         # plan writes, and has no such option
         assert "--wait SECONDS" in done.stderr
         assert "--snapshot" not in done.stderr
-    finally:
-        holder.communicate("")

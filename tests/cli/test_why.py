@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,16 +15,6 @@ DEVICE_BYTES = 85_520_809_984
 """Memory of an H100 of 80 GB, as drivers show it."""
 
 DEGREES = ("data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel")
-
-
-@pytest.fixture
-def why(warehouse: Command) -> Document:
-    def why(*arguments: object) -> Any:
-        code, out, err = warehouse("why", *arguments, "--json")
-        assert (code, err) == (0, "")
-        return json.loads(out)
-
-    return why
 
 
 @pytest.mark.long

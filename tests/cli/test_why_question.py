@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
 
 from tests.shared import Command, Document
 
 LARGE = ("model=llama3_70B", "accelerator=H100", "num_gpus=1024", "tensor_parallel=8")
-
-
-@pytest.fixture
-def why(warehouse: Command) -> Document:
-    def why(*arguments: object) -> Any:
-        code, out, err = warehouse("why", *arguments, "--json")
-        assert (code, err) == (0, "")
-        return json.loads(out)
-
-    return why
 
 
 def test_the_batch_is_that_of_a_plan(why: Document) -> None:

@@ -11,16 +11,7 @@ import pytest
 from estimators.contract import PUBLISHED, Catalog
 from estimators.megatron_flops.estimator import MEGATRON_FLOPS, RELATION
 from tests.estimators.parity import evaluated, resolved
-
-TINY = {
-    "num_layers": 2,
-    "hidden_size": 8,
-    "seq_len": 6,
-    "vocab_size": 10,
-    "global_batch_size": 8,
-    "num_gpus": 4,
-    "matrix_flops_per_second": 1e6,
-}
+from tests.estimators.test_megatron_flops import TINY
 
 
 def refused(catalog: Catalog, **changes: Any) -> list[str]:
