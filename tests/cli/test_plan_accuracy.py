@@ -120,8 +120,11 @@ def space() -> dict[str, Any]:
     given["global_batch_size"] = "8"
     shown = show_configuration(estimator, relation, given, frozenset(), packaged_catalog())
     cells = cells_of_problem(estimator, relation, shown.problem, frozenset())
-    names = (*relation.keys, "activation_recompute", "step_seconds", "memory_bytes")
-    return evaluated(estimator, relation, cells, names, packaged_catalog())
+    names = (*relation.keys, "step_seconds", "memory_bytes")
+    found = evaluated(estimator, relation, cells, names, packaged_catalog())
+    ends = [*(begin for _, begin in found.cells), len(found)]
+    recompute = [cell.choices["activation_recompute"] for cell, _ in found.cells]
+    return {**found.columns, "activation_recompute": np.repeat(np.array(recompute), np.diff(ends))}
 
 
 def fastest_within(space: dict[str, Any], memory_bytes: float) -> float:

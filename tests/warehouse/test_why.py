@@ -8,10 +8,12 @@ from typing import cast
 
 import pytest
 
+from estimators import registry
 from estimators.contract import PUBLISHED, Estimator, Values
 from tests.toy_estimator import CONFIGURATIONS, PART_ROWS, Toy
 from warehouse.ask.why import completed, diagnose
 from warehouse.database.catalog import packaged_catalog
+from warehouse.evaluate import space
 
 GIVEN = {"model": "gpt3_1.3B", "accelerator": "H100", "num_gpus": "8", "tensor_parallel": "4"}
 
@@ -53,3 +55,33 @@ def test_without_a_model_of_memory_every_layout_fits() -> None:
     assert found.best is not None
     assert found.best["tensor_parallel"] == 8
     assert math.isnan(found.neighbours[0].memory_bytes)
+
+
+def test_every_layout_is_evaluated_once_in_pieces_and_parts_of_few_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = {"model": "llama3_8B", "accelerator": "H100", "num_gpus": "16", "tensor_parallel": "8"}
+    estimator, catalog = registry.get("training_step"), packaged_catalog()
+    query = completed(estimator, given, PUBLISHED, catalog)
+    whole = diagnose(estimator, query.given, PUBLISHED, catalog)
+    said: list[tuple[int, int]] = []
+    monkeypatch.setattr(space, "CHUNK_ROWS", 500)
+    found = diagnose(
+        estimator, query.given, PUBLISHED, catalog, lambda *numbers: said.append(numbers)
+    )
+    assert len(said) > 10
+    assert said[-1] == (whole.num_layouts, whole.num_layouts)
+    assert [done for done, _ in said] == sorted({done for done, _ in said})
+    assert (found.rank, found.num_fitting) == (whole.rank, whole.num_fitting)
+    assert len(found.neighbours) == len(whole.neighbours) >= 2
+    for mine, theirs in zip(found.neighbours, whole.neighbours, strict=True):
+        assert (mine.changed, mine.new) == (theirs.changed, theirs.new)
+        for name, value in theirs.layout.items():
+            is_number = isinstance(value, int | float)
+            same = pytest.approx(value, rel=1e-12) if is_number else value
+            assert mine.layout[name] == same, name
+    assert found.best is not None
+    # the parts of the layouts that are shown are all there, and add up to the step
+    for layout in (found.best, *(each.layout for each in found.neighbours)):
+        parts = [float(str(layout[name])) for name in estimator.time_parts]
+        assert sum(parts) == pytest.approx(float(str(layout["step_seconds"])), rel=1e-9)

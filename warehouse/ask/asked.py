@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from estimators.contract import Estimator
     from warehouse.ask.explain import Explanation
     from warehouse.ask.why import Diagnosis, LayoutQuery
+    from warehouse.evaluate.space import OnEvaluated
     from warehouse.studies.definitions import Definitions
 
 
@@ -40,6 +41,7 @@ def asked_why(
     tokens: float | None = None,
     profile: str | None = None,
     catalog: Path | None = None,
+    on_evaluated: OnEvaluated | None = None,
 ) -> tuple[LayoutQuery, Diagnosis]:
     """Return the layout that texts describe, completed, and its diagnosis.
 
@@ -59,6 +61,8 @@ def asked_why(
         The stored profile of a layout that names none.
     catalog
         A TOML file of models and systems.
+    on_evaluated
+        Called with the number of evaluated layouts, and of all.
 
     Raises
     ------
@@ -75,7 +79,7 @@ def asked_why(
     known = profiled_catalog(database, chosen, profile, _defined(database, given, catalog))
     query = replace(completed(chosen, given, mends, known, tokens), shape_from=study)
     try:
-        return query, diagnose(chosen, query.given, mends, known)
+        return query, diagnose(chosen, query.given, mends, known, on_evaluated)
     except RefusedError as error:
         raise with_model_hint(error, chosen, given) from None
 

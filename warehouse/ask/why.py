@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from estimators.contract import Array, Catalog, Columns, Mends, RefusedError, Scalar
+from estimators.contract import Array, Catalog, Mends, RefusedError, Scalar
 from warehouse.ask.defaults import sold_domain
 from warehouse.errors import require_capability
 from warehouse.evaluate.inputs import resolve_rows
 from warehouse.evaluate.one import Shown, read_values, show_configuration
-from warehouse.evaluate.space import cells_of_problem, evaluated
+from warehouse.evaluate.space import Layouts, OnEvaluated, cells_of_problem, evaluated
 
 if TYPE_CHECKING:
     from estimators.contract import Estimator, Relation
@@ -249,9 +249,18 @@ def _whole(value: Scalar) -> int | None:
 
 
 def diagnose(
-    estimator: Estimator, given: Mapping[str, str], mends: Mends, catalog: Catalog
+    estimator: Estimator,
+    given: Mapping[str, str],
+    mends: Mends,
+    catalog: Catalog,
+    on_evaluated: OnEvaluated | None = None,
 ) -> Diagnosis:
     """Return the diagnosis of the layout that `given` describes, in texts.
+
+    Parameters
+    ----------
+    on_evaluated
+        Called with the number of evaluated layouts, and of all.
 
     Raises
     ------
@@ -269,30 +278,35 @@ def diagnose(
         if not broken:
             raise
         return Diagnosis(broken=broken)
-    return compared(shown)
+    return compared(shown, on_evaluated)
 
 
-def compared(shown: Shown) -> Diagnosis:
+def compared(shown: Shown, on_evaluated: OnEvaluated | None = None) -> Diagnosis:
     """Return an admitted layout compared with every layout of its problem.
 
-    Every layout fits where the estimator does not model memory.
+    Every layout fits where the estimator does not model memory. The parts of the step are evaluated
+    for the best layout and for the single changes, no others.
     """
     estimator, relation = shown.estimator, shown.relation
     cells = cells_of_problem(estimator, relation, shown.problem, shown.mends)
-    choices, times = estimator.choice_columns, estimator.time_parts
+    choices = estimator.choice_columns
     known = ("step_seconds", "memory_bytes", "fits_memory")
-    columns = (*relation.keys, *choices, *(name for name in known if name in relation.outputs))
-    space = evaluated(estimator, relation, cells, dict.fromkeys((*columns, *times)), shown.catalog)
+    columns = (*relation.keys, *(name for name in known if name in relation.outputs))
+    space = evaluated(estimator, relation, cells, columns, shown.catalog, on_evaluated)
     own = {**shown.layout, **{choice: shown.problem[choice] for choice in choices}}
-    is_own = _matching(space, own)
-    num_layouts = len(is_own)
-    fits = space.get("fits_memory", np.ones(num_layouts)).astype(bool)
+    steps, num_layouts = space.columns["step_seconds"], len(space)
+    is_own = _row_of(space, own)
+    fits = space.columns.get("fits_memory", np.ones(num_layouts)).astype(bool)
     seconds = float(shown.results["step_seconds"] or 0)
-    if is_own.any():
-        seconds = float(space["step_seconds"][is_own][0])
-    is_faster = fits & (space["step_seconds"] < seconds * (1 - _SAME))
+    if is_own is not None:
+        seconds = float(steps[is_own])
+    is_faster = fits & (steps < seconds * (1 - _SAME))
     has_room = bool(shown.results.get("fits_memory", True))
-    best = _best(space, fits)
+    best_row = _best(space, fits)
+    others = _neighbours(space, own, is_faster if has_room else fits)
+    shown_rows = [*others.values(), *([] if best_row is None else [best_row])]
+    parts = space.more_of(shown_rows, estimator.time_parts)
+    best = None if best_row is None else {**space.row(best_row), **parts[best_row]}
     memory = {**shown.problem, **shown.results}
     memory_parts = [(part, float(memory[part] or 0)) for part in estimator.memory_parts]
     capacity = float(memory.get("hbm_bytes") or 0)
@@ -301,33 +315,35 @@ def compared(shown: Shown) -> Diagnosis:
         rank=int(is_faster.sum()) + 1 if has_room else None,
         num_layouts=num_layouts,
         num_fitting=int(fits.sum()),
-        is_searched=bool(is_own.any()),
+        is_searched=is_own is not None,
         best=best,
-        parts=_parts(shown, best, times),
+        parts=_parts(shown, best, estimator.time_parts),
         memory=tuple(sorted(memory_parts, key=lambda part: -part[1])),
         excess_bytes=float(memory.get("memory_bytes") or 0) - capacity,
-        neighbours=_neighbours(space, own, is_faster if has_room else fits),
+        neighbours=tuple(
+            _neighbour(name, own[name], {**space.row(row), **parts[row]})
+            for name, row in others.items()
+        ),
     )
 
 
-def _matching(space: Columns, own: Mapping[str, Scalar]) -> Array:
-    found = np.ones(len(space["step_seconds"]), dtype=bool)
+def _row_of(space: Layouts, own: Mapping[str, Scalar]) -> int | None:
+    """Return the place of a layout; None if it is not there."""
+    rows = np.arange(len(space))
     for name, value in own.items():
-        found &= space[name] == value
-    return found
+        rows = rows[~space.differs(name, value, rows)]
+    return int(rows[0]) if len(rows) else None
 
 
-def _best(space: Columns, fits: Array) -> dict[str, Scalar] | None:
-    """Return the fastest layout that fits; among equals the one that needs least memory."""
-    if not fits.any():
+def _best(space: Layouts, fits: Array) -> int | None:
+    """Return the place of the fastest layout that fits; of equals the one with least memory."""
+    rows = np.flatnonzero(fits)
+    if not len(rows):
         return None
-    seconds = np.where(fits, space["step_seconds"], np.inf)
-    order = np.lexsort((space.get("memory_bytes", seconds), seconds))
-    return _row(space, int(order[0]))
-
-
-def _row(space: Columns, row: int) -> dict[str, Scalar]:
-    return {name: column[row : row + 1].tolist()[0] for name, column in space.items()}
+    steps = space.columns["step_seconds"][rows]
+    rows = rows[steps == steps.min()]
+    memory = space.columns.get("memory_bytes", space.columns["step_seconds"])[rows]
+    return int(rows[np.argmin(memory)])
 
 
 def _parts(
@@ -341,17 +357,16 @@ def _parts(
     return tuple(sorted(parts, key=lambda part: -part.difference_seconds))
 
 
-def _neighbours(
-    space: Columns, own: Mapping[str, Scalar], candidates: Array
-) -> tuple[Neighbour, ...]:
-    """Return the fastest candidate of each single change, the fastest first.
+def _neighbours(space: Layouts, own: Mapping[str, Scalar], candidates: Array) -> dict[str, int]:
+    """Return the place of the fastest candidate of each single change, the fastest first.
 
     A change of one degree may force other columns, which do not count as changes: data
     parallelism takes the GPUs that are left; sequence parallelism needs tensor parallelism; ZeRO
     needs replicas; chunks divide a stage; panels and the placement in domains follow the axes.
     """
     rows = np.flatnonzero(candidates)
-    differs = {name: space[name][rows] != own[name] for name in own}
+    steps = space.columns["step_seconds"]
+    differs = {name: space.differs(name, own[name], rows) for name in own}
     free = [name for name in own if name not in FOLLOWING and not name.startswith("nvlink_")]
     changes = np.zeros(len(rows), dtype=np.int64)
     forced_by = {
@@ -366,28 +381,30 @@ def _neighbours(
         follows = np.any(causes, axis=0) if causes else np.zeros(len(rows), dtype=bool)
         counted[name] = differs[name] & ~(follows & _is_forced(space, rows, name))
         changes += counted[name]
-    found = []
+    found = {}
     for name in free:
         single = np.flatnonzero((changes == 1) & counted[name])
-        if len(single) == 0:
-            continue
-        row = int(rows[single[np.argmin(space["step_seconds"][rows[single]])]])
-        layout = _row(space, row)
-        memory = float(str(layout.get("memory_bytes", math.nan)))
-        seconds = float(space["step_seconds"][row])
-        found.append(Neighbour(name, own[name], layout[name], layout, seconds, memory))
-    return tuple(sorted(found, key=lambda one: one.step_seconds))
+        if len(single):
+            found[name] = int(rows[single[np.argmin(steps[rows[single]])]])
+    return dict(sorted(found.items(), key=lambda item: steps[item[1]]))
 
 
-def _is_forced(space: Columns, rows: Array, name: str) -> Array:
+def _neighbour(name: str, old: Scalar, layout: Mapping[str, Scalar]) -> Neighbour:
+    seconds, memory = (layout.get(each) for each in ("step_seconds", "memory_bytes"))
+    least = math.nan if memory is None else float(memory)
+    return Neighbour(name, old, layout[name], layout, float(seconds or 0), least)
+
+
+def _is_forced(space: Layouts, rows: Array, name: str) -> Array:
     """Return whether a layout's value follows from its other degrees."""
+    columns = space.columns
     if name == "uses_sequence_parallel":
-        return np.asarray(space["tensor_parallel"][rows] == 1)
+        return np.asarray(columns["tensor_parallel"][rows] == 1)
     if name == "zero_stage":
-        replicas = space["data_parallel"][rows] * space["context_parallel"][rows]
+        replicas = columns["data_parallel"][rows] * columns["context_parallel"][rows]
         return np.asarray(replicas == 1)
-    if name == "virtual_pipeline":
-        return np.asarray(space["virtual_pipeline"][rows] == 1)
+    if name == "virtual_pipeline":  # a key of one estimator and a choice of another
+        return ~space.differs(name, 1, rows)
     return np.ones(len(rows), dtype=bool)
 
 

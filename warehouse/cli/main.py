@@ -73,6 +73,8 @@ def main() -> NoReturn:
     The process ends without unloading its modules, which would take a tenth of the time of most
     commands. The system frees everything that they hold.
     """
+    # products of small matrices: threads that wait for them take up to a third of a command's time
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _open_closed_streams()
     code = run()
     if threading.active_count() > 1:

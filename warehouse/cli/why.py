@@ -36,6 +36,7 @@ from warehouse.cli.options import (
     Tokens,
 )
 from warehouse.cli.output import Output
+from warehouse.cli.waiting import progress_line
 from warehouse.show.formats import Format, count
 from warehouse.show.values import Figure, json_value
 
@@ -93,15 +94,17 @@ def why(
     from warehouse.ask.asked import asked_why
 
     chosen = estimator or DEFAULT_ESTIMATOR
-    query, found = asked_why(
-        *(db, [*problem.pairs(), *pairs]),
-        estimator=chosen,
-        variant=mending.variant,
-        mend=mending.mend,
-        tokens=tokens,
-        profile=profile,
-        catalog=catalog,
-    )
+    with progress_line("layouts evaluated") as on_evaluated:
+        query, found = asked_why(
+            *(db, [*problem.pairs(), *pairs]),
+            estimator=chosen,
+            variant=mending.variant,
+            mend=mending.mend,
+            tokens=tokens,
+            profile=profile,
+            catalog=catalog,
+            on_evaluated=on_evaluated,
+        )
     with output.opened():
         if output.is_json:
             put_document({"question": _query_document(query), **_document(found)})

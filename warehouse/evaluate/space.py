@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from estimators.columns import COLUMNS
 from estimators.contract import Array, Cell, Mends, Problem, Scalar
 from estimators.idle import with_idle_layouts
-from warehouse.database.pieces import CHUNK_ROWS, num_rows
+from warehouse.database.pieces import CHUNK_ROWS, keep_freed_memory, num_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from estimators.contract import Catalog, Estimator, Relation
+    from estimators.contract import Catalog, Columns, Estimator, Relation
 
 
 def named_choices(estimator: Estimator) -> dict[str, tuple[Scalar, ...]]:
@@ -71,35 +73,134 @@ def _plain(name: str, value: Scalar) -> Scalar:
     return int(value) if isinstance(value, float) and COLUMNS[name].kind == "int" else value
 
 
+OnEvaluated = Callable[[int, int], None]
+"""Takes the number of layouts that are evaluated, and of all."""
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """Every layout of some cells, in the cells' order: keys and results.
+
+    A choice is that of the layout's cell: one value a cell, not one a row.
+
+    Attributes
+    ----------
+    columns
+        Keys and results, one element a layout.
+    cells
+        The cells, with the number of their first layout each.
+    """
+
+    estimator: Estimator
+    relation: Relation
+    catalog: Catalog
+    columns: Mapping[str, Array]
+    cells: Sequence[tuple[Cell, int]]
+
+    def __len__(self) -> int:
+        """Return the number of layouts."""
+        return len(next(iter(self.columns.values())))
+
+    def differs(self, name: str, value: Scalar, rows: Array) -> Array:
+        """Return whether some layouts have another value of a key or of a choice."""
+        if name in self.columns:
+            return np.asarray(self.columns[name][rows] != value)
+        of_cell = np.array([cell.choices[name] != value for cell, _ in self.cells], dtype=bool)
+        return np.asarray(of_cell[self._cell_of(rows)])
+
+    def row(self, row: int) -> dict[str, Scalar]:
+        """Return keys, choices and results of a layout."""
+        values = {name: column[row].item() for name, column in self.columns.items()}
+        cell, _ = self.cells[int(self._cell_of(np.array(row)))]
+        keys = {name: values.pop(name) for name in self.relation.keys if name in values}
+        return {**keys, **cell.choices, **values}
+
+    def more_of(self, rows: Iterable[int], names: Iterable[str]) -> dict[int, dict[str, Scalar]]:
+        """Return further results of some layouts, by their place.
+
+        The pieces in which they lie are evaluated again as they were, so that the results are those
+        that all layouts would have, to the last bit.
+        """
+        wanted, names = np.unique(np.fromiter(rows, np.int64)), tuple(names)
+        found: dict[int, dict[str, Scalar]] = {}
+        for cell, place, layouts in _pieces(self.estimator, self.cells):
+            here = wanted[(wanted >= place.start) & (wanted < place.stop)]
+            if not len(here):
+                continue
+            out = _allocated(self.relation, names, place.stop - place.start)
+            self.estimator.estimate(
+                self.relation, cell.values, layouts, cell.mends, out, self.catalog
+            )
+            for row in here.tolist():
+                found[row] = {
+                    name: column[row - place.start].item() for name, column in out.items()
+                }
+        return found
+
+    def _cell_of(self, rows: Array) -> Array:
+        begins = [begin for _, begin in self.cells]
+        return np.searchsorted(begins, rows, side="right") - 1
+
+
 def evaluated(
     estimator: Estimator,
     relation: Relation,
     cells: Iterable[Cell],
     names: Iterable[str],
     catalog: Catalog,
-) -> dict[str, Array]:
-    """Return columns of every layout of `cells`, in order.
+    on_evaluated: OnEvaluated | None = None,
+) -> Layouts:
+    """Return every layout of `cells`, evaluated.
 
     Parameters
     ----------
     names
-        Keys, choices and outputs of the estimator.
+        Keys and outputs of the estimator.
+    on_evaluated
+        Called after each piece.
     """
-    names = tuple(names)
-    computed = {n: relation.column(n).dtype for n in names if n not in estimator.choice_columns}
-    parts: dict[str, list[Array]] = {name: [] for name in names}
+    keep_freed_memory()
     search = estimator.search
-    for cell in cells:
-        if search is None:
-            break
-        for layouts in search.layouts(cell, CHUNK_ROWS):
-            size = num_rows(layouts)
-            out: dict[str, Any] = {name: np.empty(size, dtype) for name, dtype in computed.items()}
-            estimator.estimate(relation, cell.values, layouts, cell.mends, out, catalog)
-            for name in names:
-                column = out[name] if name in out else np.full(size, cell.choices[name], object)
-                parts[name].append(column)
-    return {
-        name: np.concatenate(columns) if columns else np.empty(0, computed.get(name, object))
-        for name, columns in parts.items()
-    }
+    found = [] if search is None else [(cell, search.count(cell)) for cell in cells]
+    found = [(cell, count) for cell, count in found if count]
+    begins = np.cumsum([0, *(count for _, count in found)]).tolist()
+    own = [(cell, begin) for (cell, _), begin in zip(found, begins, strict=False)]
+    columns, done = _allocated(relation, names, begins[-1]), 0
+    for cell, place, layouts in _pieces(estimator, own):
+        out = {name: column[place] for name, column in columns.items()}
+        estimator.estimate(relation, cell.values, layouts, cell.mends, out, catalog)
+        done += place.stop - place.start
+        if on_evaluated is not None:
+            on_evaluated(done, begins[-1])
+    return Layouts(estimator, relation, catalog, columns, own)
+
+
+def _allocated(relation: Relation, names: Iterable[str], size: int) -> dict[str, Array]:
+    return {name: np.empty(size, relation.column(name).dtype) for name in names}
+
+
+def _pieces(
+    estimator: Estimator, cells: Sequence[tuple[Cell, int]]
+) -> Iterator[tuple[Cell, slice, Columns]]:
+    """Yield the layouts of cells in pieces, those of all cells in turn, with their places.
+
+    Cells that differ in one choice share most of the figures of a piece. The estimator keeps these
+    until the next piece.
+
+    Parameters
+    ----------
+    cells
+        Cells with the place of their first layout each.
+    """
+    search = estimator.search
+    if search is None:
+        return
+    ends = [begin for _, begin in cells]
+    pieces = (search.layouts(cell, CHUNK_ROWS) for cell, _ in cells)
+    for several in itertools.zip_longest(*pieces):
+        for number, layouts in enumerate(several):
+            if layouts is not None:
+                place = slice(ends[number], ends[number] + num_rows(layouts))
+                ends[number] = place.stop
+                yield cells[number][0], place, layouts
+        estimator.forget()

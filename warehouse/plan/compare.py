@@ -356,9 +356,8 @@ def _counts_that_hold(
     while num_gpus <= _LARGEST:
         values = {**run.problem, "num_gpus": num_gpus, "global_batch_size": run.batch}
         cells = cells_of_problem(run.estimator, relation, values, run.mends, run.request.held)
-        memory = evaluated(run.estimator, relation, cells, ["memory_bytes"], run.catalog)[
-            "memory_bytes"
-        ]
+        found = evaluated(run.estimator, relation, cells, ["memory_bytes"], run.catalog)
+        memory = found.columns["memory_bytes"]
         least = memory[memory > 0].min(initial=math.inf)  # NaN is left out
         line = {"hbm_bytes": values["hbm_bytes"] or 0, "least_memory_bytes": least}
         fits = fits or (num_gpus if _holds(run, line, None) else None)

@@ -1,0 +1,54 @@
+"""The line on a terminal that says how far a command has come."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from warehouse.cli import waiting
+from warehouse.cli.waiting import progress_line
+
+
+class Terminal(io.StringIO):
+    """A terminal that records what is written."""
+
+    def isatty(self) -> bool:
+        """Return True."""
+        return True
+
+
+def patched(monkeypatch: pytest.MonkeyPatch, delay_seconds: float) -> Terminal:
+    """Return the terminal that stderr is from now on: pytest replaces it after fixtures."""
+    stderr = Terminal()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setattr(waiting, "DELAY_SECONDS", delay_seconds)
+    monkeypatch.setattr(waiting, "_INTERVAL_SECONDS", 0.0)
+    return stderr
+
+
+def test_the_line_is_replaced_and_goes_even_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = patched(monkeypatch, 0.0)
+    with pytest.raises(ValueError, match="faulty"), progress_line("layouts") as show:
+        assert show is not None
+        show(61_440, 925_728)
+        show(5, 6)
+        raise ValueError("faulty")
+    shown = "61,440 of 925,728 layouts"
+    wanted = ["", shown, "5 of 6 layouts".ljust(len(shown)), " " * len(shown), ""]
+    assert terminal.getvalue().split("\r") == wanted
+
+
+def test_a_command_that_is_done_at_once_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = patched(monkeypatch, 60.0)
+    with progress_line("layouts") as show:
+        assert show is not None
+        show(1, 2)
+    assert terminal.getvalue() == ""
+
+
+def test_a_file_gets_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_line("layouts") as show:
+        assert show is None
+    assert capsys.readouterr().err == ""
