@@ -39,10 +39,12 @@ from warehouse.cli.output import Output
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from warehouse.plan.question import PlanOptions, TrainingRun
     from warehouse.plan.search import Sweep
+    from warehouse.plan.stages import Stage
 
 DEFAULT_ESTIMATOR = registry.default("plan")
 
@@ -175,7 +177,8 @@ def plan(
 def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path) -> None:
     """Read the question, build the stages, and explain or run them."""
     from warehouse.cli.plan_columns import check_columns
-    from warehouse.cli.plan_report import put_report, question_lines, stage_rows
+    from warehouse.cli.plan_question import question_lines
+    from warehouse.cli.plan_report import put_report
     from warehouse.plan.document import document
     from warehouse.plan.stages import asked_stages, run_stages
 
@@ -190,7 +193,7 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
     run, stages = asked_stages(options, db, shown.top or DEFAULT_TOP, say_question)
     if shown.dry_run:
         with output.opened():
-            _put_stages(stage_rows(stages), output)
+            _put_stages(stages, output)
         return
     answer = run_stages(run, stages, db, partial(store_and_say, is_confirmed=shown.yes))
     with output.opened():
@@ -204,10 +207,12 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
                 sys.stdout.write(f"\n{begin}-- {name}\n{query};\n{end}")
 
 
-def _put_stages(rows: list[tuple[int, str]], output: Output) -> None:
+def _put_stages(stages: Sequence[Stage], output: Output) -> None:
     """Print the stages of a plan: numbered lines for people, rows for programs."""
     from warehouse.cli.common import put
+    from warehouse.plan.stages import explain_stage
 
+    rows = [(number, explain_stage(stage)) for number, stage in enumerate(stages, start=1)]
     if output.form is not Format.TABLE:
         put(("stage", "action"), [rows], output.form)
         return
