@@ -152,3 +152,41 @@ def test_no_module_of_the_warehouse_names_an_estimator() -> None:
     assert len(paths) > 100
     found = {str(path.relative_to(ROOT)): named(path.read_text("utf-8")) for path in paths}
     assert {path: names for path, names in found.items() if names} == {}
+
+
+# ---- SQL is in sql/ ----
+
+LONGEST_QUERY = 15
+"""Lines of a query in Python at most, where no part of it depends on a value."""
+
+_QUERY = re.compile(r"\s*(?:with\b.+\bas \(|select\b.+\bfrom\b)", re.DOTALL)
+
+
+def long_queries(text: str) -> list[int]:
+    """Return the lines on which long queries without a replaced part begin."""
+    tree = ast.parse(text)
+    replaced = {
+        id(part)
+        for each in ast.walk(tree)
+        if isinstance(each, ast.JoinedStr)
+        and any(isinstance(v, ast.FormattedValue) for v in each.values)
+        for part in ast.walk(each)
+    }
+    return [
+        each.lineno
+        for each in ast.walk(tree)
+        if isinstance(each, ast.Constant)
+        and isinstance(each.value, str)
+        and id(each) not in replaced
+        and _QUERY.match(each.value)
+        and len(each.value.strip().splitlines()) > LONGEST_QUERY
+    ]
+
+
+def test_a_long_query_that_depends_on_nothing_is_a_view() -> None:
+    found = {name: long_queries(path.read_text("utf-8")) for name, path in files().items()}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+    query = "select\n" + "    a,\n" * LONGEST_QUERY + "from b"
+    assert long_queries(f'x = """{query}"""') == [1]
+    assert long_queries(f'x = f"""{query} where {{c}}"""') == []
+    assert long_queries('x = "select a from b"') == []
