@@ -267,3 +267,28 @@ def test_an_attribute_far_from_every_product_is_questioned(
     said = [line for line in (out + err).splitlines() if line.startswith("`")]
     assert len(said) == bool(words)
     assert words in "".join(said)
+
+
+@pytest.mark.long
+def test_a_plan_has_the_errors_of_the_product_and_of_the_runs_on_the_system(
+    warehouse: Command, empty_warehouse: Path, tmp_path: Path
+) -> None:
+    path = Path(shutil.copyfile(empty_warehouse, tmp_path / "own.duckdb"))
+    runs, catalog = tmp_path / "runs.csv", tmp_path / "own.toml"
+    catalog.write_text('[systems.mine]\nbased_on = "H100"\n')
+    head = "model,accelerator,num_gpus,global_batch_size,step_seconds,memory_bytes\n"
+    runs.write_text(f"{head}gpt3_1.3B,mine,8,64,1.0,40e9\ngpt3_1.3B,H100,8,64,1.0,80e9\n")
+    code, _, err = warehouse("measure", runs, "--catalog", catalog, "--db", path)
+    assert code == 0, err
+    plans = {}
+    for name in ("mine", "H100"):
+        asked = ("--model", "gpt3_1.3B", "--tokens", "1G", "--gpus", 2, "--accelerator", name)
+        code, out, err = warehouse("plan", *asked, "--catalog", catalog, "--json", "--db", path)
+        assert code == 0, err
+        plans[name] = json.loads(out)
+    mine, product = plans["mine"], plans["H100"]
+    same = ("track_record", "errors", "memory_errors", "unlike_published")
+    assert [mine.get(name) for name in same] == [product.get(name) for name in same]
+    assert mine["track_record"]["num_steps"] > 30
+    # half of the memory measured: twice the relative size of the estimate
+    assert 1 + mine["own_memory_bias"] == pytest.approx(2 * (1 + product["own_memory_bias"]))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from estimators.accelerators import product_of
+from estimators.accelerators import OWN_SYSTEM, product_of
 from warehouse.calibrate.references import MEASUREMENTS
 from warehouse.database.cached import cached
 from warehouse.database.sql_text import literal, value_literal
@@ -64,6 +64,7 @@ def known_errors(run: TrainingRun, ask: QueryCache) -> Errors:
         run.estimator.name,
         sorted(run.mends),
         product_of(run.catalog, run.problem["accelerator"]),
+        _measured_as(run),
         run.problem.get("profile"),
         int(run.problem.get("num_experts") or 1) > 1,
         sorted(state.items()),
@@ -151,6 +152,13 @@ where {_of_estimator(run)} and reference <> {literal(MEASUREMENTS)}
 order by reference, published_group"""
 
 
+def _measured_as(run: TrainingRun) -> str:
+    """Return the name of the plan's accelerator in measured runs: a user's system keeps its own."""
+    name = str(run.problem["accelerator"])
+    is_own = name in run.catalog.tables.get(OWN_SYSTEM, {})
+    return name if is_own else str(product_of(run.catalog, name))
+
+
 def own_run_errors(run: TrainingRun) -> str:
     """Return the query of the errors of the time on the user's own runs, by name and profile.
 
@@ -159,7 +167,7 @@ def own_run_errors(run: TrainingRun) -> str:
     to has the run's name and time. The bias of the memory is that of runs on the plan's
     accelerator.
     """
-    product = product_of(run.catalog, run.problem["accelerator"])
+    accelerator = literal(_measured_as(run))
     profile = str(run.problem.get("profile") or DEFAULT)
     return f"""\
 with compared as (
@@ -182,9 +190,9 @@ select
     max(abs(compared.time_relative_error)) as time_max_absolute_relative_error,
     avg(compared.time_relative_error) as time_bias,
     count(compared.memory_relative_error)
-        filter (where compared.accelerator = {literal(str(product))}) as num_memory_rows,
+        filter (where compared.accelerator = {accelerator}) as num_memory_rows,
     avg(compared.memory_relative_error)
-        filter (where compared.accelerator = {literal(str(product))}) as memory_bias,
+        filter (where compared.accelerator = {accelerator}) as memory_bias,
     count(fitted.published_row) as num_fitted_rows
 from compared
 left join calibration_row as fitted
