@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
+import time
 
 import pytest
 
 from warehouse.cli import waiting
-from warehouse.cli.waiting import progress_line
+from warehouse.cli.common import say
+from warehouse.cli.waiting import progress_line, working
 
 
 class Terminal(io.StringIO):
@@ -24,7 +27,7 @@ def patched(monkeypatch: pytest.MonkeyPatch, delay_seconds: float) -> Terminal:
     stderr = Terminal()
     monkeypatch.setattr(sys, "stderr", stderr)
     monkeypatch.setattr(waiting, "DELAY_SECONDS", delay_seconds)
-    monkeypatch.setattr(waiting, "_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(waiting, "INTERVAL_SECONDS", 0.0)
     return stderr
 
 
@@ -48,7 +51,32 @@ def test_a_command_that_is_done_at_once_says_nothing(monkeypatch: pytest.MonkeyP
     assert terminal.getvalue() == ""
 
 
+def test_work_without_steps_shows_its_seconds_and_makes_room_for_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = patched(monkeypatch, 0.0)
+    monkeypatch.setattr(waiting, "_TICK_SECONDS", 0.001)
+    with pytest.raises(ValueError, match="faulty"), working("writing the file"):
+        while "writing the file: 0 s" not in terminal.getvalue():
+            time.sleep(0.001)
+        raise ValueError("faulty")
+    number = threading.active_count()
+    assert terminal.getvalue().endswith("\r")
+    before = terminal.getvalue()
+    say("done")
+    assert terminal.getvalue() == f"{before}done\n"  # no line is left to take away
+    with progress_line("layouts") as show:
+        assert show is not None
+        show(1, 2)
+        say("a word")
+    shown = "1 of 2 layouts"
+    assert terminal.getvalue().endswith(f"\r{shown}\r{' ' * len(shown)}\ra word\n")
+    assert threading.active_count() == number
+
+
 def test_a_file_gets_no_line(capsys: pytest.CaptureFixture[str]) -> None:
     with progress_line("layouts") as show:
         assert show is None
+    with working("writing the file"):
+        pass
     assert capsys.readouterr().err == ""

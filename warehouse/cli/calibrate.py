@@ -23,6 +23,7 @@ from warehouse.cli.options import (
     Replace,
 )
 from warehouse.cli.output import Output
+from warehouse.cli.waiting import working
 from warehouse.show.formats import Format, count
 
 if TYPE_CHECKING:
@@ -215,7 +216,10 @@ def _calibrate_steps(
         conditions=fitting.rows or [],
         wide=fitting.beyond_range,
     )
-    found = run() if name is None else _stored(db, name, run, store_calibration, replace=replace)
+    with working("fitting the constants"):
+        found = (
+            run() if name is None else _stored(db, name, run, store_calibration, replace=replace)
+        )
     with output.opened():
         _put(found, name, output)
     for note in found.notes:
@@ -241,7 +245,8 @@ def _calibrate_kernels(
         timed.accelerator,
         is_sustained=timed.sustained,
     )
-    found = run() if name is None else _stored(db, name, run, store_kernels, replace=replace)
+    with working("fitting the constants"):
+        found = run() if name is None else _stored(db, name, run, store_kernels, replace=replace)
     with output.opened():
         _put_kernels(found, name, output)
     for note in found.notes:

@@ -15,6 +15,7 @@ from warehouse.cli.display import (
     terminal,
     terminal_width,
 )
+from warehouse.cli.waiting import clear_line
 from warehouse.show.formats import Format, count, write
 from warehouse.show.values import json_value
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 def say(text: str) -> None:
     """Print to stderr what is not data."""
+    clear_line()
     sys.stderr.write(fitted(text, terminal_width(sys.stderr)) + "\n")
 
 

@@ -9,6 +9,7 @@ import typer
 
 from warehouse.cli.common import say
 from warehouse.cli.options import DEFAULT_DATABASE, Database, Overwrite
+from warehouse.cli.waiting import working
 from warehouse.show.formats import count
 
 
@@ -49,7 +50,10 @@ def bring_up_to_date(db: Path, *, mended: bool = False, anew: bool = False) -> N
         from warehouse.database.empty import contents_of
 
         # a new database starts without numpy
-        with open_for_write(db, mended=existed and mended and not anew) as connection:
+        with (
+            working("making tables and views"),
+            open_for_write(db, mended=existed and mended and not anew) as connection,
+        ):
             if existed and anew:
                 from warehouse.database.schema import prepare
 
@@ -73,7 +77,8 @@ def drop(
     from warehouse.sweep.record import drop_study
 
     open_for_read(db).close()  # refuses a missing file, where opening for write would make one
-    report = drop_study(db, study)
+    with working("dropping rows and shrinking the file"):
+        report = drop_study(db, study)
     freed = max(report.bytes_before - report.bytes_after, 0)
     say(
         f"dropped {report.study}: {count(report.cells, 'cell')}, {count(report.rows, 'row')}, "
@@ -96,7 +101,8 @@ def backup(
     from warehouse.files import refuse_existing
 
     refuse_existing(out, force=force)
-    size = copied(db, out)
+    with working("copying the database"):
+        size = copied(db, out)
     say(f"{out}: {size / 1e6:,.1f} MB, opened and compared with {db}")
 
 
@@ -112,6 +118,7 @@ def compact(db: Database = DEFAULT_DATABASE) -> None:
 
     open_for_read(db).close()  # refuses a missing file, where opening for write would make one
     before = db.stat().st_size
-    shrink(db)
+    with working("shrinking the file"):
+        shrink(db)
     after = db.stat().st_size
     say(f"{db}: {after / 1e6:,.1f} MB, {max(before - after, 0) / 1e6:,.1f} MB freed")

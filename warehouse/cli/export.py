@@ -9,6 +9,7 @@ import typer
 
 from warehouse.cli.common import say
 from warehouse.cli.options import DEFAULT_DATABASE, Database, Overwrite, ReadDatabase
+from warehouse.cli.waiting import working
 from warehouse.show.formats import count
 
 
@@ -69,7 +70,8 @@ def _export_query(db: Path, query: str, out: Path, *, force: bool) -> None:
 
     format_of(out)
     refuse_existing(out, force=force)
-    rows = export_query(db, query_text(query), out)
+    with working("writing the file"):
+        rows = export_query(db, query_text(query), out)
     say(f"{out}: {count(rows, 'row')}, {out.stat().st_size / 1e6:,.1f} MB")
 
 
@@ -79,7 +81,8 @@ def _export_facts(db: Path, folder: Path, *, force: bool) -> None:
 
     if force:
         raise UsageError("`--force` replaces a file, not a folder", "name a new folder")
-    done = export_facts(db, folder)
+    with working("writing the folder"):
+        done = export_facts(db, folder)
     say(
         f"{folder}: {count(done.num_cells, 'cell')}, {count(done.num_rows, 'row')}, "
         f"{count(done.num_files, 'file')}, {done.num_bytes / 1e6:,.1f} MB"
@@ -102,7 +105,8 @@ def import_(
     """
     from warehouse.transfer.import_facts import import_facts
 
-    done = import_facts(db, folder)
+    with working("comparing and storing the files"):
+        done = import_facts(db, folder)
     say(
         f"{db}: {count(done.num_cells, 'new cell')}, {count(done.num_rows, 'new row')}; "
         f"{count(done.num_known_cells, 'cell')} stored before"

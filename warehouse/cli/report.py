@@ -19,6 +19,7 @@ from warehouse.cli.plan import (
     RunOptions,
     store_and_say,
 )
+from warehouse.cli.waiting import working
 
 
 def report(
@@ -69,7 +70,8 @@ def report(
     with kept_open(db):
         question, stages = asked_stages(options, db, LAYOUTS)
         answer = run_stages(question, stages, db, partial(store_and_say, is_confirmed=yes))
-    page = page_of(answer, shlex.join(["warehouse", *sys.argv[1:]]))
+    with working("drawing the page"):
+        page = page_of(answer, shlex.join(["warehouse", *sys.argv[1:]]))
     with written_whole(out) as file:
         file.write_text(page, encoding="utf-8")
     say(f"{out}: {len(page.encode()) / 1e6:.1f} MB")

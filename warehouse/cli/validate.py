@@ -11,6 +11,7 @@ from warehouse.cli.common import fetched, put_document, put_sections, records, s
 from warehouse.cli.comparison import comparison
 from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase
 from warehouse.cli.output import Output
+from warehouse.cli.waiting import working
 from warehouse.show.formats import count, write
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ def validate(
         if deep:
             check_deeply(connection, db)
         failed = run_checks(connection)
-        keep_view(connection, COMPARISON)
+        with working("comparing with measurements"):
+            keep_view(connection, COMPARISON)
         with output.opened():
             if output.is_json:
                 tables = {
@@ -91,7 +93,8 @@ def check_deeply(connection: DuckDBPyConnection, db: Path) -> None:
     from warehouse.database.deep_check import deep_check
     from warehouse.errors import CheckError
 
-    damage = deep_check(connection)
+    with working("reading every value"):
+        damage = deep_check(connection)
     if not damage:
         say("every value of every table can be read")
         return
@@ -137,7 +140,8 @@ def run_checks(connection: DuckDBPyConnection) -> list[str]:
 
     failed = []
     for check in checks():
-        columns, rows = fetched(connection, check.sql)
+        with working(f"check {check.name}"):
+            columns, rows = fetched(connection, check.sql)
         say(f"{check.name}: {count(len(rows), 'row') if rows else 'ok'} ({check.what})")
         if rows:
             failed.append(check.name)

@@ -1,8 +1,9 @@
-"""One line on a terminal that says how far a command has come, and goes when it is done."""
+"""One line on a terminal while a command works; it goes when the command says something."""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +11,34 @@ from contextlib import contextmanager
 DELAY_SECONDS = 0.5
 """A command that is done sooner says nothing."""
 
-_INTERVAL_SECONDS = 0.1
+INTERVAL_SECONDS = 0.1
+_TICK_SECONDS = 0.5
+
+
+class _Line:
+    """The last line of the terminal, which threads write and take away."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._width = 0
+
+    def show(self, words: str) -> None:
+        with self._lock:
+            self._width = max(self._width, len(words))
+            sys.stderr.write(f"\r{words:<{self._width}}")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        with self._lock:
+            if self._width:
+                sys.stderr.write(f"\r{'':<{self._width}}\r")
+                sys.stderr.flush()
+            self._width = 0
+
+
+_LINE = _Line()
+clear_line = _LINE.clear
+"""Takes the line away; call it before other words are written."""
 
 
 @contextmanager
@@ -25,21 +53,45 @@ def progress_line(what: str) -> Iterator[Callable[[int, int], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    width, next_at = 0, time.monotonic() + DELAY_SECONDS
+    next_at = time.monotonic() + DELAY_SECONDS
 
     def show(done: int, total: int) -> None:
-        nonlocal width, next_at
-        if (now := time.monotonic()) < next_at:
-            return
-        next_at = now + _INTERVAL_SECONDS
-        words = f"{done:,} of {total:,} {what}"
-        width = max(width, len(words))
-        sys.stderr.write(f"\r{words:<{width}}")
-        sys.stderr.flush()
+        nonlocal next_at
+        if (now := time.monotonic()) >= next_at:
+            next_at = now + INTERVAL_SECONDS
+            _LINE.show(f"{done:,} of {total:,} {what}")
 
     try:
         yield show
     finally:
-        if width:
-            sys.stderr.write(f"\r{'':<{width}}\r")
-            sys.stderr.flush()
+        clear_line()
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show on a terminal how long a piece of work takes that has no steps to count.
+
+    Parameters
+    ----------
+    what
+        The work, such as "writing the file".
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    done, began = threading.Event(), time.monotonic()
+
+    def tick() -> None:
+        wait = DELAY_SECONDS
+        while not done.wait(wait):
+            _LINE.show(f"{what}: {time.monotonic() - began:.0f} s")
+            wait = _TICK_SECONDS
+
+    thread = threading.Thread(target=tick, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        clear_line()
