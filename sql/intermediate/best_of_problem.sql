@@ -54,9 +54,15 @@ question as (
         ) as searched,
         sum(num_layouts) as num_layouts,
         sum(num_fitting_layouts) as num_fitting_layouts,
-        -- the first field of the first field decides: the least time
-        min(struct_pack(best := best, best_layout := best_layout, cell_id := cell_id))
-        filter (where best is not null) as fastest
+        -- the first field decides: the least time, of equals the one that ranks first
+        min(
+            struct_pack(
+                place := row(layout_order(best), best['strategy'], cell_id),
+                best := best,
+                best_layout := best_layout,
+                cell_id := cell_id
+            )
+        ) filter (where best is not null) as fastest
     from cell
     group by problem_id, estimator, estimator_version, variant, first_sibling
 ),

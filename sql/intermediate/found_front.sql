@@ -21,31 +21,8 @@ with candidate as (
             order by
                 step_seconds,
                 coalesce(memory_bytes, 0),
-                -- of equals always the same one
-                strategy,
-                activation_recompute,
-                tensor_parallel,
-                pipeline_parallel,
-                data_parallel,
-                microbatch_size,
-                nvlink_tensor_parallel,
-                nvlink_pipeline_parallel,
-                nvlink_data_parallel,
-                tensor_parallel_2,
-                tensor_parallel_external,
-                context_parallel,
-                sequence_parallel,
-                expert_parallel,
-                expert_tensor_parallel,
-                virtual_pipeline,
-                uses_sequence_parallel,
-                zero_stage,
-                num_microbatches,
-                summa_panels,
-                nvlink_tensor_parallel_2,
-                nvlink_context_parallel,
-                attention,
-                cell_id
+                -- of equals the one that ranks first, as in configuration_rank
+                row(layout_order(leading_configuration_source), strategy, cell_id)
             rows between unbounded preceding and 1 preceding
         ) as undercut_bytes
     from leading_configuration_source

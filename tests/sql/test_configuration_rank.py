@@ -163,6 +163,21 @@ def test_the_ranks_up_to_a_number_have_the_ties_of_the_view(
 
 
 @pytest.mark.long
+def test_of_equal_layouts_every_view_names_the_same(tied: duckdb.DuckDBPyConnection) -> None:
+    """In time and memory many are equal, in cells of both strategies."""
+    key = "select problem_id, estimator, variant, cell_id"
+    first = f"{key}, layout_in_words(configuration_rank) from configuration_rank"
+    ranked_first = tied.execute(f"{first} where rank_by_time = 1 order by all").fetchall()
+    assert len(ranked_first) == 4
+    assert len({row[3] % 2 for row in ranked_first}) == 2  # not all of one strategy
+    best = f"{key}, best_layout from best_of_problem order by all"
+    assert tied.execute(best).fetchall() == ranked_first
+    for front in ("found_front", "problem_front", "configuration_pareto"):
+        query = f"{key}, layout_in_words({front}) from {front} order by all"
+        assert tied.execute(query).fetchall() == ranked_first
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("last", [20, 30])
 def test_of_one_problem_only_its_layouts_are_read(
     ranked: duckdb.DuckDBPyConnection, last: int
