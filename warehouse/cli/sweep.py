@@ -30,6 +30,7 @@ from warehouse.cli.options import (
     whole_option,
 )
 from warehouse.cli.output import Output
+from warehouse.cli.waiting import working
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ def sweep(
     from warehouse.sweep.estimate import estimate
     from warehouse.sweep.size_limits import LEAST_ROWS
 
-    found = estimate(loaded, db, force=force)
+    with working("counting cells and layouts"):
+        found = estimate(loaded, db, force=force)
     if found.missing_rows >= LEAST_ROWS:
         say(found.in_words())
     if not yes:
@@ -162,7 +164,8 @@ def summary(report: SweepReport) -> str:
 def _put_estimate(study: Study, db: Path, form: Format, *, force: bool) -> None:
     from warehouse.sweep.estimate import estimate
 
-    found = estimate(study, db, force=force)
+    with working("counting cells and layouts"):
+        found = estimate(study, db, force=force)
     say(found.in_words())
     sizes = {
         "study": study.name,
