@@ -379,8 +379,9 @@ arg_max(
     + case when accelerator is null then 0 else 1 end
 );
 
--- Estimated memory that counts what a measured one does: tensors (`allocated`), what the allocator
--- holds (`reserved`), else all of the device's. An estimate without the first two has the last.
+-- Estimated memory of the same kind as a measured one: tensors (`allocated`), tensors and free
+-- blocks of the allocator (`reserved`), else all memory in use on the device. An estimate without
+-- the first two has the last.
 -- Example: select memory_of_kind('reserved', 70e9, 75e9, 77e9) as bytes
 create or replace macro memory_of_kind(kind, allocated_bytes, reserved_bytes, memory_bytes) as
 coalesce(

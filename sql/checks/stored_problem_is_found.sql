@@ -1,4 +1,4 @@
--- Problems whose row in table stored_problem is missing, doubled, or not what follows from them.
+-- Problems whose row in table stored_problem is missing, doubled, or not the one of found_problem.
 --
 -- Views name problems, and decide which of them compare, by these rows alone.
 with stored as (

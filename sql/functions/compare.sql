@@ -81,7 +81,7 @@ create or replace macro compare(first_name, second_name) as table
             name_asked('second_name', second_name, ['model', 'accelerator', 'problem', 'cell'])
     ),
 
-    -- what both names are: a model and an accelerator have nothing to compare
+    -- the kind of both names: a model and an accelerator cannot be compared
     asked as materialized (
         select
             coalesce(

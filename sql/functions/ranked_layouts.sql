@@ -1,16 +1,16 @@
 -- The fastest layouts of each problem that fit in memory, ranked by time, up to last_rank.
 -- Grain: one row per configuration that is not known to exceed the memory
 --
--- The rows of configuration_rank where rank_by_time <= last_rank, with the columns of
--- configuration_flops, the throughput and mfu. of_problem is the id of a problem, NULL of all. A
--- condition problem_id = ... gives the same rows, but beyond twenty it reads the times of all
--- layouts. A further condition on the rank makes DuckDB sort.
+-- These are the rows of configuration_rank with rank_by_time <= last_rank. They have the columns of
+-- configuration_flops, the throughput and mfu. of_problem is the id of one problem; NULL means all
+-- problems. A condition problem_id = ... gives the same rows, but for more than twenty ranks it
+-- reads the times of all layouts. A further condition on the rank makes DuckDB sort.
 --
--- Beyond twenty the shortest times of each problem are found first, in few columns. Only layouts
--- with such a time have all their columns read and are ranked. DuckDB passes the times to the scan
--- of the layouts if nothing else is equal in the join, so the other columns are compared in a list.
--- Conditions on the result reach the times, as the result has its columns of the problem from
--- there.
+-- The twenty fastest are stored. For more ranks, the macro finds the shortest times of each problem
+-- from few columns, then reads and ranks only the layouts with these times. DuckDB filters the scan
+-- of the layouts by the times only if the join has no other equality, so the macro compares the
+-- other columns in a list. The result takes the columns of the problem from the times, so that
+-- conditions on them filter the times as well.
 -- Example: select num_gpus, rank_by_time, step_seconds from ranked_layouts(30)
 -- order by num_gpus, rank_by_time limit 5
 create or replace macro ranked_layouts(last_rank, of_problem := null) as table
@@ -33,7 +33,7 @@ create or replace macro ranked_layouts(last_rank, of_problem := null) as table
         from leading_configuration_flops
         where
             fits_memory is distinct from false
-            -- a range has no condition where no problem is asked for
+            -- without of_problem the range holds all ids
             and problem_id >= coalesce(cast(of_problem as bigint), 0)
             and problem_id <= coalesce(cast(of_problem as bigint), 9223372036854775807)
     ),
@@ -121,7 +121,7 @@ create or replace macro ranked_layouts(last_rank, of_problem := null) as table
             and configuration_flops.problem_id
             <= coalesce(cast(of_problem as bigint), 9223372036854775807)
         union all by name
-        -- without a time: the last of their problem
+        -- layouts without a time rank last in their problem
         select *
         from configuration_flops
         where
@@ -151,7 +151,7 @@ create or replace macro ranked_layouts(last_rank, of_problem := null) as table
     ),
 
     ranked as (
-        -- one of both: DuckDB does not read the other
+        -- last_rank decides between the two parts: DuckDB does not read the other
         select *
         from leading_rank
         where

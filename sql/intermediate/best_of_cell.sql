@@ -22,7 +22,7 @@ select
     current_cell.mends,
     current_cell.variant,
     current_cell.first_sibling,
-    -- what a cell covers of its problem: cells that agree in it can be compared
+    -- choices and kept values of the cell: cells with the same ones can be compared
     struct_pack(
         strategy := current_cell.strategy,
         attention := current_cell.attention,

@@ -2,8 +2,8 @@
 -- Grain: one row per cell
 --
 -- A cell qualifies if its problem contradicts no measurement in layers, width, accelerator, number
--- of GPUs or sequences; what a problem does not say contradicts nothing. Other cells have no such
--- configuration. The problems of table published_measurement are those of table published_estimate.
+-- of GPUs or sequences. A value that the problem leaves open contradicts nothing. Other cells have
+-- no such configuration. Table published_estimate has the problems of table published_measurement.
 -- Views read the rows of these cells only, because DuckDB passes a join's cells, but not its
 -- problems, to the scan of the rows. DuckDB 1.5 passes only the lowest and the highest cell unless
 -- a condition remains on the tables of these cells. It removes conditions that statistics prove.

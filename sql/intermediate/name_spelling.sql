@@ -1,4 +1,4 @@
--- Spellings of models and accelerators, stored or known, and the ids of what is stored.
+-- Spellings of models and accelerators, stored or known, and the ids of stored problems.
 -- Grain: one row per kind of name, spelling and name
 --
 -- Where a spelling has several rows of a kind, the least spelling_place wins: a name that problems

@@ -9,7 +9,7 @@
 with own_of_profile as (
     select distinct
         profile,
-        -- the key of a constant is its column, after @ what it holds for
+        -- the key of a constant is its column, then @ and the accelerator or framework
         split_part(step_constant, '@', 1) as constant_name,
         fitted_constant_value as given_value
     from calibration

@@ -1,9 +1,9 @@
 -- Layouts of a problem that no other of it beats in both step time and memory per GPU.
 -- Grain: one row per configuration of the front; of layouts of the same time and memory one
 --
--- At one number of GPUs the slower step is the dearer token, so cost adds nothing. An estimator
--- without a model of memory has only its fastest layout. found_front says what table stored_front
--- has.
+-- At one number of GPUs a slower step also costs more a token, so cost adds nothing. An estimator
+-- without a model of memory has only its fastest layout. View found_front defines the rows of table
+-- stored_front.
 with front as (
     select
         cell_id,

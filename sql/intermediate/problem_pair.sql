@@ -44,7 +44,7 @@ with asked as (
         problem.matrix_flops_per_second,
         coalesce(problem.hbm_bytes_per_second, problem.memory_bytes_per_second)
             as hbm_bytes_per_second,
-        -- what a driver shows is that of the product, too
+        -- the memory that a driver shows counts as the product's
         coalesce(
             case when problem.hbm_bytes = accelerator.device_bytes then accelerator.hbm_bytes end,
             problem.hbm_bytes

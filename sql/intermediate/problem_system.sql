@@ -38,7 +38,7 @@ with attribute as (
             problem.fp8_flops_per_second,
             problem.fp4_flops_per_second,
             problem.flops_8bit_per_second,
-            -- a share of the rate may be what is reached
+            -- a rate up to that of the cluster's GPUs may be the achieved one
             case
                 when
                     problem.cluster_flops_per_second

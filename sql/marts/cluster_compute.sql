@@ -1,4 +1,4 @@
--- GPUs, time and cost of runs: how many finish a step in time, for how long, at what price.
+-- GPUs that finish a step in the time asked for, with the time and the cost of the whole run.
 -- Grain: one row per run
 --
 -- The price of an hour is the one that the run was evaluated with: the source's 2 dollars where no

@@ -1,7 +1,7 @@
 -- Configurations that fit in memory, ranked by time within their problem.
 -- Grain: one row per configuration that is not known to exceed the memory
 --
--- Memory excludes only what an estimator knows not to fit. The partition names columns that follow
+-- Memory excludes only layouts that are known not to fit. The partition names columns that follow
 -- from problem_id: they change no rank, but a filter on them reaches the tables below the ranking.
 -- layout_order breaks ties within a cell, as in best_of_cell; strategy and cell_id those of several
 -- cells, as in best_of_problem. The key is one struct, so that DuckDB finds the first rows without

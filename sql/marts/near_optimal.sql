@@ -1,4 +1,4 @@
--- Freedom of choice: what the layouts within 5 % of the best of a problem have in common.
+-- Freedom of choice: the ranges of the degrees of all layouts within 5 % of the best of a problem.
 -- Grain: one row per problem, estimator, estimator_version and variant of which a layout fits
 --
 -- A degree whose lowest and highest value are the same leaves no choice. Strategies and

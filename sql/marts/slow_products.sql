@@ -1,4 +1,4 @@
--- Measured matrix products: how much of the peak, and of what memory admits, each shape reaches.
+-- Measured matrix products: the share of the peak, and of the roof, that each shape reaches.
 -- Grain: one row per accelerator, number format and shape of a product
 --
 -- The roof of a product is the peak in its format, or the bandwidth of memory times its FLOPs a

@@ -16,7 +16,7 @@ with by_strategy as (
         variant,
         coverage['strategy'] as strategy,
         bool_or(coverage['kept'] = '{}') as is_whole_space,
-        -- what was searched besides the strategy
+        -- the searched choices other than the strategy
         list_sort(
             list(
                 distinct struct_pack(

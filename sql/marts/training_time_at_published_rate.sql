@@ -46,7 +46,7 @@ with run as (
         and candidate.achieved_flops_per_second_per_gpu is not null
         and candidate.achieved_flops_per_second_per_gpu
         is distinct from candidate.matrix_flops_per_second
-    -- several problems differ in what the equations do not read
+    -- several problems differ only in columns that the equations do not read
     qualify
         row_number() over (
             partition by

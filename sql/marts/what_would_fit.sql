@@ -71,7 +71,7 @@ smallest as (
 asked as (
     select
         *,
-        -- a whole space of a choice has what was kept of it elsewhere
+        -- each choice without its kept values: its whole space includes the restricted one
         list_transform(
             fit['choices'],
             lambda choice:

@@ -32,7 +32,7 @@ select
     attention,
     seq_len,
     vocab_size,
-    -- what the estimator holds: matrices, three biases and two norms a layer, no embeddings
+    -- the estimator counts matrices, three biases and two norms a layer, no embeddings
     cast(num_layers as double) * (
         cast(hidden_size as double) * hidden_size * 4
         + cast(hidden_size as double) * ffn_hidden_size * 2
