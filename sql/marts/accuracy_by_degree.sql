@@ -4,6 +4,7 @@
 -- Covers all published steps of the programs whose constants are known; your own runs do not count.
 -- A trend along a degree shows that the term that grows with the degree is wrong or missing: no
 -- single constant can mend it.
+-- Means are of sorted values, so that their last digits do not depend on the threads of a query.
 with comparison as (
     select
         estimator,
@@ -29,9 +30,9 @@ select
     degree,
     degree_value,
     count(*) as num_rows,
-    avg(relative_error) as bias,
-    avg(abs(relative_error)) as mean_absolute_relative_error,
-    avg(time_relative_error) as time_bias
+    avg(relative_error order by relative_error) as bias,
+    avg(abs(relative_error) order by abs(relative_error)) as mean_absolute_relative_error,
+    avg(time_relative_error order by time_relative_error) as time_bias
 from comparison
 where degree_value is not null
 group by estimator, variant, accelerator, framework, degree, degree_value

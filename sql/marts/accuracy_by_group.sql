@@ -8,7 +8,8 @@
 -- has the error u / c - 1 at the constant c, so 1 / c is the median of 1 / u, weighted with u. The
 -- interval of a step is meant to hold nine in ten of the published times. A refused configuration
 -- that was run is an error of the estimator that no mean shows. The fit agrees where estimate and
--- run both fit in memory, or neither does; a refused one does not.
+-- run both fit in memory, or neither does; a refused one does not. Means are of sorted values, so
+-- that their last digits do not depend on the threads of a query.
 with comparison as (
     select
         reference,
@@ -83,6 +84,8 @@ timed as (
         ) as mfu_so_far,
         sum(published_mfu) over (
             partition by reference, published_group, estimator, variant
+            order by published_mfu desc
+            rows between unbounded preceding and unbounded following
         ) as mfu_in_all
     from comparison
     where published_step_seconds is not null
@@ -104,16 +107,20 @@ by_time as (
         estimator,
         variant,
         count(*) as num_timed,
-        avg(abs(time_relative_error)) as time_mean_absolute_relative_error,
+        avg(abs(time_relative_error) order by abs(time_relative_error))
+            as time_mean_absolute_relative_error,
         median(abs(time_relative_error)) as time_median_absolute_relative_error,
         max(abs(time_relative_error)) as time_max_absolute_relative_error,
-        avg(time_relative_error) as time_bias,
+        avg(time_relative_error order by time_relative_error) as time_bias,
         -- undefined, not a number, where all values are equal or there is one
-        nullif(corr(predicted_rank, published_rank), cast('nan' as double))
-            as time_spearman_correlation,
+        nullif(
+            corr(predicted_rank, published_rank order by predicted_rank, published_rank),
+            cast('nan' as double)
+        ) as time_spearman_correlation,
         avg(cast(is_inside_interval as double)) as inside_fraction,
         any_value(best_mfu) as constant_mfu,
-        avg(abs(published_mfu / best_mfu - 1)) as constant_time_mean_absolute_relative_error
+        avg(abs(published_mfu / best_mfu - 1) order by published_mfu)
+            as constant_time_mean_absolute_relative_error
     from with_constant
     group by reference, published_group, estimator, variant
 ),
@@ -125,8 +132,9 @@ by_memory as (
         estimator,
         variant,
         count(memory_relative_error) as num_memory_rows,
-        avg(abs(memory_relative_error)) as memory_mean_absolute_relative_error,
-        avg(memory_relative_error) as memory_bias,
+        avg(abs(memory_relative_error) order by abs(memory_relative_error))
+            as memory_mean_absolute_relative_error,
+        avg(memory_relative_error order by memory_relative_error) as memory_bias,
         count(fits_memory = fits_as_published) as num_fit_rows,
         count(*) filter (where fits_memory = fits_as_published) as num_agreeing
     from comparison

@@ -10,8 +10,9 @@
 -- reference with several groups also has a row `all groups`, without a rank correlation, as rates
 -- of different groups do not compare. A team's own runs are no published steps: their reference is
 -- the name that they were stored under. Those of mixtures and in 8 bits do not count (see
--- published_step). View accuracy_by_group has the best constant of each
--- group, the errors of memory and the configurations that are refused.
+-- published_step). View accuracy_by_group has the best constant of each group, the errors of memory
+-- and the configurations that are refused. Means are of sorted values, so that their last digits do
+-- not depend on the threads of a query.
 with comparison as (
     select
         reference,
@@ -35,13 +36,20 @@ left_out as (
         one.published_row,
         one.estimator,
         one.variant,
-        avg(other.published) as baseline,
+        avg(other.published order by other.published) as baseline,
         nullif(
-            regr_intercept(other.published, other.width)
-            + regr_slope(other.published, other.width) * one.width,
+            regr_intercept(other.published, other.width order by other.width, other.published)
+            + regr_slope(other.published, other.width order by other.width, other.published)
+            * one.width,
             cast('nan' as double)
         ) as log_line,
-        any_value(one.predicted) * exp(avg(ln(other.published / other.predicted))) as rescaled
+        any_value(one.predicted)
+        * exp(
+            avg(
+                ln(other.published / other.predicted)
+                order by other.published / other.predicted
+            )
+        ) as rescaled
     from comparison as one
     left join comparison as other
         on
@@ -58,7 +66,11 @@ compared as (
         comparison.*,
         left_out.baseline,
         left_out.log_line,
-        left_out.rescaled
+        left_out.rescaled,
+        comparison.predicted / comparison.published - 1 as error,
+        left_out.baseline / comparison.published - 1 as baseline_error,
+        left_out.log_line / comparison.published - 1 as line_error,
+        left_out.rescaled / comparison.published - 1 as rescaled_error
     from comparison
     inner join left_out using (reference, published_row, estimator, variant)
 ),
@@ -101,29 +113,39 @@ measured as (
         estimator,
         variant,
         count(*) as num_rows,
-        avg(abs(predicted / published - 1)) as mean_absolute_relative_error,
-        max(abs(predicted / published - 1)) as max_absolute_relative_error,
-        avg(predicted / published - 1) as bias,
-        avg(abs(error_beyond_rounding)) as mean_absolute_error_beyond_rounding,
-        avg(abs(time_relative_error)) as time_mean_absolute_relative_error,
+        avg(abs(error) order by abs(error)) as mean_absolute_relative_error,
+        max(abs(error)) as max_absolute_relative_error,
+        avg(error order by error) as bias,
+        avg(abs(error_beyond_rounding) order by abs(error_beyond_rounding))
+            as mean_absolute_error_beyond_rounding,
+        avg(abs(time_relative_error) order by abs(time_relative_error))
+            as time_mean_absolute_relative_error,
         max(abs(time_relative_error)) as time_max_absolute_relative_error,
-        avg(time_relative_error) as time_bias,
+        avg(time_relative_error order by time_relative_error) as time_bias,
         -- undefined, not a number, where all values are equal or there is one
         case
             when grouping(published_group) = 0
-                then nullif(corr(predicted_rank, published_rank), cast('nan' as double))
+                then nullif(
+                    corr(predicted_rank, published_rank order by predicted_rank, published_rank),
+                    cast('nan' as double)
+                )
         end as spearman_correlation,
-        avg(abs(baseline / published - 1)) as baseline_mean_absolute_relative_error,
-        max(abs(baseline / published - 1)) as baseline_max_absolute_relative_error,
-        avg(baseline / published - 1) as baseline_bias,
+        avg(abs(baseline_error) order by abs(baseline_error))
+            as baseline_mean_absolute_relative_error,
+        max(abs(baseline_error)) as baseline_max_absolute_relative_error,
+        avg(baseline_error order by baseline_error) as baseline_bias,
         case
             when grouping(published_group) = 0
-                then nullif(corr(baseline_rank, published_rank), cast('nan' as double))
+                then nullif(
+                    corr(baseline_rank, published_rank order by baseline_rank, published_rank),
+                    cast('nan' as double)
+                )
         end as baseline_spearman_correlation,
-        avg(abs(log_line / published - 1)) as line_mean_absolute_relative_error,
-        max(abs(log_line / published - 1)) as line_max_absolute_relative_error,
-        avg(abs(rescaled / published - 1)) as rescaled_mean_absolute_relative_error,
-        max(abs(rescaled / published - 1)) as rescaled_max_absolute_relative_error,
+        avg(abs(line_error) order by abs(line_error)) as line_mean_absolute_relative_error,
+        max(abs(line_error)) as line_max_absolute_relative_error,
+        avg(abs(rescaled_error) order by abs(rescaled_error))
+            as rescaled_mean_absolute_relative_error,
+        max(abs(rescaled_error)) as rescaled_max_absolute_relative_error,
         grouping(published_group) = 1 and not bool_or(has_other_groups) as is_repeated
     from ranked
     group by grouping sets (

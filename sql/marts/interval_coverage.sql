@@ -6,7 +6,8 @@
 -- inside in less than one case of twenty (binomial): is_missed marks a group below. The places are
 -- counts of rows: beyond the fast end, to the middle of that side, to the estimate, to the middle
 -- of the slow side, to the slow end, beyond it. Many rows on one side mean a bias, many beyond both
--- ends intervals that are too narrow.
+-- ends intervals that are too narrow. Means are of sorted values, so that their last digits do not
+-- depend on the threads of a query.
 with grouped as (
     select
         reference,
@@ -16,8 +17,8 @@ with grouped as (
         count(*) as num_rows,
         count(distinct error_cluster) as num_error_clusters,
         avg(cast(is_inside_interval as double)) as inside_fraction,
-        avg(interval_width) as mean_interval_width,
-        avg(interval_score) as mean_interval_score,
+        avg(interval_width order by interval_width) as mean_interval_width,
+        avg(interval_score order by interval_score) as mean_interval_score,
         concat_ws(
             ' ',
             count_if(interval_place < -1),

@@ -43,7 +43,12 @@ select
             then 'memory'
         when operation_seconds > 0 then 'compute'
     end as binding_resource,
-    1 - sum(operation_seconds) over configuration_operations / step_seconds as bubble_fraction,
+    -- in order, as the last digits of a sum depend on it
+    1 - sum(operation_seconds) over (
+        configuration_operations
+        order by operation_index asc
+        rows between unbounded preceding and unbounded following
+    ) / step_seconds as bubble_fraction,
     row_number() over (
         configuration_operations
         order by operation_seconds desc, operation_index asc
