@@ -232,7 +232,10 @@ class BaseSearch(ABC):
             applies = rule.column == name and all(need in known for need in rule.needs)
             if applies and not np.all(rule.holds(known)):
                 return Refusal(name, value, rule.reason(known), rule.hint(known))
-        hint = "use a value that divides what it splits, given the other values of the study"
+        hint = (
+            "use a value that divides the number it splits (layers, heads, sequences ...), given "
+            "the other values of the study"
+        )
         return Refusal(name, value, "leaves no layout in any cell of the space", hint)
 
     def empty(self, cell: Cell) -> Refusal:
@@ -245,7 +248,7 @@ class BaseSearch(ABC):
         size = next(
             n for n in ("num_gpus", "num_clusters", *self.estimator.problem_columns) if n in known
         )
-        hint = "degrees must multiply to it and divide what they split"
+        hint = "degrees must multiply to it and divide the numbers they split (layers, heads ...)"
         return Refusal(size, known[size], "leaves no layout in the whole space", hint)
 
 

@@ -53,7 +53,7 @@ GROUPS: dict[str, tuple[Column, ...]] = {
     "Views": VIEWS,
     "Views of cost, energy and published runs": COST_VIEWS,
 }
-"""The columns by what they describe, in order; a new group is a new entry."""
+"""The columns in groups, in order; a new group is a new entry."""
 
 _ALL = tuple(column for group in GROUPS.values() for column in group)
 

@@ -17,7 +17,7 @@ NUMPY_TYPES: dict[str, type] = {
     "BOOLEAN": np.bool_,
     "VARCHAR": np.object_,
 }
-"""DuckDB types that a stored column may have, and what they are in memory."""
+"""DuckDB types that a stored column may have, and their numpy types in memory."""
 
 DTYPES: dict[str, type] = {
     "int": np.int64,

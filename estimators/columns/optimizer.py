@@ -28,7 +28,7 @@ OPTIMIZER = (
         "training_flops", "float", "FLOP", "FLOPs of the run", above=0, minimum=1e12, maximum=1e40
     ),
     positive("batch_tokens", "tokens", "Tokens of one batch"),
-    Column("reduces_in_network", "bool", "", "Whether the network itself adds up what it reduces"),
+    Column("reduces_in_network", "bool", "", "Whether the network's switches do the reduction"),
     count("gpus_per_device", "GPUs of one device of table device", "GPUs"),
     Column(
         "max_num_gpus",

@@ -578,7 +578,7 @@ ATTENTION = (
 )
 
 STEP_CONSTANT = (
-    text("step_constant", "Key of a constant: its column, after @ what it holds for"),
+    text("step_constant", "Key of a constant: its column, then @ and the name that it is for"),
     text("recipe_constant", "Key of a constant under a recipe: its column, program and recipe"),
     text("constant", "Column that the constant is the default of"),
     Column(

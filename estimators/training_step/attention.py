@@ -82,7 +82,7 @@ def _flash(size: Any, values: Values, layout: Values) -> Core:
     if not np.any(values["attention_window"]):
         return whole
     windowed = _flash_of(attended_length(values), size, values, layout)
-    # in 8 bits the backward kernel does not pass over what is outside the window
+    # in 8 bits the backward kernel does not skip products outside the window
     skips = np.not_equal(values["attention_program"], IN_8_BITS)
     windowed = windowed._replace(backward=np.where(skips, windowed.backward, whole.backward))
     share = unwindowed_share(values)

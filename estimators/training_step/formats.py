@@ -231,11 +231,11 @@ def _one_cast(size: Any, values: Values) -> _Cast:
     gathers = size.rows < size.tokens
     rows = amax + 2.0 + copy
     whole = rows + np.where(both | turns, copy, 0.0)
-    # of what is gathered afterwards the transposed copy is made later
+    # if rows are gathered afterwards, the transposed copy is made later
     shard = np.where(turns & gathers, rows, whole)
     later = np.where(turns & gathers, 2.0 * copy, 0.0)
     norm = shard - np.where(by_recipe(NORM_FINDS_AMAX, values), amax, 0.0)
-    # 8 bits in place of 16; the transposed copy is a kernel of its own
+    # 8 bits in place of 16; a separate kernel makes the transposed copy
     written = copy - 2.0 + np.where(turns & ~gathers, 2.0 * copy, 0.0)
     return _Cast(is_delayed, rows, whole, shard, later, np.where(is_delayed, written, norm))
 

@@ -135,7 +135,7 @@ FORMULAS: dict[str, Formula] = {
         "all-gather a step (ZeRO 1, 2), two a microbatch (ZeRO 3; fewer where a program keeps "
         "them); copies: of shards by the host; saved: (1 - lost) of the transfers that may "
         "overlap, at most the passes beside them. Not hidden are the last bucket of gradients (of "
-        "an interleaved pipeline the last chunk's: at least 1 / chunks; what is before it is "
+        "an interleaved pipeline the last chunk's: at least 1 / chunks; the rest runs "
         "beside (chunks - 1) x min(stages, microbatches) backward passes of a chunk), the first "
         "bucket of weights, and of ZeRO 3 a layer a pass; tied: a shared embedding's gradients "
         "between first and last stage; hops: of an all-reduce over all GPUs, of norms and of the "

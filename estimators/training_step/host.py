@@ -79,7 +79,7 @@ QUEUE = 1024.0
 
 
 class Host(NamedTuple):
-    """Seconds to launch a layer: forward, backward with what is recomputed, and both.
+    """Seconds to launch a layer: forward, backward with recomputation, and both.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ def host_of(size: Any, values: Values, layout: Values) -> Host:
     # by operation nearly all kernels are repeated, not attention and half of the products
     selective = np.where(values["recomputes_operations"], forward, CORE_LAUNCHES)
     again = np.where(np.equal(recompute, "selective"), selective, again)
-    # a graph of the backward pass holds what is recomputed
+    # a graph of the backward pass holds the recomputed kernels
     again = np.where(_captures_layer(values), 0.0, again)
     once, least = values["host_seconds_per_launch"], values["host_seconds_per_layer"]
     backward = backward + again

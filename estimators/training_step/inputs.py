@@ -347,7 +347,7 @@ def _resolve_system(inputs: Inputs, catalog: Catalog) -> None:
 def _system(catalog: Catalog, name: str) -> tuple[str, dict[str, Scalar]] | None:
     """Return the name of an accelerator or system, and its attributes; None if no table has it.
 
-    A system that a user defines has what it states itself, and all else from its base. Constants
+    A user's system takes the attributes that it does not state from its base. Constants
     were measured on products, so a bare "A100" is a product here, as "H100" is; another estimator
     has a system of that name with the bandwidth of another product.
     """

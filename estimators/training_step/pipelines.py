@@ -343,7 +343,7 @@ def ranks_at(values: Values, layout: Values) -> Ranks:
 
 
 def held_at(values: Values, layout: Values, simple: Any = None) -> Held:
-    """Return what the ranks of `ranks_at` keep of microbatches at their peak.
+    """Return the activations that the ranks of `ranks_at` hold at their peak.
 
     Parameters
     ----------

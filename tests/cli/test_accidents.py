@@ -98,7 +98,7 @@ def test_a_signal_stops_a_sweep_which_leaves_nothing_but_the_database(
     assert (running.returncode, out) == (exit_code, ""), err
     said_first, _, rest = err.partition("\n")
     assert said_first.startswith("paper_grid: 9,183,444 rows of 702 cells to evaluate and store")
-    assert rest == f"paper_grid: stopped; what is stored stays, the same command resumes\n{said}\n"
+    assert rest == f"paper_grid: stopped; stored rows stay, the same command resumes\n{said}\n"
     assert {path.name for path in database.parent.iterdir()} <= {
         *(database.name, f"{database.name}.wal")
     }
@@ -144,7 +144,7 @@ def test_a_signal_that_duckdb_turned_into_its_own_error_stops_a_sweep(
     finally:
         signal.signal(number, before)
     assert (code, out) == (exit_code, "")
-    assert err.startswith("tiny: stopped; what is stored stays")
+    assert err.startswith("tiny: stopped; stored rows stay")
     assert err.endswith(f"\n{said}\n")
 
 

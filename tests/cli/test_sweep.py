@@ -211,7 +211,7 @@ def test_an_interrupted_sweep_says_that_it_can_be_resumed(
     monkeypatch.setattr("warehouse.sweep.runner.run_study", interrupted)
     code, out, err = warehouse("sweep", tiny, "--db", database)
     assert (code, out) == (130, "")
-    assert err.startswith("tiny: stopped; what is stored stays, the same command resumes\n")
+    assert err.startswith("tiny: stopped; stored rows stay, the same command resumes\n")
 
 
 @pytest.mark.long

@@ -130,7 +130,7 @@ def test_a_damaged_log_is_moved_aside_and_loses_what_was_not_checkpointed(
     error = refused(database)
     assert error.message.startswith(f"{database}: its log {log} is damaged: ")
     assert f"`mv {log} {log}.damaged`" in error.hint
-    assert "without what was committed since" in error.hint
+    assert "without the commits since" in error.hint
     log.rename(f"{log}.damaged")
     assert studies(database) == ["one"]
 

@@ -131,8 +131,8 @@ def test_configuration_source_is_the_union_by_name_of_staging_views_of_that_grai
 @pytest.mark.parametrize(
     ("text", "said", "hint"),
     [
-        ("select 1 as number", "its first line does not say what it is", "begin the file with"),
-        ("", "its first line does not say what it is", "begin the file with"),
+        ("select 1 as number", "its first line does not say its content", "begin the file with"),
+        ("", "its first line does not say its content", "begin the file with"),
         ("-- \n-- Grain: one row\nselect 1 as number", "its first line", "begin the file with"),
         ("-- What.\nselect 1 as number", "its second line does not give the grain", "-- Grain:"),
         (HEADER + "select nothing from model", 'column "nothing" not found', ""),

@@ -157,7 +157,7 @@ def _file_reference(path: Path, estimator: Estimator, relation: Relation) -> Ref
     inputs = input_names(estimator, relation)
     frame = read_configs(path, (*inputs, "step_seconds"), keep_text=False)
     if "step_seconds" not in frame.columns:
-        hint = "give what was measured of each row, in seconds"
+        hint = "give the measured time of a step in each row, in seconds"
         raise InputError(f"{path}: has no column `step_seconds`", hint)
     numbered = pl.Series(ROW, [f"row {number}" for number in range(1, frame.height + 1)])
     given = next((name for name in (ROW, RUN) if name in frame.columns), None)

@@ -232,7 +232,7 @@ def _notes(fit: Fit, asked: Sequence[str], num_foreign: int, *, wide: bool) -> t
 
 
 def _further(wide: bool) -> str:
-    """Return what it means that a value ended at its bound, and what to do."""
+    """Return the meaning of a value that ended at its bound, and a remedy."""
     if wide:
         return "the limit of its column; fit another constant, or check the rows"
     return (

@@ -186,7 +186,7 @@ def _run_one(study: Study, folder: Path, shard: Shard) -> None:
     try:
         report = run_shard(folder, study.name, shard, _Lines(f"{study.name}, shard {shard}").add)
     except KeyboardInterrupt:
-        say(f"{study.name}: stopped; what is written stays, the same command resumes")
+        say(f"{study.name}: stopped; written cells stay, the same command resumes")
         raise
     before = f"; {count(report.cells_before, 'cell')} were there" if report.cells_before else ""
     say(
@@ -214,7 +214,7 @@ def _run_all(study: Study, sharing: Sharing, db: Path) -> None:
             starter, sharing.lake, study.name, shards, on_cells=lambda cells: lines.add(cells, None)
         )
     except KeyboardInterrupt:
-        say(f"{study.name}: stopped; what is written stays, the same command resumes")
+        say(f"{study.name}: stopped; written cells stay, the same command resumes")
         raise
     again = f"; {count(report.restarts, 'lost shard')} started again" if report.restarts else ""
     say(

@@ -129,7 +129,7 @@ Wait = Annotated[
 Snapshot = Annotated[
     bool,
     typer.Option(
-        "--snapshot", help="While a sweep has the database, read what it has published so far."
+        "--snapshot", help="While a sweep has the database, read the rows published so far."
     ),
 ]
 Variant = Annotated[
@@ -303,7 +303,7 @@ WithInterval = Annotated[
     ),
 ]
 Name = Annotated[str | None, text_option("--name", "NAME", "Store the result under this name.")]
-Replace = Annotated[bool, typer.Option("--replace", help="Replace what is stored under that name.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace the one stored under that name.")]
 Overwrite = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 Drop = Annotated[
     str | None,

@@ -145,7 +145,7 @@ def run_with_progress(
                 asked=asked,
             )
     except KeyboardInterrupt:
-        say(f"{study.name}: stopped; what is stored stays, the same command resumes")
+        say(f"{study.name}: stopped; stored rows stay, the same command resumes")
         raise
 
 

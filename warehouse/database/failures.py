@@ -94,7 +94,7 @@ def database_error(
         )
     return DatabaseError(
         f"{path}: DuckDB failed: {first}",
-        "run the command again: what was committed stays. If it fails again, "
+        "run the command again: committed rows stay. If it fails again, "
         "`warehouse validate --deep` finds damage in the file",
     )
 

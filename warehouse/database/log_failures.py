@@ -21,7 +21,7 @@ def foreign_log(path: Path, log: Path) -> DatabaseError:
 
 def log_error(path: Path, log: Path, reason: str) -> DatabaseError:
     """Return the error of a WAL that cannot be taken into its database."""
-    opens = "the database then opens as of its last checkpoint, without what was committed since"
+    opens = "the database then opens as of its last checkpoint, without the commits since"
     if "newer version" in reason:
         return DatabaseError(
             f"{path}: is older than its log {log}: it was copied without it, or before it",
@@ -31,7 +31,7 @@ def log_error(path: Path, log: Path, reason: str) -> DatabaseError:
     if "older version" in reason:
         return DatabaseError(
             f"{path}: is newer than its log {log}: the log was copied without it, or is left over",
-            f"{aside(log, 'kept')}: the newer database has what its own log held",
+            f"{aside(log, 'kept')}: the newer database has the rows of its own log",
         )
     if "does not match database" in reason:
         return DatabaseError(

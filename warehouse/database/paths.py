@@ -88,7 +88,7 @@ def _warn_of_cut_log(path: Path) -> None:
         _SAID_CUT.add((log, missing))
         current().say(
             f"warning: {path}: its log {log} was cut: it lacks {missing:,} bytes that were"
-            " committed, and what they held is lost\n"
+            " committed, and their rows are lost\n"
             "hint: if you have the whole log, put it there before a command writes; else run the "
             "last commands again: a sweep evaluates the cells that are missing"
         )

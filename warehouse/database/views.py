@@ -318,11 +318,11 @@ def _read_layer(layer: Path, *, needs_grain: bool) -> list[SqlFile]:
 def _read(path: Path, needs_grain: bool) -> SqlFile:
     sql = path.read_text("utf-8")
     what, grain = (line.strip() for line in [*sql.splitlines()[:2], "", ""][:2])
-    hint = "begin the file with `-- <what it shows>.`, then `-- Grain: one row per <what>`"
+    hint = "begin the file with `-- <content>.`, then `-- Grain: one row per <thing>`"
     if not is_name(path.stem):
         raise InputError(f"{path}: `{path.stem}` is not a name of a view", "use lower_case_words")
     if not what.removeprefix("--").strip() or not what.startswith("-- "):
-        raise InputError(f"{path}: its first line does not say what it is", hint)
+        raise InputError(f"{path}: its first line does not say its content", hint)
     if needs_grain and not grain.startswith("-- Grain: "):
         raise InputError(f"{path}: its second line does not give the grain", hint)
     grain = grain.removeprefix("-- Grain:").strip()

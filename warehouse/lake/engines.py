@@ -111,7 +111,7 @@ def run_shards(
                     if losses[shard] > retries:
                         raise WarehouseError(
                             f"shard {shard} of {study} was lost {losses[shard]} times: {error}",
-                            "what is written stays; the same command goes on with the rest",
+                            "written cells stay; the same command goes on with the rest",
                         ) from None
                     lost.append(shard)
                 else:

@@ -48,7 +48,7 @@ FRAME = "frame"
 """Name of a frame of runs in errors, and of its source in the database."""
 
 NEEDED = {
-    SECONDS: "give what was measured of each run, in seconds",
+    SECONDS: "give the measured time of a step of each run, in seconds",
     "num_gpus": "give the GPUs of each run, of all its replicas",
     "global_batch_size": "give the sequences of a step, of all replicas",
 }

@@ -74,7 +74,8 @@ def best_layouts(
 ) -> str:
     """Return the query of the fastest layouts of one problem; of all of them without `top`.
 
-    Layouts that differ only in a placement, or in recomputing what is not kept anyway, count once.
+    Layouts count once if they differ only in a placement, or in the recomputation of tensors that
+    are not kept anyway.
 
     Parameters
     ----------

@@ -87,7 +87,7 @@ def finding(frame: pl.DataFrame) -> str:
 
 
 def shown(frame: pl.DataFrame) -> str:
-    """Return what the picture shows."""
+    """Return the subtitle: the content and the conditions of the picture."""
     return (
         "A tick for each published step, a dot at the median of its group, a bar for the interval "
         "of its predictions; below 0% the prediction is too fast; errors beyond an end are drawn "

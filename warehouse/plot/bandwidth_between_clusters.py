@@ -87,7 +87,7 @@ def finding(frame: pl.DataFrame) -> str:
 
 
 def shown(frame: pl.DataFrame) -> str:
-    """Return what the picture shows."""
+    """Return the subtitle: the content and the conditions of the picture."""
     first = frame.row(0, named=True)
     return (
         f"The best layout at each bandwidth; {first['num_layers']} layers of "

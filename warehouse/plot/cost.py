@@ -133,7 +133,7 @@ def _dollars(value: float) -> str:
 
 
 def shown(frame: pl.DataFrame) -> str:
-    """Return what the picture shows."""
+    """Return the subtitle: the content and the conditions of the picture."""
     first = frame.row(0, named=True)
     counts = set(frame["num_gpus"].drop_nulls().to_list())
     gpus = f"on {counts.pop():,.0f} GPUs" if len(counts) == 1 else "each on its cheapest count"

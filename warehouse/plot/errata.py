@@ -110,7 +110,7 @@ def _between(counts: pl.Series) -> str:
 
 
 def shown(frame: pl.DataFrame) -> str:
-    """Return what the picture shows."""
+    """Return the subtitle: the content and the conditions of the picture."""
     counts = frame["num_gpus"]
     return (
         "The best layout of each strategy with one erratum mended, relative to the published "

@@ -26,7 +26,7 @@ def chart(frame: pl.DataFrame, _theme: Theme = LIGHT) -> ChartType:
 
 
 def finding(frame: pl.DataFrame) -> str:
-    """Return what the most bandwidth gains, and what the most capacity gains."""
+    """Return the gain of the most bandwidth, and that of the most capacity."""
     bandwidth = _gain(frame, Y.column, X.column)
     capacity = _gain(frame, X.column, Y.column)
     ends = [

@@ -79,7 +79,7 @@ def _range(shares: pl.Series) -> str:
 
 
 def shown(frame: pl.DataFrame) -> str:
-    """Return what the picture shows."""
+    """Return the subtitle: the content and the conditions of the picture."""
     named = set(frame["accelerator"].to_list())
     what = named.pop() if len(named) == 1 else "each accelerator"
     return (

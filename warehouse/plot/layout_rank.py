@@ -62,7 +62,7 @@ def finding(frame: pl.DataFrame) -> str:
 
 
 def shown(frame: pl.DataFrame) -> str:
-    """Return what the picture shows."""
+    """Return the subtitle: the content and the conditions of the picture."""
     return (
         "All layouts of the same model, batch and GPUs that fit in memory: bars span the middle "
         "half and eight tenths of their step times, a tick is the median, a diamond the published "

@@ -76,7 +76,7 @@ def finding(frame: pl.DataFrame) -> str:
 
 
 def shown(frame: pl.DataFrame) -> str:
-    """Return what the picture shows."""
+    """Return the subtitle: the content and the conditions of the picture."""
     return (
         f"Model FLOP/s of a GPU in published steps; the band is {NEAR:.0%} around equality; "
         f"{parts.estimate_words(frame)}, nothing fitted"

@@ -126,7 +126,7 @@ def finding(frame: pl.DataFrame) -> str:
 
 
 def shown(frame: pl.DataFrame) -> str:
-    """Return what the picture shows."""
+    """Return the subtitle: the content and the conditions of the picture."""
     return (
         "Parts of the predicted step over the measured step, with the error; a thin line spans the "
         f"microbatches and chunks that a publication leaves open; {parts.estimate_words(frame)}"

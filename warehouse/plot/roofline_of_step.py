@@ -126,7 +126,7 @@ def finding(frame: pl.DataFrame) -> str:
 
 
 def shown(frame: pl.DataFrame) -> str:
-    """Return what the picture shows."""
+    """Return the subtitle: the content and the conditions of the picture."""
     first = frame.row(0, named=True)
     return (
         f"Operations of one step of {first['model']} on {first['num_gpus']:,} "

@@ -98,7 +98,7 @@ def _time(seconds: float) -> str:
 
 
 def shown(frame: pl.DataFrame) -> str:
-    """Return what the picture shows."""
+    """Return the subtitle: the content and the conditions of the picture."""
     first = frame.row(0, named=True)
     return (
         f"{first['parameters'] / 1e9:,.0f} billion parameters, "

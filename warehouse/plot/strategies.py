@@ -81,7 +81,7 @@ def _word(row: dict[str, str]) -> str:
 
 
 def shown(frame: pl.DataFrame) -> str:
-    """Return what the picture shows."""
+    """Return the subtitle: the content and the conditions of the picture."""
     first = frame.row(0, named=True)
     return (
         f"Step time of the best 1D layout over that of the best layout of the strategy; "

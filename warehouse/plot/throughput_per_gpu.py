@@ -53,7 +53,7 @@ def _system(row: dict[str, object]) -> str:
 
 
 def shown(frame: pl.DataFrame) -> str:
-    """Return what the picture shows."""
+    """Return the subtitle: the content and the conditions of the picture."""
     first = frame.row(0, named=True)
     return (
         f"Tokens per second and GPU of {first['model']}, batches of "

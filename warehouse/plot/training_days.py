@@ -68,9 +68,9 @@ def perfect(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def finding(frame: pl.DataFrame) -> str:
-    """Return what the fastest accelerator takes where returns fall, and at the end of its line.
+    """Return the days of the fastest accelerator on `worthwhile` GPUs and on the most GPUs.
 
-    That is `worthwhile` GPUs and the most. Where these are the same, the other end is the fewest.
+    Where these two are the same, the second is the fewest GPUs.
     """
     counts = fastest(frame)
     own = worthwhile(counts)
@@ -124,7 +124,7 @@ def _lead(frame: pl.DataFrame, own: dict[str, Any]) -> str:
 
 
 def shown(frame: pl.DataFrame) -> str:
-    """Return what the picture shows."""
+    """Return the subtitle: the content and the conditions of the picture."""
     first, own = frame.row(0, named=True), worthwhile(fastest(frame))
     return (
         f"{in_words('dataset_tokens', first['dataset_tokens'])} of {first['model']}, batches of "

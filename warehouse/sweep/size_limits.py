@@ -47,7 +47,7 @@ def refuse_too_large(study: str, rows: int, num_bytes: float, database: Path) ->
     if rows > MOST_ROWS:
         raise UsageError(
             f"{study}: about {rows:,} rows are more than {MOST_ROWS:,}",
-            f"sweep them {_CONFIRMED}, or a part of the study; --dry-run shows what they take",
+            f"sweep them {_CONFIRMED}, or a part of the study; --dry-run shows time and size",
         )
 
 

@@ -1,1 +1,1 @@
-"""Memory of a training step: activations, logits, state, and what a device holds besides."""
+"""Memory of a training step: activations, logits, state, and the rest on a device."""
