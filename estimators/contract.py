@@ -205,7 +205,8 @@ class Relation:
         Name of the fact table where a mart has the relation's name.
     keeps_leading
         Whether the leading rows of each cell are also stored apart, for ranks and fronts. The
-        staging view must show every row as a configuration, with its stored ``step_seconds``.
+        staging view must show every row as a configuration, with its stored ``step_seconds`` and
+        keys.
     unread
         Inputs of the estimator that this relation does not read; they are not in its problems.
     spellings

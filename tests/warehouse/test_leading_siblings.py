@@ -161,3 +161,23 @@ def test_cells_of_another_variant_are_no_siblings(connection: duckdb.DuckDBPyCon
     connection.execute("update cell set variant = 'corrected' where cell_id = 2")
     stored_best.refresh(connection)
     assert leading(connection) == {1: [1, 2, 3], 2: [2, 3, 4, 5]}
+
+
+def test_rows_as_fast_as_a_leading_row_do_not_lead_if_they_need_more_memory(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
+    """A search finds what a sweep finds, not all rows whose times are those of leading rows."""
+    store(connection, 1, WHOLE, [*numbers((1, 20)), 30, 31, 32, 33])
+    connection.execute(
+        "update roofline set activations_bytes = case microbatch_size "
+        "when 30 then 10 when 31 then 10 when 32 then 11 when 33 then 1000 else 50 end, "
+        "step_seconds = case microbatch_size when 31 then 30 when 32 then 30 when 33 then 5 "
+        "else microbatch_size end"
+    )
+    stored_best.rebuild(connection)
+    # 30 and 31 are equal and on the front, 32 needs more, 33 does not fit
+    assert leading(connection) == {1: [*numbers((1, 20)), 30, 31]}
+    [counted] = connection.execute(
+        "select num_layouts, num_fitting_layouts from stored_best"
+    ).fetchall()
+    assert counted == (24, 23)

@@ -130,7 +130,7 @@ class LeadingRows:
 
 
 class LeadingTimes:
-    """Step times of the leading rows of cells whose rows come in any order.
+    """Step times and memory of the leading rows of cells whose rows come in any order.
 
     Attributes
     ----------
@@ -158,13 +158,19 @@ class LeadingTimes:
                 kept.append((step_seconds[place], memory_bytes[place]))
 
     def columns(self) -> dict[str, Array]:
-        """Return each time of a leading row once for its cell: ``cell_id``, ``step_seconds``."""
-        cells, times = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
+        """Return ``cell_id``, ``step_seconds`` and ``memory_bytes`` of each leading row."""
+        cells, times, memories = [np.zeros(0, dtype=np.int64)], [np.zeros(0)], [np.zeros(0)]
         for cell, pieces in self._kept.items():
             step, memory = (np.concatenate(part) for part in zip(*pieces, strict=True))
-            times.append(distinct(step[_leading_places(step, memory)]))
-            cells.append(np.full(len(times[-1]), cell))
-        return {"cell_id": np.concatenate(cells), "step_seconds": np.concatenate(times)}
+            place = _leading_places(step, memory)
+            times.append(step[place])
+            memories.append(memory[place])
+            cells.append(np.full(len(place), cell))
+        return {
+            "cell_id": np.concatenate(cells),
+            "step_seconds": np.concatenate(times),
+            MEMORY: np.concatenate(memories),
+        }
 
 
 def _more(before: Found | None, rows: int, fitting: int) -> Found:

@@ -147,7 +147,15 @@ def _search(
 def _insert_rows(
     connection: DuckDBPyConnection, relation: Relation, table: str, times: Mapping[str, Any]
 ) -> None:
-    """Store the rows of a table or view whose times are those of leading rows."""
+    """Store the rows of a table or view whose times and memory are those of leading rows.
+
+    The rows have no memory; their staging view finds it. So all rows of these times are stored
+    first, and those that do not fit or need another memory are deleted.
+    """
+    staging = _layouts(leading_staging_name(relation))
+    same = " and ".join(
+        f"stored.{quoted(key)} is not distinct from other.{quoted(key)}" for key in relation.keys
+    )
     with _registered(connection, "leading_times", times):
         # An old table may have columns that the relation no longer has.
         columns = ", ".join(f"{table}.{quoted(name)}" for name in ("cell_id", *relation.stored))
@@ -155,6 +163,16 @@ def _insert_rows(
             f"insert into {quoted(relation.leading_table)} by name select {columns} from {table} "
             f"semi join leading_times on {table}.cell_id = leading_times.cell_id "
             f"and {table}.step_seconds = leading_times.step_seconds"
+        )
+        connection.execute(
+            f"delete from {quoted(relation.leading_table)} as stored using ("
+            f"select layout.* from ({staging}) as layout anti join leading_times "
+            "on layout.cell_id = leading_times.cell_id "
+            "and layout.step_seconds = leading_times.step_seconds "
+            f"and coalesce(layout.{MEMORY}, 0) = leading_times.{MEMORY} "
+            f"and layout.{FITS} is distinct from false "
+            f"where layout.cell_id in ({_listed(set(times['cell_id'].tolist()))})) as other "
+            f"where stored.cell_id = other.cell_id and {same}"
         )
 
 
