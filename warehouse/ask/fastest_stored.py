@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from estimators.columns import LAYOUT_COLUMNS
 from warehouse.ask.names import with_known_names
 from warehouse.database.current import CURRENT_CELL
 from warehouse.database.sql_text import quoted
@@ -47,12 +48,31 @@ def best_configuration(
     if problem_id is not None:
         where = f"{where} and problem_id = {problem_id:d}"
     names = [name for name in input_names(estimator, relation) if name in types]
-    memory = " + ".join(quoted(part) for part in estimator.memory_parts)
-    fits = f"{memory} <= hbm_bytes" if memory else "true"
-    query = (
-        f"select {', '.join(quoted(name) for name in names)}, {fits} from {quoted(view)} "
-        f"where {where} order by {fits} desc, step_seconds limit 1"
-    )
+    memory = " + ".join(quoted(part) for part in estimator.memory_parts) or "null"
+    fits = f"coalesce({memory} <= hbm_bytes, true)" if estimator.memory_parts else "true"
+    # layout_order names the same layout among equals as `rank`
+    order = {name: quoted(name) if name in types else "null" for name in LAYOUT_COLUMNS}
+    order.update(step_seconds="step_seconds", memory_bytes=memory)
+    query = f"""\
+with candidate as (
+    select *, {fits} as fits
+    from {quoted(view)}
+    where {where}
+),
+fastest as (
+    select fits, min(step_seconds) as step_seconds
+    from candidate
+    group by fits
+    order by fits desc
+    limit 1
+)
+select {", ".join(quoted(name) for name in names)}, fits
+from candidate
+semi join fastest
+    on candidate.fits = fastest.fits
+    and candidate.step_seconds = fastest.step_seconds
+order by layout_order(struct_pack({", ".join(f"{name} := {order[name]}" for name in order)}))
+limit 1"""
     rows = connection.execute(query, list(values.values())).fetchall()
     if not rows:
         raise InputError(
