@@ -91,19 +91,3 @@ def traffic(size: Any, values: Values) -> tuple[Any, Any]:
     heads = size.tokens * np.where(fuses, fused, separate)
     has_latent = np.where(size.key_latent > 0, 1.0, 0.0)
     return has_latent * (4.0 * latents + heads), has_latent * (6.0 * latents + heads)
-
-
-def kept_bytes(size: Any) -> Any:
-    """Return the bytes that the attention of a layer keeps for its backward pass, in 16 bits.
-
-    They are the input and the output of the norm, the latents before and behind their norms,
-    queries, keys, values, and the core's result with its statistic of 32 bits. The core is fused.
-    Under sequence parallelism the backward pass gathers the inputs of products again.
-    """
-    heads = size.query + size.key + size.value + size.result
-    return (
-        4.0 * size.rows * size.hidden
-        + 2.0 * size.rows * (2 * size.query_latent + 2 * size.key_latent + size.rotary)
-        + 2.0 * size.tokens * heads
-        + 4.0 * size.tokens * size.heads
-    )

@@ -118,22 +118,32 @@ def test_norms_and_rotary_embedding_of_latents_move_bytes() -> None:
     assert found - usual == near(2 * TOKENS * (norms + heads - turned) / 1e9)
 
 
+@pytest.mark.parametrize(
+    ("layout", "heads", "rows"),
+    [
+        ({}, 1, 1),
+        # without sequence parallelism latents are whole
+        ({"tensor_parallel": 4}, 4, 1),
+        ({"tensor_parallel": 4, "uses_sequence_parallel": True}, 4, 4),
+    ],
+)
+def test_latents_are_kept_before_and_behind_their_norms(
+    layout: dict[str, Any], heads: int, rows: int
+) -> None:
+    plain = {**SHAPE, "num_kv_heads": 4}
+    kept = [
+        step({**shape, **layout, "attention": "flash", "num_layers": layers})["activations_bytes"]
+        for shape in (LATENT, plain)
+        for layers in (2, 3)
+    ]
+    found = (kept[1] - kept[0]) - (kept[3] - kept[2])
+    # queries and keys 4 x 192 instead of 4 x 64; latents of 256 and 128 twice, and rotary keys
+    inside = 2 * 2 * 4 * (192 - 64)
+    latents = 4 * (256 + 128) + 2 * 128
+    assert found == near(TOKENS * (inside / heads + latents / rows))
+
+
 # ---- DeepSeek-V3 ----
-
-
-def test_a_token_keeps_201_344_bytes_of_deepseeks_attention() -> None:
-    # queries and keys 49,152 each, values and result 32,768, latents 8,320, statistic 512, and
-    # 28,672 of the norm's input and output
-    assert latent.kept_bytes(deepseek()) == 2 * 49_152 + 2 * 32_768 + 8_320 + 512 + 28_672
-    assert latent.kept_bytes(deepseek()) == 201_344
-
-
-def test_tensor_ranks_keep_their_heads_and_their_rows() -> None:
-    size = deepseek(tensor_parallel=8, uses_sequence_parallel=True)
-    assert latent.kept_bytes(size) == 201_344 / 8
-    # without sequence parallelism latents and norms are whole
-    whole = deepseek(tensor_parallel=8)
-    assert latent.kept_bytes(whole) == (2 * 49_152 + 2 * 32_768 + 512) / 8 + 8_320 + 28_672
 
 
 def test_ranks_gather_2112_of_7168() -> None:
