@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 import statistics
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
 import polars as pl
 import pytest
 
+from estimators import registry
+from estimators.contract import variant_name
 from tests.shared import Command, Quickstart, call
 from warehouse.calibrate.published import published_steps
 from warehouse.calibrate.references import MEASUREMENTS
@@ -19,6 +23,7 @@ from warehouse.cli.comparison import comparison as sections
 from warehouse.cli.validate import COMPARISON
 from warehouse.database.connection import open_for_read
 from warehouse.database.kept import keep_view
+from warehouse.plan.compared_steps import evaluated_steps
 
 PUBLISHED_ROWS = {
     "published_megatron_scaling": 10,
@@ -310,6 +315,33 @@ def test_the_share_inside_is_that_of_the_rows_within_their_intervals(
         counts = [int(number) for number in group["interval_places"].split()]
         assert sum(counts) == group["num_rows"]
         assert sum(counts[1:-1]) == sum(inside[key])
+
+
+@pytest.mark.long
+def test_a_plan_counts_the_steps_in_their_intervals_as_the_view_does(
+    quickstart: Quickstart,
+) -> None:
+    estimator = registry.get(registry.default("plan"))
+    run: Any = SimpleNamespace(estimator=estimator, mends=frozenset(estimator.mends))
+    found = Counter(
+        (step["reference"], step["published_group"], step["is_inside_interval"])
+        for step in evaluated_steps(run)
+    )
+    with duckdb.connect(str(quickstart.database), read_only=True) as connection:
+        rows = connection.execute(
+            "select reference, published_group, is_inside_interval, count(*) "
+            "from interval_comparison where estimator = ? and variant = ? group by all",
+            [estimator.name, variant_name(run.mends, estimator.mends)],
+        ).fetchall()
+        # without the choices that nobody published, five intervals fewer have their steps
+        widened = connection.execute(
+            "select count(*) from megatron_comparison "
+            "where estimator = ? and num_choices > 1 and is_inside_interval",
+            [estimator.name],
+        ).fetchone()
+    assert found == {(*key, inside): number for *key, inside, number in rows}
+    assert widened is not None
+    assert widened[0] >= 5
 
 
 @pytest.mark.long
