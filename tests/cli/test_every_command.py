@@ -189,6 +189,42 @@ def test_a_group_is_made_of_what_the_command_line_gave() -> None:
     assert seen == [Output(as_json=True)]
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_option_of_one_value_is_refused_with_two(warehouse: Command, name: str) -> None:
+    single = [
+        (spelling, option)
+        for spelling, option in options_of(name)
+        if not option.is_flag and not option.multiple
+    ]
+    assert single
+    for spelling, option in single:
+        code, out, err = warehouse(name, spelling, "a1", option.opts[-1], "b2")
+        assert (code, out) == (2, ""), spelling
+        named = (f"error: `{each}` is given twice: a1, b2\nhint: " for each in option.opts)
+        assert err.startswith(tuple(named)), spelling
+
+
+def test_an_option_given_twice_names_all_values_and_a_way_out(warehouse: Command) -> None:
+    ways = ("--accelerator", "H100", "--model=gpt3_1T", "--accelerator=MI300X")
+    assert warehouse("rank", *ways)[2] == (
+        "error: `--accelerator` is given twice: H100, MI300X\n"
+        "hint: give one; run the command once for each\n"
+    )
+    err = warehouse("rank", *ways, "--accelerator", "H100")[2]
+    assert "is given 3 times: H100, MI300X, H100\n" in err
+    err = warehouse("rank", "--columns", "model", "--columns", "rank,variant")[2]
+    assert "hint: give it once, with commas: --columns model,rank,variant\n" in err
+
+
+def test_flags_and_equal_values_may_be_repeated(warehouse: Command) -> None:
+    code, out, _ = warehouse(
+        *("show", "pipeline", "chip=A100_40GB", "num_layers=120", "hidden_size=12288"),
+        *("data_parallel=8", "--json", "--json", "--format", "json", "--format=json"),
+    )
+    assert code == 0
+    assert json.loads(out)["inputs"]["hidden_size"] == 12288
+
+
 READING = {
     "rank": ("rank", "--model", "gpt3_1T", "--num-gpus", "4096"),
     "cost": ("cost", "--model", "gpt3_1T", "--tokens", "20T", "--num-gpus", "4_096"),

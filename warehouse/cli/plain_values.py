@@ -1,4 +1,4 @@
-"""Values of options and arguments, read without pydantic.
+"""Values of options and arguments, read without pydantic; a value given twice is refused.
 
 typer reads each value with pydantic, which takes a tenth of a second to import. Texts, flags, paths
 and choices do not need it. Unusual and wrong values are left to typer, which has the messages.
@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, cast
 from typer.core import TyperArgument, TyperOption
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from typer._click import Context, Parameter
+    from typer._click.core import ParameterSource
+    from typer._click.parser import _OptionParser
     from typer._coercion import RuntimeParam
     from typer.models import ParameterInfo
 
@@ -31,8 +33,36 @@ def read_plainly(parameters: list[Parameter]) -> list[Parameter]:
 
 
 class _Option(TyperOption):
+    def add_to_parser(self, parser: _OptionParser, ctx: Context) -> None:
+        """Make the parser collect the values: typer would keep the last and forget the others."""
+        if self.is_flag or self.multiple:
+            super().add_to_parser(parser, ctx)
+            return
+        parser.add_option(
+            obj=self, opts=self.opts, dest=self.name, action="append", nargs=self.nargs
+        )
+
+    def consume_value(self, ctx: Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        values = opts.get(self.name)
+        if values is None or self.is_flag or self.multiple:
+            return super().consume_value(ctx, opts)
+        if len(set(values)) > 1 and not ctx.resilient_parsing:
+            raise _given_twice(self, values)
+        return super().consume_value(ctx, {**opts, self.name: values[-1]})
+
     def get_runtime_param(self) -> RuntimeParam:
         return cast("RuntimeParam", _Reader(self, super().get_runtime_param))
+
+
+def _given_twice(option: TyperOption, values: Sequence[str]) -> Exception:
+    """Return the error for an option that takes one value and was given several."""
+    from warehouse.errors import UsageError
+
+    times = "twice" if len(values) == 2 else f"{len(values)} times"
+    hint = "give one; run the command once for each"
+    if "," in str(option.metavar):
+        hint = f"give it once, with commas: {option.opts[0]} {','.join(values)}"
+    return UsageError(f"`{option.opts[0]}` is given {times}: {', '.join(values)}", hint)
 
 
 class _Argument(TyperArgument):
