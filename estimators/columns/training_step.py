@@ -175,7 +175,11 @@ CONSTANTS = (
             ),
         )
     ),
-    fraction("pair_ring_share", "Rate of a ring of two GPUs in a node over that of eight"),
+    fraction(
+        "pair_ring_share",
+        "Rate of a ring of two GPUs in a node over that of eight. Below a half the node has no "
+        "switch: each pair of GPUs has a link of its own",
+    ),
     Column(
         "all_reduce_ratio",
         "float",

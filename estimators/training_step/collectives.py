@@ -65,7 +65,9 @@ def compare_collectives(columns: Columns, values: Values) -> Compared:
     ratio = np.where(reduces, values["all_reduce_ratio"], 1.0)
     link = values["nvlink_bytes_per_second"]
     rate = np.where(
-        exchanges, link * values["alltoall_efficiency"], network.bandwidth(group, values, ratio)
+        exchanges,
+        link * values["alltoall_efficiency"] * network.link_share(gpus, values),
+        network.bandwidth(group, values, ratio),
     )
     hops = np.where(exchanges, 1.0, np.where(reduces, 2.0, 1.0) * (gpus - 1))
     latency = hops * values["nvlink_latency_seconds"]

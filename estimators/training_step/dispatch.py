@@ -86,14 +86,15 @@ def _one_way(
     even = size.rows * size.hidden * element
     tokens = even * load_ratio(values, layout)
     copies = values["experts_per_token"] * tokens
+    share = network.link_share(experts.members, values)
     found: Any = 0.0
     if np.any(np.equal(dispatcher, "alltoall")):
         weights = PROBABILITY_BYTES * copies / (size.hidden * element)
-        rate = values["nvlink_bytes_per_second"] * values["alltoall_efficiency"]
+        rate = values["nvlink_bytes_per_second"] * values["alltoall_efficiency"] * share
         inside, outside = alltoall_bytes(experts, copies + weights)
         found = _seconds(experts, inside / rate, outside, values)
     if np.any(np.equal(dispatcher, "flex")):
-        rate = values["nvlink_bytes_per_second"] * values["flex_efficiency"]
+        rate = values["nvlink_bytes_per_second"] * values["flex_efficiency"] * share
         inside, outside = flex_bytes(experts, tokens, values)
         flex = _flex_seconds(experts, inside / rate, outside, values)
         found = np.where(np.equal(dispatcher, "flex"), flex, found)

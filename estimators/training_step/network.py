@@ -112,10 +112,36 @@ def ring_share(group: Group, values: Values) -> Any:
 
     ``1 - (1 - pair_ring_share) ((8/n)^2 - 1)/15`` for n GPUs: `pair_ring_share` for two, 1 from
     eight on. NCCL on H100, 4 to 268 MB: 0.73 for two GPUs, 0.95 for four
-    (ai-dynamo/aiconfigurator @095f58a5, tables of NCCL).
+    (ai-dynamo/aiconfigurator @095f58a5, tables of NCCL). Without a switch it is `link_share`.
     """
     size = np.minimum(np.maximum(group.members, 2.0), 8.0)
-    return 1.0 - (1.0 - values["pair_ring_share"]) * ((8.0 / size) ** 2 - 1.0) / 15.0
+    ring = 1.0 - (1.0 - values["pair_ring_share"]) * ((8.0 / size) ** 2 - 1.0) / 15.0
+    if not np.any(lacks_switch(values)):
+        return ring
+    return np.where(lacks_switch(values), link_share(group.members, values), ring)
+
+
+def lacks_switch(values: Values) -> Any:
+    """Return whether each pair of GPUs in a node has a link of its own, instead of a switch.
+
+    Two GPUs then have one of the seven links to the others: `pair_ring_share` is below a half.
+    Over a switch it is 0.7 or more.
+    """
+    return np.less(values["pair_ring_share"], 0.5)
+
+
+def link_share(members: Any, values: Values) -> Any:
+    """Return the share of a GPU's links in a node that lead to the other members of its group.
+
+    1 over a switch, and for a GPU that is alone in its node. Without a switch
+    ``min((n - 1) pair_ring_share, 1)`` for n members: each other member has one link. Eight MI300X
+    reduce at 312.9 GB/s, two at 47.7 (stas00/ml-engineering @0030e63f network/README.md,
+    "Peer-to-peer bandwidth").
+    """
+    if not np.any(lacks_switch(values)):
+        return 1.0
+    share = np.minimum((members - 1.0) * values["pair_ring_share"], 1.0)
+    return np.where(lacks_switch(values) & np.greater(members, 1), share, 1.0)
 
 
 def card_bandwidth(values: Values) -> Any:
@@ -155,7 +181,7 @@ def reduce_seconds(group: Group, volume: Any, values: Values, calls: Any = 1.0) 
 
 def neighbour_seconds(group: Group, volume: Any, values: Values) -> Any:
     """Return the seconds to send `volume` bytes from one GPU to the next of its group."""
-    link = values["nvlink_bytes_per_second"] * values["nvlink_efficiency"]
+    link = values["nvlink_bytes_per_second"] * values["nvlink_efficiency"] * link_share(2.0, values)
     is_inside = group.size <= group.members
     rate = np.where(is_inside, link, card_bandwidth(values))
     latency = np.where(

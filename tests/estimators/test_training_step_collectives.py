@@ -61,6 +61,29 @@ def test_a_small_ring_in_a_node_is_slower() -> None:
     assert across == close(0.175 + 1e-4 + 1e-5 + 6e-6)
 
 
+def test_without_a_switch_each_pair_has_a_link_of_its_own() -> None:
+    # A quarter of 0.8e11 a link: two have 0.2e11, three 0.4e11, five and more 0.8e11.
+    mesh = wires(nvlink_size=8, pair_ring_share=0.25)
+    for ranks, rate in ((2, 0.2e11), (3, 0.4e11), (5, 0.8e11), (8, 0.8e11)):
+        found = network.gather_seconds(Group(ranks, 8), 8e9, mesh)
+        assert found == close((ranks - 1) / ranks * 8e9 / rate + 1e-4 + (ranks - 1) * 1e-6)
+    # neighbours have one link, however many are in their group
+    assert network.neighbour_seconds(Group(8, 8), 8e9, mesh) == close(8e9 / 0.2e11 + 1e-6)
+    # over nodes: cards of 1e10 for each member, and no link for a member that is alone in its node
+    fast = wires(nvlink_size=8, pair_ring_share=0.05)
+    alone = network.gather_seconds(Group(8, 1), 8e9, fast)
+    assert alone == close(7 / 8 * 8e9 / 1e10 + 1e-4 + 7e-5)
+    # two of a node have one link of 0.04e11, less than their cards
+    pairs = network.gather_seconds(Group(8, 2), 8e9, fast)
+    assert pairs == close(7 / 8 * 8e9 / 0.04e11 + 1e-4 + 3e-5 + 4e-6)
+
+
+def test_over_a_switch_a_pair_has_the_whole_link() -> None:
+    for share in (0.5, 0.73, 1.0):
+        found = network.neighbour_seconds(Group(8, 8), 8e9, wires(pair_ring_share=share))
+        assert found == close(8e9 / 0.8e11 + 1e-6)
+
+
 def test_an_all_reduce_over_nodes_passes_the_cards_of_its_members_together() -> None:
     # A GPU's cards: 2 x 0.5 x 1e10 = 1e10. Eight ranks in two nodes: four GPUs' cards, 4e10;
     # 2 x 7/8 x 8e9 / 4e10 = 0.35 s; up and down a tree of one hop between nodes, three within.

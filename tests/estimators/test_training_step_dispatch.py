@@ -110,6 +110,14 @@ def test_each_dispatcher_exchanges_four_times_a_layer() -> None:
     assert gathered["expert_comm_seconds"] == close(once * 7 * HIDDEN)
 
 
+def test_without_a_switch_tokens_take_the_links_to_the_other_ranks() -> None:
+    # eight ranks have seven links of a tenth
+    for dispatcher in ("alltoall", "flex"):
+        mixture = {**MIXTURE, "dispatcher": dispatcher}
+        switch, mesh = step_with(mixture, {}, {"pair_ring_share": 0.1})
+        assert mesh["expert_comm_seconds"] == close(switch["expert_comm_seconds"] / 0.7)
+
+
 def test_tokens_in_8_bits_halve_one_exchange_of_four() -> None:
     flex = {**MIXTURE, "dispatcher": "flex"}
     wide, narrow = step_with(flex, {}, {"dispatch_element_bytes": 1.0})
