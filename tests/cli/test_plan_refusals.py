@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.planning import MODEL, QUESTION, TOKENS
+from tests.cli.planning import ACCELERATOR, MODEL, QUESTION, TOKENS
 from tests.shared import Command, Program, Refusal, held
 from warehouse.plan.answer import _option_of_price
 from warehouse.plan.compare import _counts_in_words
@@ -83,13 +83,14 @@ def test_a_count_without_any_layout_names_its_neighbours(refusal: Refusal) -> No
     ("more", "said"),
     [
         (("--tokens", 15), "`--tokens` 15 is less than the 131,072 tokens of one step"),
-        (("hbm_bytes=144",), "`hbm_bytes` 144 is less than a gigabyte"),
+        (("--tokens", TOKENS, "hbm_bytes=144"), "`hbm_bytes` 144 is less than a gigabyte"),
     ],
 )
 def test_a_number_in_another_unit_is_refused_before_a_row_is_stored(
     refusal: Refusal, more: tuple[object, ...], said: str
 ) -> None:
-    code, error = refusal(*QUESTION, "--gpus", 4, *more)
+    of = ("--model", MODEL, "--accelerator", ACCELERATOR, "--batch", 64, "--gpus", 4)
+    code, error = refusal(*of, *more)
     assert code == 2
     assert said in error
 
