@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 
 import pytest
@@ -121,11 +122,42 @@ def test_a_terminal_keeps_errors_and_high_ends_before_numbers_of_rows(
 
     errors = ("time_mean_absolute_relative_error", "time_bias", "time_max_absolute_relative_error")
     kept = shown(60, "num_rows", "num_published", "figures", *errors)
-    assert kept == set(errors)
+    assert kept >= set(errors)
     ends = ("low_step_seconds", "high_step_seconds")
     assert shown(22, "rank", *ends) == {"rank", "high_step_seconds"}
     measured = ("estimator", "profile", "model", "measured_step_seconds", "time_relative_error")
     assert shown(34, *measured) >= {"measured_step_seconds", "time_relative_error"}
+
+
+def test_a_terminal_keeps_dollars_and_the_columns_that_distinguish_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    columns = (
+        *("model", "accelerator", "num_runs", "num_gpus", "training_seconds", "best_layout"),
+        *("lowest_gpu_hours", "basis", "usd_per_gpu_hour", "lowest_cost_usd", "highest_cost_usd"),
+    )
+    rows = [
+        [model, "A100 SXM 80GB", 9, 64, 9e6, "dp8 tp2 cp4 pp128 micro1", 1e6, basis, *dollars]
+        for model, price in (("12 x 1024, ffn 4096, experts", 1.0), ("llama3_8B", 2.0))
+        for basis, dollars in (
+            ("owned", (0.5, price * 3e7, price * 5e7)),
+            ("three_year", (0.7, price * 4e7, price * 6e7)),
+        )
+    ]
+
+    def shown(width: int) -> list[str]:
+        monkeypatch.setattr("warehouse.cli.display.terminal_width", lambda *_: width)
+        put_for_people(columns, rows)
+        heading, *lines = capsys.readouterr().out.splitlines()
+        assert len(heading) <= width
+        assert len(set(lines[1:5])) == 4
+        return re.split(r" {2,}", heading)
+
+    dollars = ["lowest USD", "highest USD"]
+    assert shown(100)[-3:] == ["USD/GPU-hour", *dollars]
+    assert shown(66) == ["model", "basis", *dollars]
+    assert {"model", "basis", "lowest USD"} <= {*shown(60)}
 
 
 def test_a_terminal_distinguishes_rows_if_only_figures_are_important(

@@ -103,7 +103,8 @@ def _fitting(
     """Return the places of the columns that fit, in the order of the table; one at least.
 
     Columns with one value are left out first, the least important ones before others; then columns
-    that are not needed to distinguish rows; columns of the key come last.
+    that are not needed to distinguish rows; columns of the key come last. The most important column
+    that is in neither group stays.
 
     Parameters
     ----------
@@ -127,7 +128,7 @@ def _fitting(
         kept.remove(place)
         removed.append(place)
     for place in reversed(removed):  # a narrow column may fit where a wide one did not
-        if place in same and _length(widths, [*kept, place]) <= terminal.width:
+        if _length(widths, [*kept, place]) <= terminal.width:
             kept.append(place)
     return sorted(kept)
 
