@@ -190,6 +190,30 @@ def test_a_table_in_the_place_of_a_view_is_named_with_a_way_out(copied: Path) ->
     init(copied)
 
 
+def test_a_table_with_the_name_of_a_view_that_an_update_adds_is_named_with_a_way_out(
+    database: Path, empty_warehouse: Path
+) -> None:
+    shutil.copyfile(empty_warehouse, database)
+    changed(
+        database,
+        "drop view memory_error; create table memory_error as select 1 as one;"
+        "update warehouse_meta set value = 'older' where key = 'views';"
+        "update warehouse_meta set value = replace(value, ' memory_error ', ' ')"
+        " where key = 'view_names'",
+    )
+    for command in (("init",), ("sql", "from memory_error")):
+        code, _, err = call(*command, "--db", database)
+        assert code == 5
+        assert f"{database}: another object has the name of a table or view" in err
+        assert '"memory_error"' in err
+        assert "hint: rename or drop that object with DuckDB, then run `warehouse init`" in err
+    changed(database, "alter table memory_error rename to mine")
+    init(database)
+    with open_for_read(database) as connection:
+        assert connection.execute("from mine").fetchall() == [(1,)]
+        assert connection.execute("from memory_error").fetchall() == []
+
+
 @pytest.mark.parametrize("table", ["cell", "stored_best", "roofline", "accelerator_alias"])
 @pytest.mark.parametrize("anew", [(), ("--anew",)])
 def test_a_view_in_the_place_of_a_table_is_named_with_a_way_out(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from warehouse.database import resources
+from warehouse.database.failures import TAKEN
 from warehouse.database.meanings import meaning_of
 from warehouse.database.sql_text import literal, quoted
 from warehouse.database.views import MACROS, View, macros_in, packaged
@@ -197,10 +198,13 @@ def comment(
 
 @contextmanager
 def _blaming(path: Path | None) -> Iterator[None]:
-    """Turn an error of DuckDB into one that names the file; generated SQL has no file."""
+    """Turn an error of DuckDB into one that names the file; generated SQL has no file.
+
+    A user's table with the name of a view is no fault of the file.
+    """
     try:
         yield
     except duckdb.Error as error:
-        if path is None:
+        if path is None or TAKEN in str(error):
             raise
         raise InputError(f"{path}: {str(error).partition(chr(10))[0]}") from error

@@ -22,6 +22,9 @@ from warehouse.errors import DatabaseError, InputError, LockedError
 _HOLDER = re.compile(r"PID (\d+)")
 _LOG = re.compile(r'replaying WAL file "(?P<log>.+?)": ?(?P<reason>.*)|(?P<bare>.*\bWAL\b.*)')
 _DAMAGED = ("orrupt", "Could not read enough bytes", "Failed to deserialize", "checksum")
+TAKEN = "Existing object"
+"""Begins DuckDB's error where a table has the name of a view to create, or the reverse."""
+
 _MISSING = (duckdb.CatalogException, duckdb.BinderException)
 _REFUSED = (
     duckdb.InvalidInputException,
@@ -77,7 +80,7 @@ def database_error(
         )
     if any(word in said for word in _DAMAGED):
         return damaged(path, first, is_opening=is_opening)
-    if "Existing object" in said:
+    if TAKEN in said:
         return DatabaseError(
             f"{path}: another object has the name of a table or view of this package: {first}",
             "rename or drop that object with DuckDB, then run `warehouse init`",
