@@ -183,11 +183,13 @@ select
     accelerator,
     nvlink_size,
     matrix_flops_per_second,
-    case precision
-        when 'fp8' then fp8_flops_per_second
-        when 'fp4' then fp4_flops_per_second
-        else matrix_flops_per_second
-    end as peak_flops_per_second,
+    -- not CASE precision WHEN ...: that passes on the dictionary of one column or of another, which
+    -- a join after it, as in ranked_layouts, refuses with an internal error (DuckDB 2.0.0)
+    greatest(
+        case when precision = 'fp8' then fp8_flops_per_second end,
+        case when precision = 'fp4' then fp4_flops_per_second end,
+        case when coalesce(precision not in ('fp8', 'fp4'), true) then matrix_flops_per_second end
+    ) as peak_flops_per_second,
     hbm_bytes_per_second,
     hbm_bytes,
     nvlink_bytes_per_second,
