@@ -56,11 +56,13 @@ def test_work_without_steps_shows_its_seconds_and_makes_room_for_words(
 ) -> None:
     terminal = patched(monkeypatch, 0.0)
     monkeypatch.setattr(waiting, "_TICK_SECONDS", 0.001)
+    number = threading.active_count()
     with pytest.raises(ValueError, match="faulty"), working("writing the file"):
+        assert threading.active_count() == number + 1
         while "writing the file: 0 s" not in terminal.getvalue():
             time.sleep(0.001)
         raise ValueError("faulty")
-    number = threading.active_count()
+    assert threading.active_count() == number
     assert terminal.getvalue().endswith("\r")
     before = terminal.getvalue()
     say("done")
@@ -71,12 +73,15 @@ def test_work_without_steps_shows_its_seconds_and_makes_room_for_words(
         say("a word")
     shown = "1 of 2 layouts"
     assert terminal.getvalue().endswith(f"\r{shown}\r{' ' * len(shown)}\ra word\n")
-    assert threading.active_count() == number
 
 
-def test_a_file_gets_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_gets_no_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(waiting, "DELAY_SECONDS", 0.0)
+    number = threading.active_count()
     with progress_line("layouts") as show:
         assert show is None
     with working("writing the file"):
-        pass
+        assert threading.active_count() == number  # none that would write later
     assert capsys.readouterr().err == ""
