@@ -175,7 +175,10 @@ def test_what_may_be_left_out_is_a_column_of_a_reference_table() -> None:
         ("[systems.m]\nnvlink_efficiency = 1.5\n", ["1.5 in [systems.m] must be at most 1"]),
         ("[models.m]\nuses_glu = 1\n", ["`uses_glu` 1 in [models.m] must be true or false"]),
         ("[models.m]\nheads = 3\n", ["`heads` 3 is not a key of [models.m]", "mean num_heads"]),
-        ("[systems.m]\nnvlink_size = 72\n", ["72 is not a key of [systems.m]", "under [space]"]),
+        (
+            "[systems.m]\nnvlink_size = 72\n",
+            ["72 is not a key of [systems.m]", "under [space] or [system]"],
+        ),
         ("[models.m]\nnum_layers = 3\n", ["`seq_len` is missing in [models.m]"]),
         (
             '[systems.m]\nsource = "x"\n',

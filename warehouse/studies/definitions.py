@@ -157,5 +157,6 @@ def _hint(key: str, value: object, where: str, known: tuple[str, ...]) -> str:
     if key in _OF_PRODUCTS and _OF_PRODUCTS[key] in known:
         return did_you_mean([_OF_PRODUCTS[key]])
     if key in COLUMNS:
-        return "if the estimator takes it, name it under [space]"
+        places = "[space] or [system]" if where.startswith("[systems.") else "[space]"
+        return f"if the estimator takes it, name it under {places}"
     return nearest(key, (BASED_ON, *known))
