@@ -33,6 +33,7 @@ from estimators.training_step.modules import NONE, can_recompute
 from estimators.training_step.pipeline_layout import num_stages
 from estimators.training_step.placement import IN_A_V
 from estimators.training_step.rules import LAYOUT_RULES, PROBLEM_RULES
+from estimators.training_step.shape_rules import WHOLE_HEADS
 
 COARSE = (
     *("num_layers", "hidden_size", "ffn_hidden_size", "uses_glu", "num_heads", "num_kv_heads"),
@@ -221,6 +222,7 @@ def _resolve_shape(inputs: Inputs, catalog: Catalog) -> Array:
     )
     inputs.default("ffn_hidden_size", 4 * inputs["hidden_size"])
     inputs.default("num_kv_heads", inputs["num_heads"])
+    inputs.apply((WHOLE_HEADS,))
     with np.errstate(all="ignore"):
         inputs.default("head_size", np.maximum(inputs["hidden_size"] // inputs["num_heads"], 1))
     inputs.default("expert_ffn_hidden_size", inputs["ffn_hidden_size"])

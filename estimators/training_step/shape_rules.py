@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from estimators.contract import Values
-from estimators.rules import Rule, at_most, divides
+from estimators.divisors import divisors
+from estimators.rules import Rule, at_most, divides, nearest
 
 
 def _has_plain_heads(values: Values) -> np.ndarray:
@@ -14,6 +15,29 @@ def _has_plain_heads(values: Values) -> np.ndarray:
     without = np.equal(values["q_lora_rank"], 0) & np.equal(values["qk_rotary_size"], 0)
     return np.asarray(plain & without)
 
+
+def _has_whole_heads(values: Values) -> np.ndarray:
+    """Return where heads have a size, or share the width without remainder.
+
+    Numbers below 1 are left to the limits of their columns.
+    """
+    width, heads = values["hidden_size"], values["num_heads"]
+    known = ~np.isnan(values["head_size"]) | np.less(heads, 1) | np.less(width, 1)
+    return np.asarray(known | np.equal(width % np.maximum(heads, 1), 0))
+
+
+WHOLE_HEADS = Rule(
+    "heads share the width without remainder",
+    "num_heads",
+    ("num_heads", "hidden_size", "head_size"),
+    _has_whole_heads,
+    lambda row: f"does not divide `hidden_size` {row['hidden_size']}, and no `head_size` is given",
+    lambda row: (
+        "give `head_size`, or use `num_heads` "
+        f"{nearest(divisors(int(row['hidden_size'])), int(row['num_heads']))}"
+    ),
+)
+"""Rule of a shape as it was given, before heads have their default size."""
 
 SHAPE_RULES = (
     Rule(

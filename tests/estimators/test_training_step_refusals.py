@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from estimators.contract import RefusedError
+from estimators.contract import PUBLISHED, Catalog, RefusedError
+from estimators.training_step.estimator import RELATION, TRAINING_STEP
 from estimators.training_step.rules import (
     LAYER_RULES,
     PROBLEM_RULES,
@@ -19,6 +20,8 @@ from tests.estimators.training_step_cases import (
     cells_of,
     resolve,
 )
+from warehouse.calibrate.published import published_steps
+from warehouse.evaluate.inputs import resolve_rows
 
 # ---- refusals ----
 
@@ -216,7 +219,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     (
         "key heads are split or copied evenly",
-        {"tensor_parallel": 4, "num_heads": 12, "num_kv_heads": 6},
+        {"tensor_parallel": 4, "num_heads": 12, "head_size": 64, "num_kv_heads": 6},
         "tensor_parallel",
         "4 neither divides `num_kv_heads` 6 nor is divided by it",
     ),
@@ -497,3 +500,27 @@ def test_a_faulty_space_is_refused_with_its_value(change: dict[str, Any], messag
 def test_values_outside_their_limits_are_refused(change: dict[str, Any], message: str) -> None:
     _, refusals = resolve([{**IDEAL, **WIDE, **change}])
     assert message in "\n".join(map(str, refusals))
+
+
+@pytest.mark.parametrize(
+    ("heads", "hint"), [(50, "32 or 56"), (7169, "7168"), (3, "2 or 4"), (5000, "3584 or 7168")]
+)
+def test_heads_that_do_not_share_the_width_need_a_size(heads: int, hint: str) -> None:
+    row = {**IDEAL, **GPT, "hidden_size": 7168, "num_heads": heads}
+    [refusal] = resolve([row, {**row, "head_size": 128}])[1]
+    assert (refusal.column, refusal.value, refusal.row) == ("num_heads", heads, 0)
+    assert refusal.reason == "does not divide `hidden_size` 7168, and no `head_size` is given"
+    assert refusal.hint == f"give `head_size`, or use `num_heads` {hint}"
+
+
+def test_no_published_shape_has_heads_without_a_size(catalog: Catalog) -> None:
+    steps = published_steps()
+    found = resolve_rows(TRAINING_STEP, RELATION, steps, catalog, PUBLISHED).refusals
+    models = [
+        {**IDEAL, **{key: value for key, value in shape.items() if value is not None}}
+        for shape in (dict(row) for row in catalog.tables["model"].values())
+    ]
+    assert len(models) > 30
+    assert steps.height > 700
+    for refusal in (*found, *resolve(models, catalog)[1]):
+        assert "no `head_size`" not in refusal.reason

@@ -229,7 +229,7 @@ def test_what_cannot_be_fitted_is_refused(
         ({"step_seconds": [1, 2, 3, 4, 5, 0]}, "row 6: `step_seconds` 0 must be a positive number"),
         ({"gemm_efficiency": [0.7] * 6}, "the rows give it themselves, as 0.7"),
         ({"accelerator": ["A100 SXM 80GB"] * 5 + ["H100 SXM 80GB"]}, "has several values among"),
-        ({"num_heads": [64, 96, 96, 48, 32, 31]}, "row 6: `tensor_parallel` 2 does not divide"),
+        ({"num_heads": [64, 96, 96, 48, 32, 1]}, "row 6: `tensor_parallel` 2 does not divide"),
     ],
 )
 def test_a_reference_that_cannot_be_used_is_refused(
