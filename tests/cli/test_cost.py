@@ -367,6 +367,19 @@ def test_a_table_is_in_units_of_people(ask: Any) -> None:
         ("cost --price 2 --price 0", 3, "`--price` 0 must be above 0"),
         ("cost --seq-len 77", 3, "hint: stored: 2048"),
         ("energy --watts 0", 3, "`--watts` 0 must be above 0"),
+        (
+            *("cost --electricity-price 70", 3),
+            "`--electricity-price` 70 is more than 10 times the dearest published price of a kWh, "
+            "0.083 USD (US industrial, 2022)\nhint: USD of a kWh: 0.07 for 70 USD/MWh",
+        ),
+        ("energy --electricity-price 0.84", 3, "is more than 10 times the dearest"),
+        (
+            *("energy --watts 1.2", 3),
+            "`--watts` 1.2 is less than a tenth of the smallest published power of an accelerator, "
+            "300 watts (A100 PCIe 80GB)\nhint: watts of one GPU with its share of the server: 1200",
+        ),
+        ("cost --watts 29.9", 3, "`--watts` 29.9 is less than a tenth"),
+        ("cost --watts 130e3", 3, "is more than 10 times the largest published power of a GPU"),
         ("energy --model gpt3_1T", 3, "--tokens 20e12"),
         ("energy --num-gpus 7", 3, "no run passes all filters together"),
     ],

@@ -319,6 +319,38 @@ def test_a_price_far_above_all_published_ones_is_refused(
     assert "18.00 USD (GB300 NVL72, Oracle Cloud)" in err
 
 
+@pytest.mark.parametrize("command", ["plan", "report", "cost", "energy"])
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (
+            ("--electricity-price", 70),
+            "is more than 10 times the dearest published price of a kWh, 0.083 USD",
+        ),
+        (("--watts", 1.2), "is less than a tenth of the smallest published power"),
+        (("--watts", 1.2e6), "is more than 10 times the largest published power"),
+    ],
+)
+def test_an_electricity_price_or_power_in_a_wrong_unit_is_refused(
+    warehouse: Command,
+    planned: tuple[Path, dict[str, Any]],
+    tmp_path: Path,
+    command: str,
+    option: tuple[str, float],
+    words: str,
+) -> None:
+    asked: tuple[object, ...] = ("--tokens", "1T")
+    if command in ("plan", "report"):
+        asked = (*RUN, "--model", "gpt3_1.3B")
+    page = tmp_path / "plan.html"
+    written = ("--out", page) if command == "report" else ()
+    code, out, err = warehouse(command, *asked, *option, *written, "--db", planned[0])
+    assert not page.exists()
+    assert (code, out) == (3, "")
+    assert f"`{option[0]}` " in err
+    assert words in err
+
+
 @pytest.mark.parametrize(
     ("accelerator", "given", "size"),
     [

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warehouse.ask.cost import FILTERS, RunQuery, costs, energies
-from warehouse.ask.plausible import check_prices
+from warehouse.ask.plausible import check_electricity_price, check_prices, check_watts
 from warehouse.ask.terms import carbons, number_or_name
 from warehouse.errors import UsageError
 
@@ -67,8 +67,11 @@ class CostOptions:
         Raises
         ------
         InputError
-            If a term is neither a sound number nor a name in its table.
+            If a term is neither a sound number nor a name in its table, or is far from all
+            published ones.
         """
+        check_electricity_price(connection, self.electricity_price)
+        check_watts(connection, self.watts)
         filters = {name: getattr(self, name) for name in FILTERS}
         filters = {name: value for name, value in filters.items() if value is not None}
         if self.variant == "all":

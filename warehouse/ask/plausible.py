@@ -104,3 +104,58 @@ def check_prices(connection: DuckDBPyConnection, prices: Iterable[float]) -> Non
                 f"hour of one GPU, {most:.2f} USD ({hardware}, {vendor})",
                 "give USD of one GPU, not of a server, and not in cents",
             )
+
+
+def check_electricity_price(connection: DuckDBPyConnection, price: float | None) -> None:
+    """Refuse a price of a kWh that is more than `FAR` times the dearest published one.
+
+    Raises
+    ------
+    InputError
+        If it is; the error names the published price.
+    """
+    if price is None:
+        return
+    query = "select usd_per_kwh, region, year from electricity_price order by all desc limit 1"
+    [(most, region, year)] = connection.execute(query).fetchall()
+    if price > FAR * most:
+        raise InputError(
+            f"`--electricity-price` {price:g} is more than {FAR} times the dearest published price "
+            f"of a kWh, {most:.3f} USD ({region}, {year})",
+            "USD of a kWh: 0.07 for 70 USD/MWh or 7 cents/kWh",
+        )
+
+
+def check_watts(connection: DuckDBPyConnection, watts: float | None) -> None:
+    """Refuse a power of a GPU that is far from all published ones.
+
+    Raises
+    ------
+    InputError
+        If it is more than `FAR` times the largest published power of a GPU with its server, or
+        less than the least design power of an accelerator divided by `FAR`; the error names that
+        power.
+    """
+    if watts is None:
+        return
+    query = (
+        "select {watts}, accelerator from accelerator where {watts} is not null "
+        "order by {watts} {order}, accelerator limit 1"
+    )
+    least, smallest = connection.execute(query.format(watts="tdp_watts", order="")).fetchall()[0]
+    most, largest = connection.execute(
+        query.format(watts="server_watts_per_gpu", order="desc")
+    ).fetchall()[0]
+    hint = "watts of one GPU with its share of the server: 1200 for 1.2 kW"
+    if watts < least / FAR:
+        raise InputError(
+            f"`--watts` {watts:g} is less than a tenth of the smallest published power of an "
+            f"accelerator, {least:,.0f} watts ({smallest})",
+            hint,
+        )
+    if watts > FAR * most:
+        raise InputError(
+            f"`--watts` {watts:g} is more than {FAR} times the largest published power of a GPU "
+            f"with its server, {most:,.0f} watts ({largest})",
+            hint,
+        )

@@ -11,7 +11,7 @@ from estimators import registry
 from estimators.contract import PUBLISHED, RefusedError, Scalar, variant_name
 from estimators.names import folded
 from warehouse.ask.defaults import CUSTOM_MODEL, sold_domain, with_model_hint
-from warehouse.ask.plausible import check_prices
+from warehouse.ask.plausible import check_electricity_price, check_prices, check_watts
 from warehouse.ask.terms import Term, carbons, number_or_name
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read
@@ -367,9 +367,12 @@ def read_terms(options: PlanOptions, reference: DuckDBPyConnection) -> CostTerms
     Raises
     ------
     InputError
-        If a text is neither a sound number nor a name in its table.
+        If a text is neither a sound number nor a name in its table, or a number is far from all
+        published ones.
     """
     check_prices(reference, options.price or ())
+    check_electricity_price(reference, options.electricity_price)
+    check_watts(reference, options.watts)
     return CostTerms(
         _basis(options.basis) or BASES[0],
         number_or_name(
