@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +151,24 @@ def test_an_earlier_file_of_the_name_leaves_nothing_behind(
     measure("teamC", 4, "--replace")
     assert warehouse("measure", "--drop", "teamC", "--db", database)[0] == 0
     assert stored(COUNTS) == [(0,) * 6]
+
+
+@pytest.mark.usefixtures("_team_c")
+def test_dropping_says_on_a_terminal_that_it_works(
+    warehouse: Command, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    @contextlib.contextmanager
+    def working(what: str) -> Iterator[None]:
+        said.append(f"{what}, {len(rows_in(database, 'from measurement'))} runs")
+        yield
+        said.append(f"done, {len(rows_in(database, 'from measurement'))} runs")
+
+    monkeypatch.setattr("warehouse.cli.measure.working", working)
+    code, *_ = warehouse("measure", "--drop", "teamC", "--db", database)
+    assert code == 0
+    assert said == ["dropping rows and shrinking the file, 2 runs", "done, 0 runs"]
 
 
 @pytest.mark.usefixtures("_team_c")

@@ -21,6 +21,7 @@ from warehouse.cli.options import (
     Replace,
 )
 from warehouse.cli.output import Output
+from warehouse.cli.waiting import working
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
@@ -112,7 +113,8 @@ def _measure(
 def _drop(db: Path, name: str) -> None:
     from warehouse.measure.store import drop_measurements
 
-    found = drop_measurements(db, name)
+    with working("dropping rows and shrinking the file"):
+        found = drop_measurements(db, name)
     report = found.study
     freed = max(report.bytes_before - report.bytes_after, 0)
     say(
