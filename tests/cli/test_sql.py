@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -109,6 +110,33 @@ def test_a_query_ends_at_its_time_limit_even_if_it_ignores_interrupts(
     assert done.stderr == (
         "error: the query was stopped after 0.2 seconds\n"
         "hint: narrow it, or allow more with --timeout\n"
+    )
+
+
+@pytest.mark.parametrize(("width", "more"), [(80, ()), (80, ("--out", "rows.csv")), (None, ())])
+def test_a_terminal_alone_stops_printing_at_the_time_limit(
+    warehouse: Command,
+    quickstart: Quickstart,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    width: int | None,
+    more: tuple[str, ...],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    clock = SimpleNamespace(monotonic=iter(range(0, 1_000_000, 20)).__next__)
+    monkeypatch.setattr("warehouse.database.sandbox._Stopwatch.__call__", lambda _, run: run())
+    monkeypatch.setattr("warehouse.database.sandbox.time", clock)
+    monkeypatch.setattr("warehouse.cli.query.terminal_width", lambda: width)
+    query = ("sql", "from range(50000)", "--db", quickstart.database)
+    code, out, err = warehouse(*query, *more)
+    if width is None or more:
+        assert (code, err) == (0, "")
+        return
+    assert (code, out.count("\n")) == (3, 30_002)
+    assert err == (
+        "error: the query was stopped after 60 seconds\n"
+        "hint: a terminal prints slowly: end the query in `limit 100`, write all rows with --out "
+        "FILE, or allow more with --timeout\n"
     )
 
 

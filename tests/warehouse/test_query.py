@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -212,6 +213,30 @@ def test_time_that_the_reader_takes_does_not_count(
             num_rows += len(block)
             now += 1000
     assert num_rows == 50_000
+
+
+def test_time_that_a_terminal_takes_counts_between_blocks_on_request(
+    empty_warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    clock = SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr("warehouse.database.sandbox.time", clock)
+
+    def num_printed(rows: int) -> int:
+        nonlocal now
+        sql, limits = f"from range({rows})", Limits(seconds=60)
+        printed = 0
+        with (
+            suppress(InputError),
+            select(empty_warehouse, sql, limits, counts_printing=True) as result,
+        ):
+            for block in result.blocks:
+                printed += len(block)
+                now += 25
+        return printed
+
+    assert num_printed(50_000) == 30_000
+    assert num_printed(25_000) == 25_000  # the last block is printed already
 
 
 def test_all_pieces_of_a_query_share_its_time(empty_warehouse: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from warehouse.cli.common import put
+from warehouse.cli.display import terminal_width
 from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase, number_option
 from warehouse.cli.output import Output
 
@@ -21,7 +22,10 @@ def sql(
     timeout: Annotated[
         float,
         number_option(
-            "--timeout", "Stop the query after this time.", metavar="SECONDS", is_usage=True
+            "--timeout",
+            "Stop the query, and its rows on a terminal, after this time.",
+            metavar="SECONDS",
+            is_usage=True,
         ),
     ] = 60.0,
     memory: Annotated[
@@ -39,7 +43,11 @@ def sql(
 
     text = query_text(query)
     limits = Limits(seconds=timeout, memory=memory)
-    with select(db, text, limits, bound_process=True) as result, output.opened():
+    to_terminal = output.out is None and terminal_width() is not None
+    with (
+        select(db, text, limits, bound_process=True, counts_printing=to_terminal) as result,
+        output.opened(),
+    ):
         put(result.columns, result.blocks, output.form)
 
 

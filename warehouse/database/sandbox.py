@@ -56,6 +56,10 @@ _DAMAGE = (
     duckdb.IOException,  # a query opens no other file: the fault is in the database
     duckdb.SerializationException,
 )
+_FEWER_ROWS = (
+    "a terminal prints slowly: end the query in `limit 100`, write all rows with --out FILE, or "
+    "allow more with --timeout"
+)
 _CORRUPT = "Corrupt database file"
 _ONE_SELECT = "give one SELECT; FROM, WITH, VALUES, DESCRIBE, SUMMARIZE and SHOW TABLES count too"
 
@@ -107,11 +111,16 @@ class Result:
 
 @contextmanager
 def select(
-    database: Path, sql: str, limits: Limits | None = None, *, bound_process: bool = False
+    database: Path,
+    sql: str,
+    limits: Limits | None = None,
+    *,
+    bound_process: bool = False,
+    counts_printing: bool = False,
 ) -> Iterator[Result]:
     """Run one SELECT in a sandbox and yield its result.
 
-    The time limit covers the time in DuckDB, not the time between reads of the rows.
+    The time limit covers the time in DuckDB, and the time between reads of blocks on request.
 
     Parameters
     ----------
@@ -119,6 +128,9 @@ def select(
         Limit the whole process, for a program that only runs this query. On Linux it can use twice
         the memory limit and 1 GiB. A query that ignores the interrupt ends the process a few
         seconds after its time limit, with the error's message and exit code.
+    counts_printing
+        Count the time that the reader takes for each block, but the last: a terminal prints a
+        million rows in half a minute.
 
     Raises
     ------
@@ -145,7 +157,7 @@ def select(
             timed(lambda: connection.execute(readable))
         # Fetched before the result is returned: most failing queries fail here.
         block = timed(lambda: connection.fetchmany(_BLOCK_ROWS))
-        yield Result(columns, types, _blocks(connection, block, timed))
+        yield Result(columns, types, _blocks(connection, block, timed, counts_printing))
 
 
 def copy_to(database: Path, sql: str, target: Path, options: str, limits: Limits) -> int:
@@ -205,10 +217,16 @@ def _sandboxed(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 
 
 def _blocks(
-    connection: duckdb.DuckDBPyConnection, block: Block, timed: _Stopwatch
+    connection: duckdb.DuckDBPyConnection,
+    block: Block,
+    timed: _Stopwatch,
+    counts_printing: bool,
 ) -> Iterator[Block]:
     while block:
+        started = time.monotonic()
         yield block
+        if counts_printing and len(block) == _BLOCK_ROWS:
+            timed.spend(time.monotonic() - started)
         block = timed(lambda: connection.fetchmany(_BLOCK_ROWS))
 
 
@@ -284,6 +302,12 @@ class _Stopwatch:
         finally:
             self._seconds_left -= time.monotonic() - started
 
+    def spend(self, seconds: float) -> None:
+        """Take time that the rows' reader needed off the limit; raise if none is left."""
+        self._seconds_left -= seconds
+        if self._seconds_left <= 0:
+            raise _too_long(self._limits, _FEWER_ROWS)
+
     def _interrupt(self, running: Future[Any], message: str, exit_code: int) -> None:
         self._connection.interrupt()
         if self._bound_process and not wait([running], _GRACE_SECONDS).done:
@@ -343,11 +367,8 @@ def _column_hint(said: str) -> str:
     return joined_hint(did_you_mean(nearest_columns(word, COLUMNS.keys() - {word})), where)
 
 
-def _too_long(limits: Limits) -> InputError:
-    return InputError(
-        f"the query was stopped after {limits.seconds:g} seconds",
-        "narrow it, or allow more with --timeout",
-    )
+def _too_long(limits: Limits, hint: str = "narrow it, or allow more with --timeout") -> InputError:
+    return InputError(f"the query was stopped after {limits.seconds:g} seconds", hint)
 
 
 @contextmanager
