@@ -164,6 +164,45 @@ def test_costs_and_energies_are_those_of_the_command(
     assert frame.to_dicts() == rows
 
 
+@pytest.mark.parametrize(
+    ("method", "keyword", "meant"),
+    [
+        ("plan", "gpus", "num_gpus"),
+        ("plan", "batch", "global_batch_size"),
+        ("plan", "day", "days"),
+        ("plan", "modle", "model"),
+        ("plan", "tensor_paralel", "tensor_parallel"),
+        ("why", "gpus", "num_gpus"),
+        ("why", "batch", "global_batch_size"),
+        ("explain", "gpus", "num_gpus"),
+        ("rank", "gpus", "num_gpus"),
+        ("rank", "batch", "global_batch_size"),
+        ("cost", "gpus", "num_gpus"),
+        ("cost", "prise", "price"),
+        ("energy", "gpus", "num_gpus"),
+        ("energy", "carbn", "carbon"),
+    ],
+)
+def test_an_unknown_keyword_names_the_argument_that_it_may_mean(
+    writer: Warehouse, method: str, keyword: str, meant: str
+) -> None:
+    before = writer.path.read_bytes()
+    tokens = {"tokens": "15T"} if method == "plan" else {}
+    with pytest.raises((UsageError, InputError)) as caught:
+        getattr(writer, method)(**tokens, **{keyword: 8})
+    assert f"`{keyword}`" in caught.value.message
+    assert caught.value.hint.startswith(f"did you mean {meant}")
+    assert writer.path.read_bytes() == before
+
+
+def test_inputs_of_a_plan_are_no_unknown_keywords(writer: Warehouse) -> None:
+    with pytest.raises(UsageError, match="neither a GPU count nor a limit"):
+        writer.plan(tokens="15T", model="gpt3", accelerator="H100", tensor_parallel=8)
+    with pytest.raises(UsageError, match="`wholly_other` is no argument of `plan`") as caught:
+        writer.plan(tokens="15T", wholly_other=1)
+    assert "num_gpus" in caught.value.hint
+
+
 def test_why_is_that_of_the_command(reader: Warehouse) -> None:
     found = reader.why(**LAYOUT)
     pairs = [f"{name}={value}" for name, value in LAYOUT.items()]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
+from estimators.names import did_you_mean, nearest_columns
 from warehouse.ask.cost_terms import CostOptions
+from warehouse.errors import UsageError
+from warehouse.evaluate.inputs import input_names
 from warehouse.numbers import Number
 
 if TYPE_CHECKING:
-    from estimators.contract import Scalar
+    from estimators.contract import Estimator, Scalar
 
 _COUNTS = frozenset(
     {"nvlink_size", "num_gpus", "num_clusters", "global_batch_size", "seq_len", "max_gpus", "top"}
@@ -40,6 +44,43 @@ def checked_value(name: str, value: Any) -> Any:
     if name in _AT_LEAST_ZERO:
         return Number(name, least=0)(value)
     return value
+
+
+def refuse_unknown(
+    method: Callable[..., Any], keywords: Iterable[str], estimator: Estimator | None = None
+) -> None:
+    """Refuse keywords that are neither arguments of a method nor inputs of an estimator.
+
+    Options have other spellings on the command line, such as ``--gpus`` for `num_gpus`.
+
+    Parameters
+    ----------
+    method
+        The method that was called.
+    keywords
+        Its keywords that name no argument.
+    estimator
+        The estimator whose inputs are keywords as well.
+
+    Raises
+    ------
+    UsageError
+        If there is one; the hint names the arguments and inputs that it may mean.
+    """
+    parameters = signature(method).parameters.values()
+    arguments = [each.name for each in parameters if each.kind is not Parameter.VAR_KEYWORD]
+    inputs: set[str] = set()
+    if estimator is not None:
+        relation = estimator.relations[0]
+        inputs = {*input_names(estimator, relation), *relation.outputs, *estimator.aliases}
+    for keyword in keywords:
+        if keyword in inputs or keyword.lower() in inputs:
+            continue
+        near = nearest_columns(keyword, arguments) or nearest_columns(keyword, sorted(inputs))
+        raise UsageError(
+            f"`{keyword}` is no argument of `{method.__name__}`",
+            did_you_mean(near) or f"known: {', '.join(arguments)}",
+        )
 
 
 def several(values: Any) -> Sequence[Any]:

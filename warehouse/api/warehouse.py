@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import polars as pl
 
@@ -17,6 +17,7 @@ from warehouse.api.arguments import (
     checked_value,
     cost_options,
     given_values,
+    refuse_unknown,
     several,
 )
 from warehouse.api.database_file import DatabaseFile
@@ -205,6 +206,7 @@ class Warehouse(DatabaseFile):
         variant: str | None = None,
         by: str = "step_seconds",
         top: int | None = None,
+        **unknown: Never,
     ) -> pl.DataFrame:
         """Return the best stored layouts of each problem, as ``warehouse rank``.
 
@@ -227,6 +229,8 @@ class Warehouse(DatabaseFile):
             A numeric column of view configuration to rank by, best value first.
         top
             Layouts of each problem; None: ten of one problem, the best one of several.
+        **unknown
+            Refused, with the arguments that they may mean.
 
         Returns
         -------
@@ -236,6 +240,8 @@ class Warehouse(DatabaseFile):
 
         Raises
         ------
+        UsageError
+            If there is no such argument.
         InputError
             If nothing is stored that passes the filters; the hint lists what is.
 
@@ -247,6 +253,7 @@ class Warehouse(DatabaseFile):
         >>> best["step_seconds"].is_sorted()
         True
         """
+        refuse_unknown(self.rank, unknown)
         asked = given_values(
             model=model,
             accelerator=accelerator,
@@ -290,6 +297,7 @@ class Warehouse(DatabaseFile):
         pue: float | str | None = None,
         electricity_price: float | None = None,
         watts: float | None = None,
+        **unknown: Never,
     ) -> pl.DataFrame:
         """Return what stored runs cost, rented and owned, as ``warehouse cost``.
 
@@ -314,6 +322,8 @@ class Warehouse(DatabaseFile):
             USD a kWh.
         watts
             Power of one GPU with its server, while training.
+        **unknown
+            Refused, with the arguments that they may mean.
 
         Returns
         -------
@@ -322,6 +332,8 @@ class Warehouse(DatabaseFile):
 
         Raises
         ------
+        UsageError
+            If there is no such argument.
         InputError
             If no run is left, or a term is not known.
 
@@ -336,6 +348,7 @@ class Warehouse(DatabaseFile):
         >>> costs["lowest_cost_usd"].min() == 2 * costs["lowest_gpu_hours"].min()
         True
         """
+        refuse_unknown(self.cost, unknown)
         options = cost_options(
             *(goodput, pue),
             model=model,
@@ -373,6 +386,7 @@ class Warehouse(DatabaseFile):
         pue: float | str | None = None,
         electricity_price: float | None = None,
         watts: float | None = None,
+        **unknown: Never,
     ) -> pl.DataFrame:
         """Return the energy of stored runs and its CO2e, as ``warehouse energy``.
 
@@ -387,6 +401,8 @@ class Warehouse(DatabaseFile):
             Also at full load, and of the accelerator alone.
         goodput, pue, electricity_price, watts
             As `cost` takes them.
+        **unknown
+            Refused, with the arguments that they may mean.
 
         Returns
         -------
@@ -395,6 +411,8 @@ class Warehouse(DatabaseFile):
 
         Raises
         ------
+        UsageError
+            If there is no such argument.
         InputError
             If no run is left, or a term is not known.
 
@@ -409,6 +427,7 @@ class Warehouse(DatabaseFile):
         >>> energies["kg_co2e_per_kwh"].unique().to_list()
         [0.1]
         """
+        refuse_unknown(self.energy, unknown)
         options = cost_options(
             *(goodput, pue),
             model=model,
@@ -678,8 +697,8 @@ class Warehouse(DatabaseFile):
         Raises
         ------
         UsageError
-            If options exclude one another, layouts are missing and the warehouse is read-only, or
-            there are too many rows without `allow_large`.
+            If a keyword is no argument or input, options exclude one another, layouts are missing
+            and the warehouse is read-only, or there are too many rows without `allow_large`.
         DatabaseError
             If the disk has too little space, without `allow_large`.
         InputError
@@ -732,6 +751,7 @@ class Warehouse(DatabaseFile):
             **numbers,
         )
         with self._explained(), kept_open(self.path):
+            refuse_unknown(self.plan, inputs, registry.get(options.estimator))
             run, stages = asked_stages(options, self.path, top)
             store = partial(self._store, allow_large=allow_large)
             return planned_run(run_stages(run, stages, self.path, store), top)
