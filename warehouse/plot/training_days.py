@@ -120,7 +120,7 @@ def _lead(frame: pl.DataFrame, own: dict[str, Any]) -> str:
         return ""
     other = others.row(0, named=True)
     ratio = parts.figure(other["training_days"] / own["training_days"])
-    return f", {ratio} times as fast as {other['accelerator']}"
+    return f", {'' if ratio == '1' else f'{ratio} times '}as fast as {other['accelerator']}"
 
 
 def shown(frame: pl.DataFrame) -> str:

@@ -88,6 +88,12 @@ def days_of_b(days: dict[int, float], a: dict[int, float] | None = None) -> pl.D
             "16 B train m in 20 days, 2 times as fast as A; 32 take 12 days and 25% more GPU-hours",
             "16 B",
         ),
+        # A takes 20.8 days on 16, which rounds to as many
+        (
+            days_of_b({16: 20.0, 32: 12.5}, a={16: 20.8}),
+            "16 B train m in 20 days, as fast as A; 32 take 12 days and 25% more GPU-hours",
+            "16 B",
+        ),
         # 32 take 1.125 times those of 16, 64 1.5 times; 8 take twice
         (
             days_of_b({8: 80.0, 16: 20.0, 32: 11.25, 64: 7.5}),
