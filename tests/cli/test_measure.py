@@ -287,6 +287,11 @@ def test_all_faults_are_reported_with_their_hints(
         ("model,step_seconds\ngpt3_1.3B,1\n", "runs.txt", "is of no known format"),
         ("model,accelerator\ngpt3_1.3B,H100\n", "runs.csv", "has no column `step_seconds`"),
         ("step_seconds,what\n1,2\n", "runs.csv", "has no column of a layout"),
+        ("what;else\n1;2\n", "runs.csv", "has no column of a layout"),
+        ("model;num_gpus\ngpt3_1.3B;8\n", "runs.csv", "has semicolons between its columns"),
+        ("model;step_seconds\ngpt3_1.3B;0,5\n", "runs.csv", "with points in numbers such as 0.5"),
+        ("model\tnum_gpus\ngpt3_1.3B\t8\n", "runs.csv", "has tabs between its columns"),
+        ("model | num_gpus\ngpt3_1.3B | 8\n", "runs.csv", "has bars between its columns"),
     ],
 )
 def test_a_file_that_is_no_table_of_runs_is_refused(
@@ -295,6 +300,24 @@ def test_a_file_that_is_no_table_of_runs_is_refused(
     code, _, err = warehouse("measure", runs(text, name), "--db", measure.database)
     assert code == 3
     assert said in err
+
+
+@pytest.mark.parametrize(("second", "is_warned"), [(1700, True), (1.7, False), (70_000, False)])
+def test_steps_that_seem_to_be_milliseconds_are_stored_with_a_warning(
+    warehouse: Command,
+    measure: Measure,
+    runs: Callable[..., Path],
+    second: float,
+    is_warned: bool,
+) -> None:
+    rows = f"a,gpt3_1.3B,H100,8,2,64,900,\nb,gpt3_1.3B,H100,8,4,64,{second},\n"
+    code, _, err = warehouse("measure", runs(HEAD + rows), "--db", measure.database)
+    assert code == 0
+    assert ("warning: " in err) == is_warned
+    if is_warned:
+        said = " ".join(err.split())
+        assert "every row is about 1000 times its estimate (900 and 0." in said
+        assert "divide them by 1000 and store them again with --replace" in said
 
 
 def test_a_missing_file_and_a_taken_name_are_refused(

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".csv", ".parquet")
 
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+"""Separators of other tables of text, in words: spreadsheets write the first in many countries."""
+
 INFERRED_ROWS = 10_000
 """Rows of a CSV from which column types are inferred first."""
 
@@ -74,7 +77,8 @@ def read_configs(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.
     Raises
     ------
     InputError
-        If the file is damaged, has no header, names a column twice or has a short line.
+        If the file is damaged, has no header, names a column twice, has a short line or
+        another separator than commas.
     """
     try:
         if path.suffix.lower() == ".parquet":
@@ -110,6 +114,7 @@ def write_results(frame: pl.DataFrame, out: Path) -> None:
 
 def _read_csv(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.DataFrame:
     header = _header(path)
+    _refuse_other_separators(path, header, inputs)
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
         raise InputError(f"{path}: column `{twice[0]}` is twice in the header")
@@ -149,6 +154,17 @@ def _header(path: Path) -> list[str]:
         hint = "the first line must name the columns, separated by commas"
         raise InputError(f"{path}: has no header", hint=hint)
     return header
+
+
+def _refuse_other_separators(path: Path, header: list[str], inputs: Collection[str]) -> None:
+    """Refuse a header that is one cell, but has the name of an input between other separators."""
+    for separator, words in SEPARATORS.items():
+        names = {name.strip().strip('"') for name in header[0].split(separator)}
+        if len(header) == 1 and len(names) > 1 and not names.isdisjoint(inputs):
+            raise InputError(
+                f"{path}: has {words} between its columns",
+                hint="save it with commas between them, and with points in numbers such as 0.5",
+            )
 
 
 def _num_trailing_empty(frame: pl.DataFrame) -> int:

@@ -19,7 +19,7 @@ from warehouse.measure.store import not_counted, refuse_name, store_measurements
 from warehouse.studies.known import every_definition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import polars as pl
     from duckdb import DuckDBPyConnection
@@ -39,6 +39,9 @@ SHOWN = (
     *("fits_memory", "hbm_bytes"),
 )
 """Columns of view `measurement_comparison` that a comparison has, and the memory of a GPU."""
+
+MILLISECOND_RATIOS = (500, 2000)
+"""Measured steps that are as many times their estimates may be milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ def measure_runs(
     catalog
         A TOML file of models and systems.
     warn
-        Called with the columns that are not read.
+        Called with the columns that are not read, and where steps seem to be milliseconds.
 
     Raises
     ------
@@ -121,7 +124,24 @@ def measure_runs(
         _narrow(connection, name)
         columns, rows = _compared(connection, name)
         left_out = not_counted(connection, name)
+    _warn_of_milliseconds(measured.file, rows, warn)
     return Comparison(columns, rows, len(measured.records), len(measured.cells), new, left_out)
+
+
+def _warn_of_milliseconds(file: str, rows: Sequence[Row], warn: Callable[[str], None]) -> None:
+    """Warn if every step is about a thousand times its estimate."""
+    steps = [
+        (row[SHOWN.index("measured_step_seconds")], row[SHOWN.index("step_seconds")])
+        for row in rows
+    ]
+    least, most = MILLISECOND_RATIOS
+    if steps and all(own and least <= measured / own <= most for measured, own in steps):
+        measured, own = steps[0]
+        warn(
+            f"{file}: `step_seconds` is in seconds, and every row is about 1000 times its estimate "
+            f"({measured:,.4g} and {own:,.2g} s in the first). If these are milliseconds, divide "
+            "them by 1000 and store them again with --replace"
+        )
 
 
 def _narrow(connection: DuckDBPyConnection, name: str) -> None:
