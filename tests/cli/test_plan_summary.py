@@ -228,3 +228,17 @@ def test_a_count_that_is_not_sold_is_followed_by_a_faster_one_that_is(
     assert words.endswith("% fewer GPU-hours: --gpus 8")
     sold = warehouse("plan", *QUESTION, "--gpus", 8, "--db", planned[0])[1]
     assert "  GPUs       " not in sold
+
+
+@pytest.mark.parametrize(("seq_len", "says_so"), [(1408, False), (1664, True)])
+def test_the_answer_says_that_the_mfu_counts_all_of_attention_where_it_is_much(
+    warehouse: Command, tmp_path: Path, seq_len: int, says_so: bool
+) -> None:
+    # attention has s / (6 h + s) of the FLOPs without a vocabulary: a third at s = 3 h = 1536
+    shape = ("num_layers=4", "hidden_size=512", "num_heads=4", f"seq_len={seq_len}")
+    asked = ("--accelerator", "H100", "--tokens", "1B", "--gpus", 8, "--batch", 16)
+    code, out, err = warehouse("plan", *asked, *shape, "--db", tmp_path / "plan.duckdb")
+    assert code == 0, err
+    time = lines_of(out)["time"]
+    words = " % of the peak (MFU counts all of attention, causal or not)"
+    assert time.endswith(words if says_so else " % of the peak")

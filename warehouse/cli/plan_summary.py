@@ -26,6 +26,9 @@ _WIDTH = 100
 _USUAL_GOODPUT = 0.9
 """Goodput that large runs report (table `goodput`), for the remark on lost time."""
 
+_MUCH_ATTENTION = 1 / 3
+"""Share of attention in the counted FLOPs above which a causal mask makes the MFU far too high."""
+
 _ERROR = "time_mean_absolute_relative_error"
 
 
@@ -44,6 +47,8 @@ def summary_lines(answer: PlanAnswer) -> list[str]:
     )
     slow = "".join(f", whose slow end {each}" for each in exceeded_limits(answer)[:1])
     share = "" if best["mfu"] is None else f", {100 * best['mfu']:.0f} % of the peak"
+    if answer.attention_share > _MUCH_ATTENTION:
+        share += " (MFU counts all of attention, causal or not)"
     lines = [
         _line("layout", answer.in_words(best)),
         *_other_count(answer),

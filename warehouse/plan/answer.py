@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from estimators.interval import ENDS, STEP
 from warehouse.plan import queries
@@ -85,6 +88,25 @@ class PlanAnswer:
     def best(self) -> Line:
         """The best layout."""
         return self.layouts[0]
+
+    @property
+    def attention_share(self) -> float:
+        """Share of attention in the FLOPs that the MFU counts; NaN where it is not known.
+
+        The least FLOPs have half of the attention, that of a causal mask.
+        """
+        run, best = self.run, self.best
+        if best["mfu"] is None:
+            return math.nan
+        names = (*run.estimator.problem_columns, *run.estimator.choice_columns)
+        size = {"num_gpus": self.num_gpus, "global_batch_size": run.batch}
+        known = {**run.problem, **best, **size}
+        given = {name: known.get(name) for name in names}
+        columns = {
+            name: np.array([math.nan if value is None else value]) for name, value in given.items()
+        }
+        least = float(run.estimator.least_seconds(columns)[0])
+        return 2 * (1 - least / float(best["mfu"] * best[STEP]))
 
     @property
     def runner_up(self) -> Line | None:
