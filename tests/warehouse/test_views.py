@@ -197,7 +197,8 @@ def test_a_view_cannot_take_the_name_of_a_table(
     directory = sql(marts__roofline=HEADER + "select 1 as number")
     error = refusal(connection, directory)
 
-    assert error.message.startswith(f"{directory / 'marts' / 'roofline.sql'}: ")
+    file = directory / "marts" / "roofline.sql"
+    assert (error.message, error.hint) == (f"{file}: `roofline` is a table", "rename the file")
 
 
 def test_a_file_name_that_is_no_view_name_is_refused(

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from estimators.registry import all_estimators
 from warehouse.database import resources
 from warehouse.database.failures import TAKEN
 from warehouse.database.meanings import meaning_of
 from warehouse.database.sql_text import literal, quoted
+from warehouse.database.tables import all_tables
 from warehouse.database.views import MACROS, View, macros_in, packaged
 from warehouse.errors import InputError
 
@@ -99,8 +101,11 @@ class _StandIns:
 
 
 def _refuse_shared_names(wanted: list[View]) -> None:
+    tables = {table.name for table in all_tables(all_estimators())}
     taken: set[str] = set()
     for view in sorted(wanted, key=lambda view: view.path is not None):  # generated ones first
+        if view.name in tables:
+            raise InputError(f"{view.path}: `{view.name}` is a table", "rename the file")
         if view.name in taken:
             raise InputError(f"{view.path}: `{view.name}` names two views", "rename the file")
         taken.add(view.name)
