@@ -587,7 +587,7 @@ def _default_choices(inputs: Inputs, catalog: Catalog) -> None:
     tensor, experts = inputs["tensor_parallel"], inputs["num_experts"]
     with np.errstate(all="ignore"):
         rest = np.remainder(inputs["seq_len"], tensor * inputs["context_parallel"])
-    # a mixture under tensor parallelism needs it, whatever the framework's default
+    # a mixture needs sequence parallelism where tensors are split; no framework's default counts
     splits = (splits.astype(bool) | (experts > 1)) & (tensor > 1) & (rest == 0)
     inputs.default("uses_sequence_parallel", splits)
     # programs ignore it without a tensor-parallel group

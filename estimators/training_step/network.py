@@ -116,9 +116,8 @@ def ring_share(group: Group, values: Values) -> Any:
     """
     size = np.minimum(np.maximum(group.members, 2.0), 8.0)
     ring = 1.0 - (1.0 - values["pair_ring_share"]) * ((8.0 / size) ** 2 - 1.0) / 15.0
-    if not np.any(lacks_switch(values)):
-        return ring
-    return np.where(lacks_switch(values), link_share(group.members, values), ring)
+    mesh = lacks_switch(values)
+    return np.where(mesh, link_share(group.members, values), ring) if np.any(mesh) else ring
 
 
 def lacks_switch(values: Values) -> Any:
@@ -138,10 +137,11 @@ def link_share(members: Any, values: Values) -> Any:
     reduce at 312.9 GB/s, two at 47.7 (stas00/ml-engineering @0030e63f network/README.md,
     "Peer-to-peer bandwidth").
     """
-    if not np.any(lacks_switch(values)):
+    mesh = lacks_switch(values)
+    if not np.any(mesh):
         return 1.0
     share = np.minimum((members - 1.0) * values["pair_ring_share"], 1.0)
-    return np.where(lacks_switch(values) & np.greater(members, 1), share, 1.0)
+    return np.where(mesh & np.greater(members, 1), share, 1.0)
 
 
 def card_bandwidth(values: Values) -> Any:

@@ -174,11 +174,11 @@ def default_sizes(layers: int, ranks: int, chunks: int, *, is_mixture: bool) -> 
     - If even stages would need two layers more, the first and the last stage have one layer less:
       embedding and loss count as a layer each (Megatron-Bridge @067f987d: Llama 3 405B, Qwen3
       235B).
-    - Else the last stage has the layers that the others leave, and the loss. If the others need one
-      layer more than there are, the first stage has one less. These are the tables of
-      Megatron-Bridge @067f987d perf_recipes/deepseek/h100/deepseek_v3.py for 61 layers: 15 stages
-      of 4 and a last one of 1; 8 and 5; 16 and 13; 1 in the first of 32 stages, 30 stages of 2,
-      none in the last.
+    - Else all stages but the last are equal, and the last one has the rest and the loss. Where one
+      layer is missing for that, the first stage has one less. Megatron-Bridge @067f987d
+      perf_recipes/deepseek/h100/deepseek_v3.py has these tables for 61 layers: 15 stages of 4 and a
+      last one of 1; 8 and 5; 16 and 13; 1 in the first of 32 stages, 30 stages of 2, none in the
+      last.
 
     Raises
     ------

@@ -13,7 +13,7 @@ from warehouse.evaluate.inputs import input_names
 from warehouse.evaluate.one import read_values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from duckdb import DuckDBPyConnection
 
@@ -48,12 +48,43 @@ def best_configuration(
     if problem_id is not None:
         where = f"{where} and problem_id = {problem_id:d}"
     names = [name for name in input_names(estimator, relation) if name in types]
+    query = _fastest_query(estimator, view, names, types, where)
+    rows = connection.execute(query, list(values.values())).fetchall()
+    if not rows:
+        raise InputError(
+            f"no stored configuration of {estimator.name} has these values",
+            "store some with `warehouse sweep`, or leave --best out and give the layout",
+        )
+    [found] = rows
+    if not found[-1]:
+        raise InputError("no stored layout with these values fits in memory", "ask for more GPUs")
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in zip(names, found, strict=False)
+        if value is not None
+    }
+
+
+def _fastest_query(
+    estimator: Estimator, view: str, names: Sequence[str], columns: Collection[str], where: str
+) -> str:
+    """Return the query of the first layout of a view in the order of ranks; those that fit first.
+
+    Parameters
+    ----------
+    names
+        Columns of the result; `fits` follows them.
+    columns
+        Those of the view.
+    where
+        Condition on the layouts.
+    """
     memory = " + ".join(quoted(part) for part in estimator.memory_parts) or "null"
     fits = f"coalesce({memory} <= hbm_bytes, true)" if estimator.memory_parts else "true"
     # layout_order names the same layout among equals as `rank`
-    order = {name: quoted(name) if name in types else "null" for name in LAYOUT_COLUMNS}
+    order = {name: quoted(name) if name in columns else "null" for name in LAYOUT_COLUMNS}
     order.update(step_seconds="step_seconds", memory_bytes=memory)
-    query = f"""\
+    return f"""\
 with candidate as (
     select *, {fits} as fits
     from {quoted(view)}
@@ -73,20 +104,6 @@ semi join fastest
     and candidate.step_seconds = fastest.step_seconds
 order by layout_order(struct_pack({", ".join(f"{name} := {order[name]}" for name in order)}))
 limit 1"""
-    rows = connection.execute(query, list(values.values())).fetchall()
-    if not rows:
-        raise InputError(
-            f"no stored configuration of {estimator.name} has these values",
-            "store some with `warehouse sweep`, or leave --best out and give the layout",
-        )
-    [found] = rows
-    if not found[-1]:
-        raise InputError("no stored layout with these values fits in memory", "ask for more GPUs")
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in zip(names, found, strict=False)
-        if value is not None
-    }
 
 
 def differing_columns(
