@@ -34,6 +34,7 @@ ROOMS = (
         "sweep",
         "lake",
         "measure",
+        "rebuild",
         "ask",
         "plan",
         "plot",

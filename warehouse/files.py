@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from contextlib import contextmanager, suppress
@@ -89,6 +90,12 @@ def remove_abandoned(target: Path) -> None:
                 if number.isdecimal() and not is_alive(int(number)):
                     with suppress(OSError):
                         shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def digest_of(file: Path) -> str:
+    """Return the SHA-256 of a file's bytes."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 @contextmanager

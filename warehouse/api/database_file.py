@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,7 +112,7 @@ class DatabaseFile:
     def _access(self) -> AbstractContextManager[None]:
         """Return a block in which the file is opened as this warehouse says."""
         access = access_for(self.wait, writes=self.writable, snapshot=self.snapshot, say=_warn)
-        return accessing(replace(access, upgrades=self.writable))
+        return accessing(access)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

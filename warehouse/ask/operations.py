@@ -37,7 +37,7 @@ from warehouse.evaluate.csv_parquet import check_source, read_configs
 from warehouse.evaluate.inputs import estimated, input_names, resolve_rows
 from warehouse.show.formats import count
 from warehouse.studies.study import Study
-from warehouse.sweep.record import register_study
+from warehouse.sweep.record import store_evaluated
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -205,9 +205,7 @@ def store_breakdown(
         "cells": sorted(cell.id for cell, _ in cells),
     }
     study = Study(name, estimator.name, (mends,), (), definition, "")
-    sizes = [(cell, len(columns["operation"])) for cell, columns in cells]
-    register_study(connection, study, sizes)
-    return name, len(store_cells(connection, estimator, relation, cells))
+    return name, store_evaluated(connection, relation, cells, study)
 
 
 def _runs(place: Array, size: int) -> list[tuple[int, int]]:

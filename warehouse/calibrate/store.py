@@ -5,16 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
-
 from warehouse.calibrate.fit import errors_of
 from warehouse.database import stored_problem
-from warehouse.database.sink import registered, transaction
+from warehouse.database.facts import CALIBRATION
+from warehouse.database.recording import record, record_removal
+from warehouse.database.sink import arrow_table, registered, transaction
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from duckdb import DuckDBPyConnection
 
@@ -50,7 +50,7 @@ def store_calibration(
     created = datetime.now(UTC).replace(tzinfo=None)
     own = {"profile": name, "reference": found.reference}
     constants = [{**own, **each, "created_at": created} for each in constant_records(found)]
-    _replace(connection, name, constants, [{**own, **each} for each in row_records(found)])
+    replace_profile(connection, name, constants, [{**own, **each} for each in row_records(found)])
 
 
 def store_kernels(
@@ -63,20 +63,25 @@ def store_kernels(
     refuse_name(connection, name, replace=replace)
     created = datetime.now(UTC).replace(tzinfo=None)
     own = {"profile": name, "reference": found.reference, "created_at": created}
-    _replace(connection, name, [{**own, **each} for each in kernel_constants(found)], [])
+    replace_profile(connection, name, [{**own, **each} for each in kernel_constants(found)], [])
 
 
-def _replace(
-    connection: DuckDBPyConnection, name: str, constants: list[Record], rows: list[Record]
+def replace_profile(
+    connection: DuckDBPyConnection,
+    name: str,
+    constants: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
 ) -> None:
+    """Store a profile and the steps that it was fitted to, in place of one of its name."""
     with transaction(connection):
         for table, records in zip(TABLES, (constants, rows), strict=True):
             connection.execute(f"delete from {table} where profile = ?", [name])
             if not records:
                 continue
-            with registered(connection, "incoming_records", pa.Table.from_pylist(records)):
+            with registered(connection, "incoming_records", arrow_table(records)):
                 connection.execute(f"insert into {table} by name select * from incoming_records")
         stored_problem.refresh(connection, [name])
+        record(connection, CALIBRATION, name)
 
 
 class Dropped(NamedTuple):
@@ -114,6 +119,7 @@ def drop_profile(connection: DuckDBPyConnection, name: str) -> Dropped:
         for table in TABLES:
             connection.execute(f"delete from {table} where profile = ?", [name])
         stored_problem.refresh(connection, [name])
+        record_removal(connection, CALIBRATION, name)
     [(rows, studies)] = connection.execute(
         """
         with evaluated as (

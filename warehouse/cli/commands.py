@@ -171,10 +171,12 @@ COMMANDS = (
         "warehouse backup copy.duckdb",
         "database",
     ),
+    Entry("rebuild", "Make the database again from its facts.", "warehouse rebuild"),
     Entry(
         "repair",
-        "Rebuild a damaged database from what can be read.",
+        "Make the database again: the former name of `rebuild`.",
         "warehouse repair",
+        "rebuild",
     ),
     Entry(
         "compact",

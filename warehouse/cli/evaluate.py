@@ -105,15 +105,14 @@ def evaluate(
         from warehouse.database.catalog import load_catalog
         from warehouse.database.connection import open_for_write
         from warehouse.evaluate.profiles import read_profiles, with_profiles
-        from warehouse.sweep.record import store_batch
+        from warehouse.sweep.record import evaluated_study, store_evaluated
 
         with open_for_write(db) as connection:  # first, so that a lock ends the command at once
             known = defined.added_to(load_catalog(connection))
             known = with_profiles(known, lambda: read_profiles(connection), chosen, profile)
             report = run(catalog=known, with_cells=True)
-            new = store_batch(
-                connection, chosen, grain, report.cells, mends, configs, profile=profile
-            )
+            study = evaluated_study(chosen, grain, mends, configs, profile=profile)
+            new = store_evaluated(connection, grain, report.cells, study)
         rows = sum(len(next(iter(columns.values()))) for _, columns in report.cells)
         distinct, cells = count(rows, "distinct row"), count(len(report.cells), "cell")
         say(f"{db}: {distinct} in {cells}, {new:,} of them new")

@@ -38,7 +38,7 @@ def export(
             "--facts",
             metavar="FOLDER",
             readable=False,
-            help="Write all stored cells, measurements, profiles and studies to a new folder.",
+            help="Copy studies, measured runs, profiles and evaluated inputs to a new folder.",
         ),
     ] = None,
     force: Overwrite = False,
@@ -47,8 +47,9 @@ def export(
     """Write a query to a file, or all facts to a folder.
 
     A name of a view or table is its query. Numbers are in base units. The query can read the
-    database and nothing else. Excel files need the extra `excel`. A folder holds Parquet files
-    that DuckDB, polars, pandas and Spark read; `warehouse import` takes it in again.
+    database and nothing else. Excel files need the extra `excel`. Facts are what
+    nothing can evaluate again; `warehouse import` stores them in another database and evaluates
+    the rest.
     """
     from warehouse.errors import UsageError
 
@@ -77,41 +78,42 @@ def _export_query(db: Path, query: str, out: Path, *, force: bool) -> None:
 
 def _export_facts(db: Path, folder: Path, *, force: bool) -> None:
     from warehouse.errors import UsageError
-    from warehouse.transfer.export_facts import export_facts
+    from warehouse.rebuild.exchange import export_facts
 
     if force:
         raise UsageError("`--force` replaces a file, not a folder", "name a new folder")
     with working("writing the folder"):
         done = export_facts(db, folder)
-    say(
-        f"{folder}: {count(done.num_cells, 'cell')}, {count(done.num_rows, 'row')}, "
-        f"{count(done.num_files, 'file')}, {done.num_bytes / 1e6:,.1f} MB"
-    )
+    say(f"{folder}: {count(done.num_facts, 'fact')}, {done.num_bytes / 1e6:,.1f} MB")
 
 
 def import_(
     folder: Annotated[
         Path,
         typer.Argument(
-            metavar="FOLDER", help="A folder that `warehouse export --facts` wrote.", readable=False
+            metavar="FOLDER",
+            help="A folder of facts: FILE.facts, or what `export --facts` wrote.",
+            readable=False,
         ),
     ],
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Take a folder of facts into the database.
 
-    Only what is missing is stored. Each file is compared with its hash first. Either everything is
-    stored, or nothing.
+    Facts that the database lacks are stored, and what follows from them is evaluated. A fact of
+    the same name must be the same; otherwise nothing is stored. After an interruption the same
+    command stores the rest.
     """
-    from warehouse.transfer.import_facts import import_facts
+    from warehouse.cli.rebuild import say_replayed, sweep_aloud
+    from warehouse.errors import CheckError
+    from warehouse.rebuild.exchange import import_facts
 
-    with working("comparing and storing the files"):
-        done = import_facts(db, folder)
-    say(
-        f"{db}: {count(done.num_cells, 'new cell')}, {count(done.num_rows, 'new row')}; "
-        f"{count(done.num_known_cells, 'cell')} stored before"
-    )
-    words = {"study": "studies", "calibration": "profiles", "measurement": "measurements"}
-    for table, names in done.named.items():
-        if names:
-            say(f"new {words[table]}: {', '.join(names)}")
+    done = import_facts(db, folder, sweep_aloud)
+    say_replayed(done.replayed)
+    new = sum(len(names) for names in done.replayed.names.values())
+    say(f"{db}: {count(new, 'new fact')}; {count(done.num_known, 'fact')} stored before")
+    if done.replayed.lost:
+        raise CheckError(
+            f"{folder}: {count(len(done.replayed.lost), 'fact')} could not be stored",
+            "the reasons are above; all others are stored",
+        )

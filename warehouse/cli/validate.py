@@ -15,12 +15,9 @@ from warehouse.cli.waiting import working
 from warehouse.show.formats import count, write
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from duckdb import DuckDBPyConnection
-
-    from warehouse.database.deep_check import Damage
 
 COMPARISON = "megatron_comparison"
 """The view that most tables below read."""
@@ -57,7 +54,7 @@ def validate(
     share of measurements within the intervals of the estimates; the errors by reference table,
     estimator and variant, with those of simple baselines; each published step; the errors by
     degree; the times of whole runs; and the ranks of published layouts. CSV has the first table.
-    --deep names the cells that a damaged file has lost; `warehouse repair` evaluates them again.
+    --deep names the tables that a damaged file has lost; `warehouse rebuild` makes them again.
     """
     from warehouse.database.connection import open_for_read
     from warehouse.database.kept import keep_view
@@ -89,8 +86,9 @@ def validate(
 
 
 def check_deeply(connection: DuckDBPyConnection, db: Path) -> None:
-    """Read every value of a database; list the cells that cannot be read, and raise."""
+    """Read every value of a database; name the tables that cannot be read, and raise."""
     from warehouse.database.deep_check import deep_check
+    from warehouse.database.facts import rebuild_command
     from warehouse.errors import CheckError
 
     with working("reading every value"):
@@ -98,40 +96,12 @@ def check_deeply(connection: DuckDBPyConnection, db: Path) -> None:
     if not damage:
         say("every value of every table can be read")
         return
-    say_damage(damage)
-    cells = sorted(frozenset().union(*(each.cells for each in damage)))
-    if cells:
-        listed = ", ".join(map(str, cells[:MAX_SHOWN]))
-        columns, rows = fetched(connection, _HURT.format(cells=listed))
-        write(sys.stderr, columns, [rows])
-        if len(cells) > MAX_SHOWN:
-            say(f"... and {count(len(cells) - MAX_SHOWN, 'more cell')}")
-    raise CheckError(
-        f"{db}: {count(len(damage), 'table')} and {count(len(cells), 'cell')} are damaged",
-        "`warehouse repair` copies the rest and evaluates these cells again",
-    )
-
-
-def say_damage(damage: Sequence[Damage]) -> None:
-    """Print which columns and rows of which tables cannot be read."""
     for each in damage:
-        rows = " and ".join(f"{first:,} to {last:,}" for first, last in each.spans[:MAX_SHOWN])
-        rows += " and others" if len(each.spans) > MAX_SHOWN else ""
-        columns = ", ".join(each.columns) or "its index"
-        say(f"{each.table}: {columns}{f', rows {rows}' if rows else ''}: {each.reason}")
-
-
-_HURT = """\
-select
-    cell.estimator, cell.relation, cell.variant, cell.cell_id, cell.num_rows,
-    problem.model, problem.accelerator, problem.num_gpus,
-    string_agg(distinct study_cell.study, ', ' order by study_cell.study) as studies
-from cell
-inner join problem using (problem_id)
-left join study_cell using (cell_id)
-where cell.cell_id in ({cells})
-group by all
-order by all"""
+        say(f"{each.table}: {', '.join(each.columns)}: {each.reason}")
+    raise CheckError(
+        f"{db}: {count(len(damage), 'table')} cannot be read whole",
+        f"`{rebuild_command(db)}` makes the database again from its facts",
+    )
 
 
 def run_checks(connection: DuckDBPyConnection) -> list[str]:

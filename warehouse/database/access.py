@@ -34,11 +34,7 @@ class Access:
     may_be_snapshot
         Whether the user could have chosen that: only then a hint names the option.
     say
-        Called with a line for the user: that a lock is waited for, a snapshot is read, or an old
-        database is brought up to date.
-    upgrades
-        Whether a reader brings a database of another version of the package up to date, which
-        writes; without it, such a database is refused.
+        Called with a line for the user: that a lock is waited for, or a snapshot is read.
     """
 
     write_seconds: float = 0.0
@@ -46,7 +42,6 @@ class Access:
     snapshot: bool = False
     may_be_snapshot: bool = True
     say: Callable[[str], None] = _say_nothing
-    upgrades: bool = True
 
 
 _USUAL = Access()

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from warehouse.database.access import current
+from warehouse.database.facts import folder_of, is_folder, last_outcome, rebuild_command
 from warehouse.database.failures import database_error
 from warehouse.database.file_format import CONFIG
 from warehouse.database.leftovers import SNAPSHOT, remove_leftovers
-from warehouse.database.meta import is_stamped
+from warehouse.database.meta import is_stamped, last_fact
 from warehouse.database.new_file import create_missing
 from warehouse.database.paths import ANOTHER, file_of, is_database
 from warehouse.errors import DatabaseError, LockedError
@@ -83,7 +84,11 @@ def open_for_write(path: Path, *, mended: bool = False) -> duckdb.DuckDBPyConnec
     create_missing(path)
     connection = _connect(path, read_only=False)
     try:
-        if not is_stamped(connection):
+        is_current = is_stamped(connection)
+        from warehouse.database.recording import attend  # here: readers start without it
+
+        attend(connection, path)
+        if not is_current:
             from warehouse.database.schema import prepare
 
             if prepare(connection) and mended:
@@ -106,14 +111,11 @@ def open_for_write(path: Path, *, mended: bool = False) -> duckdb.DuckDBPyConnec
 def open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
     """Return a read-only connection to the database at `path`; use it with `with`.
 
-    A database of another version of the package is brought up to date first, where `Access` admits
-    that. During this update no other process may have it open.
-
     Raises
     ------
     DatabaseError
-        If there is no such file, it is of another version and may not be written, or as
-        `open_for_write`.
+        If there is no such file, it is locked, damaged or foreign, or another version of the
+        package made it.
     """
     path = Path(path)
     kept = _KEPT.get()
@@ -133,6 +135,7 @@ def _open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
         return _open_snapshot(path, error)
     try:
         if is_stamped(connection) or _is_current(connection):
+            _warn_of_lacking_facts(connection, path)
             return connection
     except duckdb.Error as error:
         connection.close()
@@ -141,14 +144,21 @@ def _open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
         connection.close()
         raise
     connection.close()
-    if not current().upgrades:
-        raise DatabaseError(
-            f"{path}: was made by another version of this package, and reading writes nothing",
-            f"run `warehouse init --db {path}`: it makes views and tables again and keeps the rows",
+    raise DatabaseError(
+        f"{path}: was made by another version of this package, and reading changes nothing",
+        f"`{rebuild_command(path)}` makes it again with this version, from its facts",
+    )
+
+
+def _warn_of_lacking_facts(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
+    """Say that a database is older than its folder of facts, as one without its log is."""
+    name, number, _ = last_fact(connection)
+    last = last_outcome(folder_of(path))
+    if last is not None and last[0] == name and last[1] > number:
+        current().say(
+            f"warning: {path}: lacks facts that {folder_of(path).name} has\n"
+            f"hint: `{rebuild_command(path)}` stores them"
         )
-    open_for_write(path).close()
-    current().say(f"{path}: brought up to date with this version of the package; rows stay")
-    return _connect(path, read_only=True)
 
 
 def _open_snapshot(path: Path, error: LockedError) -> duckdb.DuckDBPyConnection:
@@ -200,9 +210,11 @@ def open_as_it_is(path: Path) -> duckdb.DuckDBPyConnection:
     """
     path = Path(path)
     if not is_database(path):
+        makes_again = f"`{rebuild_command(path)}` makes it again from {folder_of(path).name}"
+        begins = "run `warehouse init` or `warehouse quickstart`, or name the file with --db"
         raise DatabaseError(
             f"{path}: there is no such database",
-            "run `warehouse init` or `warehouse quickstart`, or name the file with --db",
+            makes_again if is_folder(folder_of(path)) else begins,
         )
     return _connect(path, read_only=True)
 

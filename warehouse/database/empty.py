@@ -22,6 +22,7 @@ from warehouse import settings
 from warehouse.database.file_format import CONFIG, PLANNING, STORAGE_VERSION, duckdb_version
 from warehouse.database.source import source_hash
 from warehouse.database.sql_text import literal
+from warehouse.files import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -239,8 +240,7 @@ def _last_used(path: Path) -> float:
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:32]
+    return digest_of(path)[:32]
 
 
 def _write_through(path: Path) -> None:

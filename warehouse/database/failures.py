@@ -1,26 +1,28 @@
 """Turns DuckDB's errors on a database file into errors that name file, reason and remedy.
 
-No remedy loses stored data. Measured runs and profiles may exist only in this file, so no hint says
-to delete the file or its write-ahead log (WAL): they are moved aside.
+A file that does not open is made again from its facts. No hint says to delete a file.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 
 from warehouse.database.access import current
+from warehouse.database.facts import folder_of, is_folder, rebuild_command
 from warehouse.database.holders import holders_in_words
-from warehouse.database.log_failures import aside, log_error
 from warehouse.database.paths import ANOTHER
 from warehouse.database.space import space_error
 from warehouse.errors import DatabaseError, InputError, LockedError
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 _HOLDER = re.compile(r"PID (\d+)")
-_LOG = re.compile(r'replaying WAL file "(?P<log>.+?)": ?(?P<reason>.*)|(?P<bare>.*\bWAL\b.*)')
+_LOG = re.compile(r"\bWAL\b")
 _DAMAGED = ("orrupt", "Could not read enough bytes", "Failed to deserialize", "checksum")
 TAKEN = "Existing object"
 """Begins DuckDB's error where a table has the name of a view to create, or the reverse."""
@@ -65,9 +67,8 @@ def database_error(
         return full
     if "Permission denied" in said or "Read-only file system" in said:
         return _not_permitted(said, path)
-    if found := _LOG.search(said):
-        log = found["log"] or f"{path.resolve()}.wal"
-        return log_error(path, Path(log), found["reason"] or found["bare"])
+    if is_opening and _LOG.search(said):
+        return unreadable(path, f"its log cannot be taken in: {first}")
     if "Cannot open file" in said:
         return DatabaseError(
             f"{path}: cannot be opened: {first}",
@@ -79,7 +80,7 @@ def database_error(
             "end other programs, or ask for less; committed rows stay",
         )
     if any(word in said for word in _DAMAGED):
-        return damaged(path, first, is_opening=is_opening)
+        return unreadable(path, first)
     if TAKEN in said:
         return DatabaseError(
             f"{path}: another object has the name of a table or view of this package: {first}",
@@ -98,23 +99,20 @@ def database_error(
     return DatabaseError(
         f"{path}: DuckDB failed: {first}",
         "run the command again: committed rows stay. If it fails again, "
-        "`warehouse validate --deep` finds damage in the file",
+        f"`{rebuild_command(path)}` makes the file again",
     )
 
 
-def damaged(path: Path, reason: str, *, is_opening: bool) -> DatabaseError:
-    """Return the error of a file that is damaged."""
-    if is_opening:
-        return DatabaseError(
-            f"{path}: is damaged: {reason}",
-            f"{aside(path, 'damaged')} and put a backup in its place; keep the damaged file if "
-            "it has measured runs or profiles that no backup has",
+def unreadable(path: Path, reason: str) -> DatabaseError:
+    """Return the error of a file that is damaged, or whose log is."""
+    if is_folder(folder_of(path)):
+        remedy = f"`{rebuild_command(path)}` makes it again from {folder_of(path).name}"
+    else:
+        remedy = (
+            f"it has no folder {folder_of(path).name}: put a backup in its place, and keep the "
+            "damaged file and its log"
         )
-    return DatabaseError(
-        f"{path}: is damaged: {reason}",
-        "`warehouse validate --deep` says which rows can still be read, and `warehouse repair` "
-        "evaluates the others again",
-    )
+    return DatabaseError(f"{path}: is damaged: {reason}", remedy)
 
 
 def _locked(said: str, path: Path) -> LockedError:

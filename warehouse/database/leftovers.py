@@ -17,7 +17,7 @@ SNAPSHOT = ".snapshot"
 """Suffix of a database's snapshot."""
 
 COMPACTED = ".compact"
-REPAIRED = ".repaired"
+REBUILT = ".rebuilt"
 PARTIAL = ".partial"
 PROGRESS = ".progress.json"
 
@@ -28,7 +28,7 @@ def leftovers(database: Path) -> dict[Path, int]:
     Call it while this process has the database open: then none writes to it, shrinks it or
     publishes a snapshot. New files of processes that still run are left out.
     """
-    endings = (COMPACTED, f"{COMPACTED}.wal", REPAIRED, f"{REPAIRED}.wal", SNAPSHOT, PROGRESS)
+    endings = (COMPACTED, f"{COMPACTED}.wal", REBUILT, f"{REBUILT}.wal", SNAPSHOT, PROGRESS)
     own = [*endings, SNAPSHOT + PARTIAL, PROGRESS + PARTIAL]
     paths = [*(database.with_name(database.name + ending) for ending in own), *_abandoned(database)]
     found = {}

@@ -31,10 +31,16 @@ MEASURED = ".parquet"
 STAMP = "stamp"
 """Key of the hash over all other values and the source that they were made from."""
 
+FACTS_ID, FACTS_LAST = "facts_id", "facts_last"
+"""Keys of the folder of facts, and of the number and checksum of the last entry that is stored.
+They are of one database, not of the package: the stamp leaves them out."""
+
+_OWN = (STAMP, FACTS_ID, FACTS_LAST)
+
 
 def stamp_of(meta: Mapping[str, str]) -> str:
     """Return the stamp of a database that has these values and was made from this package."""
-    values = sorted((key, value) for key, value in meta.items() if key != STAMP)
+    values = sorted((key, value) for key, value in meta.items() if key not in _OWN)
     content = f"{source_hash()} {values!r}"
     return blake2b(content.encode(), digest_size=16).hexdigest()
 
@@ -81,6 +87,17 @@ def read_meta(connection: DuckDBPyConnection) -> dict[str, str]:
             "upgrade with `pip install --upgrade training-warehouse`",
         )
     return meta
+
+
+def last_fact(connection: DuckDBPyConnection) -> tuple[str, int, str]:
+    """Return the id of a database's folder of facts, and number and checksum of its last entry."""
+    query = f"select key, value from {META} where key in (?, ?)"
+    try:
+        found = dict(connection.execute(query, [FACTS_ID, FACTS_LAST]).fetchall())
+    except duckdb.CatalogException:  # an empty file: its tables are not made yet
+        found = {}
+    number, _, checksum = found.get(FACTS_LAST, "0 ").partition(" ")
+    return found.get(FACTS_ID, ""), int(number), checksum
 
 
 def _refuse_foreign(connection: DuckDBPyConnection) -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from warehouse.database import empty
+from warehouse.database.facts import refuse_abandoned_facts
 from warehouse.database.leftovers import NEW, leftovers, remove_abandoned
 from warehouse.database.paths import ANOTHER, file_of, is_database
 from warehouse.database.space import space_error
@@ -41,6 +42,7 @@ def create_missing(path: Path) -> Contents | None:
     if is_database(path):
         return None
     file = file_of(path)
+    refuse_abandoned_facts(file)
     contents = _create(file)
     return None if leftovers(file) else contents
 

@@ -32,6 +32,8 @@ from warehouse.database.differing import Differences
 from warehouse.database.made_from import definitions, made_from
 from warehouse.database.meanings import meaning_of, reference_comment
 from warehouse.database.meta import (
+    FACTS_ID,
+    FACTS_LAST,
     MEASURED,
     META,
     REFERENCE,
@@ -142,7 +144,8 @@ def prepare(
         changed |= {view for view, part in made.items() if part.below & differing.names()}
         _make_rows(connection, changed & _views_of(connection))
         documents = {_HASHES: json.dumps(hashes), _MADE_FROM: json.dumps(rows)}
-        meta = {**wanted, **_names(sql), **documents}
+        facts = {key: stored[key] for key in (FACTS_ID, FACTS_LAST) if key in stored}
+        meta = {**wanted, **_names(sql), **documents, **facts}
         _write_meta(connection, {**meta, STAMP: stamp_of(meta)} if is_packaged else meta)
     return True
 

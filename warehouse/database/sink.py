@@ -14,10 +14,11 @@ from estimators.columns import COLUMNS
 from estimators.contract import Cell, Columns, Estimator, Relation, variant_name
 from estimators.registry import all_estimators
 from warehouse.database import stored_best
+from warehouse.database.facts import COMMITTED, WITHDRAWN
 from warehouse.database.leading import LeadingRows
-from warehouse.database.log_length import note_log_length
 from warehouse.database.pieces import given
 from warehouse.database.record_batches import record_batches, schema_of
+from warehouse.database.recording import settle
 from warehouse.database.sql_text import quoted
 
 if TYPE_CHECKING:
@@ -146,12 +147,17 @@ class transaction:  # noqa: N801 - reads as a statement: with transaction(connec
         if self._is_part:
             return
         self._open.discard(id(self._connection))
-        if kind is None:
-            self._connection.commit()
-            note_log_length(self._connection)
-        else:
-            with suppress(duckdb.Error):  # a full disk has ended the transaction already
-                self._connection.rollback()
+        outcome = None
+        try:
+            if kind is None:
+                self._connection.commit()
+                outcome = COMMITTED
+            else:
+                with suppress(duckdb.Error):  # a full disk has ended the transaction already
+                    self._connection.rollback()
+                outcome = WITHDRAWN
+        finally:
+            settle(self._connection, outcome)
 
 
 @contextmanager

@@ -26,11 +26,11 @@ from urllib.parse import quote, unquote
 
 from estimators.contract import variant_name
 from warehouse.errors import InputError
+from warehouse.files import digest_of
 from warehouse.lake.names import Shard
 from warehouse.limits import shown
 from warehouse.processes import has_ended, own_mark
 from warehouse.studies.study import study_of_definition
-from warehouse.transfer.folder import digest_of, partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +55,10 @@ seconds."""
 
 _LONGEST_NAME = 255
 """Bytes of the name of a file, on the usual file systems (NAME_MAX of POSIX.1-2017 limits.h)."""
+
+
+_NO_NAME = "__HIVE_DEFAULT_PARTITION__"
+"""The partition of NULL, as Hive, Spark, DuckDB and Arrow have it."""
 
 
 @dataclass(frozen=True)
@@ -394,3 +398,8 @@ def _read_json(place: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise InputError(f"{place}: is no JSON object", _AGAIN)
     return document
+
+
+def partition_of(model: str | None) -> str:
+    """Return the hive partition of one model's rows; the name is percent-encoded."""
+    return f"model={_NO_NAME if model is None else quote(model, safe='')}"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from warehouse.database.sink import arrow_table, registered, transaction
 from warehouse.database.tables import PUBLISHED_ESTIMATE_TABLE
 from warehouse.evaluate.cells import cells_of
 from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
-from warehouse.sweep.record import store_batch
+from warehouse.sweep.record import evaluated_study, store_evaluated
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -68,10 +67,8 @@ def store_published(
         )
     ]
     with transaction(connection):
-        new = store_batch(
-            *(connection, estimator, relation, cells, mends, Path(MEASUREMENTS)),
-            study=MEASUREMENTS,
-        )
+        study = evaluated_study(estimator, relation, mends, MEASUREMENTS, name=MEASUREMENTS)
+        new = store_evaluated(connection, relation, cells, study)
         connection.execute("delete from published_estimate where estimator = ?", [estimator.name])
         with registered(connection, "incoming_estimates", arrow_table(rows)):
             connection.execute(

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from warehouse.calibrate.published import published_tables
 from warehouse.database.compact import compact
 from warehouse.database.connection import open_for_read, open_for_write
+from warehouse.database.facts import MEASUREMENT
+from warehouse.database.recording import record, record_removal
 from warehouse.database.sink import arrow_table, registered, transaction
 from warehouse.errors import InputError
-from warehouse.sweep.record import MEASURE, DropReport, delete_study, dropped_in_words, store_batch
+from warehouse.sweep.record import (
+    MEASURE,
+    DropReport,
+    delete_study,
+    dropped_in_words,
+    evaluated_study,
+    store_evaluated,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from duckdb import DuckDBPyConnection
@@ -47,14 +57,20 @@ def store_measurements(
     rows = [{**common, **record} for record in measured.records]
     relation = estimator.relations[0]
     with transaction(connection):
-        new = store_batch(
-            *(connection, estimator, relation, measured.cells, mends, measured.file),
-            study=MEASURE + name,
-        )
-        connection.execute("delete from measurement where reference = ?", [name])
-        with registered(connection, "incoming_records", arrow_table(rows)):
-            connection.execute("insert into measurement by name select * from incoming_records")
+        study = evaluated_study(estimator, relation, mends, measured.file, name=MEASURE + name)
+        new = store_evaluated(connection, relation, measured.cells, study)
+        replace_measurements(connection, name, rows)
     return new
+
+
+def replace_measurements(
+    connection: DuckDBPyConnection, name: str, rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Store rows of table `measurement` in place of those of their name; in a transaction."""
+    connection.execute("delete from measurement where reference = ?", [name])
+    with registered(connection, "incoming_records", arrow_table(rows)):
+        connection.execute("insert into measurement by name select * from incoming_records")
+    record(connection, MEASUREMENT, name)
 
 
 @dataclass(frozen=True)
@@ -86,6 +102,7 @@ def drop_measurements(database: Path, name: str) -> DroppedMeasurements:
     with open_for_write(database) as connection, transaction(connection):
         connection.execute("delete from measurement where reference = ?", [name])
         sizes = delete_study(connection, MEASURE + name)
+        record_removal(connection, MEASUREMENT, name)
     compact(database, done=dropped_in_words(f"measurements {name}", sizes))
     report = DropReport(MEASURE + name, len(sizes), sum(sizes), before, database.stat().st_size)
     return DroppedMeasurements(runs, report)

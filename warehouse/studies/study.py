@@ -124,7 +124,7 @@ def study_of_definition(definition: Mapping[str, Any], file: str) -> Study:
         mends=tuple(frozenset(mends) for mends in definition["mends"]),
         spaces=tuple(
             {name: tuple(values) for name, values in space.items()}
-            for space in definition["spaces"]
+            for space in definition.get("spaces", ())  # none: an evaluated file
         ),
         definition=dict(definition),
         file=file,

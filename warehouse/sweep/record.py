@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from estimators import registry
 from estimators.contract import Cell, variant_name
 from warehouse.database import stored_best
 from warehouse.database.compact import MIN_FREE_BYTES, compact, free_bytes
 from warehouse.database.connection import open_for_read, open_for_write
+from warehouse.database.facts import STUDY
+from warehouse.database.recording import record, record_removal
 from warehouse.database.sink import delete_cells, registered, store_cells, transaction
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import DEFAULT
@@ -32,11 +35,11 @@ MEASURE = "measure "
 
 def register_study(
     connection: duckdb.DuckDBPyConnection, study: Study, cells: Sequence[tuple[Cell, int]]
-) -> None:
+) -> bool:
     """Record the cells of `study`, in place of an earlier definition of that name.
 
     Cells that only the earlier definition needs stay stored until a study is dropped. Nothing is
-    written if the same record is stored already.
+    written if the same record is stored already; return whether it was not.
     """
     known = connection.execute(
         "select definition, list_sort(list(cell_id)) from study left join study_cell using (study)"
@@ -44,10 +47,13 @@ def register_study(
         [study.name],
     ).fetchall()
     if known == [(_definition(study), sorted(cell.id for cell, _ in cells))]:
-        return
+        return False
     with transaction(connection):
         _replace_study(connection, study, len(cells), sum(rows for _, rows in cells))
         add_cells(connection, study.name, [cell.id for cell, _ in cells])
+        if "spaces" in study.definition:
+            record(connection, STUDY, study.name)
+    return True
 
 
 def begin_study(
@@ -64,6 +70,7 @@ def begin_study(
         return
     with transaction(connection):
         _replace_study(connection, study, num_cells, num_rows)
+        record(connection, STUDY, study.name)
 
 
 def add_cells(connection: duckdb.DuckDBPyConnection, study: str, cells: Sequence[int]) -> None:
@@ -129,32 +136,49 @@ def _replace_study(
     connection.execute("delete from study_cell where study = ?", [study.name])
 
 
-def store_batch(
+def store_evaluated(
     connection: duckdb.DuckDBPyConnection,
-    estimator: Estimator,
     relation: Relation,
     cells: Sequence[tuple[Cell, Columns]],
+    study: Study,
+) -> int:
+    """Store evaluated cells as a study without spaces; return how many were new.
+
+    The configurations become a fact: no study can enumerate them again.
+    """
+    if not cells:
+        return 0
+    sizes = [(cell, len(next(iter(columns.values())))) for cell, columns in cells]
+    with transaction(connection):
+        is_known = not register_study(connection, study, sizes)
+        new = store_cells(connection, registry.get(study.estimator), relation, cells)
+        if new or not is_known:
+            record(connection, STUDY, study.name)
+    return len(new)
+
+
+def evaluated_study(
+    estimator: Estimator,
+    relation: Relation,
     mends: Mends,
     configs: str | Path,
     *,
     profile: str | None = None,
-    study: str | None = None,
-) -> int:
-    """Store evaluated cells as a study; return how many were new.
+    name: str | None = None,
+) -> Study:
+    """Return the study of evaluated configurations.
 
     Parameters
     ----------
     configs
         The file that the rows came from, or the name of their frame.
-    study
+    name
         Name of the study, by default "evaluate FILE VARIANT PROFILE" without a default profile.
         FILE is the path that the user gave: equal names in two directories are two studies.
     """
-    if not cells:
-        return 0
-    name = study or f"evaluate {configs} {variant_name(mends, estimator.mends)}"
-    if study is None and profile not in (None, DEFAULT):
-        name += f" {profile}"
+    if name is None:
+        name = f"evaluate {configs} {variant_name(mends, estimator.mends)}"
+        name += "" if profile in (None, DEFAULT) else f" {profile}"
     definition = {
         "name": name,
         "estimator": estimator.name,
@@ -162,10 +186,7 @@ def store_batch(
         "mends": [[mend for mend in estimator.mends if mend in mends]],
         "file": str(configs),
     }
-    evaluated = Study(name, estimator.name, (mends,), (), definition, str(configs))
-    sizes = [(cell, len(next(iter(columns.values())))) for cell, columns in cells]
-    register_study(connection, evaluated, sizes)
-    return len(store_cells(connection, estimator, relation, cells))
+    return Study(name, estimator.name, (mends,), (), definition, str(configs))
 
 
 @dataclass(frozen=True)
@@ -259,4 +280,5 @@ def delete_study(connection: duckdb.DuckDBPyConnection, name: str) -> list[int]:
             "delete from problem where problem_id not in (select problem_id from cell)"
         )
         stored_best.refresh(connection)
+        record_removal(connection, STUDY, name)
     return [rows for _, rows in cells]

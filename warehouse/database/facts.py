@@ -1,0 +1,425 @@
+"""The folder of facts: what nothing can evaluate again, kept beside the database file.
+
+Nearly every row of a database follows from a few facts: measured runs, profiles, the definitions
+of studies and questions, the inputs of evaluated files, and what was removed of these. They are
+appended here, and flushed to the disk, before the transaction that stores them commits.
+
+::
+
+    FILE.facts/
+      facts.jsonl             a line for the folder, then a line for each entry and each outcome
+      inputs/<number>.parquet configurations of an evaluated file
+
+An entry has a number, a checksum, the version of the package, and one fact as JSON. The line after
+it has its outcome: `committed`, or `withdrawn` if its transaction failed. An entry without an
+outcome is *open*: its process ended in between, and the database knows whether it committed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import uuid
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from warehouse import __version__
+from warehouse.database.space import space_error
+from warehouse.errors import DatabaseError, InputError
+from warehouse.files import digest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+SUFFIX = ".facts"
+ENTRIES = "facts.jsonl"
+INPUTS = "inputs"
+
+FORMAT = "training-warehouse facts"
+
+FORMAT_VERSION = 2
+"""Increase it when older packages can no longer read what this one writes. Version 1 was a folder
+of Parquet files with all rows."""
+
+STUDY, MEASUREMENT, CALIBRATION, REMOVAL = "study", "measurement", "calibration", "removal"
+"""Kinds of entries. The first three are also the tables that hold them."""
+
+COMMITTED, WITHDRAWN, OPEN = "committed", "withdrawn", "open"
+
+_HEAD_BYTES = 1 << 16
+_TAIL_BYTES = 1 << 12
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One fact.
+
+    Attributes
+    ----------
+    kind, name
+        What it is about: the name of a study, of measured runs or of a profile.
+    content
+        The fact. A removal has the `kind` of what it removes.
+    inputs
+        SHA-256 of the Parquet file with its configurations, for an evaluated file.
+    outcome
+        `committed`, `withdrawn` or `open`.
+    """
+
+    number: int
+    kind: str
+    name: str
+    content: Mapping[str, Any]
+    package_version: str
+    written_at: str
+    inputs: str | None
+    checksum: str
+    outcome: str = OPEN
+
+    @property
+    def subject(self) -> tuple[str, str]:
+        """Return the kind and name of the thing that it states or removes."""
+        return (self.content["kind"] if self.kind == REMOVAL else self.kind, self.name)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A folder as it was read.
+
+    Attributes
+    ----------
+    id
+        Unique name of the folder, which its database has too.
+    entries
+        All intact entries, in the order of their numbers.
+    damaged
+        Numbers of the lines whose content is not what was written.
+    """
+
+    folder: Path
+    id: str
+    entries: tuple[Entry, ...]
+    damaged: tuple[int, ...] = field(default=())
+
+    @property
+    def last(self) -> Entry | None:
+        """Return the committed entry with the highest number."""
+        return next((e for e in reversed(self.entries) if e.outcome == COMMITTED), None)
+
+    def live(self, *, with_open: bool = False) -> list[Entry]:
+        """Return the entries in force: neither replaced nor removed by a later one.
+
+        Parameters
+        ----------
+        with_open
+            Count open entries as committed, but for removals. Nobody was told that these were
+            done, and without its database no one can say.
+        """
+        latest: dict[tuple[str, str], Entry] = {}
+        for entry in self.entries:
+            counts = entry.outcome == COMMITTED
+            counts |= with_open and entry.outcome == OPEN and entry.kind != REMOVAL
+            if counts:
+                latest[entry.subject] = entry
+        in_force = [entry for entry in latest.values() if entry.kind != REMOVAL]
+        return sorted(in_force, key=lambda entry: entry.number)
+
+    def inputs_of(self, entry: Entry) -> Path:
+        """Return the file with the configurations of an entry.
+
+        Raises
+        ------
+        InputError
+            If the file is missing or is not the one that was written.
+        """
+        path = self.folder / INPUTS / f"{entry.number}.parquet"
+        try:
+            digest = digest_of(path)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror}", _AGAIN) from None
+        if digest != entry.inputs:
+            raise InputError(f"{path}: its bytes are not those that were written", _AGAIN)
+        return path
+
+
+_AGAIN = "put the whole folder back from a backup, or evaluate the file again"
+
+
+def folder_of(database: Path) -> Path:
+    """Return the folder of facts of a database; its links are resolved."""
+    file = database.resolve() if database.is_symlink() else database.absolute()
+    return file.with_name(file.name + SUFFIX)
+
+
+def is_folder(folder: Path) -> bool:
+    """Return whether there is a folder of facts with a first line."""
+    with suppress(OSError):
+        return (folder / ENTRIES).stat().st_size > 0
+    return False
+
+
+def read_facts(folder: Path) -> Facts:
+    """Return the content of a folder.
+
+    A line that was cut while it was written is no entry: the transaction that it belongs to had
+    not begun to commit.
+
+    Raises
+    ------
+    InputError
+        If it is not a folder of facts, cannot be read, or a newer package wrote it.
+    """
+    path = folder / ENTRIES
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise InputError(
+            f"{folder}: is no folder of facts: {path.name}: {error.strerror}",
+            "name the folder that lies beside a database, FILE.facts",
+        ) from None
+    name = _read_head(lines[0], path)
+    entries: dict[int, Entry] = {}
+    outcomes: dict[tuple[int, str], str] = {}
+    damaged = [] if name else [1]
+    for place, line in enumerate(lines[1:-1], start=2):  # after the last \n is a line that was cut
+        found = _parsed(line)
+        if isinstance(found, Entry):
+            entries[found.number] = found
+        elif found is not None:
+            outcomes[found[0]] = found[1]
+        elif line:
+            damaged.append(place)
+    ordered = tuple(
+        _with_outcome(entry, outcomes.get((entry.number, entry.checksum), OPEN))
+        for _, entry in sorted(entries.items())
+    )
+    return Facts(folder, name, ordered, tuple(damaged))
+
+
+def _read_head(line: bytes, path: Path) -> str:
+    """Return the id of a folder; empty if its first line is damaged."""
+    head = _json(line)
+    if head is None:
+        return ""
+    if head.get("format") != FORMAT:
+        raise InputError(f'{path}: `format` is not "{FORMAT}"', "name the folder FILE.facts")
+    version = head.get("format_version")
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise InputError(
+            f"{path}: `format_version` {version} is newer than this package, which reads "
+            f"{FORMAT_VERSION}",
+            "upgrade with `pip install --upgrade training-warehouse`",
+        )
+    return str(head.get("id", ""))
+
+
+def _parsed(line: bytes) -> Entry | tuple[tuple[int, str], str] | None:
+    """Return an entry, or the number and checksum of one with its outcome; None if damaged."""
+    found = _json(line)
+    if found is None:
+        return None
+    for outcome in (COMMITTED, WITHDRAWN):
+        if outcome in found:
+            return (found[outcome], str(found.get("checksum"))), outcome
+    checksum = found.pop("checksum", None)
+    if checksum != _checksum(found):
+        return None
+    return Entry(**found, checksum=checksum)
+
+
+def _json(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _with_outcome(entry: Entry, outcome: str) -> Entry:
+    return Entry(**{**entry.__dict__, "outcome": outcome})
+
+
+def _checksum(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_text(record).encode()).hexdigest()
+
+
+def _text(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False, default=_as_text)
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"{type(value).__name__} is no value of a fact")
+
+
+def new_entry(
+    number: int, kind: str, name: str, content: Mapping[str, Any], inputs: str | None = None
+) -> Entry:
+    """Return an entry of this package, written now."""
+    record = {
+        "number": number,
+        "kind": kind,
+        "name": name,
+        "content": json.loads(_text(content)),
+        "package_version": __version__,
+        "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "inputs": inputs,
+    }
+    return Entry(**record, checksum=_checksum(record))
+
+
+def last_outcome(folder: Path) -> tuple[str, int, str] | None:
+    """Return id of the folder, number and checksum of its last entry, if that is committed.
+
+    It reads the ends of the file alone. None: read the whole folder.
+    """
+    try:
+        with (folder / ENTRIES).open("rb") as file:
+            head = _json(file.readline(_HEAD_BYTES))
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            *_, line, rest = b"\n", b"", *file.read().split(b"\n")
+    except OSError:
+        return None
+    found = _json(line)
+    if rest or head is None or found is None or COMMITTED not in found:
+        return None
+    return str(head.get("id")), found[COMMITTED], str(found.get("checksum"))
+
+
+def create_folder(folder: Path) -> str:
+    """Create a folder without entries, where there is none; return its id."""
+    name = uuid.uuid4().hex
+    head = {"format": FORMAT, "format_version": FORMAT_VERSION, "id": name}
+    with _named_errors(folder):
+        folder.mkdir(exist_ok=True)
+        _append(folder, head)
+        _flush_directory(folder)
+        _flush_directory(folder.parent)
+    return name
+
+
+def append_entry(folder: Path, entry: Entry) -> None:
+    """Append an entry, and flush it to the disk.
+
+    Raises
+    ------
+    DatabaseError
+        If the folder cannot be written.
+    """
+    record = {name: value for name, value in entry.__dict__.items() if name != "outcome"}
+    with _named_errors(folder):
+        _append(folder, record)
+
+
+def append_outcome(folder: Path, entries: Iterable[Entry], outcome: str) -> None:
+    """Append the outcome of entries. It need not reach the disk: the database knows it too."""
+    with suppress(OSError):
+        for entry in entries:
+            _append(folder, {outcome: entry.number, "checksum": entry.checksum}, flushes=False)
+
+
+def inputs_path(folder: Path, number: int) -> Path:
+    """Return where the configurations of an entry are written; its directory exists."""
+    with _named_errors(folder):
+        (folder / INPUTS).mkdir(exist_ok=True)
+    return folder / INPUTS / f"{number}.parquet"
+
+
+def flushed_digest(path: Path) -> str:
+    """Flush a file to the disk and return the SHA-256 of its bytes."""
+    with _named_errors(path), path.open("rb+") as file:
+        os.fsync(file.fileno())
+        _flush_directory(path.parent)
+    return digest_of(path)
+
+
+def remove_dead_inputs(folder: Path) -> None:
+    """Remove the configurations of entries that are replaced, removed or withdrawn."""
+    if not (folder / INPUTS).is_dir():
+        return
+    needed = {f"{entry.number}.parquet" for entry in read_facts(folder).live(with_open=True)}
+    with suppress(OSError):
+        for path in (folder / INPUTS).iterdir():
+            if path.name not in needed:
+                path.unlink()
+
+
+def aside(path: Path, ending: str) -> str:
+    """Return the command that moves a file or folder aside."""
+    return f"move it aside (`mv {shlex.quote(str(path))} {shlex.quote(f'{path}.{ending}')}`)"
+
+
+def rebuild_command(database: Path) -> str:
+    """Return the command that makes a database again from its facts."""
+    return f"warehouse rebuild --db {shlex.quote(str(database))}"
+
+
+def refuse_abandoned_facts(database: Path) -> None:
+    """Raise `DatabaseError` if a missing database left facts: a new one would hide them."""
+    folder = folder_of(database)
+    if not is_folder(folder):
+        return
+    number = len(read_facts(folder).live(with_open=True))
+    if number:
+        raise DatabaseError(
+            f"{database}: is gone, but {folder} has {number} facts of it",
+            f"`{rebuild_command(database)}` makes the database again; to "
+            f"begin with an empty one, {aside(folder, 'kept')}",
+        )
+
+
+def _append(folder: Path, record: Mapping[str, Any], *, flushes: bool = True) -> None:
+    """Append a line. What a killed process or a full disk left of a line is cut off before."""
+    path = folder / ENTRIES
+    with path.open("ab+") as file:
+        whole = _end_of_lines(file)
+        file.truncate(whole)
+        try:
+            file.write(f"{_text(record)}\n".encode())
+            file.flush()
+            if flushes:
+                os.fsync(file.fileno())
+        except OSError:
+            with suppress(OSError):
+                file.truncate(whole)
+            raise
+
+
+def _end_of_lines(file: Any) -> int:
+    """Return the position behind the last end of a line."""
+    end = size = file.seek(0, os.SEEK_END)
+    while end > 0:
+        start = max(0, end - _TAIL_BYTES)
+        file.seek(start)
+        found = file.read(end - start).rfind(b"\n")
+        if found >= 0:
+            return int(start + found + 1)
+        end = start
+    return 0 if size else size
+
+
+def _flush_directory(directory: Path) -> None:
+    with suppress(OSError):  # Windows opens no directories
+        handle = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextmanager
+def _named_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise space_error(path, str(error)) or DatabaseError(
+            f"{path}: cannot be written: {error.strerror or error}",
+            "let this user write there: facts are stored in it before they are in the database",
+        ) from error

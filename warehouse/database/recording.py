@@ -1,0 +1,372 @@
+"""Ties an open database to its folder of facts.
+
+A writer first compares both (`attend`). Then each transaction that stores or removes a fact calls
+`record` or `record_removal` before it commits, and `settle` afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from estimators.registry import ESTIMATORS, get
+from warehouse.database.access import current
+from warehouse.database.facts import (
+    CALIBRATION,
+    COMMITTED,
+    MEASUREMENT,
+    OPEN,
+    REMOVAL,
+    STUDY,
+    WITHDRAWN,
+    append_entry,
+    append_outcome,
+    aside,
+    create_folder,
+    flushed_digest,
+    folder_of,
+    inputs_path,
+    is_folder,
+    last_outcome,
+    new_entry,
+    read_facts,
+    rebuild_command,
+    remove_dead_inputs,
+)
+from warehouse.database.meta import FACTS_ID, FACTS_LAST, META, last_fact
+from warehouse.database.reference import reference_files
+from warehouse.database.sql_text import literal, quoted
+from warehouse.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from duckdb import DuckDBPyConnection
+
+    from estimators.contract import Estimator
+    from warehouse.database.facts import Entry, Facts
+
+PARTS = {STUDY: ("study", "study"), MEASUREMENT: ("reference", "measurement")}
+PARTS[CALIBRATION] = ("profile", "calibration")
+"""Kind of a fact -> the column with its name, and its table."""
+
+_FITTED_TO = "calibration_row"
+"""Table of the published steps that a profile was fitted to."""
+
+_PAUSED: ContextVar[bool] = ContextVar("paused", default=False)
+
+_NEXT: dict[Path, int] = {}
+"""Folder -> number of its next entry. Whoever holds the lock of the database sets it."""
+
+_PENDING: dict[int, list[tuple[Path, Entry]]] = {}
+"""Connection -> entries whose transaction is running."""
+
+
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """Store facts that a folder has already: none is appended until the block ends."""
+    token = _PAUSED.set(True)
+    try:
+        yield
+    finally:
+        _PAUSED.reset(token)
+
+
+def attend(connection: DuckDBPyConnection, database: Path) -> None:
+    """Compare a database that this process may write to with its folder of facts.
+
+    Open entries get their outcome. A database without a folder gets one with the facts that it has:
+    it was copied alone, or an older package made it.
+
+    Raises
+    ------
+    DatabaseError
+        If the folder belongs to another database, or has facts that the database lacks.
+    """
+    if _PAUSED.get():
+        return
+    folder = folder_of(database)
+    name, number, checksum = last_fact(connection)
+    if name and last_outcome(folder) == (name, number, checksum):
+        _NEXT[folder] = number + 1
+        return
+    facts = read_facts(folder) if is_folder(folder) else None
+    if facts is not None and not name and facts.last is None:
+        shutil.rmtree(folder)  # its first transaction did not commit
+        facts = None
+    if facts is not None and not is_intact(connection, database, facts):
+        kept = keep_aside(folder)
+        current().say(f"{folder}: is damaged or older than the database; kept as {kept.name}")
+        facts = None
+    if facts is None:
+        _make_folder(connection, folder)
+        return
+    lacking = [e for e in facts.entries if e.outcome == COMMITTED and e.number > number]
+    if lacking:
+        raise DatabaseError(
+            f"{database}: lacks {len(lacking)} facts that {folder} has, such as "
+            f"{lacking[0].subject[0]} {lacking[0].name!r}: it is older than the folder",
+            f"`{rebuild_command(database)}` stores them; to go on without them, "
+            f"{aside(folder, 'kept')}",
+        )
+    settle_by(connection, facts)
+    _NEXT[folder] = facts.entries[-1].number + 1 if facts.entries else 1
+
+
+def is_intact(connection: DuckDBPyConnection, database: Path, facts: Facts) -> bool:
+    """Return whether a folder has every entry that its database has committed.
+
+    Raises
+    ------
+    DatabaseError
+        If it is the folder of another database.
+    """
+    name, number, checksum = last_fact(connection)
+    if not name and facts.last is None:
+        return False
+    known = {entry.number: entry for entry in facts.entries}
+    is_other = facts.id not in ("", name) and (bool(name) or _has_facts(connection))
+    if is_other or (number in known and known[number].checksum != checksum):
+        raise DatabaseError(
+            f"{facts.folder}: has the facts of another database than {database}",
+            f"put the folder of this database there; or {aside(facts.folder, 'kept')}, and the "
+            "next command that writes makes one from the database",
+        )
+    return not facts.damaged and bool(facts.id) and (number == 0 or number in known)
+
+
+def settle_by(connection: DuckDBPyConnection, facts: Facts) -> None:
+    """Give open entries the outcome that their database shows."""
+    _, number, _ = last_fact(connection)
+    unsettled = [entry for entry in facts.entries if entry.outcome == OPEN]
+    append_outcome(facts.folder, [e for e in unsettled if e.number <= number], COMMITTED)
+    if facts.last is None or facts.last.number <= number:
+        append_outcome(facts.folder, [e for e in unsettled if e.number > number], WITHDRAWN)
+
+
+def adopt(connection: DuckDBPyConnection, facts: Facts) -> None:
+    """Note that a database has all facts of a folder, and give open entries their outcome."""
+    stored = [entry for entry in facts.entries if entry.outcome != WITHDRAWN]
+    unsettled = [entry for entry in stored if entry.outcome == OPEN]
+    append_outcome(facts.folder, [e for e in unsettled if e.kind == REMOVAL], WITHDRAWN)
+    append_outcome(facts.folder, [e for e in unsettled if e.kind != REMOVAL], COMMITTED)
+    _note(connection, facts.id, stored[-1] if stored else None)
+
+
+def record(connection: DuckDBPyConnection, kind: str, name: str) -> None:
+    """Append a fact that the running transaction has stored; call it before the commit.
+
+    Raises
+    ------
+    DatabaseError
+        If the folder cannot be written; the transaction must then be rolled back.
+    """
+    folder = _folder_for(connection)
+    if folder is not None:
+        _append(connection, folder, _written(connection, folder, _NEXT[folder], kind, name))
+
+
+def record_removal(connection: DuckDBPyConnection, kind: str, name: str) -> None:
+    """Append that the running transaction has removed a fact; otherwise as `record`."""
+    folder = _folder_for(connection)
+    if folder is not None:
+        entry = new_entry(_NEXT[folder], REMOVAL, name, {"kind": kind})
+        _append(connection, folder, entry)
+
+
+def settle(connection: DuckDBPyConnection, outcome: str | None) -> None:
+    """Append the outcome of the entries of a transaction that has ended.
+
+    Parameters
+    ----------
+    outcome
+        `committed`, `withdrawn`, or None if the commit failed: the database may have it all the
+        same, and the next writer sees whether it has.
+    """
+    for folder, entry in _PENDING.pop(id(connection), []):
+        if outcome is not None:
+            append_outcome(folder, [entry], outcome)
+            if entry.inputs or entry.kind == REMOVAL:
+                remove_dead_inputs(folder)
+
+
+def write_facts(connection: DuckDBPyConnection, folder: Path, outcome: str) -> Facts:
+    """Write all facts that a database of any version has to a new folder.
+
+    Profiles come first: studies and runs may name them.
+    """
+    create_folder(folder)
+    present = _tables(connection)
+    number = 0
+    for kind in (CALIBRATION, MEASUREMENT, STUDY):
+        column, table = PARTS[kind]
+        if table not in present:
+            continue
+        found = connection.execute(
+            f"select {column} from {table} group by 1 order by min(created_at), 1"
+        ).fetchall()
+        for (name,) in found:
+            number += 1
+            entry = _written(connection, folder, number, kind, name)
+            append_entry(folder, entry)
+            if outcome == COMMITTED:
+                append_outcome(folder, [entry], outcome)
+    return read_facts(folder)
+
+
+def keep_aside(folder: Path) -> Path:
+    """Rename a damaged or older folder; return its new name."""
+    number = 1
+    while (
+        kept := folder.with_name(f"{folder.name}.damaged{number if number > 1 else ''}")
+    ).exists():
+        number += 1
+    folder.rename(kept)
+    return kept
+
+
+def _make_folder(connection: DuckDBPyConnection, folder: Path) -> None:
+    """Make the folder of a database that has none, if the database has facts."""
+    if not _has_facts(connection):
+        _NEXT[folder] = 1
+        if last_fact(connection)[0]:
+            _note(connection, "", None)
+        return
+    shutil.rmtree(folder, ignore_errors=True)  # it has no line
+    facts = write_facts(connection, folder, OPEN)
+    _note(connection, facts.id, facts.entries[-1])
+    append_outcome(folder, facts.entries, COMMITTED)
+    _NEXT[folder] = facts.entries[-1].number + 1
+    current().say(f"{folder}: made from the database, with {len(facts.entries)} facts")
+
+
+def _has_facts(connection: DuckDBPyConnection) -> bool:
+    present = _tables(connection)
+    return any(
+        connection.execute(f"select 1 from {table} limit 1").fetchall()
+        for _, table in PARTS.values()
+        if table in present
+    )
+
+
+def _append(connection: DuckDBPyConnection, folder: Path, entry: Entry) -> None:
+    append_entry(folder, entry)
+    _PENDING.setdefault(id(connection), []).append((folder, entry))
+    _NEXT[folder] = entry.number + 1
+    _note(connection, last_fact(connection)[0] or read_facts(folder).id, entry)
+
+
+def _folder_for(connection: DuckDBPyConnection) -> Path | None:
+    """Return the folder for facts of a database, made if there is none; None: none are recorded."""
+    query = "select path from duckdb_databases() where database_name = current_database()"
+    [(path,)] = connection.execute(query).fetchall()
+    if _PAUSED.get() or path is None:
+        return None
+    folder = folder_of(Path(path))
+    if not is_folder(folder):
+        create_folder(folder)
+    return folder
+
+
+def _written(
+    connection: DuckDBPyConnection, folder: Path, number: int, kind: str, name: str
+) -> Entry:
+    """Return the entry of a stored fact; the configurations that belong to it are written."""
+    if kind == STUDY:
+        return _study(connection, folder, number, name)
+    content = {"rows": _records(connection, *PARTS[kind], name)}
+    if kind == CALIBRATION and _FITTED_TO in _tables(connection):
+        content["fitted_to"] = _records(connection, "profile", _FITTED_TO, name)
+    return new_entry(number, kind, name, content)
+
+
+def _study(connection: DuckDBPyConnection, folder: Path, number: int, name: str) -> Entry:
+    [row] = _records(connection, *PARTS[STUDY], name)
+    definition = json.loads(row["definition"])
+    evaluated = connection.execute(
+        "select relation, max(estimator_version) from cell"
+        " semi join (from study_cell where study = ?) using (cell_id) group by 1",
+        [name],
+    ).fetchall()
+    estimator = get(row["estimator"]) if row["estimator"] in ESTIMATORS else None
+    version = max((version for _, version in evaluated), default=estimator and estimator.version)
+    content = {
+        "estimator": row["estimator"],
+        "estimator_version": version,
+        "study_file": row.get("study_file"),
+        "created_at": row.get("created_at"),
+        "definition": definition,
+    }
+    digest = None
+    is_table = definition.get("file") in {path.stem for path in reference_files()}
+    if "spaces" not in definition and not is_table and evaluated and estimator is not None:
+        [(relation, _)] = evaluated
+        content["relation"] = relation
+        path = inputs_path(folder, number)
+        query = _inputs(connection, estimator, relation, name)
+        connection.execute(
+            f"copy ({query}) to {literal(str(path))} (format parquet, compression zstd)"
+        )
+        digest = flushed_digest(path)
+    return new_entry(number, STUDY, name, content, digest)
+
+
+def _inputs(connection: DuckDBPyConnection, estimator: Estimator, relation: str, study: str) -> str:
+    """Return a query of the configurations of an evaluated file: problems, choices and layouts."""
+    [found] = [each for each in estimator.relations if each.name == relation]
+    names = [
+        f"{quoted(table)}.{quoted(column)}"
+        for table, columns in (
+            ("problem", ("problem_id", *estimator.problem_columns)),
+            ("cell", estimator.choice_columns),
+            (found.table, found.keys),
+        )
+        for column in columns
+        if column in _columns(connection, table)
+    ]
+    return (
+        f"select {', '.join(names)} from study_cell inner join cell using (cell_id)"
+        f" inner join problem using (problem_id) inner join {quoted(found.table)} using (cell_id)"
+        f" where study = {literal(study)} order by all"
+    )
+
+
+def _records(
+    connection: DuckDBPyConnection, column: str, table: str, name: str
+) -> list[dict[str, Any]]:
+    """Return the rows of a name as records, without the name and without missing values."""
+    query = f"from {table} where {column} = $name order by all"
+    rows = connection.sql(query, params={"name": name})
+    return [
+        {
+            key: value
+            for key, value in zip(rows.columns, row, strict=True)
+            if value is not None and key != column
+        }
+        for row in rows.fetchall()
+    ]
+
+
+def _columns(connection: DuckDBPyConnection, table: str) -> set[str]:
+    query = f"select name from pragma_table_info({literal(quoted(table))})"
+    return {name for (name,) in connection.execute(query).fetchall()}
+
+
+def _tables(connection: DuckDBPyConnection) -> set[str]:
+    query = (
+        "select table_name from duckdb_tables() where not internal and not temporary"
+        " and database_name = current_database() and schema_name = current_schema()"
+    )
+    return {name for (name,) in connection.execute(query).fetchall()}
+
+
+def _note(connection: DuckDBPyConnection, folder: str, last: Entry | None) -> None:
+    """Note the folder of a database, and the last entry that it has."""
+    connection.execute(f"delete from {META} where key in (?, ?)", [FACTS_ID, FACTS_LAST])
+    if folder:
+        values = [FACTS_ID, folder, FACTS_LAST, f"{last.number} {last.checksum}" if last else "0 "]
+        connection.execute(f"insert into {META} values (?, ?), (?, ?)", values)

@@ -1,0 +1,1 @@
+"""A database made again from its facts, and facts moved between databases."""

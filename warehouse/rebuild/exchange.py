@@ -1,0 +1,187 @@
+"""Facts of one database for another: a copy of its folder, and the import of such a copy."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import polars as pl
+
+from warehouse.database.connection import open_for_read, open_for_write
+from warehouse.database.facts import COMMITTED, STUDY, folder_of, is_folder, read_facts
+from warehouse.database.recording import is_intact, write_facts
+from warehouse.errors import InputError
+from warehouse.files import partial_path, remove_abandoned
+from warehouse.rebuild.first_format import MANIFEST, opened
+from warehouse.rebuild.replay import Replayed, replay
+from warehouse.sweep.runner import run_study
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from warehouse.database.facts import Entry, Facts
+    from warehouse.rebuild.replay import Sweep
+
+_RECORDED = ("created_at", "study_file", "measurement_file", "estimator_version")
+"""Keys with time and origin: facts that differ only in these are equal."""
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """The outcome: facts in force, and bytes of the folder."""
+
+    num_facts: int
+    num_bytes: int
+
+
+def export_facts(database: Path, folder: Path) -> ExportReport:
+    """Copy the facts of a database to a new folder, whole or not at all.
+
+    Raises
+    ------
+    InputError
+        If `folder` exists already or cannot be written.
+    DatabaseError
+        If the database is missing, locked or damaged.
+    """
+    _refuse_folder(folder)
+    remove_abandoned(folder)
+    new = partial_path(folder)
+    with open_for_read(database) as connection:  # which keeps writers out
+        source = folder_of(database)
+        try:
+            if is_folder(source) and is_intact(connection, database, read_facts(source)):
+                shutil.copytree(source, new)
+            else:
+                write_facts(connection, new, COMMITTED)
+            if folder.exists():
+                folder.rmdir()  # an empty folder
+            new.rename(folder)
+        except (OSError, duckdb.IOException) as error:
+            reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+            raise InputError(
+                f"{folder}: cannot be written: {reason}", "free some space, or name another folder"
+            ) from None
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return ExportReport(
+        len(read_facts(folder).live(with_open=True)), sum(path.stat().st_size for path in files)
+    )
+
+
+def _refuse_folder(folder: Path) -> None:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        if not folder.is_dir() or any(folder.iterdir()):
+            folder.stat()
+            raise InputError(f"{folder}: exists already", "name a new or an empty folder")
+    if not folder.absolute().parent.is_dir():
+        raise InputError(
+            f"{folder}: the directory {folder.parent} does not exist", hint="make it first"
+        )
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """The outcome: what was stored, and the number of facts that the database had before."""
+
+    replayed: Replayed
+    num_known: int
+
+
+def import_facts(database: Path, folder: Path, sweep: Sweep = run_study) -> ImportReport:
+    """Store the facts of a folder that a database lacks, and evaluate what follows from them.
+
+    Each fact is stored whole or not at all. After an interruption the same call stores the others.
+
+    Parameters
+    ----------
+    folder
+        A copy of a folder of facts, or one that an older package exported with all its rows.
+
+    Raises
+    ------
+    InputError
+        If it is not such a folder or is damaged, or if the database has another fact of the same
+        name; nothing is stored then.
+    DatabaseError
+        If the database is locked or damaged.
+    """
+    with _facts_in(folder) as facts:
+        if facts.damaged:
+            listed = ", ".join(map(str, facts.damaged))
+            raise InputError(
+                f"{folder}: lines {listed} of facts.jsonl are damaged", "copy the folder again"
+            )
+        given = facts.live(with_open=True)
+        for entry in given:
+            if entry.inputs is not None:
+                facts.inputs_of(entry)  # refuses a damaged file before anything is stored
+        open_for_write(database).close()
+        own = folder_of(database)
+        stored = read_facts(own) if is_folder(own) else replace(facts, entries=())
+        known = {entry.subject: entry for entry in stored.live()}
+        _refuse_others(folder, facts, given, stored, known)
+        new = [entry for entry in given if entry.subject not in known]
+        done = replay(database, replace(facts, entries=tuple(new)), new, sweep)
+    return ImportReport(done, len(given) - len(new))
+
+
+@contextmanager
+def _facts_in(folder: Path) -> Iterator[Facts]:
+    """Yield the facts of a folder of either format."""
+    if not (folder / MANIFEST).is_file():
+        yield read_facts(folder)
+        return
+    with TemporaryDirectory(prefix="warehouse-") as temporary, opened(folder) as connection:
+        yield write_facts(connection, Path(temporary) / "facts", COMMITTED)
+
+
+def _refuse_others(
+    folder: Path,
+    facts: Facts,
+    given: list[Entry],
+    stored: Facts,
+    known: Mapping[tuple[str, str], Entry],
+) -> None:
+    others = [
+        f"{entry.kind} {entry.name!r}"
+        for entry in given
+        if (own := known.get(entry.subject)) is not None
+        and (
+            _plain(own.content) != _plain(entry.content)
+            or (entry.kind == STUDY and not _same_inputs(stored, own, facts, entry))
+        )
+    ]
+    if others:
+        raise InputError(
+            f"{folder}: the database has other facts of these names: {', '.join(others)}",
+            "import the folder into a new database: name its file with --db",
+        )
+
+
+def _plain(content: Any) -> Any:
+    """Return a fact without times and origins."""
+    if isinstance(content, dict):
+        return {key: _plain(each) for key, each in content.items() if key not in _RECORDED}
+    return [_plain(each) for each in content] if isinstance(content, list) else content
+
+
+def _same_inputs(stored: Facts, own: Entry, facts: Facts, entry: Entry) -> bool:
+    if own.inputs == entry.inputs:
+        return True
+    if own.inputs is None or entry.inputs is None:
+        return False
+    frames = (
+        pl.read_parquet(each.inputs_of(of), glob=False)
+        for each, of in ((stored, own), (facts, entry))
+    )
+    one, other = frames
+    return one.equals(
+        other.select(one.columns) if set(one.columns) == set(other.columns) else other
+    )

@@ -1,0 +1,295 @@
+"""Makes a database again from its facts, in the place of one that is damaged, older or gone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from warehouse.database.connection import open_as_it_is, open_for_write
+from warehouse.database.facts import COMMITTED, folder_of, is_folder, read_facts
+from warehouse.database.failures import database_error
+from warehouse.database.file_format import CONFIG
+from warehouse.database.leftovers import REBUILT
+from warehouse.database.paths import file_of
+from warehouse.database.recording import (
+    adopt,
+    is_intact,
+    keep_aside,
+    settle_by,
+    unrecorded,
+    write_facts,
+)
+from warehouse.database.sql_text import literal
+from warehouse.database.views import checks
+from warehouse.errors import CheckError, DatabaseError, LockedError
+from warehouse.rebuild.others import copy_own_objects, rows_without_facts
+from warehouse.rebuild.replay import Replayed, replay
+from warehouse.sweep.runner import run_study
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from duckdb import DuckDBPyConnection
+
+    from warehouse.database.facts import Facts
+    from warehouse.rebuild.replay import Sweep
+
+OLD = ".old"
+"""Suffix of the former file, where it is kept."""
+
+_FORMER, _NEW = "former", "rebuilt"
+"""Names of both databases while objects are copied from one to the other."""
+
+
+@dataclass(frozen=True)
+class RebuildReport:
+    """The outcome.
+
+    Attributes
+    ----------
+    replayed
+        Facts that were stored, and those that could not be.
+    copied
+        Tables, views and macros of the user that the new database has too.
+    missing
+        Contents of the former database that no fact has, in words.
+    damaged
+        Lines of the folder that cannot be read.
+    reason
+        Why the former file could not be opened; empty if it could, or if there was none.
+    kept
+        The former file under its new name; None: the new one has all of it, or there was none.
+    """
+
+    replayed: Replayed
+    copied: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    damaged: tuple[int, ...] = ()
+    reason: str = ""
+    kept: Path | None = None
+
+
+@dataclass
+class _Former:
+    """The database that is replaced.
+
+    Attributes
+    ----------
+    connection
+        Has it attached, which keeps writers out; None: it is gone or cannot be opened.
+    reason
+        Why it cannot be opened.
+    """
+
+    connection: DuckDBPyConnection | None = None
+    reason: str = ""
+    missing: list[str] = field(default_factory=list)
+
+
+def rebuild(database: Path, sweep: Sweep = run_study) -> RebuildReport:
+    """Make a database again from its folder of facts, and put it in the place of the former file.
+
+    The new file is complete, and has passed every check, before it gets the name. A killed process
+    leaves the former file in its place.
+
+    Parameters
+    ----------
+    sweep
+        Called for each study; by default without a report on its progress.
+
+    Raises
+    ------
+    DatabaseError
+        If there are no facts, another process has the database open, or the folder belongs to
+        another one.
+    CheckError
+        If the new database does not pass a check; the former stays where it is.
+    """
+    file = file_of(database)
+    new = file.with_name(file.name + REBUILT)
+    with _alone(file), _former(database) as former:
+        facts = _facts(database, former)
+        _remove(new)
+        try:
+            with unrecorded():
+                open_for_write(new).close()
+                replayed = replay(new, facts, facts.live(with_open=True), sweep)
+            copied = _take_over(former, new)
+            with unrecorded(), open_for_write(new) as connection:
+                adopt(connection, facts)
+                _refuse_failed_checks(connection, new)
+                connection.execute("checkpoint")
+            needs_former = former.reason or former.missing or replayed.lost
+            kept = _replace(file, new, keeps=bool(needs_former))
+        finally:
+            _remove(new)
+    return RebuildReport(
+        replayed, tuple(copied), tuple(former.missing), facts.damaged, former.reason, kept
+    )
+
+
+@contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    """Keep other processes from rebuilding the same database until the block ends."""
+    path = file.with_name(f"{file.name}{REBUILT}.lock")
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    with path.open("wb") as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise LockedError(f"{file}: another process rebuilds it", "wait for its end") from None
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _former(database: Path) -> Iterator[_Former]:
+    """Yield the database that is replaced, attached for reading where it can be opened."""
+    former = _Former()
+    try:
+        open_as_it_is(database).close()
+    except LockedError:
+        raise
+    except DatabaseError as error:
+        former.reason = error.message if os.path.lexists(database) else ""
+        yield former
+        return
+    with duckdb.connect(config=CONFIG) as connection:
+        try:
+            path = literal(str(file_of(database)))
+            connection.execute(f"attach {path} as {_FORMER} (read_only)")
+            connection.execute(f"use {_FORMER}")
+        except duckdb.Error as error:
+            raise database_error(error, database, is_opening=True) from error
+        former.connection = connection
+        yield former
+
+
+def _facts(database: Path, former: _Former) -> Facts:
+    """Return the facts of a database, taken from the file where it has no intact folder.
+
+    Raises
+    ------
+    DatabaseError
+        If there are none, or they belong to another database.
+    """
+    folder = folder_of(database)
+    facts = read_facts(folder) if is_folder(folder) else None
+    if former.connection is not None:
+        try:
+            if facts is not None and is_intact(former.connection, database, facts):
+                settle_by(former.connection, facts)
+                facts = read_facts(folder)
+            else:
+                facts = _taken_from(former.connection, folder)
+        except duckdb.Error as error:
+            if facts is None:
+                raise database_error(error, database) from error
+            former.reason = str(error).partition("\n")[0]
+    if facts is None:
+        reason = former.reason or f"{database}: there is no such database"
+        raise DatabaseError(
+            f"{reason}; nor is there a folder {folder} with its facts",
+            "name the database with --db, or put a backup in the place of the file",
+        )
+    return facts
+
+
+def _taken_from(connection: DuckDBPyConnection, folder: Path) -> Facts:
+    """Write the facts of a database to its folder; keep a damaged or older one."""
+    new = folder.with_name(f"{folder.name}{REBUILT}")
+    shutil.rmtree(new, ignore_errors=True)
+    try:
+        write_facts(connection, new, COMMITTED)
+        if is_folder(folder):
+            keep_aside(folder)
+        shutil.rmtree(folder, ignore_errors=True)  # it has no line
+        new.rename(folder)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    return read_facts(folder)
+
+
+def _take_over(former: _Former, new: Path) -> list[str]:
+    """Copy the user's own objects; note what else the former database has alone."""
+    connection = former.connection
+    if connection is None:
+        return []
+    try:
+        connection.execute(f"attach {literal(str(new))} as {_NEW}")
+        try:
+            copied, left = copy_own_objects(connection, _FORMER, _NEW)
+            former.missing += [*left, *rows_without_facts(connection, _FORMER, _NEW)]
+            connection.execute(f"checkpoint {_NEW}")
+        finally:
+            connection.execute(f"detach {_NEW}")
+    except duckdb.Error as error:  # such as damage in the former file
+        former.reason = str(error).partition("\n")[0]
+        return []
+    return copied
+
+
+def _refuse_failed_checks(connection: DuckDBPyConnection, new: Path) -> None:
+    failed = [
+        check.name
+        for check in checks()
+        if connection.execute(f"from ({check.sql}) limit 1").fetchall()
+    ]
+    if failed:
+        raise CheckError(
+            f"{new}: checks of the new database found rows: {', '.join(failed)}",
+            "the former database is as it was; report this fault",
+        )
+
+
+def _replace(file: Path, new: Path, *, keeps: bool) -> Path | None:
+    """Put `new` in the place of a database; return the name that this one has from now on, if any.
+
+    There is always a database with its log: both files get their second names before they lose the
+    first.
+    """
+    kept = None
+    log = file.with_name(f"{file.name}.wal")
+    if keeps and os.path.lexists(file):
+        kept = _free_name(file)
+        for path, name in ((file, kept), (log, kept.with_name(f"{kept.name}.wal"))):
+            with suppress(FileNotFoundError):
+                _second_name(path, name)
+    new.replace(file)
+    log.unlink(missing_ok=True)
+    return kept
+
+
+def _second_name(path: Path, name: Path) -> None:
+    try:
+        os.link(path, name)
+    except FileNotFoundError:
+        raise
+    except OSError:  # a file system without hard links
+        path.rename(name)
+
+
+def _free_name(file: Path) -> Path:
+    number = 1
+    while os.path.lexists(
+        kept := file.with_name(f"{file.name}{OLD}{number if number > 1 else ''}")
+    ):
+        number += 1
+    return kept
+
+
+def _remove(new: Path) -> None:
+    for path in (new, new.with_name(f"{new.name}.wal")):
+        path.unlink(missing_ok=True)

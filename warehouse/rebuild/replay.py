@@ -1,0 +1,198 @@
+"""Stores facts in a database: profiles and measured runs as they are, all else evaluated again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from estimators import registry
+from estimators.columns import COLUMNS
+from estimators.contract import Problem, RefusedError
+from estimators.inputs import records
+from warehouse.calibrate.store import replace_profile
+from warehouse.database.catalog import load_catalog
+from warehouse.database.connection import open_for_write
+from warehouse.database.facts import CALIBRATION, COMMITTED, MEASUREMENT, STUDY
+from warehouse.database.reference import reference_files
+from warehouse.database.sink import transaction
+from warehouse.errors import WarehouseError
+from warehouse.evaluate.file import evaluate_frame, find_relation
+from warehouse.evaluate.inputs import resolve_rows
+from warehouse.measure.published import store_published
+from warehouse.measure.store import replace_measurements
+from warehouse.studies.study import study_of_definition
+from warehouse.sweep.record import MEASURE, store_evaluated
+from warehouse.sweep.runner import run_study
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from duckdb import DuckDBPyConnection
+
+    from estimators.contract import Relation
+    from warehouse.database.facts import Entry, Facts
+    from warehouse.studies.study import Study
+
+    Sweep = Callable[[Path, Study], object]
+    """Evaluates a study and stores its rows."""
+
+
+@dataclass
+class Replayed:
+    """The outcome.
+
+    Attributes
+    ----------
+    names
+        Kind of a fact -> the names that were stored.
+    other_versions
+        Studies whose rows another version of the estimator had evaluated: estimator, its version
+        then, and its version now.
+    lost
+        Facts that could not be stored, with the reasons.
+    """
+
+    names: dict[str, list[str]] = field(default_factory=dict)
+    other_versions: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
+
+
+def replay(
+    database: Path, facts: Facts, entries: Iterable[Entry], sweep: Sweep = run_study
+) -> Replayed:
+    """Store facts in a database, in their order; measured runs come last.
+
+    A study may name a profile that was replaced or dropped later. Therefore profiles of
+    `facts` that are not among the entries are stored and removed at their places too.
+
+    Parameters
+    ----------
+    entries
+        The entries of `facts` to store.
+    sweep
+        Called for each study; by default without a report on its progress.
+    """
+    wanted = {entry.number for entry in entries}
+    done = Replayed()
+    new_problems: dict[int, int] = {}
+    runs = []
+    for entry in facts.entries:
+        kind, name = entry.subject
+        if kind == CALIBRATION and (entry.number in wanted or entry.outcome == COMMITTED):
+            _store_profile(database, entry)
+        if entry.number not in wanted:
+            continue
+        if kind == MEASUREMENT:
+            runs.append(entry)
+            continue
+        if kind == STUDY:
+            try:
+                new_problems |= _store_study(database, facts, entry, sweep, done)
+            except (WarehouseError, RefusedError) as error:
+                done.lost[f"{kind} {name}"] = str(error)
+                continue
+        done.names.setdefault(kind, []).append(name)
+    _restore_origins(database, (entry for entry in facts.entries if entry.number in wanted))
+    for entry in runs:
+        _store_runs(database, entry, new_problems)
+        done.names.setdefault(MEASUREMENT, []).append(entry.name)
+    return done
+
+
+def _restore_origins(database: Path, entries: Iterable[Entry]) -> None:
+    """Give studies the file and the time of their first evaluation."""
+    with open_for_write(database) as connection, transaction(connection):
+        for entry in entries:
+            if entry.kind == STUDY:
+                connection.execute(
+                    "update study set created_at = ?, study_file = ? where study = ?",
+                    [entry.content["created_at"], entry.content["study_file"], entry.name],
+                )
+
+
+def _store_profile(database: Path, entry: Entry) -> None:
+    """Store a profile, or remove it."""
+    rows = _rows(entry.content.get("rows", ()), "profile", entry.name)
+    fitted_to = _rows(entry.content.get("fitted_to", ()), "profile", entry.name)
+    with open_for_write(database) as connection:
+        replace_profile(connection, entry.name, rows, fitted_to)
+
+
+def _store_runs(database: Path, entry: Entry, new_problems: Mapping[int, int]) -> None:
+    """Store measured runs; their estimates may be of other problems in another version."""
+    rows = _rows(entry.content["rows"], "reference", entry.name)
+    for row in rows:
+        for name in ("problem_id", "profiled_problem_id"):
+            if name in row:
+                row[name] = new_problems.get(row[name], row[name])
+    with open_for_write(database) as connection, transaction(connection):
+        replace_measurements(connection, entry.name, rows)
+
+
+def _rows(rows: Sequence[Mapping[str, Any]], column: str, name: str) -> list[dict[str, Any]]:
+    """Return the rows of a table from the records of a fact."""
+    return [
+        {
+            column: name,
+            **{
+                key: datetime.fromisoformat(value) if COLUMNS[key].kind == "time" else value
+                for key, value in row.items()
+            },
+        }
+        for row in rows
+    ]
+
+
+def _store_study(
+    database: Path, facts: Facts, entry: Entry, sweep: Sweep, done: Replayed
+) -> dict[int, int]:
+    """Evaluate a study again; return former problem -> problem where they differ."""
+    content = entry.content
+    estimator = registry.get(content["estimator"])
+    study = study_of_definition(
+        {"name": entry.name, **content["definition"]}, content["study_file"] or entry.name
+    )
+    changed: dict[int, int] = {}
+    if study.spaces:
+        sweep(database, study)
+    elif entry.inputs is None and study.file in {path.stem for path in reference_files()}:
+        with open_for_write(database) as connection:
+            store_published(connection, estimator, load_catalog(connection))
+    else:
+        frame = pl.read_parquet(facts.inputs_of(entry), glob=False)
+        relation = find_relation(estimator, content["relation"])
+        with open_for_write(database) as connection:
+            changed = _evaluate(connection, study, relation, frame)
+    if (then := content["estimator_version"]) not in (None, estimator.version):
+        done.other_versions[entry.name] = (estimator.name, then, estimator.version)
+    return changed
+
+
+def _evaluate(
+    connection: DuckDBPyConnection, study: Study, relation: Relation, frame: pl.DataFrame
+) -> dict[int, int]:
+    """Evaluate and store configurations; return former problem -> problem of measured runs."""
+    estimator = registry.get(study.estimator)
+    [mends] = study.mends
+    catalog = load_catalog(connection)
+    _, report = evaluate_frame(
+        *(estimator, frame, mends, catalog),
+        relation=relation,
+        with_cells=True,
+        with_interval=False,
+        called=study.name,
+    )
+    store_evaluated(connection, relation, report.cells, study)
+    if not study.name.startswith(MEASURE):
+        return {}
+    each = frame.unique("problem_id", keep="first", maintain_order=True)
+    resolved = resolve_rows(estimator, relation, each, catalog, mends).good
+    problems = records({name: resolved[name] for name in estimator.problem_columns})
+    return {
+        former: Problem(values).id
+        for former, values in zip(each["problem_id"], problems, strict=True)
+    }
