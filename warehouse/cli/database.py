@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from warehouse.cli.common import say
-from warehouse.cli.options import DEFAULT_DATABASE, Database, Overwrite
+from warehouse.cli.options import DEFAULT_DATABASE, Database, Overwrite, whole_option
 from warehouse.cli.waiting import working
 from warehouse.show.formats import count
 
@@ -87,22 +87,39 @@ def drop(
 
 
 def backup(
-    out: Annotated[Path, typer.Argument(metavar="FILE", help="The copy.", readable=False)],
+    out: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]", help="The copy; with --keep by default DB.backup.", readable=False
+        ),
+    ] = None,
     *,
+    keep: Annotated[
+        int | None,
+        whole_option(
+            "--keep", "Keep this many copies: FILE is the newest, FILE.1 the one before it."
+        ),
+    ] = None,
     force: Overwrite = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Copy the database to a file, and check the copy.
 
     Others may read the database meanwhile. The copy is a database like any other: name it with
-    --db.
+    --db. Setting `backups` keeps as many copies as DB.backup, a new one before each sweep.
     """
     from warehouse.database.backup import backup as copied
+    from warehouse.database.backup import keep_backups, usual_backup
+    from warehouse.errors import UsageError
     from warehouse.files import refuse_existing
 
-    refuse_existing(out, force=force)
+    if out is None and keep is None:
+        raise UsageError("give a FILE for the copy, or --keep", "warehouse backup --keep 3")
+    out = out or usual_backup(db)
+    if keep is None:
+        refuse_existing(out, force=force)
     with working("copying the database"):
-        size = copied(db, out)
+        size = copied(db, out) if keep is None else keep_backups(db, out, keep)
     say(f"{out}: {size / 1e6:,.1f} MB, opened and compared with {db}")
 
 

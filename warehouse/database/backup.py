@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from warehouse import settings
 from warehouse.database.compact import refuse_other_rows, row_counts
 from warehouse.database.connection import open_as_it_is
 from warehouse.database.failures import database_error
@@ -51,6 +52,47 @@ def backup(database: Path, out: Path) -> int:
                 with suppress(OSError):
                     log.unlink()
     return out.stat().st_size
+
+
+def keep_backups(database: Path, out: Path, most: int) -> int:
+    """Copy `database` to `out`, and keep the copies before it; return the bytes of the new one.
+
+    `out` is the newest copy, OUT.1 the one before it, up to `most` in all.
+
+    Raises
+    ------
+    DatabaseError, InputError
+        As `backup`; the former copies then stay as they are.
+    """
+    new = out.with_name(f"{out.name}.new")
+    size = backup(database, new)
+    names = [out, *(out.with_name(f"{out.name}.{number}") for number in range(1, most))]
+    for older, newer in zip(reversed(names[1:]), reversed(names[:-1]), strict=True):
+        with suppress(FileNotFoundError):
+            newer.replace(older)
+    new.replace(out)
+    return size
+
+
+def back_up_before_sweep(database: Path) -> Path | None:
+    """Make the backup that setting `backups` asks for; return its path, None if it asks for none.
+
+    Raises
+    ------
+    DatabaseError, InputError
+        As `keep_backups`.
+    """
+    most = settings.backups()
+    if not most or not database.exists():
+        return None
+    out = usual_backup(database)
+    keep_backups(database, out, most)
+    return out
+
+
+def usual_backup(database: Path) -> Path:
+    """Return the path of backups that are given none."""
+    return database.with_name(f"{database.name}.backup")
 
 
 def _logs(database: Path) -> Iterator[Path]:
