@@ -96,23 +96,27 @@ def status(
 
 def _put_stored(db: Path, output: Output) -> None:
     from warehouse.database.connection import open_for_read
+    from warehouse.database.facts import folder_of, is_folder, read_facts
     from warehouse.database.leftovers import leftovers
 
     with open_for_read(db) as connection:
         left = leftovers(db.resolve())  # without a process: this one reads, so no other writes
         studies = fetched(connection, _STUDIES)
         relations = fetched(connection, _RELATIONS)
-    size = db.stat().st_size
+    size, folder = db.stat().st_size, folder_of(db)
+    num_facts = len(read_facts(folder).live()) if is_folder(folder) else 0
     document = {
         "database": str(db),
         "bytes": size,
+        "facts": num_facts,
         "running": None,
         "leftovers": {path.name: size for path, size in left.items()},
         "studies": records(studies),
         "relations": records(relations),
     }
     if not output.is_json:
-        say(f"{db}: {size / 1e6:,.1f} MB, no sweep is running")
+        facts = f"; {count(num_facts, 'fact')} in {folder.name}" if num_facts else ""
+        say(f"{db}: {size / 1e6:,.1f} MB, no sweep is running{facts}")
     if left and not output.is_json:
         say(
             f"{db}: a command that was killed left {', '.join(path.name for path in left)}"
