@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import inspect
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -251,6 +252,76 @@ def test_a_frame_is_evaluated_as_a_file_is(reader: Warehouse, tmp_path: Path) ->
     expected = pl.read_parquet(tmp_path / "out.parquet")
     assert reader.evaluate("training_step", frame).equals(expected)
     assert {"low_step_seconds", "high_step_seconds", "mine"} <= set(expected.columns)
+
+
+class ArrowTable:
+    """A table of a library that the package does not know."""
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self._frame = frame
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._frame.__arrow_c_stream__(requested_schema)
+
+
+FORMS: dict[str, Callable[[pl.DataFrame, Path], Any]] = {
+    "lazy frame": lambda frame, _: frame.lazy(),
+    "pyarrow table": lambda frame, _: frame.to_arrow(),
+    "other table": lambda frame, _: ArrowTable(frame),
+    "columns": lambda frame, _: frame.to_dict(as_series=False),
+    "records": lambda frame, _: frame.to_dicts(),
+    "csv": lambda frame, place: written(frame, place / "rows.csv"),
+    "parquet": lambda frame, place: str(written(frame, place / "rows.parquet")),
+}
+"""Rows in each form that methods take."""
+
+
+def written(frame: pl.DataFrame, place: Path) -> Path:
+    frame.write_csv(place) if place.suffix == ".csv" else frame.write_parquet(place)
+    return place
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_may_have_any_form_that_polars_reads(
+    writer: Warehouse, tmp_path: Path, form: str
+) -> None:
+    frame = pl.DataFrame([LAYOUT, {**LAYOUT, "num_gpus": 64}])
+    rows = FORMS[form](frame, tmp_path)
+    assert writer.evaluate("training_step", rows).equals(writer.evaluate("training_step", frame))
+    steps = FORMS[form](frame.with_columns(step_seconds=3.5), tmp_path)
+    assert writer.measure(steps, name="own").height == 2
+
+
+def test_a_column_that_only_a_late_record_has_is_read(writer: Warehouse) -> None:
+    found = writer.evaluate("training_step", [LAYOUT] * 200 + [{**LAYOUT, "zero_stage": 1}])
+    assert found["zero_stage"].to_list()[-2:] == [None, 1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "said"),
+    [
+        ("x", InputError, "x: is of no known format"),
+        ("x.csv", InputError, "x.csv: there is no such file"),
+        (3, UsageError, "`frame` is of type int\nhint: give a polars or pandas frame"),
+        (None, UsageError, "`frame` is of type NoneType"),
+        ([[1, 2]], UsageError, "`frame` is of type list"),
+        ({"a": [1], "b": [1, 2]}, InputError, "polars cannot read this dict: "),
+        (pl.LazyFrame(LAYOUT).select("x"), InputError, 'unable to find column "x"'),
+    ],
+)
+def test_other_rows_are_refused_with_what_is_taken(
+    writer: Warehouse, rows: Any, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=re.escape(said)):
+        writer.evaluate("training_step", rows)
+    with pytest.raises(error, match=re.escape(said)):
+        writer.measure(rows, name="own")
+
+
+def test_a_refused_row_of_a_file_names_the_file(reader: Warehouse, tmp_path: Path) -> None:
+    place = written(pl.DataFrame([{**LAYOUT, "tensor_parallel": 5}]), tmp_path / "rows.csv")
+    with pytest.raises(InputError, match=re.escape(f"{place}: row 1: `tensor_parallel` 5 ")):
+        reader.evaluate("training_step", place)
 
 
 # ---- queries ----
