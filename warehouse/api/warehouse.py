@@ -30,6 +30,7 @@ from warehouse.ask.rank import asked_ranking
 from warehouse.database.connection import kept_open
 from warehouse.database.describe import Description
 from warehouse.database.narrow import narrow_to_stored
+from warehouse.database.recast import frame_of
 from warehouse.database.sandbox import explained
 from warehouse.database.sql_text import quoted
 from warehouse.database.subqueries import with_values
@@ -102,7 +103,8 @@ class Warehouse(DatabaseFile):
         Returns
         -------
         polars.DataFrame
-            The rows in the order of the query, with the types of the database.
+            The rows in the order of the query, with the types of the database. Types that polars
+            does not have, such as intervals, are texts.
 
         Raises
         ------
@@ -129,8 +131,7 @@ class Warehouse(DatabaseFile):
         └─────────┘
         """
         with self._reading() as connection, explained(self.path):
-            found: pl.DataFrame = _relation(connection, query, parameters).pl()
-            return found
+            return frame_of(_relation(connection, query, parameters))[0]
 
     def relation(self, query: str, /, **parameters: Any) -> DuckDBPyRelation:
         """Return a query as a DuckDB relation, which further queries can use.
