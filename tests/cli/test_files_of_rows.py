@@ -184,3 +184,18 @@ def test_a_kept_column_that_csv_cannot_hold_is_refused(
     assert ".parquet" in err
     assert warehouse("evaluate", "training_step", file, "--out", out)[0] == 0
     assert pl.read_parquet(out)["mine"].to_list() == [value]
+
+
+@pytest.mark.parametrize("name", ["mine", "framework"])
+def test_a_csv_with_texts_that_begin_as_formulas_is_written_with_a_warning(
+    warehouse: Command, tmp_path: Path, name: str
+) -> None:
+    file, out = tmp_path / "rows.csv", tmp_path / "out.csv"
+    header = HEADER if name == "framework" else f"{HEADER},mine"
+    row = ROW if name == "framework" else f"{ROW},=1+1"
+    file.write_text(f"{header}\n{row}\n", encoding="utf-8")
+    code, _, err = warehouse("evaluate", "training_step", file, "--out", out)
+    assert code == 0
+    said = f"warning: {out}: texts in `mine` begin as formulas do"
+    assert (said in err) == (name == "mine")
+    assert ("=1+1" in out.read_text(encoding="utf-8")) == (name == "mine")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -58,7 +59,7 @@ def test_a_query_may_have_several_lines(warehouse: Command, empty_warehouse: Pat
 
 def test_python_refuses_control_characters_as_well(empty_warehouse: Path) -> None:
     warehouse = Warehouse(empty_warehouse)
-    layout = {"model": "gpt3_1.3B", "accelerator": "A100 SXM 80GB", "num_gpus": 8}
+    layout: dict[str, Any] = {"model": "gpt3_1.3B", "accelerator": "A100 SXM 80GB", "num_gpus": 8}
     faulty = {**layout, "global_batch_size": 64, "framework": "fsdp\0"}
     reason = r"`framework` \"fsdp\\x00\" has the control character \\x00"
     with pytest.raises(InputError, match=reason):

@@ -224,3 +224,21 @@ def test_an_unknown_column_says_which_may_be_meant_and_where_to_look(
     code, out, err = warehouse("sql", query, "--db", quickstart.database)
     assert (code, out) == (3, "")
     assert f"hint: {hint} `warehouse schema VIEW` lists the columns of a view\n" in err
+
+
+def test_a_csv_with_texts_that_begin_as_formulas_has_a_warning(
+    warehouse: Command, empty_warehouse: Path
+) -> None:
+    query = "select '=1+1' as a, 'plain' as b, -1.5 as c, '-5' as d"
+    code, out, err = warehouse("sql", query, "--format", "csv", "--db", empty_warehouse)
+    assert (code, out) == (0, "a,b,c,d\n=1+1,plain,-1.5,-5\n")
+    assert err.startswith("warning: texts in `a` begin as formulas do")
+    assert warehouse("sql", query, "--db", empty_warehouse)[2] == ""
+
+
+def test_ids_are_texts_in_json_on_request(warehouse: Command, quickstart: Quickstart) -> None:
+    query = "select cell_id, num_rows, num_rows > 0 as has_rows from cell order by all limit 1"
+    asked = ("sql", query, "--json", "--db", quickstart.database)
+    [exact] = json.loads(warehouse(*asked)[1])
+    [text] = json.loads(warehouse(*asked, "--ids-as-text")[1])
+    assert text == {**exact, "cell_id": str(exact["cell_id"])}

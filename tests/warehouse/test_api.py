@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import doctest
 import inspect
 import json
@@ -332,6 +333,25 @@ def test_parameters_and_frames_have_names_in_a_query(reader: Warehouse) -> None:
     query = "select nick, num_layers from mine join model using (model) where num_layers > $least"
     assert reader.sql(query, mine=mine, least=1).rows() == [("three", 96)]
     assert reader.sql(query, mine=mine, least=100).rows() == []
+
+
+def test_types_that_polars_lacks_are_texts(reader: Warehouse) -> None:
+    query = (
+        "select interval '1 month' + $more as i, '101'::bit as b, 42::variant as v, "
+        "union_value(a := 1) as u, 'ab'::blob as c, [interval '1 day'] as l, "
+        "timestamp_s '2026-01-02' as t"
+    )
+    found = reader.sql(query, more=datetime.timedelta(days=3))
+    day = datetime.datetime(2026, 1, 2)
+    assert found.row(0) == ("1 month 3 days", "101", "42", "1", b"ab", ["1 day"], day)
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_s", "timestamp_ns", "date"])
+def test_an_infinite_time_is_refused_in_a_frame(reader: Warehouse, kind: str) -> None:
+    query = f"select x::{kind} as x from (values ('2026-01-02'), (null), ('-infinity')) as t(x)"
+    with pytest.raises(InputError, match=r'cannot hold, such as infinity\nhint: .* cast\("x" as'):
+        reader.sql(query)
+    assert reader.sql(f"{query} limit 2")["x"].null_count() == 1
 
 
 @pytest.mark.parametrize(

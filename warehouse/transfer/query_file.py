@@ -259,5 +259,8 @@ def _held(column: polars.Series) -> polars.Series:
 
 def _is_beyond(column: polars.Series) -> bool:
     """Return whether a number of a column has more digits than a double."""
-    ends = [abs(Decimal(end)) for end in (column.min(), column.max()) if end is not None]
-    return any(end.scaleb(getattr(column.dtype, "scale", 0)) > _EXACT for end in ends)
+    places = getattr(column.dtype, "scale", 0)
+    return any(
+        isinstance(end, int | Decimal) and abs(Decimal(end)).scaleb(places) > _EXACT
+        for end in (column.min(), column.max())
+    )
