@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import subprocess
@@ -67,6 +68,15 @@ def test_a_dash_reads_the_query_from_stdin(program: Program, quickstart: Quickst
     arguments = ("sql", "-", "--format", "csv", "--db", quickstart.database)
     done = program(*arguments, input="select 'é' as x -- a comment\n;\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, "x\né\n", "")
+
+
+def test_a_query_with_a_zero_byte_is_refused(
+    warehouse: Command, empty_warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("select 1\0"))
+    code, out, err = warehouse("sql", "-", "--db", empty_warehouse)
+    assert (code, out) == (3, "")
+    assert err.startswith("error: the query has the control character \\x00\n")
 
 
 def test_a_query_that_is_no_text_is_refused(

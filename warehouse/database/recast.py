@@ -23,6 +23,9 @@ _TIMES = {
 }
 """Types with infinite values, which Python lacks."""
 
+TEXTS = frozenset({"varchar", "enum", "interval", "union", "variant"})
+"""Types whose values may be texts, or are texts in a CSV that may begin as a formula does."""
+
 PYTHON: Mapping[str, str] = {
     **_ZONED,  # they need one more package
     **dict.fromkeys(("interval", "timestamp_ns", "time_ns"), _TEXT),

@@ -23,7 +23,7 @@ import duckdb
 from warehouse.database.connection import open_for_read
 from warehouse.database.failures import database_error
 from warehouse.database.narrow import narrow_to_stored
-from warehouse.database.recast import SHEET, frame_of, readable, recast
+from warehouse.database.recast import SHEET, TEXTS, frame_of, readable, recast
 from warehouse.database.sql_text import literal
 from warehouse.database.subqueries import with_values
 from warehouse.errors import InputError, UsageError, WarehouseError
@@ -110,6 +110,25 @@ class Result:
         return [row for block in self.blocks for row in block]
 
 
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Rows that were written to a file.
+
+    Attributes
+    ----------
+    rows
+        Their number.
+    changed
+        Columns that are written in another type -> that type.
+    texts
+        Places of the columns that may hold texts.
+    """
+
+    rows: int
+    changed: Mapping[str, str]
+    texts: Sequence[int]
+
+
 @contextmanager
 def select(
     database: Path,
@@ -168,7 +187,7 @@ def copy_to(
     options: str,
     limits: Limits,
     casts: Sequence[Mapping[str, str]] = ({},),
-) -> tuple[int, dict[str, str]]:
+) -> Copied:
     """Let DuckDB write the rows of one SELECT to a file.
 
     The query runs in the sandbox, in which DuckDB may open `target` and no other file. Memory has
@@ -180,13 +199,6 @@ def copy_to(
         Those of COPY, such as ``format csv, header``.
     casts
         Other types of columns, as `recast` takes them; the first that holds all values is taken.
-
-    Returns
-    -------
-    int
-        The number of rows.
-    dict
-        Columns that are written in another type -> that type.
 
     Raises
     ------
@@ -203,19 +215,20 @@ def copy_to(
         with _Stopwatch(connection, limits, bound_process=False) as timed:
             statement = timed(lambda: with_values(connection, statement))
 
-            def copied(query: str) -> int:
-                copy = f"copy (from query({literal(query)})) to {literal(place)} ({options})"
-                [(rows,)] = timed(lambda: connection.execute(copy).fetchall())
-                return int(rows)
-
             relation = timed(lambda: connection.sql(statement))
             columns, types = relation.columns, relation.types
+            texts = [number for number, kind in enumerate(types) if kind.id in TEXTS]
+
+            def copied(query: str, changed: Mapping[str, str]) -> Copied:
+                copy = f"copy (from query({literal(query)})) to {literal(place)} ({options})"
+                [(rows,)] = timed(lambda: connection.execute(copy).fetchall())
+                return Copied(int(rows), changed, texts)
+
             *others, last = dict(recast(statement, columns, types, one) for one in casts).items()
             for query, changed in others:
                 with suppress(duckdb.ConversionException):  # a number is too large
-                    return copied(query), changed
-            query, changed = last
-            return copied(query), changed
+                    return copied(query, changed)
+            return copied(*last)
 
 
 def sheet_of(

@@ -11,7 +11,7 @@ import duckdb
 
 import warehouse
 from warehouse.database.recast import PARQUET
-from warehouse.database.sandbox import Limits, copy_to, select, sheet_of
+from warehouse.database.sandbox import Copied, Limits, copy_to, select, sheet_of
 from warehouse.database.sql_text import literal, quoted
 from warehouse.errors import InputError, UsageError
 from warehouse.files import FORMULA, check_target, formula_warning, written_whole
@@ -101,15 +101,14 @@ def export_query(
                 "format parquet, compression zstd, kv_metadata {"
                 f"training_warehouse: {literal(warehouse.__version__)}, query: {literal(sql)}}}"
             )
-            rows, changed = _copied(database, sql, partial, out, options, PARQUET)
-            _say_changed(out, changed, warn)
-            return rows
+            done = _copied(database, sql, partial, out, options, PARQUET)
+            _say_changed(out, done.changed, warn)
+            return done.rows
         if form is FileFormat.CSV:
-            rows, _ = _copied(database, sql, partial, out, "format csv, header")
-            formulas = _formula_columns(partial)
-            if formulas:
+            done = _copied(database, sql, partial, out, "format csv, header")
+            if formulas := _formula_columns(partial, done.texts):
                 warn(f"{out}: {formula_warning(formulas)}")
-            return rows
+            return done.rows
         if form is FileFormat.EXCEL:
             frame, texts = sheet_of(database, sql, LIMITS, SHEET_ROWS + 1)
             return _write_sheet(frame, texts, partial, out, warn)
@@ -123,7 +122,7 @@ def _copied(
     out: Path,
     options: str,
     casts: Sequence[Mapping[str, str]] = ({},),
-) -> tuple[int, dict[str, str]]:
+) -> Copied:
     try:
         return copy_to(database, sql, partial, options, LIMITS, casts)
     except duckdb.IOException as error:
@@ -143,15 +142,16 @@ def _say_changed(out: Path, changed: Mapping[str, str], warn: Callable[[str], No
         )
 
 
-def _formula_columns(path: Path) -> list[str]:
-    """Return the columns of a CSV with a cell that a spreadsheet takes for a formula."""
-    with duckdb.connect() as connection:
-        read = f"read_csv({literal(str(path))}, all_varchar = true, header = true, sep = ',')"
-        query = f"select bool_or(regexp_matches(columns(*), {literal(FORMULA)})) from {read}"
-        result = connection.execute(query)
-        names = [name for name, *_ in result.description or ()]
-        [found] = result.fetchall()
-    return [name for name, has_one in zip(names, found, strict=True) if has_one]
+def _formula_columns(path: Path, places: Sequence[int]) -> list[str]:
+    """Return those columns of a CSV, by place, with a text that a spreadsheet runs as a formula."""
+    if not places:
+        return []
+    import polars as pl
+
+    lines = pl.scan_csv(path, infer_schema=False, glob=False)
+    names = [lines.collect_schema().names()[place] for place in places]
+    found = lines.select(pl.col(names).str.contains(FORMULA).any()).collect(engine="streaming")
+    return [name for name in names if found[name].item()]
 
 
 def _write_text(
